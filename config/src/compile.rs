@@ -10,7 +10,7 @@ use toml::de::DeValue;
 
 use crate::checked::{CallerLimits, NodeAgentConfig, ResourceManagerConfig, Scheduling};
 use crate::problem::{FileProblem, ProblemCollector};
-use crate::raw::{self, Section, hint};
+use crate::toml_reader::{self, Section, hint};
 use crate::{node, queues, telemetry};
 
 /// Maximum length of an attribute value, in characters.
@@ -19,7 +19,7 @@ const MAX_ATTRIBUTE_CHARS: usize = 256;
 /// Compiles `resourcemanager.toml`; `file` is its name in messages.
 pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, Vec<FileProblem>> {
     let mut report = ProblemCollector::new(file, text);
-    let table = raw::parse(text, &mut report);
+    let table = toml_reader::parse(text, &mut report);
     let mut root = Section::root(&table);
     let usual = ResourceManagerConfig::default();
     let r = &mut report;
@@ -34,18 +34,18 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
     let traces = hint("masters send traces of their jobs there", "write traces = \"http://127.0.0.1:4318\", or leave it out");
     let silence = hint("silence is measured against it", "write a time with its unit, such as \"10s\"");
     let config = ResourceManagerConfig {
-        listen: root.read_or(r, "listen", listen, usual.listen, raw::parsed),
+        listen: root.read_or(r, "listen", listen, usual.listen, toml_reader::parsed),
         socket: root.read(r, "socket", socket, absolute).map(toml::Spanned::into_inner),
-        anonymous: root.read_or(r, "anonymous", anonymous, usual.anonymous, raw::parsed),
+        anonymous: root.read_or(r, "anonymous", anonymous, usual.anonymous, toml_reader::parsed),
         tls: root.read(r, "tls", tls, absolute).map(toml::Spanned::into_inner),
         authority: root.read(r, "authority", authority, absolute).map(toml::Spanned::into_inner),
         state: root.read_or(r, "state", state, usual.state, absolute),
-        store: root.read_or(r, "store", store, usual.store, raw::parsed),
-        log: root.read_or(r, "log", log, usual.log, raw::parsed),
-        suspect: root.read_or(r, "suspect", silence, usual.suspect, raw::duration),
-        unreachable: root.read_or(r, "unreachable", silence, usual.unreachable, raw::duration),
-        lost: root.read_or(r, "lost", silence, usual.lost, raw::duration),
-        master_silence: root.read_or(r, "master_silence", silence, usual.master_silence, raw::duration),
+        store: root.read_or(r, "store", store, usual.store, toml_reader::parsed),
+        log: root.read_or(r, "log", log, usual.log, toml_reader::parsed),
+        suspect: root.read_or(r, "suspect", silence, usual.suspect, toml_reader::duration),
+        unreachable: root.read_or(r, "unreachable", silence, usual.unreachable, toml_reader::duration),
+        lost: root.read_or(r, "lost", silence, usual.lost, toml_reader::duration),
+        master_silence: root.read_or(r, "master_silence", silence, usual.master_silence, toml_reader::duration),
         scheduling: scheduling(r, &mut root),
         limits: limits(r, &mut root),
         telemetry: telemetry::telemetry(r, &mut root),
@@ -71,10 +71,10 @@ fn scheduling(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Schedulin
     let every = hint("containers are taken back in rounds", "write a time with its unit, such as \"3s\"");
     let part = hint("one round takes back no more than this", "write a part of the cluster such as \"10%\", or \"0%\" for never");
     let scheduling = Scheduling {
-        reserve_after: table.read_or(r, "reserve_after", patience, usual.reserve_after, raw::duration),
-        preempt_warning: table.read_or(r, "preempt_warning", warning, usual.preempt_warning, raw::duration),
-        preempt_every: table.read_or(r, "preempt_every", every, usual.preempt_every, raw::duration),
-        preempt_part: table.read_or(r, "preempt_part", part, usual.preempt_part, raw::thousandths),
+        reserve_after: table.read_or(r, "reserve_after", patience, usual.reserve_after, toml_reader::duration),
+        preempt_warning: table.read_or(r, "preempt_warning", warning, usual.preempt_warning, toml_reader::duration),
+        preempt_every: table.read_or(r, "preempt_every", every, usual.preempt_every, toml_reader::duration),
+        preempt_part: table.read_or(r, "preempt_part", part, usual.preempt_part, toml_reader::thousandths),
     };
     table.reject_unknown_keys(r);
     scheduling
@@ -86,13 +86,13 @@ fn limits(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> CallerLimits 
     let Some(mut table) = root.table(r, "limits", whole) else { return usual };
     let number = hint("one caller may not take what all need", "write a whole number from 1");
     let switch = hint("programs on this machine are counted or not", "write true or false");
-    let count = || raw::count(1, 1_000_000);
+    let count = || toml_reader::count(1, 1_000_000);
     let limits = CallerLimits {
         calls_per_second: table.read_or(r, "calls_per_second", number, usual.calls_per_second, count()),
         calls_at_once: table.read_or(r, "calls_at_once", number, usual.calls_at_once, count()),
         connections_per_peer: table.read_or(r, "connections_per_peer", number, usual.connections_per_peer, count()),
         streams: table.read_or(r, "streams", number, usual.streams, count()),
-        loopback: table.read_or(r, "loopback", switch, usual.loopback, raw::boolean),
+        loopback: table.read_or(r, "loopback", switch, usual.loopback, toml_reader::boolean),
     };
     table.reject_unknown_keys(r);
     limits
@@ -101,7 +101,7 @@ fn limits(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> CallerLimits 
 /// Compiles `nodeagent.toml`; `file` is its name in messages.
 pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProblem>> {
     let mut report = ProblemCollector::new(file, text);
-    let table = raw::parse(text, &mut report);
+    let table = toml_reader::parse(text, &mut report);
     let mut root = Section::root(&table);
     let usual = NodeAgentConfig::default();
     let r = &mut report;
@@ -118,18 +118,18 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProb
     let enforcer = hint("it holds containers to their limits", "write \"cgroup2\", \"cgroup1\" or \"poll\", or leave it out");
     let config = NodeAgentConfig {
         rm: root.read_or(r, "rm", rm, usual.rm, http_url),
-        name: root.read(r, "name", name, raw::parsed).map(toml::Spanned::into_inner),
+        name: root.read(r, "name", name, toml_reader::parsed).map(toml::Spanned::into_inner),
         state: root.read_or(r, "state", path, usual.state, absolute),
-        listen: root.read_or(r, "listen", listen, usual.listen, raw::parsed),
+        listen: root.read_or(r, "listen", listen, usual.listen, toml_reader::parsed),
         tls: root.read(r, "tls", tls, absolute).map(toml::Spanned::into_inner),
         advertise: root.read(r, "advertise", advertise, host).map(toml::Spanned::into_inner),
-        memory: root.read(r, "memory", memory, raw::nonzero_size).map(toml::Spanned::into_inner),
-        cpus: root.read(r, "cpus", cpus, raw::cpus).map(toml::Spanned::into_inner),
-        reserve: root.read_or(r, "reserve", reserve, usual.reserve, raw::size),
+        memory: root.read(r, "memory", memory, toml_reader::nonzero_size).map(toml::Spanned::into_inner),
+        cpus: root.read(r, "cpus", cpus, toml_reader::cpus).map(toml::Spanned::into_inner),
+        reserve: root.read_or(r, "reserve", reserve, usual.reserve, toml_reader::size),
         enforcer: root.read(r, "enforcer", enforcer, enforcer_kind).map(toml::Spanned::into_inner),
         cgroup_root: root.read(r, "cgroup_root", path, absolute).map(toml::Spanned::into_inner),
         bin_dir: root.read(r, "bin_dir", path, absolute).map(toml::Spanned::into_inner),
-        self_fence: root.read_or(r, "self_fence", fence, usual.self_fence, |v| raw::text(v)?.parse()),
+        self_fence: root.read_or(r, "self_fence", fence, usual.self_fence, |v| toml_reader::text(v)?.parse()),
         isolation: node::isolation(r, &mut root),
         logs: node::logs(r, &mut root),
         health: node::health(r, &mut root),
@@ -149,9 +149,9 @@ fn traits(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> NodeAgentConf
     let truth = hint("it keeps the node for requests with one of its labels", "write exclusive = true and some labels");
     let values = hint("requests compare it", "write a word and a short text: attributes = { kernel = \"6.1\" }");
     let config = NodeAgentConfig {
-        rack: root.read(r, "rack", rack, raw::parsed).map(toml::Spanned::into_inner),
+        rack: root.read(r, "rack", rack, toml_reader::parsed).map(toml::Spanned::into_inner),
         labels: root.read_or(r, "labels", words, BTreeSet::new(), labels),
-        exclusive: root.read_or(r, "exclusive", truth, false, raw::boolean),
+        exclusive: root.read_or(r, "exclusive", truth, false, toml_reader::boolean),
         attributes: root.named_values(r, "attributes", values, attribute).into_iter().collect(),
         ..NodeAgentConfig::default()
     };
@@ -163,12 +163,12 @@ fn traits(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> NodeAgentConf
 }
 
 fn labels(value: &DeValue<'_>) -> Result<BTreeSet<Name>, String> {
-    raw::texts(value)?.iter().map(|t| t.parse().map_err(|e: ParseIdError| e.to_string())).collect()
+    toml_reader::texts(value)?.iter().map(|t| t.parse().map_err(|e: ParseIdError| e.to_string())).collect()
 }
 
 /// An attribute as name and value; also for the parts of `NAME=VALUE` on a command line.
 fn attribute(name: &str, value: &DeValue<'_>) -> Result<(Name, String), String> {
-    checked_attribute(name, &raw::text(value)?)
+    checked_attribute(name, &toml_reader::text(value)?)
 }
 
 /// Checks an attribute of a node: a name, and a short text without line breaks.
@@ -195,13 +195,13 @@ fn check_ascending(report: &mut ProblemCollector<'_>, root: &Section<'_>, low: (
 }
 
 pub(crate) fn absolute(value: &DeValue<'_>) -> Result<PathBuf, String> {
-    let path = PathBuf::from(raw::text(value)?);
+    let path = PathBuf::from(toml_reader::text(value)?);
     if path.is_absolute() { Ok(path) } else { Err(format!("{:?} is not an absolute path", path.display().to_string())) }
 }
 
 /// Parses the address of a resource manager: an HTTP URL or a Unix socket of this host.
 fn http_url(value: &DeValue<'_>) -> Result<String, String> {
-    let url = raw::text(value)?.trim_end_matches('/').to_owned();
+    let url = toml_reader::text(value)?.trim_end_matches('/').to_owned();
     if url.strip_prefix("unix:").is_some_and(|path| path.starts_with('/')) {
         return Ok(url);
     }
@@ -213,7 +213,7 @@ fn http_url(value: &DeValue<'_>) -> Result<String, String> {
 
 /// Parses the URL of a collector, which may contain a path.
 fn collector(value: &DeValue<'_>) -> Result<String, String> {
-    let url = raw::text(value)?.trim_end_matches('/').to_owned();
+    let url = toml_reader::text(value)?.trim_end_matches('/').to_owned();
     match url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")) {
         Some(rest) if !rest.is_empty() && !rest.starts_with('/') && !rest.contains([' ', '?', '#', '@']) => Ok(url),
         Some(_) | None => Err(format!("{url:?} is not of the form http://HOST:PORT or https://HOST:PORT")),
@@ -222,7 +222,7 @@ fn collector(value: &DeValue<'_>) -> Result<String, String> {
 
 /// Parses a host name or address without a port.
 fn host(value: &DeValue<'_>) -> Result<String, String> {
-    let host = raw::text(value)?;
+    let host = toml_reader::text(value)?;
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     if bare.parse::<std::net::IpAddr>().is_ok() {
         return Ok(bare.to_owned());
@@ -236,7 +236,7 @@ fn host(value: &DeValue<'_>) -> Result<String, String> {
 
 /// Parses the name of an enforcer.
 pub fn enforcer_kind(value: &DeValue<'_>) -> Result<EnforcerKind, String> {
-    let name = raw::text(value)?;
+    let name = toml_reader::text(value)?;
     let all = [EnforcerKind::Cgroup2, EnforcerKind::Cgroup1, EnforcerKind::Poll];
     all.into_iter().find(|k| k.as_str() == name).ok_or_else(|| format!("{name:?} is not an enforcer"))
 }

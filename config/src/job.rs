@@ -6,12 +6,12 @@
 mod access;
 mod executors;
 mod files;
-pub mod fit;
-pub mod grow;
+pub mod feasibility;
+pub mod growth;
 mod input;
 pub mod keys;
 mod output;
-mod place;
+mod node_constraints;
 pub mod profiles;
 mod runtime;
 mod spec;
@@ -24,9 +24,9 @@ use headroom_wire::v1::job::MemoryFailureMode;
 use toml::Spanned;
 use toml::de::DeValue;
 
-pub use fit::{InfeasibleStage, infeasible_stages};
-pub use grow::{GrowSpec, GrowthRefusal};
-pub use place::NodeConstraints;
+pub use feasibility::{InfeasibleStage, infeasible_stages};
+pub use growth::{GrowSpec, GrowthRefusal};
+pub use node_constraints::NodeConstraints;
 pub use profiles::ClusterProfiles;
 pub use runtime::{GcLogSetting, MemoryQuantities, Runtime, RuntimeFlags};
 pub use spec::{
@@ -37,7 +37,7 @@ pub use template::{Placeholder, Template};
 pub use treatments::Treatments;
 
 use crate::problem::{FileProblem, ProblemCollector};
-use crate::raw::{self, Section, hint};
+use crate::toml_reader::{self, Section, hint};
 
 /// Version of the job file format.
 pub const VERSION: i64 = 1;
@@ -53,7 +53,7 @@ pub fn compile(text: &str, file: &str) -> Result<JobSpec, Vec<FileProblem>> {
 /// the cluster.
 pub fn compile_with(text: &str, file: &str, cluster: &ClusterProfiles) -> Result<JobSpec, Vec<FileProblem>> {
     let mut report = ProblemCollector::new(file, text);
-    let table = raw::parse(text, &mut report);
+    let table = toml_reader::parse(text, &mut report);
     let mut root = Section::root(&table);
     let job = read(&mut root, &mut report, cluster);
     root.reject_unknown_keys(&mut report);
@@ -62,24 +62,24 @@ pub fn compile_with(text: &str, file: &str, cluster: &ClusterProfiles) -> Result
 
 fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, cluster: &ClusterProfiles) -> Option<JobSpec> {
     let version = hint("a later format may mean something else by the same keys", "write version = 1 as the first line");
-    root.read_required(r, "version", version, |v| raw::integer(v, VERSION, VERSION));
+    root.read_required(r, "version", version, |v| toml_reader::integer(v, VERSION, VERSION));
     let name =
-        root.read_required(r, "name", hint("the application is known by it", "write name = \"word-count\""), raw::parsed::<Name>);
+        root.read_required(r, "name", hint("the application is known by it", "write name = \"word-count\""), toml_reader::parsed::<Name>);
     let queue = root.read(
         r,
         "queue",
         hint("the job waits there", "write the name of a queue, or leave it out"),
-        raw::parsed::<QueuePath>,
+        toml_reader::parsed::<QueuePath>,
     );
     let priority = hint("higher goes first within its queue", "write a whole number from -1000 to 1000");
     let priority = root.read_or(r, "priority", priority, 0, |v| {
-        raw::integer(v, -1000, 1000).and_then(|n| i32::try_from(n).map_err(|e| e.to_string()))
+        toml_reader::integer(v, -1000, 1000).and_then(|n| i32::try_from(n).map_err(|e| e.to_string()))
     });
     let mode = hint(
         "it decides how memory failures are answered",
         "write \"headroom\", \"pinterest\", \"uber\", \"databricks\", \"tovar\" or \"fixed\"",
     );
-    let mode = root.read_or(r, "mode", mode, MemoryFailureMode::default(), raw::parsed::<MemoryFailureMode>);
+    let mode = root.read_or(r, "mode", mode, MemoryFailureMode::default(), toml_reader::parsed::<MemoryFailureMode>);
     let sizes = sizes(root, r, mode);
     let profiles = profiles::read(root, r, cluster);
     let executors = executors::read(root, r, &profiles);
@@ -97,7 +97,7 @@ fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, cluster: &ClusterP
 fn sizes(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, mode: MemoryFailureMode) -> Option<SizingMode> {
     let hint = hint("it says what tasks start with", "write sizes = \"stated\", \"learned\" or \"shadow\"");
     let all = [("stated", SizingMode::Stated), ("learned", SizingMode::Learned), ("shadow", SizingMode::Shadow)];
-    let sizes = root.read(r, "sizes", hint, |v| raw::choice(v, &all))?;
+    let sizes = root.read(r, "sizes", hint, |v| toml_reader::choice(v, &all))?;
     let knows = match mode {
         MemoryFailureMode::Headroom | MemoryFailureMode::Tovar => true,
         MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Fixed => {
@@ -119,7 +119,7 @@ fn gib_hours(value: &DeValue<'_>) -> Result<GibHours, String> {
         DeValue::Float(n) => n.as_str().parse(),
         DeValue::String(t) => t.parse(),
         DeValue::Boolean(_) | DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => {
-            Err(format!("this is {}, not a number of GiB·h", raw::kind(value)))
+            Err(format!("this is {}, not a number of GiB·h", toml_reader::kind(value)))
         }
     }
 }
@@ -146,14 +146,14 @@ fn retry(root: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> RetrySpec {
     let cpus =
         hint("processors of an escalated task's own container", "write a number of cores, such as cpus = 0.5, or leave it out");
     let retry = RetrySpec {
-        max_attempts: s.read_or(r, "max_attempts", tries, usual.max_attempts, raw::count(1, 100)),
-        memory_attempts: s.read_or(r, "memory_attempts", tries, usual.memory_attempts, raw::count(1, 20)),
-        transient: s.read_or(r, "transient", tries, usual.transient, raw::count(0, 100)),
-        cap: s.read(r, "cap", cap, raw::nonzero_size).map(Spanned::into_inner),
-        breaker: s.read(r, "breaker", breaker, raw::count(1, 100)).map(Spanned::into_inner),
+        max_attempts: s.read_or(r, "max_attempts", tries, usual.max_attempts, toml_reader::count(1, 100)),
+        memory_attempts: s.read_or(r, "memory_attempts", tries, usual.memory_attempts, toml_reader::count(1, 20)),
+        transient: s.read_or(r, "transient", tries, usual.transient, toml_reader::count(0, 100)),
+        cap: s.read(r, "cap", cap, toml_reader::nonzero_size).map(Spanned::into_inner),
+        breaker: s.read(r, "breaker", breaker, toml_reader::count(1, 100)).map(Spanned::into_inner),
         budget: s.read(r, "budget_gib_h", budget, gib_hours).map(Spanned::into_inner),
-        drain_after: s.read_or(r, "drain_after", drain, usual.drain_after, raw::duration),
-        cpus: s.read(r, "cpus", cpus, raw::cpus).map(Spanned::into_inner),
+        drain_after: s.read_or(r, "drain_after", drain, usual.drain_after, toml_reader::duration),
+        cpus: s.read(r, "cpus", cpus, toml_reader::cpus).map(Spanned::into_inner),
     };
     s.reject_unknown_keys(r);
     retry

@@ -17,7 +17,7 @@ pub mod load;
 pub mod node;
 pub mod problem;
 pub mod queues;
-pub mod raw;
+pub mod toml_reader;
 pub mod reference;
 pub mod telemetry;
 

@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use crate::problem::ProblemCollector;
-use crate::raw::{self, Section, hint};
+use crate::toml_reader::{self, Section, hint};
 
 /// Isolation of programs on the host. [`Default`] is the meaning of an empty file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -244,17 +244,17 @@ pub(crate) fn isolation(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) ->
     let number = hint("one process may not take them all", "write a whole number from 64");
     let cpu = hint("idle processors are used or left idle", "write \"share\" or \"limit\"");
     let checked = Isolation {
-        run_as: t.read_or(r, "run_as", who, usual.run_as, raw::parsed),
+        run_as: t.read_or(r, "run_as", who, usual.run_as, toml_reader::parsed),
         users: t.named_values(r, "users", names, pair).into_iter().collect(),
-        min_uid: t.read_or(r, "min_uid", uid, usual.min_uid, raw::count(0, u32::MAX - 1)),
-        allow_root: t.read_or(r, "allow_root", switch, usual.allow_root, raw::boolean),
-        private_tmp: t.read_or(r, "private_tmp", switch, usual.private_tmp, raw::boolean),
-        tmp_size: t.read(r, "tmp_size", tmpfs, raw::nonzero_size).map(Spanned::into_inner),
-        ipc: t.read_or(r, "ipc", ipc, usual.ipc, raw::parsed),
-        shm_size: t.read(r, "shm_size", tmpfs, raw::nonzero_size).map(Spanned::into_inner),
+        min_uid: t.read_or(r, "min_uid", uid, usual.min_uid, toml_reader::count(0, u32::MAX - 1)),
+        allow_root: t.read_or(r, "allow_root", switch, usual.allow_root, toml_reader::boolean),
+        private_tmp: t.read_or(r, "private_tmp", switch, usual.private_tmp, toml_reader::boolean),
+        tmp_size: t.read(r, "tmp_size", tmpfs, toml_reader::nonzero_size).map(Spanned::into_inner),
+        ipc: t.read_or(r, "ipc", ipc, usual.ipc, toml_reader::parsed),
+        shm_size: t.read(r, "shm_size", tmpfs, toml_reader::nonzero_size).map(Spanned::into_inner),
         umask: t.read_or(r, "umask", mask, usual.umask, octal),
-        open_files: t.read_or(r, "open_files", number, usual.open_files, raw::count(64, 1 << 30)),
-        cpu: t.read_or(r, "cpu", cpu, usual.cpu, raw::parsed),
+        open_files: t.read_or(r, "open_files", number, usual.open_files, toml_reader::count(64, 1 << 30)),
+        cpu: t.read_or(r, "cpu", cpu, usual.cpu, toml_reader::parsed),
     };
     t.reject_unknown_keys(r);
     checked
@@ -269,9 +269,9 @@ pub(crate) fn logs(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> LogR
     let keep = hint("logs go after that time", "write a time such as \"3d\"");
     let checked = LogRetention {
         size: t.read_or(r, "size", size, usual.size, segment),
-        count: t.read_or(r, "count", count, usual.count, raw::count(2, 10_000)),
+        count: t.read_or(r, "count", count, usual.count, toml_reader::count(2, 10_000)),
         container: t.read_or(r, "container", size, usual.container, segment),
-        keep: t.read_or(r, "keep", keep, usual.keep, raw::duration),
+        keep: t.read_or(r, "keep", keep, usual.keep, toml_reader::duration),
     };
     t.reject_unknown_keys(r);
     checked
@@ -289,13 +289,13 @@ pub(crate) fn health(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> He
     let time = hint("it is looked at again and again", "write a time such as \"10s\"");
     let path = hint("it is run as a program", "write an absolute path in quotes, or leave it out");
     let checked = HealthChecks {
-        disk_full: t.read_or(r, "disk_full", percent, usual.disk_full, raw::count(1, 100)),
-        inodes_full: t.read_or(r, "inodes_full", percent, usual.inodes_full, raw::count(1, 100)),
+        disk_full: t.read_or(r, "disk_full", percent, usual.disk_full, toml_reader::count(1, 100)),
+        inodes_full: t.read_or(r, "inodes_full", percent, usual.inodes_full, toml_reader::count(1, 100)),
         max_unattributed: t.read_or(r, "max_unattributed", part, usual.max_unattributed, some_part),
-        every: t.read_or(r, "every", time, usual.every, raw::duration),
+        every: t.read_or(r, "every", time, usual.every, toml_reader::duration),
         script: t.read(r, "script", path, crate::compile::absolute).map(Spanned::into_inner),
-        script_every: t.read_or(r, "script_every", time, usual.script_every, raw::duration),
-        script_timeout: t.read_or(r, "script_timeout", time, usual.script_timeout, raw::duration),
+        script_every: t.read_or(r, "script_every", time, usual.script_every, toml_reader::duration),
+        script_timeout: t.read_or(r, "script_timeout", time, usual.script_timeout, toml_reader::duration),
     };
     t.reject_unknown_keys(r);
     checked
@@ -310,11 +310,11 @@ pub(crate) fn cache(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Fil
     let time = hint("a container that waits for its files holds its memory", "write a time such as \"10m\"");
     let trust = hint("servers whose certificates it has signed are trusted", "write an absolute path in quotes, or leave it out");
     let checked = FileCacheLimits {
-        size: t.read_or(r, "size", size, usual.size, raw::size),
-        file: t.read_or(r, "file", size, usual.file, raw::nonzero_size),
-        unpacked: t.read_or(r, "unpacked", size, usual.unpacked, raw::nonzero_size),
-        entries: t.read_or(r, "entries", count, usual.entries, raw::count(1, 10_000_000)),
-        deadline: t.read_or(r, "deadline", time, usual.deadline, raw::duration),
+        size: t.read_or(r, "size", size, usual.size, toml_reader::size),
+        file: t.read_or(r, "file", size, usual.file, toml_reader::nonzero_size),
+        unpacked: t.read_or(r, "unpacked", size, usual.unpacked, toml_reader::nonzero_size),
+        entries: t.read_or(r, "entries", count, usual.entries, toml_reader::count(1, 10_000_000)),
+        deadline: t.read_or(r, "deadline", time, usual.deadline, toml_reader::duration),
         ca_file: t.read(r, "ca_file", trust, crate::compile::absolute).map(Spanned::into_inner),
     };
     t.reject_unknown_keys(r);
@@ -334,7 +334,7 @@ pub(crate) fn check_tmpfs_sizes(r: &mut ProblemCollector<'_>, root: &Section<'_>
 }
 
 fn pair(submitter: &str, value: &DeValue<'_>) -> Result<(String, String), String> {
-    Ok((submitter.to_owned(), user_name(&raw::text(value)?)?))
+    Ok((submitter.to_owned(), user_name(&toml_reader::text(value)?)?))
 }
 
 /// Parses a user name as user databases allow it.
@@ -345,7 +345,7 @@ fn user_name(text: &str) -> Result<String, String> {
 }
 
 fn octal(value: &DeValue<'_>) -> Result<u32, String> {
-    let text = raw::text(value)?;
+    let text = toml_reader::text(value)?;
     let bits = u32::from_str_radix(&text, 8).map_err(|_| format!("{text:?} is not a number in octal"))?;
     // Without owner rights a program could not read its own files.
     if bits > 0o777 || bits & 0o700 != 0 { Err(format!("{text:?} is not between 000 and 077")) } else { Ok(bits) }
@@ -353,14 +353,14 @@ fn octal(value: &DeValue<'_>) -> Result<u32, String> {
 
 /// Parses a share above zero.
 fn some_part(value: &DeValue<'_>) -> Result<u32, String> {
-    match raw::thousandths(value)? {
+    match toml_reader::thousandths(value)? {
         0 => Err("0% would make every node unhealthy".to_owned()),
         part => Ok(part),
     }
 }
 
 fn segment(value: &DeValue<'_>) -> Result<Bytes, String> {
-    let size = raw::size(value)?;
+    let size = toml_reader::size(value)?;
     if size < Bytes::from_kib(64) { Err(format!("{size} is less than 64KiB")) } else { Ok(size) }
 }
 

@@ -13,7 +13,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::problem::{FileProblem, ProblemCollector};
-use crate::raw::{self, Section};
+use crate::toml_reader::{self, Section};
 
 /// Reason that is shown for an invalid queue key.
 const WHY: &str = "a tree of queues is taken as a whole or not at all";
@@ -34,7 +34,7 @@ pub(crate) fn read(root: &mut Section<'_>, report: &mut ProblemCollector<'_>) ->
 /// The text is not TOML, or has no such table.
 pub fn parse_queue_tree(text: &str, file: &str) -> Result<Value, Vec<FileProblem>> {
     let mut report = ProblemCollector::new(file, text);
-    let table = raw::parse(text, &mut report);
+    let table = toml_reader::parse(text, &mut report);
     let queues = table.get_ref().get("queues").map(|q| json(q.get_ref()));
     if queues.is_none() && report.is_empty() {
         report.add(0..0, "queues", "the file has no queues", WHY, "write a table for each: [queues.default]");
@@ -45,7 +45,7 @@ pub fn parse_queue_tree(text: &str, file: &str) -> Result<Value, Vec<FileProblem
 /// Maps errors of a tree to their positions in this file.
 pub fn locate_problems(text: &str, file: &str, problems: &[QueueProblem]) -> Vec<FileProblem> {
     let mut report = ProblemCollector::new(file, text);
-    let table = raw::parse(text, &mut report);
+    let table = toml_reader::parse(text, &mut report);
     if let Some(written) = table.get_ref().get("queues") {
         note(&mut report, written, problems);
     }

@@ -7,7 +7,7 @@ use headroom_types::Bytes;
 use toml::de::DeValue;
 
 use crate::problem::ProblemCollector;
-use crate::raw::{self, Section, hint};
+use crate::toml_reader::{self, Section, hint};
 
 /// Settings of metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,7 +85,7 @@ pub(crate) fn telemetry(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) ->
     let whole = hint("it says how fine the metrics are", "write a table: [telemetry]");
     let Some(mut table) = root.table(r, "telemetry", whole) else { return usual };
     let fine = hint("each value of a label is a series that somebody keeps", "write \"profile\", \"job\" or \"task\"");
-    let telemetry = Telemetry { cardinality: table.read_or(r, "cardinality", fine, usual.cardinality, raw::parsed) };
+    let telemetry = Telemetry { cardinality: table.read_or(r, "cardinality", fine, usual.cardinality, toml_reader::parsed) };
     table.reject_unknown_keys(r);
     telemetry
 }
@@ -99,14 +99,14 @@ pub(crate) fn kept(r: &mut ProblemCollector<'_>, root: &mut Section<'_>, name: &
     let count = hint("the oldest file goes when there are more", "write a whole number from 2");
     let kept = RetentionLimits {
         segment: table.read_or(r, "segment", size, usual.segment, segment),
-        segments: table.read_or(r, "segments", count, usual.segments, raw::count(2, 10_000)),
+        segments: table.read_or(r, "segments", count, usual.segments, toml_reader::count(2, 10_000)),
     };
     table.reject_unknown_keys(r);
     kept
 }
 
 fn segment(value: &DeValue<'_>) -> Result<Bytes, String> {
-    let size = raw::size(value)?;
+    let size = toml_reader::size(value)?;
     if size < Bytes::from_kib(64) { Err(format!("{size} is less than 64KiB")) } else { Ok(size) }
 }
 
@@ -118,9 +118,9 @@ pub(crate) fn history(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> H
     let number = hint("the oldest go first", "write a whole number from 1");
     let age = hint("what is older is forgotten", "write a time with its unit, such as \"720h\"");
     let history = HistoryBounds {
-        apps: table.read_or(r, "apps", number, usual.apps, raw::count(1, 100_000)),
-        containers: table.read_or(r, "containers", number, usual.containers, raw::count(1, 1_000_000)),
-        age: table.read_or(r, "age", age, usual.age, raw::duration),
+        apps: table.read_or(r, "apps", number, usual.apps, toml_reader::count(1, 100_000)),
+        containers: table.read_or(r, "containers", number, usual.containers, toml_reader::count(1, 1_000_000)),
+        age: table.read_or(r, "age", age, usual.age, toml_reader::duration),
     };
     table.reject_unknown_keys(r);
     history

@@ -283,7 +283,7 @@ fn growth_is_the_default_in_the_mode_that_serves_it_and_bad_input_in_others() {
 fn growth_that_no_node_can_give_is_told_with_its_place() {
     let text = WHOLE.replace("enforce = \"executor\"", "grow = true").replace("mode = \"uber\"", "");
     let job = job::compile(&text, "f").map_err(|p| render(&p)).expect("right");
-    let problems = job::grow::growth_problems(&text, "f.toml", &[(&job.stages[0], GrowthRefusal::PollOnly)]);
+    let problems = job::growth::growth_problems(&text, "f.toml", &[(&job.stages[0], GrowthRefusal::PollOnly)]);
     let line = text.lines().position(|line| line == "grow = true").expect("it is there") + 1;
     let shown = render(&problems);
     assert_eq!(problems.len(), 1, "{shown}");

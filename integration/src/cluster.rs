@@ -21,7 +21,7 @@ use headroom_wire::v1::nodes::NodeView;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::papers::ClusterCredentials;
+use crate::credentials::ClusterCredentials;
 use crate::skew::Skew;
 use crate::{clock, programs, sweep};
 

@@ -2,7 +2,7 @@
 //!
 //! They are drawn from the seed before the run starts; the simulated world carries them out.
 
-use crate::world::chance::RandomSource;
+use crate::simulation::random_source::RandomSource;
 
 /// Whether the write that was under way when a process died reached the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,7 +22,7 @@ use headroom_wire::v1::job::{AttemptRow, TaskState};
 
 use crate::cluster::{Cluster, ContainerOwner, SOON, until};
 use crate::jobs::JobFile;
-use crate::world::chance::RandomSource;
+use crate::simulation::random_source::RandomSource;
 use crate::{clock, programs};
 
 /// Share of one slot. MiB.

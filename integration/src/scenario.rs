@@ -1,9 +1,9 @@
 //! Scenarios of the simulation: a cluster, jobs with the memory and run time of their tasks, and
 //! faults, all drawn from one seed.
 
-mod crowded;
-pub mod estate;
-mod held;
+mod full_nodes;
+pub mod scenario_cluster;
+mod frozen_tasks;
 mod trees;
 
 use std::collections::BTreeMap;
@@ -13,10 +13,10 @@ use std::time::Duration;
 use headroom_config::{JobSpec, StageSpec};
 use headroom_types::{Bytes, Cpus, Resource, TaskId};
 
-pub use estate::ScenarioCluster;
+pub use scenario_cluster::ScenarioCluster;
 
 use crate::fault::{self, Fault, FaultTargets, NetworkFaults};
-use crate::world::chance::RandomSource;
+use crate::simulation::random_source::RandomSource;
 
 /// All nodes register before this time, and no fault occurs. Jobs begin later, because a master
 /// keeps the largest node that was reported at its registration. Milliseconds.
@@ -134,7 +134,7 @@ impl Scenario {
         Scenario {
             nodes,
             jobs,
-            estate,
+            scenario_cluster,
             weather: NetworkFaults::any(&mut chance.split()),
             faults,
             calm_ms,

@@ -5,10 +5,10 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use integration::fleet::rounds::{self, DaemonFault};
+use integration::fleet::fault_rounds::{self, DaemonFault};
 use integration::fleet::work::verdicts;
 use integration::fleet::{Fleet, MANAGER, NAMES, TranscriptOutput, WORKERS};
-use integration::packed::LATER;
+use integration::test_packages::LATER;
 
 /// Timeout of the hosts.
 const LONGEST: Duration = Duration::from_secs(900);
@@ -185,7 +185,7 @@ fn a_life(fleet: &mut Fleet) -> Result<()> {
         fleet.person(host, "rm -f gate")?;
     }
     let tally =
-        fleet.step(&format!("{ROUNDS} disturbances under memory kills"), |fleet| rounds::run(fleet, ROUNDS, &mut |_| ()))?;
+        fleet.step(&format!("{ROUNDS} disturbances under memory kills"), |fleet| fault_rounds::run(fleet, ROUNDS, &mut |_| ()))?;
     fleet.book.say(&serde_json::to_string(&tally)?);
     ensure!((tally.lost, tally.twice, tally.verdicts_lost) == (0, 0, 0) && tally.rounds == ROUNDS, "{tally:?}");
     ensure!(tally.verdicts >= usize::try_from(ROUNDS)?, "every job had a kill: {tally:?}");

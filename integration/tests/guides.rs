@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use integration::cluster::{Cluster, NodeShape};
-use integration::typed;
+use integration::doc_commands;
 
 /// Timeout of a page, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -22,13 +22,13 @@ fn docs(page: &str) -> PathBuf {
 /// Runs a page. A failure contains its output.
 fn follow(page: &str) -> Result<()> {
     let text = fs::read_to_string(docs(page)).with_context(|| page.to_owned())?;
-    let script = typed::blocks(&text, "sh").concat();
+    let script = doc_commands::blocks(&text, "sh").concat();
     ensure!(!script.is_empty(), "{page} has nothing to type");
     let cluster = Cluster::start(&[NodeShape::default(); 2])?;
     let place = tempfile::tempdir()?;
     let mut shell = Command::new("bash");
     shell.args(["-euo", "pipefail", "-c", &script]).current_dir(place.path()).env("HEADROOM_ADDR", cluster.url());
-    typed::run(&mut shell, &place.path().join(".said"), PATIENCE).with_context(|| page.to_owned())?;
+    doc_commands::run(&mut shell, &place.path().join(".said"), PATIENCE).with_context(|| page.to_owned())?;
     Ok(())
 }
 

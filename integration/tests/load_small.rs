@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use integration::load::book::RecordComparison;
+use integration::load::records::RecordComparison;
 use integration::load::restart::{RestartPlan, run};
 
 fn plan(rounds: u32) -> RestartPlan {

@@ -11,9 +11,9 @@ use std::time::Duration;
 use headroom_types::{Bytes, ContainerId, ExitReason};
 use integration::cluster::{SOON, until};
 use integration::guest::{Guest, in_guest};
-use integration::lone::agent::{container, order, words};
-use integration::lone::remains::LeftoverCounts;
-use integration::lone::{FakeManager, Shape, SingleAgent, rounds};
+use integration::single_agent::agent::{container, order, words};
+use integration::single_agent::leftover_counts::LeftoverCounts;
+use integration::single_agent::{FakeManager, Shape, SingleAgent, kill_rounds};
 use integration::{on_host_and_in_guest, programs};
 
 /// Enough rounds for all crash points in the agent's code, alternating with kills at other moments.
@@ -44,7 +44,7 @@ fn reason(desk: &FakeManager, id: &ContainerId) -> ExitReason {
 
 fn killed_at_every_step() {
     let rounds = if in_guest() { ROUNDS_IN_GUEST } else { ROUNDS };
-    let tally = rounds::run(rounds, 1, &mut |_, _| {}).expect("runs");
+    let tally = kill_rounds::run(kill_rounds, 1, &mut |_, _| {}).expect("runs");
     assert_eq!((tally.lost, tally.twice, tally.leaked), (0, 0, 0), "{:#?}", tally.notes);
     assert!(tally.kills >= rounds && tally.at_places > 0, "{tally:?}");
 }

@@ -9,7 +9,7 @@ use headroom_client::{Client, ClientCredentials, ExpectedPeer, TokenSource};
 use headroom_identity::Certificate;
 use headroom_transport::KeyFiles;
 use headroom_types::{AppId, AttemptId, Bytes};
-use headroom_wire::v1::am::RegisterMaster;
+use headroom_wire::v1::application_master::RegisterMaster;
 use headroom_wire::v1::apps::AppState;
 use integration::cluster::{Cluster, ContainerOwner, NodeShape, ProgramOutput, SOON, ran, until};
 use integration::programs;
@@ -204,7 +204,7 @@ fn what_other_hosts_could_reach_does_not_start_in_the_clear() {
     assert!(manager.code != 0 && manager.stderr.contains("tls = "), "{}", manager.stderr);
     let agent = start("nodeagent", &["--listen", "0.0.0.0:0", "--rm", "http://127.0.0.1:1"]);
     assert!(agent.code != 0 && agent.stderr.contains("rmctl node join"), "{}", agent.stderr);
-    let papers = integration::papers::ClusterCredentials::new(&dir.path().join("papers")).expect("made");
+    let papers = integration::credentials::ClusterCredentials::new(&dir.path().join("papers")).expect("made");
     let open = dir.path().join("open.toml");
     let text = fs::read_to_string(papers.config()).expect("reads").replace("\"nothing\"", "\"read\"");
     fs::write(&open, text).expect("writes");

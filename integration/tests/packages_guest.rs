@@ -12,7 +12,7 @@ use std::time::Duration;
 use headroom_types::Bytes;
 use integration::cluster::{ProgramOutput, SOON, ran, until};
 use integration::guest::{Guest, in_guest, rerun};
-use integration::{packed, test_name};
+use integration::{test_packages, test_name};
 
 /// Mount point of the packages in the guest.
 const PACKAGES: &str = "/opt/packages";
@@ -177,6 +177,6 @@ fn a_life_of_the_packages_in_a_guest() {
         return rerun(name, Guest::new(), a_life_of_the_packages);
     }
     let dir = tempfile::tempdir().expect("a directory");
-    packed::packages(dir.path()).expect("packs");
+    test_packages::packages(dir.path()).expect("packs");
     rerun(name, guest(dir.path()), a_life_of_the_packages);
 }

@@ -16,7 +16,7 @@ use headroom_rm_store::open;
 use headroom_types::{AppId, Bytes, StoreBackend};
 use integration::clock;
 use integration::guest::{Disk, Guest, in_guest, job};
-use integration::world::chance::RandomSource;
+use integration::simulation::random_source::RandomSource;
 
 /// Power cuts in one test. Each takes one or two seconds.
 const ROUNDS: u32 = 10;

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use integration::{programs, typed};
+use integration::{programs, doc_commands};
 
 /// Timeout of one block, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(540);
@@ -37,7 +37,7 @@ fn readme() -> Result<String> {
 
 /// The blocks: build and demonstration, tests, a cluster, and the commands for that cluster.
 fn typed_in() -> Result<[String; 4]> {
-    let blocks = typed::blocks(&readme()?, "sh");
+    let blocks = doc_commands::blocks(&readme()?, "sh");
     let n = blocks.len();
     blocks.try_into().ok().with_context(|| format!("README.md has {n} blocks to type, and four of them are tried here"))
 }
@@ -59,9 +59,9 @@ fn the_first_command_builds_as_measurements_do_and_its_demonstration_runs() -> R
     let typed = demo.strip_prefix("./target/release/").context("a program of that build")?;
     let place = tempfile::tempdir()?;
     let mut shell = Command::new("bash");
-    shell.args(["-euo", "pipefail", "-c", typed]).current_dir(place.path()).env_remove("HEADROOM_ADDR");
+    shell.args(["-euo", "pipefail", "-c", doc_commands]).current_dir(place.path()).env_remove("HEADROOM_ADDR");
     shell.env(programs::DIR_VARIABLE, programs::dir()?);
-    let said = typed::run(&mut shell, &place.path().join(".said"), PATIENCE)?;
+    let said = doc_commands::run(&mut shell, &place.path().join(".said"), PATIENCE)?;
     ensure!(said.contains("out of memory") || said.contains("killed"), "no kill was shown:\n{said}");
     Ok(())
 }
@@ -79,7 +79,7 @@ fn a_cluster_of_ones_own_in_two_terminals() -> Result<()> {
     let mut shell = Command::new("unshare");
     shell.args(["--net", "bash", "-euo", "pipefail", "-c", TERMINALS]).current_dir(root());
     shell.env("FIRST", first).env("SECOND", second).env_remove("HEADROOM_ADDR");
-    let said = typed::run(&mut shell, &place.path().join("said"), PATIENCE)?;
+    let said = doc_commands::run(&mut shell, &place.path().join("said"), PATIENCE)?;
     for word in ["hello.1", "http://127.0.0.1:7070", "finished"] {
         ensure!(said.contains(word), "{word} was not told:\n{said}");
     }
@@ -88,7 +88,7 @@ fn a_cluster_of_ones_own_in_two_terminals() -> Result<()> {
 
 #[test]
 fn the_job_file_is_one() -> Result<()> {
-    let jobs = typed::blocks(&readme()?, "toml");
+    let jobs = doc_commands::blocks(&readme()?, "toml");
     ensure!(jobs.len() == 1, "one job is shown");
     let job = headroom_config::job::compile(&jobs[0], "README.md");
     job.map_err(|problems| anyhow::anyhow!("{}", headroom_config::render(&problems)))?;

@@ -4,7 +4,7 @@
 
 #![allow(missing_docs, clippy::print_stdout)] // no public API; the seed is printed
 
-use integration::many::{Seeds, SweepControl, replay, sweep};
+use integration::seed_sweep::{Seeds, SweepControl, replay, sweep};
 use integration::scenario::PlantedBug;
 
 /// The bug: `Ledger::move_app` leaves the user's account in the old leaf unchanged.

@@ -9,9 +9,9 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use integration::many::{Seeds, SweepControl, replay, sweep};
+use integration::seed_sweep::{Seeds, SweepControl, replay, sweep};
 use integration::scenario::{PlantedBug, Scenario};
-use integration::world::{Outcome, run, run_scenario, run_with};
+use integration::simulation::{Outcome, run, run_scenario, run_with};
 
 fn held(outcome: &Outcome) {
     assert!(outcome.violation.is_none(), "{outcome}\nreplay: {}", replay(outcome.seed));

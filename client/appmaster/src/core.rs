@@ -7,28 +7,28 @@
 //!
 //! *Architecture Invariant*: no clock, no I/O, no randomness, no hash order.
 
-mod ahead;
+mod predicted_sizes;
 mod apply;
-mod asks;
+mod requests;
 mod check;
 mod commits;
 mod contention;
 mod drain;
 mod ends;
-mod fates;
+mod container_end;
 mod fold;
 mod grow;
 mod input;
 mod learn;
 mod leftover;
-mod notice;
+mod warning;
 mod orders;
 mod place;
 mod rm;
-mod rungs;
+mod size_report;
 mod scale;
 mod sets;
-mod shun;
+mod node_exclusion;
 mod treat;
 mod view;
 

@@ -2,8 +2,8 @@
 
 use headroom_types::exit::{TaskReport, Unattributed};
 use headroom_types::{Bytes, ContainerId, Epoch, RequestId, Resource, TaskAttemptId, Tick, UnixMillis};
-use headroom_wire::v1::am::{ApplicationUpdateKind, ContainerGrant};
-use headroom_wire::v1::families::JobHistory;
+use headroom_wire::v1::application_master::{ApplicationUpdateKind, ContainerGrant};
+use headroom_wire::v1::job_history::JobHistory;
 use headroom_wire::v1::task::{TaskUsage, ToExecutor};
 
 use crate::output::Commit;

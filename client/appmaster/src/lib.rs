@@ -19,7 +19,7 @@ pub mod replay;
 pub mod rm_link;
 pub mod run;
 mod runtime;
-mod shell;
+mod driver;
 pub mod spec;
 pub mod taskset;
 pub mod traces;

@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let filter = tracing_subscriber::EnvFilter::try_from_env("HEADROOM_LOG").unwrap_or_else(|_| "info".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
-    if let Err(error) = headroom_transport::own::make_non_dumpable() {
+    if let Err(error) = headroom_transport::non_dumpable::make_non_dumpable() {
         tracing::warn!(%error, "processes of the same user can read what this one knows, going on");
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {

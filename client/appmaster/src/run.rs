@@ -25,7 +25,7 @@ use crate::journal::{self, Journal, JournalError};
 use crate::output::{self, JobStartState};
 use crate::record::{self, JournalHeader, Record};
 use crate::rm_link::RmLink;
-use crate::shell::MasterDriver;
+use crate::driver::MasterDriver;
 use crate::spec::ExecutorEnvironment;
 use crate::traces::Traces;
 use crate::traces::spans::TraceIdentity;

@@ -9,7 +9,7 @@ use headroom_config::{
     TaskGroups, TaskLimit,
 };
 use headroom_types::{Bytes, Cpus, FetchedFile, Profile, Remedy, RequestId, Resource, TaskAttemptId, TaskId};
-use headroom_wire::v1::am::LaunchSpec;
+use headroom_wire::v1::application_master::LaunchSpec;
 use headroom_wire::v1::task::TaskStart;
 
 use crate::executors::Purpose;
@@ -102,7 +102,7 @@ pub fn own_resource(retry: &RetrySpec, set: &ExecutorSpec, stage: &StageSpec, (m
     let milli = u64::from(set.profile.cpus.milli()) * u64::from(stage.cpus_per_task) / u64::from(set.slots.max(1));
     let of_task = Cpus::from_milli(u32::try_from(milli).unwrap_or(u32::MAX).max(1));
     let cpus = retry.cpus.filter(|_| rung > 1).map_or(of_task, |most| most.min(of_task));
-    Resource::new(headroom_config::job::fit::own_container(memory, set.reserve), cpus)
+    Resource::new(headroom_config::job::feasibility::own_container(memory, set.reserve), cpus)
 }
 
 /// Values in the environment of every executor of the application.

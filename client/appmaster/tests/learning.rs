@@ -10,7 +10,7 @@ use headroom_appmaster::policy::AttemptSize;
 use headroom_appmaster::record::Record;
 use headroom_config::SizingMode;
 use headroom_types::{Bytes, ExitReason, UnixMillis};
-use headroom_wire::v1::families::{JobHistory, TaskKindHistory, TaskMemoryNeed};
+use headroom_wire::v1::job_history::{JobHistory, TaskKindHistory, TaskMemoryNeed};
 use headroom_wire::v1::job::{MemoryFailureMode, ShadowOutcome, TaskState};
 use world::{InjectedFault, MasterScenario, SimulatedCluster, TaskBehaviour};
 

@@ -4,7 +4,7 @@
 mod world;
 
 use headroom_types::{Bytes, Dimension};
-use headroom_wire::v1::am::RelaxationPolicy;
+use headroom_wire::v1::application_master::RelaxationPolicy;
 use headroom_wire::v1::job::{InputGap, Locality};
 use world::{InjectedFault, MasterScenario, SimulatedCluster, TaskBehaviour};
 

@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use headroom_node_cgroup::hold::pressure_threshold;
+use headroom_node_cgroup::throttle::pressure_threshold;
 use headroom_node_cgroup::{CgroupError, Group, Watch};
 use headroom_types::Bytes;
 use headroom_types::exit::CgroupStats;

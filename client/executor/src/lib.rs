@@ -12,16 +12,16 @@
 
 pub mod clock;
 pub mod environment;
-pub mod fit;
+pub mod report_truncation;
 pub mod growth;
 pub mod heap;
 pub mod launch;
-pub mod life;
+pub mod task_state;
 mod limits;
 pub mod link;
 pub mod logs;
-pub mod meter;
-mod reads;
+pub mod sampler;
+mod read_bytes;
 pub mod results;
 pub mod run;
 pub mod slots;

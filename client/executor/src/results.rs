@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use headroom_types::{TaskAttemptId, TaskReport};
 
-use crate::fit::truncate_report;
+use crate::report_truncation::truncate_report;
 
 /// Maximum number of kept results. Truncated to their smallest form, all of them fit into one line
 /// of the protocol.
@@ -75,7 +75,7 @@ impl UnackedResults {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fit::samples::{large_report, report};
+    use crate::report_truncation::samples::{large_report, report};
     use headroom_wire::v1::task::MAX_LINE_BYTES;
     use proptest::prelude::*;
 

@@ -26,7 +26,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::clock;
 use crate::environment::ExecutorSettings;
-use crate::fit::truncate_report;
+use crate::report_truncation::truncate_report;
 use crate::launch::LaunchContext;
 use crate::link::{self, LinkEvent, MasterTarget, MasterWriter, SendError};
 use crate::results::UnackedResults;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_node_cgroup::inside;
+use headroom_node_cgroup::inspect;
 use headroom_node_core::gclog;
 use headroom_node_exec::{ChildProcess, ProcessEnd};
 use headroom_types::exit::Unattributed;
@@ -23,9 +23,9 @@ use crate::clock;
 use crate::growth::{self, GrowthState, TaskGrowth};
 use crate::heap::HeapMonitor;
 use crate::launch::{LaunchContext, LaunchedTask, launch, program_code, tmp_on_disk};
-use crate::life::{TaskAction, TaskEvent, TaskPhase};
+use crate::task_state::{TaskAction, TaskEvent, TaskPhase};
 use crate::logs::TaskFiles;
-use crate::meter::{TaskSample, TaskSampler};
+use crate::sampler::{TaskSample, TaskSampler};
 use crate::taskgroup::TaskGroup;
 use crate::verdict::{TaskEndEvidence, not_started, report_of_end};
 
@@ -278,7 +278,7 @@ impl TaskRunner {
         if let Some(pid) = reading.look_into {
             // The inspection takes milliseconds, so it runs on a separate thread. An ended process
             // gives no result.
-            if let Ok(Ok(found)) = spawn_blocking(move || inside::inspect_process(pid)).await {
+            if let Ok(Ok(found)) = spawn_blocking(move || inspect::inspect_process(pid)).await {
                 self.meter.store_inspection(&found);
             }
         }

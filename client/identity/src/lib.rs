@@ -9,7 +9,7 @@
 pub mod authority;
 pub mod certificate;
 pub mod files;
-pub mod need;
+pub mod authorization;
 pub mod right;
 pub mod role;
 pub mod tls;
@@ -17,7 +17,7 @@ pub mod token;
 
 pub use authority::{Authority, IssuedCertificate};
 pub use certificate::{Certificate, certificates};
-pub use need::{AccessDenied, AppOwnership, CallRequirement, Principal};
+pub use authorization::{AccessDenied, AppOwnership, CallRequirement, Principal};
 pub use right::{ParseRightError, QueuePermission, Right, Rights};
 pub use role::{ParseRoleError, Role};
 pub use token::{Accessor, ParseTokenError, SecretTokenKind, Sha256Digest, Token};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use headroom_client::ClientError;
-use headroom_types::{Charge, near};
+use headroom_types::{Charge, spelling};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::error::ErrorCode;
 use headroom_wire::v1::job::TaskState;
@@ -105,7 +105,7 @@ impl Failure {
     /// Adds the most similar of the names, if one is similar enough.
     #[must_use]
     pub(crate) fn near<'a>(self, typed: &str, names: impl IntoIterator<Item = &'a str>) -> Self {
-        match near::did_you_mean(typed, names) {
+        match spelling::did_you_mean(typed, names) {
             Some(question) => self.help(question),
             None => self,
         }

@@ -11,7 +11,7 @@ mod args;
 mod attached;
 mod bundle;
 #[cfg(feature = "dev")]
-mod cluster;
+mod local_cluster;
 mod cmd;
 mod complete;
 mod context;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use headroom_types::{AppId, ContainerId, Name, NodeId, QueuePath, RequestId, TaskId};
 use headroom_wire::v1::{
-    am, apps, audit, error::ProblemDetails, events, families, job, nodes, profiles, queues, reach, suggestions,
+    application_master, apps, audit, error::ProblemDetails, events, job_history, job, nodes, profiles, queues, container_access, suggestions,
 };
 use reqwest::Method;
 use serde::Serialize;
@@ -13,8 +13,8 @@ use serde::de::DeserializeOwned;
 
 use crate::error::SILENT;
 use crate::log::{self, LogStream};
-use crate::tap::{PreparedRequest, RequestHook, Sending};
-use crate::trust::{ClientCredentials, HttpConnector};
+use crate::request_hook::{PreparedRequest, RequestHook, Sending};
+use crate::credentials::{ClientCredentials, HttpConnector};
 use crate::{AuditQuery, ClientError, EventQuery, JsonLineStream, TaskRows};
 
 /// Prefix of the address of a Unix socket.
@@ -244,11 +244,11 @@ impl Client {
         self.post(&format!("/v1/apps/{app}/kill"), &apps::KillApp { reason }).await
     }
     /// Lists the job history, of one user or of all users.
-    pub async fn job_histories(&self, user: Option<&str>) -> Result<Vec<families::JobHistoryRow>, ClientError> {
+    pub async fn job_histories(&self, user: Option<&str>) -> Result<Vec<job_history::JobHistoryRow>, ClientError> {
         self.get(&with("/v1/families", user)).await
     }
     /// Returns the history of one job name.
-    pub async fn job_history(&self, name: &Name, user: Option<&str>) -> Result<families::JobHistory, ClientError> {
+    pub async fn job_history(&self, name: &Name, user: Option<&str>) -> Result<job_history::JobHistory, ClientError> {
         self.get(&with(&format!("/v1/families/{name}"), user)).await
     }
     /// Returns the suggested first sizes of tasks. `user` and `job` restrict the list.
@@ -441,12 +441,12 @@ impl Client {
     pub async fn signal(
         &self,
         container: &ContainerId,
-        body: &reach::SignalContainer,
-    ) -> Result<reach::SignalDelivered, ClientError> {
+        body: &container_access::SignalContainer,
+    ) -> Result<container_access::SignalDelivered, ClientError> {
         self.post(&format!("/v1/containers/{container}/signal"), body).await
     }
     /// Lists a directory of a container. An empty `path` is the container's own directory.
-    pub async fn files(&self, container: &ContainerId, path: &str) -> Result<Vec<reach::ContainerFileEntry>, ClientError> {
+    pub async fn files(&self, container: &ContainerId, path: &str) -> Result<Vec<container_access::ContainerFileEntry>, ClientError> {
         self.get(&format!("/v1/containers/{container}/files?{}", encoded("path", path))).await
     }
     /// Streams a file of a container: the bytes of `range`, such as `bytes=0-99`, or all.
@@ -463,8 +463,8 @@ impl Client {
     pub async fn exec(
         &self,
         container: &ContainerId,
-        body: &reach::ExecContainer,
-    ) -> Result<JsonLineStream<reach::ExecLine>, ClientError> {
+        body: &container_access::ExecContainer,
+    ) -> Result<JsonLineStream<container_access::ExecLine>, ClientError> {
         let url = format!("{}/v1/containers/{container}/exec", self.root);
         let response = self.send(&url, self.wire.http().post(&url).json(body)).await?;
         Ok(JsonLineStream::new(url, response, SILENCE))
@@ -507,14 +507,14 @@ impl Client {
         &self,
         app: &AppId,
         how: DryRunMode,
-        ask: &am::PlacementRequest,
-    ) -> Result<am::PlacementResponse, ClientError> {
+        ask: &application_master::PlacementRequest,
+    ) -> Result<application_master::PlacementResponse, ClientError> {
         let body = serde_json::json!({ "ask": ask });
         self.post(&format!("/v1/apps/{app}/requests?dry_run={}", how.dry_run()), &body).await
     }
 
     /// Lists the container requests of an application, as its master sent them.
-    pub async fn requests(&self, app: &AppId) -> Result<Vec<am::PlacementRequest>, ClientError> {
+    pub async fn requests(&self, app: &AppId) -> Result<Vec<application_master::PlacementRequest>, ClientError> {
         self.get(&format!("/v1/apps/{app}/requests")).await
     }
     /// Withdraws a container request.
@@ -523,15 +523,15 @@ impl Client {
     }
 
     /// Registers an application master.
-    pub async fn register_master(&self, app: &AppId, body: &am::RegisterMaster) -> Result<am::MasterRegistered, ClientError> {
+    pub async fn register_master(&self, app: &AppId, body: &application_master::RegisterMaster) -> Result<application_master::MasterRegistered, ClientError> {
         self.post(&format!("/v1/apps/{app}/register"), body).await
     }
     /// Sends the heartbeat of a master, with requests, releases and acknowledgement.
-    pub async fn sync_master(&self, app: &AppId, body: &am::MasterSync) -> Result<am::MasterSyncReply, ClientError> {
+    pub async fn sync_master(&self, app: &AppId, body: &application_master::MasterSync) -> Result<application_master::MasterSyncReply, ClientError> {
         self.post(&format!("/v1/apps/{app}/sync"), body).await
     }
     /// Reports that the master has finished.
-    pub async fn finish(&self, app: &AppId, body: &am::FinishApp) -> Result<apps::AppView, ClientError> {
+    pub async fn finish(&self, app: &AppId, body: &application_master::FinishApp) -> Result<apps::AppView, ClientError> {
         self.post(&format!("/v1/apps/{app}/finish"), body).await
     }
     /// Streams the updates about the containers of an application, after `cursor`.
@@ -540,7 +540,7 @@ impl Client {
         app: &AppId,
         epoch: headroom_types::Epoch,
         cursor: u64,
-    ) -> Result<JsonLineStream<am::ApplicationUpdate>, ClientError> {
+    ) -> Result<JsonLineStream<application_master::ApplicationUpdate>, ClientError> {
         self.lines(&format!("/v1/apps/{app}/updates?epoch={epoch}&cursor={cursor}")).await
     }
 

@@ -5,7 +5,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use headroom_sizes::learn::rungs::KillPrices;
+use headroom_sizes::learn::ladder::KillPrices;
 use headroom_sizes::learn::{Learner, SizeRequest};
 use headroom_types::Bytes;
 

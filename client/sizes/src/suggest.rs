@@ -6,10 +6,10 @@
 //! below the 95th percentile and says so.
 
 use headroom_types::Bytes;
-use headroom_wire::v1::families::{JobHistory, TaskKindHistory, TaskMemoryNeed};
+use headroom_wire::v1::job_history::{JobHistory, TaskKindHistory, TaskMemoryNeed};
 use headroom_wire::v1::suggestions::Suggestion;
 
-use crate::learn::rungs::KillPrices;
+use crate::learn::ladder::KillPrices;
 use crate::learn::{Learner, SizeRequest, step_up};
 
 /// Minimum number of tasks for a suggestion.

@@ -13,10 +13,10 @@ pub mod log;
 pub mod names;
 pub mod page;
 pub mod process;
-pub mod turned;
+pub mod rejected;
 
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use lines::{SegmentLimits, SegmentedLog};
 pub use names::{Metric, MetricKind};
 pub use page::{Format, MetricsPage};
-pub use turned::{RejectedConnections, RejectionReason};
+pub use rejected::{RejectedConnections, RejectionReason};

@@ -9,7 +9,7 @@ use headroom_identity::token::Sha256Digest;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tracing::{info, warn};
 
-use crate::watched::FileWatcher;
+use crate::file_watch::FileWatcher;
 
 /// File names in a daemon's directory.
 const CA: &str = "ca.pem";

@@ -9,13 +9,13 @@
 
 pub mod attached;
 pub mod channel;
-pub mod door;
+pub mod handshake;
 pub mod keys;
-pub mod own;
-pub mod peers;
-pub mod watched;
+pub mod non_dumpable;
+pub mod connection_limit;
+pub mod file_watch;
 
 pub use channel::{CertificatePin, ListenerIdentity, MasterAddress, MasterConnection, Reading, Writing, connect, halves};
-pub use door::{AcceptedStream, PeerIdentity, accept_handshake};
+pub use handshake::{AcceptedStream, PeerIdentity, accept_handshake};
 pub use keys::{KeyFiles, KeysError, ReloadingKeys, trust_none_config};
-pub use peers::{ConnectionLimiter, ConnectionPermit, LoopbackPolicy};
+pub use connection_limit::{ConnectionLimiter, ConnectionPermit, LoopbackPolicy};

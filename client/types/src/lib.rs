@@ -13,7 +13,7 @@ pub mod fetch;
 pub mod heap;
 pub mod ids;
 pub mod log;
-pub mod near;
+pub mod spelling;
 pub mod order;
 pub mod own_limit;
 pub mod process;
@@ -22,7 +22,7 @@ pub mod reason;
 pub mod resource;
 #[cfg(feature = "openapi")]
 mod schema;
-pub mod shares;
+pub mod memory_parts;
 pub mod signal;
 pub mod store;
 pub mod time;

@@ -198,7 +198,7 @@ impl FromStr for Reason {
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Reason::ALL.iter().copied().find(|r| r.as_str() == text);
         found.ok_or_else(|| {
-            let near = crate::near::did_you_mean(text, Reason::ALL.iter().map(|r| r.as_str()));
+            let near = crate::spelling::did_you_mean(text, Reason::ALL.iter().map(|r| r.as_str()));
             format!("{text:?} is not a reason of events{}", near.map(|n| format!("; {n}")).unwrap_or_default())
         })
     }

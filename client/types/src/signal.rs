@@ -52,7 +52,7 @@ impl FromStr for Signal {
         let upper = text.trim().to_ascii_uppercase();
         let bare = upper.strip_prefix("SIGNAL ").or_else(|| upper.strip_prefix("SIG")).unwrap_or(&upper);
         let wrong = || {
-            let near = crate::near::did_you_mean(bare, NAMES);
+            let near = crate::spelling::did_you_mean(bare, NAMES);
             format!(
                 "{text:?} is no signal; write a name such as TERM or USR1, or 1 to {MAX_SIGNAL}{}",
                 near.map(|n| format!("; {n}")).unwrap_or_default()

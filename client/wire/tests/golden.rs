@@ -16,7 +16,7 @@ use headroom_types::{
     ExitReason, ExitReport, FetchedFile, FileKind, OwnLimit, OwnLimitKind, Profile, Remedy, Resource, StopCause, TaskAttemptId,
     TaskReport, Treatment, UnixMillis,
 };
-use headroom_wire::v1::{acl, am, apps, error, events, families, job, nodes, queues, task};
+use headroom_wire::v1::{acl, application_master, apps, error, events, job_history, job, nodes, queues, task};
 use kept::golden;
 
 fn app() -> AppId {
@@ -31,8 +31,8 @@ fn container() -> ContainerId {
 fn size() -> Resource {
     Resource::new(Bytes::from_mib(288), Cpus::from_milli(2500))
 }
-fn launch() -> am::LaunchSpec {
-    am::LaunchSpec {
+fn launch() -> application_master::LaunchSpec {
+    application_master::LaunchSpec {
         command: vec!["executor".into()],
         env: [("HEADROOM_SLOTS".into(), "4".into())].into(),
         files: [("job.toml".into(), "version = 1\n".into())].into(),
@@ -206,8 +206,8 @@ fn patch() -> job::JobPatch {
         }],
     }
 }
-fn ask() -> am::PlacementRequest {
-    am::PlacementRequest {
+fn ask() -> application_master::PlacementRequest {
+    application_master::PlacementRequest {
         request: "set-main".parse().expect("request"),
         resource: size(),
         count: 2,
@@ -278,7 +278,7 @@ fn application_messages() {
 
 #[test]
 fn master_messages() {
-    let granted = am::ContainerGrant {
+    let granted = application_master::ContainerGrant {
         container: container(),
         request: ask().request,
         node: "worker-01".parse().expect("node"),
@@ -286,20 +286,20 @@ fn master_messages() {
         attempt: 2,
     };
     golden("ask", &ask());
-    golden("register_master", &am::RegisterMaster { attempt: attempt(), master_url: Some("tcp://127.0.0.1:4711".into()) });
+    golden("register_master", &application_master::RegisterMaster { attempt: attempt(), master_url: Some("tcp://127.0.0.1:4711".into()) });
     let (peak, first) = (Bytes::from_mib(300), Bytes::from_mib(512));
-    let need = families::TaskMemoryNeed { peak, first, last: first, kills: 0, runtime_ms: 61_000 };
-    let kinds = vec![families::TaskKindHistory { name: "map".into(), tasks: vec![need] }];
+    let need = job_history::TaskMemoryNeed { peak, first, last: first, kills: 0, runtime_ms: 61_000 };
+    let kinds = vec![job_history::TaskKindHistory { name: "map".into(), tasks: vec![need] }];
     let name = "count".parse().expect("a name");
-    let known = Some(Box::new(families::JobHistory { user: "ann".into(), name, runs: 2, last: UnixMillis(7), kinds }));
+    let known = Some(Box::new(job_history::JobHistory { user: "ann".into(), name, runs: 2, last: UnixMillis(7), kinds }));
     let traces = Some("http://127.0.0.1:4318".to_owned());
     golden(
         "registered",
-        &am::MasterRegistered { epoch: Epoch(3), largest: size(), containers: vec![granted.clone()], cursor: 9, known, traces },
+        &application_master::MasterRegistered { epoch: Epoch(3), largest: size(), containers: vec![granted.clone()], cursor: 9, known, traces },
     );
     golden(
         "master_sync",
-        &am::MasterSync {
+        &application_master::MasterSync {
             attempt: attempt(),
             epoch: Epoch(3),
             ack: 9,
@@ -309,25 +309,25 @@ fn master_messages() {
             job: Some(patch()),
         },
     );
-    let never = am::PlacementVerdict::Never { sentence: "the largest node is worker-01 with 2 GiB".into(), largest: size() };
+    let never = application_master::PlacementVerdict::Never { sentence: "the largest node is worker-01 with 2 GiB".into(), largest: size() };
     let answers = vec![
-        am::PlacementResponse { request: ask().request, verdict: am::PlacementVerdict::Fits },
-        am::PlacementResponse {
+        application_master::PlacementResponse { request: ask().request, verdict: application_master::PlacementVerdict::Fits },
+        application_master::PlacementResponse {
             request: ask().request,
-            verdict: am::PlacementVerdict::Waits { sentence: "0.5 GiB short on worker-01".into() },
+            verdict: application_master::PlacementVerdict::Waits { sentence: "0.5 GiB short on worker-01".into() },
         },
-        am::PlacementResponse { request: ask().request, verdict: never },
+        application_master::PlacementResponse { request: ask().request, verdict: never },
     ];
-    golden("master_sync_reply", &am::MasterSyncReply { verdicts: answers, stop: false });
-    golden("finish_app", &am::FinishApp { attempt: attempt(), succeeded: true, diagnostics: "25 ok".into(), job: Some(patch()) });
-    golden("update_allocated", &am::ApplicationUpdate { cursor: 10, what: am::ApplicationUpdateKind::Allocated(granted) });
+    golden("master_sync_reply", &application_master::MasterSyncReply { verdicts: answers, stop: false });
+    golden("finish_app", &application_master::FinishApp { attempt: attempt(), succeeded: true, diagnostics: "25 ok".into(), job: Some(patch()) });
+    golden("update_allocated", &application_master::ApplicationUpdate { cursor: 10, what: application_master::ApplicationUpdateKind::Allocated(granted) });
     golden(
         "update_running",
-        &am::ApplicationUpdate { cursor: 11, what: am::ApplicationUpdateKind::Running { container: container() } },
+        &application_master::ApplicationUpdate { cursor: 11, what: application_master::ApplicationUpdateKind::Running { container: container() } },
     );
-    let exited = am::ApplicationUpdateKind::Exited { request: ask().request, report: Box::new(exit_report()) };
-    golden("update_exited", &am::ApplicationUpdate { cursor: 12, what: exited });
-    golden("update_alive", &am::ApplicationUpdate { cursor: 12, what: am::ApplicationUpdateKind::Alive });
+    let exited = application_master::ApplicationUpdateKind::Exited { request: ask().request, report: Box::new(exit_report()) };
+    golden("update_exited", &application_master::ApplicationUpdate { cursor: 12, what: exited });
+    golden("update_alive", &application_master::ApplicationUpdate { cursor: 12, what: application_master::ApplicationUpdateKind::Alive });
 }
 
 fn reload() -> nodes::ConfigReload {

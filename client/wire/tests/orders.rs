@@ -5,7 +5,7 @@
 mod kept;
 
 use headroom_types::{Bytes, ScaleOrder, TaskOrder, TaskOrderAction};
-use headroom_wire::v1::{am, apps};
+use headroom_wire::v1::{application_master, apps};
 use kept::golden;
 
 #[test]
@@ -21,12 +21,12 @@ fn messages_about_one_task() {
         let order = TaskOrder { task: "map/7".parse().expect("id"), wish, reason: Some("it will need it".into()) };
         golden(
             &format!("update_order_{name}"),
-            &am::ApplicationUpdate { cursor: 12, what: am::ApplicationUpdateKind::Order(order) },
+            &application_master::ApplicationUpdate { cursor: 12, what: application_master::ApplicationUpdateKind::Order(order) },
         );
     }
     let executors = Some("main".parse().expect("name"));
     let scale = ScaleOrder { executors: executors.clone(), count: 6, reason: Some("the night is long".into()) };
-    golden("update_scale", &am::ApplicationUpdate { cursor: 13, what: am::ApplicationUpdateKind::Scale(scale) });
+    golden("update_scale", &application_master::ApplicationUpdate { cursor: 13, what: application_master::ApplicationUpdateKind::Scale(scale) });
     golden("scale_app", &apps::ScaleApp { executors, count: 6, reason: None });
     golden("order_task", &apps::TaskOrderRequest { reason: Some("wrong day".into()) });
     golden("resize_task", &apps::ResizeTask { memory: Bytes::from_gib(2), reason: None });

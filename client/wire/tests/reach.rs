@@ -5,29 +5,29 @@
 mod kept;
 
 use headroom_types::UnixMillis;
-use headroom_wire::v1::reach;
+use headroom_wire::v1::container_access;
 use kept::golden;
 
 #[test]
 fn reaching_into_a_container() {
     let signal = "USR1".parse().expect("a signal");
-    golden("signal_container", &reach::SignalContainer { signal, all: true, reason: Some("rotate".into()) });
-    golden("signalled", &reach::SignalDelivered { signal, processes: 3 });
+    golden("signal_container", &container_access::SignalContainer { signal, all: true, reason: Some("rotate".into()) });
+    golden("signalled", &container_access::SignalDelivered { signal, processes: 3 });
     golden(
         "file_row",
-        &reach::ContainerFileEntry {
+        &container_access::ContainerFileEntry {
             path: "work/last".into(),
-            kind: reach::FileEntryKind::Link,
+            kind: container_access::FileEntryKind::Link,
             bytes: 6,
             modified: UnixMillis(1_790_000_000_000),
             target: Some("part-0".into()),
         },
     );
-    let input = Some(reach::TextOrBytes::of(b"a b\n"));
-    golden("exec_in", &reach::ExecContainer { command: vec!["ps".into(), "-e".into()], input, timeout_ms: Some(5000) });
-    golden("exec_stdout", &reach::ExecLine::Stdout { data: reach::TextOrBytes::of(b"text\n") });
-    golden("exec_stderr", &reach::ExecLine::Stderr { data: reach::TextOrBytes::of(b"\xff\x00") });
-    golden("exec_ended", &reach::ExecLine::Ended { end: reach::ExecExitStatus::Exit { code: 3 } });
-    golden("exec_not_found", &reach::ExecLine::Ended { end: reach::ExecExitStatus::NotFound { why: "No such file".into() } });
-    golden("exec_timeout", &reach::ExecLine::Ended { end: reach::ExecExitStatus::Timeout });
+    let input = Some(container_access::TextOrBytes::of(b"a b\n"));
+    golden("exec_in", &container_access::ExecContainer { command: vec!["ps".into(), "-e".into()], input, timeout_ms: Some(5000) });
+    golden("exec_stdout", &container_access::ExecLine::Stdout { data: container_access::TextOrBytes::of(b"text\n") });
+    golden("exec_stderr", &container_access::ExecLine::Stderr { data: container_access::TextOrBytes::of(b"\xff\x00") });
+    golden("exec_ended", &container_access::ExecLine::Ended { end: container_access::ExecExitStatus::Exit { code: 3 } });
+    golden("exec_not_found", &container_access::ExecLine::Ended { end: container_access::ExecExitStatus::NotFound { why: "No such file".into() } });
+    golden("exec_timeout", &container_access::ExecLine::Ended { end: container_access::ExecExitStatus::Timeout });
 }

@@ -5,7 +5,7 @@ use headroom_wire::v1::acl::AppAccess;
 use toml::de::DeValue;
 
 use crate::problem::ProblemCollector;
-use crate::raw::{self, Section, hint};
+use crate::toml_reader::{self, Section, hint};
 
 /// Maximum number of users and groups of one list, equal to the limit of the resource manager.
 const MOST: usize = 32;
@@ -26,7 +26,7 @@ pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> AppA
 }
 
 fn subjects(value: &DeValue<'_>) -> Result<Vec<String>, String> {
-    let named = raw::texts(value)?;
+    let named = toml_reader::texts(value)?;
     if named.len() > MOST {
         return Err(format!("{} accounts and groups are named, {MOST} at most", named.len()));
     }

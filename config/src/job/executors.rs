@@ -7,11 +7,11 @@ use headroom_types::{Bytes, Name};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::place;
+use super::node_constraints;
 use super::profiles::{ProfileTable, named};
 use super::spec::{ExecutorProgram, ExecutorSpec, TaskGroups};
 use crate::problem::ProblemCollector;
-use crate::raw::{self, Hint, Section, hint};
+use crate::toml_reader::{self, Hint, Section, hint};
 
 /// Executor sets by name. `None` for a set with errors.
 pub(super) type ExecutorSets = BTreeMap<Name, Option<ExecutorSpec>>;
@@ -52,15 +52,15 @@ fn one(id: Name, mut s: Section<'_>, r: &mut ProblemCollector<'_>, profiles: &Pr
     let idle_hint = hint("one without work is kept so long for what may come", "write a duration such as idle = \"30s\"");
     let slots_hint = hint("that many tasks run at once in each", "write a whole number, such as slots = 4");
     let reserve_hint = hint("the executor itself needs memory", "write a size such as reserve = \"32MiB\"");
-    let profile = s.read_required(r, "profile", profile_hint, raw::parsed::<Name>);
+    let profile = s.read_required(r, "profile", profile_hint, toml_reader::parsed::<Name>);
     let profile = profile.and_then(|name| named(&name, "profile", &s, r, profiles));
-    let count = s.read_or(r, "count", count_hint, 1, raw::count(1, 10_000));
-    let min = s.read_or(r, "min", min_hint, 0, raw::count(0, count));
-    let idle = s.read_or(r, "idle", idle_hint, Duration::ZERO, raw::duration);
-    let slots = s.read_or(r, "slots", slots_hint, 1, raw::count(1, 1024));
-    let reserve = s.read_or(r, "reserve", reserve_hint, Bytes::from_mib(32), raw::size);
+    let count = s.read_or(r, "count", count_hint, 1, toml_reader::count(1, 10_000));
+    let min = s.read_or(r, "min", min_hint, 0, toml_reader::count(0, count));
+    let idle = s.read_or(r, "idle", idle_hint, Duration::ZERO, toml_reader::duration);
+    let slots = s.read_or(r, "slots", slots_hint, 1, toml_reader::count(1, 1024));
+    let reserve = s.read_or(r, "reserve", reserve_hint, Bytes::from_mib(32), toml_reader::size);
     let program = program(&mut s, r);
-    let place = place::read(&mut s, r);
+    let place = node_constraints::read(&mut s, r);
     let spec = profile.map(|profile| ExecutorSpec { name: id, profile, count, min, idle, slots, reserve, program, place });
     let spec = spec.filter(|spec| {
         let enough = !spec.slot_memory().is_zero();
@@ -84,7 +84,7 @@ fn program(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Option<Executor
     );
     let groups = hint("it says who judges a task that the kernel has killed", "write task_groups = true or task_groups = false");
     let command = s.read(r, "program", program, command).map(Spanned::into_inner);
-    let written = s.read(r, "task_groups", groups, raw::boolean);
+    let written = s.read(r, "task_groups", groups, toml_reader::boolean);
     if let Some(written) = written.as_ref().filter(|_| !s.has("program")) {
         let why = "the node's own executor always makes a cgroup for each task";
         let fix = "add program = [...], or remove it";
@@ -95,7 +95,7 @@ fn program(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Option<Executor
 }
 
 fn command(value: &DeValue<'_>) -> Result<Vec<String>, String> {
-    let words = raw::texts(value)?;
+    let words = toml_reader::texts(value)?;
     match words.first() {
         None => Err("the command is empty".to_owned()),
         Some(program) if program.is_empty() => Err("the program's name is empty".to_owned()),

@@ -2,12 +2,12 @@
 //! start.
 
 use headroom_types::{FetchedFile, FileKind};
-use headroom_wire::v1::convert::{MAX_FETCHED_FILES, check_fetched};
+use headroom_wire::v1::validation::{MAX_FETCHED_FILES, check_fetched};
 use toml::Spanned;
 
 use super::spec::StageSpec;
 use crate::problem::ProblemCollector;
-use crate::raw::{self, Hint, Section, hint};
+use crate::toml_reader::{self, Hint, Section, hint};
 
 const FILES: Hint = hint(
     "they are in the working directory before a task starts",
@@ -37,15 +37,15 @@ fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>) -> Option<FetchedFile> 
     let sha256 = hint("it says which bytes are meant", "write sha256 = \"…\", as `sha256sum` prints it");
     let kind = hint("it says what becomes of it", "write kind = \"file\", \"program\" or \"archive\"");
     let most = hint("more bytes than that are refused", "write a size such as most = \"2GiB\", or leave it out");
-    let name = s.read_required(r, "name", name, raw::text).map(Spanned::into_inner);
-    let from = s.read_required(r, "from", from, raw::text).map(Spanned::into_inner);
-    let sha256 = s.read(r, "sha256", sha256, raw::parsed);
+    let name = s.read_required(r, "name", name, toml_reader::text).map(Spanned::into_inner);
+    let from = s.read_required(r, "from", from, toml_reader::text).map(Spanned::into_inner);
+    let sha256 = s.read(r, "sha256", sha256, toml_reader::parsed);
     let file = FetchedFile {
         name: name.unwrap_or_default(),
         from: from.unwrap_or_default(),
         sha256: sha256.as_ref().map(|sum| *sum.get_ref()),
-        kind: s.read_or(r, "kind", kind, FileKind::File, raw::parsed),
-        most: s.read(r, "most", most, raw::nonzero_size).map(Spanned::into_inner),
+        kind: s.read_or(r, "kind", kind, FileKind::File, toml_reader::parsed),
+        most: s.read(r, "most", most, toml_reader::nonzero_size).map(Spanned::into_inner),
     };
     let unread = file.name.is_empty() && !s.has("name") || file.from.is_empty() || (s.has("sha256") && sha256.is_none());
     let path = s.path_of("from");

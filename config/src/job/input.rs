@@ -7,7 +7,7 @@ use toml::de::DeValue;
 use super::spec::{InputHosts, InputLocality, InputSizes};
 use super::template::{Placeholder, Template};
 use crate::problem::ProblemCollector;
-use crate::raw::{self, Hint, Section, hint};
+use crate::toml_reader::{self, Hint, Section, hint};
 
 const INPUT: Hint = hint(
     "learned sizes go by the size of the input",
@@ -36,7 +36,7 @@ pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>, count: u32
 }
 
 fn file(value: &DeValue<'_>) -> Result<InputSizes, String> {
-    let file: Template = raw::parsed(value)?;
+    let file: Template = toml_reader::parsed(value)?;
     if file.is_empty() {
         return Err("the path is empty".to_owned());
     }
@@ -51,8 +51,8 @@ fn file(value: &DeValue<'_>) -> Result<InputSizes, String> {
 }
 
 fn sizes(value: &DeValue<'_>) -> Result<InputSizes, String> {
-    let items = value.as_array().ok_or_else(|| format!("this is {}, not a list of sizes", raw::kind(value)))?;
-    let one = |item: &Spanned<DeValue<'_>>| raw::size(item.get_ref());
+    let items = value.as_array().ok_or_else(|| format!("this is {}, not a list of sizes", toml_reader::kind(value)))?;
+    let one = |item: &Spanned<DeValue<'_>>| toml_reader::size(item.get_ref());
     items.iter().map(one).collect::<Result<Vec<Bytes>, _>>().map(InputSizes::Told)
 }
 
@@ -64,7 +64,7 @@ pub(super) fn place(
     count: u32,
 ) -> (Option<InputLocality>, Option<InputHosts>) {
     let choices = [("local", InputLocality::Local), ("remote", InputLocality::Remote)];
-    let locality = s.read(r, "input_locality", LOCALITY, |v| raw::choice(v, &choices));
+    let locality = s.read(r, "input_locality", LOCALITY, |v| toml_reader::choice(v, &choices));
     let given = s.has("input_hosts");
     let hosts = s.read(r, "input_hosts", HOSTS, hosts);
     let locality = match (&locality, given) {
@@ -92,14 +92,14 @@ pub(super) fn place(
 }
 
 fn hosts(value: &DeValue<'_>) -> Result<InputHosts, String> {
-    let items = value.as_array().ok_or_else(|| format!("this is {}, not a list of nodes", raw::kind(value)))?;
+    let items = value.as_array().ok_or_else(|| format!("this is {}, not a list of nodes", toml_reader::kind(value)))?;
     let lists = items.iter().filter(|item| item.get_ref().as_array().is_some()).count();
     if lists > 0 {
         let node = |name: String| name.parse::<NodeId>().map_err(|e| e.to_string());
-        let one = |item: &Spanned<DeValue<'_>>| raw::texts(item.get_ref())?.into_iter().map(node).collect();
+        let one = |item: &Spanned<DeValue<'_>>| toml_reader::texts(item.get_ref())?.into_iter().map(node).collect();
         return items.iter().map(one).collect::<Result<_, String>>().map(InputHosts::Each);
     }
-    raw::texts(value)?.iter().map(|name| named(name)).collect::<Result<_, String>>().map(InputHosts::Same)
+    toml_reader::texts(value)?.iter().map(|name| named(name)).collect::<Result<_, String>>().map(InputHosts::Same)
 }
 
 /// Parses a name that contains the index. If the name is a valid node id for the first index, it is

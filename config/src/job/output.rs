@@ -8,7 +8,7 @@ use toml::Spanned;
 use super::spec::Idempotent;
 use super::template::{Placeholder, Template};
 use crate::problem::ProblemCollector;
-use crate::raw::{self, Section, hint};
+use crate::toml_reader::{self, Section, hint};
 
 /// Maximum length of the directory; names of tasks are appended to it.
 const LONGEST: usize = 3000;
@@ -28,10 +28,10 @@ pub(super) fn read<'t>(
         "each attempt writes into a directory of its own below it, and that of one attempt becomes the task's output",
         "write an absolute directory that all nodes and the master see, such as output = \"/data/out\"",
     );
-    let output = s.read(r, "output", directory, |v| absolute(&raw::text(v)?));
+    let output = s.read(r, "output", directory, |v| absolute(&toml_reader::text(v)?));
     let kinds = [("yes", Idempotent::Yes), ("fenced", Idempotent::Fenced), ("no", Idempotent::No)];
     let usual = if s.has("output") { Idempotent::Fenced } else { Idempotent::Yes };
-    let written = s.read(r, "idempotent", repeat, |v| raw::choice(v, &kinds));
+    let written = s.read(r, "idempotent", repeat, |v| toml_reader::choice(v, &kinds));
     let idempotent = written.map_or(usual, Spanned::into_inner);
     match idempotent {
         Idempotent::Fenced if !s.has("output") => {

@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::problem::{FileProblem, ProblemCollector};
-use crate::raw::{self, Hint, Section, hint};
+use crate::toml_reader::{self, Hint, Section, hint};
 
 /// Profiles that the cluster stores by name.
 pub type ClusterProfiles = BTreeMap<Name, Profile>;
@@ -44,7 +44,7 @@ impl OverheadSpec {
 /// The text is not TOML, or a profile has errors.
 pub fn defined_profiles(text: &str, file: &str, cluster: &ClusterProfiles) -> Result<ClusterProfiles, Vec<FileProblem>> {
     let mut report = ProblemCollector::new(file, text);
-    let table = raw::parse(text, &mut report);
+    let table = toml_reader::parse(text, &mut report);
     let own = own_names(table.get_ref());
     if own.is_empty() && report.is_empty() {
         report.add(0..0, "profiles", "the file has no profiles", TABLES.why, TABLES.fix);
@@ -60,7 +60,7 @@ pub fn defined_profiles(text: &str, file: &str, cluster: &ClusterProfiles) -> Re
 /// As [`defined_profiles`].
 pub fn parse_profile(text: &str, file: &str) -> Result<Profile, Vec<FileProblem>> {
     let mut report = ProblemCollector::new(file, text);
-    let table = raw::parse(text, &mut report);
+    let table = toml_reader::parse(text, &mut report);
     let profile = one(Section::root(&table), &mut report, &ProfileTable::new());
     report.finish(profile)
 }
@@ -148,7 +148,7 @@ pub(super) fn named(
         return profile.clone();
     }
     let known: Vec<&str> = profiles.keys().map(Name::as_str).collect();
-    let fix = match raw::closest_name(name.get_ref().as_str(), &known) {
+    let fix = match toml_reader::closest_name(name.get_ref().as_str(), &known) {
         Some(near) => format!("did you mean \"{near}\"?"),
         None if known.is_empty() => {
             format!("add a table [profiles.{}], or name one of the cluster (rmctl profile list)", name.get_ref())
@@ -165,7 +165,7 @@ fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, others: &ProfileTable) 
     let cpus_hint = hint("processors are shared out by it", "write a number of cores, such as cpus = 2 or cpus = 0.5");
     let from_hint =
         hint("what is not written here is taken from it", "write from = \"NAME\" of another profile, or leave it out");
-    let from = s.read(r, "from", from_hint, raw::parsed::<Name>);
+    let from = s.read(r, "from", from_hint, toml_reader::parsed::<Name>);
     let begun = from.is_some();
     let from = from.and_then(|name| named(&name, "from", &s, r, others));
     if begun && from.is_none() {
@@ -176,12 +176,12 @@ fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, others: &ProfileTable) 
         s.reject_unknown_keys(r);
         return None;
     }
-    let memory = s.read(r, "memory", memory_hint, raw::nonzero_size);
+    let memory = s.read(r, "memory", memory_hint, toml_reader::nonzero_size);
     let overhead = s.read(r, "overhead", OVERHEAD, overhead);
     let usual = from.as_ref().map_or(Cpus::from_cores(1), |from| from.cpus);
-    let cpus = s.read_or(r, "cpus", cpus_hint, usual, raw::cpus);
+    let cpus = s.read_or(r, "cpus", cpus_hint, usual, toml_reader::cpus);
     let heap = if s.has("memory") {
-        s.read(r, "heap", heap_hint, raw::nonzero_size);
+        s.read(r, "heap", heap_hint, toml_reader::nonzero_size);
         if s.has("heap") || s.has("overhead") {
             let place = s.place("memory");
             let why = "memory is short for heap = memory and overhead = 0";
@@ -192,7 +192,7 @@ fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, others: &ProfileTable) 
         s.value("heap");
         Some(from.heap)
     } else {
-        s.read_required(r, "heap", heap_hint, raw::nonzero_size).map(Spanned::into_inner)
+        s.read_required(r, "heap", heap_hint, toml_reader::nonzero_size).map(Spanned::into_inner)
     };
     let rest = from.filter(|_| !s.has("memory")).map_or(Bytes::ZERO, |from| from.overhead);
     s.reject_unknown_keys(r);
@@ -202,7 +202,7 @@ fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, others: &ProfileTable) 
 }
 
 fn overhead(value: &DeValue<'_>) -> Result<OverheadSpec, String> {
-    let Some(table) = value.as_table() else { return raw::size(value).map(OverheadSpec::Fixed) };
+    let Some(table) = value.as_table() else { return toml_reader::size(value).map(OverheadSpec::Fixed) };
     if let Some(other) = table.keys().find(|k| !matches!(k.get_ref().as_ref(), "factor" | "min")) {
         return Err(format!("it has no part {:?}", other.get_ref()));
     }
@@ -211,12 +211,12 @@ fn overhead(value: &DeValue<'_>) -> Result<OverheadSpec, String> {
         DeValue::Integer(n) => n.as_str().parse::<f64>(),
         DeValue::Float(n) => n.as_str().parse::<f64>(),
         DeValue::String(_) | DeValue::Boolean(_) | DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => {
-            return Err(format!("factor is {}, not a number", raw::kind(factor.get_ref())));
+            return Err(format!("factor is {}, not a number", toml_reader::kind(factor.get_ref())));
         }
     };
     let number = number.ok().filter(|n| (0.0..=100.0).contains(n)).ok_or("factor is not between 0 and 100")?;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // the range is checked in the line above
     let parts_per_million = (number * 1_000_000.0).round() as u64;
-    let min = table.get("min").map(|m| raw::size(m.get_ref())).transpose().map_err(|e| format!("min: {e}"))?;
+    let min = table.get("min").map(|m| toml_reader::size(m.get_ref())).transpose().map_err(|e| format!("min: {e}"))?;
     Ok(OverheadSpec::Share { parts_per_million, min: min.unwrap_or_default() })
 }

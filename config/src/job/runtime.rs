@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use toml::de::DeValue;
 
 use crate::problem::ProblemCollector;
-use crate::raw::{self, Section, hint};
+use crate::toml_reader::{self, Section, hint};
 
 /// The manager of a task's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,7 +92,7 @@ pub enum GcLogSetting {
 pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Runtime {
     let hint = hint("it says what a full heap looks like", "write \"native\", \"jvm\", \"node\", \"python\" or \"go\"");
     let all = Runtime::ALL.map(|runtime| (runtime.as_str(), runtime));
-    s.read_or(r, "runtime", hint, Runtime::Native, |v| raw::choice(v, &all))
+    s.read_or(r, "runtime", hint, Runtime::Native, |v| toml_reader::choice(v, &all))
 }
 
 /// Reads `runtime_flags` and `gc_log`.
@@ -101,10 +101,10 @@ pub(super) fn read_flags(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> (
     let log = hint("a diagnosis tells more with it", "write gc_log = \"yes\" or \"no\"");
     (
         s.read_or(r, "runtime_flags", flags, RuntimeFlags::Heap, |v| {
-            raw::choice(v, &[("heap", RuntimeFlags::Heap), ("caps", RuntimeFlags::Caps), ("none", RuntimeFlags::None)])
+            toml_reader::choice(v, &[("heap", RuntimeFlags::Heap), ("caps", RuntimeFlags::Caps), ("none", RuntimeFlags::None)])
         }),
         s.read_or(r, "gc_log", log, GcLogSetting::Off, |v| {
-            raw::choice(v, &[("yes", GcLogSetting::On), ("no", GcLogSetting::Off)])
+            toml_reader::choice(v, &[("yes", GcLogSetting::On), ("no", GcLogSetting::Off)])
         }),
     )
 }
@@ -146,7 +146,7 @@ impl ExitCodes {
 }
 
 fn meanings(value: &DeValue<'_>) -> Result<BTreeMap<i32, ExitCodeMeaning>, String> {
-    let table = value.as_table().ok_or_else(|| format!("this is {}, not a table of exit codes", raw::kind(value)))?;
+    let table = value.as_table().ok_or_else(|| format!("this is {}, not a table of exit codes", toml_reader::kind(value)))?;
     let one = |(key, value): (&toml::Spanned<std::borrow::Cow<'_, str>>, &toml::Spanned<DeValue<'_>>)| {
         let word = key.get_ref();
         let code: i32 = word
@@ -154,7 +154,7 @@ fn meanings(value: &DeValue<'_>) -> Result<BTreeMap<i32, ExitCodeMeaning>, Strin
             .ok()
             .filter(|n| (1..=255).contains(n))
             .ok_or_else(|| format!("{word:?} is no exit code from 1 to 255"))?;
-        let meaning = raw::choice(value.get_ref(), &[("heap", ExitCodeMeaning::Heap), ("plain", ExitCodeMeaning::Plain)])?;
+        let meaning = toml_reader::choice(value.get_ref(), &[("heap", ExitCodeMeaning::Heap), ("plain", ExitCodeMeaning::Plain)])?;
         Ok((code, meaning))
     };
     table.iter().map(one).collect()

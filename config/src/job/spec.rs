@@ -7,8 +7,8 @@ use headroom_types::{Bytes, Cpus, FetchedFile, Name, NodeId, Profile, QueuePath}
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::job::MemoryFailureMode;
 
-use super::grow::GrowSpec;
-use super::place::NodeConstraints;
+use super::growth::GrowSpec;
+use super::node_constraints::NodeConstraints;
 use super::runtime::{GcLogSetting, Runtime, RuntimeFlags};
 use super::template::{Placeholder, Template};
 use super::treatments::Treatments;

@@ -10,14 +10,14 @@ use toml::de::DeValue;
 
 use super::MAX_TASKS;
 use super::executors::{ExecutorSets, short_name};
-use super::grow::{self, GrowSpec};
+use super::growth::{self, GrowSpec};
 use super::profiles::{ProfileTable, named};
 use super::runtime::{self, ExitCodes, GcLogSetting, MemoryQuantities, Runtime, RuntimeFlags};
 use super::spec::{ExecutorSpec, Idempotent, StageSpec, TaskGroups, TaskLimit};
 use super::template::Template;
 use super::{files, input, output};
 use crate::problem::ProblemCollector;
-use crate::raw::{self, Hint, Section, hint};
+use crate::toml_reader::{self, Hint, Section, hint};
 
 pub(super) const STAGES: Hint = hint("a job is made of stages", "add a table [[stage]] with name and command");
 const ARRAY: Hint = hint("each index is one task", "write array = \"0-19\", or count = 20");
@@ -66,16 +66,16 @@ pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, job: St
 
 fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, job: StageContext<'_>) -> StageDraft {
     let place = s.span();
-    let name = s.read_required(r, "name", hint("tasks are known by it", "write name = \"map\""), |v| short_name(&raw::text(v)?));
+    let name = s.read_required(r, "name", hint("tasks are known by it", "write name = \"map\""), |v| short_name(&toml_reader::text(v)?));
     if let Some(name) = &name {
         s.set_path(format!("stage.{}", name.get_ref()));
     }
     let (first, count) = array(&mut s, r);
     let after_hint = hint("those stages must be done first", "write a list of stage names: after = [\"map\"]");
-    let after = s.read(r, "after", after_hint, raw::texts).unwrap_or_else(|| Spanned::new(s.span(), Vec::new()));
+    let after = s.read(r, "after", after_hint, toml_reader::texts).unwrap_or_else(|| Spanned::new(s.span(), Vec::new()));
     let set = executor_set(&mut s, r, job.executors);
     let cpus_hint = hint("it takes that many slots of an executor", "write a whole number, such as cpus_per_task = 2");
-    let cpus = s.read(r, "cpus_per_task", cpus_hint, raw::count(1, 1024));
+    let cpus = s.read(r, "cpus_per_task", cpus_hint, toml_reader::count(1, 1024));
     if let (Some(cpus), Some(set)) = (&cpus, set.as_ref().filter(|set| cpus.as_ref().is_some_and(|c| *c.get_ref() > set.slots))) {
         let what = format!("{} slots for one task, and an executor of \"{}\" has {}", cpus.get_ref(), set.name, set.slots);
         r.add(cpus.span(), &s.path_of("cpus_per_task"), what, cpus_hint.why, "lower it, or give the executors more slots");
@@ -86,7 +86,7 @@ fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, job: StageContext<'_>) 
     let how = how(&mut s, r, (job.codes.of(runtime), job.mode));
     let files = files::read(&mut s, r);
     let kind = hint("tasks of one kind learn from each other", "write kind = \"NAME\", or leave it out for the stage's own name");
-    let kind = s.read(r, "kind", kind, |v| short_name(&raw::text(v)?)).map(Spanned::into_inner);
+    let kind = s.read(r, "kind", kind, |v| short_name(&toml_reader::text(v)?)).map(Spanned::into_inner);
     let input = input::read(&mut s, r, count);
     let (locality, hosts) = input::place(&mut s, r, count);
     s.reject_unknown_keys(r);
@@ -123,9 +123,9 @@ fn how(s: &mut Section<'_>, r: &mut ProblemCollector<'_>, (usual_codes, mode): (
     let enforce = hint("it says whose limit holds the task", "write enforce = \"task\" or \"executor\"");
     let (flags, gc_log) = runtime::read_flags(s, r);
     let enforce = s.read_or(r, "enforce", enforce, TaskLimit::Task, |v| {
-        raw::choice(v, &[("task", TaskLimit::Task), ("executor", TaskLimit::Executor)])
+        toml_reader::choice(v, &[("task", TaskLimit::Task), ("executor", TaskLimit::Executor)])
     });
-    let grow = grow::read(s, r, (enforce, mode));
+    let grow = growth::read(s, r, (enforce, mode));
     let command = s.read_required(r, "command", command, words).map(Spanned::into_inner);
     let env = s.read_or(r, "env", env, BTreeMap::new(), variables);
     let (idempotent, output) = output::read(s, r, command.iter().flatten().chain(env.values()));
@@ -135,11 +135,11 @@ fn how(s: &mut Section<'_>, r: &mut ProblemCollector<'_>, (usual_codes, mode): (
         command,
         heap_exit_codes: s.read_or(r, "heap_exit_codes", codes, usual_codes, exit_codes),
         env,
-        timeout: s.read(r, "timeout", timeout, raw::duration).map(Spanned::into_inner),
+        timeout: s.read(r, "timeout", timeout, toml_reader::duration).map(Spanned::into_inner),
         idempotent,
         output,
         enforce,
-        grow,
+        growth,
     }
 }
 
@@ -175,7 +175,7 @@ fn build(
         idempotent: how.idempotent,
         output: how.output,
         enforce: how.enforce,
-        grow,
+        growth,
         kind: None,
         input: None,
         input_locality: None,
@@ -188,8 +188,8 @@ fn build(
 
 /// Reads `array` or `count`: first index and number of tasks; otherwise one task.
 fn array(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> (u32, u32) {
-    let array = s.read(r, "array", ARRAY, |v| span_of_indexes(&raw::text(v)?));
-    let count = s.read(r, "count", ARRAY, raw::count(1, MAX_TASKS));
+    let array = s.read(r, "array", ARRAY, |v| span_of_indexes(&toml_reader::text(v)?));
+    let count = s.read(r, "count", ARRAY, toml_reader::count(1, MAX_TASKS));
     if s.has("array") && s.has("count") {
         r.add(s.place("count"), &s.path_of("count"), "both array and count", "they say the same thing", "keep one of them");
     }
@@ -214,13 +214,13 @@ fn executor_set(s: &mut Section<'_>, r: &mut ProblemCollector<'_>, executors: &E
         let fix = format!("write executors = \"NAME\"; there are: {}", known.join(", "));
         r.add(s.span(), &s.path_of("executors"), "the stage does not say which executors it runs on", "there are several", fix);
     }
-    let Some(name) = s.read(r, "executors", hint, raw::parsed::<Name>) else {
+    let Some(name) = s.read(r, "executors", hint, toml_reader::parsed::<Name>) else {
         return if s.has("executors") || known.len() > 1 { None } else { executors.values().next().cloned().flatten() };
     };
     if let Some(set) = executors.get(name.get_ref()) {
         return set.clone();
     }
-    let fix = match raw::closest_name(name.get_ref().as_str(), &known) {
+    let fix = match toml_reader::closest_name(name.get_ref().as_str(), &known) {
         Some(near) => format!("did you mean \"{near}\"?"),
         None => format!("add a table [executors.{}], or use one of: {}", name.get_ref(), known.join(", ")),
     };
@@ -238,7 +238,7 @@ fn size(
     (slots, runtime): (u32, Runtime),
 ) -> Option<Profile> {
     let hint = hint("it gives the size of a task", "write profile = \"NAME\" of a [profiles.NAME], or leave it out");
-    if let Some(name) = s.read(r, "profile", hint, raw::parsed::<Name>) {
+    if let Some(name) = s.read(r, "profile", hint, toml_reader::parsed::<Name>) {
         return named(&name, "profile", s, r, profiles);
     }
     if runtime.memory() == MemoryQuantities::HeapAndOverhead && !s.has("profile") {
@@ -258,7 +258,7 @@ fn size(
 }
 
 fn words(value: &DeValue<'_>) -> Result<Vec<Template>, String> {
-    let words = raw::texts(value)?;
+    let words = toml_reader::texts(value)?;
     let words: Vec<Template> =
         words.iter().map(|w| w.parse::<Template>().map_err(|e| e.to_string())).collect::<Result<_, _>>()?;
     match words.first() {
@@ -269,20 +269,20 @@ fn words(value: &DeValue<'_>) -> Result<Vec<Template>, String> {
 }
 
 fn exit_codes(value: &DeValue<'_>) -> Result<Vec<i32>, String> {
-    let items = value.as_array().ok_or_else(|| format!("this is {}, not a list of exit codes", raw::kind(value)))?;
-    let code = |item: &Spanned<DeValue<'_>>| raw::integer(item.get_ref(), 1, 255);
+    let items = value.as_array().ok_or_else(|| format!("this is {}, not a list of exit codes", toml_reader::kind(value)))?;
+    let code = |item: &Spanned<DeValue<'_>>| toml_reader::integer(item.get_ref(), 1, 255);
     items.iter().map(|item| code(item).and_then(|n| i32::try_from(n).map_err(|e| e.to_string()))).collect()
 }
 
 fn variables(value: &DeValue<'_>) -> Result<BTreeMap<String, Template>, String> {
-    let table = value.as_table().ok_or_else(|| format!("this is {}, not a table of variables", raw::kind(value)))?;
+    let table = value.as_table().ok_or_else(|| format!("this is {}, not a table of variables", toml_reader::kind(value)))?;
     let mut variables = BTreeMap::new();
     for (name, value) in table.iter() {
         let key = name.get_ref().to_string();
         if key.is_empty() || key.contains(['=', '\0']) || key.starts_with("HEADROOM_") {
             return Err(format!("{key:?} cannot be a variable's name here"));
         }
-        let word = raw::text(value.get_ref()).map_err(|e| format!("{key}: {e}"))?;
+        let word = toml_reader::text(value.get_ref()).map_err(|e| format!("{key}: {e}"))?;
         variables.insert(key, word.parse::<Template>().map_err(|e| e.to_string())?);
     }
     Ok(variables)
@@ -305,7 +305,7 @@ fn order(drafts: &mut [StageDraft], r: &mut ProblemCollector<'_>) {
     for draft in drafts.iter() {
         let stage = draft.name.as_ref().map(|n| n.get_ref().to_string()).unwrap_or_default();
         for after in draft.after.get_ref().iter().filter(|a| !known.contains(&a.as_str())) {
-            let fix = match raw::closest_name(after, &known) {
+            let fix = match toml_reader::closest_name(after, &known) {
                 Some(near) => format!("did you mean \"{near}\"?"),
                 None => format!("use one of: {}", known.join(", ")),
             };

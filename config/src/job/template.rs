@@ -164,7 +164,7 @@ impl FromStr for Template {
 fn place(name: &str) -> Result<Placeholder, ParseTemplateError> {
     Placeholder::ALL.into_iter().find(|p| p.as_str() == name).ok_or_else(|| {
         let names = Placeholder::ALL.map(Placeholder::as_str);
-        let near = crate::raw::closest_name(name, &names).map(|n| format!("; did you mean {{{n}}}?")).unwrap_or_default();
+        let near = crate::toml_reader::closest_name(name, &names).map(|n| format!("; did you mean {{{n}}}?")).unwrap_or_default();
         ParseTemplateError::Unknown(name.to_owned(), near)
     })
 }

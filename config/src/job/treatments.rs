@@ -7,7 +7,7 @@ use headroom_types::{SubCause, Treatment};
 use toml::Spanned;
 
 use crate::problem::ProblemCollector;
-use crate::raw::{self, Section, hint};
+use crate::toml_reader::{self, Section, hint};
 
 /// Treatments by sub-cause, as set in the job file.
 pub type Treatments = BTreeMap<SubCause, Treatment>;
@@ -22,7 +22,7 @@ pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Trea
     let all = Treatment::ALL.map(|treatment| (treatment.as_str(), treatment));
     let mut found = Treatments::new();
     for cause in SubCause::ALL.iter().copied() {
-        let Some(treatment) = s.read(r, cause.as_str(), value, |v| raw::choice(v, &all)) else { continue };
+        let Some(treatment) = s.read(r, cause.as_str(), value, |v| toml_reader::choice(v, &all)) else { continue };
         if *treatment.get_ref() == Treatment::Remedy && usual_treatment(cause).remedy.is_none() {
             let key = s.path_of(cause.as_str());
             let what = format!("{key}: there is no remedy for {cause}");

@@ -2,7 +2,7 @@
 
 use std::str::from_utf8;
 
-use headroom_config::{FileProblem, compile, raw, render};
+use headroom_config::{FileProblem, compile, toml_reader, render};
 
 /// A file is accepted or refused; the errors are bounded.
 pub fn check(data: &[u8]) {
@@ -13,7 +13,7 @@ pub fn check(data: &[u8]) {
     if let Err(problems) = compile::nodeagent(text, "nodeagent.toml") {
         told(&problems, text);
     }
-    let _ = raw::parse_duration(text);
+    let _ = toml_reader::parse_duration(text);
 }
 
 /// The number and size of errors for a file are bounded, independent of its contents.

@@ -2,7 +2,7 @@
 //! validation.
 
 use headroom_wire::v1::{
-    acl, am, apps, audit, convert, error, events, families, job, nodes, profiles, queue_tree, queues, reach,
+    acl, application_master, apps, audit, validation, error, events, job_history, job, nodes, profiles, queue_tree, queues, container_access,
 };
 use headroom_wire::v1::{share, suggestions};
 use serde_json::Value;
@@ -19,11 +19,11 @@ const ALL: &[One] = &[
     launch,
     tree,
     report,
-    plain::<am::RegisterMaster>,
-    plain::<am::MasterRegistered>,
-    plain::<am::MasterSyncReply>,
-    plain::<am::FinishApp>,
-    plain::<am::ApplicationUpdate>,
+    plain::<application_master::RegisterMaster>,
+    plain::<application_master::MasterRegistered>,
+    plain::<application_master::MasterSyncReply>,
+    plain::<application_master::FinishApp>,
+    plain::<application_master::ApplicationUpdate>,
     plain::<nodes::RegisterNode>,
     plain::<nodes::NodeRegistered>,
     plain::<nodes::NodeReportReply>,
@@ -53,10 +53,10 @@ const ALL: &[One] = &[
     plain::<acl::JoinRequest>,
     plain::<acl::JoinResponse>,
     plain::<acl::CaView>,
-    plain::<reach::SignalContainer>,
-    plain::<reach::ContainerFileEntry>,
-    plain::<reach::ExecContainer>,
-    plain::<reach::ExecLine>,
+    plain::<container_access::SignalContainer>,
+    plain::<container_access::ContainerFileEntry>,
+    plain::<container_access::ExecContainer>,
+    plain::<container_access::ExecLine>,
     plain::<job::JobView>,
     plain::<job::JobPatch>,
     plain::<job::TaskRow>,
@@ -67,7 +67,7 @@ const ALL: &[One] = &[
     plain::<queues::QueueTreeCheck>,
     plain::<profiles::ProfileSpec>,
     plain::<profiles::ClusterProfile>,
-    plain::<families::JobHistory>,
+    plain::<job_history::JobHistory>,
     plain::<suggestions::Suggestion>,
     plain::<share::ResourceShare>,
     plain::<error::ProblemDetails>,
@@ -94,25 +94,25 @@ fn refused(problem: Result<(), error::ProblemDetails>, body: &[u8]) {
 
 fn submit(body: &[u8]) {
     if let Some(app) = again::<apps::SubmitApp>(body) {
-        refused(convert::check_submit(&app), body);
+        refused(validation::check_submit(&app), body);
     }
 }
 
 fn sync(body: &[u8]) {
-    if let Some(sync) = again::<am::MasterSync>(body) {
-        sync.asks.iter().for_each(|ask| refused(convert::check_request(ask), body));
+    if let Some(sync) = again::<application_master::MasterSync>(body) {
+        sync.asks.iter().for_each(|ask| refused(validation::check_request(ask), body));
     }
 }
 
 fn ask(body: &[u8]) {
-    if let Some(ask) = again::<am::PlacementRequest>(body) {
-        refused(convert::check_request(&ask), body);
+    if let Some(ask) = again::<application_master::PlacementRequest>(body) {
+        refused(validation::check_request(&ask), body);
     }
 }
 
 fn launch(body: &[u8]) {
-    let Some(launch) = again::<am::LaunchSpec>(body) else { return };
-    let checked = convert::check_launch(&launch);
+    let Some(launch) = again::<application_master::LaunchSpec>(body) else { return };
+    let checked = validation::check_launch(&launch);
     if checked.is_ok() {
         let names = launch.files.keys().chain(launch.fetch.iter().map(|f| &f.name));
         assert!(names.into_iter().all(|n| !n.contains(['/', '\0']) && n != ".." && n != "." && !n.is_empty()));

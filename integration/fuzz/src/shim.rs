@@ -1,7 +1,7 @@
 //! Files that an agent reads from its shims after a kill of either, and the messages between the
 //! two.
 
-use headroom_container_shim::birth::{LauncherPacket, LauncherRequest};
+use headroom_container_shim::launcher_protocol::{LauncherPacket, LauncherRequest};
 use headroom_container_shim::{ExitRecord, ProcessIdentity, ProgramSpec, StartResult};
 
 /// A decoded value encodes to bytes that decode as the same. A truncated record is refused.

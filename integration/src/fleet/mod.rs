@@ -4,8 +4,8 @@
 //! The script runs on this machine and types commands on the hosts, as an operator with three
 //! terminals does. One test or measurement owns the fleet; the hosts end with it.
 
-mod book;
-pub mod rounds;
+mod transcript;
+pub mod fault_rounds;
 mod setup;
 pub mod work;
 
@@ -19,9 +19,9 @@ use headroom_types::Bytes;
 use crate::clock;
 use crate::cluster::ProgramOutput;
 use crate::guest::{Disk, Guest, Network, ScriptGuest};
-use crate::packed;
+use crate::test_packages;
 
-pub use book::{FleetTranscript, TranscriptOutput};
+pub use transcript::{FleetTranscript, TranscriptOutput};
 
 /// Index of the resource manager's host.
 pub const MANAGER: usize = 0;
@@ -59,7 +59,7 @@ impl Fleet {
     pub fn boot(voice: TranscriptOutput, longest: Duration) -> Result<Self> {
         let mut book = FleetTranscript::new(voice);
         let packages = tempfile::tempdir()?;
-        book.step("packages are made", |_| packed::packages(packages.path()))?;
+        book.step("packages are made", |_| test_packages::packages(packages.path()))?;
         let network = Network::new()?;
         let mut fleet = Fleet { book, stations: Vec::new(), disks: Vec::new(), network, packages };
         for number in 0..NAMES.len() {

@@ -10,7 +10,7 @@ pub mod job;
 mod network;
 mod power;
 mod rerun;
-mod station;
+mod script_guest;
 mod xstate;
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ use crate::programs;
 pub use network::Network;
 pub use power::{Disk, RunningGuest};
 pub use rerun::{in_guest, rerun};
-pub use station::{GuestScript, ScriptGuest};
+pub use script_guest::{GuestScript, ScriptGuest};
 
 /// A guest that is not started yet.
 #[derive(Clone, Debug)]

@@ -25,7 +25,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::book::AgentRecord;
+use super::records::AgentRecord;
 use super::http::{HttpConnection, Lines};
 use super::limits;
 

@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use headroom_client::retry::Backoff;
 use headroom_types::{AttemptId, ContainerId, Epoch, RequestId, Resource};
 use headroom_wire::v1::acl::AppAccess;
-use headroom_wire::v1::am::{
+use headroom_wire::v1::application_master::{
     ApplicationUpdate, ApplicationUpdateKind, FinishApp, LaunchSpec, MasterRegistered, MasterSync, MasterSyncReply,
     PlacementRequest, RegisterMaster,
 };
@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::agents::{ENDS, STAYS};
-use super::book::MasterRecord;
+use super::records::MasterRecord;
 use super::http::{HttpConnection, HttpResponse, Lines};
 use super::limits;
 

@@ -4,7 +4,7 @@
 //! Their records are compared after the run. All their information comes through the protocol.
 
 pub mod agents;
-pub mod book;
+pub mod records;
 pub mod daemon;
 pub mod http;
 pub mod limits;

@@ -17,12 +17,12 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::agents::{self, AgentFleet};
-use super::book::{RecordComparison, compare};
+use super::records::{RecordComparison, compare};
 use super::daemon::Daemon;
 use super::http::HttpConnection;
 use super::limits;
 use super::master::{self, MasterPool, RequestPace, submit, unmanaged};
-use crate::world::chance::RandomSource;
+use crate::simulation::random_source::RandomSource;
 
 /// Timeout for all agents and masters to be back.
 const BACK: Duration = Duration::from_secs(300);

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use headroom_rm_core::queue::spec::{Amount, LeafOrder, Preemptable, QueueShare, QueueSpec, QueueTree};
 use headroom_types::{Name, QueuePath};
 
-use super::estate::word;
-use crate::world::chance::RandomSource;
+use super::scenario_cluster::word;
+use crate::simulation::random_source::RandomSource;
 
 /// Leaves below the root, and leaves below `lab`.
 const LEAVES: [&str; 2] = ["etl", "adhoc"];

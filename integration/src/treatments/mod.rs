@@ -2,7 +2,7 @@
 //! the end of the job.
 
 mod cases;
-mod places;
+mod node_conditions;
 
 use std::path::Path;
 
@@ -72,7 +72,7 @@ impl TreatmentBench {
     /// Runs the job of one case to its end.
     pub fn run(&self, case: &TreatmentCase) -> Result<(TreatmentRow, AppView)> {
         self.programs.compile(case.needs)?;
-        let place = places::make(case.place, &self.cluster, &self.programs)?;
+        let place = node_conditions::make(case.place, &self.cluster, &self.programs)?;
         let app = self.cluster.submit(&job(case))?;
         let end = self.cluster.until_ended(&app)?;
         drop(place);

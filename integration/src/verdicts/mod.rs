@@ -8,7 +8,7 @@
 
 pub mod case;
 mod cases;
-mod figures;
+mod matrix_results;
 mod guests;
 mod manager;
 mod master;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use headroom_types::{Bytes, EnforcerKind};
-use headroom_wire::v1::am::LaunchSpec;
+use headroom_wire::v1::application_master::LaunchSpec;
 use headroom_wire::v1::task::TaskStart;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -34,7 +34,7 @@ use node::Node;
 use play::{CaseResult, play};
 use tools::Tools;
 
-pub use figures::{MatrixResults, VerdictCaseRow};
+pub use matrix_results::{MatrixResults, VerdictCaseRow};
 pub use guests::{here, in_guests};
 pub use wrong::WrongVerdict;
 

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use headroom_types::Bytes;
-use headroom_wire::v1::am::LaunchSpec;
+use headroom_wire::v1::application_master::LaunchSpec;
 use headroom_wire::v1::task::TaskStart;
 
 use super::case::{Program, Runtime};

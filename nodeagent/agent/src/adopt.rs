@@ -19,7 +19,7 @@ use crate::collect;
 use crate::disk::OrderRecord;
 use crate::exec;
 use crate::resize;
-use crate::site::NodeContext;
+use crate::node_context::NodeContext;
 
 /// One adopted container.
 #[derive(Debug)]

@@ -28,7 +28,7 @@ use crate::launch;
 use crate::leftover;
 use crate::logs;
 use crate::sample::{self, ContainerMeasurements, SharedSampler};
-use crate::site::NodeContext;
+use crate::node_context::NodeContext;
 
 /// Maximum time until a group is empty and removed.
 const REMOVAL: Duration = Duration::from_secs(5);

@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use headroom_config::IpcScope;
 use headroom_node_cgroup::{CgroupFeatures, Group};
-use headroom_node_exec::offers::{self, KernelCall};
+use headroom_node_exec::syscalls::{self, KernelCall};
 use headroom_types::{Bytes, EnforcerKind};
 use rustix::fs::{Access, access, statvfs};
 use rustix::process::{Resource, getrlimit};
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::health;
 use crate::host;
-use crate::site::AgentPrivileges;
+use crate::node_context::AgentPrivileges;
 use crate::unattributed;
 
 /// The result of one check.
@@ -137,7 +137,7 @@ impl DoctorFacts {
         DoctorFacts {
             kernel: text("/proc/sys/kernel/osrelease").trim().to_owned(),
             cgroup: headroom_node_cgroup::detect_features(place.cgroup_root.as_deref()),
-            calls: [KernelCall::PidfdOpen, KernelCall::Openat2, KernelCall::Clone3].map(|call| (call, offers::has(call))),
+            calls: [KernelCall::PidfdOpen, KernelCall::Openat2, KernelCall::Clone3].map(|call| (call, syscalls::has(call))),
             psi: fs::read_to_string("/proc/pressure/memory").is_ok(),
             memory: host::memory().total,
             swap: host::swap(),
@@ -147,7 +147,7 @@ impl DoctorFacts {
             processes: getrlimit(Resource::Nproc).maximum,
             disk: Disk::of(&place.state),
             // Years of 365.25 days are precise enough to detect a clock that was never set.
-            clock: (offers::clock_is_set(), 1970 + clock / 31_557_600),
+            clock: (syscalls::clock_is_set(), 1970 + clock / 31_557_600),
             rights: AgentPrivileges::own(),
             user_namespaces: text("/proc/sys/user/max_user_namespaces").trim().parse().unwrap_or(0),
             left: left_on(&place.state),

@@ -23,7 +23,7 @@ use headroom_node_exec::{ChildProcess, WatchedProcess};
 use headroom_types::exit::MemoryEvents;
 use headroom_types::{ContainerId, EnforcerKind};
 use headroom_wire::v1::nodes::RunOrder;
-use headroom_wire::v1::reach::{ExecExitStatus, MAX_EXEC_OUTPUT_BYTES};
+use headroom_wire::v1::container_access::{ExecExitStatus, MAX_EXEC_OUTPUT_BYTES};
 use std::io::Write as _;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
@@ -35,7 +35,7 @@ use crate::collect;
 use crate::disk;
 use crate::jobs::{self, ShimLineResult};
 use crate::launch;
-use crate::site::NodeContext;
+use crate::node_context::NodeContext;
 
 /// Maximum number of such programs at once on one node.
 pub(crate) const AT_ONCE: usize = 16;

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use headroom_types::UnixMillis;
-use headroom_wire::v1::reach::{ContainerFileEntry, FileEntryKind};
+use headroom_wire::v1::container_access::{ContainerFileEntry, FileEntryKind};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat, openat2, readlinkat, statat};
 use rustix::io::Errno;
 

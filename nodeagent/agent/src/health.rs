@@ -13,7 +13,7 @@ use headroom_config::HealthChecks;
 use headroom_node_exec::{ChildProcess, Command, ProcessEnd, spawn};
 use tokio::sync::{mpsc, watch};
 
-use crate::run::AgentInput;
+use crate::agent_loop::AgentInput;
 
 /// Maximum output of the script that is read. Bytes.
 const SAID: u64 = 64 << 10;

@@ -18,7 +18,7 @@ use headroom_types::{Bytes, Cpus};
 use headroom_wire::v1::nodes::RunOrder;
 
 use crate::disk::file;
-use crate::site::NodeContext;
+use crate::node_context::NodeContext;
 
 /// The user of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]

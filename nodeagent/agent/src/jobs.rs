@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_container_shim::birth::LauncherPacket;
+use headroom_container_shim::launcher_protocol::LauncherPacket;
 use headroom_container_shim::record::StartResult;
 use headroom_node_cgroup::Group;
 use headroom_node_core::size::OrderedSize;
@@ -29,9 +29,9 @@ use crate::crash;
 use crate::launch::{self, StartedShim};
 use crate::launcher::{Conversation, ShimDescriptor};
 use crate::resize;
-use crate::run::AgentInput;
+use crate::agent_loop::AgentInput;
 use crate::sample::{self, SharedSampler};
-use crate::site::NodeContext;
+use crate::node_context::NodeContext;
 use crate::stop;
 
 /// Maximum time until a shim reports whether its program runs. It is long for heavily loaded hosts.

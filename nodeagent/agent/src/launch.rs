@@ -20,14 +20,14 @@ use headroom_container_shim::record::{self, ProgramSpec, UserNamespace};
 use headroom_node_cgroup::{Group, GroupLimits, OomGroup};
 use headroom_node_exec::{ChildProcess, Command, spawn};
 use headroom_types::{Bytes, ContainerId, Cpus, RequestId};
-use headroom_wire::v1::convert::check_launch;
+use headroom_wire::v1::validation::check_launch;
 use headroom_wire::v1::nodes::RunOrder;
 
 use crate::crash;
 use crate::descriptors;
 use crate::disk::{self, Baselines, OrderRecord, file};
 use crate::isolation;
-use crate::site::NodeContext;
+use crate::node_context::NodeContext;
 
 /// Default limit of processes and threads of a container.
 const PROCESSES: u32 = 4096;

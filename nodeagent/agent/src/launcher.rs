@@ -13,15 +13,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use headroom_container_shim::birth::{self, LauncherPacket};
-use headroom_node_exec::{ChildProcess, Command, passing, spawn};
+use headroom_container_shim::launcher_protocol::{self, LauncherPacket};
+use headroom_node_exec::{ChildProcess, Command, fd_passing, spawn};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::unix::AsyncFd;
 use tracing::{debug, info};
 
 use crate::descriptors;
 use crate::jobs;
-use crate::site::NodeContext;
+use crate::node_context::NodeContext;
 
 /// Maximum time until a launcher is ready.
 const START: Duration = Duration::from_secs(20);
@@ -84,9 +84,9 @@ impl Launcher {
     pub(crate) fn ask(&self, site: &NodeContext, dir: &Path, words: &File) -> anyhow::Result<Option<OwnedFd>> {
         for _ in 0..TRIES {
             let Some(line) = self.line(site)? else { return Ok(None) };
-            let (ours, theirs) = passing::pair().context("cannot make a socket")?;
+            let (ours, theirs) = fd_passing::pair().context("cannot make a socket")?;
             match patiently(&line, PollFlags::OUT, || {
-                passing::send(&*line, &birth::encode_fork_request(dir), &[theirs.as_fd(), words.as_fd()])
+                fd_passing::send(&*line, &launcher_protocol::encode_fork_request(dir), &[theirs.as_fd(), words.as_fd()])
             }) {
                 Ok(()) => return Ok(Some(ours)),
                 Err(error) => {
@@ -125,7 +125,7 @@ impl Launcher {
 
 fn start(site: &NodeContext, lock: &File) -> anyhow::Result<LauncherState> {
     let program = site.bin_dir.join("container-shim");
-    let (ours, theirs) = passing::pair().context("cannot make a socket")?;
+    let (ours, theirs) = fd_passing::pair().context("cannot make a socket")?;
     let theirs = File::from(theirs);
     let args = ["--launcher".into(), site.layout.state().into(), "-".repeat(ROOM).into()];
     let (procs, limits): (_, Vec<_>) = (site.enforcer.shim_procs_files(), descriptors::of_children().into_iter().collect());
@@ -139,16 +139,16 @@ fn start(site: &NodeContext, lock: &File) -> anyhow::Result<LauncherState> {
     };
     let child = spawn(&command).with_context(|| format!("cannot start {}", program.display()))?;
     drop(theirs);
-    let mut room = [0; birth::MAX_PACKET_BYTES];
-    let ready = patiently(&ours, PollFlags::IN, || passing::receive(&ours, &mut room))
-        .map(|(length, _)| room.get(..length) == Some(birth::READY));
+    let mut room = [0; launcher_protocol::MAX_PACKET_BYTES];
+    let ready = patiently(&ours, PollFlags::IN, || fd_passing::receive(&ours, &mut room))
+        .map(|(length, _)| room.get(..length) == Some(launcher_protocol::READY));
     if !matches!(ready, Ok(true)) {
         debug!(?ready, "no launcher");
         end(&child).context("a launcher that said nothing cannot be ended")?;
         info!("this container-shim has no launcher; each shim is started as a program");
         return Ok(LauncherState::Unknown);
     }
-    passing::send(&ours, birth::LOCK, &[lock.as_fd()]).context("the launcher is gone")?;
+    fd_passing::send(&ours, launcher_protocol::LOCK, &[lock.as_fd()]).context("the launcher is gone")?;
     tokio::spawn(async move {
         // A launcher that cannot be watched is reaped when the agent ends.
         jobs::ended(child, |child: &ChildProcess| child.wait().map(drop)).await.ok();
@@ -190,10 +190,10 @@ impl Conversation {
     /// The next packet, with the shim's pidfd if it carries one. `None` at end of file, or for an
     /// unknown packet.
     pub(crate) async fn next(&self) -> Option<(LauncherPacket, Option<OwnedFd>)> {
-        let mut room = [0; birth::MAX_PACKET_BYTES];
+        let mut room = [0; launcher_protocol::MAX_PACKET_BYTES];
         loop {
             let mut ready = self.0.readable().await.ok()?;
-            let Ok(received) = ready.try_io(|socket| passing::receive(socket.get_ref(), &mut room)) else { continue };
+            let Ok(received) = ready.try_io(|socket| fd_passing::receive(socket.get_ref(), &mut room)) else { continue };
             let (length, files) = received.ok().filter(|(length, _)| *length > 0)?;
             return Some((LauncherPacket::decode(room.get(..length).unwrap_or_default())?, files.into_iter().next()));
         }

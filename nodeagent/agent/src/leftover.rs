@@ -17,7 +17,7 @@ use headroom_types::{Bytes, ContainerId, UnixMillis};
 
 use crate::clock;
 use crate::isolation;
-use crate::site::NodeContext;
+use crate::node_context::NodeContext;
 
 /// Directories of shared memory and queues of all users.
 const SHARED: [&str; 2] = ["/dev/shm", "/dev/mqueue"];

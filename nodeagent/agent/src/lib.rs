@@ -36,14 +36,14 @@ mod proof;
 mod reload;
 mod resize;
 mod rm_link;
-mod run;
+mod agent_loop;
 mod sample;
-mod site;
+mod node_context;
 mod start;
 mod stop;
 mod unattributed;
 mod unpack;
-mod upkeep;
+mod garbage_collection;
 mod view;
 
 pub use headroom_config::{FileCacheLimits, HealthChecks, Isolation, LogRetention, MetricsGranularity, RunAs, Telemetry};

@@ -15,7 +15,7 @@ use headroom_telemetry::{Histogram, MetricsPage};
 use headroom_types::{Bytes, ContainerId, ExitReason, ExitReport, RequestId, UnixMillis};
 
 use crate::rm_link::NodeMembership;
-use crate::run::NodeAgentLoop;
+use crate::agent_loop::NodeAgentLoop;
 use crate::{host, sample};
 
 /// Memory use, in per cent of the limit, from which a container counts as near its limit.

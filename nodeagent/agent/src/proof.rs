@@ -15,7 +15,7 @@ use headroom_types::{Bytes, EnforcerKind, Evidence, ExitReason, StopCause};
 use headroom_wire::v1::nodes::NodeHealthState;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::site::NodeContext;
+use crate::node_context::NodeContext;
 
 /// Memory limit of the child.
 const LIMIT: Bytes = Bytes::from_mib(16);

@@ -10,7 +10,7 @@ use headroom_wire::v1::nodes::ConfigReload;
 use tracing::{info, warn};
 
 use crate::clock;
-use crate::run::AgentInput;
+use crate::agent_loop::AgentInput;
 use crate::start::RunningAgent;
 
 impl RunningAgent {

@@ -13,7 +13,7 @@ use headroom_types::{Bytes, ContainerId, Resource};
 
 use crate::disk::{OrderRecord, Resizing};
 use crate::launch::weight;
-use crate::site::NodeContext;
+use crate::node_context::NodeContext;
 
 /// Gives `id` the size. On error the container keeps its old size. The error is a text for users.
 pub(crate) fn resize(site: &NodeContext, id: &ContainerId, group: Option<&Group>, size: &OrderedSize) -> Result<(), String> {

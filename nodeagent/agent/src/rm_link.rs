@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use headroom_client::retry::Backoff;
 use headroom_client::{Client, ClientError};
-use headroom_node_core::sync::{ReportDue, ReportSchedule, ReportScope};
+use headroom_node_core::report_schedule::{ReportDue, ReportSchedule, ReportScope};
 use headroom_types::{ContainerId, Epoch, NodeId, Tick, UnixMillis};
 use headroom_wire::v1::error::ErrorCode;
 use headroom_wire::v1::nodes::{DesiredStateLine, NodeRegistered, NodeReport, NodeReportReply, RegisterNode};
@@ -27,7 +27,7 @@ use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info, warn};
 
-use crate::run::AgentInput;
+use crate::agent_loop::AgentInput;
 
 /// Maximum wait between attempts to contact a lost resource manager.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);

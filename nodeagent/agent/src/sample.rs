@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use headroom_node_cgroup::hsperf::HeapFile;
-use headroom_node_cgroup::inside;
+use headroom_node_cgroup::inspect;
 use headroom_node_cgroup::{CgroupError, Group, Probe, ReadBuffer, UsageSample};
 use headroom_node_core::stall::{self, StallDetector};
 use headroom_node_core::starved::GcWindow;
@@ -222,7 +222,7 @@ impl ContainerSampler {
     /// Inspects the largest process if it is due. Returns false if nothing was due.
     fn look_inside(&mut self) -> bool {
         let Some((pid, current)) = self.to_look_into.take() else { return false };
-        if let Ok(found) = inside::inspect_process(pid) {
+        if let Ok(found) = inspect::inspect_process(pid) {
             let facts = maps::parse(&found.smaps);
             if facts != ProcessMemory::default() {
                 self.inside = Some(ProcessMemory { pid, current, sockets: found.sockets, pipes: found.pipes, ..facts });

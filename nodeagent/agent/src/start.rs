@@ -23,14 +23,14 @@ use tracing::{info, warn};
 
 use crate::clock::Clock;
 use crate::disk::{self, StateLayout};
-use crate::http::door::NodeListener;
+use crate::http::listener::NodeListener;
 use crate::launcher::Launcher;
 use crate::localize::Localizer;
 use crate::rm_link::ResourceManagerLink;
-use crate::run::{AgentInput, AgentSetup, NodeAgentLoop};
-use crate::site::{AgentPrivileges, NodeContext};
+use crate::agent_loop::{AgentInput, AgentSetup, NodeAgentLoop};
+use crate::node_context::{AgentPrivileges, NodeContext};
 use crate::unattributed::{self, Leftovers};
-use crate::{adopt, clock, crash, descriptors, doctor, health, host, http, notify, proof, upkeep};
+use crate::{adopt, clock, crash, descriptors, doctor, health, host, http, notify, proof, garbage_collection};
 
 /// Maximum number of inputs that wait for the loop.
 const QUEUE: usize = 1024;
@@ -217,7 +217,7 @@ pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
     }
     let checks = watch::Sender::new(options.health.clone());
     watch_host(&site, (offers.memory, ills), &checks, &inputs);
-    tokio::spawn(upkeep::keep(Arc::clone(&site), client, inputs.clone()));
+    tokio::spawn(garbage_collection::keep(Arc::clone(&site), client, inputs.clone()));
     let end = CancellationToken::new();
     let about = http::NodeSummary { node: node.clone(), url: url.clone(), offers: offers.clone(), started: clock::unix_now() };
     let router = http::router(Arc::clone(&site), &key, inputs.clone(), about, door.refusals());

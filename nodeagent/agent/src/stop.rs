@@ -11,7 +11,7 @@ use headroom_types::{ContainerId, StopCause};
 use crate::clock;
 use crate::crash;
 use crate::disk::{self, StopRecord, file};
-use crate::site::NodeContext;
+use crate::node_context::NodeContext;
 
 /// SIGTERM.
 const TERM: i32 = 15;

@@ -15,8 +15,8 @@ use headroom_types::exit::{LeftoverOwner, Unattributed};
 use headroom_types::unattributed::{LeftoverOwners, owners};
 use tokio::sync::{mpsc, watch};
 
-use crate::run::AgentInput;
-use crate::site::NodeContext;
+use crate::agent_loop::AgentInput;
+use crate::node_context::NodeContext;
 
 /// Interval between measurements.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);

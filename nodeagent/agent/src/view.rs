@@ -3,13 +3,13 @@
 
 use headroom_node_core::agent;
 use headroom_node_core::container::LifecyclePhase;
-use headroom_node_core::sync::ReportScope;
+use headroom_node_core::report_schedule::ReportScope;
 use headroom_types::{ContainerId, Epoch, ExitReport};
 use headroom_wire::v1::nodes::{NodeContainerPhase, NodeHealthState, NodeReport, ObservedContainer, RefusedSize, RegisterNode};
 
 use crate::doctor::{self, DoctorFinding};
 use crate::http::{AccessTarget, AgentQuery, Detail, Diagnosis};
-use crate::run::NodeAgentLoop;
+use crate::agent_loop::NodeAgentLoop;
 use crate::{host, sample};
 
 /// Maximum number of exit reports in one message; each may contain a timeline. The others follow in

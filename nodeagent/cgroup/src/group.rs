@@ -10,7 +10,7 @@ use headroom_types::exit::{CgroupStats, MemoryEvents, MemoryStat, VictimProcess}
 use headroom_types::{Bytes, EnforcerKind};
 
 use crate::error::Result;
-use crate::hold::{self, Frozen};
+use crate::throttle::{self, Frozen};
 use crate::plan::GroupLimits;
 use crate::probe::Probe;
 use crate::unattributed::Charged;
@@ -210,7 +210,7 @@ impl Group {
     /// [`crate::hold`]. It has no effect for poll.
     pub fn throttle_at(&self, limit: Bytes) -> Result<()> {
         match self {
-            Group::Cgroup2(g) => g.dir().set(&hold::v2_throttled(limit)),
+            Group::Cgroup2(g) => g.dir().set(&throttle::v2_throttled(limit)),
             Group::Cgroup1(g) => g.set_waiting(v1::LimitBehavior::Wait),
             Group::Poll(_) => Ok(()),
         }
@@ -220,7 +220,7 @@ impl Group {
     /// process that needs more memory waits by itself.
     pub fn freeze(&self) -> Result<()> {
         match self {
-            Group::Cgroup2(g) => g.dir().set(&hold::v2_frozen(Frozen::Yes)),
+            Group::Cgroup2(g) => g.dir().set(&throttle::v2_frozen(Frozen::Yes)),
             Group::Cgroup1(_) | Group::Poll(_) => Ok(()),
         }
     }
@@ -228,7 +228,7 @@ impl Group {
     /// Ends a freeze. The group stays throttled near its limit.
     pub fn thaw(&self) -> Result<()> {
         match self {
-            Group::Cgroup2(g) => g.dir().set(&hold::v2_frozen(Frozen::No)),
+            Group::Cgroup2(g) => g.dir().set(&throttle::v2_frozen(Frozen::No)),
             Group::Cgroup1(_) | Group::Poll(_) => Ok(()),
         }
     }
@@ -237,8 +237,8 @@ impl Group {
     pub fn unthrottle(&self) -> Result<()> {
         match self {
             Group::Cgroup2(g) => {
-                let free = g.dir().set(&hold::v2_unthrottled());
-                g.dir().set(&hold::v2_frozen(Frozen::No)).and(free)
+                let free = g.dir().set(&throttle::v2_unthrottled());
+                g.dir().set(&throttle::v2_frozen(Frozen::No)).and(free)
             }
             Group::Cgroup1(g) => g.set_waiting(v1::LimitBehavior::Kill),
             Group::Poll(_) => Ok(()),

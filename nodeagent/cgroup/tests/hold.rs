@@ -5,7 +5,7 @@ mod support;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use headroom_node_cgroup::hold::pressure_threshold;
+use headroom_node_cgroup::throttle::pressure_threshold;
 use headroom_node_cgroup::{CgroupError, Group, Watch};
 use headroom_types::Bytes;
 use nix::poll::{PollFd, PollFlags, poll};

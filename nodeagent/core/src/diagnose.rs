@@ -7,11 +7,11 @@
 //! Cures in the order of their price: other flags, less concurrency, overhead, heap, a bigger
 //! container.
 
-mod beside;
+mod overhead;
 mod heap;
 mod limits;
-mod others;
-mod told;
+mod other_causes;
+mod runtime_message;
 
 use headroom_types::exit::HeapReport;
 use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, Evidence, ExitReason, SubCause};
@@ -29,24 +29,24 @@ const TAKEN: [Rule; 19] = [
     limits::array_size,
     heap::beyond_budget,
     heap::cache,
-    told::direct,
-    told::metaspace,
-    told::code,
-    told::threads,
-    beside::tmpfs,
-    beside::children,
-    beside::threads,
-    beside::arenas,
-    beside::page_cache,
-    beside::sockets,
-    beside::kernel,
-    beside::metaspace,
-    beside::code,
-    beside::direct,
+    runtime_message::direct,
+    runtime_message::metaspace,
+    runtime_message::code,
+    runtime_message::threads,
+    overhead::tmpfs,
+    overhead::children,
+    overhead::threads,
+    overhead::arenas,
+    overhead::page_cache,
+    overhead::sockets,
+    overhead::kernel,
+    overhead::metaspace,
+    overhead::code,
+    overhead::direct,
 ];
 
 /// Rules for the part that was too small, and for the part that had free memory.
-const SHORT: [Rule; 5] = [heap::idle, beside::unknown, heap::bound, heap::full, others::own_data];
+const SHORT: [Rule; 5] = [heap::idle, overhead::unknown, heap::bound, heap::full, other_causes::own_data];
 
 /// Causes and cures for a verdict; empty for ends without a memory failure and without evidence.
 pub fn diagnose(e: &Evidence, v: &Verdict) -> Vec<Diagnosis> {
@@ -55,15 +55,15 @@ pub fn diagnose(e: &Evidence, v: &Verdict) -> Vec<Diagnosis> {
         ExitReason::HeapOom | ExitReason::OverheadOom | ExitReason::TaskOom | ExitReason::StalledAtLimit => {
             let mut rows: Vec<Diagnosis> = TAKEN.iter().filter_map(|rule| rule(&case)).collect();
             let taken = rows.iter().any(|row| row.certainty <= Certainty::Likely);
-            rows.extend(beside::thrashing(&case, taken));
+            rows.extend(overhead::thrashing(&case, taken));
             rows.extend(SHORT.iter().filter_map(|rule| rule(&case)));
             rows.sort_by_key(|row| row.certainty); // stable: cheapest first among equals
             rows
         }
-        ExitReason::AncestorOom => vec![others::leftover(&case).unwrap_or_else(|| others::outer_limit(&case))],
-        ExitReason::NodeOom => vec![others::host()],
-        ExitReason::KilledExternally => vec![others::from_outside()],
-        ExitReason::Exit { code: 137 } => vec![others::code_137()],
+        ExitReason::AncestorOom => vec![other_causes::leftover(&case).unwrap_or_else(|| other_causes::outer_limit(&case))],
+        ExitReason::NodeOom => vec![other_causes::host()],
+        ExitReason::KilledExternally => vec![other_causes::from_outside()],
+        ExitReason::Exit { code: 137 } => vec![other_causes::code_137()],
         ExitReason::Stopped | ExitReason::Preempted | ExitReason::Timeout | ExitReason::NodeLost | ExitReason::LaunchFailed => {
             Vec::new()
         }

@@ -20,7 +20,7 @@ pub mod own_limits;
 pub mod size;
 pub mod stall;
 pub mod starved;
-pub mod sync;
+pub mod report_schedule;
 pub mod timeline;
 
 pub use agent::Agent;

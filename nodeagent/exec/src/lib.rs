@@ -9,12 +9,12 @@
 
 mod child;
 pub mod error;
-mod into;
+mod clone_into_cgroup;
 pub mod ipc;
 pub mod limits;
 pub mod namespaces;
-pub mod offers;
-pub mod passing;
+pub mod syscalls;
+pub mod fd_passing;
 pub mod pidfd;
 mod prepare;
 pub mod procstat;

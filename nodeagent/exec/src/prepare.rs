@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use crate::error::{SpawnError, SpawnStep};
-use crate::into::{CloneTarget, find_clone_target};
+use crate::clone_into_cgroup::{CloneTarget, find_clone_target};
 use crate::namespaces;
 use crate::spawn::Command;
 

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use headroom_container_shim::birth::{LauncherPacket, LauncherRequest, MAX_PACKET_BYTES, READY};
+use headroom_container_shim::launcher_protocol::{LauncherPacket, LauncherRequest, MAX_PACKET_BYTES, READY};
 
 use crate::{supervise, sys};
 

@@ -5,7 +5,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod birth;
+pub mod launcher_protocol;
 pub mod record;
 
 pub use record::{

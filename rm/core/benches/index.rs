@@ -5,7 +5,7 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use headroom_rm_core::NodeProperties;
-use headroom_rm_core::ask::{PlacementRules, PlacementScope};
+use headroom_rm_core::request::{PlacementRules, PlacementScope};
 use headroom_rm_core::sched::fit::{self, PlacementNeed};
 use headroom_rm_core::sched::index::{FreeIndex, NodeIx};
 use headroom_rm_core::sched::locality::LocalityLevel;

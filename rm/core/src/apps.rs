@@ -338,7 +338,7 @@ impl Cluster {
                 app.run = attempt::AttemptState::Scheduled;
                 // the next attempt reports the ends that it knows: it may have lost its journal
                 // with its node
-                app.tallies.values_mut().for_each(crate::ask::GrantCounts::forget_settled);
+                app.tallies.values_mut().for_each(crate::request::GrantCounts::forget_settled);
                 self.enqueue_master(id);
                 self.save_app(id, ctx);
             }

@@ -9,7 +9,7 @@ use headroom_types::{Bytes, NodeId, Resource};
 use crate::app::App;
 use crate::cluster::Cluster;
 use crate::container::ContainerState;
-use crate::leases::live_by_request;
+use crate::grant::live_by_request;
 use crate::size;
 use crate::timer::TimerKey;
 

@@ -24,7 +24,7 @@ pub use report::{ContainerPhase, NodeHealth, NodeHeartbeat, NodeRegistration, Re
 pub use traits::{Cordon, Exclusive, NodeProperties, TagChange};
 pub use update::{GrantedContainer, MasterUpdate, UpdateKind};
 
-use crate::ask::ContainerRequest;
+use crate::request::ContainerRequest;
 use crate::cluster::Settings;
 use crate::queue::spec::{QueueState, QueueTree};
 use crate::save::DurableRecord;

@@ -3,7 +3,7 @@
 //! This module reads the cluster and changes nothing. Short sentences come from the indexes; only
 //! [`Cluster::why`] inspects every node.
 
-mod never;
+mod infeasible;
 pub(crate) mod place;
 mod ring;
 
@@ -15,7 +15,7 @@ use std::time::Duration;
 use headroom_types::{AppId, NodeId, RequestId, Resource, Tick};
 
 use crate::app::App;
-use crate::ask::RelaxPolicy;
+use crate::request::RelaxPolicy;
 use crate::cluster::{Cluster, MAX_UNACKED};
 use crate::event::RequestVerdict;
 use crate::ledger::ContainerRole;

@@ -10,7 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod app;
-pub mod ask;
+pub mod request;
 pub mod attempt;
 pub mod check;
 pub mod cluster;
@@ -18,7 +18,7 @@ pub mod container;
 pub mod event;
 pub mod explain;
 pub mod history;
-pub mod holding;
+pub mod container_set;
 pub mod ledger;
 pub mod load;
 pub mod node;
@@ -35,12 +35,12 @@ pub mod timer;
 mod apps;
 mod configure;
 mod drain;
-mod leases;
+mod grant;
 mod lifetime;
 mod masters;
 mod nodes;
 mod orders;
-mod patience;
+mod delay;
 mod queues;
 mod resize;
 

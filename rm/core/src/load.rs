@@ -15,7 +15,7 @@ use headroom_types::{
     Resource, Tick, UnixMillis,
 };
 
-use crate::ask::{ContainerRequest, PlacementRules};
+use crate::request::{ContainerRequest, PlacementRules};
 use crate::cluster::Settings;
 use crate::event::{
     AppSubmission, CallAnswer, CallId, ClusterCall, ClusterEvent, ContainerCommand, ContainerLaunch, ContainerPhase, Effect,

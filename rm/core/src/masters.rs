@@ -3,7 +3,7 @@
 use headroom_types::{AppId, AttemptId, Reason, RequestId, Resource, StopCause};
 
 use crate::app::{self, App};
-use crate::ask::{ContainerRequest, CountAccuracy, PendingRequest};
+use crate::request::{ContainerRequest, CountAccuracy, PendingRequest};
 use crate::attempt;
 use crate::cluster::{Cluster, MAX_REQUESTS, Reply, StepContext};
 use crate::container;

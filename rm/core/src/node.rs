@@ -21,7 +21,7 @@ use headroom_types::exit::LeftoverOwner;
 use headroom_types::{Bytes, EnforcerKind, NodeId, Tick};
 
 use crate::event::{NodeHealth, NodeProperties};
-use crate::holding::ContainerSet;
+use crate::container_set::ContainerSet;
 
 /// State of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@
 //! - [`waits`]: waiting requests of one application.
 
 pub mod bound;
-pub mod seats;
+pub mod sibling_order;
 pub mod spec;
 pub mod tree;
 mod valid;

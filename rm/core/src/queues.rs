@@ -9,7 +9,7 @@ use crate::cluster::{Cluster, StepContext};
 use crate::event::{CallAnswer, CallRefusal, DryRun, Lifetime, LogLine, LogMessage, LogObject, LogSeverity, QueuesFrom};
 use crate::ledger;
 use crate::queue::QueueIx;
-use crate::queue::seats::GuaranteePosition;
+use crate::queue::sibling_order::GuaranteePosition;
 use crate::queue::spec::{QueueProblem, QueueSpec, QueueState, QueueTree};
 use crate::save::DurableRecord;
 

@@ -18,7 +18,7 @@ use crate::container::{Container, ContainerState};
 use crate::event::{
     CallAnswer, CallRefusal, ContainerCommand, ContainerSize, DryRun, LogSeverity, ReportedContainer, UpdateKind,
 };
-use crate::leases::container_line;
+use crate::grant::container_line;
 use crate::sched::part;
 use crate::size::{self, ResizeAction, ResizeEvent, VersionedSize, excess};
 use crate::table::Row;

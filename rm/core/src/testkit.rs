@@ -17,7 +17,7 @@ use headroom_types::{
 
 pub use fake::{FakeContainer, FakeNode};
 
-use crate::ask::ContainerRequest;
+use crate::request::ContainerRequest;
 use crate::cluster::{Cluster, Restored, RestoredApp, Settings};
 use crate::event::{
     AppSubmission, CallAnswer, CallId, CallRefusal, CallResult, ClusterCall, ClusterEvent, ContainerCommand, ContainerLaunch,
@@ -484,7 +484,7 @@ pub fn ask(request: &str, count: u32, resource: Resource) -> ContainerRequest {
         count,
         settled: 0,
         priority: 0,
-        place: crate::ask::PlacementRules::default(),
+        place: crate::request::PlacementRules::default(),
         deadline: None,
         waited: Duration::ZERO,
         launch: Arc::new(ContainerLaunch { command: vec!["true".into()], ..ContainerLaunch::default() }),

@@ -12,7 +12,7 @@ use headroom_wire::v1::nodes::DesiredStateLine;
 use tokio::sync::mpsc;
 use tracing::debug;
 
-use crate::outgoing;
+use crate::to_wire;
 
 /// Capacity of a mailbox, in messages.
 const LINES: usize = 1024;
@@ -41,7 +41,7 @@ impl Dispatch {
     ) -> mpsc::Receiver<DesiredStateLine> {
         let (send, receive) = mpsc::channel(LINES);
         // Cannot fail: the mailbox is new and empty.
-        let _ = send.try_send(outgoing::desired(self.epoch, true, all));
+        let _ = send.try_send(to_wire::desired(self.epoch, true, all));
         self.nodes.insert(node, send);
         receive
     }
@@ -73,7 +73,7 @@ impl Dispatch {
     /// Moves the queued messages into the mailboxes, as one message for each reader.
     pub(crate) fn send(&mut self) {
         for (node, wants) in std::mem::take(&mut self.to_nodes) {
-            let line = outgoing::desired(self.epoch, false, wants);
+            let line = to_wire::desired(self.epoch, false, wants);
             let sent = self.nodes.get(&node).map(|mailbox| mailbox.try_send(line));
             if let Some(Err(error)) = sent {
                 debug!(%node, %error, "line to a node ended");

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use crate::eventfiles::{EventFileWriter, bounds};
-use crate::hour::RecentMemoryFailures;
+use crate::memory_failures::RecentMemoryFailures;
 
 /// Events kept in memory.
 const MOST: usize = 100_000;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use headroom_rm_core::{CallAnswer, CallRefusal, CallResult, ClusterCall, MasterUpdate, NodeHeartbeat};
 use headroom_rm_store::SavedResponse;
 use headroom_types::{AppId, AttemptId, Bytes, ContainerId, Epoch, NodeId, QueuePath, RequestId, Resource, Tick};
-use headroom_wire::v1::am::PlacementRequest;
+use headroom_wire::v1::application_master::PlacementRequest;
 use headroom_wire::v1::apps::{AppView, AttemptView, ContainerView, PendingExplanation};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::job::JobPatch;
@@ -25,7 +25,7 @@ use crate::http::errors::with_nearest;
 use crate::inbox::{InputSenders, QueuedHeartbeat};
 use crate::profiles::{Decided, ProfileChange};
 use crate::view::View;
-use crate::{facts, outgoing};
+use crate::{reports, to_wire};
 
 /// Timeout for queueing an input and receiving its result.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(9);
@@ -106,7 +106,7 @@ pub(crate) enum ClusterQuery {
     /// One application, without a new view.
     App(AppId, oneshot::Sender<Option<AppView>>),
     /// A report with data that the view lacks.
-    Facts(facts::ReportQuery),
+    Facts(reports::ReportQuery),
     /// Reasons why requests wait.
     Why(AppId, oneshot::Sender<Option<Vec<PendingExplanation>>>),
     /// The requests of an application.
@@ -262,7 +262,7 @@ impl Handle {
 
     /// Problem for a refusal. For an object that does not exist, it suggests the most similar name.
     pub(crate) async fn refused(&self, refusal: &CallRefusal) -> ProblemDetails {
-        let problem = outgoing::problem(refusal);
+        let problem = to_wire::problem(refusal);
         if problem.code != ErrorCode::HR0404 {
             return problem;
         }
@@ -282,7 +282,7 @@ impl Handle {
             answer.await.map_err(|_| ending())
         };
         let answer = tokio::time::timeout(REPLY_TIMEOUT, whole).await.unwrap_or_else(|_| Err(late()))?;
-        answer.map_err(|refusal| outgoing::problem(&refusal))
+        answer.map_err(|refusal| to_wire::problem(&refusal))
     }
 
     /// Registers a master. After a restart, the resource manager knows the master's containers only
@@ -301,7 +301,7 @@ impl Handle {
             let early = matches!(refusal, CallRefusal::Recovering(_));
             let waited = early && matches!(tokio::time::timeout_at(until, recovered.wait_for(|r| *r)).await, Ok(Ok(_)));
             if !waited {
-                return Err(outgoing::problem(&refusal));
+                return Err(to_wire::problem(&refusal));
             }
         }
     }

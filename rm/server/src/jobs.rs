@@ -14,8 +14,8 @@ use headroom_types::{AppId, Name, Reason, TaskId, UnixMillis};
 use headroom_wire::v1::events::LoggedEvent;
 use headroom_wire::v1::job::{AttemptRow, JobEvent, JobPatch, JobTotals, JobView, TaskRow};
 
-use crate::incoming::cut;
-use crate::tally::AttemptMetrics;
+use crate::from_wire::cut;
+use crate::attempt_metrics::AttemptMetrics;
 
 /// Limit on rows of one application.
 const MAX_ROWS: usize = 50_000;

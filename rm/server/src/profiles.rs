@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use headroom_rm_core::DryRun;
 use headroom_rm_store::{SavedProfile, SavedProfiles};
-use headroom_types::near::did_you_mean;
+use headroom_types::spelling::did_you_mean;
 use headroom_types::{Name, Reason, UnixMillis};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::events::{EventLevel, LoggedEvent};

@@ -3,12 +3,12 @@
 use headroom_rm_core::app::App;
 use headroom_rm_core::{CallRefusal, Cluster, MasterUpdate, WaitExplanation};
 use headroom_types::{AppId, ContainerId, Epoch, NodeId, RequestId, Tick};
-use headroom_wire::v1::am::PlacementRequest;
+use headroom_wire::v1::application_master::PlacementRequest;
 use headroom_wire::v1::apps::{ContainerView, NodeReservation};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
 use crate::input::{ClusterQuery, ContainerFilter, HELD, HeldContainer, WaitingRequest};
-use crate::{facts, outgoing, view};
+use crate::{reports, to_wire, view};
 
 /// Processes one query. The caller may have dropped its receiver.
 pub(crate) fn answer(cluster: &Cluster, now: Tick, query: ClusterQuery) {
@@ -23,11 +23,11 @@ pub(crate) fn answer(cluster: &Cluster, now: Tick, query: ClusterQuery) {
         ClusterQuery::App(id, reply) => {
             let _ = reply.send(cluster.app(&id).map(|app| view::app_view(cluster, app, now)));
         }
-        ClusterQuery::Facts(question) => facts::answer(cluster, now, question),
+        ClusterQuery::Facts(question) => reports::answer(cluster, now, question),
         ClusterQuery::Why(app, reply) => {
             let kept = |why: WaitExplanation| {
                 let reserved = reserved(cluster, &app, &why.request, now);
-                outgoing::why(why, reserved)
+                to_wire::why(why, reserved)
             };
             let _ = reply.send(why(cluster, &app, now).map(|rows| rows.into_iter().map(kept).collect()));
         }
@@ -38,7 +38,7 @@ pub(crate) fn answer(cluster: &Cluster, now: Tick, query: ClusterQuery) {
             let _ = reply.send(containers(cluster, &wanted));
         }
         ClusterQuery::Attempts(app, reply) => {
-            let _ = reply.send(cluster.app(&app).map(outgoing::attempts).unwrap_or_default());
+            let _ = reply.send(cluster.app(&app).map(to_wire::attempts).unwrap_or_default());
         }
         ClusterQuery::Container(id, reply) => {
             let _ = reply.send(one_container(cluster, &id));
@@ -55,7 +55,7 @@ pub(crate) fn answer(cluster: &Cluster, now: Tick, query: ClusterQuery) {
 fn held(cluster: &Cluster, node: &NodeId) -> Vec<HeldContainer> {
     let ids = cluster.node(node).into_iter().flat_map(|node| node.containers.iter());
     let alive = ids.filter_map(|id| cluster.container(id)).filter(|c| c.state.is_alive());
-    alive.take(HELD).map(|c| HeldContainer { view: outgoing::container(c), heap: c.launch.heap }).collect()
+    alive.take(HELD).map(|c| HeldContainer { view: to_wire::container(c), heap: c.launch.heap }).collect()
 }
 
 fn waits(cluster: &Cluster, of: Option<&AppId>, most: usize, now: Tick) -> Vec<WaitingRequest> {
@@ -100,7 +100,7 @@ fn reserved(cluster: &Cluster, app: &AppId, request: &RequestId, now: Tick) -> O
 }
 
 fn requests(cluster: &Cluster, app: &AppId) -> Option<Vec<PlacementRequest>> {
-    Some(cluster.app(app)?.requests.values().map(|request| outgoing::ask(&request.ask)).collect())
+    Some(cluster.app(app)?.requests.values().map(|request| to_wire::ask(&request.ask)).collect())
 }
 
 /// Live and ended containers, by id.
@@ -122,8 +122,8 @@ fn containers(cluster: &Cluster, wanted: &ContainerFilter) -> Vec<ContainerView>
 }
 
 fn one_container(cluster: &Cluster, id: &ContainerId) -> Option<ContainerView> {
-    let live = cluster.container(id).map(outgoing::container);
-    live.or_else(|| cluster.history().get(id).map(outgoing::finished))
+    let live = cluster.container(id).map(to_wire::container);
+    live.or_else(|| cluster.history().get(id).map(to_wire::finished))
 }
 
 /// Checks that a node may open its stream.
@@ -144,7 +144,7 @@ pub(crate) fn missed_updates(
     epoch: Epoch,
     cursor: u64,
 ) -> Result<Vec<MasterUpdate>, ProblemDetails> {
-    let refuse = |refusal: CallRefusal| Err(outgoing::problem(&refusal));
+    let refuse = |refusal: CallRefusal| Err(to_wire::problem(&refusal));
     let Some(found) = cluster.app(app) else { return refuse(CallRefusal::NoSuchApp(app.clone())) };
     if epoch != cluster.epoch() {
         return refuse(CallRefusal::StaleEpoch { given: epoch, current: cluster.epoch() });

@@ -28,13 +28,13 @@ use crate::access::{Access, AccessChangeResult};
 use crate::clock::Clock;
 use crate::dispatch::Dispatch;
 use crate::eventlog::EventLog;
-use crate::families::{Lesson, UsageHistory, saved};
+use crate::usage_history::{Lesson, UsageHistory, saved};
 use crate::inbox::{Batch, Inbox};
 use crate::input::{ClusterQuery, LoopInput, Published};
 use crate::jobs::{JobRowStore, RowCreation, Snapshot};
 use crate::metrics::{Counters, Decision};
 use crate::notify::Watchdog;
-use crate::outgoing;
+use crate::to_wire;
 use crate::profiles::{Decided, Profiles};
 use crate::query;
 use crate::starving::Starving;
@@ -424,7 +424,7 @@ impl ManagerLoop {
             LogSeverity::Normal => info!(object, "{reason}: {message}"),
             LogSeverity::Warning => warn!(object, "{reason}: {message}"),
         }
-        let (level, reason, time) = (outgoing::level(level), reason.as_str().to_owned(), self.clock.unix_now());
+        let (level, reason, time) = (to_wire::level(level), reason.as_str().to_owned(), self.clock.unix_now());
         self.shared.events.push([events::LoggedEvent { index: 0, time, level, reason, object, app, node, message }]);
     }
 

@@ -15,8 +15,8 @@ use headroom_wire::v1::apps::{AppView, ClusterView, MemoryFailureStats};
 use headroom_wire::v1::nodes::NodeView;
 use headroom_wire::v1::queues::QueuesView;
 
-use crate::figures::ClusterStatistics;
-use crate::outgoing;
+use crate::statistics::ClusterStatistics;
+use crate::to_wire;
 
 /// A part of the view that a reader may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,10 +174,10 @@ pub(crate) fn node_view(cluster: &Cluster, node: &node::Node) -> NodeView {
         containers,
         url: node.url.clone(),
         version: node.version.clone(),
-        traits: outgoing::traits(&cluster.traits(node)),
-        tags: Box::new(cluster.tags(&node.id).map(outgoing::tags).unwrap_or_default()),
+        traits: to_wire::traits(&cluster.traits(node)),
+        tags: Box::new(cluster.tags(&node.id).map(to_wire::tags).unwrap_or_default()),
         silent_ms: 0,
-        mark: cluster.mark(&node.id).map(outgoing::mark),
+        mark: cluster.mark(&node.id).map(to_wire::mark),
         peak_1h: None,
     }
 }
@@ -191,7 +191,7 @@ pub(crate) fn app_view(cluster: &Cluster, app: &App, now: Tick) -> AppView {
         queue: app.queue.clone(),
         priority: app.priority,
         user: app.spec.user.clone(),
-        state: outgoing::app_state(app.state),
+        state: to_wire::app_state(app.state),
         diagnostics: if app.diagnostics.is_empty() { waiting.unwrap_or_default() } else { app.diagnostics.clone() },
         master_url: app.master_url.clone(),
         attempt: app.attempt,

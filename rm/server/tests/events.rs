@@ -127,11 +127,11 @@ async fn every_line_shows_that_it_lives() {
     assert!(soon("all", desired.next()).await.expect("open").expect("a line").full);
     let mut updates = client.updates(master.app(), master.epoch, 0).await.expect("listens");
     let first = soon("where it stands", updates.next()).await.expect("open").expect("an update");
-    assert_eq!((first.cursor, first.what), (0, headroom_wire::v1::am::ApplicationUpdateKind::Alive));
+    assert_eq!((first.cursor, first.what), (0, headroom_wire::v1::application_master::ApplicationUpdateKind::Alive));
     let alive = soon("a sign of life", desired.next()).await.expect("open").expect("a line");
     assert!(!alive.full && alive.containers.is_empty());
     let alive = soon("a sign of life", updates.next()).await.expect("open").expect("an update");
-    assert_eq!(alive.what, headroom_wire::v1::am::ApplicationUpdateKind::Alive);
+    assert_eq!(alive.what, headroom_wire::v1::application_master::ApplicationUpdateKind::Alive);
 }
 
 #[tokio::test(flavor = "multi_thread")]

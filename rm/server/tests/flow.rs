@@ -6,7 +6,7 @@ mod fakes;
 
 use fakes::*;
 use headroom_types::{Bytes, ExitReason};
-use headroom_wire::v1::am::PlacementVerdict;
+use headroom_wire::v1::application_master::PlacementVerdict;
 use headroom_wire::v1::apps::AppState;
 use headroom_wire::v1::error::ErrorCode;
 
@@ -106,7 +106,7 @@ async fn an_application_is_killed_and_its_master_is_told() {
     client.kill(master.app(), Some("not needed".into())).await.expect("kills");
     let view = app_state(&client, master.app(), AppState::Killed).await;
     assert_eq!(view.diagnostics, "not needed");
-    let body = headroom_wire::v1::am::MasterSync {
+    let body = headroom_wire::v1::application_master::MasterSync {
         attempt: master.attempt.clone(),
         epoch: master.epoch,
         ack: 0,
@@ -153,12 +153,12 @@ async fn one_container_is_stopped_on_request_and_one_request_taken_back() {
     let (_running, client) = resource_manager(dir.path()).await;
     let mut node = FakeNode::join(&client, "n1", 512).await;
     let master = FakeMaster::submit(&client, "job").await;
-    let asked: headroom_wire::v1::am::PlacementResponse = client
+    let asked: headroom_wire::v1::application_master::PlacementResponse = client
         .post(&format!("/v1/apps/{}/requests", master.app()), &serde_json::json!({ "ask": master.ask("main", mib(300), 2) }))
         .await
         .expect("asks");
     assert!(matches!(asked.verdict, PlacementVerdict::Waits { .. }), "{asked:?}");
-    let asks: Vec<headroom_wire::v1::am::PlacementRequest> =
+    let asks: Vec<headroom_wire::v1::application_master::PlacementRequest> =
         client.get(&format!("/v1/apps/{}/requests", master.app())).await.expect("lists");
     assert_eq!(asks, [master.ask("main", mib(300), 2)]);
     let container = node.until_orders(1).await[0].clone();

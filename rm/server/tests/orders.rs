@@ -7,7 +7,7 @@ mod fakes;
 
 use fakes::*;
 use headroom_types::{Bytes, TaskId, TaskOrder, TaskOrderAction};
-use headroom_wire::v1::am::ApplicationUpdateKind;
+use headroom_wire::v1::application_master::ApplicationUpdateKind;
 use headroom_wire::v1::apps::ResizeTask;
 use headroom_wire::v1::error::ErrorCode;
 use headroom_wire::v1::job::{JobPatch, JobTotals, TaskState};

@@ -7,7 +7,7 @@ mod fakes;
 use fakes::*;
 use headroom_client::Client;
 use headroom_types::Epoch;
-use headroom_wire::v1::am::PlacementVerdict;
+use headroom_wire::v1::application_master::PlacementVerdict;
 use headroom_wire::v1::apps::AppState;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use serde_json::json;

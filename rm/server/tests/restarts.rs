@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 use fakes::*;
 use headroom_client::Client;
 use headroom_types::{AppId, Bytes, ExitReason, StoreBackend};
-use headroom_wire::v1::am::RegisterMaster;
+use headroom_wire::v1::application_master::RegisterMaster;
 use headroom_wire::v1::apps::AppState;
 use headroom_wire::v1::error::ErrorCode;
-use headroom_wire::v1::families::{TaskKindHistory, TaskMemoryNeed};
+use headroom_wire::v1::job_history::{TaskKindHistory, TaskMemoryNeed};
 use headroom_wire::v1::job::{JobPatch, JobTotals, TaskRow};
 use headroom_wire::v1::nodes::NodeContainerPhase;
 

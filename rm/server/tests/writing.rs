@@ -10,7 +10,7 @@ use fakes::*;
 use headroom_client::{Client, DryRunMode};
 use headroom_resourcemanager::{CallerLimits, ManagerOptions, start};
 use headroom_types::QueuePath;
-use headroom_wire::v1::am::PlacementVerdict;
+use headroom_wire::v1::application_master::PlacementVerdict;
 use headroom_wire::v1::apps::{ChangeApp, ResizeContainer};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::nodes::{DrainNode, NodeTraits, TagNode};

@@ -20,7 +20,7 @@ use crate::record::{DOCUMENTS, META, MetaRecord};
 use crate::replay::replay;
 use crate::scan::{self, ScanControl};
 use crate::snapshot::{self, Header, SnapshotWriter};
-use crate::suspect::{CheckedCopy, check_copy, with_suffix};
+use crate::integrity::{CheckedCopy, check_copy, with_suffix};
 use crate::{RecordChange, StoreError, anchor};
 
 /// Marker file of a directory whose restore has not finished.

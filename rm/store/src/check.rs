@@ -12,7 +12,7 @@ use crate::backup::refuse_unfinished;
 use crate::engine::{database_path, present_backend};
 use crate::record::DOCUMENTS;
 use crate::replay::replay;
-use crate::suspect::{CheckedCopy, check_copy};
+use crate::integrity::{CheckedCopy, check_copy};
 use crate::{StoreError, lock, snapshot};
 
 /// The result of a check.

@@ -11,8 +11,8 @@ use headroom_types::{AppId, Name};
 use serde::Serialize;
 
 use crate::access::{ACCESS, SavedAccess};
-use crate::answers::{self, SavedResponse};
-use crate::families::{self, SavedJobHistory};
+use crate::idempotency::{self, SavedResponse};
+use crate::history::{self, SavedJobHistory};
 use crate::profiles::{PROFILES, SavedProfiles};
 use crate::queues::{QueueRecord, Queues};
 use crate::record::{self, AppRecord, ContainerEndRecord, DrainRecord, ExpectedNode, META, MetaRecord, StateRecord, TagsRecord};
@@ -97,22 +97,22 @@ impl<S: Store> Journal<S> {
 
     /// Appends the response to an idempotent call.
     pub fn append_response(&mut self, answer: &SavedResponse) -> Result<(), StoreError> {
-        self.put(answers::record_key(&answer.key), answer)
+        self.put(idempotency::record_key(&answer.key), answer)
     }
 
     /// Removes the response to the idempotent call with this key.
     pub fn remove_response(&mut self, key: &str) {
-        self.remove(answers::record_key(key));
+        self.remove(idempotency::record_key(key));
     }
 
     /// Appends the present usage history of a user's jobs.
     pub fn append_history(&mut self, family: &SavedJobHistory) -> Result<(), StoreError> {
-        self.put(families::record_key(&family.user, &family.name), family)
+        self.put(history::record_key(&family.user, &family.name), family)
     }
 
     /// Removes the usage history of a user's jobs.
     pub fn remove_history(&mut self, user: &str, name: &Name) {
-        self.remove(families::record_key(user, name));
+        self.remove(history::record_key(user, name));
     }
 
     /// Appends all profiles of the cluster.

@@ -13,13 +13,13 @@
 
 pub mod access;
 pub mod anchor;
-pub mod answers;
+pub mod idempotency;
 pub mod backup;
 pub mod check;
 pub mod disk;
 pub mod engine;
 pub mod error;
-pub mod families;
+pub mod history;
 pub mod frame;
 pub mod journal;
 pub mod lock;
@@ -33,13 +33,13 @@ pub mod replay;
 pub mod scan;
 pub mod sled;
 pub mod snapshot;
-pub mod suspect;
+pub mod integrity;
 
 pub use access::{SavedAccess, SavedPolicy, SavedShare, SavedToken, SavedTokenPurpose};
-pub use answers::SavedResponse;
+pub use idempotency::SavedResponse;
 pub use disk::{DiskStore, Documents};
 pub use error::StoreError;
-pub use families::{SavedJobHistory, SavedKind};
+pub use history::{SavedJobHistory, SavedKind};
 pub use journal::Journal;
 pub use open::{OpenedStore, open};
 pub use profiles::{SavedProfile, SavedProfiles};

@@ -12,7 +12,7 @@ use crate::engine::{Engine, database_path};
 use crate::record::{META, MetaRecord};
 use crate::scan::Scan;
 use crate::snapshot::{self, Snapshot};
-use crate::suspect::{remove, with_suffix};
+use crate::integrity::{remove, with_suffix};
 use crate::{RecordChange, Store, StoreError, anchor};
 
 /// Suffix of the name of an incomplete database.

@@ -4,7 +4,7 @@
 use headroom_types::{Bytes, Charge, ContainerId, Name, Profile, RequestId, TaskAttemptId, Tick, UnixMillis};
 use headroom_wire::v1::job::{AttemptGrowth, AttemptRow};
 
-use super::shun::is_of_the_node;
+use super::node_exclusion::is_of_the_node;
 use super::{Core, MasterPhase};
 use crate::event::{EventTimestamp, JobEndKind, JobOutcome};
 use crate::executors::{ExecutorEntry, ExecutorRequest, LaunchSubject, Purpose, SlotAssignment, next_round};

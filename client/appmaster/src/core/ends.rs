@@ -7,7 +7,7 @@ use headroom_types::{AppliedTreatment, Bytes, Charge, ContainerId, ExitReason, T
 use headroom_wire::v1::job::AttemptRow;
 use headroom_wire::v1::task::ToExecutor;
 
-use super::shun::is_of_the_node;
+use super::node_exclusion::is_of_the_node;
 use super::{Core, learn, send};
 use crate::event::{EventTimestamp, MasterEffect};
 use crate::policy::blame::AttemptFate;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use headroom_config::{InputHosts, InputLocality, MemoryQuantities, StageSpec};
 use headroom_types::{Bytes, Charge, Dimension, NodeId};
-use headroom_wire::v1::am::{Placement, RelaxationPolicy};
+use headroom_wire::v1::application_master::{Placement, RelaxationPolicy};
 use headroom_wire::v1::job::{AttemptInput, AttemptRow, InputGap, Locality};
 
 use super::Core;

@@ -16,17 +16,17 @@ use std::path::PathBuf;
 
 use headroom_config::{GibHours, InputSizes, JobSpec, MemoryQuantities, SizingMode, StageSpec};
 use headroom_types::{Bytes, TaskId};
-use headroom_wire::v1::families::{JobHistory, TaskKindHistory};
+use headroom_wire::v1::job_history::{JobHistory, TaskKindHistory};
 use headroom_wire::v1::job::{AttemptRow, ShadowOutcome, ShadowSize};
 
 use super::Core;
 use super::input::Inputs;
-use super::rungs::ReportedSizes;
+use super::size_report::ReportedSizes;
 use super::treat::says_nothing_of_size;
 use crate::event::{EventTimestamp, MasterEffect};
 use crate::ledger;
 use crate::policy::learn::SizeAfterKill;
-use crate::policy::seats::place_sized_task;
+use crate::policy::slot_placement::place_sized_task;
 use crate::policy::sizing::{MeasuredNeed, Sizer, TaskSizeQuery};
 use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, TaskDecision};
 use crate::record::{KnownStage, Record};

@@ -12,7 +12,7 @@ use headroom_wire::v1::task::ToExecutor;
 
 use super::{Core, send};
 use crate::event::{EventTimestamp, MasterEffect};
-use crate::policy::seats::place_sized_task;
+use crate::policy::slot_placement::place_sized_task;
 use crate::policy::{AttemptSize, AvoidScope, ChargeAccount, GiveUpCause, TaskDecision, ladder};
 use crate::record::Record;
 use crate::taskset::{LifecycleState, TaskKey};

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use headroom_types::{ExitReason, ExitReport, RequestId, Resource};
-use headroom_wire::v1::am::{ApplicationUpdateKind, ContainerGrant};
+use headroom_wire::v1::application_master::{ApplicationUpdateKind, ContainerGrant};
 
 use super::{Core, MasterPhase};
 use crate::event::{EventTimestamp, MasterEffect, SizeRefusal};

@@ -5,7 +5,7 @@
 //! memory of a native program, and the memory outside the heap of a managed runtime, whose heap is
 //! fixed at its start.
 
-pub use headroom_config::job::grow::mode_allows_growth;
+pub use headroom_config::job::growth::mode_allows_growth;
 use headroom_config::{MemoryQuantities, Runtime};
 use headroom_types::{Bytes, Profile};
 use headroom_wire::v1::job::MemoryFailureMode;

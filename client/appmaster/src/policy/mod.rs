@@ -17,7 +17,7 @@ mod headroom;
 pub mod ladder;
 pub mod leak;
 mod pinterest;
-pub mod seats;
+pub mod slot_placement;
 pub mod sizing;
 pub mod tovar;
 pub mod treatment;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ladder;
 use super::learn::predict::PredictionMethod;
-use super::learn::rungs::KillPrices;
+use super::learn::ladder::KillPrices;
 use super::learn::{Learner, SizeAfterKill, SizeOrigin, SizeRequest};
 use super::tovar::ObservedNeeds;
 

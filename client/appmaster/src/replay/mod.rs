@@ -6,7 +6,7 @@
 //! gives the next size. The reference is a run in which every need is known in advance.
 
 mod executors;
-mod gates;
+mod requirements;
 mod growth;
 mod load;
 mod nodes;
@@ -14,7 +14,7 @@ mod parts;
 mod run;
 mod sums;
 pub mod trace;
-mod ways;
+mod mode_sizes;
 
 use headroom_types::Bytes;
 use headroom_wire::v1::job::MemoryFailureMode;
@@ -27,11 +27,11 @@ use crate::policy::grow;
 
 pub use crate::policy::grow::mode_allows_growth as grows;
 pub use executors::SharedResults;
-pub use gates::Requirement;
+pub use requirements::Requirement;
 pub use load::StatedNodes;
 pub use parts::MemorySplitResults;
 
-pub use ways::SHARE;
+pub use mode_sizes::SHARE;
 
 /// The dataset name of rows that sum up all datasets of a replay.
 pub const TOTAL: &str = "total";
@@ -227,7 +227,7 @@ pub fn replay(
         }
     }
     let all: Vec<ReplayResultRow> = totals.iter().map(Total::row).collect();
-    let gates = if scenario.utilizations.is_empty() { gates::all(&rows, &all) } else { Vec::new() };
+    let gates = if scenario.utilizations.is_empty() { requirements::all(&rows, &all) } else { Vec::new() };
     rows.extend(all);
     if let Some(ours) = rows.iter_mut().find(|row| row.mode == MemoryFailureMode::Headroom && row.dataset == TOTAL) {
         ours.gates = gates;

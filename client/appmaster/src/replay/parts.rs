@@ -16,10 +16,10 @@ use headroom_wire::v1::job::MemoryFailureMode;
 use serde::Serialize;
 
 use super::trace::RecordedTask;
-use super::ways::SHARE;
+use super::mode_sizes::SHARE;
 use crate::policy::blame::AttemptFate;
 use crate::policy::classify::{AttemptEndClass, MemoryFailure};
-use crate::policy::learn::rungs::KillPrices;
+use crate::policy::learn::ladder::KillPrices;
 use crate::policy::learn::{Learner, SizeRequest};
 use crate::policy::sizing::{MeasuredNeed, Sizer, TaskSizeQuery};
 use crate::policy::{AttemptPlace, AttemptSize, DecisionInput, SpentBudgets, TaskDecision, TaskSizeCap, decide};

@@ -12,7 +12,7 @@ use super::nodes::ReplayNodes;
 use super::parts::{MemorySplitRule, MemorySplitSizes};
 use super::sums::ReplayCounters;
 use super::trace::RecordedTask;
-use super::ways::ModeSizeSource;
+use super::mode_sizes::ModeSizeSource;
 use crate::policy::grow;
 use crate::policy::learn::SizeRequest;
 

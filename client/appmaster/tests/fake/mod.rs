@@ -19,7 +19,7 @@ use headroom_types::{
     Bytes, ContainerId, Cpus, Dimension, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, RequestId, Resource,
     TaskAttemptId, UnixMillis,
 };
-use headroom_wire::v1::am::{
+use headroom_wire::v1::application_master::{
     ApplicationUpdate, ApplicationUpdateKind, ContainerGrant, FinishApp, MasterRegistered, MasterSync, MasterSyncReply,
     PlacementRequest, PlacementResponse, PlacementVerdict, RegisterMaster,
 };

@@ -5,8 +5,8 @@
 #![allow(dead_code, unreachable_pub, unused_macros)] // each test file uses its own part of the world
 
 mod files;
-mod habit;
-mod life;
+mod behaviour;
+mod executor_events;
 mod masters;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,13 +20,13 @@ use headroom_types::{
     Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, RequestId, Resource, ScaleOrder,
     TaskAttemptId, TaskId, TaskOrder, Tick, UnixMillis,
 };
-use headroom_wire::v1::am::{ApplicationUpdateKind, ContainerGrant, LaunchSpec, Placement, PlacementRequest};
+use headroom_wire::v1::application_master::{ApplicationUpdateKind, ContainerGrant, LaunchSpec, Placement, PlacementRequest};
 use headroom_wire::v1::job::{JobEvent, JobPatch, MemoryFailureMode, TaskRow};
 use headroom_wire::v1::task::{TaskStart, TaskUsage, ToExecutor};
 
 pub use files::Files;
-pub use habit::TaskBehaviour;
-use habit::{total, verdict};
+pub use behaviour::TaskBehaviour;
+use behaviour::{total, verdict};
 
 /// The start of a job file: its name, and executors `main` with memory, processors, count and slots. Additional top-level
 /// keys are optional.

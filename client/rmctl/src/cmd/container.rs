@@ -6,7 +6,7 @@ use headroom_client::DryRunMode;
 use headroom_types::{Bytes, Charge, ContainerId};
 use headroom_wire::v1::apps::{ContainerTimeline, ContainerView, ResizeContainer};
 
-use super::{looks, reach};
+use super::{container_views, container_access};
 use crate::args::{ContainerVerb, Resize};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
@@ -27,15 +27,15 @@ pub(crate) async fn run(context: &Context, what: ContainerVerb) -> Result<Exit, 
     match what {
         ContainerVerb::Resize(args) => resize(context, args).await,
         ContainerVerb::Timeline { container } => timeline(context, &container).await,
-        ContainerVerb::List { job, node, all, list } => looks::list(context, job, node, all, list).await,
-        ContainerVerb::Show { container } => looks::show(context, &container).await,
-        ContainerVerb::Stats { container, follow } => looks::stats(context, &container, follow).await,
+        ContainerVerb::List { job, node, all, list } => container_views::list(context, job, node, all, list).await,
+        ContainerVerb::Show { container } => container_views::show(context, &container).await,
+        ContainerVerb::Stats { container, follow } => container_views::stats(context, &container, follow).await,
         ContainerVerb::Logs(args) => super::logs::run(context, args).await,
-        ContainerVerb::Kill { container, sure } => looks::kill(context, &container, sure).await,
-        ContainerVerb::Signal(args) => reach::signal(context, args).await,
-        ContainerVerb::Files { what } => reach::files(context, what).await,
-        ContainerVerb::Exec(args) => reach::exec(context, args).await,
-        ContainerVerb::History { container } => looks::history(context, &container).await,
+        ContainerVerb::Kill { container, sure } => container_views::kill(context, &container, sure).await,
+        ContainerVerb::Signal(args) => container_access::signal(context, args).await,
+        ContainerVerb::Files { what } => container_access::files(context, what).await,
+        ContainerVerb::Exec(args) => container_access::exec(context, args).await,
+        ContainerVerb::History { container } => container_views::history(context, &container).await,
     }
 }
 

@@ -11,7 +11,7 @@ use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::MemoryFailureMode;
 
 use crate::args::{Demo, Format};
-use crate::cluster::{Home, LocalCluster, LocalClusterParams};
+use crate::local_cluster::{Home, LocalCluster, LocalClusterParams};
 use crate::cmd::dev::begin_log;
 use crate::cmd::submit;
 use crate::context::Context;

@@ -5,7 +5,7 @@ use headroom_types::Cpus;
 use headroom_wire::v1::attached::NodeReady;
 
 use crate::args::Dev;
-use crate::cluster::{LocalCluster, LocalClusterParams};
+use crate::local_cluster::{LocalCluster, LocalClusterParams};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;

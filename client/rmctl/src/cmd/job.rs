@@ -11,7 +11,7 @@ use crate::args::JobVerb;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::render::json::MachineOutput;
-use crate::render::{families as screens, record};
+use crate::render::{job_history as screens, record};
 
 /// Runs a `job` verb.
 pub(crate) async fn run(context: &Context, what: JobVerb) -> Result<Exit, Failure> {

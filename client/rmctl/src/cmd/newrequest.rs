@@ -5,7 +5,7 @@ use std::path::Path;
 
 use headroom_client::{Client, DryRunMode};
 use headroom_types::Resource;
-use headroom_wire::v1::am::{LaunchSpec, Placement, PlacementRequest, PlacementResponse, PlacementVerdict};
+use headroom_wire::v1::application_master::{LaunchSpec, Placement, PlacementRequest, PlacementResponse, PlacementVerdict};
 
 use crate::args::NewRequest;
 use crate::context::Context;

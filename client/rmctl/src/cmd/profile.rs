@@ -11,7 +11,7 @@ use super::queue::read;
 use crate::args::{ProfileVerb, Rows, SetProfile};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
-use crate::render::{families, json::MachineOutput, profiles};
+use crate::render::{job_history, json::MachineOutput, profiles};
 
 /// Runs a `profile` verb.
 pub(crate) async fn run(context: &Context, what: ProfileVerb) -> Result<Exit, Failure> {
@@ -31,7 +31,7 @@ pub(crate) async fn run(context: &Context, what: ProfileVerb) -> Result<Exit, Fa
             Ok(Exit::Ok)
         }
         ProfileVerb::Suggest { name, user } => suggest(context, &client, name.as_ref(), user.as_deref()).await,
-        ProfileVerb::Test(args) => super::trial::test(context, args).await,
+        ProfileVerb::Test(args) => super::profile_test::test(context, args).await,
         ProfileVerb::Import { file, dry_run } => import(context, &client, &file, how(dry_run)).await,
     }
 }
@@ -128,7 +128,7 @@ async fn suggest(context: &Context, client: &Client, name: Option<&Name>, user: 
         }
     }
     let text = MachineOutput { items: &found, list: true }.text(&context.output, |one| format!("{}/{}", one.job, one.kind));
-    context.term.print(&text.unwrap_or_else(|| families::all_suggestions(&found, context.term.paint)));
+    context.term.print(&text.unwrap_or_else(|| job_history::all_suggestions(&found, context.term.paint)));
     Ok(Exit::Ok)
 }
 

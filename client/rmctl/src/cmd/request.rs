@@ -2,7 +2,7 @@
 
 use headroom_client::Client;
 use headroom_types::AppId;
-use headroom_wire::v1::am::PlacementRequest;
+use headroom_wire::v1::application_master::PlacementRequest;
 use headroom_wire::v1::apps::{AppView, PendingExplanation};
 
 use super::newrequest;

@@ -16,7 +16,7 @@ use headroom_wire::v1::job::{AttemptRow, MemoryFailureMode};
 
 use super::follow as logs;
 use super::submit::{Job, refuse_infeasible, submit};
-use super::through::{NO_PROGRAM, NOT_STARTED, OURS, leave};
+use super::exit_code::{NO_PROGRAM, NOT_STARTED, OURS, leave};
 use crate::args::{Logs, Run};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use headroom_client::Client;
 use headroom_client::retry::Backoff;
-use headroom_config::job::{ClusterProfiles, GrowSpec, GrowthRefusal, InfeasibleStage, grow, profiles};
+use headroom_config::job::{ClusterProfiles, GrowSpec, GrowthRefusal, InfeasibleStage, growth, profiles};
 use headroom_config::{JobSpec, StageSpec};
 use headroom_types::{AppId, Bytes, Cpus, Resource, UnixMillis};
-use headroom_wire::v1::am::LaunchSpec;
+use headroom_wire::v1::application_master::LaunchSpec;
 use headroom_wire::v1::apps::{AppView, ApplicationMaster, SubmissionResult, SubmitApp};
 use headroom_wire::v1::job::MemoryFailureMode;
 use headroom_wire::v1::nodes::NodeView;
@@ -171,13 +171,13 @@ pub(crate) fn refuse_infeasible(job: &JobSpec, nodes: &[NodeView]) -> Result<(),
 /// in the file.
 pub(crate) fn refuse_growth(job: &Job, file: &str, nodes: &[NodeView]) -> Result<(), Failure> {
     let why = |stage: &StageSpec| match stage.grow {
-        GrowSpec::Stated(_) if !grow::mode_allows_growth(job.mode) => Some(GrowthRefusal::Mode(job.mode)),
+        GrowSpec::Stated(_) if !growth::mode_allows_growth(job.mode) => Some(GrowthRefusal::Mode(job.mode)),
         GrowSpec::Stated(_) if polls(&job.spec, stage, nodes) => Some(GrowthRefusal::PollOnly),
         GrowSpec::Stated(_) | GrowSpec::Usual(_) | GrowSpec::Off => None,
     };
     let refused: Vec<(&StageSpec, GrowthRefusal)> =
         job.spec.stages.iter().filter_map(|stage| Some((stage, why(stage)?))).collect();
-    if refused.is_empty() { Ok(()) } else { Err(mistakes(grow::growth_problems(&job.text, file, &refused))) }
+    if refused.is_empty() { Ok(()) } else { Err(mistakes(growth::growth_problems(&job.text, file, &refused))) }
 }
 
 /// True if nodes can run the stage and all of them limit memory by polling only.

@@ -4,7 +4,7 @@ use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
 use super::orders::TaskCommand;
-use super::{orders, ps, reach};
+use super::{orders, ps, container_access};
 use crate::args::{Rows, SetTask, TaskVerb, Watched};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
@@ -21,7 +21,7 @@ pub(crate) async fn run(context: &Context, what: TaskVerb) -> Result<Exit, Failu
         TaskVerb::Attempts { task, rows } => attempts(context, &task, &rows).await,
         TaskVerb::Kill(ordered) => orders::run(context, TaskCommand::Cancel, ordered).await,
         TaskVerb::Retry(ordered) => orders::run(context, TaskCommand::Retry, ordered).await,
-        TaskVerb::Exec(args) => reach::exec_task(context, args).await,
+        TaskVerb::Exec(args) => container_access::exec_task(context, args).await,
         TaskVerb::Set(set) => set_both(context, set).await,
     }
 }

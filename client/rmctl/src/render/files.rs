@@ -1,6 +1,6 @@
 //! Screen of a directory in a container.
 
-use headroom_wire::v1::reach::ContainerFileEntry;
+use headroom_wire::v1::container_access::ContainerFileEntry;
 
 use super::ListStyle;
 use super::figures::rfc3339;
@@ -28,7 +28,7 @@ pub(crate) fn table(rows: &[ContainerFileEntry], look: ListStyle) -> String {
 mod tests {
     use super::*;
     use crate::render::fixture;
-    use headroom_wire::v1::reach::FileEntryKind;
+    use headroom_wire::v1::container_access::FileEntryKind;
 
     #[test]
     fn each_entry_has_a_line() {

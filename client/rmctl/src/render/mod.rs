@@ -14,7 +14,7 @@ pub(crate) mod diagnose;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod evidence;
-pub(crate) mod families;
+pub(crate) mod job_history;
 pub(crate) mod figures;
 pub(crate) mod files;
 #[cfg(test)]

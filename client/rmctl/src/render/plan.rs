@@ -1,7 +1,7 @@
 //! The plan of a job, before it is submitted.
 
 use headroom_config::job::ClusterProfiles;
-use headroom_config::job::{GrowSpec, grow};
+use headroom_config::job::{GrowSpec, growth};
 use headroom_config::{InputLocality, JobSpec, MemoryQuantities, StageSpec, TaskLimit};
 use headroom_types::Bytes;
 use headroom_wire::v1::job::MemoryFailureMode;
@@ -53,7 +53,7 @@ fn stage(job: &JobSpec, s: &StageSpec) -> String {
 /// Whether tasks of a stage grow before they are killed.
 fn growth(s: &StageSpec, mode: MemoryFailureMode, polls: bool) -> String {
     let off = match s.grow {
-        _ if !grow::mode_allows_growth(mode) => format!("mode {} kills", mode.as_str()),
+        _ if !growth::mode_allows_growth(mode) => format!("mode {} kills", mode.as_str()),
         GrowSpec::Usual(_) if polls => "no node has a limit that can be raised".to_owned(),
         GrowSpec::Usual(hold) | GrowSpec::Stated(hold) => {
             let seconds = hold.as_secs_f64();

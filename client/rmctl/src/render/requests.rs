@@ -1,6 +1,6 @@
 //! Screen of the container requests of a master.
 
-use headroom_wire::v1::am::PlacementRequest;
+use headroom_wire::v1::application_master::PlacementRequest;
 use headroom_wire::v1::apps::PendingExplanation;
 
 use super::figures::{short, span};

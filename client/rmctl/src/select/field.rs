@@ -2,11 +2,11 @@
 //! key there.
 
 use headroom_types::UnixMillis;
-use headroom_wire::v1::am::PlacementRequest;
+use headroom_wire::v1::application_master::PlacementRequest;
 use headroom_wire::v1::apps::{AppView, ClusterView, ContainerView};
 use headroom_wire::v1::audit::AuditLine;
 use headroom_wire::v1::events::LoggedEvent;
-use headroom_wire::v1::families::JobHistoryRow;
+use headroom_wire::v1::job_history::JobHistoryRow;
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 use headroom_wire::v1::nodes::NodeView;
 use headroom_wire::v1::profiles::ClusterProfile;

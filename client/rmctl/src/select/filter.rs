@@ -109,7 +109,7 @@ fn quantity(field: &str, value: &str) -> Option<f64> {
     if let Ok(number) = value.parse::<f64>() {
         return Some(number);
     }
-    let time = || headroom_config::raw::parse_duration(value).ok();
+    let time = || headroom_config::toml_reader::parse_duration(value).ok();
     let scaled = |unit: f64| time().map(|t: Duration| t.as_secs_f64() * unit);
     match field.rsplit_once('_').map(|(_, unit)| unit) {
         Some("ms") => scaled(1e3),

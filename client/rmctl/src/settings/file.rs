@@ -115,7 +115,7 @@ impl Serialize for Time {
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = String::deserialize(d)?;
-        headroom_config::raw::parse_duration(&text).map(Time).map_err(serde::de::Error::custom)
+        headroom_config::toml_reader::parse_duration(&text).map(Time).map_err(serde::de::Error::custom)
     }
 }
 

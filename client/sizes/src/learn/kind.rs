@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use super::misses::{ErrorOrder, PredictionError, PredictionErrors};
+use super::prediction_error::{ErrorOrder, PredictionError, PredictionErrors};
 use super::predict::{History, Observation, PREDICTION_METHODS, PredictionMethod};
-use super::rungs::{self, CheapestLadder, KillPrices, ObservedTask};
+use super::ladder::{self, CheapestLadder, KillPrices, ObservedTask};
 use super::{MAX_OBSERVATIONS, MIN_AGREEING_WEIGHT, count, count_u64};
 
 /// Number of later tasks after which an observation has half its weight.
@@ -143,8 +143,8 @@ impl KindObservations {
             let had = |(input, size): &(f64, f64)| Some(size / self.history.predict(way, *input)?);
             count_killed(&mut seen, self.open.values().filter_map(had));
         }
-        let rungs = rungs::cheapest(&mut seen, prices);
-        Some(PricedLadder { way, cost: rungs.cost * self.history.mean(way), rungs })
+        let rungs = ladder::cheapest(&mut seen, prices);
+        Some(PricedLadder { way, cost: ladder.cost * self.history.mean(way), ladder })
     }
 }
 

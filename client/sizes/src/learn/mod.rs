@@ -9,9 +9,9 @@
 //! same sizes.
 
 mod kind;
-mod misses;
+mod prediction_error;
 pub mod predict;
-pub mod rungs;
+pub mod ladder;
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use headroom_types::Bytes;
 
 use kind::KindObservations;
 use predict::{Observation, PredictionMethod};
-use rungs::{KillPrices, ObservedTask};
+use ladder::{KillPrices, ObservedTask};
 
 /// Maximum number of observations per kind.
 const MAX_OBSERVATIONS: usize = 250;
@@ -237,7 +237,7 @@ impl Learner {
         *self.pooled.get_or_insert_with(|| {
             let mut seen: Vec<ObservedTask> =
                 pool.values().map(|need| ObservedTask { need: *need, weight: 1.0, time: 1.0 }).collect();
-            rungs::cheapest(&mut seen, prices).sizes.first().copied()
+            ladder::cheapest(&mut seen, prices).sizes.first().copied()
         })
     }
 

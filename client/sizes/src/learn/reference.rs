@@ -8,7 +8,7 @@ use headroom_types::Bytes;
 use proptest::prelude::*;
 
 use super::predict::{Observation, PREDICTION_METHODS, PredictionMethod};
-use super::rungs::{self, KillPrices, ObservedTask};
+use super::ladder::{self, KillPrices, ObservedTask};
 use super::{Learner, MAX_OBSERVATIONS, SizeRequest, count, count_u64, float};
 
 #[derive(Clone, Copy)]
@@ -128,10 +128,10 @@ impl ReferenceLearner {
             let enough = if way == PredictionMethod::Median { 1 } else { 3 };
             let Some(misses) = self.misses.get(&way).filter(|misses| misses.len() >= enough) else { continue };
             let Some(predicted) = self.predict(way, input) else { continue };
-            let rungs = rungs::cheapest(&mut self.seen(way, misses), prices);
-            let cost = rungs.cost * self.mean(way);
+            let rungs = ladder::cheapest(&mut self.seen(way, misses), prices);
+            let cost = ladder.cost * self.mean(way);
             if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
-                best = Some((cost, way, rungs.sizes.iter().map(|ratio| ratio * predicted).collect()));
+                best = Some((cost, way, ladder.sizes.iter().map(|ratio| ratio * predicted).collect()));
             }
         }
         best.map(|(_, way, sizes)| (way, sizes))

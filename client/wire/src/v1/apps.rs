@@ -7,7 +7,7 @@ use headroom_types::{
 use serde::{Deserialize, Serialize};
 
 use super::acl::AppAccess;
-use super::am::LaunchSpec;
+use super::application_master::LaunchSpec;
 use super::job::JobView;
 
 /// `POST /v1/apps`: submit an application. Response: [`SubmissionResult`], after the application is

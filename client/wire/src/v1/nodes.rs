@@ -13,7 +13,7 @@ use headroom_types::{
 use serde::{Deserialize, Serialize};
 
 use super::acl::SecretText;
-use super::am::LaunchSpec;
+use super::application_master::LaunchSpec;
 
 /// `POST /v1/nodes/{node}/register`. Response: [`NodeRegistered`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use headroom_types::Bytes;
 use integration::clock;
-use integration::lone::agent::{container, order, words};
-use integration::lone::{FakeManager, Shape, SingleAgent};
+use integration::single_agent::agent::{container, order, words};
+use integration::single_agent::{FakeManager, Shape, SingleAgent};
 use serde::Serialize;
 
 use crate::progress;
@@ -52,7 +52,7 @@ pub(crate) fn measure(containers: u64) -> Result<AgentCostResults> {
     let orders: Result<Vec<_>> =
         ids.iter().map(|id| Ok((id.clone(), order(Bytes::from_mib(32), words(&["/bin/sleep", "600"]))?))).collect();
     desk.run(orders?);
-    let all = |book: &integration::lone::desk::ReceivedReports| ids.iter().all(|id| book.running.contains_key(id)).then_some(());
+    let all = |book: &integration::single_agent::fake_manager::ReceivedReports| ids.iter().all(|id| book.running.contains_key(id)).then_some(());
     desk.until("all containers to run", PATIENCE, all).with_context(|| agent.last_words())?;
     progress::tell(&format!("{containers} containers run; {} s are looked at", WINDOW.as_secs()));
     clock::pause(SETTLE);

@@ -9,7 +9,7 @@ use integration::provoke::{DiagnosisBench, DiagnosisCase, DiagnosisRow, cases};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{again, progress};
+use crate::{guest_run, progress};
 
 /// Timeout of a round in a guest on a busy machine.
 const ROUND: Duration = Duration::from_secs(1200);
@@ -49,7 +49,7 @@ pub(crate) fn measure(rounds: u32, only: &str) -> Result<DiagnosisResults> {
 /// As `measure`, in a guest with cgroup v2.
 pub(crate) fn in_a_guest(rounds: u32, only: &str) -> Result<DiagnosisResults> {
     let words = ["diagnosis", "--rounds", &rounds.to_string(), "--only", only];
-    let figures = again::in_a_guest(&words, ROUND * rounds)?;
+    let figures = guest_run::in_a_guest(&words, ROUND * rounds)?;
     serde_json::from_value(Value::Object(figures)).context("the figures of the guest")
 }
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use headroom_executor::growth::is_pressed;
-use headroom_node_cgroup::hold::pressure_threshold;
+use headroom_node_cgroup::throttle::pressure_threshold;
 use headroom_node_cgroup::{Enforcer, EnforcerRequest, Group, GroupLimits, Watch, detect};
 use headroom_node_exec::{ChildProcess, spawn};
 use headroom_types::{Bytes, TaskAttemptId};
@@ -31,7 +31,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::quantiles::{millis, quantile};
-use crate::{again, progress};
+use crate::{guest_run, progress};
 
 /// Limit of a task.
 const LIMIT: Bytes = Bytes::from_mib(48);
@@ -67,7 +67,7 @@ pub(crate) struct GrowthResults {
 
 /// As `measure`, in a guest with cgroup v2.
 pub(crate) fn in_a_guest(rounds: u32) -> Result<Map<String, Value>> {
-    again::in_a_guest(&["growth", "--rounds", &rounds.to_string()], Duration::from_secs(300) + ROUND * rounds)
+    guest_run::in_a_guest(&["growth", "--rounds", &rounds.to_string()], Duration::from_secs(300) + ROUND * rounds)
 }
 
 /// Runs both parts.

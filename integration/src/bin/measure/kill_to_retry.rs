@@ -23,7 +23,7 @@ use integration::{clock, programs};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Map, Value};
 
-use crate::again;
+use crate::guest_run;
 use crate::quantiles::{millis, quantile};
 
 /// Timeout of one task.
@@ -56,7 +56,7 @@ pub(crate) fn measure(count: usize) -> Result<KillToRetryResults> {
 
 /// As `measure`, in a guest with cgroup v2.
 pub(crate) fn in_a_guest(count: u16) -> Result<Map<String, Value>> {
-    again::in_a_guest(&["kill-to-retry", "--count", &count.to_string()], Duration::from_secs(120) + TASK * u32::from(count))
+    guest_run::in_a_guest(&["kill-to-retry", "--count", &count.to_string()], Duration::from_secs(120) + TASK * u32::from(count))
 }
 
 /// A chain of stages of one task each, on an executor with two slots.

@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use headroom_types::{Bytes, ContainerId};
-use integration::lone::agent::{container, order, words};
-use integration::lone::{FakeManager, Shape, SingleAgent};
+use integration::single_agent::agent::{container, order, words};
+use integration::single_agent::{FakeManager, Shape, SingleAgent};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::quantiles::{millis, quantile};
-use crate::{again, progress};
+use crate::{guest_run, progress};
 
 /// Timeout of one step.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -99,7 +99,7 @@ pub(crate) fn measure(rounds: u32) -> Result<LaunchResults> {
 
 /// As `measure`, in a guest with cgroup v2.
 pub(crate) fn in_a_guest(rounds: u32) -> Result<Map<String, Value>> {
-    again::in_a_guest(&["launch", "--rounds", &rounds.to_string()], Duration::from_secs(120) + ROUND * rounds)
+    guest_run::in_a_guest(&["launch", "--rounds", &rounds.to_string()], Duration::from_secs(120) + ROUND * rounds)
 }
 
 /// The results of one turn.

@@ -8,7 +8,7 @@ use integration::leftovers::{HostLeak, LeftoverBench, LeftoverCase, LeftoverRow,
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{again, progress};
+use crate::{guest_run, progress};
 
 /// Memory of the node.
 const NODE: Bytes = Bytes::from_mib(1024);
@@ -97,7 +97,7 @@ fn play(bench: &mut LeftoverBench, case: &LeftoverCase) -> Result<LeftoverRow> {
 /// As `measure`, in a guest with cgroup v2.
 pub(crate) fn in_a_guest(plan: &Plan) -> Result<LeftoverResults> {
     let words = ["leftovers", "--only", &plan.only, "--ipc", &plan.ipc];
-    serde_json::from_value(Value::Object(again::in_a_guest(&words, GUEST_TIMEOUT)?)).context("the figures of the guest")
+    serde_json::from_value(Value::Object(guest_run::in_a_guest(&words, GUEST_TIMEOUT)?)).context("the figures of the guest")
 }
 
 fn line(row: &LeftoverRow) -> String {

@@ -6,9 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod adopt;
-mod again;
+mod guest_run;
 mod agent_cost;
-mod ask_to_running;
+mod request_to_running;
 mod cli_start;
 mod diagnosis;
 mod growth;
@@ -186,7 +186,7 @@ fn main() -> Result<ExitCode> {
         Measurement::KillToRetry => figures(&kill_to_retry::measure(usize::from(cli.count))?)?,
         Measurement::RmCore => figures(&rm_core::measure()?)?,
         Measurement::RmHttp => figures(&rm_http::measure(usize::try_from(cli.agents)?)?)?,
-        Measurement::AskToRunning => figures(&ask_to_running::measure(cli.rounds.unwrap_or(200))?)?,
+        Measurement::AskToRunning => figures(&request_to_running::measure(cli.rounds.unwrap_or(200))?)?,
         Measurement::RmRestart => figures(&rm_restart::measure(cli.rounds.unwrap_or(100), usize::try_from(cli.agents)?)?)?,
         Measurement::Store => figures(&store::measure()?)?,
         Measurement::Launch if cli.verdicts.guest => launch::in_a_guest(cli.rounds.unwrap_or(100))?,

@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::quantiles::quantile;
-use crate::{again, progress};
+use crate::{guest_run, progress};
 
 /// Memory of the node.
 const NODE: Bytes = Bytes::from_mib(3072);
@@ -124,7 +124,7 @@ pub(crate) fn measure(seconds: u64) -> Result<IsolationResults> {
 /// As `measure`, in a guest with cgroup v2.
 pub(crate) fn in_a_guest(seconds: u64) -> Result<Map<String, Value>> {
     let words = ["noisy-neighbour", "--seconds", &seconds.to_string()];
-    again::in_a_guest(&words, Duration::from_secs(seconds) + JOB_TIMEOUT * 3)
+    guest_run::in_a_guest(&words, Duration::from_secs(seconds) + JOB_TIMEOUT * 3)
 }
 
 /// Ended jobs of the victim.

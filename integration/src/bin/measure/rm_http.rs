@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use headroom_types::{Bytes, Cpus, Resource};
 use integration::load::agents::{self, AgentFleet};
-use integration::load::book::{RecordComparison, compare};
+use integration::load::records::{RecordComparison, compare};
 use integration::load::daemon::{Daemon, Usage};
 use integration::load::limits;
 use integration::load::master::{self, MasterPool, RequestPace};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use integration::many::{Seeds, SweepControl, replay, sweep};
+use integration::seed_sweep::{Seeds, SweepControl, replay, sweep};
 use integration::scenario::PlantedBug;
 use serde::Serialize;
 

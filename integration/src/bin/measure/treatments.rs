@@ -9,7 +9,7 @@ use integration::treatments::{TreatmentBench, TreatmentCase, TreatmentRow, all};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{again, progress, verdicts};
+use crate::{guest_run, progress, verdicts};
 
 /// Timeout of a round in a guest on a busy machine.
 const ROUND: Duration = Duration::from_secs(2400);
@@ -74,7 +74,7 @@ fn measure(only: &str) -> Result<TreatmentResults> {
 
 /// As `measure`, in a guest with cgroup v2.
 fn in_a_guest(only: &str) -> Result<TreatmentResults> {
-    let figures = again::in_a_guest(&["treatments", "--only", only], ROUND)?;
+    let figures = guest_run::in_a_guest(&["treatments", "--only", only], ROUND)?;
     serde_json::from_value(Value::Object(figures)).context("the figures of the guest")
 }
 

@@ -3,7 +3,7 @@
 use headroom_config::IpcScope;
 use headroom_node_cgroup::HierarchyMode;
 use headroom_node_exec::Privilege;
-use headroom_node_exec::offers::KernelCall;
+use headroom_node_exec::syscalls::KernelCall;
 use headroom_types::Bytes;
 
 use super::{CheckResult, DoctorFacts, DoctorFinding, DoctorSettings};
@@ -273,7 +273,7 @@ pub(crate) fn left_behind(left: Option<(Bytes, Bytes)>) -> DoctorFinding {
 mod tests {
     use super::super::{Disk, worst};
     use super::*;
-    use crate::site::AgentPrivileges;
+    use crate::node_context::AgentPrivileges;
     use headroom_node_cgroup::CgroupFeatures;
     use std::path::PathBuf;
 

@@ -1,10 +1,10 @@
 //! The node's HTTP interface: containers, logs, metrics, liveness. It parses requests, queries the
 //! loop and answers; it contains no logic.
 
-pub(crate) mod door;
+pub(crate) mod listener;
 mod logs;
-mod reach;
-mod shapes;
+mod container_access;
+mod yarn_json;
 mod yarn;
 
 use std::path::PathBuf;
@@ -31,10 +31,10 @@ use crate::disk::StateLayout;
 use crate::doctor::DoctorFinding;
 use crate::metrics;
 use crate::rm_link::NodeMembership;
-use crate::run::AgentInput;
-use crate::site::NodeContext;
+use crate::agent_loop::AgentInput;
+use crate::node_context::NodeContext;
 
-pub(crate) use reach::key;
+pub(crate) use container_access::key;
 
 /// Time limit for a complete request body.
 const BODY: Duration = Duration::from_secs(10);
@@ -118,7 +118,7 @@ struct Shared {
     followers: Arc<Semaphore>,
     readers: Arc<Semaphore>,
     execs: Arc<Semaphore>,
-    refusals: Arc<door::RefusalCounts>,
+    refusals: Arc<listener::RefusalCounts>,
 }
 
 /// The routes of the interface.
@@ -127,7 +127,7 @@ pub(crate) fn router(
     key: &str,
     inputs: mpsc::Sender<AgentInput>,
     about: NodeSummary,
-    refusals: &Arc<door::RefusalCounts>,
+    refusals: &Arc<listener::RefusalCounts>,
 ) -> Router {
     let shared = Shared {
         layout: site.layout.clone(),
@@ -136,8 +136,8 @@ pub(crate) fn router(
         inputs,
         about,
         followers: logs::followers(),
-        readers: reach::room(reach::READ),
-        execs: reach::room(crate::exec::AT_ONCE),
+        readers: container_access::room(container_access::READ),
+        execs: container_access::room(crate::exec::AT_ONCE),
         refusals: Arc::clone(refusals),
     };
     Router::new()
@@ -148,14 +148,14 @@ pub(crate) fn router(
         .route("/v1/containers/{id}", get(container))
         .route("/v1/containers/{id}/timeline", get(timeline))
         .route("/v1/containers/{id}/logs/{file}", get(logs::log))
-        .route("/v1/containers/{id}/signal", post(reach::signal))
-        .route("/v1/containers/{id}/files", get(reach::list))
-        .route("/v1/containers/{id}/files/content", get(reach::content))
-        .route("/v1/containers/{id}/exec", post(reach::run))
+        .route("/v1/containers/{id}/signal", post(container_access::signal))
+        .route("/v1/containers/{id}/files", get(container_access::list))
+        .route("/v1/containers/{id}/files/content", get(container_access::content))
+        .route("/v1/containers/{id}/exec", post(container_access::run))
         .merge(yarn::router())
         .layer(RequestBodyDeadlineLayer::new(BODY))
-        .layer(axum::middleware::from_fn(door::guard))
-        .layer(axum::middleware::from_fn_with_state(Arc::clone(refusals), door::count))
+        .layer(axum::middleware::from_fn(listener::guard))
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(refusals), listener::count))
         .with_state(shared)
 }
 

@@ -18,7 +18,7 @@ use headroom_wire::yarn::ids::{YarnApp, YarnContainer};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::shapes::{self, Apps, Containers, OneApp, OneContainer};
+use super::yarn_json::{self, Apps, Containers, OneApp, OneContainer};
 use super::{AgentQuery, Detail, Refused, Shared, ask};
 use crate::clock;
 use crate::disk::StateLayout;
@@ -163,7 +163,7 @@ async fn info(State(shared): State<Shared>) -> Result<Json<Value>, YarnProblem> 
         NodeHealthState::Healthy => (true, String::new()),
         NodeHealthState::Unhealthy { reason } => (false, reason),
     };
-    Ok(Json(shapes::info(&shared.about, (healthy, report), &diagnosis.enforcer, clock::unix_now())))
+    Ok(Json(yarn_json::info(&shared.about, (healthy, report), &diagnosis.enforcer, clock::unix_now())))
 }
 
 /// Parameters of the list of applications.
@@ -175,7 +175,7 @@ struct Wanted {
 
 /// `GET /ws/v1/node/apps`.
 async fn apps(State(shared): State<Shared>, Query(wanted): Query<Wanted>) -> Result<Json<Apps>, YarnProblem> {
-    let state = wanted.state.filter(|s| !s.is_empty()).map(|name| shapes::app_state(&name)).transpose();
+    let state = wanted.state.filter(|s| !s.is_empty()).map(|name| yarn_json::app_state(&name)).transpose();
     let state = state.map_err(|what| YarnProblem(YarnErrorKind::BadRequest, what))?;
     let user = wanted.user.filter(|user| !user.is_empty());
     Ok(Json(Apps::of(&held(&shared).await?, |app| {
@@ -186,7 +186,7 @@ async fn apps(State(shared): State<Shared>, Query(wanted): Query<Wanted>) -> Res
 /// `GET /ws/v1/node/apps/{app}`.
 async fn app(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<OneApp>, YarnProblem> {
     let id: YarnApp = parse(&id)?;
-    let found = shapes::apps(&held(&shared).await?).into_iter().find(|app| app.id == id);
+    let found = yarn_json::apps(&held(&shared).await?).into_iter().find(|app| app.id == id);
     let none = || YarnProblem(YarnErrorKind::NotFound, format!("{id} has no container on this node, or none that is kept"));
     found.map(|app| Json(OneApp { app })).ok_or_else(none)
 }
@@ -194,13 +194,13 @@ async fn app(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Jso
 /// `GET /ws/v1/node/containers`.
 async fn containers(State(shared): State<Shared>) -> Result<Json<Containers>, YarnProblem> {
     let all = held(&shared).await?;
-    Ok(Json(Containers::of(all.iter().map(|held| shapes::container(held, &shared.about, files(&shared, &held.id))))))
+    Ok(Json(Containers::of(all.iter().map(|held| yarn_json::container(held, &shared.about, files(&shared, &held.id))))))
 }
 
 /// `GET /ws/v1/node/containers/{container}`.
 async fn container(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<OneContainer>, YarnProblem> {
     let found = find(&shared, parse(&id)?).await?;
-    let container = shapes::container(&found, &shared.about, files(&shared, &found.id));
+    let container = yarn_json::container(&found, &shared.about, files(&shared, &found.id));
     Ok(Json(OneContainer { container }))
 }
 
@@ -216,12 +216,12 @@ async fn log_files(State(shared): State<Shared>, Path(id): Path<String>) -> Resu
     let about = |name: &String| {
         let facts = logs::place(name).and_then(|place| dir.join(place).symlink_metadata().ok());
         let changed = facts.as_ref().and_then(|facts| facts.modified().ok()).map(clock::unix_of).unwrap_or_default();
-        shapes::log_file(name, facts.map_or(0, |facts| facts.len()), changed)
+        yarn_json::log_file(name, facts.map_or(0, |facts| facts.len()), changed)
     };
     let files: Vec<Value> = logs::names(&dir).iter().map(about).collect();
     let name = YarnContainer::of(&found.id, found.attempt);
     Ok(Json(json!({"containerLogsInfo": {
-        "logAggregationType": "LOCAL", "containerId": name, "nodeId": shapes::node_id(&shared.about), "containerLogInfo": files,
+        "logAggregationType": "LOCAL", "containerId": name, "nodeId": yarn_json::node_id(&shared.about), "containerLogInfo": files,
     }})))
 }
 

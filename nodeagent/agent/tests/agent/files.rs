@@ -10,7 +10,7 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use headroom_types::{Bytes, ExitReason, FetchedFile, FileKind, Sha256, StopCause};
-use headroom_wire::v1::am::LaunchSpec;
+use headroom_wire::v1::application_master::LaunchSpec;
 use sha2::Digest as _;
 
 use crate::fake_rm::FakeRm;

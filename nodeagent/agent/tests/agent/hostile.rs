@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use headroom_types::{ContainerId, ExitReason, StopCause};
-use headroom_wire::v1::reach::NODE_KEY_HEADER;
+use headroom_wire::v1::container_access::NODE_KEY_HEADER;
 
 use crate::fake_rm::{FakeRm, PATIENCE};
 use crate::node::{Node, kill, sh};
@@ -127,7 +127,7 @@ async fn a_program_whose_name_is_no_text_is_adopted() {
     let cut = dir.path().join("ääääääää");
     fs::copy("/bin/sleep", &cut).expect("copies");
     let command = vec![cut.to_str().expect("UTF-8").to_owned(), "600".into()];
-    let by_chance = rm.run(2, 64, headroom_wire::v1::am::LaunchSpec { command, ..Default::default() });
+    let by_chance = rm.run(2, 64, headroom_wire::v1::application_master::LaunchSpec { command, ..Default::default() });
     rm.running(&by_chance).await;
     // A name with an invalid UTF-8 byte, followed by the characters that end the name in
     // `/proc/PID/stat`.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use headroom_types::{ExitReason, StopCause};
-use headroom_wire::v1::am::LaunchSpec;
+use headroom_wire::v1::application_master::LaunchSpec;
 use headroom_wire::v1::nodes::NodeContainerPhase;
 
 use crate::fake_rm::FakeRm;

@@ -12,7 +12,7 @@ mod node;
 mod secured;
 
 mod adoption;
-mod alone;
+mod disconnected;
 mod ends;
 mod files;
 mod health;

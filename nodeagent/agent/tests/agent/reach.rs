@@ -2,7 +2,7 @@
 
 use headroom_types::{ContainerId, EnforcerKind, ExitReason, Signal};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
-use headroom_wire::v1::reach::{
+use headroom_wire::v1::container_access::{
     ContainerFileEntry, ExecContainer, ExecExitStatus, ExecLine, FileEntryKind, NODE_KEY_HEADER, SignalContainer,
     SignalDelivered, TextOrBytes,
 };

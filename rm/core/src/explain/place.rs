@@ -4,7 +4,7 @@ use std::fmt;
 
 use headroom_types::{AppId, RequestId, Tick};
 
-use crate::ask::{AttributeCondition, PlacementRules, RelaxPolicy};
+use crate::request::{AttributeCondition, PlacementRules, RelaxPolicy};
 use crate::cluster::Cluster;
 use crate::ledger::NodeAccount;
 use crate::sched::constraint::{ANYWHERE, candidates, has_rules, is_choosy, lasting_misfit, misfit};

@@ -12,7 +12,7 @@ use headroom_types::{AppId, Bytes, Cpus, QueuePath, RequestId, Resource};
 
 use super::Waiter;
 use super::bound::ResourceBound;
-use super::seats::{SiblingOrder, SiblingRank, SizeClass};
+use super::sibling_order::{SiblingOrder, SiblingRank, SizeClass};
 use super::spec::{QueueSpec, QueueTree};
 use super::waits::{Head, LineSharing, WaitingRequests};
 use crate::ledger::Ledger;

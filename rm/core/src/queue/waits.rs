@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use headroom_types::{Bytes, Cpus, RequestId, Resource};
 
-use super::seats::SizeClass;
+use super::sibling_order::SizeClass;
 use crate::table::Table;
 
 /// Whether a request can share a line with others of its size.

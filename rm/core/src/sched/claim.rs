@@ -29,7 +29,7 @@ use super::reserve::beside;
 use crate::cluster::{Cluster, StepContext};
 use crate::container;
 use crate::event::{LogSeverity, UpdateKind};
-use crate::leases::container_line;
+use crate::grant::container_line;
 use crate::queue::Waiter;
 use crate::size::excess;
 use crate::timer::TimerKey;

@@ -9,7 +9,7 @@ use std::fmt;
 use headroom_types::{Name, NodeId, Resource};
 
 use super::index::{FreeIndex, IndexedNode, NodeIx};
-use crate::ask::{AttributeCondition, PlacementRules, RelaxPolicy};
+use crate::request::{AttributeCondition, PlacementRules, RelaxPolicy};
 use crate::event::{Exclusive, NodeProperties};
 use crate::explain::place::either;
 use crate::tags::pair;

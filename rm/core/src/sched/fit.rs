@@ -9,9 +9,9 @@ use headroom_types::{NodeId, RequestId, Resource};
 use super::constraint::{ANYWHERE, misfit};
 use super::index::{FreeIndex, IndexedNode, NodeIx, fits};
 use super::locality::{ExcludedPlaces, LocalityLevel, Spots, looks_around, places_by_count, preferred_racks};
-use super::shelf::FreeMemoryIndex;
+use super::free_memory_index::FreeMemoryIndex;
 use crate::app::App;
-use crate::ask::{AttributeCondition, PlacementRules};
+use crate::request::{AttributeCondition, PlacementRules};
 
 /// Requirements of one container.
 #[derive(Clone, Copy, Debug)]
@@ -248,7 +248,7 @@ fn racks<'a>(index: &'a FreeIndex, names: impl Iterator<Item = &'a headroom_type
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ask::RelaxPolicy;
+    use crate::request::RelaxPolicy;
     use crate::event::NodeProperties;
     use crate::testkit::{id, size};
 

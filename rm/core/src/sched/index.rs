@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::{Bytes, Name, NodeId, Resource};
 
-use super::shelf::{Entry, FreeMemoryIndex};
+use super::free_memory_index::{Entry, FreeMemoryIndex};
 use crate::event::{Exclusive, NodeProperties};
 use crate::table::Table;
 

@@ -11,7 +11,7 @@ use headroom_types::{AppId, Name, NodeId, RequestId};
 
 use super::index::{FreeIndex, NodeIx};
 use crate::app::App;
-use crate::ask::{PlacementRules, PlacementScope, RelaxPolicy};
+use crate::request::{PlacementRules, PlacementScope, RelaxPolicy};
 use crate::cluster::Cluster;
 
 /// Locality level: how far from its preference a container may be placed.

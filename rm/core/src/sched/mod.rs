@@ -9,11 +9,11 @@ pub mod index;
 pub mod limits;
 pub mod locality;
 #[cfg(test)]
-mod naive;
-pub mod order;
+mod reference;
+pub mod blocked_sizes;
 mod pass;
 mod preempt;
 pub mod reserve;
-mod shelf;
+mod free_memory_index;
 
 pub(crate) use pass::{GrantBlock, part};

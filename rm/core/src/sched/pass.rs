@@ -7,11 +7,11 @@ use headroom_types::{AppId, ContainerId, NodeId, RequestId, Resource};
 
 use super::fit::{self, PlacementNeed};
 use super::index::{NodeIx, fits};
-use super::order::BlockedSizes;
+use super::blocked_sizes::BlockedSizes;
 use crate::app::{App, Origin};
 use crate::cluster::{Cluster, MAX_UNACKED, StepContext};
 use crate::ledger::ContainerRole;
-use crate::queue::seats::{SiblingRank, SizeClass};
+use crate::queue::sibling_order::{SiblingRank, SizeClass};
 use crate::queue::tree::{Failed, PassTarget};
 use crate::queue::waits::{Head, LineSharing};
 use crate::queue::{QueueIx, Waiter};

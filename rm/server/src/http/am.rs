@@ -8,7 +8,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use headroom_rm_core::{CallAnswer, ClusterCall, DryRun};
 use headroom_types::{AppId, Epoch, RequestId};
-use headroom_wire::v1::am::{
+use headroom_wire::v1::application_master::{
     ApplicationUpdate, FinishApp, MasterRegistered, MasterSync, MasterSyncReply, PlacementRequest, PlacementResponse,
     RegisterMaster,
 };
@@ -21,7 +21,7 @@ use super::error::ProblemResponse;
 use super::parse::{Body, DryRunQuery, Id, Ids, Params};
 use super::{Web, apps, stream, unexpected};
 use crate::input::LoopInput;
-use crate::{incoming, outgoing};
+use crate::{from_wire, to_wire};
 
 /// Registers a master.
 #[utoipa::path(post, path = "/v1/apps/{app}/register", tag = "application masters", params(("app" = AppId, Path)),
@@ -31,11 +31,11 @@ pub(crate) async fn register(
     Id(app): Id<AppId>,
     Body(body): Body<RegisterMaster>,
 ) -> Result<Json<MasterRegistered>, ProblemResponse> {
-    let (attempt, url) = incoming::register_master(&app, body)?;
+    let (attempt, url) = from_wire::register_master(&app, body)?;
     let CallAnswer::Master { largest, containers, cursor } = web.handle.register_master(attempt, url).await? else {
         return Err(unexpected());
     };
-    let containers = containers.into_iter().map(outgoing::granted).collect();
+    let containers = containers.into_iter().map(to_wire::granted).collect();
     let user = apps::without_job(&web, &app).await?.user;
     let known = web.shared.families.get(&user, app.name()).map(|family| Box::new(Arc::unwrap_or_clone(family)));
     let traces = web.traces.as_deref().map(str::to_owned);
@@ -51,10 +51,10 @@ pub(crate) async fn sync(
     Body(mut body): Body<MasterSync>,
 ) -> Result<Json<MasterSyncReply>, ProblemResponse> {
     let job = body.job.take().map(|patch| (app.clone(), patch));
-    let CallAnswer::Synced { verdicts, stop } = web.handle.call_with(incoming::sync(&app, body)?, job).await? else {
+    let CallAnswer::Synced { verdicts, stop } = web.handle.call_with(from_wire::sync(&app, body)?, job).await? else {
         return Err(unexpected());
     };
-    let verdicts = verdicts.into_iter().map(|(request, verdict)| outgoing::ask_answer(request, verdict)).collect();
+    let verdicts = verdicts.into_iter().map(|(request, verdict)| to_wire::ask_answer(request, verdict)).collect();
     Ok(Json(MasterSyncReply { verdicts, stop }))
 }
 
@@ -67,7 +67,7 @@ pub(crate) async fn finish(
     Body(mut body): Body<FinishApp>,
 ) -> Result<Json<AppView>, ProblemResponse> {
     let job = body.job.take().map(|patch| (app.clone(), patch));
-    web.handle.call_with(incoming::finish(&app, body)?, job).await?;
+    web.handle.call_with(from_wire::finish(&app, body)?, job).await?;
     Ok(Json(apps::without_job(&web, &app).await?))
 }
 
@@ -90,13 +90,13 @@ pub(crate) async fn ask(
     Params(change): Params<DryRunQuery>,
     Body(body): Body<OneAsk>,
 ) -> Result<Json<PlacementResponse>, ProblemResponse> {
-    let ask = Box::new(incoming::ask(body.ask)?);
+    let ask = Box::new(from_wire::ask(body.ask)?);
     let request = ask.request.clone();
     let how = if change.dry_run { DryRun::DryRun } else { DryRun::Really };
     let CallAnswer::Asked { verdict } = web.handle.call(ClusterCall::Ask { app, ask, how }).await? else {
         return Err(unexpected());
     };
-    Ok(Json(outgoing::ask_answer(request, verdict)))
+    Ok(Json(to_wire::ask_answer(request, verdict)))
 }
 
 /// Withdraws a container request.

@@ -11,7 +11,7 @@ use headroom_identity::Principal;
 use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall, DryRun, Lifetime};
 use headroom_types::{AppId, AttemptId, JobOrder, QueuePath, ScaleOrder, UnixMillis};
 use headroom_wire::v1::acl::AppAccess;
-use headroom_wire::v1::am::PlacementRequest;
+use headroom_wire::v1::application_master::PlacementRequest;
 use headroom_wire::v1::apps::{AppState, AppView, ChangeApp, KillApp, PendingExplanation, ScaleApp, SubmissionResult, SubmitApp};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::job::JobView;
@@ -23,12 +23,12 @@ use super::describe::{Bad, Conflict, Missing, Never, TooLarge, TooMany};
 use super::error::ProblemResponse;
 use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Params};
 use super::rows::{self, TaskRowSelection};
-use super::sight::AppVisibility;
+use super::visibility::AppVisibility;
 use super::wait::{self, LongPollParams, Wait};
-use super::{Web, guard, once, pages, unexpected};
+use super::{Web, guard, idempotency, pages, unexpected};
 use crate::access::{self, AccessChange};
 use crate::audit::AuditChange;
-use crate::incoming::{self, cut};
+use crate::from_wire::{self, cut};
 use crate::input::{ClusterQuery, LoopInput};
 use crate::view::ViewSection;
 
@@ -57,9 +57,9 @@ pub(crate) async fn submit(
     // across a restart.
     checked_access(&body.access)?;
     let access = std::mem::take(&mut body.access);
-    let key = headers.get(once::KEY).and_then(|k| k.to_str().ok());
+    let key = headers.get(idempotency::KEY).and_then(|k| k.to_str().ok());
     body.idempotency_key = body.idempotency_key.or(key.map(str::to_owned));
-    let CallAnswer::Submitted { app, attempt } = web.handle.call(incoming::submit(body)?).await? else {
+    let CallAnswer::Submitted { app, attempt } = web.handle.call(from_wire::submit(body)?).await? else {
         return Err(unexpected());
     };
     // A caller without a response sends the call again with the same key; the access lists are then

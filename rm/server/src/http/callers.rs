@@ -9,8 +9,8 @@ use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-use super::doors::ConnectionIdentity;
-use super::lasting;
+use super::listeners::ConnectionIdentity;
+use super::stream_authorization;
 use crate::access::Access;
 use crate::clock::Clock;
 
@@ -65,7 +65,7 @@ pub(crate) async fn identify(State(known): State<Known>, mut request: Request, n
         (None, Some(visitor)) => of(access, visitor) == principal,
         (None, None) => true,
     };
-    lasting::while_it_holds(answer, known.access, still)
+    stream_authorization::while_it_holds(answer, known.access, still)
 }
 
 fn reject(request: &mut Request, problem: ProblemDetails) -> Principal {

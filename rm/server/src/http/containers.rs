@@ -21,11 +21,11 @@ use super::describe::{Bad, Beyond, Conflict, Missing, Never, TooMany};
 use super::error::ProblemResponse;
 use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Ids, Params};
 use super::passing::pass_on;
-use super::sight::AppVisibility;
+use super::visibility::AppVisibility;
 use super::wait::{self, LongPollParams, Wait};
 use super::{Web, limits, pages, unexpected};
 use crate::input::{ClusterQuery, ContainerFilter, LoopInput};
-use crate::outgoing;
+use crate::to_wire;
 use crate::view::ViewSection;
 
 /// Selection of containers.
@@ -105,7 +105,7 @@ pub(crate) async fn one(
 
 pub(super) async fn find(web: &Web, id: &ContainerId) -> Result<ContainerView, ProblemResponse> {
     let found = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Container(id.clone(), reply))).await?;
-    found.ok_or_else(|| outgoing::problem(&CallRefusal::NoSuchContainer(id.clone())).into())
+    found.ok_or_else(|| to_wire::problem(&CallRefusal::NoSuchContainer(id.clone())).into())
 }
 
 /// Stops a container.

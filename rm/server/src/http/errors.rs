@@ -2,7 +2,7 @@
 
 use axum::Json;
 use headroom_rm_core::CallRefusal;
-use headroom_types::near::did_you_mean;
+use headroom_types::spelling::did_you_mean;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::explain::Explanation;
 

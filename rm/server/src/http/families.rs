@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use headroom_types::Name;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
-use headroom_wire::v1::families::{JobHistory, JobHistoryRow};
+use headroom_wire::v1::job_history::{JobHistory, JobHistoryRow};
 use serde::Deserialize;
 use utoipa::IntoParams;
 

@@ -15,7 +15,7 @@ use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
 use super::callers::Rejected;
 use super::error::ProblemResponse;
-use super::sight::belongs;
+use super::visibility::belongs;
 use super::{Web, apps};
 
 /// Number of bytes of a refused request that are read and discarded.

@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::doors::ServerListener;
+use super::listeners::ServerListener;
 use super::limits::{ConnectionLimits, Peer};
 
 /// Maximum number of connections. A node has two, a master two, a browser or terminal one or two.

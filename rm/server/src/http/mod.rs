@@ -10,20 +10,20 @@ mod callers;
 pub(crate) mod cluster;
 pub(crate) mod containers;
 pub(crate) mod describe;
-pub(crate) mod doors;
+pub(crate) mod listeners;
 pub(crate) mod error;
 pub(crate) mod errors;
 pub(crate) mod events;
 pub(crate) mod families;
 pub(crate) mod guard;
 pub(crate) mod join;
-mod lasting;
+mod stream_authorization;
 pub(crate) mod limits;
 pub(crate) mod listen;
-pub(crate) mod live;
+pub(crate) mod topic_stream;
 pub(crate) mod metrics;
 pub(crate) mod nodes;
-pub(crate) mod once;
+pub(crate) mod idempotency;
 pub(crate) mod operator;
 pub(crate) mod origin;
 pub(crate) mod pages;
@@ -31,10 +31,10 @@ pub(crate) mod parse;
 mod passing;
 pub(crate) mod profiles;
 pub(crate) mod queues;
-pub(crate) mod reach;
+pub(crate) mod container_access;
 pub(crate) mod report;
 mod rows;
-pub(crate) mod sight;
+pub(crate) mod visibility;
 pub(crate) mod stream;
 pub(crate) mod suggestions;
 pub(crate) mod tasks;
@@ -66,14 +66,14 @@ use utoipa_axum::routes;
 use self::error::ProblemResponse;
 use self::join::Signer;
 use self::limits::Rates;
-use self::once::{IdempotencyStore, Keys};
-use self::reach::NodeKeys;
+use self::idempotency::{IdempotencyStore, Keys};
+use self::container_access::NodeKeys;
 use self::tonodes::ToNodes;
 use crate::audit::AuditRecorder;
 use crate::clock::Clock;
 use crate::input::Handle;
-use crate::live::Boards;
-use crate::near::LimitWarnings;
+use crate::topics::Boards;
+use crate::limit_warnings::LimitWarnings;
 use crate::operator::OperatorHandle;
 use crate::peaks::Peaks;
 use crate::run::SharedState;
@@ -170,10 +170,10 @@ fn people() -> OpenApiRouter<Web> {
         .routes(routes!(containers::resize))
         .routes(routes!(containers::log))
         .routes(routes!(containers::timeline))
-        .routes(routes!(reach::signal))
-        .routes(routes!(reach::files))
-        .routes(routes!(reach::content))
-        .routes(routes!(reach::exec))
+        .routes(routes!(container_access::signal))
+        .routes(routes!(container_access::files))
+        .routes(routes!(container_access::content))
+        .routes(routes!(container_access::exec))
         .routes(routes!(queues::list, queues::put))
         .routes(routes!(queues::one, queues::patch))
         .routes(routes!(queues::gate))
@@ -188,7 +188,7 @@ fn people() -> OpenApiRouter<Web> {
         .routes(routes!(operator::log, operator::set_log))
         .routes(routes!(errors::list))
         .routes(routes!(errors::one))
-        .routes(routes!(live::stream))
+        .routes(routes!(topic_stream::stream))
         .routes(routes!(cluster::status))
         .routes(routes!(cluster::version))
         .routes(routes!(cluster::description))
@@ -244,7 +244,7 @@ pub(crate) fn router(web: Web, once: IdempotencyStore, listen: SocketAddr, bound
     let keys = Keys { once: Arc::new(once), handle: web.handle.clone(), clock: web.clock };
     let known = callers::Known { access: web.shared.access.subscribe(), clock: web.clock, scheme: web.nodes.scheme() };
     let ids = Arc::new(trace::Ids::new(web.epoch, web.shared.counters.clone(), (web.audit.clone(), web.clock)));
-    let people = Router::from(people()).layer(from_fn_with_state(keys, once::once)).merge(yarn::router());
+    let people = Router::from(people()).layer(from_fn_with_state(keys, idempotency::once)).merge(yarn::router());
     let people = people.layer(from_fn_with_state(rates, limits::rate));
     people
         .merge(Router::from(daemons()))

@@ -22,10 +22,10 @@ use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Params};
 use super::wait::{self, LongPollParams, Wait};
 use super::{Web, pages, stream, unexpected};
 use crate::audit::AuditChange;
-use crate::incoming::cut;
+use crate::from_wire::cut;
 use crate::input::LoopInput;
 use crate::view::{self, ViewSection};
-use crate::{incoming, near, outgoing};
+use crate::{from_wire, limit_warnings, to_wire};
 
 /// Selection of nodes.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -104,7 +104,7 @@ pub(crate) async fn register(
     Body(mut body): Body<RegisterNode>,
 ) -> Result<Json<NodeRegistered>, ProblemResponse> {
     let (key, name) = (body.key.take(), node.clone());
-    let CallAnswer::Node { acked } = web.handle.call(incoming::register_node(node, body)?).await? else {
+    let CallAnswer::Node { acked } = web.handle.call(from_wire::register_node(node, body)?).await? else {
         return Err(unexpected());
     };
     web.keys.set_key(name, key);
@@ -120,9 +120,9 @@ pub(crate) async fn report(
     Body(mut body): Body<NodeReport>,
 ) -> Result<Json<NodeReportReply>, ProblemResponse> {
     let reload = body.reload.take();
-    let near = near::those_in(&body.containers);
+    let near = limit_warnings::those_in(&body.containers);
     web.peaks.note(&node, &body.containers, web.clock.unix_now());
-    let CallAnswer::Received { received } = web.handle.report(node.clone(), incoming::report(&node, body)?).await? else {
+    let CallAnswer::Received { received } = web.handle.report(node.clone(), from_wire::report(&node, body)?).await? else {
         return Err(unexpected());
     };
     web.shared.events.push(web.near.events(&node, web.clock.unix_now(), near));
@@ -150,7 +150,7 @@ pub(crate) async fn desired(
     Params(life): Params<DesiredQuery>,
 ) -> Result<Response, ProblemResponse> {
     let mailbox = web.handle.ask(|reply| LoopInput::WatchNode { node, epoch: life.epoch, reply }).await?;
-    let mailbox = mailbox.map_err(|refusal| outgoing::problem(&refusal))?;
+    let mailbox = mailbox.map_err(|refusal| to_wire::problem(&refusal))?;
     let tokens = web.asks.then(|| web.shared.access.subscribe());
     Ok(stream::desired(web.epoch, mailbox, tokens))
 }
@@ -201,7 +201,7 @@ pub(crate) async fn tag(
     Params(only): Params<DryRunQuery>,
     Body(body): Body<TagNode>,
 ) -> Result<(Extension<AuditChange>, Response), ProblemResponse> {
-    let change = Box::new(incoming::tag(body)?);
+    let change = Box::new(from_wire::tag(body)?);
     let (how, status) = if only.dry_run { (DryRun::DryRun, StatusCode::ACCEPTED) } else { (DryRun::Really, StatusCode::OK) };
     let CallAnswer::Tagged(tagged) = web.handle.call(ClusterCall::Tag { node: node.clone(), change, how }).await? else {
         return Err(unexpected());
@@ -209,8 +209,8 @@ pub(crate) async fn tag(
     let changed = AuditChange { before: words(&tagged.before), after: words(&tagged.after) };
     let Json(mut view) = as_it_is(&web, &node).await?;
     if only.dry_run {
-        view.tags = Box::new(outgoing::tags(&tagged.after));
-        view.traits = tagged.traits.as_ref().map(outgoing::traits).unwrap_or(view.traits);
+        view.tags = Box::new(to_wire::tags(&tagged.after));
+        view.traits = tagged.traits.as_ref().map(to_wire::traits).unwrap_or(view.traits);
         view.state = tagged.standing.map(str::to_owned).unwrap_or(view.state);
     }
     Ok((Extension(changed), (status, Json(view)).into_response()))

@@ -77,7 +77,7 @@ impl Age {
 impl<'de> serde::Deserialize<'de> for Age {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = <String as serde::Deserialize>::deserialize(d)?;
-        let time = headroom_config::raw::parse_duration(&text).map_err(|e| format!("{e}; write an age such as 1h"));
+        let time = headroom_config::toml_reader::parse_duration(&text).map_err(|e| format!("{e}; write an age such as 1h"));
         time.map(Age).map_err(serde::de::Error::custom)
     }
 }
@@ -98,7 +98,7 @@ fn mistaken(what: &str) -> ProblemDetails {
             let known: Vec<&str> = words.collect();
             let problem =
                 ProblemDetails::new(ErrorCode::HR0400, format!("the parameters: there is no parameter {written:?} here"));
-            match headroom_config::raw::closest_name(written, &known) {
+            match headroom_config::toml_reader::closest_name(written, &known) {
                 Some(near) => problem.hint(format!("did you mean {near:?}?")),
                 None if known.is_empty() => problem.hint("this call takes none"),
                 None => problem.hint(format!("it takes {}", known.join(", "))),

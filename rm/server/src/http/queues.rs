@@ -20,7 +20,7 @@ use super::wait::{self, LongPollParams};
 use super::{Web, errors, unexpected};
 use crate::audit::AuditChange;
 use crate::view::{View, ViewSection};
-use crate::{outgoing, queues};
+use crate::{to_wire, queues};
 
 /// Shows the tree of queues with their use.
 #[utoipa::path(get, path = "/v1/queues", tag = "queues", params(LongPollParams), responses(
@@ -58,7 +58,7 @@ pub(crate) async fn one(
 
 fn no_such_queue(view: &View, path: &QueuePath) -> ProblemDetails {
     let refusal = CallRefusal::NoSuchQueue(path.clone());
-    errors::with_nearest(view, &refusal, outgoing::problem(&refusal))
+    errors::with_nearest(view, &refusal, to_wire::problem(&refusal))
 }
 
 /// Replaces the whole tree of queues, or changes nothing.

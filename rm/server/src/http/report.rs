@@ -15,8 +15,8 @@ use super::error::ProblemResponse;
 use super::parse::Id;
 use super::{Web, ui};
 use crate::eventlog;
-use crate::live::log::{Filter, Reading};
-use crate::live::{TopicState, job};
+use crate::topics::log::{Filter, Reading};
+use crate::topics::{TopicState, job};
 
 /// The file runs its own script and loads nothing.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; \

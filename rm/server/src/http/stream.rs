@@ -11,13 +11,13 @@ use futures_util::stream::{self, Stream};
 use headroom_rm_core::MasterUpdate;
 use headroom_types::{AttemptId, Epoch};
 use headroom_wire::v1::acl::SecretText;
-use headroom_wire::v1::am;
+use headroom_wire::v1::application_master;
 use headroom_wire::v1::nodes::{ContainerDesiredState, DesiredStateLine};
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 
 use crate::access::Access;
-use crate::outgoing;
+use crate::to_wire;
 
 /// Interval of keep-alive messages on a silent stream.
 pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -138,11 +138,11 @@ pub(crate) fn updates(format: Format, cursor: u64, mailbox: mpsc::Receiver<Vec<M
         let mut out = Vec::new();
         for update in updates {
             cursor = update.cursor;
-            let update = outgoing::update(update);
+            let update = to_wire::update(update);
             numbered(&mut out, format, cursor, word(&update.what), &update);
         }
         if out.is_empty() {
-            let alive = am::ApplicationUpdate { cursor, what: am::ApplicationUpdateKind::Alive };
+            let alive = application_master::ApplicationUpdate { cursor, what: application_master::ApplicationUpdateKind::Alive };
             numbered(&mut out, format, cursor, word(&alive.what), &alive);
         }
         Some((Bytes::from(out), (mailbox, cursor)))
@@ -151,18 +151,18 @@ pub(crate) fn updates(format: Format, cursor: u64, mailbox: mpsc::Receiver<Vec<M
 }
 
 /// Event type of an update; `kind` in the JSON.
-fn word(what: &am::ApplicationUpdateKind) -> &'static str {
+fn word(what: &application_master::ApplicationUpdateKind) -> &'static str {
     match what {
-        am::ApplicationUpdateKind::Allocated(_) => "allocated",
-        am::ApplicationUpdateKind::Running { .. } => "running",
-        am::ApplicationUpdateKind::Exited { .. } => "exited",
-        am::ApplicationUpdateKind::Resized { .. } => "resized",
-        am::ApplicationUpdateKind::ResizeFailed { .. } => "resize_failed",
-        am::ApplicationUpdateKind::PreemptSoon { .. } => "preempt_soon",
-        am::ApplicationUpdateKind::NodeDraining { .. } => "node_draining",
-        am::ApplicationUpdateKind::Expired { .. } => "expired",
-        am::ApplicationUpdateKind::Order(_) => "order",
-        am::ApplicationUpdateKind::Scale(_) => "scale",
-        am::ApplicationUpdateKind::Alive => "alive",
+        application_master::ApplicationUpdateKind::Allocated(_) => "allocated",
+        application_master::ApplicationUpdateKind::Running { .. } => "running",
+        application_master::ApplicationUpdateKind::Exited { .. } => "exited",
+        application_master::ApplicationUpdateKind::Resized { .. } => "resized",
+        application_master::ApplicationUpdateKind::ResizeFailed { .. } => "resize_failed",
+        application_master::ApplicationUpdateKind::PreemptSoon { .. } => "preempt_soon",
+        application_master::ApplicationUpdateKind::NodeDraining { .. } => "node_draining",
+        application_master::ApplicationUpdateKind::Expired { .. } => "expired",
+        application_master::ApplicationUpdateKind::Order(_) => "order",
+        application_master::ApplicationUpdateKind::Scale(_) => "scale",
+        application_master::ApplicationUpdateKind::Alive => "alive",
     }
 }

@@ -19,7 +19,7 @@ use super::apps::without_job;
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
 use super::error::ProblemResponse;
 use super::parse::{Body, EmptyQuery, Params, TaskOf};
-use crate::incoming::cut;
+use crate::from_wire::cut;
 
 /// Minimum memory of a task. Bytes.
 const LEAST: Bytes = Bytes::from_mib(1);
@@ -143,7 +143,7 @@ async fn find(web: &Web, app: &AppId, task: &TaskId) -> Result<TaskRow, ProblemR
 }
 
 fn outgoing(refusal: &CallRefusal) -> ProblemResponse {
-    crate::outgoing::problem(refusal).into()
+    crate::to_wire::problem(refusal).into()
 }
 
 /// Problem for an order that the state of the task does not allow.

@@ -19,7 +19,7 @@ use tracing::{debug, info, warn};
 use super::limits::Peer;
 use crate::audit::{AuditChange, AuditRecorder, named as verb_and_object};
 use crate::clock::Clock;
-use crate::incoming::cut;
+use crate::from_wire::cut;
 use crate::metrics::Counters;
 
 /// Header with the id.

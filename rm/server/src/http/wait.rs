@@ -29,7 +29,7 @@ pub(crate) struct Wait(Duration);
 impl FromStr for Wait {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let time = headroom_config::raw::parse_duration(text).map_err(|e| format!("{e}; write a time such as 30s"))?;
+        let time = headroom_config::toml_reader::parse_duration(text).map_err(|e| format!("{e}; write a time such as 30s"))?;
         Ok(Wait(time.min(MOST)))
     }
 }

@@ -17,7 +17,7 @@ use headroom_types::{
     AppId, AttemptId, Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, NodeId, Resource,
     StoreBackend, UnixMillis,
 };
-use headroom_wire::v1::am::{
+use headroom_wire::v1::application_master::{
     ApplicationUpdate, ApplicationUpdateKind, FinishApp, LaunchSpec, MasterSync, PlacementRequest, PlacementResponse,
     RegisterMaster,
 };

@@ -23,12 +23,12 @@ use serde::Serialize;
 
 use super::ClusterShape;
 use super::trace::RecordedTask;
-use super::ways::{SHARE, SLOTS};
+use super::mode_sizes::{SHARE, SLOTS};
 use crate::policy::blame::{AttemptFate, Suspect, blame};
 use crate::policy::classify::{AttemptEndClass, MemoryFailure};
 use crate::policy::grow;
 use crate::policy::learn::SizeAfterKill;
-use crate::policy::seats::place_sized_task;
+use crate::policy::slot_placement::place_sized_task;
 use crate::policy::sizing::{MeasuredNeed, Sizer, TaskSizeQuery};
 use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, DecisionInput, SpentBudgets, TaskDecision, TaskSizeCap, decide};
 use container::{ReplayContainer, SlotAttempt};

@@ -7,7 +7,7 @@ use headroom_types::{AppId, QueuePath, RequestId, Resource};
 use super::{Failed, Member, PassTarget, QueueEntry, QueueIx, Queues};
 use crate::ledger::Ledger;
 use crate::queue::bound::{DominantShare, ResourceBound};
-use crate::queue::seats::{GuaranteePosition, SiblingRank, SizeClass};
+use crate::queue::sibling_order::{GuaranteePosition, SiblingRank, SizeClass};
 use crate::queue::spec::{LeafOrder, QueueState};
 use crate::queue::waits::Head;
 

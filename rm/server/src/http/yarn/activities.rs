@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::super::Web;
 use super::error::YarnError;
 use super::{YarnPathParams, app};
-use crate::facts::ApplicationReport;
+use crate::reports::ApplicationReport;
 use crate::input::{ClusterQuery, LoopInput};
 
 /// `{"appActivities":…}`.

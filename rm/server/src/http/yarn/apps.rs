@@ -17,7 +17,7 @@ use super::nodes::{Address, address};
 use super::resource::{Bare, Entries, ResourceInfo, core_seconds, cores, mib, mib_seconds, percent};
 use super::state::{AppState, FinalStatus};
 use super::{RequestBaseUrl, YarnPathParams, YarnQueryParams, app, facts};
-use crate::facts::{AppSelection, ApplicationReport, ContainerReport, Use, sum};
+use crate::reports::{AppSelection, ApplicationReport, ContainerReport, Use, sum};
 
 /// Type of an application that was submitted without one.
 pub(crate) const TYPE: &str = "HEADROOM";

@@ -10,7 +10,7 @@ use super::super::Web;
 use super::error::YarnError;
 use super::nodes::{Address, address};
 use super::{YarnPathParams, app, apps, state};
-use crate::facts::{ApplicationReport, ContainerReport, ContainerStage};
+use crate::reports::{ApplicationReport, ContainerReport, ContainerStage};
 
 /// `{"appAttempts":{"appAttempt":[…]}}`.
 #[derive(Debug, Serialize)]

@@ -14,7 +14,7 @@ use super::filter::word;
 use super::nodes::{Address, address};
 use super::resource::{Entries, cores, mib};
 use super::{YarnPathParams, apps, id, state};
-use crate::facts::{ContainerReport, ContainerStage, ReportQuery};
+use crate::reports::{ContainerReport, ContainerStage, ReportQuery};
 use crate::input::{ClusterQuery, LoopInput};
 
 /// `{"containers":{"container":[…]}}`.

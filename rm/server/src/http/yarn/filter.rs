@@ -9,7 +9,7 @@ use super::YarnQueryParams;
 use super::apps::Kind;
 use super::error::YarnError;
 use super::state::{AppState, FinalStatus};
-use crate::facts::ApplicationReport;
+use crate::reports::ApplicationReport;
 
 /// Parts of an application that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

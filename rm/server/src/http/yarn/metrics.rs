@@ -10,7 +10,7 @@ use super::error::YarnError;
 use super::resource::{ResourceInfo, cores, mib, whole_percent};
 use super::state::{AppState, NodeState};
 use super::{facts, nodes};
-use crate::facts::{AppSelection, ApplicationReport, ClusterNodeReport, rest, sum};
+use crate::reports::{AppSelection, ApplicationReport, ClusterNodeReport, rest, sum};
 
 /// `{"clusterMetrics":…}`.
 #[derive(Debug, Serialize)]

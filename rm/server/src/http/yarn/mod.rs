@@ -38,7 +38,7 @@ use tokio::sync::MutexGuard;
 
 use super::Web;
 use super::answer::IfMatch;
-use crate::facts::{AppSelection, ApplicationReport, ReportQuery};
+use crate::reports::{AppSelection, ApplicationReport, ReportQuery};
 use crate::http::callers::Scheme;
 use crate::input::{ClusterQuery as Ask, LoopInput};
 use error::YarnError;

@@ -11,7 +11,7 @@ use super::filter::word;
 use super::resource::{ResourceInfo, cores, mib, percent};
 use super::state::NodeState;
 use super::{YarnPathParams, YarnQueryParams};
-use crate::facts::{ClusterNodeReport, ReportQuery};
+use crate::reports::{ClusterNodeReport, ReportQuery};
 use crate::input::{ClusterQuery, LoopInput};
 
 /// `{"nodes":{"node":[…]}}`.

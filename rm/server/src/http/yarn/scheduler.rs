@@ -13,7 +13,7 @@ use super::super::Web;
 use super::error::YarnError;
 use super::facts;
 use super::resource::{ResourceInfo, percent};
-use crate::facts::{AppSelection, ApplicationReport, QueueReport, ReportQuery, sum};
+use crate::reports::{AppSelection, ApplicationReport, QueueReport, ReportQuery, sum};
 use crate::input::{ClusterQuery, LoopInput};
 
 /// Application limit of a queue without its own: that of the whole resource manager.

@@ -4,7 +4,7 @@ use headroom_rm_core::app::ApplicationState;
 use headroom_rm_core::{Outcome, attempt, node};
 use serde::Serialize;
 
-use crate::facts::{ApplicationReport, ClusterNodeReport, ContainerStage};
+use crate::reports::{ApplicationReport, ClusterNodeReport, ContainerStage};
 
 /// State of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

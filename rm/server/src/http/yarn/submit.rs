@@ -13,7 +13,7 @@ use headroom_identity::Principal;
 use headroom_rm_core::{CallAnswer, ClusterCall};
 use headroom_types::{Bytes, Cpus, Name, Resource};
 use headroom_wire::v1::acl::AppAccess;
-use headroom_wire::v1::am::LaunchSpec;
+use headroom_wire::v1::application_master::LaunchSpec;
 use headroom_wire::v1::apps::{ApplicationMaster, SubmitApp};
 use headroom_wire::yarn::ids::YarnApp;
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ use super::nodes;
 use super::resource::Bare;
 use super::state::NodeState;
 use super::{RequestBaseUrl, YarnJsonBody, YarnQueryParams, unexpected};
-use crate::incoming;
+use crate::from_wire;
 
 /// Response of `new-application`.
 #[derive(Debug, Serialize)]
@@ -169,7 +169,7 @@ pub(crate) async fn submit(
         wanted.user = guard::submits(&principal, asked.user().map(str::to_owned))?;
         guard::queue(&principal, wanted.queue.as_ref())?;
     }
-    let ClusterCall::Submit(app) = incoming::submit(wanted)? else { return Err(unexpected()) };
+    let ClusterCall::Submit(app) = from_wire::submit(wanted)? else { return Err(unexpected()) };
     let CallAnswer::Submitted { app, .. } = web.handle.call(ClusterCall::SubmitAs { number: id.0, app }).await? else {
         return Err(unexpected());
     };

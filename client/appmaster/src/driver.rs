@@ -1,0 +1,313 @@
+//! The loop that owns the core: it processes messages in batches, makes records durable, and only
+//! then carries out the other effects.
+
+mod commits;
+mod rm_session;
+
+use std::collections::BTreeMap;
+use std::fs::Metadata;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use headroom_types::exit::Unattributed;
+use headroom_types::{AttemptId, Bytes, ContainerId, Tick, UnixMillis};
+use headroom_wire::v1::task::{FromExecutor, ToExecutor};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::core::Core;
+use crate::event::{EventTimestamp, JobOutcome, LimitSet, MasterEffect, MasterEvent};
+use crate::executor_link::{ConnectionNumber, ExecutorLinkEvent};
+use crate::journal::{Journal, JournalError};
+use crate::record::Record;
+use crate::rm_link::{RmEvent, RmLink};
+use crate::run::{RunError, StopRequest};
+use crate::spec::ExecutorEnvironment;
+use crate::traces::Traces;
+use commits::Commits;
+use rm_session::ManagerSession;
+
+/// Maximum number of messages that are processed before records are made durable.
+const BATCH: usize = 256;
+/// Timeout for the last messages to executors at the end.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The connection of one executor.
+struct ExecutorWriter {
+    connection: ConnectionNumber,
+    sender: mpsc::Sender<ToExecutor>,
+    writer: JoinHandle<()>,
+}
+
+/// The state of the loop.
+pub(crate) struct MasterDriver {
+    core: Core,
+    journal: Option<Journal>,
+    lines: BTreeMap<ContainerId, ExecutorWriter>,
+    dialog: ManagerSession,
+    commits: Commits,
+    started: Instant,
+    effects: Vec<MasterEffect>,
+    /// Measurements of inputs in progress. At most one for each stage.
+    measuring: JoinSet<MasterEvent>,
+    outcome: Option<JobOutcome>,
+    traces: Traces,
+}
+
+/// An input of the loop.
+enum DriverInput {
+    Executor(ExecutorLinkEvent),
+    Rm(RmEvent),
+    /// The commit of an output succeeded or failed.
+    Committed(MasterEvent),
+    Timer,
+    Measured(MasterEvent),
+    Wish(StopRequest),
+    /// A call to the resource manager is due.
+    Speak,
+}
+
+impl MasterDriver {
+    pub(crate) fn new(
+        core: Core,
+        journal: Journal,
+        link: RmLink,
+        (greeting, attempt): (ExecutorEnvironment, AttemptId),
+        traces: Traces,
+    ) -> Self {
+        let outcome = core.outcome().cloned();
+        let dialog = ManagerSession::new(link, greeting, attempt);
+        MasterDriver {
+            core,
+            journal: Some(journal),
+            lines: BTreeMap::new(),
+            dialog,
+            commits: Commits::default(),
+            started: Instant::now(),
+            effects: Vec::new(),
+            measuring: JoinSet::new(),
+            outcome,
+            traces,
+        }
+    }
+
+    /// Makes the first records durable.
+    pub(crate) async fn write_first(&mut self, records: &[Record]) -> Result<(), JournalError> {
+        self.commit(records.to_vec()).await
+    }
+
+    /// Runs until the job has ended and the end is reported to the resource manager, or until this
+    /// run is requested to end.
+    pub(crate) async fn work(
+        &mut self,
+        mut executors: mpsc::Receiver<ExecutorLinkEvent>,
+        mut rm: mpsc::Receiver<RmEvent>,
+        mut wishes: watch::Receiver<StopRequest>,
+        url: &str,
+    ) -> Result<Option<JobOutcome>, RunError> {
+        self.dialog.register();
+        loop {
+            let timer = self.core.next_timer().map(|t| self.started + Duration::from_millis(t.0));
+            let speak = self.dialog.due();
+            let heard = tokio::select! {
+                biased;
+                Some(event) = rm.recv() => DriverInput::Rm(event),
+                Some(event) = executors.recv() => DriverInput::Executor(event),
+                Some(event) = self.commits.next() => DriverInput::Committed(event),
+                Ok(()) = wishes.changed() => DriverInput::Wish(*wishes.borrow_and_update()),
+                Some(Ok(event)) = self.measuring.join_next() => DriverInput::Measured(event),
+                () = until(timer) => DriverInput::Timer,
+                () = until(speak) => DriverInput::Speak,
+            };
+            self.process_input(heard, url)?;
+            for _ in 0..BATCH {
+                let more = rm.try_recv().map(DriverInput::Rm).or_else(|_| executors.try_recv().map(DriverInput::Executor));
+                let Ok(more) = more else { break };
+                self.process_input(more, url)?;
+            }
+            self.carry_out().await?;
+            if self.dialog.is_over() || *wishes.borrow() == StopRequest::Leave {
+                self.farewell().await;
+                return Ok(self.outcome.clone().filter(|_| self.dialog.is_over()));
+            }
+        }
+    }
+
+    fn now(&self) -> EventTimestamp {
+        let tick = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        EventTimestamp { tick: Tick(tick), unix: UnixMillis(u64::try_from(unix.as_millis()).unwrap_or(u64::MAX)) }
+    }
+
+    fn step(&mut self, event: MasterEvent) {
+        let now = self.now();
+        self.core.step(now, event, &mut self.effects);
+        for fault in self.core.take_illegal() {
+            tracing::error!(%fault, "a change that cannot happen was asked for; the state is kept");
+        }
+    }
+
+    fn process_input(&mut self, heard: DriverInput, url: &str) -> Result<(), RunError> {
+        match heard {
+            DriverInput::Executor(event) => self.hear_executor(event),
+            DriverInput::Rm(event) => return self.hear_rm(event, url),
+            DriverInput::Committed(event) => self.step(event),
+            DriverInput::Timer => self.step(MasterEvent::Timer),
+            DriverInput::Measured(event) => self.step(event),
+            DriverInput::Wish(StopRequest::Stop) => self.step(MasterEvent::Stop),
+            DriverInput::Wish(StopRequest::GoOn | StopRequest::Leave) => {}
+            DriverInput::Speak => self.make_due_call(),
+        }
+        Ok(())
+    }
+
+    fn hear_executor(&mut self, event: ExecutorLinkEvent) {
+        match event {
+            ExecutorLinkEvent::Up { connection, hello, sender, writer } => {
+                tracing::info!(container = %hello.container, slots = hello.slots, running = hello.running.len(), "executor connected");
+                self.lines.insert(hello.container.clone(), ExecutorWriter { connection, sender, writer });
+                self.step(MasterEvent::Hello(hello));
+            }
+            ExecutorLinkEvent::Heard { connection, container, message } => {
+                if self.lines.get(&container).is_some_and(|line| line.connection == connection) {
+                    self.on_executor_message(container, *message);
+                }
+            }
+            ExecutorLinkEvent::Down { connection, container } => {
+                if self.lines.get(&container).is_some_and(|line| line.connection == connection) {
+                    self.lines.remove(&container);
+                    self.step(MasterEvent::LineDown { container });
+                }
+            }
+        }
+    }
+
+    fn on_executor_message(&mut self, container: ContainerId, message: FromExecutor) {
+        match message {
+            FromExecutor::Started { attempt, at: _ } => self.step(MasterEvent::Started { container, attempt }),
+            FromExecutor::Usage { tasks } => self.step(MasterEvent::Usage { container, tasks }),
+            FromExecutor::Ended { report } => self.step(MasterEvent::Ended { container, report }),
+            FromExecutor::Pressure { attempt, limit, current: _ } => {
+                self.step(MasterEvent::Pressure { container, attempt, limit })
+            }
+            FromExecutor::Resized { attempt, limit, held_us, error } => {
+                let set = Box::new(LimitSet { attempt, limit, held_us, error });
+                self.step(MasterEvent::LimitSet { container, set });
+            }
+            FromExecutor::Leftover { memory, left_by } => {
+                self.step(MasterEvent::Leftover { container, left: Unattributed { memory, left_by } });
+            }
+            FromExecutor::Hello { .. } | FromExecutor::Alive => {}
+        }
+    }
+
+    /// Carries out effects: first the records and, when they are durable, all others.
+    async fn carry_out(&mut self) -> Result<(), RunError> {
+        while !self.effects.is_empty() {
+            let mut records = Vec::new();
+            let mut rest = Vec::new();
+            for effect in std::mem::take(&mut self.effects) {
+                match effect {
+                    MasterEffect::Record(record) => records.push(*record),
+                    MasterEffect::Send { .. }
+                    | MasterEffect::Commit { .. }
+                    | MasterEffect::Resize { .. }
+                    | MasterEffect::Measure { .. }
+                    | MasterEffect::Sync
+                    | MasterEffect::Finish(_) => {
+                        rest.push(effect);
+                    }
+                }
+            }
+            if !records.is_empty() {
+                let ended = self.traces.find_ended(&records);
+                self.commit(records).await?;
+                self.traces.queue_spans(&self.core, &ended, self.now().unix);
+            }
+            for effect in rest {
+                match effect {
+                    MasterEffect::Record(_) => {}
+                    MasterEffect::Send { container, message } => self.send(container, *message),
+                    MasterEffect::Commit { task, attempt, commit } => self.commits.begin(task, attempt, commit),
+                    MasterEffect::Resize { container, resource } => self.dialog.resize(container, resource),
+                    MasterEffect::Measure { stage } => self.measure(stage),
+                    MasterEffect::Sync => self.dialog.sync_now(),
+                    MasterEffect::Finish(outcome) => self.end(outcome),
+                }
+            }
+        }
+        if self.core.has_unreported_changes() {
+            self.dialog.has_news();
+        }
+        Ok(())
+    }
+
+    /// Measures the inputs of a stage outside of the loop, because a file system may be slow. No
+    /// task waits for the result.
+    fn measure(&mut self, stage: usize) {
+        let files = self.core.input_files(stage);
+        self.measuring.spawn_blocking(move || {
+            let size = |file: PathBuf| std::fs::metadata(file).ok().filter(Metadata::is_file).map(|m| Bytes::new(m.len()));
+            MasterEvent::Inputs { stage, sizes: files.into_iter().map(|file| file.and_then(size)).collect() }
+        });
+    }
+
+    /// Writes records outside of the runtime's threads, because the write waits for the disk.
+    async fn commit(&mut self, records: Vec<Record>) -> Result<(), JournalError> {
+        let Some(mut journal) = self.journal.take() else { return Ok(()) };
+        let written = tokio::task::spawn_blocking(move || {
+            let result = journal.append(&records);
+            (journal, result)
+        });
+        match written.await {
+            Ok((journal, result)) => {
+                self.journal = Some(journal);
+                result
+            }
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+        }
+    }
+
+    /// Sends a message to an executor. An executor that does not read is disconnected; it
+    /// reconnects and reports its state.
+    fn send(&mut self, container: ContainerId, message: ToExecutor) {
+        let Some(line) = self.lines.get(&container) else { return };
+        if line.sender.try_send(message).is_err() {
+            tracing::warn!(%container, "an executor does not take its messages, closing its connection");
+            self.lines.remove(&container);
+            self.step(MasterEvent::LineDown { container });
+        }
+    }
+
+    fn end(&mut self, outcome: JobOutcome) {
+        tracing::info!(ending = ?outcome.ending, "job has ended: {}", outcome.diagnostics);
+        let now = self.now();
+        self.core.report_job_end(now, &outcome);
+        self.traces.tell_end(&self.core, &outcome, now.unix);
+        self.outcome = Some(outcome);
+        self.dialog.sync_now();
+    }
+
+    /// Waits for the last messages to be sent.
+    async fn farewell(&mut self) {
+        self.commits.last(SHUTDOWN_TIMEOUT).await;
+        let writers: Vec<JoinHandle<()>> = std::mem::take(&mut self.lines).into_values().map(|line| line.writer).collect();
+        let all = async {
+            for writer in writers {
+                let _ = writer.await;
+            }
+        };
+        if timeout(SHUTDOWN_TIMEOUT, all).await.is_err() {
+            tracing::debug!("some executors did not take the last message");
+        }
+        self.traces.finish().await;
+    }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,124 @@
+//! Screens of the job history, and of the sizes that follow from it.
+
+use headroom_types::UnixMillis;
+use headroom_wire::v1::job_history::{JobHistory, JobHistoryRow};
+use headroom_wire::v1::suggestions::Suggestion;
+
+use super::Paint;
+use super::figures::{short, span};
+use super::table::{Table, wrap};
+
+/// Width of a line. Columns.
+const COLUMNS: usize = 100;
+
+/// All jobs with a history.
+pub(crate) fn list(rows: &[JobHistoryRow], now: UnixMillis, paint: Paint) -> String {
+    if rows.is_empty() {
+        return "no job has ended yet that taught something\nnext: rmctl submit FILE\n".to_owned();
+    }
+    let mut table = Table::new(&["NAME", "USER", ">RUNS", ">TASKS", ">LAST"]);
+    for row in rows {
+        let last = format!("{} ago", span(now.since(row.last)));
+        table.row([row.name.to_string(), row.user.clone(), row.runs.to_string(), row.tasks.to_string(), last]);
+    }
+    table.text() + &paint.dim("next: rmctl job suggest NAME") + "\n"
+}
+
+/// A row for each stage, and the reasons as sentences.
+pub(crate) fn suggestions(family: &JobHistory, found: &[Suggestion], paint: Paint) -> String {
+    let runs = super::count(family.runs, "run");
+    let head = format!("{} of {}, {runs}\n\n", paint.strong(family.name.as_str()), family.user);
+    let note = "next: rmctl explain sizes · rmctl profile suggest\n";
+    head + &suggested(found, |one| one.kind.clone(), "STAGE", paint) + &paint.dim(note)
+}
+
+/// Suggestions for all jobs with a history, each with the name of its job.
+pub(crate) fn all_suggestions(found: &[Suggestion], paint: Paint) -> String {
+    if found.is_empty() {
+        return "nothing is remembered that it could be about\nnext: rmctl job families · rmctl profile list\n".to_owned();
+    }
+    let whole = |one: &Suggestion| format!("{}/{}", one.job, one.kind);
+    suggested(found, whole, "JOB/STAGE", paint)
+        + &paint.dim("next: rmctl profile set NAME --memory SIZE · rmctl job suggest NAME\n")
+}
+
+fn suggested(found: &[Suggestion], name: impl Fn(&Suggestion) -> String, what: &str, paint: Paint) -> String {
+    let mut table =
+        Table::new(&[what, ">TASKS", ">ASKED", ">P50", ">P95", ">MAX", ">KILLS", ">WASTE", ">SUGGEST", ">THEN", ">SAVES"]);
+    for one in found {
+        let size = one.suggested.map_or_else(|| "too few".to_owned(), |size| paint.strong(&short(size)));
+        let part = |of: f64| {
+            if one.allocated_gib_h > 0.0 { format!("{:.0}%", of / one.allocated_gib_h * 100.0) } else { "–".to_owned() }
+        };
+        let saves = one.suggested.map_or_else(|| "–".to_owned(), |_| part(one.allocated_gib_h - one.would_allocate_gib_h));
+        let mut cells = vec![name(one), one.tasks.to_string(), short(one.asked), short(one.p50), short(one.p95), short(one.max)];
+        cells.extend([one.kills.to_string(), part((one.allocated_gib_h - one.needed_gib_h).max(0.0)), size]);
+        cells.extend([one.then.map_or_else(|| "–".to_owned(), short), saves]);
+        table.row(cells);
+    }
+    let words = found.iter().flat_map(|one| wrap(&format!("{}: {}", name(one), one.why), COLUMNS));
+    let words: String = words.map(|line| format!("{line}\n")).collect();
+    let note = "WASTE: given and not needed, of memory × time. THEN: for a task that fails at SUGGEST.\n\
+                SAVES: of what was given, with each such task counted twice.\n";
+    table.text() + "\n" + &words + &paint.dim(note)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_types::Bytes;
+
+    #[test]
+    fn families_are_listed_with_their_age() {
+        let row = |name: &str, user: &str, runs| JobHistoryRow {
+            user: user.to_owned(),
+            name: name.parse().expect("a name"),
+            runs,
+            tasks: runs * 200,
+            last: UnixMillis(1_000_000),
+        };
+        let rows = [row("count", "ann", 3), row("train", "bob", 1)];
+        insta::assert_snapshot!(list(&rows, UnixMillis(1_000_000 + 90 * 60_000), Paint::PLAIN));
+        assert!(list(&[], UnixMillis(0), Paint::PLAIN).contains("no job has ended"));
+    }
+
+    #[test]
+    fn a_suggestion_stands_beside_what_was_asked() {
+        let name: headroom_types::Name = "count".parse().expect("a name");
+        let (then, stated) = (Some(Bytes::from_mib(5120)), Some(Bytes::from_mib(736)));
+        let one = |kind: &str, suggested: Option<Bytes>, why: &str| Suggestion {
+            user: "ann".into(),
+            job: name.clone(),
+            kind: kind.to_owned(),
+            tasks: 200,
+            asked: Bytes::from_gib(4),
+            p50: Bytes::from_mib(410),
+            p95: Bytes::from_mib(700),
+            max: Bytes::from_mib(5000),
+            kills: 4,
+            suggested,
+            then: then.filter(|_| suggested.is_some()),
+            stated,
+            would_fail: 6,
+            needed_gib_h: 3.2,
+            allocated_gib_h: 26.67,
+            would_allocate_gib_h: 5.31,
+            one_size_gib_h: 33.0,
+            why: why.to_owned(),
+        };
+        let found = [
+            one(
+                "map",
+                Some(Bytes::from_mib(480)),
+                "below P95 on purpose: holds 180 of 200 tasks; the others are tried again at 5 GiB: that takes 5.31 GiB·h, and one size for all 33.00",
+            ),
+            one("reduce", None, "3 tasks that ended well are too few, 8 are needed"),
+        ];
+        let family = JobHistory { user: "ann".into(), name: name.clone(), runs: 3, last: UnixMillis(0), kinds: Vec::new() };
+        let text = suggestions(&family, &found, Paint::PLAIN);
+        assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
+        insta::assert_snapshot!(text);
+        insta::assert_snapshot!(all_suggestions(&found[..1], Paint::PLAIN));
+        assert!(all_suggestions(&[], Paint::PLAIN).contains("rmctl job families"));
+    }
+}

@@ -1,0 +1,410 @@
+//! Protocol between an application master and the resource manager.
+//!
+//! Requests are absolute: `count` is the total number of containers of a request over the life of
+//! the application. Sending a request again changes nothing. A master requests a replacement of a
+//! lost container with a larger `count`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use headroom_types::{
+    AttemptId, Bytes, ContainerId, Epoch, ExitReport, FetchedFile, Name, NodeId, RequestId, Resource, ScaleOrder, TaskOrder,
+    UnixMillis,
+};
+use serde::{Deserialize, Serialize};
+
+/// Command, environment and files of a container. Part of the request, so that the node receives
+/// grant and launch in one message.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct LaunchSpec {
+    /// Program and arguments. The node agent replaces `{memory}` `{heap}` `{container}` `{node}` in
+    /// arguments and values. It looks for a program without a slash in its own directory, then on
+    /// its PATH.
+    pub command: Vec<String>,
+    /// Environment variables, added to a minimal environment.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Small files that are written into the working directory before the start: name and text. A
+    /// name cannot leave the directory.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
+    /// Larger files and archives that the node fetches into the working directory before the start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fetch: Vec<FetchedFile>,
+    /// Heap budget of its runtime; `None` without a declared runtime. Bytes.
+    #[serde(default)]
+    pub heap: Option<Bytes>,
+    /// Exit codes by which the runtime reports a full heap.
+    #[serde(default)]
+    pub heap_exit_codes: Vec<i32>,
+    /// Time between SIGTERM and SIGKILL; 2000 if omitted. Milliseconds.
+    #[serde(default)]
+    pub stop_grace_ms: Option<u64>,
+    /// Maximum number of processes; the default of the node if omitted.
+    #[serde(default)]
+    pub max_processes: Option<u32>,
+    /// True if the program creates cgroups for tasks below the cgroup of its container.
+    #[serde(default)]
+    pub task_groups: bool,
+}
+
+/// `POST /v1/apps/{app}/register`: register a master. Response: [`MasterRegistered`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct RegisterMaster {
+    /// The application attempt.
+    pub attempt: AttemptId,
+    /// Address at which it listens for executors: `tcp://127.0.0.1:4711`.
+    #[serde(default)]
+    pub master_url: Option<String>,
+}
+
+/// The response to a registration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct MasterRegistered {
+    /// Epoch that every later message must carry.
+    pub epoch: Epoch,
+    /// The largest container that any node and the queue could ever grant.
+    pub largest: Resource,
+    /// Live containers of the application, without the master's own.
+    pub containers: Vec<ContainerGrant>,
+    /// Current cursor of the update stream.
+    pub cursor: u64,
+    /// Usage history of earlier jobs with its user and name; `None` without earlier jobs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known: Option<Box<super::job_history::JobHistory>>,
+    /// OTLP/HTTP address for traces of jobs, to which `/v1/traces` is appended. `None` without a
+    /// collector.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traces: Option<String>,
+}
+
+/// A granted container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ContainerGrant {
+    /// Its id.
+    pub container: ContainerId,
+    /// Its request.
+    pub request: RequestId,
+    /// Its node.
+    pub node: NodeId,
+    /// Its size.
+    pub resource: Resource,
+    /// Run of the master to which it was granted; 0 if not reported.
+    #[serde(default)]
+    pub attempt: u32,
+}
+
+/// One container request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct PlacementRequest {
+    /// Request id, chosen by the application.
+    pub request: RequestId,
+    /// Size of each container.
+    pub resource: Resource,
+    /// Total number of containers: live, ended, and still to be granted.
+    pub count: u32,
+    /// Containers whose end the master has recorded. A restarted resource manager needs it to count
+    /// correctly.
+    #[serde(default)]
+    pub settled: u32,
+    /// Priority within the application; higher values go first.
+    #[serde(default)]
+    pub priority: i32,
+    /// Nodes to avoid while another node fits.
+    #[serde(default)]
+    pub avoid_nodes: Vec<NodeId>,
+    /// Allowed nodes; empty for any.
+    #[serde(default)]
+    pub nodes: Vec<NodeId>,
+    /// Constraints and preferences of placement.
+    #[serde(default, skip_serializing_if = "Placement::is_any")]
+    pub placement: Box<Placement>,
+    /// Maximum waiting time, from the first reception of the request. Missing containers expire
+    /// then. Milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
+    /// Waiting time so far. Used if the request is new to the resource manager, such as after its
+    /// restart; the deadline continues from there. Milliseconds.
+    #[serde(default, skip_serializing_if = "none_yet")]
+    pub waited_ms: u64,
+    /// Launch of each container. Boxed, because it is much larger than the other fields.
+    pub launch: Box<LaunchSpec>,
+}
+
+fn none_yet(ms: &u64) -> bool {
+    *ms == 0
+}
+
+/// Constraints and preferences of placement. Empty for any node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct Placement {
+    /// Allowed racks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub racks: Vec<Name>,
+    /// Racks to avoid while another rack fits.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub avoid_racks: Vec<Name>,
+    /// Preferred nodes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub prefer_nodes: Vec<NodeId>,
+    /// Preferred racks, used after the preferred nodes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub prefer_racks: Vec<Name>,
+    /// Relaxation of the preference when the preferred nodes and racks are full.
+    pub relax: RelaxationPolicy,
+    /// Labels that the node must have.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub labels: BTreeSet<Name>,
+    /// Conditions on attributes of the node.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<Name, AttributeMatch>,
+    /// Tolerated taints by name: with this value, or with any value if null.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tolerate: BTreeMap<Name, Option<String>>,
+    /// Anti-affinity to other requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub apart: Option<AntiAffinityRule>,
+    /// Spread evenly over nodes or racks instead of packing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread: Option<PlacementLevel>,
+}
+
+impl Placement {
+    /// True without constraints and preferences.
+    pub fn is_any(&self) -> bool {
+        *self == Placement::default()
+    }
+}
+
+/// Relaxation of a preference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(tag = "when", rename_all = "snake_case", deny_unknown_fields)]
+pub enum RelaxationPolicy {
+    /// At once.
+    #[default]
+    AtOnce,
+    /// After a waiting time: first from node to rack, after the same time again to any node.
+    After {
+        /// Milliseconds.
+        ms: u64,
+    },
+    /// Never: the preference is a constraint.
+    Never,
+}
+
+/// A condition on an attribute of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum AttributeMatch {
+    /// The attribute exists, with any value.
+    Exists,
+    /// The attribute does not exist.
+    Absent,
+    /// The value is one of these.
+    OneOf(BTreeSet<String>),
+    /// The attribute does not exist, or has none of these values.
+    NoneOf(BTreeSet<String>),
+}
+
+/// The level of a spread or an anti-affinity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum PlacementLevel {
+    /// A node.
+    Node,
+    /// A rack; a node without a rack counts as a rack of its own.
+    Rack,
+}
+
+/// Anti-affinity to containers of requests of the same application.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct AntiAffinityRule {
+    /// The requests; empty for the request itself.
+    #[serde(default)]
+    pub from: Vec<RequestId>,
+    /// Node or rack.
+    pub level: PlacementLevel,
+}
+
+/// The immediate verdict on a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(tag = "verdict", rename_all = "snake_case")]
+pub enum PlacementVerdict {
+    /// It fits now, or all its containers are granted.
+    Fits,
+    /// It waits.
+    Waits {
+        /// The reason in one sentence.
+        sentence: String,
+    },
+    /// Infeasible: no node can ever satisfy it.
+    Never {
+        /// The reason in one sentence that names the largest node.
+        sentence: String,
+        /// The largest container that any node could ever grant.
+        largest: Resource,
+    },
+}
+
+/// `POST /v1/apps/{app}/requests` takes one [`PlacementRequest`] under `ask`. Response: [`PlacementResponse`]. Instead
+/// of `never` the response is the error HR0422.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PlacementResponse {
+    /// The request.
+    pub request: RequestId,
+    /// The verdict.
+    #[serde(flatten)]
+    pub verdict: PlacementVerdict,
+}
+
+/// `POST /v1/apps/{app}/sync`: heartbeat, requests, releases and acknowledgement in one. Response:
+/// [`MasterSyncReply`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct MasterSync {
+    /// The application attempt.
+    pub attempt: AttemptId,
+    /// Epoch of the resource manager. Another epoch is answered with HR0410: register again.
+    pub epoch: Epoch,
+    /// Cursor up to which all updates are recorded.
+    #[serde(default)]
+    pub ack: u64,
+    /// New or changed requests; other requests stay unchanged.
+    #[serde(default)]
+    pub asks: Vec<PlacementRequest>,
+    /// Requests to withdraw.
+    #[serde(default)]
+    pub drop: Vec<RequestId>,
+    /// Containers to stop.
+    #[serde(default)]
+    pub release: Vec<ContainerId>,
+    /// Changed rows of the job view.
+    #[serde(default)]
+    pub job: Option<super::job::JobPatch>,
+}
+
+/// The response to a sync.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct MasterSyncReply {
+    /// One verdict per request, in the same order.
+    pub verdicts: Vec<PlacementResponse>,
+    /// True if the application was killed: the master must stop.
+    pub stop: bool,
+}
+
+/// `POST /v1/apps/{app}/finish`: the end of the application.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct FinishApp {
+    /// The application attempt.
+    pub attempt: AttemptId,
+    /// True for success.
+    pub succeeded: bool,
+    /// Reason of a failure, or result.
+    #[serde(default)]
+    pub diagnostics: String,
+    /// The whole job view, for the history.
+    #[serde(default)]
+    pub job: Option<super::job::JobPatch>,
+}
+
+/// `GET /v1/apps/{app}/updates?cursor=N`: one JSON object per line, from after cursor N, for as
+/// long as the caller reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ApplicationUpdate {
+    /// Sequence number without gaps within one application and epoch.
+    pub cursor: u64,
+    /// The content.
+    #[serde(flatten)]
+    pub what: ApplicationUpdateKind,
+}
+
+/// The content of an update.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ApplicationUpdateKind {
+    /// A container is granted and on its way to the node.
+    Allocated(ContainerGrant),
+    /// The program of a container runs.
+    Running {
+        /// The container.
+        container: ContainerId,
+    },
+    /// A container ended. Repeated until acknowledged; the handler must be idempotent.
+    Exited {
+        /// The request of the container.
+        request: RequestId,
+        /// The verdict of the node.
+        report: Box<ExitReport>,
+    },
+    /// The node of a container applied another size.
+    Resized {
+        /// The container.
+        container: ContainerId,
+        /// Its size now.
+        resource: Resource,
+        /// Version of that size.
+        version: u32,
+    },
+    /// The node of a container could not apply the requested size; the previous size stays.
+    ResizeFailed {
+        /// The container.
+        container: ContainerId,
+        /// Its size.
+        resource: Resource,
+        /// Version of that size.
+        version: u32,
+        /// Reason, for users.
+        why: String,
+    },
+    /// A container will be preempted for a queue below its guarantee, unless it is released before.
+    PreemptSoon {
+        /// The container.
+        container: ContainerId,
+        /// Time of the preemption.
+        at: UnixMillis,
+        /// Beneficiary, for users.
+        why: String,
+    },
+    /// A node is being drained; its containers should end by themselves.
+    NodeDraining {
+        /// The node.
+        node: NodeId,
+        /// Time at which the remaining containers are stopped.
+        until: Option<UnixMillis>,
+    },
+    /// The deadline of a request passed; its missing containers expire.
+    Expired {
+        /// The request.
+        request: RequestId,
+        /// Reason of the wait, for users.
+        why: String,
+    },
+    /// A command about one task. A master without this task ignores it.
+    Order(TaskOrder),
+    /// A command about the number of executors. A master without this set reports an event.
+    Scale(ScaleOrder),
+    /// Heartbeat of the stream, every few seconds; its cursor is that of the last update.
+    Alive,
+}

@@ -1,0 +1,175 @@
+//! Validation of messages beyond serde. Each error names the field and the correction.
+
+use std::collections::BTreeSet;
+
+use headroom_types::FetchedFile;
+
+use super::application_master::{LaunchSpec, PlacementRequest};
+use super::apps::{ApplicationMaster, SubmitApp};
+use super::error::{ErrorCode, ProblemDetails};
+
+/// Maximum number of containers of one request.
+pub const MAX_CONTAINERS: u32 = 100_000;
+/// Maximum size of the small files of one launch. Bytes.
+pub const MAX_SMALL_FILE_BYTES: usize = 256 << 10;
+/// Maximum number of fetched files and archives of one launch.
+pub const MAX_FETCHED_FILES: usize = 64;
+/// Maximum number of arguments and environment variables of one launch.
+pub const MAX_ARGS_AND_VARIABLES: usize = 1024;
+
+fn bad(detail: impl Into<String>) -> ProblemDetails {
+    ProblemDetails::new(ErrorCode::HR0400, detail)
+}
+
+/// Checks a launch. A file name must be one plain path component.
+pub fn check_launch(launch: &LaunchSpec) -> Result<(), ProblemDetails> {
+    if launch.command.first().is_none_or(String::is_empty) {
+        return Err(bad("launch.command is empty").hint("name the program to run as its first element"));
+    }
+    if launch.command.len() > MAX_ARGS_AND_VARIABLES || launch.env.len() > MAX_ARGS_AND_VARIABLES {
+        return Err(ProblemDetails::new(
+            ErrorCode::HR0413,
+            format!("launch has more than {MAX_ARGS_AND_VARIABLES} arguments or variables"),
+        ));
+    }
+    if launch.command.iter().chain(launch.env.keys()).chain(launch.env.values()).any(|w| w.contains('\0')) {
+        return Err(bad("launch.command and launch.env cannot hold a NUL character"));
+    }
+    if let Some(key) = launch.env.keys().find(|k| k.is_empty() || k.contains('=')) {
+        return Err(bad(format!("launch.env: {key:?} is not a variable's name")));
+    }
+    if let Some(name) = launch.files.keys().find(|n| !is_plain_file_name(n)) {
+        return Err(
+            bad(format!("launch.files: {name:?} is not a plain file name")).hint("a file goes into the working directory itself")
+        );
+    }
+    if launch.files.values().map(String::len).sum::<usize>() > MAX_SMALL_FILE_BYTES {
+        return Err(ProblemDetails::new(ErrorCode::HR0413, format!("launch.files hold more than {MAX_SMALL_FILE_BYTES} bytes")));
+    }
+    if launch.fetch.len() > MAX_FETCHED_FILES {
+        return Err(ProblemDetails::new(ErrorCode::HR0413, format!("launch.fetch names more than {MAX_FETCHED_FILES} files")));
+    }
+    let mut names: BTreeSet<&str> = launch.files.keys().map(String::as_str).collect();
+    for file in &launch.fetch {
+        check_fetched(file).map_err(|(what, fix)| bad(format!("launch.fetch: {what}")).hint(fix))?;
+        if !names.insert(&file.name) {
+            return Err(bad(format!("launch.fetch: {:?} is named twice", file.name)).hint("give each file its own name"));
+        }
+    }
+    Ok(())
+}
+
+/// Checks a file to be fetched. Returns the error and the correction.
+pub fn check_fetched(file: &FetchedFile) -> Result<(), (String, &'static str)> {
+    let FetchedFile { name, from, sha256, .. } = file;
+    if !is_plain_file_name(name) {
+        return Err((format!("{name:?} is not a plain file name"), "a file goes into the working directory itself"));
+    }
+    if from.len() > 2048 || from.chars().any(|c| c.is_control() || c == ' ') {
+        return Err((
+            format!("{name}: where it comes from is not one word of at most 2048 characters"),
+            "write an address or a path",
+        ));
+    }
+    let address = ["http://", "https://"].iter().any(|scheme| from.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()));
+    match (address, sha256) {
+        (true, Some(_)) => Ok(()),
+        (true, None) => Err((
+            format!("{name}: an address without sha256, so that nothing says which bytes are meant"),
+            "add the SHA-256 of the file, as `sha256sum` prints it",
+        )),
+        (false, _) if from.starts_with('/') => Ok(()),
+        (false, _) => Err((
+            format!("{name}: {from:?} is neither an address nor an absolute path"),
+            "write http://…, https://… or a path from / that the node can read",
+        )),
+    }
+}
+
+fn is_plain_file_name(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && !name.contains('/') && !name.contains('\0') && name.len() <= 128
+}
+
+/// Checks a container request.
+pub fn check_request(ask: &PlacementRequest) -> Result<(), ProblemDetails> {
+    if ask.resource.memory.is_zero() {
+        return Err(bad(format!("request {}: resource.memory is 0", ask.request))
+            .hint("ask for at least what the program needs to start"));
+    }
+    if ask.count > MAX_CONTAINERS || ask.settled > ask.count {
+        return Err(bad(format!(
+            "request {}: count {} and settled {} are out of range (count at most {MAX_CONTAINERS}, settled at most count)",
+            ask.request, ask.count, ask.settled
+        )));
+    }
+    check_launch(&ask.launch)
+}
+
+/// Checks a submission.
+pub fn check_submit(app: &SubmitApp) -> Result<(), ProblemDetails> {
+    if app.idempotency_key.as_ref().is_some_and(|k| k.is_empty() || k.len() > 64) {
+        return Err(bad("idempotency_key must have 1 to 64 characters"));
+    }
+    if app.user.as_ref().is_some_and(|u| u.len() > 64) {
+        return Err(bad("user must have at most 64 characters"));
+    }
+    match &app.master {
+        ApplicationMaster::Unmanaged => Ok(()),
+        ApplicationMaster::Managed { resource, launch, max_attempts } => {
+            if resource.memory.is_zero() || !(1..=20).contains(max_attempts) {
+                return Err(bad("master: resource.memory must be above 0 and max_attempts between 1 and 20"));
+            }
+            check_launch(launch)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_types::FileKind;
+
+    fn launch() -> LaunchSpec {
+        LaunchSpec { command: vec!["/bin/true".into()], ..LaunchSpec::default() }
+    }
+
+    #[test]
+    fn a_file_cannot_leave_the_working_directory() {
+        for name in ["../x", "/etc/passwd", "..", "", "a/b"] {
+            let mut l = launch();
+            l.files.insert(name.into(), String::new());
+            assert_eq!(check_launch(&l).expect_err(name).code, ErrorCode::HR0400);
+        }
+    }
+
+    #[test]
+    fn a_fetched_file_says_where_it_is_and_what_it_is() {
+        let sum = "ab".repeat(32).parse().ok();
+        let problem = |name: &str, from: &str, sha256| {
+            let mut l = launch();
+            l.fetch = vec![FetchedFile { name: name.into(), from: from.into(), sha256, kind: FileKind::File, most: None }];
+            l.files.insert("taken".into(), String::new());
+            check_launch(&l).err().map(|p| p.detail)
+        };
+        assert_eq!(problem("a.jar", "https://repo.example/a.jar", sum), None);
+        assert_eq!(problem("a.jar", "/srv/a.jar", None), None);
+        for (name, from, sha256, word) in [
+            ("../a", "/srv/a", None, "plain file name"),
+            ("taken", "/srv/a", None, "twice"),
+            ("a", "http://h/a", None, "without sha256"),
+            ("a", "http://", sum, "neither"),
+            ("a", "srv/a", None, "neither"),
+            ("a", "file:///srv/a", None, "neither"),
+            ("a", "/srv/a\nb", None, "one word"),
+        ] {
+            let told = problem(name, from, sha256).unwrap_or_default();
+            assert!(told.contains(word), "{name} {from}: {told}");
+        }
+    }
+
+    #[test]
+    fn a_launch_needs_a_program() {
+        assert!(check_launch(&launch()).is_ok());
+        assert!(check_launch(&LaunchSpec::default()).is_err());
+    }
+}

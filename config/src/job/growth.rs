@@ -1,0 +1,150 @@
+//! `grow` and `grow_hold`: growth of running tasks.
+
+use std::time::Duration;
+
+use headroom_wire::v1::job::MemoryFailureMode;
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::stages::STAGES;
+use super::{JobSpec, StageSpec, TaskLimit};
+use crate::problem::{FileProblem, ProblemCollector};
+use crate::toml_reader::{self, Section, hint};
+
+/// Default time for which a task is frozen near its limit while more memory is searched.
+const DEFAULT_FREEZE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum of `grow_hold`.
+const MAX_FREEZE_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Growth setting of a stage, with the maximum time for which a task is frozen near its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrowSpec {
+    /// Not set: tasks grow wherever the kernel enforces their limits.
+    Usual(Duration),
+    /// `grow = true`.
+    Stated(Duration),
+    /// `grow = false`, or no task of the stage has a limit of its own.
+    Off,
+}
+
+/// True if the mode grows running tasks. The other modes reproduce systems that kill instead.
+pub fn mode_allows_growth(mode: MemoryFailureMode) -> bool {
+    match mode {
+        MemoryFailureMode::Headroom => true,
+        MemoryFailureMode::Pinterest
+        | MemoryFailureMode::Uber
+        | MemoryFailureMode::Databricks
+        | MemoryFailureMode::Tovar
+        | MemoryFailureMode::Fixed => false,
+    }
+}
+
+/// The reason that `grow = true` cannot work for a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrowthRefusal {
+    /// The mode kills instead.
+    Mode(MemoryFailureMode),
+    /// All nodes that could run the stage have the `poll` enforcer.
+    PollOnly,
+}
+
+impl JobSpec {
+    /// Maximum time for which tasks of a stage are frozen near their limit; `None` if they do not
+    /// grow.
+    pub fn freeze_timeout(&self, stage: &StageSpec) -> Option<Duration> {
+        match stage.grow {
+            GrowSpec::Usual(hold) | GrowSpec::Stated(hold) => Some(hold).filter(|_| mode_allows_growth(self.mode)),
+            GrowSpec::Off => None,
+        }
+    }
+}
+
+/// Errors for the stages of a file with `grow = true` that no node can grow.
+pub fn growth_problems(text: &str, file: &str, stages: &[(&StageSpec, GrowthRefusal)]) -> Vec<FileProblem> {
+    let mut report = ProblemCollector::new(file, text);
+    let table = toml_reader::parse(text, &mut report);
+    for mut section in Section::root(&table).table_array(&mut report, "stage", STAGES) {
+        let name = section.read_or(&mut report, "name", STAGES, String::new(), toml_reader::text);
+        let found = stages.iter().find(|(stage, _)| stage.name.as_str() == name);
+        if let Some((stage, why)) = found {
+            refuse(&mut report, (section.place("grow"), &format!("stage.{}.grow", stage.name)), *why);
+        }
+    }
+    report.finish::<()>(None).err().unwrap_or_default()
+}
+
+fn refuse(r: &mut ProblemCollector<'_>, (place, key): (std::ops::Range<usize>, &str), why: GrowthRefusal) {
+    match why {
+        GrowthRefusal::Mode(mode) => r.add(
+            place,
+            key,
+            format!("grow = true in mode {}", mode.as_str()),
+            "that mode gives nothing more to what runs; it kills",
+            "use mode = \"headroom\", or remove grow",
+        ),
+        GrowthRefusal::PollOnly => r.add(
+            place,
+            key,
+            "grow = true where no node can raise a limit",
+            "every node that could run the stage has enforcer poll, and nothing holds a task there",
+            "give the nodes a memory controller, or remove grow",
+        ),
+    }
+}
+
+/// Reads both keys. Only a task with its own limit, in a mode that does not kill, can grow.
+pub(super) fn read(
+    s: &mut Section<'_>,
+    r: &mut ProblemCollector<'_>,
+    (enforce, mode): (TaskLimit, MemoryFailureMode),
+) -> GrowSpec {
+    let grow = hint("it says whether a running task may be given more memory", "write grow = true or grow = false");
+    let hold = hint("a task near its limit is held so long at most", "write a time up to 5 minutes, such as grow_hold = \"30s\"");
+    let stated = s.read(r, "grow", grow, toml_reader::boolean).map(Spanned::into_inner);
+    let hold = s.read(r, "grow_hold", hold, longest);
+    if let Some(hold) = hold.as_ref().filter(|_| stated == Some(false)) {
+        let fix = "remove it, or grow = false";
+        r.add(
+            hold.span(),
+            &s.path_of("grow_hold"),
+            "grow_hold with grow = false",
+            "nothing is held that cannot be given more",
+            fix,
+        );
+    }
+    let time = hold.as_ref().map_or(DEFAULT_FREEZE_TIMEOUT, |hold| *hold.get_ref());
+    let executor = enforce == TaskLimit::Executor;
+    match stated {
+        Some(true) if executor => {
+            let (what, why) =
+                ("grow with enforce = \"executor\"", "a task without a limit of its own has nothing that could be raised");
+            r.add(s.place("grow"), &s.path_of("grow"), what, why, "use enforce = \"task\", or remove grow");
+            GrowSpec::Off
+        }
+        Some(true) => {
+            if !mode_allows_growth(mode) {
+                refuse(r, (s.place("grow"), &s.path_of("grow")), GrowthRefusal::Mode(mode));
+            }
+            GrowSpec::Stated(time)
+        }
+        Some(false) => GrowSpec::Off,
+        None if executor => {
+            if let Some(hold) = hold {
+                let (what, why) =
+                    ("grow_hold with enforce = \"executor\"", "a task without a limit of its own is not held near it");
+                r.add(hold.span(), &s.path_of("grow_hold"), what, why, "use enforce = \"task\", or remove grow_hold");
+            }
+            GrowSpec::Off
+        }
+        None => GrowSpec::Usual(time),
+    }
+}
+
+fn longest(value: &DeValue<'_>) -> Result<Duration, String> {
+    match toml_reader::duration(value)? {
+        long if long > MAX_FREEZE_TIMEOUT => {
+            Err(format!("{} s is longer than {} s", long.as_secs(), MAX_FREEZE_TIMEOUT.as_secs()))
+        }
+        time => Ok(time),
+    }
+}

@@ -1,0 +1,187 @@
+//! A node agent as a child process, with its own temporary directory and cgroups.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use headroom_types::{AppId, Bytes, ContainerId, Cpus, NodeId, Resource, UnixMillis};
+use headroom_wire::v1::application_master::LaunchSpec;
+use headroom_wire::v1::nodes::RunOrder;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::cluster::{hierarchies, until};
+use crate::single_agent::fake_manager::FakeManager;
+use crate::single_agent::leftover_counts::launcher_of;
+use crate::{programs, sweep};
+
+/// Timeout for an agent to start and test its enforcer on a loaded machine.
+pub const START: Duration = Duration::from_secs(60);
+
+/// The resources of the node.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Memory.
+    pub memory: Bytes,
+    /// Processors.
+    pub cpus: u32,
+}
+
+/// One node agent without a cluster.
+#[derive(Debug)]
+pub struct SingleAgent {
+    dir: tempfile::TempDir,
+    node: NodeId,
+    rm: String,
+    shape: Shape,
+    /// The directory of its programs.
+    bin: PathBuf,
+    child: Option<Child>,
+}
+
+impl SingleAgent {
+    /// Prepares an agent that connects to `desk`. It does not run yet.
+    pub fn new(desk: &FakeManager, shape: Shape) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("headroom-lone-").tempdir().context("a directory for the agent")?;
+        let node = format!("lone-{}", std::process::id()).parse()?;
+        let bin = programs::dir()?.to_owned();
+        Ok(SingleAgent { dir, node, rm: desk.url().to_owned(), shape, bin, child: None })
+    }
+
+    /// Sets the directory of its programs, from the next start.
+    pub fn use_programs(&mut self, bin: PathBuf) {
+        self.bin = bin;
+    }
+
+    /// Starts it, with one more environment variable.
+    pub fn spawn(&mut self, variable: Option<(&str, &str)>) -> Result<()> {
+        self.kill()?;
+        let log = File::options().create(true).append(true).open(self.log_path())?;
+        let (memory, cpus) = (self.shape.memory.get().to_string(), self.shape.cpus.to_string());
+        let mut command = Command::new(self.bin.join("nodeagent"));
+        command.args(["--rm", &self.rm, "--name", self.node.as_str(), "--listen", "127.0.0.1:0"]);
+        command.args(["--run-as", "agent", "--allow-root", "--shared-tmp"]);
+        command.args(["--memory", &memory, "--cpus", &cpus]).arg("--state").arg(self.state());
+        if let Some(root) = self.cgroups().first() {
+            command.arg("--cgroup-root").arg(root);
+        }
+        command.env("HEADROOM_LOG", "info").env(programs::DIR_VARIABLE, &self.bin).envs(variable);
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        self.child = Some(command.spawn().context("starting the node agent")?);
+        Ok(())
+    }
+
+    /// Starts it and waits until it has registered.
+    pub fn start(&mut self, desk: &FakeManager) -> Result<()> {
+        let before = desk.book().registrations;
+        self.spawn(None)?;
+        desk.until("the agent to register", START, |book| (book.registrations > before).then_some(()))
+            .with_context(|| self.last_words())
+    }
+
+    /// Sends SIGKILL if it runs. Its containers keep running.
+    pub fn kill(&mut self) -> Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Sends SIGTERM and waits for the end. Its containers keep running.
+    pub fn terminate(&mut self) -> Result<()> {
+        let Some(mut child) = self.child.take() else { return Ok(()) };
+        kill(Pid::from_raw(i32::try_from(child.id())?), Signal::SIGTERM)?;
+        until("the agent to end", START, || Ok(child.try_wait()?)).map(drop)
+    }
+
+    /// Whether it has ended.
+    pub fn is_dead(&mut self) -> Result<bool> {
+        match &mut self.child {
+            Some(child) => Ok(child.try_wait()?.is_some()),
+            None => Ok(true),
+        }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> Result<i32> {
+        Ok(i32::try_from(self.child.as_ref().context("the agent does not run")?.id())?)
+    }
+
+    /// The process id of its launcher, if it has one.
+    pub fn launcher(&self) -> Option<i32> {
+        launcher_of(self.pid().ok()?)
+    }
+
+    /// The directory that contains all its files.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+    /// Its state directory.
+    pub fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+    /// A file of a container.
+    pub fn file(&self, id: &ContainerId, name: &str) -> PathBuf {
+        self.state().join("containers").join(id.to_string()).join(name)
+    }
+    /// The number in a container's `pid` or `shim.pid` file, if the file exists.
+    pub fn process(&self, id: &ContainerId, name: &str) -> Option<i32> {
+        fs::read_to_string(self.file(id, name)).ok()?.split(' ').next()?.parse().ok()
+    }
+
+    /// Its cgroups in the hierarchies of this host, memory first. Empty if this process may not
+    /// create cgroups.
+    pub fn cgroups(&self) -> Vec<PathBuf> {
+        hierarchies().into_iter().map(|h| h.join(format!("headroom-{}", self.node))).collect()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.dir.path().join("agent.log")
+    }
+    /// The last lines of its log.
+    pub fn last_words(&self) -> String {
+        let log = fs::read_to_string(self.log_path()).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        format!("the agent's last words:\n{}", lines.get(lines.len().saturating_sub(30)..).unwrap_or_default().join("\n"))
+    }
+}
+
+impl Drop for SingleAgent {
+    fn drop(&mut self) {
+        // A failed kill has no remedy; the sweep below ends its containers anyway.
+        let _ = self.kill();
+        sweep::processes_of(self.dir.path());
+        for root in self.cgroups() {
+            sweep::cgroup(&root);
+        }
+    }
+}
+
+/// The id of the `n`th container.
+pub fn container(n: u64) -> Result<ContainerId> {
+    Ok(format!("lone.1.e1.c{n}").parse()?)
+}
+
+/// An order for a container with `memory` and 0.1 processors.
+pub fn order(memory: Bytes, launch: LaunchSpec) -> Result<RunOrder> {
+    let app: AppId = "lone.1".parse()?;
+    Ok(RunOrder {
+        app,
+        request: Some("main".parse()?),
+        attempt: 1,
+        resource: Resource::new(memory, Cpus::from_milli(100)),
+        version: 1,
+        launch,
+        user: None,
+        granted: UnixMillis(1),
+        token: None,
+    })
+}
+
+/// A launch of this command.
+pub fn words<S: AsRef<str>>(command: &[S]) -> LaunchSpec {
+    LaunchSpec { command: command.iter().map(|w| w.as_ref().to_owned()).collect(), ..LaunchSpec::default() }
+}

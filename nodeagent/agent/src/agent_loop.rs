@@ -1,0 +1,599 @@
+//! The main loop: one task owns the whole state of the agent, processes one input at a time, and starts jobs.
+//!
+//! Inputs are events (a shim ended, a job is done, desired state arrived, a timer fired). The core turns them into actions,
+//! an action becomes a job, and the job's result is an input again. The loop waits only for the next input.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use headroom_config::MetricsGranularity;
+use headroom_container_shim::record::StartResult;
+use headroom_node_cgroup::Group;
+use headroom_node_core::agent::{self, Agent, AgentOutcome, DesiredState, Extent};
+use headroom_node_core::container::{self, ContainerEffect, ContainerOrder, LifecyclePhase};
+use headroom_node_core::fence::{Fence, FenceTimeout};
+use headroom_node_core::size::OrderedSize;
+use headroom_types::unattributed::owners;
+use headroom_types::{Charge, ContainerId, ExitReport, Resource, StopCause, Tick, UnixMillis};
+use headroom_wire::v1::nodes::{self, DesiredStateLine, NodeHealthState, NodeTraits, RunOrder};
+use tokio::sync::{mpsc, oneshot};
+use tracing::{error, info, warn};
+
+use crate::adopt::AdoptedContainer;
+use crate::clock::{self, Clock};
+use crate::crash;
+use crate::http::AgentQuery;
+use crate::jobs::{Jobs, ShimProcess};
+use crate::metrics::{AgentMetrics, Failed, Stage};
+use crate::notify::{self, Watchdog};
+use crate::rm_link::{self, NodeLinkNews, ResourceManagerLink};
+use crate::sample::{self, ContainerSampler, SampledContainer, SamplerAction, SharedSampler};
+use crate::node_context::NodeContext;
+use crate::start::ShutdownContainers;
+use crate::stop;
+use crate::unattributed::UnattributedFinding;
+
+/// Time between SIGTERM and SIGKILL if the launch sets none.
+const USUAL_GRACE: Duration = Duration::from_secs(2);
+/// Maximum grace that a launch can request.
+const LONGEST_GRACE: Duration = Duration::from_secs(600);
+/// Time that a closing node waits for its containers beyond their grace.
+const CONTAINERS_END_TIMEOUT: Duration = Duration::from_secs(15);
+/// Time that a closing node tries to deliver the last exit reports.
+const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// An input of the loop.
+#[derive(Debug)]
+pub(crate) enum AgentInput {
+    /// The files and the cgroup of a container are ready, or an error.
+    Prepared(ContainerId, Result<Arc<Group>, String>),
+    /// The shim of a container was started, or an error.
+    ShimStarted(ContainerId, Result<ShimProcess, String>),
+    /// The single line of the shim arrived.
+    Answered(ContainerId, StartResult),
+    /// The shim did not report in time whether its program runs.
+    Silent(ContainerId),
+    ShimEnded(ContainerId),
+    /// The container has another size, or the error that kept the old one.
+    Resized(ContainerId, OrderedSize, Result<(), String>),
+    /// The exit report of a container is written.
+    Collected(Box<ExitReport>),
+    Sampled(Vec<(ContainerId, SamplerAction)>),
+    /// From the link to the resource manager.
+    Link(rm_link::NodeLinkEvent),
+    Health(Vec<String>),
+    Unattributed(UnattributedFinding),
+    Question(AgentQuery),
+    Reloaded(nodes::ConfigReload),
+    /// A caller requests SIGKILL for every process of a container. The reply is true if it runs.
+    Kill(ContainerId, oneshot::Sender<bool>),
+    Shutdown(ShutdownContainers, oneshot::Sender<()>),
+}
+
+/// Data of the loop about one container, in addition to the core's state.
+#[derive(Debug, Default)]
+pub(crate) struct LiveContainer {
+    pub(crate) order: Option<RunOrder>,
+    pub(crate) group: Option<Arc<Group>>,
+    pub(crate) meter: Option<SharedSampler>,
+    /// Start of the current launch step.
+    step: Option<Tick>,
+}
+
+/// Data that does not change while the loop runs.
+#[derive(Debug)]
+pub(crate) struct AgentSetup {
+    pub(crate) site: Arc<NodeContext>,
+    pub(crate) offers: Resource,
+    pub(crate) url: String,
+    pub(crate) health: NodeHealthState,
+    pub(crate) notes: Vec<String>,
+    /// Findings about the host at the start of the agent.
+    pub(crate) host: Vec<crate::doctor::DoctorFinding>,
+    pub(crate) traits: NodeTraits,
+    /// The key that the resource manager sends with each container access.
+    pub(crate) key: String,
+    /// Detail level of the metric series.
+    pub(crate) cardinality: MetricsGranularity,
+}
+
+#[derive(Debug)]
+pub(crate) struct NodeAgentLoop {
+    pub(crate) facts: AgentSetup,
+    clock: Clock,
+    pub(crate) agent: Agent,
+    pub(crate) live: BTreeMap<ContainerId, LiveContainer>,
+    pub(crate) counts: AgentMetrics,
+    pub(crate) link: ResourceManagerLink,
+    jobs: Jobs,
+    watchdog: Watchdog,
+    sampling: bool,
+    pub(crate) ills: Vec<String>,
+    pub(crate) unattributed: UnattributedFinding,
+    pub(crate) closing: Option<AgentShutdown>,
+    /// The result of a configuration reload that the resource manager has not received yet.
+    pub(crate) reload: Option<nodes::ConfigReload>,
+    /// Time of the reload that the current report contains.
+    telling: Option<UnixMillis>,
+    /// The container that is killed without grace.
+    at_once: Option<ContainerId>,
+    /// The cgroup of all containers is gone. Only a restarted agent can create another one.
+    homeless: bool,
+}
+
+/// A shutdown in progress.
+#[derive(Debug)]
+pub(crate) struct AgentShutdown {
+    give_up_at: Tick,
+    told_by: Option<Tick>,
+    done: oneshot::Sender<()>,
+}
+
+impl NodeAgentLoop {
+    pub(crate) fn new(
+        facts: AgentSetup,
+        patience: FenceTimeout,
+        clock: Clock,
+        link: ResourceManagerLink,
+        inputs: mpsc::Sender<AgentInput>,
+    ) -> Self {
+        let jobs = Jobs::new(Arc::clone(&facts.site), clock, inputs);
+        NodeAgentLoop {
+            facts,
+            clock,
+            agent: Agent::new(Fence::new(patience, clock.now())),
+            live: BTreeMap::new(),
+            counts: AgentMetrics::new(),
+            link,
+            jobs,
+            watchdog: Watchdog::from_environment(),
+            sampling: false,
+            ills: Vec::new(),
+            unattributed: UnattributedFinding::default(),
+            closing: None,
+            reload: None,
+            telling: None,
+            at_once: None,
+            homeless: false,
+        }
+    }
+
+    /// Takes over the containers of an earlier agent.
+    pub(crate) fn adopt(&mut self, found: Vec<AdoptedContainer>) {
+        for a in found {
+            info!(container_id = %a.id, found = ?a.found, "adopted a container of an earlier agent");
+            let order = a.order.as_ref().map_or_else(ContainerOrder::unknown, to_core);
+            let live = self.live.entry(a.id.clone()).or_default();
+            *live = LiveContainer { order: a.order, group: a.group, ..LiveContainer::default() };
+            if let Some(shim) = a.shim {
+                self.jobs.watch_shim(a.id.clone(), ShimProcess::Found(shim));
+                self.start_meter(&a.id);
+            }
+            self.step(agent::AgentEvent::Adopted { id: a.id, order, found: a.found });
+        }
+    }
+
+    pub(crate) async fn run(mut self, mut inputs: mpsc::Receiver<AgentInput>) {
+        let mut sampler = tokio::time::interval(sample::SAMPLE_INTERVAL);
+        sampler.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        loop {
+            let wake = self.clock.instant(self.send_due_messages());
+            if self.homeless || self.is_closed() {
+                break;
+            }
+            tokio::select! {
+                input = inputs.recv() => match input {
+                    Some(input) => self.on_input(input),
+                    None => break,
+                },
+                _ = sampler.tick() => self.sample(),
+                () = tokio::time::sleep_until(wake) => {
+                    self.step(agent::AgentEvent::Time);
+                }
+            }
+            self.watchdog.feed(self.clock.now());
+        }
+        if let Some(closing) = self.closing {
+            closing.done.send(()).ok();
+        }
+    }
+
+    /// Sends due messages to the resource manager. Returns the time of the next check.
+    fn send_due_messages(&mut self) -> Tick {
+        let now = self.clock.now();
+        let mut wake = now.plus(Duration::from_secs(1));
+        loop {
+            match self.link.due(now) {
+                rm_link::NodeLinkRequest::Registration => self.link.register(self.registration(), clock::unix_now()),
+                rm_link::NodeLinkRequest::Report(epoch, scope) => {
+                    self.telling = self.reload.as_ref().map(|reload| reload.at);
+                    self.link.report(self.report(epoch, &scope));
+                }
+                rm_link::NodeLinkRequest::Nothing(at) => {
+                    wake = at.map_or(wake, |at| at.min(wake));
+                    break;
+                }
+            }
+        }
+        self.agent.deadline().map_or(wake, |at| at.min(wake))
+    }
+
+    fn on_input(&mut self, input: AgentInput) {
+        match input {
+            AgentInput::Prepared(id, Ok(group)) => {
+                self.timed(&id, Stage::Prepare);
+                self.live.entry(id.clone()).or_default().group = Some(group);
+                self.on_container_event(id, container::LifecycleEvent::Prepared);
+            }
+            AgentInput::Prepared(id, Err(why)) => self.not_launched(id, Failed::Prepare, why),
+            AgentInput::ShimStarted(id, Err(why)) => self.not_launched(id, Failed::Start, why),
+            AgentInput::ShimStarted(id, Ok(shim)) => self.jobs.watch_shim(id, shim),
+            AgentInput::Answered(id, answer) => self.answered(id, answer),
+            AgentInput::Silent(id) => {
+                warn!(container_id = %id, "the shim said nothing about the program");
+                self.jobs.abort_launch(id.clone(), self.group(&id));
+                self.on_container_event(
+                    id,
+                    container::LifecycleEvent::Failed { why: "the shim said nothing about the program".into() },
+                );
+            }
+            AgentInput::ShimEnded(id) => {
+                crash::at("shim-ended");
+                self.on_container_event(id, container::LifecycleEvent::Ended);
+            }
+            AgentInput::Resized(id, size, result) => self.resized(id, size, result),
+            AgentInput::Collected(report) => self.collected(report),
+            AgentInput::Sampled(findings) => self.sampled(findings),
+            AgentInput::Link(event) => self.linked(event),
+            AgentInput::Health(ills) => self.felt(ills),
+            AgentInput::Unattributed(found) => self.left_behind(found),
+            AgentInput::Question(question) => self.reply(question),
+            AgentInput::Reloaded(reload) => self.reload = Some(reload),
+            AgentInput::Kill(id, reply) => drop(reply.send(self.kill_now(id))),
+            AgentInput::Shutdown(containers, done) => self.shut_down(containers, done),
+        }
+    }
+
+    /// Kills a container without grace. The cause is recorded first, as for every kill.
+    fn kill_now(&mut self, id: ContainerId) -> bool {
+        let now = self.clock.now();
+        match self.agent.get(&id).map(|c| &c.state) {
+            Some(LifecyclePhase::Running) => {
+                self.at_once = Some(id.clone());
+                self.on_container_event(id, container::LifecycleEvent::Stop { cause: StopCause::Asked, now });
+                self.at_once = None;
+                true
+            }
+            Some(LifecyclePhase::Stopping { .. }) => {
+                self.jobs.kill(id.clone(), self.group(&id));
+                true
+            }
+            Some(
+                LifecyclePhase::New
+                | LifecyclePhase::Preparing { .. }
+                | LifecyclePhase::Starting { .. }
+                | LifecyclePhase::Exited { .. }
+                | LifecyclePhase::Acked,
+            )
+            | None => false,
+        }
+    }
+
+    fn not_launched(&mut self, id: ContainerId, step: Failed, why: String) {
+        if !self.facts.site.enforcer.has_containers_dir() {
+            // Every later order would fail in the same way, and charge an attempt each time.
+            error!(container_id = %id, why, "the cgroup of all containers is gone; this agent ends, the next makes another");
+            self.homeless = true;
+            return;
+        }
+        warn!(container_id = %id, why, "the container could not be launched");
+        self.counts.failed(step);
+        self.on_container_event(id, container::LifecycleEvent::Failed { why });
+    }
+
+    /// Records the duration of a finished launch step and starts the next one.
+    fn timed(&mut self, id: &ContainerId, stage: Stage) {
+        let now = self.clock.now();
+        let begun = self.live.get_mut(id).and_then(|live| live.step.replace(now));
+        if let Some(begun) = begun {
+            self.counts.launched(stage, now.since(begun));
+        }
+    }
+
+    fn felt(&mut self, ills: Vec<String>) {
+        match ills.as_slice() {
+            [] => info!("this host is healthy again"),
+            ills => warn!(name: "node-unhealthy", ills = ills.join("; "), "this host takes no work until that is over"),
+        }
+        self.ills = ills;
+    }
+
+    /// Reports the memory at once, because the resource manager counts it as allocated.
+    fn left_behind(&mut self, found: UnattributedFinding) {
+        let bytes = found.memory.get();
+        match &found.ill {
+            Some(ill) => warn!(name: "node-unhealthy", ill, bytes, "this host takes no work until that memory is freed"),
+            None if found.memory.is_zero() => info!("no memory of ended containers is left"),
+            None => warn!(bytes, owners = owners(&found.left_by), "ended containers left memory behind"),
+        }
+        self.unattributed = found;
+        self.link.node_changed();
+    }
+
+    fn answered(&mut self, id: ContainerId, answer: StartResult) {
+        match answer {
+            StartResult::Started { pid } => {
+                crash::at("answered");
+                info!(container_id = %id, pid, "the container runs");
+                if let Some(group) = self.live.get(&id).and_then(|live| live.group.as_ref()) {
+                    group.set_root_pid(pid);
+                }
+                self.timed(&id, Stage::Start);
+                let order = self.live.get(&id).and_then(|live| live.order.as_ref());
+                self.counts.started(order.and_then(|order| order.request.as_ref()));
+                self.start_meter(&id);
+                let now = self.clock.now();
+                self.on_container_event(id, container::LifecycleEvent::Started { now });
+            }
+            // The exit record of a shim that could not start its program has more detail than its line. The end of that
+            // shim follows as an input.
+            StartResult::Failed { step, errno } => info!(container_id = %id, step, errno, "the program could not be started"),
+        }
+    }
+
+    fn collected(&mut self, report: Box<ExitReport>) {
+        crash::at("collected");
+        log_container_end(&report);
+        let id = report.container.clone();
+        let order = self.live.get(&id).and_then(|live| live.order.as_ref());
+        let (request, granted) = (order.and_then(|o| o.request.clone()), order.map(|o| o.granted));
+        self.counts.ended(request.as_ref(), granted, clock::unix_now(), &report);
+        if let Some(live) = self.live.get_mut(&id) {
+            live.group = None;
+            live.meter = None;
+        }
+        self.on_container_event(id, container::LifecycleEvent::Reported(report));
+    }
+
+    fn resized(&mut self, id: ContainerId, size: OrderedSize, result: Result<(), String>) {
+        let version = size.version;
+        if result.is_err() {
+            self.counts.failed(Failed::Resize);
+        }
+        match &result {
+            Ok(()) => {
+                info!(container_id = %id, version, size = %size.resource, "the container has another size");
+                if let Some(live) = self.live.get_mut(&id) {
+                    if let Some(meter) = &live.meter {
+                        sample::locked(meter).set_limit(size.resource.memory);
+                    }
+                    if let Some(order) = &mut live.order {
+                        (order.version, order.resource) = (version, size.resource);
+                    }
+                }
+            }
+            Err(why) => info!(container_id = %id, version, size = %size.resource, why, "the container keeps its size"),
+        }
+        self.step(agent::AgentEvent::Resized { id, version, result });
+    }
+
+    fn start_meter(&mut self, id: &ContainerId) {
+        let now = self.clock.now();
+        let Some(live) = self.live.get_mut(id) else { return };
+        if let (Some(group), Some(order)) = (&live.group, &live.order) {
+            let subject = SampledContainer {
+                group: Arc::clone(group),
+                limit: order.resource.memory,
+                has_heap: order.launch.heap.is_some(),
+                task_groups: order.launch.task_groups,
+            };
+            live.meter = Some(ContainerSampler::new(subject, now));
+        }
+    }
+
+    fn sample(&mut self) {
+        let meters: Vec<(ContainerId, SharedSampler)> =
+            self.live.iter().filter_map(|(id, live)| Some((id.clone(), Arc::clone(live.meter.as_ref()?)))).collect();
+        if meters.is_empty() || self.sampling {
+            return;
+        }
+        self.sampling = true;
+        self.jobs.sample(meters);
+    }
+
+    fn sampled(&mut self, findings: Vec<(ContainerId, SamplerAction)>) {
+        self.sampling = false;
+        let now = self.clock.now();
+        for (id, finding) in findings {
+            match finding {
+                SamplerAction::Stop(cause) => {
+                    info!(container_id = %id, ?cause, "the agent ends it");
+                    self.on_container_event(id, container::LifecycleEvent::Stop { cause, now });
+                }
+                SamplerAction::FinishOff => self.jobs.kill(id.clone(), self.group(&id)),
+            }
+        }
+    }
+
+    fn linked(&mut self, event: rm_link::NodeLinkEvent) {
+        let now = self.clock.now();
+        match self.link.take(now, event) {
+            NodeLinkNews::Peer(answer) => {
+                self.step(agent::AgentEvent::NewPeer { acked: answer.acked });
+                self.send_remaining_reports();
+            }
+            NodeLinkNews::Desired(desired) => self.desired(desired),
+            NodeLinkNews::Received(ids) => {
+                if self.reload.as_ref().map(|reload| reload.at) == self.telling {
+                    self.reload = None;
+                }
+                let progress = !ids.is_empty();
+                if progress {
+                    crash::at("received");
+                }
+                self.step(agent::AgentEvent::Received(ids));
+                // Without progress the next heartbeat is soon enough.
+                if progress {
+                    self.send_remaining_reports();
+                }
+            }
+            NodeLinkNews::Nothing => {}
+        }
+    }
+
+    /// Sends exit reports that did not fit into the last message, or that a new peer has not confirmed.
+    fn send_remaining_reports(&mut self) {
+        if let Some(id) = self.agent.unreceived().next().map(|report| report.container.clone()) {
+            self.link.ended(&id);
+        }
+    }
+
+    fn desired(&mut self, desired: DesiredStateLine) {
+        // A closing node takes no work and has already stopped all of its containers.
+        if self.closing.is_some() {
+            return;
+        }
+        let extent = if desired.full { Extent::Full } else { Extent::Changes };
+        let mut wants = Vec::new();
+        for d in desired.containers {
+            let want = match d.want {
+                nodes::ContainerDesiredState::Run(order) => {
+                    let wanted = DesiredState::Run(to_core(&order));
+                    if self.agent.get(&d.container).is_none() {
+                        self.live.insert(
+                            d.container.clone(),
+                            LiveContainer { order: Some(*order), step: Some(self.clock.now()), ..LiveContainer::default() },
+                        );
+                    }
+                    wanted
+                }
+                nodes::ContainerDesiredState::Stop { cause } => DesiredState::Stop(cause),
+                nodes::ContainerDesiredState::Forget => DesiredState::Forget,
+            };
+            wants.push((d.container, want));
+        }
+        self.step(agent::AgentEvent::Desired { extent, wants });
+        // The core ignores an order for a container that it already knows. Such an order leaves no entry.
+        self.live.retain(|id, _| self.agent.get(id).is_some());
+    }
+
+    fn on_container_event(&mut self, id: ContainerId, event: container::LifecycleEvent) {
+        self.step(agent::AgentEvent::Container { id, event });
+    }
+
+    fn step(&mut self, event: agent::AgentEvent) {
+        let AgentOutcome { actions, refused, fenced } = self.agent.step(self.clock.now(), event);
+        if let Some(silence) = fenced {
+            let seconds = silence.as_secs();
+            error!(name: "self-fenced", seconds, "nothing was heard of the resource manager for too long; all containers are ended");
+        }
+        for (id, illegal) in refused {
+            error!(container_id = %id, %illegal, "an event came at the wrong time, ignoring");
+        }
+        let mut actions = actions.into_iter().peekable();
+        while let Some(action) = actions.next() {
+            // Steps of one stop are one job, so that the cause is durable before the signal is sent.
+            let mut steps: Vec<stop::Step> = stop_step(&action.what).into_iter().collect();
+            while let Some(next) = actions.next_if(|n| n.id == action.id && !steps.is_empty() && stop_step(&n.what).is_some()) {
+                steps.extend(stop_step(&next.what));
+            }
+            if !steps.is_empty() && self.at_once.as_ref() == Some(&action.id) {
+                steps.push(stop::Step::Kill);
+            }
+            if steps.is_empty() {
+                self.act(action.id, action.what);
+            } else {
+                let task_groups = self.live.get(&action.id).and_then(|l| l.order.as_ref()).is_some_and(|o| o.launch.task_groups);
+                self.jobs.stop(action.id.clone(), self.group(&action.id), task_groups, steps);
+            }
+        }
+    }
+
+    fn act(&mut self, id: ContainerId, what: ContainerEffect) {
+        match what {
+            ContainerEffect::Prepare => match self.live.get(&id).and_then(|l| l.order.clone()) {
+                Some(order) => self.jobs.prepare(id, order),
+                None => error!(container_id = %id, "an order without a launch, ignoring"),
+            },
+            ContainerEffect::Abandon => self.facts.site.localizer.abandon(&id),
+            ContainerEffect::Spawn => self.jobs.start_shim(id),
+            ContainerEffect::Collect(end) => {
+                let (group, meter) = self.live.get(&id).map(|l| (l.group.clone(), l.meter.clone())).unwrap_or_default();
+                self.jobs.collect(crate::collect::ContainerRemains { id, end, group, meter });
+            }
+            ContainerEffect::Resize(size) => self.jobs.resize(id.clone(), self.group(&id), size),
+            ContainerEffect::Changed => self.link.changed(&id),
+            ContainerEffect::Tell => self.link.ended(&id),
+            ContainerEffect::Forget => {
+                self.live.remove(&id);
+                self.jobs.forget(id);
+            }
+            // Gathered by `step`.
+            ContainerEffect::RecordStop(_) | ContainerEffect::Terminate | ContainerEffect::Kill => {}
+        }
+    }
+
+    fn group(&self, id: &ContainerId) -> Option<Arc<Group>> {
+        self.live.get(id)?.group.clone()
+    }
+
+    fn shut_down(&mut self, containers: ShutdownContainers, done: oneshot::Sender<()>) {
+        notify::stopping();
+        let now = self.clock.now();
+        let grace = self.agent.containers().map(|(_, c)| c.order.grace).max().unwrap_or_default();
+        let give_up_at = match containers {
+            ShutdownContainers::Keep => now,
+            ShutdownContainers::Kill => now.plus(grace).plus(CONTAINERS_END_TIMEOUT),
+        };
+        self.closing = Some(AgentShutdown { give_up_at, told_by: None, done });
+        match containers {
+            ShutdownContainers::Keep => {}
+            ShutdownContainers::Kill => self.step(agent::AgentEvent::StopAll(StopCause::Asked)),
+        }
+    }
+
+    /// Whether nothing is left to wait for.
+    fn is_closed(&mut self) -> bool {
+        let now = self.clock.now();
+        let quiet = self.agent.is_quiet();
+        let told = self.agent.unreceived().next().is_none();
+        let Some(closing) = &mut self.closing else { return false };
+        if closing.give_up_at <= now {
+            return true;
+        }
+        if !quiet {
+            return false;
+        }
+        let told_by = *closing.told_by.get_or_insert(now.plus(FINAL_REPORT_TIMEOUT));
+        told || told_by <= now
+    }
+}
+
+/// Logs an end. Memory kills of a container have their own event name.
+fn log_container_end(report: &ExitReport) {
+    let (container_id, reason, evidence) = (&report.container, &report.reason, &report.evidence);
+    let (code, signal, peak) = (evidence.exit_code, evidence.signal, evidence.own.peak.map(headroom_types::Bytes::get));
+    match report.reason.charge() {
+        Charge::Memory => info!(name: "container-killed", %container_id, %reason, code, signal, peak, "the container ended"),
+        Charge::Plain | Charge::Free | Charge::Success => {
+            info!(%container_id, %reason, code, signal, peak, "the container ended")
+        }
+    }
+}
+
+fn stop_step(effect: &ContainerEffect) -> Option<stop::Step> {
+    match effect {
+        ContainerEffect::RecordStop(cause) => Some(stop::Step::Record(*cause)),
+        ContainerEffect::Terminate => Some(stop::Step::Terminate),
+        ContainerEffect::Kill => Some(stop::Step::Kill),
+        ContainerEffect::Prepare | ContainerEffect::Spawn | ContainerEffect::Collect(_) | ContainerEffect::Resize(_) => None,
+        ContainerEffect::Abandon | ContainerEffect::Changed | ContainerEffect::Tell | ContainerEffect::Forget => None,
+    }
+}
+
+fn to_core(order: &RunOrder) -> ContainerOrder {
+    let grace = order.launch.stop_grace_ms.map_or(USUAL_GRACE, Duration::from_millis).min(LONGEST_GRACE);
+    let (request, resource) = (order.request.clone(), order.resource.clone());
+    ContainerOrder { request, attempt: order.attempt, resource, version: order.version, granted: order.granted, grace }
+}

@@ -1,0 +1,209 @@
+//! Garbage collection of the state directory: keeps logs within their limits while programs write,
+//! and removes directories some time after containers end.
+//!
+//! Runs in parallel to the loop. For containers that are still needed it only removes the oldest
+//! parts of their logs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use headroom_client::Client;
+use headroom_types::{AppId, ContainerId};
+use headroom_wire::v1::error::ErrorCode;
+use tokio::sync::mpsc;
+
+use crate::disk::{StateLayout, file};
+use crate::logs;
+use crate::agent_loop::AgentInput;
+use crate::node_context::NodeContext;
+
+/// Interval of the log limit check.
+const BOUND: Duration = Duration::from_secs(1);
+/// Interval of the search for old directories.
+const SWEEP: Duration = Duration::from_secs(60);
+/// Interval of queries whether applications without containers here have ended.
+const ASK: Duration = Duration::from_secs(10);
+/// Maximum interval between two queries about the same application. An answer contains its whole
+/// job.
+const RARELY: Duration = Duration::from_secs(600);
+
+/// Collects garbage until the loop has ended.
+pub(crate) async fn keep(site: Arc<NodeContext>, rm: Client, inputs: mpsc::Sender<AgentInput>) {
+    let (mut bound, mut sweep) = (tokio::time::interval(BOUND), tokio::time::interval(SWEEP));
+    let mut ask = tokio::time::interval(ASK);
+    ask.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut patience = QuerySchedule::default();
+    bound.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let quiet: Arc<Mutex<Quiet>> = Arc::default();
+    loop {
+        let site = Arc::clone(&site);
+        let work = tokio::select! {
+            _ = bound.tick() => {
+                let quiet = Arc::clone(&quiet);
+                tokio::task::spawn_blocking(move || bound_logs(&site, &mut quiet.lock().unwrap_or_else(PoisonError::into_inner)))
+            }
+            _ = sweep.tick() => tokio::task::spawn_blocking(move || sweep_away(&site.layout, site.logs().keep)),
+            _ = ask.tick() => {
+                let (rm, due) = (rm.clone(), patience.due(site.layout.resting().unwrap_or_default(), Instant::now()));
+                tokio::spawn(async move { remove_ended_apps(&site.layout, &rm, due).await })
+            }
+            () = inputs.closed() => return,
+        };
+        // A panic is already in the log.
+        work.await.ok();
+    }
+}
+
+/// Removes the directories of ended applications. The agent must ask: an application may have no
+/// container here for hours, and a restarted master finds its journal in the directory.
+async fn remove_ended_apps(layout: &StateLayout, rm: &Client, resting: Vec<AppId>) {
+    for app in resting {
+        let over = match rm.app(&app).await {
+            Ok(view) => view.state.is_final(),
+            // So long ago that the resource manager no longer knows it.
+            Err(error) => error.code() == Some(ErrorCode::HR0404),
+        };
+        let (layout, of) = (layout.clone(), app.clone());
+        if over
+            && let Ok(Err(error)) = tokio::task::spawn_blocking(move || fs::remove_dir_all(layout.app(&of))).await
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%app, %error, "its directory cannot be removed, trying again");
+        }
+    }
+}
+
+/// Schedule of the queries about applications without containers: the interval doubles with each
+/// query.
+#[derive(Debug, Default)]
+struct QuerySchedule(BTreeMap<AppId, (Instant, Duration)>);
+
+impl QuerySchedule {
+    /// The applications of `resting` whose query is due. Applications no longer in `resting` are
+    /// dropped.
+    fn due(&mut self, resting: Vec<AppId>, now: Instant) -> Vec<AppId> {
+        self.0.retain(|app, _| resting.contains(app));
+        let is_due = |app: &AppId| {
+            let (at, pause) = self.0.entry(app.clone()).or_insert((now, ASK));
+            let due = *at <= now;
+            if due {
+                (*at, *pause) = (now + *pause, pause.saturating_mul(2).min(RARELY));
+            }
+            due
+        };
+        resting.into_iter().filter(is_due).collect()
+    }
+}
+
+/// Containers whose logs were within their limits, with the lengths of their own two logs. Other
+/// lengths mean new output. Containers with task logs are always checked.
+type Quiet = BTreeMap<ContainerId, [u64; 2]>;
+
+fn bound_logs(site: &NodeContext, quiet: &mut Quiet) {
+    let mut still = Quiet::new();
+    for id in site.layout.list().unwrap_or_default() {
+        if site.layout.is_forgotten(&id) {
+            continue;
+        }
+        let dir = site.layout.container(&id);
+        let lengths = [file::STDOUT, file::STDERR].map(|name| fs::metadata(dir.join(name)).map_or(0, |m| m.len()));
+        let has_tasks = || fs::read_dir(dir.join(file::TASKS)).is_ok_and(|mut entries| entries.next().is_some());
+        if quiet.get(&id) != Some(&lengths) || has_tasks() {
+            logs::keep_within(&dir, &site.logs());
+        }
+        still.insert(id, lengths);
+    }
+    *quiet = still;
+}
+
+/// Removes forgotten containers after their retention, and directories of applications without
+/// containers.
+fn sweep_away(layout: &StateLayout, keep: Duration) {
+    if let Err(error) = layout.remove_older(keep, SystemTime::now()) {
+        tracing::warn!(%error, "old logs cannot be removed, trying again in a minute");
+    }
+}
+
+impl StateLayout {
+    /// Applications with a directory, but without a container that is still needed.
+    pub(crate) fn resting(&self) -> io::Result<Vec<AppId>> {
+        let names = fs::read_dir(self.apps())?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let mut apps: Vec<AppId> = names.filter_map(|name| name.parse().ok()).collect();
+        if !apps.is_empty() {
+            let needed: BTreeSet<AppId> = self.list()?.into_iter().filter(|id| !self.is_forgotten(id)).map(|id| id.app).collect();
+            apps.retain(|app| !needed.contains(app));
+        }
+        Ok(apps)
+    }
+
+    /// Removes containers that were forgotten more than `keep` before `now`.
+    pub(crate) fn remove_older(&self, keep: Duration, now: SystemTime) -> io::Result<()> {
+        let old = |since: SystemTime| now.duration_since(since).is_ok_and(|age| age > keep);
+        let mut needed = BTreeSet::new();
+        for id in self.list()? {
+            let dir = self.container(&id);
+            match fs::metadata(dir.join(file::FORGOTTEN)).and_then(|m| m.modified()) {
+                Ok(since) if old(since) => fs::remove_dir_all(&dir)?,
+                Ok(_) | Err(_) => {
+                    needed.insert(id.app.to_string());
+                }
+            }
+        }
+        for entry in fs::read_dir(self.apps())? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if !needed.contains(&name) && old(entry.metadata()?.modified()?) {
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_rests_for_long_is_asked_about_less_and_less_often() {
+        let (mut patience, begun) = (QuerySchedule::default(), Instant::now());
+        let app: AppId = "job.1".parse().expect("id");
+        let mut asked = Vec::new();
+        for second in (0..3600).step_by(10) {
+            if !patience.due(vec![app.clone()], begun + Duration::from_secs(second)).is_empty() {
+                asked.push(second);
+            }
+        }
+        assert_eq!(asked.get(..5), Some([0, 10, 30, 70, 150].as_slice()));
+        assert!(asked.windows(2).all(|w| w[1] - w[0] <= 600) && asked.len() < 15, "{asked:?}");
+        assert!(patience.due(Vec::new(), begun).is_empty() && patience.0.is_empty());
+    }
+
+    #[test]
+    fn only_what_is_old_and_needed_by_nobody_goes() {
+        let dir = tempfile::tempdir().expect("dir");
+        let layout = StateLayout::open(dir.path()).expect("opens");
+        let ids = ["old.1.e1.c1", "old.1.e1.c2", "new.2.e1.c3"].map(|id| id.parse().expect("id"));
+        for id in &ids {
+            fs::create_dir_all(layout.container(id)).expect("makes");
+            fs::create_dir_all(layout.app(&id.app)).expect("makes");
+        }
+        assert!(layout.resting().expect("lists").is_empty(), "something is needed of each");
+        layout.forget(&ids[0]).expect("forgets");
+        assert!(layout.resting().expect("lists").is_empty(), "another container of its application is left");
+        let (day, later) = (Duration::from_secs(86_400), SystemTime::now() + Duration::from_secs(90_000));
+        layout.remove_older(day, SystemTime::now()).expect("sweeps");
+        assert_eq!(layout.list().expect("lists").len(), 3, "nothing is old yet");
+        layout.remove_older(day, later).expect("sweeps");
+        assert_eq!(layout.list().expect("lists").len(), 2, "only the forgotten one went");
+        assert!(layout.app(&ids[0].app).exists(), "another container of its application is left");
+        layout.forget(&ids[1]).expect("forgets");
+        assert_eq!(layout.resting().expect("lists"), [ids[1].app.clone()]);
+        layout.remove_older(day, later).expect("sweeps");
+        assert_eq!(layout.list().expect("lists"), [ids[2].clone()]);
+        assert!(!layout.app(&ids[0].app).exists() && layout.app(&ids[2].app).exists());
+    }
+}

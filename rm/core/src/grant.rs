@@ -1,0 +1,480 @@
+//! Containers: grant, adoption from an earlier incarnation, end, acknowledgement and removal.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use headroom_types::{
+    AppId, Bytes, Charge, ContainerId, Epoch, Evidence, ExitReason, ExitReport, NodeId, Reason, RequestId, Resource, StopCause,
+    Tick,
+};
+
+use crate::request::GrantIncarnation;
+use crate::attempt;
+use crate::cluster::{Cluster, MAX_UNACKED, StepContext, granted};
+use crate::container::{self, Container, ContainerAction, ContainerEvent, ContainerState};
+use crate::event::{
+    CallAnswer, CallRefusal, ContainerCommand, ContainerLaunch, ContainerPhase, LogLine, LogMessage, LogObject, LogSeverity,
+    MasterKind, ReportedContainer, UpdateKind,
+};
+use crate::history::EndedContainer;
+use crate::ledger::ContainerRole;
+use crate::save::DurableRecord;
+use crate::sched::locality::LocalityLevel;
+use crate::sched::part;
+use crate::size;
+use crate::table::Row;
+use crate::timer::TimerKey;
+
+impl Cluster {
+    /// Grants one container of a request on a node with enough free resources.
+    pub(crate) fn grant_request(&mut self, app_id: &AppId, request: &RequestId, node: &NodeId, ctx: &mut StepContext<'_>) {
+        let id = self.next_container_id(app_id);
+        let Some(home) = self.apps.row_of(app_id) else { return };
+        let Some(asked) = self.apps.at(home).and_then(|app| app.requests.get(request)) else { return };
+        if !self.may_take(app_id, request, &asked.ask.resource, node) {
+            ctx.illegal(format!("{id} is placed into what is kept for another on {node}"));
+        }
+        let Some(app) = self.apps.at_mut(home) else { return };
+        let Some(asked) = app.requests.get_mut(request) else { return };
+        let waited = ctx.now.since(asked.waiting);
+        (asked.waiting, asked.served) = (ctx.now, self.container_seq);
+        asked.reach = LocalityLevel::first(&asked.ask.place);
+        let gives_way = asked.reach.next(&asked.ask.place).is_some();
+        let whom = (asked.ask.launch.clone(), app.user.clone(), home);
+        let c = new_container(id, node, (Some(request.clone()), app.attempt), asked.ask.resource.clone(), whom, ctx);
+        app.tallies.entry(request).count_grant();
+        ctx.send_command(node, &c.id, ContainerCommand::Run(Box::new(c.order())));
+        self.reservations.lately.granted(c.id.seq, &c.resource);
+        ctx.log(LogLine {
+            level: LogSeverity::Normal,
+            reason: Reason::RequestGranted,
+            object: LogObject::App(app_id.clone()),
+            node: Some(node.clone()),
+            words: LogMessage::Granted(request.clone(), c.id.clone(), waited),
+        });
+        app.queue_update(UpdateKind::Allocated(granted(&c, request.clone())), ctx);
+        self.enter(c, ctx);
+        if let Some((kept, _)) = self.reservations.of(app_id, request) {
+            self.unreserve(kept, "it was served", ctx);
+        }
+        if gives_way {
+            self.arm_reach(app_id, request, ctx.now);
+        }
+        self.requeue(app_id, request);
+    }
+
+    /// Grants the container of a managed master.
+    pub(crate) fn grant_master(&mut self, app_id: &AppId, node: &NodeId, ctx: &mut StepContext<'_>) {
+        let id = self.next_container_id(app_id);
+        let Some(home) = self.apps.row_of(app_id) else { return };
+        let Some(app) = self.apps.at_mut(home) else { return };
+        let (Some(size), MasterKind::Managed { launch, .. }) = (app.master.clone(), &app.spec.master) else { return };
+        let mut launch = ContainerLaunch::clone(launch);
+        launch.heap = size.heap;
+        launch.env.insert("HEADROOM_ATTEMPT".to_owned(), app.attempt.to_string());
+        app.master_node = Some(node.clone());
+        app.runs.granted(&id, node, &size.resource, ctx.wall);
+        let message = format!("attempt {} of the master goes to {node} with {}", app.attempt, size.resource);
+        let c =
+            new_container(id.clone(), node, (None, app.attempt), size.resource, (Arc::new(launch), app.user.clone(), home), ctx);
+        let order = Box::new(c.order());
+        self.queue.remove(&crate::queue::Waiter { app: app_id.clone(), request: None }, &self.ledger);
+        self.reservations.lately.granted(c.id.seq, &c.resource);
+        self.enter(c, ctx);
+        self.attempt_event(app_id, attempt::AttemptEvent::Granted(id.clone()), ctx);
+        self.save_app(app_id, ctx);
+        ctx.log_app(LogSeverity::Normal, Reason::MasterLaunched, app_id, message);
+        ctx.send_command(node, &id, ContainerCommand::Run(order));
+    }
+
+    fn enter(&mut self, c: Container, ctx: &mut StepContext<'_>) {
+        self.count_in(&c.id, &c.node, part(c.request.as_ref()), c.counted(), ctx);
+        if let Some(node) = self.nodes.get_mut(&c.node) {
+            node.containers.insert(c.id.clone());
+        }
+        if let Some(app) = self.apps.at_mut(c.home) {
+            app.containers.insert(c.id.clone());
+            if let (Some(spots), Some(request)) = (&mut app.spots, &c.request)
+                && let Some(ix) = self.index.ix(&c.node)
+            {
+                spots.came(request, ix);
+            }
+        }
+        self.containers.insert(c.id.clone(), c);
+    }
+
+    /// Adds a container's size to the accounts of its node and application.
+    pub(crate) fn count_in(
+        &mut self,
+        id: &ContainerId,
+        node: &NodeId,
+        part: ContainerRole,
+        (size, heap): (Resource, Bytes),
+        ctx: &mut StepContext<'_>,
+    ) {
+        if !self.ledger.take(node, &id.app, part, &size, heap) {
+            ctx.illegal(format!("{id}: its size {size} cannot be added to {node}"));
+        }
+        self.reindex(node);
+    }
+
+    /// Subtracts a container's size from the accounts.
+    pub(crate) fn count_out(
+        &mut self,
+        id: &ContainerId,
+        node: &NodeId,
+        part: ContainerRole,
+        (size, heap): (Resource, Bytes),
+        ctx: &mut StepContext<'_>,
+    ) {
+        if !self.ledger.give(node, &id.app, part, &size, heap) {
+            ctx.illegal(format!("{id}: its size {size} was not taken on {node}"));
+        }
+        self.room_changed = true;
+        // several containers may end in one step: the index is updated once, before the next
+        // placement
+        if self.moved.last() != Some(node) {
+            self.moved.push(node.clone());
+        }
+    }
+
+    /// Updates the index for all nodes whose allocation has changed.
+    pub(crate) fn reindex_moved(&mut self) {
+        let mut moved = std::mem::take(&mut self.moved);
+        for node in moved.drain(..) {
+            self.reindex(&node);
+        }
+        self.moved = moved;
+    }
+
+    /// Adopts a container of an earlier incarnation that only its node knows.
+    pub(crate) fn adopt(&mut self, node: &NodeId, seen: &ReportedContainer, ctx: &mut StepContext<'_>) {
+        let origin = (seen.request.clone(), seen.attempt);
+        let Some(home) = self.apps.row_of(&seen.container.app) else { return };
+        let user = self.apps.at(home).map_or_else(Arc::default, |app| app.user.clone());
+        let mut c = new_container(seen.container.clone(), node, origin, seen.resource.clone(), (Arc::default(), user, home), ctx);
+        c.granted = seen.granted;
+        c.used = seen.used;
+        c.seen = Some(ctx.now);
+        c.version = seen.version;
+        c.newest = seen.refused.as_ref().map_or(seen.version, |r| r.version.max(seen.version));
+        c.state = match seen.phase {
+            ContainerPhase::Preparing | ContainerPhase::Starting => ContainerState::Launching,
+            ContainerPhase::Running => ContainerState::Running,
+            ContainerPhase::Stopping | ContainerPhase::Exited => ContainerState::Stopping { asked: None },
+        };
+        let (running, id, app_id) = (c.state == ContainerState::Running, c.id.clone(), c.id.app.clone());
+        if let (Some(app), Some(request)) = (self.apps.get_mut(&app_id), &seen.request) {
+            app.tallies.entry(request).count_grant();
+            self.update(&app_id, UpdateKind::Allocated(granted(&c, request.clone())), ctx);
+            if running {
+                self.update(&app_id, UpdateKind::Running { container: id.clone() }, ctx);
+            }
+        }
+        self.enter(c, ctx);
+        self.queue.run(&app_id);
+        match &seen.request {
+            None => self.attempt_event(&app_id, attempt::AttemptEvent::Found, ctx),
+            Some(request) => self.requeue(&app_id, request),
+        }
+        self.tell_of_drain(node, &app_id, ctx);
+        if self.apps.get(&app_id).is_some_and(|app| app.state.is_ending()) {
+            self.container_event(&id, ContainerEvent::Stop(StopCause::Asked), ctx);
+        }
+    }
+
+    /// Applies an event to a container and carries out the resulting actions.
+    pub(crate) fn container_event(&mut self, id: &ContainerId, event: ContainerEvent, ctx: &mut StepContext<'_>) {
+        if let Some(row) = self.containers.row_of(id) {
+            self.container_event_at(row, event, ctx);
+        }
+    }
+
+    /// Like [`Cluster::container_event`], for a known row.
+    pub(crate) fn container_event_at(&mut self, row: Row, event: ContainerEvent, ctx: &mut StepContext<'_>) {
+        let Some(c) = self.containers.at_mut(row) else { return };
+        let mut acts = std::mem::take(&mut self.acts);
+        match container::next_container_state(std::mem::replace(&mut c.state, ContainerState::Allocated), event, &mut acts) {
+            Ok(next) => c.state = next,
+            Err(illegal) => {
+                c.state = illegal.state.clone();
+                return ctx.illegal(format!("{}: {illegal}", c.id));
+            }
+        }
+        for act in acts.drain(..) {
+            match act {
+                ContainerAction::Started => self.container_started(row, ctx),
+                ContainerAction::TellStop(cause) => self.tell_stop(row, cause, ctx),
+                ContainerAction::Ended(report) => self.container_ended(row, &report, ctx),
+                ContainerAction::Forget => self.forget(row, ctx),
+            }
+        }
+        self.acts = acts;
+    }
+
+    fn tell_stop(&mut self, row: Row, cause: StopCause, ctx: &mut StepContext<'_>) {
+        let Some(c) = self.containers.at_mut(row) else { return };
+        c.stop_asked = Some(ctx.now);
+        self.stopping.entry(c.node.clone()).or_default().insert(c.id.clone());
+        ctx.send_command(&c.node, &c.id, ContainerCommand::Stop { cause });
+    }
+
+    fn no_longer_stopping(&mut self, id: &ContainerId, node: &NodeId) {
+        let Some(stopping) = self.stopping.get_mut(node) else { return };
+        stopping.remove(id);
+        if stopping.is_empty() {
+            self.stopping.remove(node);
+        }
+    }
+
+    fn container_started(&mut self, row: Row, ctx: &mut StepContext<'_>) {
+        let Some(c) = self.containers.at(row) else { return };
+        ctx.log(container_line(
+            LogSeverity::Normal,
+            Reason::ContainerStarted,
+            &c.id,
+            &c.node,
+            LogMessage::Runs(c.request.clone()),
+        ));
+        let Some(app) = self.apps.at_mut(c.home) else { return };
+        if c.request.is_some() {
+            app.queue_update(UpdateKind::Running { container: c.id.clone() }, ctx);
+        } else if app.is_current_master(&c.id) && !app.run.is_registered() {
+            let app = c.id.app.clone();
+            self.expect_master(&app, ctx.now);
+        }
+    }
+
+    fn container_ended(&mut self, row: Row, report: &Arc<ExitReport>, ctx: &mut StepContext<'_>) {
+        let Some(c) = self.containers.at(row) else { return };
+        let (id, node, home) = (c.id.clone(), c.node.clone(), c.home);
+        let (request, counted, settled) = (c.request.clone(), c.counted(), c.sizing == size::ResizeState::Settled);
+        self.no_longer_stopping(&id, &node);
+        self.count_out(&id, &node, part(request.as_ref()), counted, ctx);
+        if !settled {
+            self.timers.cancel(&TimerKey::Resize(id.clone()));
+        }
+        ctx.log(exit_line(&id, report));
+        if report.reason == ExitReason::NodeOom {
+            let message = format!("the host ran out of memory and killed {id}");
+            ctx.log_node(LogSeverity::Warning, Reason::NodeOom, &report.node, message);
+        }
+        let Some(app) = self.apps.at_mut(home) else { return };
+        match request {
+            Some(request) => {
+                if let Some(spots) = &mut app.spots
+                    && let Some(ix) = self.index.ix(&node)
+                {
+                    spots.went(&request, ix);
+                }
+                let tally = app.tallies.entry(&request);
+                tally.ended();
+                if app.state.is_ending() {
+                    tally.acked(life(&id, self.epoch));
+                    self.container_event_at(row, ContainerEvent::Acked, ctx);
+                    self.maybe_over(&id.app, ctx);
+                } else {
+                    app.queue_update(UpdateKind::Exited { request, report: report.clone() }, ctx);
+                }
+            }
+            None => {
+                app.runs.exited(&id, report.reason, report.ended);
+                let current = app.is_current_master(&id);
+                self.container_event_at(row, ContainerEvent::Acked, ctx);
+                if current {
+                    self.attempt_event(&id.app, attempt::AttemptEvent::Exited(report.reason), ctx);
+                }
+                self.maybe_over(&id.app, ctx);
+            }
+        }
+        self.settle_mark(&node, ctx);
+    }
+
+    fn forget(&mut self, row: Row, ctx: &mut StepContext<'_>) {
+        let Some(c) = self.containers.at(row) else { return };
+        let (id, node_id) = (c.id.clone(), c.node.clone());
+        if let Some(node) = self.nodes.get_mut(&c.node) {
+            node.containers.remove(&id);
+        }
+        if let Some(app) = self.apps.at_mut(c.home) {
+            app.containers.remove(&id);
+        }
+        if let ContainerState::Done { report } = &c.state {
+            let finished = Arc::new(finished(c, report));
+            ctx.save(DurableRecord::Container(finished.clone()));
+            if let Some(oldest) = self.history.push(finished) {
+                ctx.save(DurableRecord::ContainerGone(oldest));
+            }
+        }
+        self.containers.drop_row(&id);
+        self.no_longer_stopping(&id, &node_id);
+        ctx.send_command(&node_id, &id, ContainerCommand::Forget);
+        self.settle_mark(&node_id, ctx);
+    }
+
+    /// Queues an update for a master, unless its application is ending.
+    pub(crate) fn update(&mut self, app_id: &AppId, what: UpdateKind, ctx: &mut StepContext<'_>) {
+        if let Some(app) = self.apps.get_mut(app_id) {
+            app.queue_update(what, ctx);
+        }
+    }
+
+    /// Processes a master's acknowledgement of every update up to `cursor`.
+    pub(crate) fn ack_updates(&mut self, app_id: &AppId, cursor: u64, ctx: &mut StepContext<'_>) {
+        let Some(row) = self.apps.row_of(app_id) else { return };
+        let was_held = self.apps.at(row).is_some_and(|app| app.updates.len() >= MAX_UNACKED);
+        while let Some(update) = self.apps.at_mut(row).and_then(|app| app.updates.take_acked(cursor)) {
+            if let UpdateKind::Exited { request, report } = update.what {
+                if let Some(app) = self.apps.at_mut(row) {
+                    let life = life(&report.container, self.epoch);
+                    app.tallies.entry(&request).acked(life);
+                }
+                self.container_event(&report.container, ContainerEvent::Acked, ctx);
+            }
+        }
+        self.room_changed |= was_held;
+    }
+
+    /// Stops one container on request.
+    pub(crate) fn stop_container(&mut self, id: &ContainerId, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
+        if !self.containers.contains_key(id) {
+            let over = self.history.get(id).is_some();
+            return if over { Ok(CallAnswer::Done) } else { Err(CallRefusal::NoSuchContainer(id.clone())) };
+        }
+        self.container_event(id, ContainerEvent::Stop(StopCause::Asked), ctx);
+        Ok(CallAnswer::Done)
+    }
+
+    /// Creates an exit report for an end that no node reported: the node is lost, or has lost the
+    /// container.
+    pub(crate) fn create_exit_report(&mut self, id: &ContainerId, reason: ExitReason, why: String, ctx: &mut StepContext<'_>) {
+        let Some(c) = self.containers.get(id) else { return };
+        let Some(node) = self.nodes.get(&c.node) else { return };
+        let mut evidence = Evidence::empty(node.enforcer);
+        evidence.missing.push(why);
+        let report = ExitReport {
+            container: id.clone(),
+            node: c.node.clone(),
+            reason,
+            evidence,
+            diagnosis: Vec::new(),
+            started: None,
+            ended: ctx.wall,
+            timeline: Vec::new(),
+            log_tail: String::new(),
+            tasks: Vec::new(),
+        };
+        self.container_event(id, ContainerEvent::Exited(Arc::new(report)), ctx);
+    }
+
+    /// Updates the index entry of a node from the ledger and the node's state.
+    pub(crate) fn reindex(&mut self, id: &NodeId) {
+        let (Some(node), Some(account)) = (self.nodes.get(id), self.ledger.node(id)) else { return };
+        let Some(ix) = self.index.ix(id) else { return };
+        if self.is_open(node) && !account.overdrawn {
+            let room = self.room_beside(id, ix, account.free());
+            self.index.put(ix, room);
+            self.reservations.mark_dirty(ix);
+        } else {
+            self.index.remove(ix);
+            self.reservations.mark_all_dirty(); // fewer nodes may be reserved now
+        }
+    }
+
+    /// Restarts the heartbeat timeout of the master.
+    pub(crate) fn expect_master(&mut self, app: &AppId, now: Tick) {
+        self.timers.set(crate::timer::TimerKey::Master(app.clone()), now.plus(self.settings.master_silence));
+    }
+}
+
+fn new_container(
+    id: ContainerId,
+    node: &NodeId,
+    (request, attempt): (Option<RequestId>, u32),
+    resource: Resource,
+    (launch, user, home): (Arc<ContainerLaunch>, Arc<str>, Row),
+    ctx: &StepContext<'_>,
+) -> Container {
+    let granted = ctx.wall;
+    let node = node.clone();
+    Container {
+        id,
+        node,
+        request,
+        attempt,
+        resource,
+        version: 1,
+        sizing: size::ResizeState::Settled,
+        newest: 1,
+        size_told: ctx.now,
+        launch,
+        user,
+        granted,
+        used: None,
+        seen: None,
+        stop_asked: None,
+        state: ContainerState::Allocated,
+        home,
+    }
+}
+
+fn life(id: &ContainerId, now: Epoch) -> GrantIncarnation {
+    if id.epoch == now { GrantIncarnation::This } else { GrantIncarnation::Earlier }
+}
+
+fn finished(c: &Container, report: &ExitReport) -> EndedContainer {
+    EndedContainer {
+        container: c.id.clone(),
+        node: c.node.clone(),
+        request: c.request.clone(),
+        attempt: c.attempt,
+        resource: c.resource.clone(),
+        granted: c.granted,
+        ended: report.ended,
+        reason: report.reason,
+        exit_code: report.evidence.exit_code,
+        peak: report.evidence.own.peak,
+        why: because(report),
+    }
+}
+
+/// Longest sentence that is kept with an ended container. Characters.
+const LONGEST_WHY: usize = 300;
+
+fn because(report: &ExitReport) -> String {
+    let diagnosed = report.diagnosis.first().map(|d| &d.cause);
+    let missing = report.evidence.missing.first().filter(|_| report.started.is_none());
+    diagnosed.or(missing).map(|why| why.chars().take(LONGEST_WHY).collect()).unwrap_or_default()
+}
+
+pub(crate) fn container_line(
+    level: LogSeverity,
+    reason: Reason,
+    id: &ContainerId,
+    node: &NodeId,
+    words: impl Into<LogMessage>,
+) -> LogLine {
+    LogLine { level, reason, object: LogObject::Container(id.clone()), node: Some(node.clone()), words: words.into() }
+}
+
+fn exit_line(id: &ContainerId, report: &ExitReport) -> LogLine {
+    let (level, word) = match report.reason.charge() {
+        Charge::Memory => (LogSeverity::Warning, Reason::OomKilled),
+        Charge::Plain => (LogSeverity::Warning, Reason::ContainerExited),
+        Charge::Free if report.reason == ExitReason::Stopped => (LogSeverity::Normal, Reason::ContainerExited),
+        Charge::Free => (LogSeverity::Warning, Reason::ContainerExited),
+        Charge::Success => (LogSeverity::Normal, Reason::ContainerExited),
+    };
+    container_line(level, word, id, &report.node, LogMessage::Ended(report.reason))
+}
+
+/// Numbers of live and ended containers per request of an application; for the invariants.
+pub(crate) fn live_by_request<'a>(containers: impl Iterator<Item = &'a Container>) -> BTreeMap<RequestId, (u32, u32)> {
+    let mut counts: BTreeMap<RequestId, (u32, u32)> = BTreeMap::new();
+    for c in containers {
+        let Some(request) = &c.request else { continue };
+        let slot = counts.entry(request.clone()).or_default();
+        if c.state.is_alive() { slot.0 += 1 } else { slot.1 += 1 }
+    }
+    counts
+}

@@ -1,0 +1,268 @@
+//! `/v1/containers/{id}/signal`, `files` and `exec`: container access through the node.
+//!
+//! The resource manager records the caller, in the audit log and as an event. The node carries out
+//! the call, and authenticates the resource manager by the key that it sent at its registration. A
+//! refusal of the node is passed on unchanged.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Json};
+use headroom_types::{ContainerId, NodeId, Reason, UnixMillis};
+use headroom_wire::v1::apps::ContainerView;
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::events::{EventLevel, LoggedEvent};
+use headroom_wire::v1::nodes::ConfigReload;
+use headroom_wire::v1::container_access::{ContainerFileEntry, ExecContainer, ExecLine, NODE_KEY_HEADER, SignalContainer, SignalDelivered};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::containers::{address, find, unanswered};
+use super::describe::{Bad, Beyond, Conflict, Missing, TooLarge, TooMany};
+use super::error::ProblemResponse;
+use super::parse::{Body, EmptyQuery, Id, Params};
+use super::passing::pass_on;
+use super::{Web, limits};
+use crate::audit::AuditChange;
+use crate::from_wire::cut;
+
+/// Maximum length of a node's key. Bytes.
+const LONGEST_KEY: usize = 128;
+/// Maximum length of a reason that is kept. Bytes.
+const LONGEST_REASON: usize = 1024;
+/// Maximum length of a command in events and in the audit log. Bytes.
+const LONGEST_COMMAND: usize = 200;
+
+/// Keys from the registrations of nodes, by which they authenticate the resource manager, and the
+/// time of each node's last configuration reload.
+#[derive(Debug, Default)]
+pub(crate) struct NodeKeys(Mutex<BTreeMap<NodeId, String>>, Mutex<BTreeMap<NodeId, UnixMillis>>);
+
+impl NodeKeys {
+    /// Stores the key of a registered node. Without a key, the node allows no container access.
+    pub(crate) fn set_key(&self, node: NodeId, key: Option<String>) {
+        // Poisoning is harmless: no panic can leave the map half changed.
+        let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match key.filter(|key| key.len() <= LONGEST_KEY) {
+            Some(key) => drop(keys.insert(node, key)),
+            None => drop(keys.remove(&node)),
+        }
+    }
+
+    /// Event for a configuration reload of a node; `None` if it was reported before.
+    pub(crate) fn reloaded(&self, node: &NodeId, reload: ConfigReload, now: UnixMillis) -> Option<LoggedEvent> {
+        let before = self.1.lock().unwrap_or_else(PoisonError::into_inner).insert(node.clone(), reload.at);
+        if before == Some(reload.at) {
+            return None;
+        }
+        let (reason, level) = match reload.refused {
+            false => (Reason::ConfigReloaded, EventLevel::Normal),
+            true => (Reason::ConfigRefused, EventLevel::Warning),
+        };
+        Some(LoggedEvent {
+            index: 0,
+            time: now,
+            level,
+            reason: reason.as_str().to_owned(),
+            object: node.to_string(),
+            app: None,
+            node: Some(node.clone()),
+            message: cut(reload.message, LONGEST_REASON),
+        })
+    }
+
+    fn of(&self, node: &NodeId) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(node).cloned()
+    }
+}
+
+/// Sends a signal to the program of a running container.
+///
+/// SIGKILL ends the container like a stop without a grace period.
+#[utoipa::path(post, path = "/v1/containers/{id}/signal", tag = "containers", params(("id" = ContainerId, Path)),
+    request_body = SignalContainer, responses((status = 200, body = SignalDelivered), Bad, Missing, Conflict, TooLarge, TooMany))]
+pub(crate) async fn signal(
+    State(web): State<Web>,
+    Id(id): Id<ContainerId>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+    Body(mut body): Body<SignalContainer>,
+) -> Result<Response, ProblemResponse> {
+    let view = running(&web, &id).await?;
+    body.reason = body.reason.map(|reason| cut(reason, LONGEST_REASON)).filter(|reason| !reason.trim().is_empty());
+    let (base, key) = access_address(&web, &view.node).await?;
+    let request = web.nodes.usual().post(format!("{base}/v1/containers/{id}/signal")).header(NODE_KEY_HEADER, key).json(&body);
+    let answer = success(request.send().await.map_err(|error| unanswered(&view.node, &base, &error))?).await?;
+    let done: SignalDelivered = answer.json().await.map_err(|error| unanswered(&view.node, &base, &error))?;
+    let to = if body.all { format!("all {} of its processes", done.processes) } else { "its program".to_owned() };
+    let why = body.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+    tell(&web, &view, Reason::ContainerSignalled, format!("{} to {to}{why}", done.signal));
+    let changed = AuditChange { before: view.state, after: format!("{} to {to}", done.signal) };
+    Ok((Extension(changed), Json(done)).into_response())
+}
+
+/// Query parameters with a path in a container.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct FilePathQuery {
+    /// Path below the container's directory, such as `work/part-0`; without it, the directory
+    /// itself.
+    #[serde(default)]
+    path: String,
+}
+
+impl FilePathQuery {
+    /// URL on the node with this path as a parameter, percent-encoded.
+    fn below(&self, address: &str) -> Result<reqwest::Url, ProblemResponse> {
+        let odd = |_| {
+            ProblemResponse(ProblemDetails::new(ErrorCode::HR0503, format!("the node gave an address that is none: {address}")))
+        };
+        reqwest::Url::parse_with_params(address, [("path", &self.path)]).map_err(odd)
+    }
+}
+
+/// Lists a directory of a container: its `work`, `tmp` and `tasks`, and its two logs.
+///
+/// The entries are in order of their names, at most 10000.
+#[utoipa::path(get, path = "/v1/containers/{id}/files", tag = "containers", params(("id" = ContainerId, Path), FilePathQuery),
+    responses((status = 200, body = Vec<ContainerFileEntry>), Bad, Missing, TooLarge, TooMany))]
+pub(crate) async fn files(
+    State(web): State<Web>,
+    Id(id): Id<ContainerId>,
+    Params(at): Params<FilePathQuery>,
+) -> Result<Response, ProblemResponse> {
+    let node = find(&web, &id).await?.node;
+    let (base, key) = access_address(&web, &node).await?;
+    let request = web.nodes.usual().get(at.below(&format!("{base}/v1/containers/{id}/files"))?).header(NODE_KEY_HEADER, key);
+    let answer = success(request.send().await.map_err(|error| unanswered(&node, &base, &error))?).await?;
+    pass_on(&web, answer, &PASSED_ON, None)
+}
+
+/// Returns a file of a container, or a range of it, read from its node.
+///
+/// Also for an ended container, while its node keeps it.
+#[utoipa::path(get, path = "/v1/containers/{id}/files/content", tag = "containers", params(
+    ("id" = ContainerId, Path), FilePathQuery,
+    ("Range" = Option<String>, Header, description = "bytes=FROM-, bytes=FROM-TO or bytes=-LAST"),
+), responses(
+    (status = 200, body = Vec<u8>, content_type = "application/octet-stream"),
+    (status = 206, body = Vec<u8>, content_type = "application/octet-stream", description = "The range that was asked for."),
+    Bad, Missing, Beyond, TooMany,
+))]
+pub(crate) async fn content(
+    State(web): State<Web>,
+    Id(id): Id<ContainerId>,
+    Params(at): Params<FilePathQuery>,
+    headers: HeaderMap,
+) -> Result<Response, ProblemResponse> {
+    let seat = limits::place(&web.streams)?;
+    let node = find(&web, &id).await?.node;
+    let (base, key) = access_address(&web, &node).await?;
+    let mut request = web.nodes.usual().get(at.below(&format!("{base}/v1/containers/{id}/files/content"))?);
+    if let Some(range) = headers.get(header::RANGE) {
+        request = request.header(header::RANGE, range);
+    }
+    let answer = request.header(NODE_KEY_HEADER, key).send().await.map_err(|error| unanswered(&node, &base, &error))?;
+    if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
+        let problem = ProblemDetails::new(ErrorCode::HR0416, format!("{} is not as long as that", at.path));
+        return Err(problem.hint("list it: rmctl container files ls").into());
+    }
+    pass_on(&web, success(answer).await?, &PASSED_ON, Some(seat))
+}
+
+/// Runs a program in a running container, next to its main program.
+///
+/// It runs in the same cgroup, as the same user, with the same environment and directory. Its
+/// memory counts towards the container's limit, which may end both programs. Each line of the
+/// response is an `ExecLine`; the last one contains the exit status.
+#[utoipa::path(post, path = "/v1/containers/{id}/exec", tag = "containers", params(("id" = ContainerId, Path)),
+    request_body = ExecContainer, responses(
+        (status = 200, body = ExecLine, content_type = "application/x-ndjson", description = "One line for each piece of output, then its end."),
+        Bad, Missing, Conflict, TooLarge, TooMany,
+))]
+pub(crate) async fn exec(
+    State(web): State<Web>,
+    Id(id): Id<ContainerId>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+    Body(body): Body<ExecContainer>,
+) -> Result<Response, ProblemResponse> {
+    let seat = limits::place(&web.streams)?;
+    let view = running(&web, &id).await?;
+    let (base, key) = access_address(&web, &view.node).await?;
+    let request = web.nodes.patient().post(format!("{base}/v1/containers/{id}/exec")).header(NODE_KEY_HEADER, key).json(&body);
+    let answer = success(request.send().await.map_err(|error| unanswered(&view.node, &base, &error))?).await?;
+    let command = cut(body.command.join(" "), LONGEST_COMMAND);
+    tell(&web, &view, Reason::ContainerEntered, command.clone());
+    let changed = AuditChange { before: view.state, after: command };
+    Ok((Extension(changed), pass_on(&web, answer, &PASSED_ON, Some(seat))?).into_response())
+}
+
+/// Returns a container whose program runs, according to the last report of its node.
+async fn running(web: &Web, id: &ContainerId) -> Result<ContainerView, ProblemResponse> {
+    let view = find(web, id).await?;
+    if view.state == "running" || view.state == "stopping" {
+        return Ok(view);
+    }
+    let problem = ProblemDetails::new(ErrorCode::HR0409, format!("container {id} does not run: it is {}", view.state));
+    Err(problem.hint(format!("rmctl container show {id}")).into())
+}
+
+/// URL of a node, and the key for container access.
+async fn access_address(web: &Web, node: &NodeId) -> Result<(String, String), ProblemResponse> {
+    let base = address(web, node).await?;
+    let closed = || {
+        let problem =
+            ProblemDetails::new(ErrorCode::HR0503, format!("node {node} has not said how its containers are reached into"));
+        ProblemResponse(problem.hint("its agent may be of an earlier release, or about to register again: try again in a moment"))
+    };
+    Ok((base, web.keys.of(node).ok_or_else(closed)?))
+}
+
+/// Turns a refusal of the node into a failure with the same problem.
+async fn success(answer: reqwest::Response) -> Result<reqwest::Response, ProblemResponse> {
+    let status = answer.status();
+    if status.is_success() {
+        return Ok(answer);
+    }
+    let text = answer.text().await.unwrap_or_default();
+    let odd = |what: String| ProblemDetails::new(ErrorCode::HR0503, what).hint("try again in a moment");
+    let said =
+        serde_json::from_str::<ProblemDetails>(&text).unwrap_or_else(|_| odd(format!("the node answered with status {status}")));
+    // The node refuses the resource manager, not its caller: the node has restarted and has a new
+    // key.
+    let ours = said.code == ErrorCode::HR0403;
+    Err(if ours {
+        odd("the node does not know this resource manager; its agent is about to register again".into())
+    } else {
+        said
+    }
+    .into())
+}
+
+/// Headers of a node's response that are passed on.
+const PASSED_ON: [HeaderName; 4] = [header::CONTENT_TYPE, header::CONTENT_RANGE, header::ACCEPT_RANGES, header::CONTENT_LENGTH];
+
+fn tell(web: &Web, view: &ContainerView, reason: Reason, message: String) {
+    let (app, node) = (Some(view.id.app.clone()), Some(view.node.clone()));
+    let (reason, object) = (reason.as_str().to_owned(), view.id.to_string());
+    let time = web.clock.unix_now();
+    web.shared.events.push([LoggedEvent { index: 0, time, level: EventLevel::Normal, reason, object, app, node, message }]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reload_is_told_once_however_often_it_is_repeated() {
+        let (keys, node) = (NodeKeys::default(), "n1".parse::<NodeId>().expect("name"));
+        let reload = |at, refused| ConfigReload { at: UnixMillis(at), refused, message: "logs.count: 4 → 7".into() };
+        let told = |at, refused| keys.reloaded(&node, reload(at, refused), UnixMillis(9)).map(|event| event.reason);
+        assert_eq!(told(1, false).as_deref(), Some("ConfigReloaded"));
+        assert_eq!(told(1, false), None);
+        assert_eq!(told(2, true).as_deref(), Some("ConfigRefused"));
+    }
+}

@@ -1,0 +1,337 @@
+//! Conversions from the types of the core to wire messages and problems. No decisions are made
+//! here.
+
+use headroom_rm_core as core;
+use headroom_rm_core::CallRefusal;
+use headroom_types::{AttemptId, ContainerId, Epoch, JobOrder, RequestId};
+use headroom_wire::v1::application_master::{
+    self, ApplicationUpdate, ApplicationUpdateKind, ContainerGrant, LaunchSpec, PlacementRequest, PlacementResponse,
+    PlacementVerdict,
+};
+use headroom_wire::v1::apps::{
+    AppState, AttemptView, ContainerView, DesiredSize, NodeFitExplanation, NodeReservation, PendingExplanation,
+};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::events::EventLevel;
+use headroom_wire::v1::nodes::{
+    ContainerDesiredState, DesiredContainer, DesiredStateLine, NodeDrainMark, NodeTraits, OperatorTags, RunOrder,
+};
+
+use crate::queues;
+
+/// Converts a refusal to a problem with its code.
+pub(crate) fn problem(refusal: &CallRefusal) -> ProblemDetails {
+    let says = |code| ProblemDetails::new(code, refusal.to_string());
+    match refusal {
+        CallRefusal::NoSuchApp(_)
+        | CallRefusal::NoSuchContainer(_)
+        | CallRefusal::NoSuchRequest { .. }
+        | CallRefusal::NoSuchTask { .. } => says(ErrorCode::HR0404),
+        CallRefusal::StaleEpoch { .. } | CallRefusal::NodeNotRegistered(_) | CallRefusal::MasterNotRegistered(_) => {
+            says(ErrorCode::HR0410).hint("register again")
+        }
+        CallRefusal::Recovering(_) => says(ErrorCode::HR0503).hint("try again in a second"),
+        CallRefusal::NotReserved(_) => says(ErrorCode::HR0409).hint("ask for a new number"),
+        CallRefusal::Overtaken { latest, .. } => {
+            let problem = says(ErrorCode::HR0409).hint(format!("register again with a serial above {latest}"));
+            ProblemDetails { above: Some(*latest), ..problem }
+        }
+        CallRefusal::StaleAttempt { .. } => says(ErrorCode::HR0409).hint("this run has been replaced and must end"),
+        CallRefusal::NotLaunched(_) | CallRefusal::AppEnding { .. } => says(ErrorCode::HR0409),
+        CallRefusal::NotOver { app, .. } => says(ErrorCode::HR0409).hint(format!("rmctl kill {app} ends it first")),
+        CallRefusal::NoSuchNode(_) | CallRefusal::NoSuchQueue(_) => says(ErrorCode::HR0404),
+        CallRefusal::NotALeaf { .. } => says(ErrorCode::HR0400),
+        CallRefusal::BadQueues(problems) => queues::problem(problems.iter().map(queues::found).collect()),
+        CallRefusal::QueueClosed { .. } | CallRefusal::NotResizable { .. } | CallRefusal::Decommissioned(_) => {
+            says(ErrorCode::HR0409)
+        }
+        CallRefusal::NoRoom { .. } => says(ErrorCode::HR0409).hint("try again when something has ended there"),
+        CallRefusal::Conflict { .. } => says(ErrorCode::HR0409).hint("read it again, and send the version it has now"),
+        CallRefusal::NeverFits { .. } => says(ErrorCode::HR0422).hint("ask for less, or add a node that is large enough"),
+        CallRefusal::TooManyTags { node, .. } => says(ErrorCode::HR0413).hint(format!("rmctl node show {node} lists them")),
+        CallRefusal::TooMany { .. } => says(ErrorCode::HR0429).hint("try again when some of them are done"),
+    }
+}
+
+/// Converts the state of an application.
+pub(crate) fn app_state(state: core::app::ApplicationState) -> AppState {
+    use core::app::ApplicationState;
+    match state {
+        ApplicationState::Accepted => AppState::Accepted,
+        ApplicationState::Running => AppState::Running,
+        ApplicationState::Finishing { .. } => AppState::Finishing,
+        ApplicationState::Ended { outcome: core::Outcome::Succeeded } => AppState::Finished,
+        ApplicationState::Ended { outcome: core::Outcome::Failed } => AppState::Failed,
+        ApplicationState::Ended { outcome: core::Outcome::Killed } => AppState::Killed,
+    }
+}
+
+/// Converts the verdict about a request.
+pub(crate) fn ask_answer(request: RequestId, verdict: core::RequestVerdict) -> PlacementResponse {
+    let verdict = match verdict {
+        core::RequestVerdict::Fits => PlacementVerdict::Fits,
+        core::RequestVerdict::Waits { sentence } => PlacementVerdict::Waits { sentence: sentence.to_string() },
+        core::RequestVerdict::Never { sentence, largest } => PlacementVerdict::Never { sentence, largest },
+    };
+    PlacementResponse { request, verdict }
+}
+
+/// Converts a grant.
+pub(crate) fn granted(granted: core::GrantedContainer) -> ContainerGrant {
+    let core::GrantedContainer { container, request, node, resource, attempt } = granted;
+    ContainerGrant { container, request, node, resource, attempt }
+}
+
+/// Converts an update for a master.
+pub(crate) fn update(update: core::MasterUpdate) -> ApplicationUpdate {
+    let what = match update.what {
+        core::UpdateKind::Allocated(grant) => ApplicationUpdateKind::Allocated(granted(grant)),
+        core::UpdateKind::Running { container } => ApplicationUpdateKind::Running { container },
+        core::UpdateKind::Exited { request, report } => {
+            ApplicationUpdateKind::Exited { request, report: Box::new((*report).clone()) }
+        }
+        core::UpdateKind::Resized { container, resource, version } => {
+            ApplicationUpdateKind::Resized { container, resource, version }
+        }
+        core::UpdateKind::ResizeFailed { container, resource, version, why } => {
+            ApplicationUpdateKind::ResizeFailed { container, resource, version, why }
+        }
+        core::UpdateKind::PreemptSoon { container, at, why } => ApplicationUpdateKind::PreemptSoon { container, at, why },
+        core::UpdateKind::NodeDraining { node, until } => ApplicationUpdateKind::NodeDraining { node, until },
+        core::UpdateKind::Expired { request, why } => ApplicationUpdateKind::Expired { request, why },
+        core::UpdateKind::Order(JobOrder::Task(order)) => ApplicationUpdateKind::Order(order),
+        core::UpdateKind::Order(JobOrder::Scale(order)) => ApplicationUpdateKind::Scale(order),
+    };
+    ApplicationUpdate { cursor: update.cursor, what }
+}
+
+/// Converts orders to a message for a node.
+pub(crate) fn desired(epoch: Epoch, full: bool, wants: Vec<(ContainerId, core::ContainerCommand)>) -> DesiredStateLine {
+    let containers = wants.into_iter().map(|(container, wanted)| DesiredContainer { container, want: want(wanted) });
+    DesiredStateLine { epoch, full, containers: containers.collect() }
+}
+
+fn want(want: core::ContainerCommand) -> ContainerDesiredState {
+    match want {
+        core::ContainerCommand::Run(order) => ContainerDesiredState::Run(Box::new(RunOrder {
+            app: order.app,
+            request: order.request,
+            attempt: order.attempt,
+            resource: order.resource,
+            version: order.version,
+            launch: launch(&order.launch),
+            user: Some(order.user.to_string()),
+            granted: order.granted,
+            token: None,
+        })),
+        core::ContainerCommand::Stop { cause } => ContainerDesiredState::Stop { cause },
+        core::ContainerCommand::Forget => ContainerDesiredState::Forget,
+    }
+}
+
+fn launch(launch: &core::ContainerLaunch) -> LaunchSpec {
+    let core::ContainerLaunch { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups } =
+        launch.clone();
+    LaunchSpec { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups }
+}
+
+/// Converts a request.
+pub(crate) fn ask(ask: &core::request::ContainerRequest) -> PlacementRequest {
+    PlacementRequest {
+        request: ask.request.clone(),
+        resource: ask.resource.clone(),
+        count: ask.count,
+        settled: ask.settled,
+        priority: ask.priority,
+        avoid_nodes: ask.place.avoid_nodes.clone(),
+        nodes: ask.place.nodes.clone(),
+        placement: Box::new(placement(&ask.place)),
+        deadline_ms: ask.deadline.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
+        waited_ms: u64::try_from(ask.waited.as_millis()).unwrap_or(u64::MAX),
+        launch: Box::new(launch(&ask.launch)),
+    }
+}
+
+fn placement(place: &core::request::PlacementRules) -> application_master::Placement {
+    let place = place.clone();
+    let relax = match place.relax {
+        core::request::RelaxPolicy::AtOnce => application_master::RelaxationPolicy::AtOnce,
+        core::request::RelaxPolicy::After(wait) => {
+            application_master::RelaxationPolicy::After { ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX) }
+        }
+        core::request::RelaxPolicy::Never => application_master::RelaxationPolicy::Never,
+    };
+    application_master::Placement {
+        racks: place.racks,
+        avoid_racks: place.avoid_racks,
+        prefer_nodes: place.prefer_nodes,
+        prefer_racks: place.prefer_racks,
+        relax,
+        labels: place.labels,
+        attributes: place.attributes.into_iter().map(|(name, wanted)| (name, compare(wanted))).collect(),
+        tolerate: place.tolerate,
+        apart: place.apart.map(|a| application_master::AntiAffinityRule { from: a.from, level: same_place(a.level) }),
+        spread: place.spread.map(same_place),
+    }
+}
+
+fn compare(wanted: core::request::AttributeCondition) -> application_master::AttributeMatch {
+    match wanted {
+        core::request::AttributeCondition::Exists => application_master::AttributeMatch::Exists,
+        core::request::AttributeCondition::Absent => application_master::AttributeMatch::Absent,
+        core::request::AttributeCondition::OneOf(values) => application_master::AttributeMatch::OneOf(values),
+        core::request::AttributeCondition::NoneOf(values) => application_master::AttributeMatch::NoneOf(values),
+    }
+}
+
+fn same_place(level: core::request::PlacementScope) -> application_master::PlacementLevel {
+    match level {
+        core::request::PlacementScope::Node => application_master::PlacementLevel::Node,
+        core::request::PlacementScope::Rack => application_master::PlacementLevel::Rack,
+    }
+}
+
+/// Converts the traits of a node.
+pub(crate) fn traits(traits: &core::NodeProperties) -> NodeTraits {
+    let core::NodeProperties { rack, labels, exclusive, attributes, taints } = traits.clone();
+    NodeTraits { rack, labels, exclusive: exclusive == core::Exclusive::Yes, attributes, taints }
+}
+
+/// Converts an operator's settings of a node.
+pub(crate) fn tags(tags: &core::NodeTags) -> OperatorTags {
+    let core::NodeTags { cordon, labels, attributes, taints } = tags.clone();
+    OperatorTags { cordon, labels, attributes, taints }
+}
+
+/// Converts the drain mark of a node.
+pub(crate) fn mark(mark: &core::NodeMark) -> NodeDrainMark {
+    NodeDrainMark {
+        reason: mark.reason.clone(),
+        until: mark.until,
+        decommission: mark.then == core::AfterDrain::Decommission,
+        drained: mark.drained,
+    }
+}
+
+/// Converts the reason why a request waits.
+pub(crate) fn why(why: core::WaitExplanation, reserved: Option<NodeReservation>) -> PendingExplanation {
+    let nodes = why.nodes.into_iter().map(|n| NodeFitExplanation {
+        node: n.node,
+        free: n.free,
+        offers: n.offers,
+        verdict: n.verdict,
+        out: n.out,
+    });
+    PendingExplanation {
+        request: why.request,
+        asks: why.asks,
+        missing: why.missing,
+        waiting_ms: u64::try_from(why.waiting.as_millis()).unwrap_or(u64::MAX),
+        ahead: u32::try_from(why.ahead).unwrap_or(u32::MAX),
+        sentence: why.sentence,
+        reserved,
+        nodes: nodes.collect(),
+    }
+}
+
+/// Converts a live container.
+pub(crate) fn container(c: &core::container::Container) -> ContainerView {
+    ContainerView {
+        id: c.id.clone(),
+        node: c.node.clone(),
+        request: c.request.clone(),
+        resource: c.resource.clone(),
+        state: c.state.as_str().to_owned(),
+        used: c.used.filter(|_| c.state.is_alive()),
+        granted: c.granted,
+        reason: c.state.report().map(|r| r.reason),
+        version: c.version,
+        attempt: c.attempt,
+        ended: c.state.report().map(|r| r.ended),
+        exit_code: c.state.report().and_then(|r| r.evidence.exit_code),
+        peak: c.state.report().and_then(|r| r.evidence.own.peak),
+        wanted: c.sizing.order().map(|o| DesiredSize { resource: o.resource.clone(), version: o.version }),
+    }
+}
+
+/// Converts an ended container.
+pub(crate) fn finished(c: &core::EndedContainer) -> ContainerView {
+    ContainerView {
+        id: c.container.clone(),
+        node: c.node.clone(),
+        request: c.request.clone(),
+        resource: c.resource.clone(),
+        state: "exited".to_owned(),
+        used: None,
+        granted: c.granted,
+        reason: Some(c.reason),
+        version: 1,
+        attempt: c.attempt,
+        ended: Some(c.ended),
+        exit_code: c.exit_code,
+        peak: c.peak,
+        wanted: None,
+    }
+}
+
+fn run(run: &core::attempt::AttemptState) -> String {
+    use core::attempt::AttemptState;
+    let word = match run {
+        AttemptState::Scheduled => "scheduled",
+        AttemptState::Launched { .. } => "launched",
+        AttemptState::Awaited => "awaited",
+        AttemptState::Registered { .. } => "registered",
+        AttemptState::Recovering { .. } => "recovering",
+        AttemptState::Over => "over",
+    };
+    word.to_owned()
+}
+
+/// Converts the application attempts that are kept.
+pub(crate) fn attempts(app: &core::app::App) -> Vec<AttemptView> {
+    app.runs.iter().map(|run| attempt(app, run)).collect()
+}
+
+fn attempt(app: &core::app::App, run: &core::runs::AttemptRecord) -> AttemptView {
+    let state = match run.outcome {
+        Some(core::Outcome::Succeeded) => "succeeded".to_owned(),
+        Some(core::Outcome::Failed) => "failed".to_owned(),
+        Some(core::Outcome::Killed) => "killed".to_owned(),
+        None if run.number == app.attempt => self::run(&app.run),
+        None => "over".to_owned(),
+    };
+    AttemptView {
+        id: AttemptId { app: app.id.clone(), attempt: run.number },
+        state,
+        container: run.container.clone(),
+        node: run.node.clone(),
+        resource: run.resource.clone(),
+        started: run.started,
+        ended: run.ended,
+        reason: run.reason,
+        charged: run.charged,
+        diagnostics: run.why.clone(),
+    }
+}
+
+/// Converts the level of an event.
+pub(crate) fn level(level: core::LogSeverity) -> EventLevel {
+    match level {
+        core::LogSeverity::Normal => EventLevel::Normal,
+        core::LogSeverity::Warning => EventLevel::Warning,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_must_register_again_is_told_so_by_the_code() {
+        let stale = CallRefusal::StaleEpoch { given: Epoch(1), current: Epoch(2) };
+        let unknown = CallRefusal::NodeNotRegistered("n1".parse().expect("id"));
+        for refusal in [stale, unknown] {
+            assert_eq!(problem(&refusal).code, ErrorCode::HR0410);
+        }
+    }
+}
