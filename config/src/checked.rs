@@ -88,7 +88,7 @@ impl FromStr for AnonymousAccess {
     fn from_str(text: &str) -> Result<Self, String> {
         let all = [AnonymousAccess::All, AnonymousAccess::Read, AnonymousAccess::Nothing];
         let found = all.into_iter().find(|a| a.as_str() == text);
-        found.ok_or_else(|| format!("{text:?} is none of \"all\", \"read\", \"nothing\""))
+        found.ok_or_else(|| format!("{text:?} is not one of \"all\", \"read\", \"nothing\""))
     }
 }
 

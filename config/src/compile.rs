@@ -23,16 +23,16 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
     let mut root = Section::root(&table);
     let usual = ResourceManagerConfig::default();
     let r = &mut report;
-    let listen = hint("it answers there", "write an address and a port: listen = \"127.0.0.1:7070\"");
-    let socket = hint("it answers there too, and knows who calls", "write an absolute path in quotes, or leave it out");
-    let anonymous = hint("callers at the port do not say who they are", "write \"all\", \"read\" or \"nothing\"");
-    let tls = hint("its certificate is there: ca.pem, cert.pem, key.pem", "write an absolute path in quotes, or leave it out");
-    let authority = hint("it signs for hosts that join by a token", "write an absolute path in quotes, or leave it out");
-    let state = hint("what must survive is kept there", "write an absolute path in quotes");
-    let store = hint("what must survive is kept in that database", "write \"sled\" or \"redb\"");
-    let log = hint("less is said, or more", "write \"error\", \"warn\", \"info\", \"debug\" or \"trace\"");
-    let traces = hint("masters send traces of their jobs there", "write traces = \"http://127.0.0.1:4318\", or leave it out");
-    let silence = hint("silence is measured against it", "write a time with its unit, such as \"10s\"");
+    let listen = hint("the resource manager listens at this address", "write an address and a port: listen = \"127.0.0.1:7070\"");
+    let socket = hint("local callers are authenticated at this socket", "write an absolute path in quotes, or leave it out");
+    let anonymous = hint("it sets the rights of unauthenticated TCP callers", "write \"all\", \"read\" or \"nothing\"");
+    let tls = hint("the directory has ca.pem, cert.pem and key.pem", "write an absolute path in quotes, or leave it out");
+    let authority = hint("it signs certificates of joining hosts", "write an absolute path in quotes, or leave it out");
+    let state = hint("the durable state is kept there", "write an absolute path in quotes");
+    let store = hint("the durable state is kept in this database", "write \"sled\" or \"redb\"");
+    let log = hint("it sets the level of the log", "write \"error\", \"warn\", \"info\", \"debug\" or \"trace\"");
+    let traces = hint("masters send traces to this address", "write traces = \"http://127.0.0.1:4318\", or leave it out");
+    let silence = hint("the time since the last heartbeat is compared with it", "write a time with its unit, such as \"10s\"");
     let config = ResourceManagerConfig {
         listen: root.read_or(r, "listen", listen, usual.listen, toml_reader::parsed),
         socket: root.read(r, "socket", socket, absolute).map(toml::Spanned::into_inner),
@@ -63,13 +63,13 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
 
 fn scheduling(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Scheduling {
     let usual = Scheduling::default();
-    let whole = hint("requests that wait for long are helped by it", "write a table: [scheduling]");
+    let whole = hint("it sets how the scheduler serves waiting requests", "write a table: [scheduling]");
     let Some(mut table) = root.table(r, "scheduling", whole) else { return usual };
     let patience =
-        hint("a request that waited for so long gets a node kept for it", "write a time with its unit, such as \"2s\"");
-    let warning = hint("a master can save its work meanwhile", "write a time with its unit, such as \"15s\"");
-    let every = hint("containers are taken back in rounds", "write a time with its unit, such as \"3s\"");
-    let part = hint("one round takes back no more than this", "write a part of the cluster such as \"10%\", or \"0%\" for never");
+        hint("a request that waited this long gets a reserved node", "write a time with its unit, such as \"2s\"");
+    let warning = hint("a master can save its work in this time", "write a time with its unit, such as \"15s\"");
+    let every = hint("containers are preempted in rounds", "write a time with its unit, such as \"3s\"");
+    let part = hint("one round preempts at most this part", "write a part of the cluster such as \"10%\", or \"0%\" for never");
     let scheduling = Scheduling {
         reserve_after: table.read_or(r, "reserve_after", patience, usual.reserve_after, toml_reader::duration),
         preempt_warning: table.read_or(r, "preempt_warning", warning, usual.preempt_warning, toml_reader::duration),
@@ -82,10 +82,10 @@ fn scheduling(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Schedulin
 
 fn limits(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> CallerLimits {
     let usual = CallerLimits::default();
-    let whole = hint("one caller may not take what all need", "write a table: [limits]");
+    let whole = hint("it limits the load from one caller", "write a table: [limits]");
     let Some(mut table) = root.table(r, "limits", whole) else { return usual };
-    let number = hint("one caller may not take what all need", "write a whole number from 1");
-    let switch = hint("programs on this machine are counted or not", "write true or false");
+    let number = hint("it limits the load from one caller", "write a whole number from 1");
+    let switch = hint("it sets whether programs on this host are counted", "write true or false");
     let count = || toml_reader::count(1, 1_000_000);
     let limits = CallerLimits {
         calls_per_second: table.read_or(r, "calls_per_second", number, usual.calls_per_second, count()),
@@ -105,17 +105,17 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProb
     let mut root = Section::root(&table);
     let usual = NodeAgentConfig::default();
     let r = &mut report;
-    let rm = hint("it registers there", "write rm = \"http://127.0.0.1:7070\"");
-    let name = hint("the node is known by it", "write a host name such as \"worker-01\", or leave it out for this host's");
-    let listen = hint("logs and health are read there", "write an address and a port: listen = \"127.0.0.1:7072\"");
+    let rm = hint("the node registers at this URL", "write rm = \"http://127.0.0.1:7070\"");
+    let name = hint("it names the node", "write a host name such as \"worker-01\", or leave it out for this host's");
+    let listen = hint("logs and health are read at this address", "write an address and a port: listen = \"127.0.0.1:7072\"");
     let path = hint("the agent opens it", "write an absolute path in quotes");
-    let tls = hint("its certificate is there: ca.pem, cert.pem, key.pem", "write an absolute path in quotes, or leave it out");
-    let advertise = hint("others reach this host by it", "write a host name or an address without a port, or leave it out");
-    let memory = hint("it is offered to applications", "write a size such as memory = \"14GiB\", or leave it out");
-    let cpus = hint("they are offered to applications", "write a number of cores such as cpus = 4, or leave it out");
-    let reserve = hint("it stays with the host", "write a size such as reserve = \"512MiB\"");
-    let fence = hint("a node that is cut off ends its containers then", "write a time such as \"10m\", or \"never\"");
-    let enforcer = hint("it holds containers to their limits", "write \"cgroup2\", \"cgroup1\" or \"poll\", or leave it out");
+    let tls = hint("the directory has ca.pem, cert.pem and key.pem", "write an absolute path in quotes, or leave it out");
+    let advertise = hint("other hosts connect to this name", "write a host name or an address without a port, or leave it out");
+    let memory = hint("the node offers this memory", "write a size such as memory = \"14GiB\", or leave it out");
+    let cpus = hint("the node offers these processors", "write a number of cores such as cpus = 4, or leave it out");
+    let reserve = hint("this memory stays with the host", "write a size such as reserve = \"512MiB\"");
+    let fence = hint("a disconnected node ends its containers after this time", "write a time such as \"10m\", or \"never\"");
+    let enforcer = hint("it enforces the limits of containers", "write \"cgroup2\", \"cgroup1\" or \"poll\", or leave it out");
     let config = NodeAgentConfig {
         rm: root.read_or(r, "rm", rm, usual.rm, http_url),
         name: root.read(r, "name", name, toml_reader::parsed).map(toml::Spanned::into_inner),
@@ -145,9 +145,9 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProb
 /// Reads rack, labels, attributes and `exclusive`; all other values are defaults.
 fn traits(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> NodeAgentConfig {
     let rack = hint("nodes of one rack fail together", "write a word such as rack = \"r12\"");
-    let words = hint("requests insist on them", "write words in a list: labels = [\"ssd\", \"spark\"]");
-    let truth = hint("it keeps the node for requests with one of its labels", "write exclusive = true and some labels");
-    let values = hint("requests compare it", "write a word and a short text: attributes = { kernel = \"6.1\" }");
+    let words = hint("requests can require these words", "write words in a list: labels = [\"ssd\", \"spark\"]");
+    let truth = hint("it reserves the node for requests with one of its labels", "write exclusive = true and some labels");
+    let values = hint("requests compare these values", "write a word and a short text: attributes = { kernel = \"6.1\" }");
     let config = NodeAgentConfig {
         rack: root.read(r, "rack", rack, toml_reader::parsed).map(toml::Spanned::into_inner),
         labels: root.read_or(r, "labels", words, BTreeSet::new(), labels),
@@ -156,7 +156,7 @@ fn traits(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> NodeAgentConf
         ..NodeAgentConfig::default()
     };
     if config.exclusive && config.labels.is_empty() {
-        let what = "exclusive without labels: no request could ever come here";
+        let what = "exclusive without labels: no request could ever use the node";
         r.add(root.place("exclusive"), "exclusive", what, truth.why, truth.fix);
     }
     config
@@ -207,7 +207,7 @@ fn http_url(value: &DeValue<'_>) -> Result<String, String> {
     }
     match url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")) {
         Some(host) if !host.is_empty() && !host.contains(['/', ' ', '?', '#']) => Ok(url),
-        Some(_) | None => Err(format!("{url:?} is not of the form http://HOST:PORT, https://HOST:PORT or unix:/PATH")),
+        Some(_) | None => Err(format!("{url:?} does not have the form http://HOST:PORT, https://HOST:PORT or unix:/PATH")),
     }
 }
 
@@ -216,7 +216,7 @@ fn collector(value: &DeValue<'_>) -> Result<String, String> {
     let url = toml_reader::text(value)?.trim_end_matches('/').to_owned();
     match url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")) {
         Some(rest) if !rest.is_empty() && !rest.starts_with('/') && !rest.contains([' ', '?', '#', '@']) => Ok(url),
-        Some(_) | None => Err(format!("{url:?} is not of the form http://HOST:PORT or https://HOST:PORT")),
+        Some(_) | None => Err(format!("{url:?} does not have the form http://HOST:PORT or https://HOST:PORT")),
     }
 }
 
@@ -248,7 +248,7 @@ mod tests {
     use headroom_types::StoreBackend;
 
     #[test]
-    fn an_empty_file_means_the_defaults() {
+    fn an_empty_file_gives_the_defaults() {
         assert_eq!(resourcemanager("", "f"), Ok(ResourceManagerConfig::default()));
         assert_eq!(nodeagent("", "f"), Ok(NodeAgentConfig::default()));
     }
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_in_what_a_node_is_has_its_place() {
+    fn every_mistake_in_the_traits_of_a_node_has_its_position() {
         let text = "self_fence = '10'\nrack = 'no spaces'\nlabels = ['ok', '../x']\nexclusive = true\n\
                     [attributes]\nkernel = 6.1\n'a b' = 'x'\nlong = \"two\\nlines\"\n";
         let problems = nodeagent(text, "f").expect_err("seven mistakes");
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn all_mistakes_are_told_at_once() {
+    fn all_mistakes_are_reported_at_once() {
         let text = "listen = 7070\nstate = 'relative'\nsuspect = '10s'\nlost = 30\nlsten = 'x'\n";
         let problems = resourcemanager(text, "rm.toml").expect_err("five mistakes");
         let keys: Vec<&str> = problems.iter().map(|p| p.key.as_str()).collect();

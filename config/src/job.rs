@@ -61,22 +61,22 @@ pub fn compile_with(text: &str, file: &str, cluster: &ClusterProfiles) -> Result
 }
 
 fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, cluster: &ClusterProfiles) -> Option<JobSpec> {
-    let version = hint("a later format may mean something else by the same keys", "write version = 1 as the first line");
+    let version = hint("a later format may use the same keys with another meaning", "write version = 1 as the first line");
     root.read_required(r, "version", version, |v| toml_reader::integer(v, VERSION, VERSION));
     let name =
-        root.read_required(r, "name", hint("the application is known by it", "write name = \"word-count\""), toml_reader::parsed::<Name>);
+        root.read_required(r, "name", hint("it names the application", "write name = \"word-count\""), toml_reader::parsed::<Name>);
     let queue = root.read(
         r,
         "queue",
-        hint("the job waits there", "write the name of a queue, or leave it out"),
+        hint("the job waits in this queue", "write the name of a queue, or leave it out"),
         toml_reader::parsed::<QueuePath>,
     );
-    let priority = hint("higher goes first within its queue", "write a whole number from -1000 to 1000");
+    let priority = hint("a higher priority is served first within its queue", "write a whole number from -1000 to 1000");
     let priority = root.read_or(r, "priority", priority, 0, |v| {
         toml_reader::integer(v, -1000, 1000).and_then(|n| i32::try_from(n).map_err(|e| e.to_string()))
     });
     let mode = hint(
-        "it decides how memory failures are answered",
+        "it sets the reaction to memory failures",
         "write \"headroom\", \"pinterest\", \"uber\", \"databricks\", \"tovar\" or \"fixed\"",
     );
     let mode = root.read_or(r, "mode", mode, MemoryFailureMode::default(), toml_reader::parsed::<MemoryFailureMode>);
@@ -95,7 +95,7 @@ fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, cluster: &ClusterP
 
 /// Reads `sizes`, which only some modes allow.
 fn sizes(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, mode: MemoryFailureMode) -> Option<SizingMode> {
-    let hint = hint("it says what tasks start with", "write sizes = \"stated\", \"learned\" or \"shadow\"");
+    let hint = hint("it sets the first size of tasks", "write sizes = \"stated\", \"learned\" or \"shadow\"");
     let all = [("stated", SizingMode::Stated), ("learned", SizingMode::Learned), ("shadow", SizingMode::Shadow)];
     let sizes = root.read(r, "sizes", hint, |v| toml_reader::choice(v, &all))?;
     let knows = match mode {
@@ -107,7 +107,7 @@ fn sizes(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, mode: MemoryFailu
     if !knows && *sizes.get_ref() == SizingMode::Learned {
         let what = format!("sizes = \"learned\" in mode {}", mode.as_str());
         let why = "that mode starts every task with the size of its stage";
-        r.add(sizes.span(), "sizes", what, why, "use mode = \"headroom\", or sizes = \"shadow\" to see what they would be");
+        r.add(sizes.span(), "sizes", what, why, "use mode = \"headroom\", or sizes = \"shadow\" to see the learned sizes");
     }
     Some(sizes.into_inner())
 }
@@ -126,21 +126,21 @@ fn gib_hours(value: &DeValue<'_>) -> Result<GibHours, String> {
 
 fn retry(root: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> RetrySpec {
     let usual = RetrySpec::default();
-    let Some(mut s) = root.table(r, "retry", hint("it bounds how often a task is tried", "write a table [retry]")) else {
+    let Some(mut s) = root.table(r, "retry", hint("it limits the attempts of a task", "write a table [retry]")) else {
         return usual;
     };
-    let tries = hint("a task that fails for ever must end", "write a whole number, such as 4");
-    let cap = hint("no task grows beyond it", "write a size such as cap = \"4GiB\", or leave it out for the largest node");
+    let tries = hint("a task that always fails must end", "write a whole number, such as 4");
+    let cap = hint("no task grows beyond this size", "write a size such as cap = \"4GiB\", or leave it out for the largest node");
     let breaker = hint(
-        "a stage of which more tasks than that had to be given another size is marked badly sized",
-        "write a percentage from 1 to 100, such as breaker = 50, or leave it out for no bound",
+        "a stage is marked badly sized if more of its tasks need another size",
+        "write a percentage from 1 to 100, such as breaker = 50, or leave it out for no limit",
     );
     let budget = hint(
-        "once memory failures have cost the job that much, nothing of it is given more",
-        "write GiB·h as a number above 0, such as budget_gib_h = 2.5, or leave it out for no bound",
+        "no task of the job grows after memory failures have cost this much",
+        "write GiB·h as a number above 0, such as budget_gib_h = 2.5, or leave it out for no limit",
     );
     let drain = hint(
-        "an executor of the job then makes room for the task's own container",
+        "an executor of the job then ends and frees memory for the task's own container",
         "write a duration such as drain_after = \"1s\", or \"0s\" for at once",
     );
     let cpus =

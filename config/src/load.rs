@@ -28,8 +28,8 @@ pub fn load_job(path: &Path, cluster: &ClusterProfiles) -> Result<JobSpec, Vec<F
 /// Reads a text file; rejects large and non-UTF-8 files.
 pub fn read(path: &Path) -> Result<String, Vec<FileProblem>> {
     let name = path.display().to_string();
-    let refuse = |what: String, fix: &str| vec![FileProblem::of_file(&name, what, "nothing of it was read", fix)];
-    let unreadable = |e: std::io::Error| refuse(format!("{name} cannot be read: {e}"), "check the path and its rights");
+    let refuse = |what: String, fix: &str| vec![FileProblem::of_file(&name, what, "the file was not read", fix)];
+    let unreadable = |e: std::io::Error| refuse(format!("{name} cannot be read: {e}"), "check the path and its permissions");
     let length = std::fs::metadata(path).map_err(unreadable)?.len();
     if length > MAX_FILE_BYTES {
         return Err(refuse(format!("{name} has {length} bytes"), "a configuration or job file has at most 1 MiB"));

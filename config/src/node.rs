@@ -91,7 +91,7 @@ impl FromStr for IpcScope {
             "task" => Ok(IpcScope::Task),
             "container" => Ok(IpcScope::Container),
             "host" => Ok(IpcScope::Host),
-            other => Err(format!("{other:?} is none of task, container and host")),
+            other => Err(format!("{other:?} is not one of task, container and host")),
         }
     }
 }
@@ -232,17 +232,17 @@ impl Default for FileCacheLimits {
 
 pub(crate) fn isolation(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Isolation {
     let usual = Isolation::default();
-    let whole = hint("programs of users do not get the rights of the agent", "write a table: [isolation]");
+    let whole = hint("it sets the rights of programs", "write a table: [isolation]");
     let Some(mut t) = root.table(r, "isolation", whole) else { return usual };
     let who = hint("programs run as this user", "write \"submitter\", \"agent\" or the name of a user");
     let names = hint("a submitter of that name runs as this user", "write users = { \"ann@example\" = \"ann\" }");
-    let uid = hint("the accounts of the system are not for jobs", "write the number of the first user, such as 1000");
-    let switch = hint("it is either so or not", "write true or false");
-    let ipc = hint("programs share memory with these and with no others", "write \"task\", \"container\" or \"host\"");
-    let tmpfs = hint("it is a size limit in memory", "write a size such as \"256MiB\", or leave it out");
-    let mask = hint("new files do not get these bits", "write them in octal, in quotes: umask = \"027\"");
-    let number = hint("one process may not take them all", "write a whole number from 64");
-    let cpu = hint("idle processors are used or left idle", "write \"share\" or \"limit\"");
+    let uid = hint("system accounts must not run jobs", "write the number of the first user, such as 1000");
+    let switch = hint("it is a switch", "write true or false");
+    let ipc = hint("programs share IPC and /dev/shm within this scope only", "write \"task\", \"container\" or \"host\"");
+    let tmpfs = hint("it limits the size of a tmpfs", "write a size such as \"256MiB\", or leave it out");
+    let mask = hint("these mode bits are removed from new files", "write them in octal, in quotes: umask = \"027\"");
+    let number = hint("it limits the open files of one process", "write a whole number from 64");
+    let cpu = hint("it sets whether programs may use idle processors", "write \"share\" or \"limit\"");
     let checked = Isolation {
         run_as: t.read_or(r, "run_as", who, usual.run_as, toml_reader::parsed),
         users: t.named_values(r, "users", names, pair).into_iter().collect(),
@@ -262,11 +262,11 @@ pub(crate) fn isolation(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) ->
 
 pub(crate) fn logs(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> LogRetention {
     let usual = LogRetention::default();
-    let whole = hint("what programs say is kept, and not for ever", "write a table: [logs]");
+    let whole = hint("it sets how much of the logs of programs is kept", "write a table: [logs]");
     let Some(mut t) = root.table(r, "logs", whole) else { return usual };
-    let size = hint("logs are kept within it", "write a size such as \"16MiB\", at least 64KiB");
-    let count = hint("so many of the newest segments are kept", "write a whole number from 2");
-    let keep = hint("logs go after that time", "write a time such as \"3d\"");
+    let size = hint("it limits the size of logs", "write a size such as \"16MiB\", at least 64KiB");
+    let count = hint("this number of the newest segments is kept", "write a whole number from 2");
+    let keep = hint("logs are removed after this time", "write a time such as \"3d\"");
     let checked = LogRetention {
         size: t.read_or(r, "size", size, usual.size, segment),
         count: t.read_or(r, "count", count, usual.count, toml_reader::count(2, 10_000)),
@@ -279,15 +279,15 @@ pub(crate) fn logs(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> LogR
 
 pub(crate) fn health(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> HealthChecks {
     let usual = HealthChecks::default();
-    let whole = hint("a node that cannot work says so", "write a table: [health]");
+    let whole = hint("it sets when the node is unhealthy", "write a table: [health]");
     let Some(mut t) = root.table(r, "health", whole) else { return usual };
-    let percent = hint("a fuller disk is not healthy", "write percent, from 1 to 100");
+    let percent = hint("a node with a fuller disk is unhealthy", "write percent, from 1 to 100");
     let part = hint(
-        "a node that is full of what ended containers left says so",
+        "a node with more unattributed memory is unhealthy",
         "write a part from \"0.1%\" to \"100%\", such as \"25%\"",
     );
-    let time = hint("it is looked at again and again", "write a time such as \"10s\"");
-    let path = hint("it is run as a program", "write an absolute path in quotes, or leave it out");
+    let time = hint("the check is repeated at this interval", "write a time such as \"10s\"");
+    let path = hint("the agent runs this program", "write an absolute path in quotes, or leave it out");
     let checked = HealthChecks {
         disk_full: t.read_or(r, "disk_full", percent, usual.disk_full, toml_reader::count(1, 100)),
         inodes_full: t.read_or(r, "inodes_full", percent, usual.inodes_full, toml_reader::count(1, 100)),
@@ -303,10 +303,10 @@ pub(crate) fn health(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> He
 
 pub(crate) fn cache(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> FileCacheLimits {
     let usual = FileCacheLimits::default();
-    let whole = hint("files that jobs name are fetched and kept", "write a table: [cache]");
+    let whole = hint("it sets how files of jobs are fetched and kept", "write a table: [cache]");
     let Some(mut t) = root.table(r, "cache", whole) else { return usual };
-    let size = hint("the disk is for containers too", "write a size such as \"10GiB\"");
-    let count = hint("an archive is not to fill the disk with names", "write a whole number from 1");
+    let size = hint("containers need the disk too", "write a size such as \"10GiB\"");
+    let count = hint("an archive must not use all inodes of the disk", "write a whole number from 1");
     let time = hint("a container that waits for its files holds its memory", "write a time such as \"10m\"");
     let trust = hint("servers whose certificates it has signed are trusted", "write an absolute path in quotes, or leave it out");
     let checked = FileCacheLimits {
@@ -326,7 +326,7 @@ pub(crate) fn check_tmpfs_sizes(r: &mut ProblemCollector<'_>, root: &Section<'_>
     let Some(memory) = config.memory else { return };
     for (key, size) in [("shm_size", config.isolation.shm_size), ("tmp_size", config.isolation.tmp_size)] {
         if let Some(size) = size.filter(|size| *size > memory) {
-            let what = format!("{size} is more than the memory of this node, {memory}, and so of any container");
+            let what = format!("{size} is more than the memory of this node, {memory}");
             let fix = format!("write at most the size in `memory`, or leave {key} out");
             r.add(root.place("isolation"), &format!("isolation.{key}"), &what, "its pages are charged to the container", &fix);
         }
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_in_the_tables_has_its_place() {
+    fn every_mistake_in_the_tables_has_its_position() {
         let text = "[isolation]\nrun_as = 'no such'\numask = '027x'\ncpu = 'all'\nuser = 1\n[logs]\nsize = '1KiB'\ncount = 1\n\
                     [health]\ndisk_full = 101\nscript = 'relative'\n[cache]\nentries = 0\n";
         let problems = nodeagent(text, "f").expect_err("nine mistakes");

@@ -174,9 +174,9 @@ impl<'a> ProblemCollector<'a> {
                     self.add(
                         0..0,
                         "",
-                        "the file cannot be understood",
-                        "a part of it is missing",
-                        "compare it with the shipped sample",
+                        "the file is incomplete",
+                        "a required part is missing",
+                        "compare the file with the shipped sample",
                     );
                 }
                 if self.unread {
@@ -185,12 +185,12 @@ impl<'a> ProblemCollector<'a> {
                 self.found.sort_by_key(|noted| noted.at);
                 let mut problems: Vec<FileProblem> = self.found.into_iter().map(|noted| noted.problem).collect();
                 if self.more > 0 {
-                    let what = format!("{} more mistakes", self.more);
+                    let what = format!("{} more errors", self.more);
                     problems.push(FileProblem::of_file(
                         self.file,
                         what,
-                        "so many are not told one by one",
-                        "correct these first",
+                        "the number of reported errors is limited",
+                        "correct the reported errors first",
                     ));
                 }
                 Err(problems)
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_the_place_in_its_line() {
+    fn the_position_is_marked_in_its_line() {
         let text = "a = 1\nbé = \"x y\" # c\n";
         let mut report = ProblemCollector::new("f.toml", text);
         let at = text.find("\"x").expect("there");
@@ -250,7 +250,7 @@ mod tests {
 
     /// Many errors in one line: the number of printed lines and errors stays bounded.
     #[test]
-    fn what_is_told_of_a_file_is_bounded() {
+    fn the_number_of_reported_errors_is_limited() {
         let text = "a=1,".repeat(20_000);
         let mut report = ProblemCollector::new("f.toml", &text);
         for at in 0..20_000 {
@@ -259,12 +259,12 @@ mod tests {
         assert_eq!(report.len(), 20_000);
         let problems = report.finish(Some(())).expect_err("mistakes");
         assert_eq!((problems.len(), problems[0].source.as_deref()), (MAX_PROBLEMS + 1, None));
-        assert_eq!(problems[MAX_PROBLEMS].what, "19900 more mistakes");
+        assert_eq!(problems[MAX_PROBLEMS].what, "19900 more errors");
         assert!(render(&problems).len() < 20_000);
     }
 
     #[test]
-    fn what_stands_in_the_unread_part_is_not_told_to_be_missing() {
+    fn keys_of_an_unread_part_are_not_reported_as_missing() {
         let mut report = ProblemCollector::new("f.toml", "[a\nb = c");
         report.add(0..0, "stage", "the job has no stage", "", "");
         report.add_syntax(0..0, "not TOML");
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_beyond_the_text_is_its_end() {
+    fn a_span_beyond_the_text_is_reported_at_its_end() {
         let mut report = ProblemCollector::new("f.toml", "a");
         report.add(5..9, "", "ends early", "", "");
         assert_eq!(report.finish(Some(())).expect_err("a mistake")[0].line, Some(1));

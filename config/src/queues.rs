@@ -16,7 +16,7 @@ use crate::problem::{FileProblem, ProblemCollector};
 use crate::toml_reader::{self, Section};
 
 /// Reason that is shown for an invalid queue key.
-const WHY: &str = "a tree of queues is taken as a whole or not at all";
+const WHY: &str = "a tree of queues is applied completely or not at all";
 
 /// Reads the tree of a file; `None` without queues.
 pub(crate) fn read(root: &mut Section<'_>, report: &mut ProblemCollector<'_>) -> Option<QueueSpec> {
@@ -103,7 +103,7 @@ mod tests {
     use crate::compile::resourcemanager;
 
     #[test]
-    fn queues_are_read_as_a_call_reads_them() {
+    fn queues_in_a_file_have_the_format_of_the_api() {
         let text = "[queues.etl]\nguaranteed = \"40%\"\nmaximum = { memory = \"80GiB\", cpus = 4.5 }\npreemptable = false\n\
                     [queues.etl.queues.night]\nmax_apps = 3\n[queues.adhoc]\n";
         let tree = resourcemanager(text, "f").expect("right").queues.expect("a tree");
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_later_is_told_at_its_place() {
+    fn a_later_problem_is_reported_at_its_position() {
         let text = "[queues.etl]\nguaranteed = \"60%\"\n[queues.adhoc]\n";
         let wrong = |queue: &str, key: &str| QueueProblem {
             queue: queue.into(),

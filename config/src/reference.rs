@@ -163,17 +163,17 @@ pub struct ClientKey {
 /// reads both files at every call.
 pub const CLIENT_KEYS: &[ClientKey] = &[
     ClientKey { name: "addr", kind: ValueKind::Url, default: "\"http://127.0.0.1:7070\"", meaning: "The resource manager." },
-    ClientKey { name: "ca", kind: ValueKind::Path, default: "none", meaning: "Who vouches for the resource manager, PEM." },
-    ClientKey { name: "cert", kind: ValueKind::Path, default: "none", meaning: "One's own certificate, PEM." },
-    ClientKey { name: "key", kind: ValueKind::Path, default: "none", meaning: "The key to it, PEM." },
-    ClientKey { name: "token_file", kind: ValueKind::Path, default: "none", meaning: "The file of a token." },
+    ClientKey { name: "ca", kind: ValueKind::Path, default: "none", meaning: "Authority of the resource manager, PEM." },
+    ClientKey { name: "cert", kind: ValueKind::Path, default: "none", meaning: "Certificate of the user, PEM." },
+    ClientKey { name: "key", kind: ValueKind::Path, default: "none", meaning: "Key of the certificate, PEM." },
+    ClientKey { name: "token_file", kind: ValueKind::Path, default: "none", meaning: "File with a token." },
     ClientKey {
         name: "output",
         kind: ValueKind::Text,
         default: "\"table\"",
-        meaning: "How lists and things are printed, as behind `-o`.",
+        meaning: "Output format, as for `-o`.",
     },
-    ClientKey { name: "timeout", kind: ValueKind::Time, default: "\"10s\"", meaning: "How long one call may take." },
+    ClientKey { name: "timeout", kind: ValueKind::Time, default: "\"10s\"", meaning: "Timeout of one call." },
 ];
 
 /// Keys whose values differ between two configurations, with both values.
@@ -310,15 +310,15 @@ fn row(text: &mut String, cells: &[&str]) {
 
 const ABOUT: &str = "# Configuration
 
-Made from `config/src/reference.rs` and the comments of the shipped files; a test keeps it current.
+Generated from `config/src/reference.rs` and the comments of the shipped files; a test keeps it current.
 
-Three programs read files in TOML: the resource manager, the node agents, and `rmctl`. A key that is left out has its default, and a file that is left out
-has nothing but defaults. A key that is not known, a value of another kind and a value out of range are refused, all of them at once, each with its line and with
-what to write instead. `--check-config` only checks. What the command line says goes before the file.
+Three programs read files in TOML: the resource manager, the node agents, and `rmctl`. An omitted key has its default; an omitted file gives only
+defaults. Unknown keys, values of another kind and values out of range are refused. All errors are reported at once, each with its line and
+a fix. `--check-config` only checks the file. Arguments of the command line override the file.
 
-The column *changed by* says when another value holds: after a `reload` (SIGHUP, `systemctl reload`), or after a `restart`. A reload takes over everything it
-can and names the keys that wait for a restart, in the log and in an event (`ConfigReloaded`); a file with mistakes changes nothing, and its mistakes are
-in the log and in an event too (`ConfigRefused`).
+The column *changed by* shows when another value is applied: after a `reload` (SIGHUP, `systemctl reload`), or after a `restart`. A reload applies all keys
+that it can and names the keys that need a restart, in the log and in an event (`ConfigReloaded`). A file with errors changes nothing; its errors are
+in the log and in an event (`ConfigRefused`).
 ";
 const MANAGER_HEAD: &str = "
 ## resourcemanager.toml
@@ -328,22 +328,22 @@ const MANAGER_HEAD: &str = "
 const QUEUES: &str = "
 ### [queues]
 
-A tree of queues, `[queues.NAME]` and `[queues.NAME.queues.NAME]`; the keys of a queue are in the shipped file, each with what holds without it. The tree is taken as
-a whole or not at all. One that was set while the resource manager ran (`rmctl queue set`, or a gate) goes before the one of the file, also after a restart and a
-reload. Changed by a reload, where no such tree was set.
+A tree of queues, `[queues.NAME]` and `[queues.NAME.queues.NAME]`; the keys of a queue are in the shipped file, each with its default. The tree is applied
+completely or not at all. A tree that was set while the resource manager ran (`rmctl queue set`, or a gate) overrides the one of the file, also after a restart
+and a reload. Changed by a reload, if no such tree was set.
 ";
 const AGENT_HEAD: &str = "
 ## nodeagent.toml
 
-`nodeagent --config FILE`; as a service `/etc/headroom/nodeagent.toml`. Containers go on while the agent is started again. `systemctl reload` needs
-nothing else: what the agent says of a reload, the resource manager has among its events.
+`nodeagent --config FILE`; as a service `/etc/headroom/nodeagent.toml`. Containers continue during a restart of the agent. After `systemctl reload`,
+the agent reports the result to the resource manager, which records it as an event.
 ";
 const CLIENT_HEAD: &str = "
 ## rmctl
 
 `/etc/headroom/client.toml` has these keys at its top. `~/.config/rmctl/config.toml` (or the file that `HEADROOM_CONFIG` names) has them in a table for each
-context, `[contexts.NAME]`, and the key `current` with the name of the one in use; `rmctl context` writes it. An argument goes before the environment, that before
-the context, that before the machine's file. Both files are read at every call.
+context, `[contexts.NAME]`, and the key `current` with the name of the one in use; `rmctl context` writes it. An argument overrides the environment, which overrides
+the context, which overrides the file of the host. Both files are read at every call.
 
 | key | kind | default | meaning |
 | --- | --- | --- | --- |
@@ -351,6 +351,6 @@ the context, that before the machine's file. Both files are read at every call.
 const ENVIRONMENT: &str = "
 ## Environment
 
-`HEADROOM_LOG` goes before `log`, and says more: `info,headroom_rm_core=debug` is another level for one part. It is the only way to set the level of a node
+`HEADROOM_LOG` overrides `log`, and can set levels of parts: `info,headroom_rm_core=debug`. It is the only way to set the level of a node
 agent. The variables that `rmctl` reads are in `rmctl --help`.
 ";

@@ -43,7 +43,7 @@ impl FromStr for MetricsGranularity {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let all = [MetricsGranularity::Profile, MetricsGranularity::Job, MetricsGranularity::Task];
-        all.into_iter().find(|c| c.as_str() == text).ok_or_else(|| format!("{text:?} is none of profile, job and task"))
+        all.into_iter().find(|c| c.as_str() == text).ok_or_else(|| format!("{text:?} is not one of profile, job and task"))
     }
 }
 
@@ -82,9 +82,9 @@ impl Default for HistoryBounds {
 /// Reads the table `[telemetry]`.
 pub(crate) fn telemetry(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Telemetry {
     let usual = Telemetry::default();
-    let whole = hint("it says how fine the metrics are", "write a table: [telemetry]");
+    let whole = hint("it sets the granularity of the metrics", "write a table: [telemetry]");
     let Some(mut table) = root.table(r, "telemetry", whole) else { return usual };
-    let fine = hint("each value of a label is a series that somebody keeps", "write \"profile\", \"job\" or \"task\"");
+    let fine = hint("each value of a label is a series that must be stored", "write \"profile\", \"job\" or \"task\"");
     let telemetry = Telemetry { cardinality: table.read_or(r, "cardinality", fine, usual.cardinality, toml_reader::parsed) };
     table.reject_unknown_keys(r);
     telemetry
@@ -93,10 +93,10 @@ pub(crate) fn telemetry(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) ->
 /// Reads the table `[events]` or `[audit]`.
 pub(crate) fn kept(r: &mut ProblemCollector<'_>, root: &mut Section<'_>, name: &'static str) -> RetentionLimits {
     let usual = RetentionLimits::default();
-    let whole = hint("it says how much is kept on the disk", "write a table with segment and segments");
+    let whole = hint("it limits the size on the disk", "write a table with segment and segments");
     let Some(mut table) = root.table(r, name, whole) else { return usual };
-    let size = hint("a file is closed at that size and the next one begun", "write a size from 64KiB, such as \"8MiB\"");
-    let count = hint("the oldest file goes when there are more", "write a whole number from 2");
+    let size = hint("a file is closed at this size and the next one is started", "write a size from 64KiB, such as \"8MiB\"");
+    let count = hint("the oldest file is removed when there are more", "write a whole number from 2");
     let kept = RetentionLimits {
         segment: table.read_or(r, "segment", size, usual.segment, segment),
         segments: table.read_or(r, "segments", count, usual.segments, toml_reader::count(2, 10_000)),
@@ -113,10 +113,10 @@ fn segment(value: &DeValue<'_>) -> Result<Bytes, String> {
 /// Reads the table `[history]`.
 pub(crate) fn history(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> HistoryBounds {
     let usual = HistoryBounds::default();
-    let whole = hint("it says how much is kept of what is over", "write a table: [history]");
+    let whole = hint("it limits the number of ended objects", "write a table: [history]");
     let Some(mut table) = root.table(r, "history", whole) else { return usual };
-    let number = hint("the oldest go first", "write a whole number from 1");
-    let age = hint("what is older is forgotten", "write a time with its unit, such as \"720h\"");
+    let number = hint("the oldest are removed first", "write a whole number from 1");
+    let age = hint("older applications are forgotten", "write a time with its unit, such as \"720h\"");
     let history = HistoryBounds {
         apps: table.read_or(r, "apps", number, usual.apps, toml_reader::count(1, 100_000)),
         containers: table.read_or(r, "containers", number, usual.containers, toml_reader::count(1, 1_000_000)),
@@ -132,7 +132,7 @@ mod tests {
     use crate::telemetry::MetricsGranularity;
 
     #[test]
-    fn what_is_told_and_kept_can_be_set() {
+    fn telemetry_and_retention_can_be_set() {
         let text = "[telemetry]\ncardinality='job'\n[events]\nsegment='64KiB'\nsegments=2\n[history]\nage='1h'\napps=7\n";
         let config = resourcemanager(text, "f").expect("right");
         assert_eq!((config.telemetry.cardinality, config.events.segments, config.history.apps), (MetricsGranularity::Job, 2, 7));

@@ -79,8 +79,8 @@ impl<'a> Section<'a> {
         let value = self.table.get(key)?;
         match parse(value.get_ref()) {
             Ok(read) => Some(Spanned::new(value.span(), read)),
-            Err(what) => {
-                report.add(value.span(), &self.path_of(key), format!("{}: {what}", self.path_of(key)), hint.why, hint.fix);
+            Err(wrong) => {
+                report.add(value.span(), &self.path_of(key), format!("{}: {wrong}", self.path_of(key)), hint.why, hint.fix);
                 None
             }
         }
@@ -170,9 +170,9 @@ impl<'a> Section<'a> {
         for (name, value) in outer.table.iter() {
             match parse(name.get_ref(), value.get_ref()) {
                 Ok(read) => found.push(read),
-                Err(what) => {
+                Err(wrong) => {
                     let path = format!("{}.{}", outer.path, name.get_ref());
-                    report.add(value.span(), &path, format!("{path}: {what}"), hint.why, hint.fix);
+                    report.add(value.span(), &path, format!("{path}: {wrong}"), hint.why, hint.fix);
                 }
             }
         }
@@ -225,7 +225,7 @@ impl<'a> Section<'a> {
                 None => format!("remove it; known here: {}", known.join(", ")),
             };
             let place = if self.path.is_empty() { "this file".to_owned() } else { format!("[{}]", self.path) };
-            let why = "a key that is not read would silently change nothing";
+            let why = "an unknown key would be ignored silently";
             report.add(name.span(), &self.path_of(written), format!("{place} has no key `{written}`"), why, fix);
         }
     }
@@ -278,7 +278,7 @@ pub fn integer(value: &DeValue<'_>, least: i64, most: i64) -> Result<i64, String
 /// A percentage, `12.5%`, in thousandths; at most 100 %.
 pub fn thousandths(value: &DeValue<'_>) -> Result<u32, String> {
     let text = text(value)?;
-    let number = text.trim().strip_suffix('%').ok_or_else(|| format!("{text:?} has no %"))?.trim_end();
+    let number = text.trim().strip_suffix('%').ok_or_else(|| format!("{text:?} has no % sign"))?.trim_end();
     let (whole, tenth) = number.split_once('.').unwrap_or((number, "0"));
     let digits = |t: &str| !t.is_empty() && t.len() <= 3 && t.bytes().all(|b| b.is_ascii_digit());
     let read = |t: &str| t.parse::<u32>().ok().filter(|_| digits(t));
@@ -308,7 +308,7 @@ pub fn size(value: &DeValue<'_>) -> Result<Bytes, String> {
 /// A size above zero.
 pub fn nonzero_size(value: &DeValue<'_>) -> Result<Bytes, String> {
     let bytes = size(value)?;
-    if bytes.is_zero() { Err("0 bytes are not enough to run anything".to_owned()) } else { Ok(bytes) }
+    if bytes.is_zero() { Err("0 bytes are too few for a program".to_owned()) } else { Ok(bytes) }
 }
 
 /// A number of processors above zero: `2`, `0.5` or `"0.5"`.
@@ -322,7 +322,7 @@ pub fn cpus(value: &DeValue<'_>) -> Result<Cpus, String> {
         }
     };
     match read {
-        Ok(c) if c == Cpus::ZERO => Err("0 cores are not enough to run anything".to_owned()),
+        Ok(c) if c == Cpus::ZERO => Err("0 cores are too few for a program".to_owned()),
         Ok(c) => Ok(c),
         Err(e) => Err(e.to_string()),
     }
@@ -363,7 +363,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         rest = &rest[letters..];
         total = number.checked_mul(unit_ms).and_then(|ms| total.checked_add(Duration::from_millis(ms))).ok_or("too long")?;
     }
-    if total.is_zero() { Err("must be longer than nothing".to_owned()) } else { Ok(total) }
+    if total.is_zero() { Err("must be longer than 0".to_owned()) } else { Ok(total) }
 }
 
 /// One of a fixed list of words.
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_percent_with_one_decimal() {
+    fn a_part_is_a_percentage_with_at_most_one_decimal() {
         let part = |text: &str| thousandths(&DeValue::String(text.into()));
         assert_eq!((part("10%"), part("0%"), part("12.5 %"), part("100%")), (Ok(100), Ok(0), Ok(125), Ok(1000)));
         for wrong in ["10", "%", "100.1%", "-1%", "1.25%", "1.%", ".5%", "1e1%"] {
@@ -398,14 +398,14 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_name_that_was_meant() {
+    fn the_closest_name_is_found() {
         assert_eq!(closest_name("comand", &["command", "count"]), Some("command"));
         assert_eq!(closest_name("max-attempts", &["max_attempts", "cap"]), Some("max_attempts"));
         assert_eq!(closest_name("colour", &["command", "count"]), None);
     }
 
     #[test]
-    fn one_wrong_type_does_not_hide_the_next_mistake() {
+    fn one_wrong_type_does_not_hide_later_errors() {
         let source = "a = true\nb = 3\nzz = 1\n";
         let mut report = ProblemCollector::new("f", source);
         let table = parse(source, &mut report);

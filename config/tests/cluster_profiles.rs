@@ -35,25 +35,25 @@ fn right(found: Result<JobSpec, Vec<FileProblem>>) -> JobSpec {
 }
 
 #[test]
-fn a_name_of_the_cluster_is_as_good_as_one_of_the_file() {
+fn a_profile_of_the_cluster_can_be_used_by_name() {
     let job = right(compile_with(JOB, "job.toml", &cluster()));
     assert_eq!(job.executors[0].profile, size(4096, 512, 2));
-    assert_eq!(job.stages[0].profile, size(512, 64, 4), "what is not written is taken from it");
+    assert_eq!(job.stages[0].profile, size(512, 64, 4), "omitted values are taken from the base profile");
 }
 
 #[test]
-fn what_is_submitted_means_the_same_when_the_cluster_has_changed() {
+fn an_inlined_job_does_not_change_with_the_cluster() {
     let text = profiles::inline_cluster_profiles(JOB, &cluster());
     assert!(text.starts_with(JOB) && !text.contains("unused"), "{text}");
     assert_eq!(right(compile(&text, "job.toml")), right(compile_with(JOB, "job.toml", &cluster())));
     let other: ClusterProfiles = cluster().into_keys().map(|name| (name, size(9999, 0, 9))).collect();
-    assert_eq!(right(compile_with(&text, "job.toml", &other)), right(compile(&text, "job.toml")), "the file goes before it");
+    assert_eq!(right(compile_with(&text, "job.toml", &other)), right(compile(&text, "job.toml")), "the file takes precedence");
     assert!(profiles::cluster_profile_names(&text).is_empty());
     assert_eq!(profiles::inline_cluster_profiles(&text, &other), text);
 }
 
 #[test]
-fn a_profile_of_the_file_goes_before_one_of_the_cluster() {
+fn a_profile_of_the_file_takes_precedence_over_the_cluster() {
     let text = JOB.replace("[executors.main]", "[profiles.jvm-medium]\nmemory = \"1GiB\"\n[executors.main]");
     assert_eq!(right(compile_with(&text, "job.toml", &cluster())).executors[0].profile, size(1024, 0, 1));
     assert_eq!(profiles::cluster_profile_names(&text).iter().map(|n| n.as_str()).collect::<Vec<_>>(), ["small"]);
@@ -67,7 +67,7 @@ fn mistake(text: &str, cluster: &ClusterProfiles) -> FileProblem {
 }
 
 #[test]
-fn a_name_that_nobody_knows_is_told_with_the_one_that_was_meant() {
+fn an_unknown_profile_is_reported_with_the_closest_name() {
     let slip = mistake(&JOB.replace("\"jvm-medium\"", "\"jvm-medum\""), &cluster());
     assert_eq!((slip.what.as_str(), slip.fix.as_str()), ("there is no profile \"jvm-medum\"", "did you mean \"jvm-medium\"?"));
     assert_eq!((slip.line, slip.key.as_str()), (Some(8), "executors.main.profile"));
@@ -79,20 +79,20 @@ fn a_name_that_nobody_knows_is_told_with_the_one_that_was_meant() {
 }
 
 #[test]
-fn a_profile_begins_with_one_that_is_whole() {
+fn a_base_profile_must_be_complete() {
     let itself = mistake(&JOB.replace("from = \"small\"", "from = \"wide\""), &cluster());
     assert_eq!(itself.what, "there is no profile \"wide\"");
     let shadow = mistake(
         &JOB.replace("[profiles.wide]\nfrom = \"small\"", "[profiles.small]\nfrom = \"small\"").replace("\"wide\"", "\"small\""),
         &cluster(),
     );
-    assert_eq!(shadow.key, "profiles.small.from", "the cluster's is not meant once the file has one of that name");
+    assert_eq!(shadow.key, "profiles.small.from", "a profile of the file hides the profile of the cluster");
     let smaller = JOB.replace("cpus = 4", "memory = \"256MiB\"");
     assert_eq!(right(compile_with(&smaller, "job.toml", &cluster())).stages[0].profile, size(256, 0, 1));
 }
 
 #[test]
-fn profiles_are_taken_from_any_file_that_has_some() {
+fn profiles_are_read_from_any_file_with_profiles() {
     let sizes = profiles::defined_profiles(JOB, "job.toml", &cluster()).map_err(|p| render(&p)).expect("right");
     assert_eq!(
         sizes.into_iter().map(|(name, size)| (name.to_string(), size)).collect::<Vec<_>>(),

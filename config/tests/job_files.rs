@@ -11,7 +11,7 @@ use headroom_wire::v1::job::MemoryFailureMode;
 const WHOLE: &str = include_str!("golden/whole.toml");
 
 #[test]
-fn a_whole_file_is_read_to_the_last_key() {
+fn every_key_of_a_complete_file_is_read() {
     let job = job::compile(WHOLE, "whole.toml").map_err(|p| render(&p)).expect("right");
     assert_eq!((job.name.as_str(), job.priority, job.mode, job.tasks()), ("group-by", 5, MemoryFailureMode::Uber, 21));
     assert_eq!((job.retry.max_attempts, job.retry.memory_attempts, job.retry.transient), (5, 7, 2));
@@ -42,7 +42,7 @@ fn a_whole_file_is_read_to_the_last_key() {
 }
 
 #[test]
-fn every_example_is_right() {
+fn every_example_compiles() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let files = std::fs::read_dir(folder).expect("reads").map(|entry| entry.expect("reads").path());
     let jobs: Vec<_> = files.filter(|path| path.extension().is_some_and(|e| e == "toml")).collect();
@@ -54,7 +54,7 @@ fn every_example_is_right() {
 }
 
 #[test]
-fn ten_mistakes_are_told_in_one_go() {
+fn ten_mistakes_are_reported_at_once() {
     let problems = job::compile(include_str!("golden/ten-mistakes.toml"), "ten-mistakes.toml").expect_err("mistakes");
     assert!(problems.len() >= 10);
     assert!(problems.iter().all(|p| p.line.is_some() && !p.key.is_empty() && !p.why.is_empty() && !p.fix.is_empty()));
@@ -146,7 +146,7 @@ fn each_mistake_about_sharing_is_found_and_names_its_key() {
 }
 
 #[test]
-fn each_mistake_about_places_is_found_and_names_its_key() {
+fn each_mistake_about_placement_is_found_and_names_its_key() {
     let cases = [
         ("labels = [\"ssd\"]", "labels = [\"a b\"]", "executors.main.labels"),
         ("labels = [\"ssd\"]", "labels = \"ssd\"", "executors.main.labels"),
@@ -190,7 +190,7 @@ fn each_mistake_about_learned_sizes_is_found_and_names_its_key() {
 }
 
 #[test]
-fn what_is_learned_is_told_in_a_few_keys() {
+fn learning_is_configured_by_a_few_keys() {
     let read = |text: &str| job::compile(text, "f").map_err(|p| render(&p)).expect("right");
     let job = read(WHOLE);
     assert_eq!((job.sizes(), job.retry.breaker, job.stages[0].kind().as_str()), (SizingMode::Stated, None, "group"));
@@ -206,7 +206,7 @@ fn what_is_learned_is_told_in_a_few_keys() {
 }
 
 #[test]
-fn where_the_input_is_can_be_said_for_all_tasks_or_for_each() {
+fn input_hosts_are_given_for_all_tasks_or_for_each() {
     let read = |text: &str| job::compile(&WHOLE.replace("timeout = \"30m\"", text), "f").map_err(|p| render(&p)).expect("right");
     let hosts = |job: &headroom_config::JobSpec, index: u32, nth: usize| {
         let hosts = job.stages[0].input_hosts.as_ref().expect("hosts").of(index, nth);
@@ -227,7 +227,7 @@ fn where_the_input_is_can_be_said_for_all_tasks_or_for_each() {
 }
 
 #[test]
-fn only_two_modes_start_with_what_was_learned_and_tovar_always_does() {
+fn only_headroom_and_tovar_use_learned_sizes_and_tovar_always_does() {
     let sizes = |mode: MemoryFailureMode, sizes: Option<SizingMode>| {
         let mut job = job::compile(WHOLE, "f").expect("right");
         (job.mode, job.sizes) = (mode, sizes);
@@ -259,11 +259,11 @@ fn a_stage_may_let_its_tasks_grow() {
     assert_eq!(grow("grow = true"), GrowSpec::Stated(usual));
     assert_eq!(grow("grow = true\ngrow_hold = \"500ms\""), GrowSpec::Stated(short));
     assert_eq!(grow("grow = false"), GrowSpec::Off);
-    assert_eq!(grow("enforce = \"executor\""), GrowSpec::Off, "only its executor has a limit");
+    assert_eq!(grow("enforce = \"executor\""), GrowSpec::Off, "only the executor has a limit");
 }
 
 #[test]
-fn growth_is_the_default_in_the_mode_that_serves_it_and_bad_input_in_others() {
+fn growth_is_the_default_in_mode_headroom_and_an_error_in_others() {
     let text = WHOLE.replace("enforce = \"executor\"", "");
     for mode in MemoryFailureMode::ALL {
         let text = text.replace("mode = \"uber\"", &format!("mode = \"{}\"", mode.as_str()));
@@ -280,18 +280,18 @@ fn growth_is_the_default_in_the_mode_that_serves_it_and_bad_input_in_others() {
 }
 
 #[test]
-fn growth_that_no_node_can_give_is_told_with_its_place() {
+fn growth_without_a_capable_node_is_reported_with_its_position() {
     let text = WHOLE.replace("enforce = \"executor\"", "grow = true").replace("mode = \"uber\"", "");
     let job = job::compile(&text, "f").map_err(|p| render(&p)).expect("right");
     let problems = job::growth::growth_problems(&text, "f.toml", &[(&job.stages[0], GrowthRefusal::PollOnly)]);
-    let line = text.lines().position(|line| line == "grow = true").expect("it is there") + 1;
+    let line = text.lines().position(|line| line == "grow = true").expect("the key is in the file") + 1;
     let shown = render(&problems);
     assert_eq!(problems.len(), 1, "{shown}");
     assert!(shown.contains(&format!("f.toml:{line}:")) && shown.contains("remove grow"), "{shown}");
 }
 
 #[test]
-fn a_fenced_stage_names_where_its_outputs_go() {
+fn a_fenced_stage_names_its_output_directory() {
     let stage = |more: &str| {
         let text = WHOLE.replace("idempotent = \"no\"", more).replace("--part={index}", "--part={index} --out={output}");
         job::compile(&text, "f").map_err(|p| render(&p)).expect("right").stages.remove(0)
@@ -304,7 +304,7 @@ fn a_fenced_stage_names_where_its_outputs_go() {
 }
 
 #[test]
-fn executors_may_be_kept_without_work() {
+fn executors_may_be_kept_without_tasks() {
     let with = |keys: &str| job::compile(&WHOLE.replace("slots = 4", &format!("slots = 4\n{keys}")), "f");
     let kept = |keys: &str| with(keys).map(|job| (job.executors[0].min, job.executors[0].idle)).expect("right");
     assert_eq!(kept(""), (0, Duration::ZERO));
@@ -331,7 +331,7 @@ fn executors_may_be_another_program() {
 }
 
 #[test]
-fn a_stage_may_name_files_and_stages_on_the_same_executors_agree_about_them() {
+fn stages_on_the_same_executors_must_agree_about_files() {
     let sum = "0a".repeat(32);
     let files = format!(
         "files = [{{ name = \"tool\", from = \"https://x/tool\", sha256 = \"{sum}\", kind = \"program\", most = \"1MiB\" }},\n\
@@ -347,8 +347,8 @@ fn a_stage_may_name_files_and_stages_on_the_same_executors_agree_about_them() {
         .map_err(|p| render(&p))
         .expect("right");
     let found = job.files_for(&job.executors[0].name);
-    let told: Vec<(&str, FileKind, Option<Bytes>)> = found.iter().map(|f| (f.name.as_str(), f.kind, f.most)).collect();
-    assert_eq!(told, [("tool", FileKind::Program, Some(Bytes::from_mib(1))), ("data", FileKind::Archive, None)]);
+    let named: Vec<(&str, FileKind, Option<Bytes>)> = found.iter().map(|f| (f.name.as_str(), f.kind, f.most)).collect();
+    assert_eq!(named, [("tool", FileKind::Program, Some(Bytes::from_mib(1))), ("data", FileKind::Archive, None)]);
     assert_eq!(found[0].sha256.map(|s| s.to_string()), Some(sum));
     let problems = both("files = [{ name = \"data\", from = \"/srv/other.tar\" }]").expect_err("two meanings");
     assert_eq!(problems.len(), 1, "{}", render(&problems));
@@ -356,7 +356,7 @@ fn a_stage_may_name_files_and_stages_on_the_same_executors_agree_about_them() {
 }
 
 #[test]
-fn one_mistake_is_told_once() {
+fn one_mistake_is_reported_once() {
     for (from, to) in
         [("heap = \"256MiB\"", "heap = true"), ("profile = \"exec\"", "profile = \"exek\""), ("slots = 4", "slots = 1")]
     {
@@ -366,7 +366,7 @@ fn one_mistake_is_told_once() {
 }
 
 #[test]
-fn nothing_but_a_broken_line_is_still_a_message_with_its_place() {
+fn a_syntax_error_is_reported_with_its_position() {
     let problems = job::compile("version = 1\nname = \n[executors.main\n", "f").expect_err("broken");
     assert!(problems.iter().any(|p| p.line == Some(2) && p.what.starts_with("not TOML")), "{}", render(&problems));
     assert!(problems.iter().any(|p| p.line == Some(3)), "{}", render(&problems));

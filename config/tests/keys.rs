@@ -30,7 +30,7 @@ qqqqqqqqqqqq = 1
 "#;
 
 #[test]
-fn every_key_that_is_read_is_documented_and_no_other() {
+fn exactly_the_known_keys_are_documented() {
     let problems = job::compile(WRONG, "keys.toml").expect_err("wrong keys");
     let mut known = BTreeSet::new();
     for problem in &problems {
@@ -42,22 +42,22 @@ fn every_key_that_is_read_is_documented_and_no_other() {
             files if files.contains("files") => "stage.files",
             other => other,
         };
-        let names = problem.fix.strip_prefix("remove it; known here: ").expect("nothing is near that");
+        let names = problem.fix.strip_prefix("remove it; known here: ").expect("no known key is similar");
         known.extend(names.split(", ").map(|name| if table.is_empty() { name.to_owned() } else { format!("{table}.{name}") }));
     }
     let documented: BTreeSet<String> = keys::KEYS.iter().map(keys::JobFileKey::path).collect();
     assert_eq!(problems.len(), 7, "{problems:?}");
     assert_eq!(documented, known);
-    assert_eq!(documented.len(), keys::KEYS.len(), "no key twice");
+    assert_eq!(documented.len(), keys::KEYS.len(), "a key is documented twice");
 }
 
 #[test]
-fn the_page_is_that_of_the_keys() {
+fn the_page_of_the_job_file_is_current() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/job-file.md");
     let now = keys::page();
     if std::env::var_os("HEADROOM_UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, &now).expect("writes");
     }
     let kept = std::fs::read_to_string(&path).expect("docs/job-file.md");
-    assert!(kept == now, "docs/job-file.md is not what the keys say; HEADROOM_UPDATE_GOLDEN=1 writes it again");
+    assert!(kept == now, "docs/job-file.md is out of date; HEADROOM_UPDATE_GOLDEN=1 writes it again");
 }

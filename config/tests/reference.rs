@@ -16,7 +16,7 @@ fn the_page_of_the_configuration_is_current() {
         std::fs::write(&path, page()).expect("the documentation can be written");
     }
     let kept = std::fs::read_to_string(&path).expect("the page is there");
-    assert!(kept == page(), "docs/configuration.md is old: run the tests once with HEADROOM_UPDATE_GOLDEN=1");
+    assert!(kept == page(), "docs/configuration.md is out of date: run the tests once with HEADROOM_UPDATE_GOLDEN=1");
 }
 
 /// Formats `table.key` as lines of a file.
@@ -32,9 +32,9 @@ fn known_to<C>(parse: fn(&str, &str) -> Result<C, Vec<FileProblem>>) -> BTreeSet
     let named = |table: &str| -> Vec<String> {
         let unknown = "qqqqqqqqqqqqqqqqqqqq";
         let text = if table.is_empty() { format!("{unknown} = 1\n") } else { format!("[{table}]\n{unknown} = 1\n") };
-        let problems = parse(&text, "f").err().expect("a key that nobody knows");
-        let told = problems.iter().find_map(|p| p.fix.split("known here: ").nth(1)).unwrap_or_default();
-        told.split(", ").filter(|word| !word.is_empty()).map(str::to_owned).collect()
+        let problems = parse(&text, "f").err().expect("an unknown key is an error");
+        let known = problems.iter().find_map(|p| p.fix.split("known here: ").nth(1)).unwrap_or_default();
+        known.split(", ").filter(|word| !word.is_empty()).map(str::to_owned).collect()
     };
     // A key is a table if the parser rejects a number for it as not a table.
     let is_table = |key: &str| match parse(&format!("{key} = 1\n"), "f") {
@@ -58,12 +58,12 @@ fn names<C>(keys: &[ConfigKey<C>]) -> BTreeSet<String> {
 }
 
 #[test]
-fn each_key_that_is_read_is_in_the_reference_and_no_other() {
+fn exactly_the_known_keys_are_in_the_reference() {
     let mut manager = names(MANAGER_KEYS);
     manager.insert("queues".to_owned());
     assert_eq!(manager, known_to(resourcemanager));
     assert_eq!(names(AGENT_KEYS), known_to(nodeagent));
-    assert_eq!((MANAGER_KEYS.len(), AGENT_KEYS.len()), (manager.len() - 1, names(AGENT_KEYS).len()), "each once");
+    assert_eq!((MANAGER_KEYS.len(), AGENT_KEYS.len()), (manager.len() - 1, names(AGENT_KEYS).len()), "each key is listed once");
 }
 
 /// Checks each key of the reference: default, accepted values, rejected value, and the field that
@@ -81,29 +81,29 @@ fn hold<C: PartialEq + std::fmt::Debug>(
         let plain = parse(key.beside, "f").unwrap_or_else(|p| panic!("{name}: {p:?}"));
         for example in key.range.examples() {
             let config = parse(&written(name, example, key.beside), "f").unwrap_or_else(|p| panic!("{name} = {example}: {p:?}"));
-            let as_written = (key.value)(&config).unwrap_or_else(|| panic!("{name} = {example} is not seen"));
-            assert_eq!(as_written, example, "{name} is read as it was written");
+            let as_written = (key.value)(&config).unwrap_or_else(|| panic!("{name} = {example} was not read"));
+            assert_eq!(as_written, example, "{name} is read as written");
             let changed: Vec<&str> = changes(keys, &plain, &config).iter().map(|(key, ..)| key.name).collect();
             let same = (key.value)(&plain).as_deref() == Some(example);
             assert_eq!(changed, if same { vec![] } else { vec![name] }, "{name} = {example} changes that key alone");
         }
         let problems = parse(&written(name, key.wrong, key.beside), "f").err();
-        let problems = problems.unwrap_or_else(|| panic!("{name} = {} was taken", key.wrong));
+        let problems = problems.unwrap_or_else(|| panic!("{name} = {} was accepted", key.wrong));
         assert!(problems.iter().all(|p| p.key.starts_with(name)), "{name} = {}: {problems:?}", key.wrong);
         assert!(!matches!(key.range, ValueRange::OneOf(all) if all.len() < 2), "{name}");
     }
 }
 
 #[test]
-fn what_is_told_of_the_keys_of_the_manager_is_so() {
+fn the_reference_of_the_manager_is_correct() {
     hold(MANAGER_KEYS, resourcemanager, &ResourceManagerConfig::default());
 }
 
 #[test]
-fn what_is_told_of_the_keys_of_the_agent_is_so() {
+fn the_reference_of_the_agent_is_correct() {
     hold(AGENT_KEYS, nodeagent, &NodeAgentConfig::default());
     let at_once = |name: &str| name.starts_with("logs.") || name.starts_with("health.");
-    assert!(AGENT_KEYS.iter().all(|key| (key.takes == TakesEffect::Reload) == at_once(key.name)), "only these hold at once");
+    assert!(AGENT_KEYS.iter().all(|key| (key.takes == TakesEffect::Reload) == at_once(key.name)), "a reload applies only these");
 }
 
 #[test]

@@ -17,14 +17,14 @@ fn documented(text: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn shipped_files_mean_the_defaults() {
+fn shipped_files_contain_the_defaults() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     assert_eq!(load_resourcemanager(&folder.join("resourcemanager.toml")), Ok(ResourceManagerConfig::default()));
     assert_eq!(load_nodeagent(&folder.join("nodeagent.toml")), Ok(NodeAgentConfig::default()));
 }
 
 #[test]
-fn each_documented_default_is_the_value_that_is_written() {
+fn each_documented_default_is_the_written_value() {
     for text in [RM, NODE] {
         for (default, line) in documented(text) {
             let Some((key, value)) = line.split_once(" = ") else { panic!("{line}") };
@@ -38,7 +38,7 @@ fn each_documented_default_is_the_value_that_is_written() {
 }
 
 #[test]
-fn commented_keys_compile_too_and_none_is_forgotten() {
+fn commented_keys_compile_and_are_complete() {
     let switched_on = |text: &str| -> String {
         let on = |l: &str| match l.strip_prefix("# ") {
             Some(rest) if rest.split_once(" = ").is_some_and(|(k, _)| k.chars().all(|c| c.is_ascii_lowercase() || c == '_')) => {

@@ -108,8 +108,8 @@ impl Browser {
             .stderr(log)
             .spawn()
             .with_context(|| format!("starting {}", program.display()))?;
-        let to = child.stdin.take().context("its pipe")?;
-        let mut lines = BufReader::new(child.stdout.take().context("its pipe")?);
+        let to = child.stdin.take().context("the pipe of the browser")?;
+        let mut lines = BufReader::new(child.stdout.take().context("the pipe of the browser")?);
         let (tell, from) = channel();
         // The thread ends when the browser closes its end of the pipe.
         std::thread::spawn(move || {
@@ -124,7 +124,7 @@ impl Browser {
         });
         let (complaints, cookies) = (Vec::new(), Vec::new());
         let mut browser = Browser { child, to, from, calls: 0, session: None, complaints, received: 0, cookies, dir };
-        browser.attach().with_context(|| format!("its log: {}", browser.log()))?;
+        browser.attach().with_context(|| format!("the log of the browser: {}", browser.log()))?;
         Ok(browser)
     }
 
@@ -151,7 +151,7 @@ impl Browser {
         }
         let mut bytes = serde_json::to_vec(&message)?;
         bytes.push(0);
-        self.to.write_all(&bytes).with_context(|| format!("the browser is gone; its log: {}", self.log()))?;
+        self.to.write_all(&bytes).with_context(|| format!("the browser has ended; its log: {}", self.log()))?;
         let until = Instant::now() + CALL;
         loop {
             let told = match self.from.recv_timeout(until.saturating_duration_since(Instant::now())) {
@@ -225,7 +225,7 @@ impl Browser {
             if Instant::now() >= deadline {
                 let text = self.eval("document.body?.innerText").unwrap_or_default();
                 bail!(
-                    "waited {} s in vain for {expression}; complaints {:?}; the page says {text}",
+                    "timed out after {} s waiting for {expression}; page errors {:?}; the page shows {text}",
                     time.as_secs(),
                     self.complaints
                 );

@@ -189,7 +189,7 @@ impl Cluster {
     }
     /// Certificates and tokens of a secured cluster. An error in other clusters.
     pub fn papers(&self) -> Result<&ClusterCredentials> {
-        self.papers.as_ref().context("nobody is asked who they are in this cluster")
+        self.papers.as_ref().context("this cluster does not authenticate callers")
     }
     /// The directory that contains all files of this cluster.
     pub fn dir(&self) -> &Path {
@@ -325,7 +325,7 @@ impl Cluster {
             seen = nodes.iter().map(state).collect::<Vec<_>>().join("; ");
             Ok((nodes.iter().filter(|node| node.state == "ready").count() == wanted).then_some(()))
         });
-        ready.with_context(|| format!("{wanted} nodes wanted; last seen: {seen}"))
+        ready.with_context(|| format!("expected {wanted} nodes; last seen: {seen}"))
     }
 
     /// The typed API client.
@@ -477,7 +477,7 @@ pub fn until<T>(what: &str, time: Duration, mut see: impl FnMut() -> Result<Opti
             return Ok(seen);
         }
         if Instant::now() >= deadline {
-            bail!("waited {} s in vain for {what}", time.as_secs());
+            bail!("timed out after {} s waiting for {what}", time.as_secs());
         }
         clock::pause(Duration::from_millis(20));
     }

@@ -38,13 +38,13 @@ pub fn run(shell: &mut Command, said: &Path, patience: Duration) -> Result<Strin
     let path = format!("{}:{}", programs::dir()?.display(), std::env::var("PATH").unwrap_or_default());
     let shell = shell.env("PATH", path).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
     let mut child = shell.spawn().context("a shell")?;
-    let ended = until("the end of what is typed", patience, || Ok(child.try_wait()?));
+    let ended = until("the end of the typed commands", patience, || Ok(child.try_wait()?));
     if ended.is_err() {
         child.kill()?;
         child.wait()?;
     }
     let words = std::fs::read_to_string(said).unwrap_or_default();
-    let status = ended.with_context(|| format!("it did not end; it said:\n{words}"))?;
-    ensure!(status.success(), "it failed with {status}; it said:\n{words}");
+    let status = ended.with_context(|| format!("the commands did not end; output:\n{words}"))?;
+    ensure!(status.success(), "the commands failed with {status}; output:\n{words}");
     Ok(words)
 }

@@ -141,7 +141,7 @@ impl InvariantChecker {
     /// Checks the memory of the live containers on a host.
     pub(crate) fn lives(&mut self, node: &NodeId, lives: Bytes, offers: &Resource) {
         if lives > offers.memory && !self.nodes_given_up {
-            self.fail(format!("{node} offers {} and containers of {lives} live on it", offers.memory));
+            self.fail(format!("{node} offers {} and containers of {lives} run on it", offers.memory));
         }
     }
     /// Whether the resource manager declared a node lost. Its containers are replaced while they
@@ -176,7 +176,7 @@ impl InvariantChecker {
     /// Checks that an application whose acceptance was acknowledged is stored.
     pub(crate) fn accepted(&mut self, app: &AppId) {
         if !self.saved.contains(app) {
-            self.fail(format!("{app} was accepted and is not on disk"));
+            self.fail(format!("{app} was accepted but is not on disk"));
         }
     }
 
@@ -193,15 +193,15 @@ impl InvariantChecker {
         }
     }
     pub(crate) fn task_began(&mut self, token: &str, attempt: &TaskAttemptId) {
-        let Some(book) = self.by_token.get_mut(token) else { return self.fail(format!("{attempt} begins for nobody")) };
+        let Some(book) = self.by_token.get_mut(token) else { return self.fail(format!("{attempt} starts without a master")) };
         let again = book.attempts.insert(attempt.clone(), RealTaskEnd::Lost).is_some();
         let job = book.job;
         let before = book.attempts.keys().filter(|a| a.task == attempt.task).count();
         if again {
-            self.fail(format!("{attempt} begins twice"));
+            self.fail(format!("{attempt} starts twice"));
         }
         if before > 1 && stage_of(&self.jobs[job], &attempt.task).is_some_and(|s| s.idempotent == Idempotent::No) {
-            self.fail(format!("{attempt} begins, and its task must not run twice"));
+            self.fail(format!("{attempt} starts, but its task must not run twice"));
         }
     }
     pub(crate) fn task_ended(&mut self, token: &str, attempt: &TaskAttemptId, truth: RealTaskEnd) {
@@ -261,7 +261,7 @@ impl InvariantChecker {
     fn gave_way(&mut self, token: &str, task: TaskKey) {
         let Some(book) = self.by_token.get_mut(token) else { return };
         if !book.gave_way.insert(task) {
-            self.fail(format!("task {} of stage {} gives way a second time", task.index, task.stage));
+            self.fail(format!("task {} of stage {} is evicted a second time", task.index, task.stage));
         }
     }
 
@@ -310,10 +310,10 @@ impl InvariantChecker {
         };
         let twice = book.successes.get(&attempt.task).is_some_and(|n| *n > 1);
         if !right {
-            self.fail(format!("{attempt} is entered as {account:?}, and the truth is {truth:?}"));
+            self.fail(format!("{attempt} is charged as {account:?}, but it ended as {truth:?}"));
         }
         if twice {
-            self.fail(format!("{} is entered as done twice", attempt.task));
+            self.fail(format!("{} is recorded as done twice", attempt.task));
         }
     }
 
@@ -343,7 +343,7 @@ impl InvariantChecker {
         };
         if !right {
             self.fail(format!(
-                "{task} is given up as {cause:?} and should not be (needs {} of {cap}, lost {losses} times): {message}",
+                "{task} is given up as {cause:?} but should not be (needs {} of {cap}, lost {losses} times): {message}",
                 habit.memory()
             ));
         }
@@ -357,7 +357,7 @@ impl InvariantChecker {
         let most = journals.iter().filter_map(|t| self.by_token.get(*t)).map(done).max().unwrap_or(0);
         let tasks = usize::try_from(client.job.spec.tasks()).unwrap_or(usize::MAX);
         if outcome.ending == JobEndKind::Succeeded && most != tasks {
-            self.fail(format!("{} has succeeded, and {most} of {tasks} tasks have", client.job.spec.name));
+            self.fail(format!("{} has succeeded, but only {most} of {tasks} tasks have", client.job.spec.name));
         }
         if outcome.ending == JobEndKind::Stopped && !client.killed && !self.nodes_given_up && client.job.managed.is_none() {
             // An application fails if its master is absent for too long, but not after it has
@@ -372,7 +372,7 @@ impl InvariantChecker {
 
     pub(crate) fn none_left(&mut self, place: &str, left: &[String]) {
         if !left.is_empty() {
-            self.fail(format!("everything is over, and {place} still has {left:?}"));
+            self.fail(format!("all jobs have ended, but {place} still has {left:?}"));
         }
     }
 }

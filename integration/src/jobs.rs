@@ -130,7 +130,7 @@ mod tests {
     fn a_log_is_counted_by_task() {
         let dir = tempfile::tempdir().expect("a directory");
         let log = WorkLog::at(dir.path().join("log"));
-        assert!(log.starts().is_empty(), "a log that is not there yet is empty");
+        assert!(log.starts().is_empty(), "a missing log counts as empty");
         std::fs::write(log.path(), "start a/0 1 10\nstart a/1 1 11\nend a/0 1 10\nstart a/1 2 12\n").expect("writes");
         assert_eq!(log.started(), [10, 11, 12]);
         assert_eq!(log.starts(), Counts::from([("a/0".into(), 1), ("a/1".into(), 2)]));

@@ -264,19 +264,19 @@ impl LeftoverBench {
         let left = fs::metadata(&file).map_or(0, |file| file.len());
         ensure!(left == size.get(), "the job left {left} bytes in {}, not {size}", file.display());
         let counted = size.mul_ratio(9, 10);
-        let node = until("the leak to be counted", SOON, || {
+        let node = until("the leftover memory to be counted", SOON, || {
             let node = self.cluster.call(client.nodes())?.into_iter().next().context("no node")?;
             Ok((node.unattributed >= counted).then_some(node))
         })?;
         let seen = ended.elapsed();
         ensure!(
             node.free_memory() <= node.offers.memory.saturating_sub(counted),
-            "what was left can still be had: {} free",
+            "the leftover memory still counts as free: {} free",
             node.free_memory()
         );
         fs::remove_file(&file)?;
         let removed = Instant::now();
-        until("the node to be whole again", SOON, || {
+        until("the memory of the node to be free again", SOON, || {
             let node = self.cluster.call(client.nodes())?.into_iter().next().context("no node")?;
             Ok((node.unattributed.is_zero() && node.state == "ready").then_some(()))
         })?;

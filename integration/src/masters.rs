@@ -130,7 +130,7 @@ impl MasterKillRun {
         // The master may end by itself before the kill.
         let Some(pid) = pid.filter(|pid| Cluster::kill_process(*pid).is_ok()) else { return Ok(None) };
         let at = Instant::now();
-        until("the master to be gone", SOON, || Ok((!Path::new(&format!("/proc/{pid}/exe")).exists()).then_some(())))?;
+        until("the master to end", SOON, || Ok((!Path::new(&format!("/proc/{pid}/exe")).exists()).then_some(())))?;
         self.tally.kills += 1;
         self.tally.mid_escalation += u32::from(round.escalating(&self.cluster));
         Ok(Some((at, run)))
@@ -161,7 +161,7 @@ impl MasterKillRun {
             if let [first, second] = pair
                 && first.ended.is_none_or(|ended| second.started < ended)
             {
-                twice.push(format!("{} began before {} had ended", second.attempt, first.attempt));
+                twice.push(format!("{} started before {} had ended", second.attempt, first.attempt));
             }
         }
         self.tally.twice += u32::try_from(twice.len()).unwrap_or(u32::MAX);
@@ -236,13 +236,13 @@ impl Round {
     /// job ends before.
     fn until_next_run(&self, cluster: &Cluster, run: u32) -> Result<bool> {
         let see = |view: &AppView| (view.state.is_final() || view.attempt >= run).then(|| !view.state.is_final());
-        cluster.until_app(&self.app, "the next run of the master", SOON, see)
+        cluster.until_app(&self.app, "the next attempt of the master", SOON, see)
     }
 
     /// Time from `since` to the registration of this master attempt. `None` if the job ends before.
     fn until_registered(&self, cluster: &Cluster, run: u32, since: Instant) -> Result<Option<u128>> {
         let up = |view: &AppView| view.attempt >= run && view.state == AppState::Running && view.master_url.is_some();
-        until("the next run of the master to register", PATIENCE, || {
+        until("the next attempt of the master to register", PATIENCE, || {
             let Ok(view) = cluster.app(&self.app) else { return Ok(None) };
             Ok((up(&view) || view.state.is_final()).then(|| up(&view).then(|| since.elapsed().as_millis())))
         })
@@ -335,11 +335,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ran_again_is_seen_in_the_log() {
+    fn repeated_tasks_are_found_in_the_log() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("log");
         std::fs::write(&file, "start a/0 1 7\nstart a/1 1 8\nstart a/1 2 9\nend a/1 2 9\nend a/0 1 7\n").expect("writes");
-        assert_eq!(Log::read(&file).repeated(), (Vec::new(), Vec::new()), "a second attempt after a kill is as it should be");
+        assert_eq!(Log::read(&file).repeated(), (Vec::new(), Vec::new()), "a second attempt after a kill is correct");
         std::fs::write(&file, "start a/0 1 7\nend a/0 1 7\nstart a/0 2 8\nstart a/0 2 9\n").expect("writes");
         let (again, twice) = Log::read(&file).repeated();
         assert_eq!((again.len(), twice), (2, vec!["a/0@2 was started twice".to_owned()]));

@@ -55,7 +55,7 @@ pub fn tests_of(package: &str) -> Result<Vec<TestBinary>> {
 
 /// Compiles one Go file, offline.
 pub fn compile_go(source: &Path, program: &Path) -> Result<()> {
-    let dir = tempfile::tempdir().context("a directory for what Go keeps")?;
+    let dir = tempfile::tempdir().context("a directory for the caches of Go")?;
     let mut go = Command::new("go");
     go.args(["build", "-o"]).arg(program).arg(source).current_dir(dir.path());
     for own in ["GOCACHE", "GOPATH", "GOTMPDIR"] {
@@ -98,10 +98,10 @@ fn build() -> Result<Built> {
     let profile = if cfg!(debug_assertions) { None } else { Some("--release") };
     let output = Command::new(&script).args(profile).env_remove("NEXTEST_ENV").output().context("integration/programs")?;
     ensure!(output.status.success(), "integration/programs: {}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).context("its output")?;
+    let text = String::from_utf8(output.stdout).context("the output of integration/programs")?;
     let value = |name: &str| {
         let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix('='));
-        line.map(PathBuf::from).with_context(|| format!("integration/programs did not tell {name}"))
+        line.map(PathBuf::from).with_context(|| format!("integration/programs did not print {name}"))
     };
     Ok(Built { dir: value(DIR_VARIABLE)?, tests: value(TESTS_VARIABLE).unwrap_or_default() })
 }
@@ -111,14 +111,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_test_binaries_of_the_package_are_taken() {
+    fn only_test_binaries_of_the_package_are_found() {
         let line = |package: &str, test: bool| {
             format!(
                 r#"{{"reason":"compiler-artifact","package_id":"path+file:///src/nodeagent/exec#{package}@0.1.0",
                 "manifest_path":"/src/nodeagent/exec/Cargo.toml","profile":{{"test":{test}}},"executable":"/t/deps/x-1"}}"#
             )
         };
-        let found = test_binary(&line("headroom-node-exec", true), "headroom-node-exec").expect("is one");
+        let found = test_binary(&line("headroom-node-exec", true), "headroom-node-exec").expect("a test binary");
         assert_eq!((found.path, found.folder), ("/t/deps/x-1".into(), "/src/nodeagent/exec".into()));
         assert!(test_binary(&line("headroom-node-exec", false), "headroom-node-exec").is_none(), "a program");
         assert!(test_binary(&line("headroom-node-core", true), "headroom-node-exec").is_none(), "another package");

@@ -137,7 +137,7 @@ impl DiagnosisBench {
         let wanted =
             EnforcerRequest { kind: None, root: None, name: format!("headroom-{name}-{}", std::process::id()), attached: false };
         let enforcer = detect(&wanted).context("an enforcer")?.enforcer;
-        ensure!(enforcer.kind().is_kernel(), "the kernel must hold the limits here; the best there is, is {}", enforcer.kind());
+        ensure!(enforcer.kind().is_kernel(), "the kernel must enforce the limits here; the best enforcer is {}", enforcer.kind());
         let group =
             enforcer.create("c1", &GroupLimits { memory: Some(CONTAINER), ..GroupLimits::default() }).context("a container")?;
         let path = group.path().context("the container's cgroup")?.to_owned();
@@ -194,7 +194,7 @@ impl DiagnosisBench {
         listen.abort();
         if let Some(group) = finished.group {
             let site = self.site.clone();
-            tokio::task::spawn_blocking(move || site.container.remove(&group)).await?.context("its cgroup stays behind")?;
+            tokio::task::spawn_blocking(move || site.container.remove(&group)).await?.context("its cgroup is left behind")?;
         }
         Ok(finished.report)
     }

@@ -60,6 +60,6 @@ pub fn sweep(seeds: Seeds, plant: PlantedBug, mut each: impl FnMut(&Outcome) -> 
 /// The command that runs one seed again with its full output.
 pub fn replay(seed: u64) -> String {
     format!(
-        "HEADROOM_SIM_SEED={seed} HEADROOM_SIM_ECHO=1 cargo test -p integration --test sim_seeds seeds_that_are_fresh -- --nocapture"
+        "HEADROOM_SIM_SEED={seed} HEADROOM_SIM_ECHO=1 cargo test -p integration --test sim_seeds fresh_seeds_pass -- --nocapture"
     )
 }

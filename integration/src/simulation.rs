@@ -77,7 +77,7 @@ impl std::fmt::Display for Outcome {
         for line in &self.tail {
             writeln!(f, "{line}")?;
         }
-        let verdict = self.violation.as_deref().unwrap_or("everything holds");
+        let verdict = self.violation.as_deref().unwrap_or("no violation");
         write!(f, "seed {}, {} events, {} ms, hash {:016x}: {verdict}", self.seed, self.events, self.virtual_ms, self.hash)
     }
 }
@@ -107,7 +107,7 @@ pub fn run_scenario(seed: u64, scenario: Scenario, plant: PlantedBug) -> Outcome
 
 fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("a panic without words").to_owned()
+    text.unwrap_or("a panic without a message").to_owned()
 }
 
 /// A future event.
@@ -228,7 +228,7 @@ impl Simulation {
         let mut over_since = None;
         while self.oracle.violation().is_none() {
             let Some(((at, _), thing)) = self.queue.pop_first() else {
-                return self.oracle.fail("nothing will ever happen again");
+                return self.oracle.fail("the event queue is empty, but jobs are open");
             };
             self.now = at;
             self.happen(thing);
@@ -244,7 +244,7 @@ impl Simulation {
             let stuck = self.now > self.scenario.calm_ms + LONGEST || self.diary.borrow().count() > MOST_EVENTS;
             if stuck {
                 let who = self.who_is_not_over();
-                self.oracle.fail(format!("it never ends: {who}"));
+                self.oracle.fail(format!("the run does not end: {who}"));
             }
         }
     }
@@ -254,7 +254,7 @@ impl Simulation {
         let still = self.standstills().into_iter().find(|(_, since)| u128::from(self.now - since) > within.as_millis());
         if let Some((node, since)) = still {
             let waited = self.now - since;
-            self.oracle.fail(format!("{node} stands still: for {waited} ms each of its tasks has waited for another's memory"));
+            self.oracle.fail(format!("{node} has a deadlock: for {waited} ms its tasks have waited for each other's memory"));
         }
     }
 
@@ -296,12 +296,12 @@ impl Simulation {
 
     fn describe_app(&self, client: &Client) -> String {
         let Some(app) = client.app.as_ref() else { return format!("{} was never accepted", client.job.spec.name) };
-        let Some(cluster) = &self.manager.cluster else { return format!("{app}, and no resource manager") };
+        let Some(cluster) = &self.manager.cluster else { return format!("{app} without a resource manager") };
         let Some(known) = cluster.app(app) else { return format!("{app} is not known") };
         let asks: Vec<String> = known
             .requests
             .iter()
-            .map(|(id, r)| format!("{id} count {} settled {} {:?}", r.ask.count, r.ask.settled, known.tallies.get(id)))
+            .map(|(id, r)| format!("{id} count {} ended {} {:?}", r.ask.count, r.ask.settled, known.tallies.get(id)))
             .collect();
         let totals: Vec<String> =
             self.processes.values().filter(|p| p.app == *app).map(|p| format!("{:?}", p.core.totals())).collect();
@@ -313,12 +313,12 @@ impl Simulation {
         for client in &self.clients {
             self.oracle.judge_job(client);
         }
-        let Some(cluster) = &self.manager.cluster else { return self.oracle.fail("the resource manager is not there") };
+        let Some(cluster) = &self.manager.cluster else { return self.oracle.fail("the resource manager does not run") };
         let left: Vec<String> = cluster.containers().map(|c| format!("{} {}", c.id, c.state.as_str())).collect();
         self.oracle.none_left("the resource manager", &left);
         for (id, account) in cluster.ledger().nodes() {
             if !account.allocated.memory.is_zero() {
-                self.oracle.fail(format!("{id} has nothing and {} is entered for it", account.allocated));
+                self.oracle.fail(format!("{id} has no containers, but {} is allocated on it", account.allocated));
             }
         }
         for (id, host) in &self.hosts {

@@ -62,7 +62,7 @@ fn milliseconds(value: &Value) -> i64 {
 /// The job page is open before the first kill: kill, next rung and verdict appear on it without a
 /// reload, within a second.
 #[test]
-fn a_kill_is_seen_as_it_happens_on_this_host() {
+fn a_kill_appears_on_the_open_page_on_this_host() {
     let Some(mut browser) = browser() else { return };
     let cluster = Cluster::of_one().expect("a cluster");
     let gate = cluster.dir().join("gate");
@@ -75,16 +75,16 @@ fn a_kill_is_seen_as_it_happens_on_this_host() {
     browser.until("document.querySelector('[data-card=events] [data-event]')", SOON).expect("its events");
     let before =
         browser.eval("document.querySelectorAll('[data-charge=memory], [data-event=OomKilled]').length").expect("counts");
-    assert_eq!(before, 0, "something was killed already");
+    assert_eq!(before, 0, "no attempt is killed yet");
     browser.eval(WATCH).expect("watches");
     fs::write(&gate, "").expect("opens the gate");
     cluster.until_ended(&app).expect("ends");
-    browser.until("Object.keys(window.firstSeen).length === 4", SOON).expect("all of it");
+    browser.until("Object.keys(window.firstSeen).length === 4", SOON).expect("all four changes");
     let end = cluster.app(&app).expect("the job");
     let rows = &end.job.as_ref().expect("rows").tasks;
     let row = rows.iter().find(|t| t.task.to_string() == "large/0").expect("the task");
-    let killed = row.attempts.first().and_then(|a| a.ended).expect("it ended");
-    let again = row.attempts.get(1).map(|a| a.started).expect("it was tried again");
+    let killed = row.attempts.first().and_then(|a| a.ended).expect("an ended attempt");
+    let again = row.attempts.get(1).map(|a| a.started).expect("a second attempt");
     let seen = browser.eval("window.firstSeen").expect("times");
     let after = |what: &str, at: u64| milliseconds(&seen[what]) - i64::try_from(at).expect("a time of day");
     for (what, at) in [("kill", killed), ("event", killed), ("escalated", killed), ("retry", again)] {
@@ -92,7 +92,7 @@ fn a_kill_is_seen_as_it_happens_on_this_host() {
         assert!((-50..=SEEN_WITHIN).contains(&ms), "{what} was seen {ms} ms after it happened");
     }
     verdict(&mut browser, &cluster.url(), &format!("{app}/large/0"));
-    assert_eq!(browser.complaints, Vec::<String>::new(), "the page complained");
+    assert_eq!(browser.complaints, Vec::<String>::new(), "the page reported errors");
 }
 
 /// Checks the task page: verdict, evidence, cure, and the chart with its table.
@@ -110,14 +110,14 @@ fn verdict(browser: &mut Browser, url: &str, task: &str) {
         browser.eval("[...document.querySelectorAll('.command code')].map(c => c.innerText).join('\\n')").expect("commands");
     assert!(command.as_str().is_some_and(|c| c.contains(&format!("rmctl diagnose {task}"))), "{command}");
     assert_eq!(browser.eval("window.stays").expect("reads"), 1, "the page was loaded again");
-    browser.open(&format!("{url}/ui/#/task/{task}@1")).expect("an id as rmctl takes it leads there too");
+    browser.open(&format!("{url}/ui/#/task/{task}@1")).expect("the id that rmctl uses opens the page");
     browser.until("document.querySelector('[data-card=verdict] [data-attempt$=\"@1\"]')", SOON).expect("that attempt");
 }
 
 /// A report needs no server: the file contains the job, the ladder, the verdict and the chart of a
 /// task.
 #[test]
-fn a_report_needs_nothing_else_on_this_host() {
+fn a_report_file_needs_no_server_on_this_host() {
     let Some(mut browser) = browser() else { return };
     let cluster = Cluster::of_one().expect("a cluster");
     let gate = cluster.dir().join("gate");
@@ -140,7 +140,7 @@ fn a_report_needs_nothing_else_on_this_host() {
     browser.until("document.querySelector('[data-card=verdict] [data-verdict=task_oom]')", SOON).expect("the verdict");
     browser.until("+document.querySelector('.chart').dataset.kills", SOON).expect("kills in the chart");
     browser.picture(&pictures().join("report.png"), 2400).expect("a picture");
-    assert_eq!(browser.complaints, Vec::<String>::new(), "the report complained");
+    assert_eq!(browser.complaints, Vec::<String>::new(), "the report file reported errors");
 }
 
 /// After the resource manager was killed and restarted, the stream continues without a reload.
@@ -153,7 +153,7 @@ fn the_page_outlives_the_resource_manager_on_this_host() {
     assert!(browser.eval("location.pathname").expect("a path") == "/ui/");
     browser.eval("window.stays = 1").expect("a mark");
     cluster.kill_daemon("resourcemanager").expect("kills");
-    browser.until("document.querySelector('[data-line=lost]')", SOON).expect("says so");
+    browser.until("document.querySelector('[data-line=lost]')", SOON).expect("the offline mark");
     cluster.start_resource_manager().expect("starts");
     browser
         .until("document.querySelector('[data-line=live]') && document.querySelector('[data-node=node-1]')", SOON)
@@ -171,7 +171,7 @@ fn pictures() -> PathBuf {
 /// Every page in light, dark and narrow form: no overflow, a label on each element, no console
 /// error.
 #[test]
-fn every_page_is_whole_in_every_light_on_this_host() {
+fn every_page_is_complete_in_every_theme_on_this_host() {
     let Some(mut browser) = browser() else { return };
     let cluster = Cluster::of_one().expect("a cluster");
     let gate = cluster.dir().join("gate");
@@ -216,7 +216,7 @@ fn every_page_is_whole_in_every_light_on_this_host() {
             browser.picture(&pictures().join(format!("{name}-{light}.png")), 2400).expect("a picture");
         }
     }
-    assert_eq!(browser.complaints, Vec::<String>::new(), "the page complained");
+    assert_eq!(browser.complaints, Vec::<String>::new(), "the page reported errors");
 }
 
 fn whole(browser: &mut Browser, name: &str) {
@@ -229,11 +229,11 @@ fn whole(browser: &mut Browser, name: &str) {
                 .map(e => e.outerHTML.slice(0, 120))",
         )
         .expect("names");
-    assert_eq!(nameless, Value::Array(Vec::new()), "{name} has things without a name");
+    assert_eq!(nameless, Value::Array(Vec::new()), "{name} has elements without a label");
     let alone = browser
         .eval("[...document.querySelectorAll('.chart, .bars, .topology, .ladder')].filter(e => !e.closest('.card')?.querySelector('details.twin')).length")
         .expect("twins");
-    assert_eq!(alone, 0, "{name} has a picture without a table");
+    assert_eq!(alone, 0, "{name} has a chart without a table");
 }
 
 /// Keyboard shortcuts navigate the pages.
@@ -258,7 +258,7 @@ fn the_page_is_used_by_keyboard_on_this_host() {
     browser.until("document.querySelector('main[data-page=profiles] [data-card=profiles] .empty')", SOON).expect("none yet");
     let set = cluster.rmctl(&["profile", "set", "slim", "--memory", "48MiB"]).expect("runs");
     assert_eq!(set.code, 0, "{}", set.stderr);
-    browser.until("document.querySelector('[data-profile=slim]')", SOON).expect("it appears by itself");
+    browser.until("document.querySelector('[data-profile=slim]')", SOON).expect("a new row");
     press(&mut browser, "g");
     press(&mut browser, "a");
     browser.until("document.querySelector('main[data-page=audit] [data-card=audit]')", SOON).expect("changes");
@@ -266,7 +266,7 @@ fn the_page_is_used_by_keyboard_on_this_host() {
     cluster.call(cluster.client().kill(&"none.7".parse().expect("an id"), None)).expect_err("no such job");
     browser
         .until(&format!("document.querySelectorAll('[data-audit]').length > {before}"), SOON)
-        .expect("the call, as it happens");
+        .expect("the call on the page");
     let told = browser.eval("document.querySelector('[data-audit]').innerText").expect("text");
     assert!(told.as_str().is_some_and(|t| t.contains("apps/none.7") && t.contains("HR0404")), "{told}");
     press(&mut browser, "j");

@@ -45,16 +45,16 @@ fn token(cluster: &Cluster, user: &str, rights: &str) -> PathBuf {
 }
 
 fn text(browser: &mut Browser, selector: &str) -> String {
-    let found = browser.until(&format!("document.querySelector('{selector}')?.innerText"), SOON).expect("it is there");
+    let found = browser.until(&format!("document.querySelector('{selector}')?.innerText"), SOON).expect("the element");
     found.as_str().expect("text").to_owned()
 }
 
 /// Checks that the page shows the form and nothing of the cluster.
 fn outside(browser: &mut Browser) {
     browser.until("document.querySelector('.signin input[name=token]')", SOON).expect("the form");
-    browser.until("document.querySelector('[data-line=locked]')", SOON).expect("it says so");
+    browser.until("document.querySelector('[data-line=locked]')", SOON).expect("the locked mark");
     let told = text(browser, "body");
-    assert!(!told.contains(NODE), "somebody who is nobody is told: {told}");
+    assert!(!told.contains(NODE), "an unauthenticated page names a node: {told}");
     let shown = browser.eval("document.querySelectorAll('[data-row], [data-node], [data-card]').length").expect("counts");
     assert_eq!(shown, 0, "{told}");
 }
@@ -68,7 +68,7 @@ fn sign_in(browser: &mut Browser, token: &str) {
 
 fn sign_in_from(browser: &mut Browser, file: &Path, user: &str) {
     sign_in(browser, fs::read_to_string(file).expect("reads").trim());
-    browser.until(&format!("document.querySelector('[data-who=\"{user}\"]')"), SOON).expect("who it is");
+    browser.until(&format!("document.querySelector('[data-who=\"{user}\"]')"), SOON).expect("the name of the user");
     browser.until("document.querySelector('[data-line=live]')", SOON).expect("live");
     assert_eq!(browser.eval("document.querySelectorAll('.signin').length").expect("counts"), 0);
 }
@@ -115,7 +115,7 @@ fn a_reader_signs_in_looks_and_signs_out_on_this_host() {
     let why = text(&mut browser, ".signin [role=alert]");
     assert!(why.contains("this token is not known"), "{why}");
     outside(&mut browser);
-    assert_eq!(browser.cookies, Vec::<String>::new(), "nothing is kept of a token that does not hold");
+    assert_eq!(browser.cookies, Vec::<String>::new(), "an invalid token leaves no cookie");
 
     sign_in_from(&mut browser, &reader, "rita");
     browser.until(&format!("document.querySelector('[data-node={NODE}]')"), SOON).expect("the node");
@@ -123,17 +123,17 @@ fn a_reader_signs_in_looks_and_signs_out_on_this_host() {
     browser.eval("window.stays = 1; location.hash = '#/jobs'").expect("goes");
     browser.until("document.querySelector('main[data-page=jobs] [data-card=jobs]')", SOON).expect("the list");
     let app = cluster.submit(JOB).expect("submits");
-    browser.until(&format!("document.querySelector('[data-row][href*=\"{app}\"]')"), SOON).expect("it comes by itself");
+    browser.until(&format!("document.querySelector('[data-row][href*=\"{app}\"]')"), SOON).expect("a new row");
     cluster.until_ended(&app).expect("ends");
     assert_eq!(browser.eval("window.stays").expect("reads"), 1, "the page was loaded again");
 
     browser.call("Page.reload", json!({})).expect("loads again");
     browser.until("!window.stays && document.querySelector('[data-who=rita]')", SOON).expect("still signed in");
-    browser.until(&format!("document.querySelector('[data-row][href*=\"{app}\"]')"), SOON).expect("and told");
+    browser.until(&format!("document.querySelector('[data-row][href*=\"{app}\"]')"), SOON).expect("the row of the job");
     a_reader_changes_nothing(&cluster, &mut browser, &app.to_string());
     sign_out(&mut browser);
     assert_eq!(fetched(&mut browser, "GET", "/v1/nodes", "undefined").0, 401);
-    assert_eq!(complaints(&browser), Vec::<String>::new(), "the page complained");
+    assert_eq!(complaints(&browser), Vec::<String>::new(), "the page reported errors");
 }
 
 fn the_cookie_is_kept_from_others(browser: &mut Browser) {
@@ -145,7 +145,7 @@ fn the_cookie_is_kept_from_others(browser: &mut Browser) {
     let cookie = kept(browser, "https://127.0.0.1/");
     assert_eq!([&cookie["httpOnly"], &cookie["secure"], &cookie["session"]], [true, true, true], "{cookie}");
     assert_eq!(cookie["sameSite"], "Strict", "{cookie}");
-    assert_eq!(browser.eval("document.cookie").expect("reads"), "", "no script reads it");
+    assert_eq!(browser.eval("document.cookie").expect("reads"), "", "scripts cannot read the cookie");
 }
 
 /// Checks that the page offers no changes to a reader. Changes and operators' data are refused with
@@ -167,14 +167,14 @@ fn a_reader_changes_nothing(cluster: &Cluster, browser: &mut Browser, app: &str)
     browser.eval("location.hash = '#/audit'").expect("goes");
     let why = text(browser, "[data-barred] [role=alert]");
     assert!(why.contains("rita (token ") && why.contains("it needs the right operator:read"), "{why}");
-    assert!(!text(browser, "body").contains("apps/"), "nothing of the record is told");
+    assert!(!text(browser, "body").contains("apps/"), "the page shows no row of the audit log");
     let (status, told) = fetched(browser, "GET", "/v1/audit", "undefined");
     assert_eq!(status, 403, "{told}");
-    assert_eq!(cluster.app(&app.parse().expect("an id")).expect("is there").state.as_str(), "finished");
+    assert_eq!(cluster.app(&app.parse().expect("an id")).expect("the job").state.as_str(), "finished");
 }
 
 #[test]
-fn a_token_that_was_revoked_lets_another_one_in_on_this_host() {
+fn a_revoked_token_can_be_replaced_on_this_host() {
     let Some((cluster, mut browser)) = both() else { return };
     let reader = token(&cluster, "rita", "cluster:read,job:read");
     browser.open(&format!("{}/ui/#/audit", cluster.url())).expect("opens");
@@ -190,7 +190,7 @@ fn a_token_that_was_revoked_lets_another_one_in_on_this_host() {
     browser.call("Page.reload", json!({})).expect("loads again");
     outside(&mut browser);
     let why = text(&mut browser, "[data-stale]");
-    assert!(why.contains("does not hold any more") && why.contains("revoked"), "{why}");
+    assert!(why.contains("is no longer valid") && why.contains("revoked"), "{why}");
     let admin = cluster.papers().expect("certificates").token();
     sign_in_from(&mut browser, &admin, "admin");
     browser.until("document.querySelector('[data-card=audit] [data-audit]')", SOON).expect("the record");
@@ -205,9 +205,9 @@ fn a_token_that_was_revoked_lets_another_one_in_on_this_host() {
     let accessor = fs::read_to_string(&short).expect("reads").split('_').nth(1).expect("three parts").to_owned();
     assert_eq!(cluster.rmctl(&["acl", "token", "revoke", &accessor]).expect("runs").code, 0);
     browser.call("Page.reload", json!({})).expect("loads again");
-    browser.until("document.querySelector('[data-stale] button')", SOON).expect("the way out");
+    browser.until("document.querySelector('[data-stale] button')", SOON).expect("the button to continue without a token");
     browser.eval("document.querySelector('[data-stale] button').click()").expect("the button");
     browser.until("document.querySelector('.signin') && !document.querySelector('[data-stale]')", SOON).expect("forgotten");
     assert_eq!(kept(&mut browser, "https://127.0.0.1/"), Value::Null);
-    assert_eq!(complaints(&browser), Vec::<String>::new(), "the page complained");
+    assert_eq!(complaints(&browser), Vec::<String>::new(), "the page reported errors");
 }

@@ -19,7 +19,7 @@ fn guest() -> Guest {
     Guest::new().with_programs().memory(Bytes::from_gib(2)).timeout(Duration::from_secs(280))
 }
 
-fn the_demo_repairs_what_plain_retry_loses() {
+fn the_demo_finishes_a_job_that_plain_retry_fails() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut command = Command::new(programs::path("rmctl").expect("built"));
     let keep = dir.path().join("demo");
@@ -43,7 +43,7 @@ fn the_demo_repairs_what_plain_retry_loses() {
     let left = clusters_of(pid);
     assert!(left.is_empty(), "cgroups that the demo left behind: {left:?}");
 }
-on_host_and_in_guest!(demo, guest(), the_demo_repairs_what_plain_retry_loses);
+on_host_and_in_guest!(demo, guest(), the_demo_finishes_a_job_that_plain_retry_fails);
 
 /// Kills these daemons of `rmctl dev` while a task runs: `rmctl` fails, and leaves neither processes nor cgroups.
 fn killed_daemons_end_the_cluster(daemons: &[&str]) {

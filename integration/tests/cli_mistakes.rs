@@ -33,7 +33,7 @@ fn path_text(path: &Path) -> &str {
 }
 
 #[test]
-fn every_mistake_of_a_job_file_is_told_at_once() {
+fn all_mistakes_of_a_job_file_are_reported_together() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("bad.toml");
     let text = "version = 1\nname = \"a b\"\nmode = \"bold\"\n[profiles.p]\nheap = \"lots\"\noverheads = \"1MiB\"\ncpus = 1\n\
@@ -42,11 +42,11 @@ fn every_mistake_of_a_job_file_is_told_at_once() {
     let told = rmctl("http://127.0.0.1:9", &["submit", path_text(&file)]).expect("runs");
     assert_eq!(told.code, 2, "{}{}", told.stdout, told.stderr);
     contains_all(&told.stderr, &["bad.toml:2", "bold", "lots", "overheads", "slots", "command", "\"t\""]);
-    assert!(told.stdout.is_empty(), "mistakes are talk, not data: {}", told.stdout);
+    assert!(told.stdout.is_empty(), "mistakes go to standard error: {}", told.stdout);
 }
 
 #[test]
-fn files_that_cannot_be_read_are_named() {
+fn unreadable_files_are_named() {
     let dir = tempfile::tempdir().expect("a directory");
     let (missing, binary) = (dir.path().join("missing.toml"), dir.path().join("binary.toml"));
     fs::write(&binary, [0xff, 0xfe, 0x00]).expect("writes");
@@ -58,7 +58,7 @@ fn files_that_cannot_be_read_are_named() {
 }
 
 #[test]
-fn a_resource_manager_that_does_not_answer_is_named() {
+fn an_unreachable_resource_manager_is_named() {
     let port = integration::cluster::free_port().expect("a port");
     let url = format!("http://127.0.0.1:{port}");
     let told = rmctl(&url, &["status"]).expect("runs");
@@ -67,7 +67,7 @@ fn a_resource_manager_that_does_not_answer_is_named() {
 }
 
 #[test]
-fn a_port_in_use_is_one_sentence() {
+fn a_port_in_use_is_reported_without_a_panic() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let listen = taken.local_addr().expect("address").to_string();
     let state = tempfile::tempdir().expect("a directory");
@@ -94,7 +94,7 @@ fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 #[test]
-fn a_corrupt_store_is_left_as_it_was() {
+fn a_corrupt_store_is_not_changed() {
     let mut cluster = Cluster::of_one().expect("a cluster");
     let job = JobFile::new("kept", 1, 1, Bytes::from_mib(32)).stage("s", 1, &["/bin/true"], "");
     let app = cluster.submit(job.text()).expect("submits");
@@ -102,7 +102,7 @@ fn a_corrupt_store_is_left_as_it_was() {
     cluster.kill_daemon("resourcemanager").expect("kills");
     let state = cluster.state("resourcemanager");
     for file in contents(&state).into_keys() {
-        fs::write(&file, b"this is not what was here before, and much too short").expect("destroys");
+        fs::write(&file, b"too short to be valid contents").expect("destroys");
     }
     let before = contents(&state);
     let told = daemon("resourcemanager", &["--listen", "127.0.0.1:0", "--state", path_text(&state)]);
@@ -116,7 +116,7 @@ fn a_corrupt_store_is_left_as_it_was() {
 }
 
 #[test]
-fn a_configuration_with_mistakes_starts_nothing() {
+fn a_configuration_with_mistakes_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("daemon.toml");
     fs::write(&file, "listen = \"nowhere\"\nsttae = \"/tmp\"\n").expect("writes");
@@ -128,7 +128,7 @@ fn a_configuration_with_mistakes_starts_nothing() {
 }
 
 #[test]
-fn what_no_node_can_ever_give_is_refused_by_the_name_of_the_largest() {
+fn an_infeasible_job_is_refused_with_the_largest_node() {
     let cluster = Cluster::of_one().expect("a cluster");
     let file = cluster.dir().join("huge.toml");
     let job = JobFile::new("huge", 1, 1, Bytes::from_gib(900)).stage("s", 1, &["/bin/true"], "");
@@ -140,9 +140,9 @@ fn what_no_node_can_ever_give_is_refused_by_the_name_of_the_largest() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_named_to_the_user() {
+fn a_missing_program_is_named_in_the_diagnosis() {
     let cluster = Cluster::of_one().expect("a cluster");
-    let job = JobFile::new("nobody", 1, 1, Bytes::from_mib(32)).stage("s", 1, &["/no/such/program"], "");
+    let job = JobFile::new("missing", 1, 1, Bytes::from_mib(32)).stage("s", 1, &["/no/such/program"], "");
     let app = cluster.submit(job.text()).expect("submits");
     let end = cluster.until_ended(&app).expect("ends");
     assert_eq!(end.state, AppState::Failed);
@@ -151,7 +151,7 @@ fn a_program_that_is_not_there_is_named_to_the_user() {
 }
 
 #[test]
-fn things_that_do_not_exist_are_not_found() {
+fn unknown_jobs_are_not_found() {
     let cluster = Cluster::of_one().expect("a cluster");
     for arguments in [["ps", "nothing.9"], ["kill", "nothing.9"], ["diagnose", "nothing.9"], ["logs", "nothing.9"]] {
         let told = cluster.rmctl(&arguments).expect("runs");

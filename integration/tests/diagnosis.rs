@@ -20,7 +20,7 @@ fn named_right(name: &str, wanted: impl Fn(&DiagnosisCase) -> bool) -> Vec<(Diag
             println!("SKIPPED {}: there is no {missing} on the PATH", case.program);
             continue;
         }
-        let report = bench.run(&case).expect("it runs");
+        let report = bench.run(&case).expect("a finished run");
         let row = DiagnosisRow::of(&case, &report);
         println!("{} on {}: {} ({:?})", row.program, bench.kind(), row.named, row.certainty);
         assert!(row.right, "{}: expected {}\n{:#?}\n{:#?}", row.program, row.expected, report.diagnosis, report.evidence);
@@ -56,7 +56,7 @@ fn whole_life(case: &DiagnosisCase, report: &TaskReport) {
     assert_eq!(last.mark, Some(mark), "{}", case.program);
     assert!(points.len() <= headroom_node_core::timeline::POINTS);
     let most = points.iter().map(|s| s.current).max();
-    assert_eq!(most, report.evidence.own.peak, "{}: the peak is in it", case.program);
+    assert_eq!(most, report.evidence.own.peak, "{}: the timeline contains the peak", case.program);
 }
 
 fn is(names: &'static [&'static str]) -> impl Fn(&DiagnosisCase) -> bool {
@@ -64,22 +64,22 @@ fn is(names: &'static [&'static str]) -> impl Fn(&DiagnosisCase) -> bool {
 }
 
 #[test]
-fn a_heap_that_is_too_small() {
+fn too_small_heaps_are_diagnosed() {
     named_right("heap", is(&["live-heap", "cache", "gc-bound", "gc-overhead-limit", "budget-not-passed"]));
 }
 
 #[test]
-fn a_heap_in_pieces() {
+fn fragmented_heaps_are_diagnosed() {
     let reports = named_right("pieces", is(&["humongous", "humongous-gc-log"]));
     let logged = reports.iter().find(|(case, _)| case.program == "humongous-gc-log");
     if let Some((_, report)) = logged {
-        let gc = report.evidence.heap.and_then(|h| h.gc).expect("told");
+        let gc = report.evidence.heap.and_then(|h| h.gc).expect("a collection report");
         assert!(gc.region.is_some() && gc.humongous.is_some_and(|n| n > 8), "from the log: {gc:?}");
     }
 }
 
 #[test]
-fn what_is_beside_the_heap_of_a_jvm() {
+fn memory_outside_the_heap_of_a_jvm_is_diagnosed() {
     let names = &["direct-buffers", "direct-buffers-capped", "thread-stacks", "metaspace", "metaspace-capped", "code-cache"];
     for (case, report) in named_right("beside", is(names)) {
         let told = report.evidence.heap.expect("counters");
@@ -100,7 +100,7 @@ fn parts_add_up(case: &DiagnosisCase, report: &TaskReport) {
 }
 
 #[test]
-fn native_programs() {
+fn native_programs_are_diagnosed() {
     let names = &["own-data", "native-arenas", "child-processes", "native-threads", "tmpfs", "sockets"];
     for (case, report) in named_right("native", is(names)) {
         let row = report.diagnosis.first().expect("one");
@@ -111,13 +111,13 @@ fn native_programs() {
 }
 
 #[test]
-fn other_runtimes() {
+fn other_runtimes_are_diagnosed() {
     named_right("runtimes", |case| matches!(case.needs, Needs::Python | Needs::Node));
 }
 
 /// The heap of a Go program consists of pieces of 64 MiB, like the arenas of glibc.
 #[test]
-fn go_programs() {
+fn go_programs_are_diagnosed() {
     for (case, report) in named_right("go", |case| case.needs == Needs::Go) {
         let arenas = report.evidence.inside.map(|inside| inside.arena_count).unwrap_or_default();
         assert_eq!(arenas, 0, "{}: it has no allocator of glibc", case.program);

@@ -24,7 +24,7 @@ const UNITS: [&str; 3] = ["headroom-nodeagent", "headroom-containers", "headroom
 /// Tasks are killed for memory, run again with more, and return the right result.
 fn a_job_that_escalates(fleet: &mut Fleet) -> Result<()> {
     let told = fleet.person(WORKERS[0], &format!("{EXAMPLES} && rmctl submit group-by.toml --follow && rmctl ps last"))?;
-    ensure!(told.contains("5 escalated, 5 memory kills, 0 innocent"), "{told}");
+    ensure!(told.contains("5 escalated, 5 memory kills, 0 collateral"), "{told}");
     let printed = fleet.person_tried(WORKERS[0], "rmctl logs last")?;
     for part in 0..20 {
         let customers = if part % 4 == 3 { 110_000 } else { 11_000 };
@@ -111,7 +111,7 @@ fn a_reboot(fleet: &mut Fleet, app: &str) -> Result<()> {
     let told = verdicts(&fleet.job(app)?);
     fleet.person(WORKERS[0], &format!("rmctl ps {app}; rmctl events --tail 12"))?;
     fleet.book.say(&format!("{told:?}"));
-    ensure!(!told.is_empty(), "what ended with the kernel is told");
+    ensure!(!told.is_empty(), "the journal names the containers that ended with the kernel");
     fleet.let_go()?;
     fleet.finished(app)?;
     let ends: Vec<(String, u64)> = fleet.lines(app)?.into_iter().filter(|(line, _)| line.starts_with("end")).collect();
@@ -174,18 +174,18 @@ fn three_hosts_from_packages_to_finished_jobs_in_guests() -> Result<()> {
 
 fn a_life(fleet: &mut Fleet) -> Result<()> {
     fleet.set_up()?;
-    fleet.step("a job whose tasks are killed for memory, and end well", a_job_that_escalates)?;
+    fleet.step("a job whose tasks are killed for memory and then succeed", a_job_that_escalates)?;
     fleet.step("a job of JVMs", a_job_of_jvms)?;
     let app = fleet.step("a job that stays, on both workers", |fleet| fleet.stay(520))?;
-    fleet.step("what systemd shows", |fleet| what_systemd_shows(fleet, &app))?;
+    fleet.step("the output of systemd", |fleet| what_systemd_shows(fleet, &app))?;
     daemons_come_and_go(fleet, &app)?;
     fleet.step("a worker is rebooted, the job finishes", |fleet| a_reboot(fleet, &app))?;
-    fleet.step("worker-2 is drained, its work goes on elsewhere", a_drain)?;
+    fleet.step("worker-2 is drained, its tasks continue on another node", a_drain)?;
     for host in WORKERS {
         fleet.person(host, "rm -f gate")?;
     }
     let tally =
-        fleet.step(&format!("{ROUNDS} disturbances under memory kills"), |fleet| fault_rounds::run(fleet, ROUNDS, &mut |_| ()))?;
+        fleet.step(&format!("{ROUNDS} faults during memory kills"), |fleet| fault_rounds::run(fleet, ROUNDS, &mut |_| ()))?;
     fleet.book.say(&serde_json::to_string(&tally)?);
     ensure!((tally.lost, tally.twice, tally.verdicts_lost) == (0, 0, 0) && tally.rounds == ROUNDS, "{tally:?}");
     ensure!(tally.verdicts >= usize::try_from(ROUNDS)?, "every job had a kill: {tally:?}");

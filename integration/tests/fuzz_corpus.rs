@@ -113,7 +113,7 @@ const PIECES: [&str; 36] = [
 
 /// 64 KiB of one piece, after each byte that selects a parser, stay below the timeout.
 #[test]
-fn much_of_the_same_takes_time_in_proportion() {
+fn repeated_input_takes_proportional_time() {
     for (target, check) in checks::TARGETS {
         // The other targets apply the same check to the whole input.
         let choices: &[u8] = match target {

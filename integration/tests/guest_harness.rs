@@ -15,20 +15,20 @@ fn the_exit_code_and_both_streams_come_back() {
 }
 
 #[test]
-fn a_signal_is_told_as_a_shell_does() {
+fn a_signal_gives_the_exit_code_of_a_shell() {
     let o = Guest::new().run(&["/bin/sh", "-c", "kill -9 $$"]).expect("runs");
     assert_eq!(o.code, 137);
 }
 
 #[test]
-fn a_program_that_is_not_there_is_named() {
+fn a_missing_program_is_named() {
     let o = Guest::new().run(&["/no/such/program"]).expect("runs");
     assert_eq!(o.code, 127);
     assert!(o.stderr.contains("/no/such/program could not be started"), "{}", o.stderr);
 }
 
 #[test]
-fn a_guest_that_hangs_is_ended() {
+fn a_hanging_guest_is_ended() {
     let begun = Instant::now();
     let guest = Guest::new().timeout(Duration::from_secs(2));
     let error = guest.run(&["/bin/sleep", "1000"]).expect_err("does not end by itself");

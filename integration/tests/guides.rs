@@ -23,7 +23,7 @@ fn docs(page: &str) -> PathBuf {
 fn follow(page: &str) -> Result<()> {
     let text = fs::read_to_string(docs(page)).with_context(|| page.to_owned())?;
     let script = doc_commands::blocks(&text, "sh").concat();
-    ensure!(!script.is_empty(), "{page} has nothing to type");
+    ensure!(!script.is_empty(), "{page} has no commands");
     let cluster = Cluster::start(&[NodeShape::default(); 2])?;
     let place = tempfile::tempdir()?;
     let mut shell = Command::new("bash");
@@ -44,7 +44,7 @@ macro_rules! pages {
             let followed = ["README.md", $($page),*];
             for entry in fs::read_dir(docs(""))? {
                 let name = entry?.file_name().to_string_lossy().into_owned();
-                ensure!(followed.contains(&name.as_str()), "nobody types what docs/guides/{name} says");
+                ensure!(followed.contains(&name.as_str()), "no test runs the commands of docs/guides/{name}");
             }
             Ok(())
         }

@@ -36,12 +36,12 @@ impl Drop for Daemon {
 }
 
 #[test]
-fn callers_wait_at_what_is_held_for_it() -> Result<()> {
+fn callers_wait_at_the_socket_of_the_service_manager() -> Result<()> {
     let (dir, port) = (tempfile::tempdir()?, free_port()?);
     let (socket, state, log) = (dir.path().join("rm.sock"), dir.path().join("state"), dir.path().join("log"));
     let mut daemon = Daemon(held(port, &socket, port, &state, &log)?.spawn().context(HOLDER)?);
     until("the socket", SOON, || Ok(socket.exists().then_some(())))?;
-    ensure!(!state.exists(), "nothing runs before somebody calls");
+    ensure!(!state.exists(), "the daemon starts at the first connection");
     for addr in [format!("http://127.0.0.1:{port}"), format!("unix:{}", socket.display())] {
         let told = rmctl(&addr, &["status"])?;
         ensure!(told.code == 0, "{addr}: {}{}{}", told.stdout, told.stderr, fs::read_to_string(&log)?);
@@ -50,12 +50,12 @@ fn callers_wait_at_what_is_held_for_it() -> Result<()> {
     kill(Pid::from_raw(i32::try_from(daemon.0.id())?), Signal::SIGTERM)?;
     let ended = until("its end", SOON, || Ok(daemon.0.try_wait()?))?;
     ensure!(ended.success(), "{ended}: {}", fs::read_to_string(&log)?);
-    ensure!(socket.exists(), "whoever holds the socket takes it away, not the daemon");
+    ensure!(socket.exists(), "the daemon must not remove the socket");
     Ok(())
 }
 
 #[test]
-fn a_port_that_is_not_the_configured_one_is_refused() -> Result<()> {
+fn a_socket_with_another_port_is_refused() -> Result<()> {
     let (dir, port, other) = (tempfile::tempdir()?, free_port()?, free_port()?);
     let (socket, log) = (dir.path().join("rm.sock"), dir.path().join("log"));
     let mut daemon = Daemon(held(port, &socket, other, &dir.path().join("state"), &log)?.spawn().context(HOLDER)?);

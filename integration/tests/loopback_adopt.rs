@@ -48,7 +48,7 @@ fn killed_at_every_step() {
     assert_eq!((tally.lost, tally.twice, tally.leaked), (0, 0, 0), "{:#?}", tally.notes);
     assert!(tally.kills >= rounds && tally.at_places > 0, "{tally:?}");
 }
-on_host_and_in_guest!(killed, guest(), killed_at_every_step);
+on_host_and_in_guest!(agent_killed, guest(), killed_at_every_step);
 
 /// Copies the two programs of a node into a separate directory.
 fn installed(dir: &Path) -> PathBuf {
@@ -76,8 +76,8 @@ fn upgraded_under_running_containers() {
     fs::remove_dir_all(&old).expect("removes");
     agent.use_programs(programs::dir().expect("programs").to_owned());
     agent.start(&desk).expect("starts");
-    assert_eq!(desk.book().shown.len(), ids.len(), "the new agent shows what the old one started");
-    assert_eq!(pids, ids.iter().map(|id| agent.process(id, "pid")).collect::<Vec<_>>(), "and has touched nothing");
+    assert_eq!(desk.book().shown.len(), ids.len(), "the new agent lists the containers of the old agent");
+    assert_eq!(pids, ids.iter().map(|id| agent.process(id, "pid")).collect::<Vec<_>>(), "the new agent changed no container");
     fs::write(&gate, "").expect("opens the gate");
     for (id, code) in ids.iter().zip(1..) {
         assert_eq!(reason(&desk, id), ExitReason::Exit { code });
@@ -90,11 +90,11 @@ on_host_and_in_guest!(upgraded, guest(), upgraded_under_running_containers);
 /// that later releases added.
 const OLDER_SHIM: &str = r#"#!/bin/sh
 case "$1" in -*) exit 2;; esac
-born() { cut -d' ' -f22 "/proc/$1/stat"; }
+start_of() { cut -d' ' -f22 "/proc/$1/stat"; }
 cd "$1/work"
-echo "$$ $(born $$)" > ../shim.pid
+echo "$$ $(start_of $$)" > ../shim.pid
 sh -c "$(sed -n 's/^arg //p' ../spec | tail -n 1)" > ../stdout 2> ../stderr < /dev/null &
-echo "$! $(born $!)" > ../pid
+echo "$! $(start_of $!)" > ../pid
 echo "started $!"
 exec > /dev/null
 wait $!
@@ -104,7 +104,7 @@ mv ../exit.tmp ../exit
 
 /// Two shims of the older release: one survives the upgrade of the agent, the other ends while no
 /// agent runs.
-fn beside_an_older_shim() {
+fn containers_of_an_older_shim_are_adopted() {
     let desk = FakeManager::open().expect("opens");
     let mut agent = SingleAgent::new(&desk, shape()).expect("a place");
     let bin = installed(agent.dir());
@@ -126,9 +126,9 @@ fn beside_an_older_shim() {
     fs::write(&gates[1], "").expect("opens a gate");
     assert_eq!(reason(&desk, &ids[1]), ExitReason::Exit { code: 5 });
 }
-on_host_and_in_guest!(older_shim, guest(), beside_an_older_shim);
+on_host_and_in_guest!(older_shim, guest(), containers_of_an_older_shim_are_adopted);
 
-fn a_hundred_leave_nothing() {
+fn a_hundred_containers_leave_no_leftovers() {
     let desk = FakeManager::open().expect("opens");
     let mut agent = SingleAgent::new(&desk, shape()).expect("a place");
     agent.start(&desk).expect("starts");
@@ -139,7 +139,7 @@ fn a_hundred_leave_nothing() {
         some.iter().for_each(|id| assert_eq!(reason(&desk, id), ExitReason::Exit { code: 9 }));
     }
     desk.forget(ids.iter().cloned());
-    until("everything to be gone", SOON, || Ok((LeftoverCounts::of(&agent).beyond(&before) == 0).then_some(())))
+    until("all processes and files to disappear", SOON, || Ok((LeftoverCounts::of(&agent).beyond(&before) == 0).then_some(())))
         .unwrap_or_else(|e| panic!("{e}: {:?}, before: {before:?}", LeftoverCounts::of(&agent)));
 }
-on_host_and_in_guest!(hundred, guest(), a_hundred_leave_nothing);
+on_host_and_in_guest!(hundred_containers, guest(), a_hundred_containers_leave_no_leftovers);

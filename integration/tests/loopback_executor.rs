@@ -30,7 +30,7 @@ fn text(path: &Path) -> String {
 
 /// Twelve tasks each sum a part; the sixth fails once with exit code 3. A last task adds the sums.
 #[test]
-fn a_dozen_tasks_come_to_the_right_result() {
+fn twelve_tasks_compute_the_right_result() {
     let cluster = Cluster::of_one().expect("a cluster");
     let out = cluster.dir().join("sums");
     fs::create_dir(&out).expect("a directory");
@@ -58,7 +58,7 @@ fn a_dozen_tasks_come_to_the_right_result() {
 
 /// A task that needs its own container runs there with the same executor.
 #[test]
-fn an_escalated_task_is_run_by_the_same_executor() {
+fn the_python_executor_runs_an_escalated_task() {
     let cluster = Cluster::of_one().expect("a cluster");
     let hog = "import time; held = bytearray(100 << 20); held[::4096] = b'x' * (100 << 8); time.sleep(1.5)";
     let job = JobFile::new("python-hog", 1, 2, Bytes::from_mib(32)).executor(&python());
@@ -75,7 +75,7 @@ fn an_escalated_task_is_run_by_the_same_executor() {
     );
     assert_eq!(last.reason, Some(ExitReason::Exit { code: 0 }));
     assert!(last.profile.memory() >= Bytes::from_mib(100), "{}", last.profile);
-    assert!(killed.iter().all(|a| a.container != last.container), "it had a container of its own");
+    assert!(killed.iter().all(|a| a.container != last.container), "the task had its own container");
     assert!(last.peak.is_some_and(|peak| peak >= Bytes::from_mib(100)), "{:?}", last.peak);
-    assert!(rows(&end, "small").iter().all(|row| row.attempts.len() == 1), "its neighbours never notice");
+    assert!(rows(&end, "small").iter().all(|row| row.attempts.len() == 1), "its neighbours are not affected");
 }

@@ -43,7 +43,7 @@ fn finished(cluster: &Cluster, job: &JobFile) -> AppView {
 
 /// One of five tasks needs three times its share. No task is killed unless its stage sets grow =
 /// false.
-fn three_times_its_share_without_a_kill() {
+fn a_task_grows_to_three_times_its_share() {
     let cluster = Cluster::of_one().expect("a cluster");
     let run = |name: &str, more: &str| {
         let log = WorkLog::at(cluster.dir().join(format!("{name}.log")));
@@ -55,24 +55,24 @@ fn three_times_its_share_without_a_kill() {
     let (end, log) = run("growing", "");
     let (totals, large) = (&end.job.as_ref().expect("a job").totals, task(&end, "large/0"));
     assert_eq!((totals.memory_kills, totals.escalated, totals.innocent_reruns), (0, 0, 0), "{totals:?}");
-    assert_eq!((large.attempts.len(), log.starts()["large/0"]), (1, 1), "it was never started again");
+    assert_eq!((large.attempts.len(), log.starts()["large/0"]), (1, 1), "the task ran once");
     let attempt = &large.attempts[0];
     assert!(attempt.profile.memory() >= Bytes::from_mib(144) && attempt.grown.len() >= 3, "{:?}", attempt.grown);
     assert!(attempt.peak.is_some_and(|peak| peak >= Bytes::from_mib(144)), "{:?}", attempt.peak);
     assert_eq!(usize::try_from(totals.grown).ok(), Some(attempt.grown.len()));
     let held: Vec<Option<u64>> = attempt.grown.iter().map(|g| g.held_us).collect();
-    assert!(held.iter().all(Option::is_some), "each was confirmed: {held:?}");
-    println!("held for, in microseconds: {held:?}");
+    assert!(held.iter().all(Option::is_some), "every growth has a freeze time: {held:?}");
+    println!("freeze times in microseconds: {held:?}");
     let (end, _) = run("killing", "grow = false");
     let kills = end.job.as_ref().expect("a job").totals.memory_kills;
     assert!(kills >= 1, "without growth the same job must kill");
     println!("kills without growth: {kills}");
 }
-on_host_and_in_guest!(grown, guest(), three_times_its_share_without_a_kill);
+on_host_and_in_guest!(grown, guest(), a_task_grows_to_three_times_its_share);
 
 /// The resource manager does not answer: the task stays frozen for the hold time of its stage. Then
 /// the kernel kills it at its own limit, and the ladder continues.
-fn a_hold_that_ends_lets_the_kernel_kill() {
+fn the_kernel_kills_after_the_freeze_timeout() {
     let cluster = Cluster::of_one().expect("a cluster");
     let (log, gate) = (WorkLog::at(cluster.dir().join("work.log")), cluster.dir().join("gate"));
     let gate_text = gate.to_str().expect("UTF-8");
@@ -95,10 +95,10 @@ fn a_hold_that_ends_lets_the_kernel_kill() {
     assert_eq!(large.attempts[0].reason, Some(ExitReason::TaskOom), "its own limit: {:?}", large.attempts[0].evidence);
     assert!(large.attempts.len() >= 2 && large.attempts[0].grown.is_empty(), "{:?}", large.attempts[0].grown);
 }
-on_host_and_in_guest!(hold_over, guest(), a_hold_that_ends_lets_the_kernel_kill);
+on_host_and_in_guest!(freeze_timeout, guest(), the_kernel_kills_after_the_freeze_timeout);
 
 /// No node has more memory: growth is refused, and the ladder continues.
-fn a_full_node_gives_no_more() {
+fn a_full_node_refuses_growth() {
     let shape = NodeShape { memory: Bytes::from_mib(320), cpus: 4, enforcer: None };
     let cluster = Cluster::start(&[shape]).expect("a cluster");
     let log = WorkLog::at(cluster.dir().join("work.log"));
@@ -106,15 +106,15 @@ fn a_full_node_gives_no_more() {
     let job = stage(job, "large", 1, &log, &["--mib", "400", "--over-ms", "200"], "grow = true");
     let app = cluster.submit(job.text()).expect("submits");
     let end = cluster.until_ended(&app).expect("ends");
-    assert_eq!(end.state, AppState::Failed, "it fits nowhere");
+    assert_eq!(end.state, AppState::Failed, "the task fits on no node");
     let large = task(&end, "large/0");
     assert!(large.attempts.iter().all(|a| a.reason == Some(ExitReason::TaskOom)), "{:?}", large.attempts);
 }
-on_host_and_in_guest!(full, guest(), a_full_node_gives_no_more);
+on_host_and_in_guest!(full_node, guest(), a_full_node_refuses_growth);
 
 /// Two executors fill the node, and each task waits for the memory of the other. One task is
 /// evicted and runs again; none is killed.
-fn of_two_that_wait_for_each_other_one_gives_way() {
+fn a_deadlocked_task_is_evicted() {
     let share = Bytes::from_mib(64);
     // The master's container, two executors, and less than a step of growth.
     let shape = NodeShape { memory: MASTER.saturating_add(Bytes::from_mib(2 * (96 + 64) + 16)), cpus: 8, enforcer: None };
@@ -131,9 +131,9 @@ fn of_two_that_wait_for_each_other_one_gives_way() {
     let totals = &end.job.as_ref().expect("a job").totals;
     assert_eq!((totals.memory_kills, totals.gave_way, totals.done), (0, 1, 2), "{totals:?}");
     let attempts: Vec<usize> = ["map/0", "map/1"].iter().map(|id| task(&end, id).attempts.len()).collect();
-    assert_eq!(attempts.iter().sum::<usize>(), 3, "one of them ran twice: {attempts:?}");
+    assert_eq!(attempts.iter().sum::<usize>(), 3, "exactly one task ran twice: {attempts:?}");
 }
-on_host_and_in_guest!(contention, guest(), of_two_that_wait_for_each_other_one_gives_way);
+on_host_and_in_guest!(contention, guest(), a_deadlocked_task_is_evicted);
 
 /// The master is killed repeatedly while a task grows. The task still gets its memory and runs
 /// once.

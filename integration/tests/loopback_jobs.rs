@@ -59,7 +59,7 @@ on_host_and_in_guest!(skewed, guest(), a_large_task_among_small_ones);
 /// Without permission to create cgroups, the agents measure and kill by themselves. The result is
 /// the same and is marked as such.
 #[test]
-fn without_cgroups_a_large_task_is_found_by_measuring() {
+fn without_cgroups_a_large_task_is_found_by_measurement() {
     let shape = NodeShape { enforcer: Some(EnforcerKind::Poll), ..NodeShape::default() };
     let cluster = Cluster::start(&[shape]).expect("a cluster");
     assert_eq!(cluster.call(cluster.client().status()).expect("answers").enforcers, ["poll"]);
@@ -98,12 +98,12 @@ fn an_executor_is_killed_from_outside() {
         let row = task(&end, &format!("map/{n}"));
         assert_eq!(row.attempts.len(), 2, "{:?}", reasons(row));
         assert_eq!(reasons(row)[0].charge(), Charge::Free, "{:?}", reasons(row));
-        assert_eq!(sizes(row)[0], sizes(row)[1], "an innocent task was given another size");
+        assert_eq!(sizes(row)[0], sizes(row)[1], "a collateral task got another size");
     }
     let totals = &end.job.as_ref().expect("a job").totals;
     assert_eq!((totals.memory_kills, totals.escalated, totals.transient), (0, 0, 2));
 }
-on_host_and_in_guest!(outside, guest(), an_executor_is_killed_from_outside);
+on_host_and_in_guest!(killed_from_outside, guest(), an_executor_is_killed_from_outside);
 
 /// Uses at least 64 MiB in any POSIX shell.
 const GREEDY: &str = "x=0123456789abcdef; n=0; while [ $n -lt 22 ]; do x=$x$x; n=$((n+1)); done; exit 0";
@@ -140,15 +140,15 @@ fn tasks_of_another_user_have_limits_of_their_own() {
     let Some((limit, _)) = fence(&cluster, "node-1") else { return };
     let containers = limit.parent().expect("a directory").to_owned();
     let groups = || fs::read_dir(&containers).into_iter().flatten().flatten().filter(|e| e.path().is_dir()).count();
-    until("all cgroups to be gone", SOON, || Ok((groups() == 0).then_some(()))).expect("nothing is left");
+    until("all cgroups to be removed", SOON, || Ok((groups() == 0).then_some(()))).expect("no leftovers");
     let apps = cluster.state("node-1").join("apps");
     let left = || fs::read_dir(&apps).map_or(0, Iterator::count);
-    until("the directory of the application to be gone", JOB, || Ok((left() == 0).then_some(()))).expect("nothing is left");
+    until("the directory of the application to be removed", JOB, || Ok((left() == 0).then_some(()))).expect("no leftovers");
 }
 
 /// A stage names a program by URL and a data file by path; its tasks find both in their directory.
 #[test]
-fn a_stage_finds_the_files_that_it_names() {
+fn a_stage_finds_the_files_of_its_job_file() {
     let cluster = Cluster::of_one().expect("a cluster");
     let program = b"#!/bin/sh\ncat data.txt > out-$1; [ \"$(cat data.txt)\" = seven ]\n";
     let sum = sha256(&cluster, program);
@@ -225,13 +225,13 @@ fn the_fence_around_all_containers_is_hit() {
     until("the task to grow", SOON, || Ok((number(&current) > 250 << 20).then_some(()))).expect("grows");
     fs::write(&limit, (number(&current) + (8 << 20)).to_string()).expect("lowers the fence");
     let killed = |view: &AppView| task(view, "ramp/0").attempts.first()?.reason;
-    let reason = cluster.until_app(&app, "the kill to be told", SOON, killed).expect("is told");
+    let reason = cluster.until_app(&app, "the report of the kill", SOON, killed).expect("a reported kill");
     fs::write(&limit, before.to_string()).expect("puts the fence back");
     assert_eq!(reason, ExitReason::AncestorOom);
     let end = cluster.until_ended(&app).expect("ends");
     assert_eq!(end.state, AppState::Finished, "{}", end.diagnostics);
     let row = task(&end, "ramp/0");
-    assert!(sizes(row).windows(2).all(|w| w[0] == w[1]), "an innocent task was given another size: {:?}", sizes(row));
+    assert!(sizes(row).windows(2).all(|w| w[0] == w[1]), "a collateral task got another size: {:?}", sizes(row));
     assert_eq!(end.job.as_ref().expect("a job").totals.memory_kills, 0);
 }
 on_host_and_in_guest!(outer_limit, guest(), the_fence_around_all_containers_is_hit);

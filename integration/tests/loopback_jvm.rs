@@ -44,7 +44,7 @@ fn a_full_heap_grows_the_heap() {
     let app = run_example("jvm-heap.toml");
     for (first, last) in first_and_last(&app, ExitReason::HeapOom, Dimension::Heap) {
         assert!(last.profile.heap >= first.profile.heap.mul_ratio(2, 1), "{} after {}", last.profile, first.profile);
-        assert_eq!(last.profile.overhead, first.profile.overhead, "what did not run out stays");
+        assert_eq!(last.profile.overhead, first.profile.overhead, "the other quantity keeps its size");
         let evidence = first.evidence.expect("evidence");
         assert_eq!((evidence.exit_code, evidence.own.events.oom_kill), (Some(3), 0), "the JVM ended itself");
     }
@@ -54,7 +54,7 @@ on_host_and_in_guest!(heap, guest(), a_full_heap_grows_the_heap);
 fn off_heap_growth_grows_the_overhead() {
     let app = run_example("jvm-overhead.toml");
     for (first, last) in first_and_last(&app, ExitReason::OverheadOom, Dimension::Overhead) {
-        assert_eq!(last.profile.heap, first.profile.heap, "what did not run out stays");
+        assert_eq!(last.profile.heap, first.profile.heap, "the other quantity keeps its size");
         assert!(last.profile.overhead > first.profile.overhead, "{} after {}", last.profile, first.profile);
         let evidence = first.evidence.expect("evidence");
         assert_eq!(evidence.signal, Some(9), "the kernel killed it");

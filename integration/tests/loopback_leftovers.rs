@@ -29,19 +29,19 @@ fn three_jobs_leave_memory_and_the_fourth_has_all_of_its_own() {
     for case in [job("sysv-shm", 4, 200), job("python-shared-memory", 4, 200), job("dev-shm-file", 40, 30)] {
         let row = bench.play(&case).expect("both jobs end");
         println!("{row:?}");
-        assert!(row.right && row.skipped.is_none(), "it ends well: {row:?}");
+        assert!(row.right && row.skipped.is_none(), "the task succeeds: {row:?}");
         assert_eq!((row.collateral, row.left, row.poisoned), (0, 0, false), "{row:?}");
     }
 }
 
 /// Without namespaces the agent removes a job's leftovers, and no older objects.
 #[allow(clippy::print_stderr)] // the reason for the skip
-fn without_namespaces_the_agent_removes_what_was_left() {
+fn the_agent_removes_leftovers_without_namespaces() {
     if !nix::unistd::geteuid().is_root() {
-        eprintln!("SKIPPED: without_namespaces_the_agent_removes_what_was_left: only root can start programs as another user");
+        eprintln!("SKIPPED: the_agent_removes_leftovers_without_namespaces: only root can start programs as another user");
         return;
     }
-    let user = nix::unistd::User::from_name("games").expect("asks").expect("a user that runs nothing");
+    let user = nix::unistd::User::from_name("games").expect("asks").expect("a user without processes");
     let before = std::path::PathBuf::from(format!("/dev/shm/headroom-before-{}", std::process::id()));
     std::fs::write(&before, "made before the container").expect("writes");
     std::os::unix::fs::chown(&before, Some(user.uid.as_raw()), None).expect("gives it away");
@@ -55,14 +55,14 @@ fn without_namespaces_the_agent_removes_what_was_left() {
         assert_eq!((row.right, row.left, row.poisoned), (true, 0, false), "{row:?}\n{}", bench.cluster().log("node-1"));
     }
     let log = bench.cluster().log("node-1");
-    assert!(log.contains("memory was left behind and is removed"), "{log}");
+    assert!(log.contains("a leftover object is removed"), "{log}");
     let kept = before.exists();
     std::fs::remove_file(&before).expect("removes it");
-    assert!(kept, "a file that was there before is not the container's");
+    assert!(kept, "an older file does not belong to the container");
 }
 /// A file on a tmpfs of the host is charged to the node after its container ended. The node counts
 /// it as used until it is removed.
-fn a_leak_on_a_tmpfs_of_the_host_counts_as_taken_until_it_is_gone() {
+fn a_file_on_a_host_tmpfs_counts_as_used_until_its_removal() {
     let bench = LeftoverBench::new(Bytes::from_mib(scaled(1024).into()), None, TaskUser::Agent, "private_tmp = false\n")
         .expect("a cluster");
     let bench = bench.shaped(shape());
@@ -74,8 +74,8 @@ fn a_leak_on_a_tmpfs_of_the_host_counts_as_taken_until_it_is_gone() {
     assert_eq!(after.state, headroom_wire::v1::apps::AppState::Finished, "{:?}", after.diagnostics);
 }
 
-on_host_and_in_guest!(host_ipc, guest(), without_namespaces_the_agent_removes_what_was_left);
+on_host_and_in_guest!(host_ipc, guest(), the_agent_removes_leftovers_without_namespaces);
 
 on_host_and_in_guest!(three_jobs, guest(), three_jobs_leave_memory_and_the_fourth_has_all_of_its_own);
 
-on_host_and_in_guest!(host_tmpfs, guest(), a_leak_on_a_tmpfs_of_the_host_counts_as_taken_until_it_is_gone);
+on_host_and_in_guest!(host_tmpfs, guest(), a_file_on_a_host_tmpfs_counts_as_used_until_its_removal);

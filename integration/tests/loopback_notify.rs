@@ -30,7 +30,7 @@ fn heard(ear: &UnixDatagram, word: &str, times: usize) -> Result<Vec<String>> {
     let mut said: Vec<String> = Vec::new();
     while said.iter().filter(|line| *line == word).count() < times {
         let mut bytes = [0; 4096];
-        let length = ear.recv(&mut bytes).with_context(|| format!("{word} was not said {times} times, but {said:?}"))?;
+        let length = ear.recv(&mut bytes).with_context(|| format!("{word} was not sent {times} times, but {said:?}"))?;
         said.extend(String::from_utf8(bytes[..length].to_vec())?.lines().map(str::to_owned));
     }
     Ok(said)
@@ -58,12 +58,12 @@ fn speaks(program: &str, arguments: &[&str]) -> Result<()> {
 }
 
 #[test]
-fn a_resource_manager_speaks_to_systemd() -> Result<()> {
+fn a_resource_manager_notifies_systemd() -> Result<()> {
     speaks("resourcemanager", &[])
 }
 
 #[test]
-fn a_node_agent_speaks_to_systemd() -> Result<()> {
+fn a_node_agent_notifies_systemd() -> Result<()> {
     speaks(
         "nodeagent",
         &["--rm", "http://127.0.0.1:9", "--name", "n1", "--enforcer", "poll", "--run-as", "agent", "--allow-root"],

@@ -16,12 +16,12 @@ fn ordered(cluster: &Cluster, arguments: &[&str]) -> ProgramOutput {
 }
 
 #[test]
-fn one_task_is_cancelled_one_tried_again_and_one_resized() {
+fn tasks_are_cancelled_retried_and_resized() {
     let cluster = Cluster::of_one().expect("a cluster");
     let job = JobFile::new("orders", 1, 2, Bytes::from_mib(32)).stage("nap", 4, &["sleep", "600"], "");
     let app = cluster.submit(job.text()).expect("submits");
     let both = |view: &AppView| view.job.as_ref().filter(|job| job.totals.running == 2).map(|_| ());
-    cluster.until_app(&app, "two tasks to run", SOON, both).expect("they run");
+    cluster.until_app(&app, "two tasks to run", SOON, both).expect("running tasks");
 
     let retried = ordered(&cluster, &["retry", &format!("{app}/nap/0"), "--reason", "stuck on a lock"]);
     assert_eq!(retried.code, 0, "{}", retried.stderr);
@@ -30,7 +30,7 @@ fn one_task_is_cancelled_one_tried_again_and_one_resized() {
     let set = ordered(&cluster, &["set", &format!("{app}/nap/3"), "--memory", "60MiB"]);
     assert_eq!((set.code, set.stdout.contains("will get 6")), (0, true), "{}{}", set.stdout, set.stderr);
     let runs = ordered(&cluster, &["set", &format!("{app}/nap/1"), "--memory", "60MiB"]);
-    assert_eq!((runs.code, runs.stderr.contains("what runs keeps its size")), (4, true), "{}", runs.stderr);
+    assert_eq!((runs.code, runs.stderr.contains("its size cannot change")), (4, true), "{}", runs.stderr);
     let unknown = ordered(&cluster, &["kill", &format!("{app}/nap/9")]);
     assert_eq!(unknown.code, 3, "{}", unknown.stderr);
     let dry = ordered(&cluster, &["kill", &format!("{app}/nap/1"), "--dry-run"]);

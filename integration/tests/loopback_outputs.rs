@@ -53,7 +53,7 @@ fn row(app: &AppView, index: u32) -> &TaskRow {
 }
 
 #[test]
-fn a_failed_attempt_leaves_nothing_and_a_later_job_replaces_nothing() {
+fn failed_attempts_leave_no_output_and_jobs_overwrite_none() {
     let cluster = Cluster::of_one().expect("a cluster");
     let out = cluster.dir().join("out");
     let check = format!("[ $(cat {}/map-*/second | wc -l) = {TASKS} ]", out.display());
@@ -69,15 +69,15 @@ fn a_failed_attempt_leaves_nothing_and_a_later_job_replaces_nothing() {
     let reasons: Vec<_> = row(&end, 2).attempts.iter().filter_map(|a| a.reason).collect();
     assert_eq!(reasons, [ExitReason::Exit { code: 3 }, ExitReason::Exit { code: 0 }]);
     let whole = outputs(|n| if n == 2 { 2 } else { 1 });
-    assert_eq!(tree(&out), whole, "the half output of the failed attempt is gone, and all else of ours");
+    assert_eq!(tree(&out), whole, "the partial output of the failed attempt and all temporary files are removed");
     let left = format!("{app} {}", end.submitted.0);
-    fs::create_dir_all(out.join(".headroom").join(app.to_string())).expect("makes what a lost master would have left");
+    fs::create_dir_all(out.join(".headroom").join(app.to_string())).expect("creates the files of a lost master");
     fs::write(out.join(".headroom/owner"), left).expect("writes");
     let again = cluster.submit(job(&out, "true").text()).expect("submits");
     let refused = cluster.until_ended(&again).expect("ends");
     assert_eq!(refused.state, AppState::Failed, "{}", refused.diagnostics);
-    assert!(refused.diagnostics.contains("map-0 is there already"), "{}", refused.diagnostics);
-    assert_eq!(tree(&out), whole, "and what the first one had left is gone, since it is over");
+    assert!(refused.diagnostics.contains("map-0 already exists"), "{}", refused.diagnostics);
+    assert_eq!(tree(&out), whole, "the leftovers of the first master are removed");
 }
 
 /// The executor only has to create a directory.
@@ -94,18 +94,18 @@ fn the_executor_in_python_serves_a_fenced_stage() {
 }
 
 #[test]
-fn a_master_that_is_killed_commits_what_ended_without_it() {
+fn a_restarted_master_commits_outputs_of_ended_tasks() {
     let cluster = Cluster::of_one().expect("a cluster");
     let (out, gate) = (cluster.dir().join("out"), cluster.dir().join("gate"));
     let wait = format!("while ! [ -e {} ]; do sleep 0.05; done", gate.display());
     let app = cluster.submit(job(&out, &wait).text()).expect("submits");
     let begun = || out.exists() && tree(&out).keys().filter(|file| file.ends_with("-1/first")).count() == TASKS as usize;
-    until("all tasks to have begun", SOON, || Ok(begun().then_some(()))).expect("begin");
+    until("all tasks to start", SOON, || Ok(begun().then_some(()))).expect("begin");
     let masters = cluster.live_containers(&app, ContainerOwner::Master).expect("containers");
     Cluster::kill_process(cluster.container_pid(&masters[0]).expect("a process")).expect("kills");
     fs::write(&gate, "").expect("opens the gate");
     let end = cluster.until_ended(&app).expect("ends");
     assert_eq!(end.state, AppState::Finished, "{}", end.diagnostics);
-    assert!((0..TASKS).all(|n| row(&end, n).attempts.len() == 1), "nothing ran again");
+    assert!((0..TASKS).all(|n| row(&end, n).attempts.len() == 1), "no task ran again");
     assert_eq!(tree(&out), outputs(|_| 1));
 }

@@ -29,7 +29,7 @@ fn waits(view: &AppView) -> Option<()> {
 }
 
 #[test]
-fn a_job_keeps_the_size_of_a_profile_that_was_changed_under_it() {
+fn a_job_keeps_the_size_of_a_changed_profile() {
     let cluster = Cluster::of_one().expect("a cluster");
     let set = |memory: &str| {
         let set = cluster.rmctl(&["profile", "set", "slim", "--memory", memory, "--cpus", "0.5"]).expect("runs");

@@ -46,7 +46,7 @@ impl Story {
     /// Checks that the tasks that ran before still run.
     fn still_running(&self) {
         for pid in self.log.started() {
-            assert!(PathBuf::from(format!("/proc/{pid}/cmdline")).exists(), "task process {pid} is gone");
+            assert!(PathBuf::from(format!("/proc/{pid}/cmdline")).exists(), "task process {pid} has ended");
         }
     }
 
@@ -82,7 +82,7 @@ fn resource_manager() {
     story.still_running();
     story.cluster.start_resource_manager().expect("starts again");
     story.cluster.until_ready().expect("is ready again");
-    assert!(epoch(&story) > before, "a new life has a new epoch");
+    assert!(epoch(&story) > before, "a restarted daemon has a new epoch");
     story.still_running();
     story.ends_well();
 }
@@ -114,7 +114,7 @@ fn manager_and_agent() {
     story.cluster.until_ready().expect("is ready again");
     story.ends_well();
 }
-on_host_and_in_guest!(both, guest(), manager_and_agent);
+on_host_and_in_guest!(manager_and_agent_killed, guest(), manager_and_agent);
 
 /// A daemon exits with 0 after SIGTERM, and its containers keep running.
 fn asked_to_stop() {
@@ -129,4 +129,4 @@ fn asked_to_stop() {
     story.cluster.until_ready().expect("is ready again");
     story.ends_well();
 }
-on_host_and_in_guest!(asked, guest(), asked_to_stop);
+on_host_and_in_guest!(stopped_on_request, guest(), asked_to_stop);

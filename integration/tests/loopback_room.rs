@@ -50,22 +50,22 @@ fn until_said(cluster: &Cluster, arguments: &[&str], words: &str) -> String {
     };
     integration::cluster::until(words, SOON, said).unwrap_or_else(|e| {
         let last = cluster.rmctl(arguments).expect("runs");
-        panic!("{e:#}: rmctl {arguments:?} says\n{}{}", last.stdout, last.stderr)
+        panic!("{e:#}: rmctl {arguments:?} printed\n{}{}", last.stdout, last.stderr)
     })
 }
 
 #[test]
-fn a_task_that_waits_for_its_own_job_says_so_on_this_host() {
+fn a_task_that_waits_for_its_own_job_shows_the_reason_on_this_host() {
     let cluster = Cluster::start(&[node(2)]).expect("a cluster");
     let gate = cluster.dir().join("gate");
     // The wait is bounded by half the run time of the killed attempt, because no other task has
     // ended.
-    let app = cluster.submit(&job("crowded", 6, 8, &gate, "[retry]\ndrain_after = \"1h\"\n")).expect("submits");
+    let app = cluster.submit(&job("full", 6, 8, &gate, "[retry]\ndrain_after = \"1h\"\n")).expect("submits");
     let (id, task) = (app.to_string(), format!("{app}/map/0"));
-    let before = until_said(&cluster, &["why", &task], "an executor of its own job is drained for it");
+    let before = until_said(&cluster, &["why", &task], "the job drains an executor for it");
     assert!(before.contains("own-map-0-r2") && before.contains("waits for a container of "), "{before}");
     println!("{before}");
-    let words = "waits for executors of its own job, one is being drained";
+    let words = "waits for an executor of its job to drain";
     let during = until_said(&cluster, &["why", &task], words);
     let whole = until_said(&cluster, &["why", &id], words);
     let list = until_said(&cluster, &["ps", &id, "-o", "wide"], words);
@@ -77,11 +77,11 @@ fn a_task_that_waits_for_its_own_job_says_so_on_this_host() {
     assert_eq!(end.state, AppState::Finished, "{}", end.diagnostics);
     let tasks = end.job.expect("a job").tasks;
     assert!(tasks.iter().all(|t| t.state == TaskState::Done));
-    assert_eq!(tasks.iter().map(|t| t.attempts.len()).sum::<usize>(), 7, "nothing of the others was lost");
+    assert_eq!(tasks.iter().map(|t| t.attempts.len()).sum::<usize>(), 7, "the other tasks lost no attempt");
 }
 
 #[test]
-fn another_job_keeps_its_containers_while_one_makes_room_on_this_host() {
+fn other_jobs_keep_their_containers_during_a_drain_on_this_host() {
     let cluster = Cluster::start(&[node(4)]).expect("a cluster");
     let (gate, other_gate) = (cluster.dir().join("gate"), cluster.dir().join("other"));
     let other = cluster
@@ -90,9 +90,9 @@ fn another_job_keeps_its_containers_while_one_makes_room_on_this_host() {
     let its = cluster
         .until_app(&other, "two executors", SOON, |app| (app.job.as_ref()?.totals.running == 2).then(|| live(&cluster, &other)))
         .expect("runs");
-    let app = cluster.submit(&job("crowded", 6, 1, &gate, "")).expect("submits");
+    let app = cluster.submit(&job("full", 6, 1, &gate, "")).expect("submits");
     let task = format!("{app}/map/0");
-    until_said(&cluster, &["why", &task], "waits for executors of its own job, one is being drained");
+    until_said(&cluster, &["why", &task], "waits for an executor of its job to drain");
     std::fs::write(&gate, "").expect("opens the gate");
     let end = cluster.until_ended(&app).expect("ends");
     assert_eq!(end.state, AppState::Finished, "{}", end.diagnostics);
@@ -104,7 +104,7 @@ fn another_job_keeps_its_containers_while_one_makes_room_on_this_host() {
 }
 
 #[test]
-fn fewer_processors_for_escalated_tasks_find_free_memory_on_this_host() {
+fn escalated_tasks_with_fewer_processors_find_memory_on_this_host() {
     let cluster = Cluster::start(&[node(2)]).expect("a cluster");
     let gate = cluster.dir().join("gate");
     let text = job("narrow", 6, 0, &gate, "[retry]\ncpus = 0.2\n").replace("cpus = 1\n", "cpus = 0.9\n");

@@ -50,7 +50,7 @@ fn refused(ran: &ProgramOutput, code: &str) {
 }
 
 #[test]
-fn a_user_with_a_token_runs_a_job_and_nobody_else_s_business() {
+fn a_user_with_a_token_can_use_only_its_own_jobs() {
     let cluster = two_nodes();
     let work = "job:read,job:submit,job:kill";
     let (alice, bob) = (token(&cluster, "alice", work), token(&cluster, "bob", work));
@@ -83,7 +83,7 @@ fn a_user_with_a_token_runs_a_job_and_nobody_else_s_business() {
     assert_eq!(cluster.until_ended(&id).expect("ends").state, AppState::Killed);
     its_token_is_good_for_nothing_afterwards(&cluster, &master, &id);
     let record = well(cluster.rmctl(&["audit", "list", "-o", "jsonl"]).expect("runs"));
-    let line = record.lines().find(|line| line.contains("bob") && line.contains(&app)).expect("it is in the record");
+    let line = record.lines().find(|line| line.contains("bob") && line.contains(&app)).expect("the audit log has the call");
     assert!(line.contains("403") && line.contains("HR0403"), "{line}");
 }
 
@@ -96,21 +96,21 @@ fn a_master_reaches_its_own_application_only(cluster: &Cluster, app: &str) -> Cl
     let order: serde_json::Value = serde_json::from_str(&fs::read_to_string(order).expect("reads")).expect("JSON");
     let given = order["order"]["token"].as_str().expect("a master has a token").to_owned();
     let left = cluster.state(masters[0].node.as_str()).join(format!("containers/{}/tasks/.token", masters[0].id));
-    assert!(!left.exists(), "the file is gone as soon as it was read");
+    assert!(!left.exists(), "the token file is removed after it is read");
     let files = KeyFiles { ca: Some(cluster.papers().expect("certificates").ca()), own: None };
     let with = |token: String| {
         let trust = ClientCredentials { files: files.clone(), token: TokenSource::Text(token), other: ExpectedPeer::Manager };
         Client::with_credentials(&cluster.url(), trust).expect("a client")
     };
     let master = with(given.clone());
-    assert_eq!(cluster.call(master.app(&id)).expect("its own").id, id);
+    assert_eq!(cluster.call(master.app(&id)).expect("its own job").id, id);
     let other = "hello.1".parse().expect("an id");
-    let foreign = cluster.call(master.app(&other)).expect_err("somebody else's");
+    let foreign = cluster.call(master.app(&other)).expect_err("a refused call");
     assert_eq!(foreign.code().map(|code| code.to_string()), Some("HR0403".to_owned()));
-    let foreign = cluster.call(master.kill(&other, None)).expect_err("somebody else's");
+    let foreign = cluster.call(master.kill(&other, None)).expect_err("a refused call");
     assert_eq!(foreign.code().map(|code| code.to_string()), Some("HR0403".to_owned()));
     let forged = with(given.replace(app, "hello.1"));
-    let forged = cluster.call(forged.app(&other)).expect_err("it is not made with the cluster's key");
+    let forged = cluster.call(forged.app(&other)).expect_err("the certificate is not issued by the cluster");
     assert_eq!(forged.code().map(|code| code.to_string()), Some("HR0401".to_owned()));
     master
 }
@@ -119,17 +119,17 @@ fn a_master_reaches_its_own_application_only(cluster: &Cluster, app: &str) -> Cl
 fn its_token_is_good_for_nothing_afterwards(cluster: &Cluster, master: &Client, app: &AppId) {
     let again =
         RegisterMaster { attempt: AttemptId { app: app.clone(), attempt: 1 }, master_url: Some("tls://192.0.2.1:1".into()) };
-    let over = cluster.call(master.register_master(app, &again)).expect_err("it has ended");
+    let over = cluster.call(master.register_master(app, &again)).expect_err("the job has ended");
     assert_eq!(over.code().map(|code| code.to_string()), Some("HR0409".to_owned()), "{over}");
     well(cluster.rmctl(&["job", "purge", &app.to_string(), "-y"]).expect("runs"));
     for refused in [cluster.call(master.app(app)).map(drop), cluster.call(master.register_master(app, &again)).map(drop)] {
-        let refused = refused.expect_err("nothing of it is kept");
+        let refused = refused.expect_err("no token is kept");
         assert_eq!(refused.code().map(|code| code.to_string()), Some("HR0404".to_owned()), "{refused}");
     }
 }
 
 #[test]
-fn tokens_end_certificates_change_and_strangers_stay_outside() {
+fn tokens_expire_certificates_change_and_strangers_are_refused() {
     let mut cluster = two_nodes();
     let papers = cluster.papers().expect("certificates").clone();
     let url = cluster.url();
@@ -138,13 +138,13 @@ fn tokens_end_certificates_change_and_strangers_stay_outside() {
     assert!(me.contains("alice (token "), "{me}");
 
     refused(&papers.rmctl_as(&url, None, &["node", "list"]).expect("runs"), "HR0401");
-    assert_eq!(papers.rmctl(&url, &["acl", "bootstrap"]).expect("runs").code, 4, "the first token is taken once");
+    assert_eq!(papers.rmctl(&url, &["acl", "bootstrap"]).expect("runs").code, 4, "the first token is accepted once");
     let plain = by(&cluster, &alice, &["--addr", &url.replace("https", "http"), "node", "list"]);
     assert!(plain.code != 0 && plain.stderr.contains("https://"), "{}", plain.stderr);
     let mut unvouched = Command::new(programs::path("rmctl").expect("built"));
     unvouched.args(["--addr", &url, "node", "list"]).env("HEADROOM_TOKEN_FILE", &alice);
     let unvouched = ran(unvouched).expect("runs");
-    assert!(unvouched.code != 0, "whoever is not vouched for is not believed");
+    assert!(unvouched.code != 0, "a peer without a trusted certificate is rejected");
     join_is_for_once_and_for_its_node(&cluster);
 
     // A new certificate takes effect without a restart of the manager, also for a restarted agent.
@@ -155,9 +155,9 @@ fn tokens_end_certificates_change_and_strangers_stay_outside() {
     assert_ne!(served().serial, before);
     until("the other certificate to be shown", SOON, || {
         well(papers.rmctl(&url, &["version"])?);
-        Ok(cluster.log("resourcemanager").contains("another certificate is shown").then_some(()))
+        Ok(cluster.log("resourcemanager").contains("a changed certificate is active").then_some(()))
     })
-    .expect("it is shown");
+    .expect("the new certificate");
     cluster.kill_daemon("node-1").expect("runs");
     cluster.start_node("node-1").expect("starts");
     cluster.until_ready().expect("both are there");
@@ -183,7 +183,7 @@ fn join_is_for_once_and_for_its_node(cluster: &Cluster) {
         papers.rmctl_as(&url, None, &args).expect("runs")
     };
     let wrong = join(&"00".repeat(32), "n9", "127.0.0.1");
-    assert!(wrong.code == 5 && wrong.stderr.contains("nothing was sent"), "{}", wrong.stderr);
+    assert!(wrong.code == 5 && wrong.stderr.contains("no token was sent"), "{}", wrong.stderr);
     refused(&join(pin.trim(), "n8", "127.0.0.1"), "HR0403");
     refused(&join(pin.trim(), "n9", "rm.example"), "HR0403");
     assert_eq!(join(pin.trim(), "n9", "127.0.0.1").code, 0);
@@ -192,7 +192,7 @@ fn join_is_for_once_and_for_its_node(cluster: &Cluster) {
 }
 
 #[test]
-fn what_other_hosts_could_reach_does_not_start_in_the_clear() {
+fn remote_listeners_refuse_to_start_without_tls() {
     let dir = tempfile::tempdir().expect("a directory");
     let state = dir.path().join("state").display().to_string();
     let start = |program: &str, arguments: &[&str]| {

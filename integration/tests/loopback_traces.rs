@@ -112,18 +112,18 @@ fn named(spans: Vec<Span>) -> BTreeMap<String, Span> {
         id.unwrap_or_else(|| "job".to_owned())
     };
     let named: BTreeMap<String, Span> = spans.into_iter().map(|span| (name(&span), span)).collect();
-    assert_eq!(named.len(), count, "each was sent once");
+    assert_eq!(named.len(), count, "each span was sent once");
     named
 }
 
 #[test]
-fn a_collector_gets_the_trace_of_a_job_over_a_kill_of_its_master_on_this_host() {
+fn a_trace_survives_a_kill_of_the_master_on_this_host() {
     let collector = Collector::start();
     let cluster = cluster(&collector.url);
     let gate = cluster.dir().join("gate");
     let app = cluster.submit(job(&cluster, &gate).text()).expect("submits");
     let begun = |spans: &[Span]| spans.iter().filter(|span| text(&span.attributes, "headroom.attempt").is_some()).count() == 2;
-    until("the first spans", SOON, || Ok(begun(&collector.spans()).then_some(()))).expect("they come while the job runs");
+    until("the first spans", SOON, || Ok(begun(&collector.spans()).then_some(()))).expect("spans while the job runs");
     let masters = cluster.live_containers(&app, ContainerOwner::Master).expect("lists");
     Cluster::kill_process(cluster.container_pid(&masters[0]).expect("runs")).expect("kills");
     cluster
@@ -147,9 +147,9 @@ fn a_collector_gets_the_trace_of_a_job_over_a_kill_of_its_master_on_this_host() 
     for row in rows(&end) {
         task(&spans, row);
     }
-    let large = rows(&end).iter().find(|row| row.task.to_string() == "large/0").expect("it is there");
+    let large = rows(&end).iter().find(|row| row.task.to_string() == "large/0").expect("the span");
     killed(&spans, large);
-    grown(&spans, rows(&end).iter().find(|row| row.task.to_string() == "growing/0").expect("it is there"));
+    grown(&spans, rows(&end).iter().find(|row| row.task.to_string() == "growing/0").expect("the span"));
     assert_eq!(dropped(&cluster), 0, "all of it arrived");
 }
 
@@ -165,16 +165,16 @@ fn task(spans: &BTreeMap<String, Span>, row: &TaskRow) {
         assert_eq!(span.parent_span_id, task.span_id, "{}", attempt.attempt);
         same(span, attempt);
         assert!(task.start_time_unix_nano <= span.start_time_unix_nano && span.end_time_unix_nano <= task.end_time_unix_nano);
-        assert!(before.is_none_or(|before| before.end_time_unix_nano <= span.start_time_unix_nano), "one after the other");
+        assert!(before.is_none_or(|before| before.end_time_unix_nano <= span.start_time_unix_nano), "overlapping attempts");
         let linked: Vec<&[u8]> = span.links.iter().map(|link| link.span_id.as_slice()).collect();
-        assert_eq!(linked, before.iter().map(|before| before.span_id.as_slice()).collect::<Vec<_>>(), "it names the one before");
+        assert_eq!(linked, before.iter().map(|before| before.span_id.as_slice()).collect::<Vec<_>>(), "a wrong link");
         before = Some(span);
     }
 }
 
 /// Checks that a span agrees with the resource manager's row of the attempt.
 fn same(span: &Span, row: &AttemptRow) {
-    let (started, ended) = (nanos(row.started.0), nanos(row.ended.expect("it ended").0));
+    let (started, ended) = (nanos(row.started.0), nanos(row.ended.expect("an end").0));
     assert_eq!((span.start_time_unix_nano, span.end_time_unix_nano), (started, ended), "{}", row.attempt);
     let is = |name: &str| text(&span.attributes, name);
     let reason = row.reason.expect("a verdict");
@@ -195,7 +195,7 @@ fn same(span: &Span, row: &AttemptRow) {
 /// Checks that the kill is an event of its attempt, and that the link of the next attempt contains
 /// the decision.
 fn killed(spans: &BTreeMap<String, Span>, row: &TaskRow) {
-    let [first, .., last] = row.attempts.as_slice() else { panic!("it was tried again: {row:?}") };
+    let [first, .., last] = row.attempts.as_slice() else { panic!("the task has a second attempt: {row:?}") };
     assert_eq!((first.reason, last.reason), (Some(ExitReason::TaskOom), Some(ExitReason::Exit { code: 0 })));
     let (span, next) = (&spans[&first.attempt.to_string()], &spans[&row.attempts[1].attempt.to_string()]);
     let told: Vec<_> = span.events.iter().filter(|event| event.name == "exception").collect();
@@ -209,7 +209,7 @@ fn killed(spans: &BTreeMap<String, Span>, row: &TaskRow) {
 }
 
 fn grown(spans: &BTreeMap<String, Span>, row: &TaskRow) {
-    let attempt = row.attempts.iter().find(|attempt| !attempt.grown.is_empty()).expect("it was given more");
+    let attempt = row.attempts.iter().find(|attempt| !attempt.grown.is_empty()).expect("the attempt has grown");
     let span = &spans[&attempt.attempt.to_string()];
     let told: Vec<_> = span.events.iter().filter(|event| event.name == "headroom.grown").collect();
     assert_eq!(told.len(), attempt.grown.len());
@@ -231,7 +231,7 @@ fn holds_nothing_up(end: &AppView) {
     assert_eq!(end.state, AppState::Finished, "{}", end.diagnostics);
     assert_eq!(end.job.as_ref().expect("a job").totals.memory_kills, 1);
     let last = rows(end).iter().flat_map(|row| &row.attempts).filter_map(|a| a.ended).max().expect("an end");
-    let ended = end.ended.expect("it ended");
+    let ended = end.ended.expect("an end");
     assert!(ended.0.saturating_sub(last.0) < SENDING_MS, "the job waited for its collector: {last:?} {ended:?}");
 }
 
@@ -243,7 +243,7 @@ fn told_by_master(cluster: &Cluster, app: &str) -> String {
 }
 
 #[test]
-fn a_collector_that_is_not_there_is_told_once_and_counted_on_this_host() {
+fn an_unreachable_collector_is_logged_once_on_this_host() {
     let nobody = TcpListener::bind("127.0.0.1:0").expect("binds").local_addr().expect("an address");
     let cluster = cluster(&format!("http://{nobody}"));
     let gate = cluster.dir().join("gate");
@@ -254,12 +254,12 @@ fn a_collector_that_is_not_there_is_told_once_and_counted_on_this_host() {
     let end = cluster.until_ended(&app).expect("ends");
     holds_nothing_up(&end);
     let log = told_by_master(&cluster, &app.to_string());
-    assert_eq!(log.matches("traces could not be sent and are dropped, going on").count(), 1, "{log}");
-    assert_eq!(log.matches("the trace of this job is not whole").count(), 1, "{log}");
+    assert_eq!(log.matches("cannot send traces, dropping them").count(), 1, "{log}");
+    assert_eq!(log.matches("the trace of this job is incomplete").count(), 1, "{log}");
 }
 
 #[test]
-fn a_collector_that_takes_everything_and_says_nothing_holds_no_job_up_on_this_host() {
+fn a_silent_collector_delays_no_job_on_this_host() {
     // The kernel accepts connections, but this program never reads from them.
     let silent = TcpListener::bind("127.0.0.1:0").expect("binds");
     let cluster = cluster(&format!("http://{}", silent.local_addr().expect("an address")));

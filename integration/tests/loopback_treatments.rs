@@ -25,7 +25,7 @@ fn treated(names: &[&str]) {
             println!("SKIPPED {}: there is no {missing} on the PATH", case.program);
             continue;
         }
-        let (row, end) = ward.run(&case).expect("it runs");
+        let (row, end) = ward.run(&case).expect("a finished run");
         println!("{}: {} → {} in {} attempts: {}", row.program, row.named, row.treatment, row.attempts, row.outcome);
         assert!(row.right && row.wasted() == 0, "{row:#?}\n{end:#?}");
     }
@@ -41,23 +41,23 @@ fn remedies_cure_at_the_same_size() {
 }
 on_host_and_in_guest!(remedies, guest(), remedies_cure_at_the_same_size);
 
-fn what_is_no_matter_of_memory_runs_again() {
+fn failures_without_a_memory_cause_run_again() {
     treated(&["killed-from-outside", "exit-137", "no-such-program"]);
 }
-on_host_and_in_guest!(again, guest(), what_is_no_matter_of_memory_runs_again);
+on_host_and_in_guest!(failures_without_memory, guest(), failures_without_a_memory_cause_run_again);
 
 /// Only on the host, because all writable directories of a guest are tmpfs.
 #[test]
-fn files_on_a_tmpfs_are_cured_by_a_disk() {
+fn files_on_a_tmpfs_are_moved_to_a_disk() {
     treated(&["temporary-files"]);
 }
 
 #[test]
-fn limits_that_are_given_to_a_runtime_by_hand() {
+fn runtime_limits_set_by_hand_are_treated() {
     treated(&["xmx-by-hand", "direct-by-hand", "old-space-by-hand", "go-ulimit-v"]);
 }
 
 #[test]
-fn a_leak_is_given_up_early_and_data_is_given_room() {
+fn a_leak_fails_early_and_data_gets_more_memory() {
     treated(&["leak", "larger-data"]);
 }

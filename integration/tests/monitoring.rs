@@ -59,7 +59,7 @@ fn promtool(arguments: &[&str], folder: &Path, input: Option<&str>) {
 }
 
 #[test]
-fn alerts_are_right_and_fire_when_they_should() {
+fn alerts_are_valid_and_fire_in_their_tests() {
     let folder = shipped("config/prometheus");
     promtool(&["check", "rules", "rules.yml"], &folder, None);
     promtool(&["check", "config", "prometheus.yml"], &folder, None);
@@ -67,7 +67,7 @@ fn alerts_are_right_and_fire_when_they_should() {
 }
 
 #[test]
-fn alerts_and_dashboards_name_metrics_that_are_there() {
+fn alerts_and_dashboards_name_existing_metrics() {
     let known = documented();
     assert!(known.len() > 60, "{}", known.len());
     let files =
@@ -75,7 +75,7 @@ fn alerts_and_dashboards_name_metrics_that_are_there() {
     for file in files {
         let names = named(&read(&format!("config/{file}")));
         let lost: Vec<&String> = names.iter().filter(|n| !known.contains_key(*n)).collect();
-        assert!(!names.is_empty() && lost.is_empty(), "{file} names {lost:?}");
+        assert!(!names.is_empty() && lost.is_empty(), "{file} names unknown metrics {lost:?}");
     }
 }
 
@@ -84,7 +84,7 @@ fn dashboards_can_be_imported() {
     for name in ["cluster", "job", "memory"] {
         let board: Value = serde_json::from_str(&read(&format!("config/grafana/{name}.json"))).expect("JSON");
         assert!(board["schemaVersion"].as_u64() >= Some(39), "{name}");
-        assert_eq!(board["__inputs"][0]["name"], "DS_PROMETHEUS", "{name}: whoever imports it chooses the source");
+        assert_eq!(board["__inputs"][0]["name"], "DS_PROMETHEUS", "{name}: the importing user chooses the data source");
         let panels = board["panels"].as_array().expect("panels");
         let ids: BTreeSet<u64> = panels.iter().filter_map(|p| p["id"].as_u64()).collect();
         assert_eq!(ids.len(), panels.len(), "{name}");
@@ -119,7 +119,7 @@ fn value(page: &str, series: &str) -> Option<f64> {
 
 /// One task exceeds its limit; the metrics of the resource manager and of the node report that.
 #[test]
-fn a_memory_failure_is_told_to_scrapers_on_this_host() {
+fn a_memory_failure_is_exported_as_metrics_on_this_host() {
     let cluster = Cluster::of_one().expect("a cluster");
     let log = WorkLog::at(cluster.dir().join("work.log"));
     let job = JobFile::new("scraped", 1, 2, Bytes::from_mib(32));
@@ -127,7 +127,7 @@ fn a_memory_failure_is_told_to_scrapers_on_this_host() {
     let app = cluster.submit(job.text()).expect("submits");
     assert_eq!(cluster.until_ended(&app).expect("ends").state, AppState::Finished);
     let node = cluster.call(cluster.client().nodes()).expect("answers").remove(0).url;
-    let rm = until("the end to be counted", SOON, || {
+    let rm = until("the metric to count the end", SOON, || {
         let page = page(&cluster.url(), "text/plain");
         Ok(value(&page, "headroom_am_recovered_tasks_total{profile=\"large\"}").is_some_and(|n| n >= 1.0).then_some(page))
     });
@@ -151,7 +151,7 @@ fn a_memory_failure_is_told_to_scrapers_on_this_host() {
         promtool(&["check", "metrics"], &shipped("config"), Some(text));
         let (known, told) = (documented(), named(text));
         let odd: Vec<&String> = told.iter().filter(|n| !known.contains_key(*n)).collect();
-        assert!(odd.is_empty(), "told and not documented: {odd:?}");
+        assert!(odd.is_empty(), "reported but not documented: {odd:?}");
     }
     let open = page(&node, "application/openmetrics-text; version=1.0.0");
     assert!(open.ends_with("# EOF\n") && open.contains("# TYPE headroom_node_containers_started counter\n"), "{open}");

@@ -64,13 +64,13 @@ fn packages() -> BTreeMap<String, Package> {
 }
 
 #[test]
-fn there_are_three() {
+fn the_workspace_has_three_packages() {
     let names: Vec<String> = packages().into_keys().collect();
     assert_eq!(names, ["headroom-client", "headroom-manager", "headroom-node"]);
 }
 
 #[test]
-fn everything_for_systemd_is_in_one_of_them() {
+fn every_systemd_file_is_in_a_package() {
     // The message catalog is needed on every host with a daemon.
     let both = "headroom.catalog";
     assert_eq!(packages().values().filter(|p| p.of_systemd().contains(both)).count(), 2, "{both}");
@@ -80,11 +80,11 @@ fn everything_for_systemd_is_in_one_of_them() {
     there.sort();
     assert_eq!(packed.into_iter().collect::<Vec<_>>(), there, "packed, and in systemd/");
     let all: usize = packages().values().map(|p| p.of_systemd().len()).sum();
-    assert_eq!(all, there.len() + 1, "nothing else is in two of them");
+    assert_eq!(all, there.len() + 1, "no other file is in two packages");
 }
 
 #[test]
-fn what_a_unit_starts_is_in_the_same_package() {
+fn the_program_of_a_unit_is_in_the_same_package() {
     let mut seen = 0;
     for (name, package) in packages() {
         let programs: BTreeSet<String> = package
@@ -96,16 +96,16 @@ fn what_a_unit_starts_is_in_the_same_package() {
         for unit in package.of_systemd().iter().filter(|f| f.ends_with(".service")) {
             for line in read(&format!("systemd/{unit}")).lines().filter_map(|l| l.strip_prefix("ExecStart=")) {
                 let program = line.split_whitespace().next().expect("a program");
-                assert!(programs.contains(program), "{unit} starts {program}, which {name} has not");
+                assert!(programs.contains(program), "{unit} starts {program}, which {name} does not contain");
                 seen += 1;
             }
         }
     }
-    assert_eq!(seen, 3, "units that were looked at");
+    assert_eq!(seen, 3, "checked units");
 }
 
 #[test]
-fn scripts_know_every_unit_that_can_be_enabled_and_no_other() {
+fn scripts_name_exactly_the_units_that_can_be_enabled() {
     for (name, package) in packages() {
         let units: BTreeSet<String> = package
             .of_systemd()
@@ -135,11 +135,11 @@ fn an_upgrade_never_ends_containers() {
     let restarted: Vec<&str> = restarted.collect();
     assert_eq!(restarted.len(), 1, "{restarted:?}");
     assert!(!restarted[0].contains("headroom-containers"), "{restarted:?}");
-    assert!(scripts["prerm"].contains("[ \"$1\" = remove ]"), "only a removal stops what runs");
+    assert!(scripts["prerm"].contains("[ \"$1\" = remove ]"), "only a removal stops running units");
 }
 
 #[test]
-fn scripts_are_shell() {
+fn scripts_are_valid_shell() {
     for (name, package) in packages() {
         for (script, text) in package.scripts() {
             let checked = Command::new("sh").args(["-n", "-c", &text]).output().expect("sh runs");

@@ -109,7 +109,7 @@ fn survives(what: &str, process: &str, disturb: impl FnOnce()) {
         Ok((changed && states() == ["active"; 4]).then_some(()))
     };
     until("other daemons", SOON, others).expect(what);
-    assert!(Path::new(&format!("/proc/{process}")).exists(), "{what}: the process of the container is gone");
+    assert!(Path::new(&format!("/proc/{process}")).exists(), "{what}: the process of the container has ended");
     let seen = || Ok(ran(as_person("rmctl ps"))?.stdout.contains("running").then_some(()));
     until("the job to be seen as running", SOON, seen).expect(what);
 }
@@ -119,7 +119,7 @@ fn the_journal_knows() {
     let fields = run("journalctl", &["--no-pager", "-o", "json", "MESSAGE_ID=b0c0c9a288444916816e938e77ae683d"]);
     assert!(fields.contains("\"HEADROOM_NODE\"") && fields.contains("\"SYSLOG_IDENTIFIER\":\"nodeagent\""), "{fields}");
     let catalog = run("journalctl", &["--list-catalog"]);
-    assert!(catalog.contains("b0c0c9a288444916816e938e77ae683d Headroom"), "the catalog was taken in");
+    assert!(catalog.contains("b0c0c9a288444916816e938e77ae683d Headroom"), "the message catalog was installed");
     let ready =
         run("journalctl", &["--no-pager", "-u", "headroom-resourcemanager", "MESSAGE_ID=6776b204068242e9b74510d3e29dfcb1"]);
     assert!(ready.contains("the resource manager answers"), "{ready}");
@@ -146,7 +146,7 @@ fn a_life_of_the_packages() {
     survives("restart", &process, || drop(run("systemctl", &["restart", "headroom-resourcemanager", "headroom-nodeagent"])));
     let life = property("headroom-containers", "InvocationID");
     survives("upgrade", &process, || drop(install("later", 2)));
-    assert_eq!(property("headroom-containers", "InvocationID"), life, "nobody touches the unit of the containers");
+    assert_eq!(property("headroom-containers", "InvocationID"), life, "the unit of the containers keeps running");
     the_journal_knows();
     fs::write(gate, "").expect("opens the gate");
     let ended = until("the job to end", SOON, || Ok(job.try_wait()?)).expect("ends");
@@ -167,12 +167,12 @@ fn taken_away() {
     let left = tried("find", &words).stdout;
     assert_eq!(left, "", "a purge leaves these");
     let cgroups = PathBuf::from("/sys/fs/cgroup/headroom.slice");
-    until("the slice to be gone", SOON, || Ok((!cgroups.exists()).then_some(()))).expect("nothing runs");
+    until("the slice to be removed", SOON, || Ok((!cgroups.exists()).then_some(()))).expect("no process runs");
 }
 
 #[test]
-fn a_life_of_the_packages_in_a_guest() {
-    let name = test_name!(a_life_of_the_packages_in_a_guest);
+fn packages_are_installed_upgraded_and_removed_in_a_guest() {
+    let name = test_name!(packages_are_installed_upgraded_and_removed_in_a_guest);
     if in_guest() {
         return rerun(name, Guest::new(), a_life_of_the_packages);
     }

@@ -96,7 +96,7 @@ fn survives(name: &str, backend: StoreBackend) {
         all = until_the_cut(name, &disk, &mut chance).map_err(|error| format!("{error:#}")).and_then(|(have, now)| {
             let whole = have == acked || have == acked + 1;
             let before = std::mem::replace(&mut acked, now);
-            whole.then_some(()).ok_or_else(|| format!("{before} commits were acknowledged and {have} are there"))
+            whole.then_some(()).ok_or_else(|| format!("{before} commits were acknowledged, but {have} exist"))
         });
         if let Err(wrong) = &mut all {
             *wrong = format!("after cut {round} (HEADROOM_POWER_SEED={seed}): {wrong}");
@@ -120,7 +120,7 @@ fn every_commit_to_redb_survives_in_a_guest() {
 
 /// Proves that the cut is effective: data without a sync is lost, although the write succeeded.
 #[test]
-fn what_was_never_synced_is_lost_in_a_guest() {
+fn unsynced_writes_are_lost_in_a_guest() {
     let file = Path::new(job::DISK).join("numbers");
     if in_guest() {
         say("have", std::fs::metadata(&file).map_or(0, |m| usize::try_from(m.len()).expect("small")));
@@ -131,7 +131,7 @@ fn what_was_never_synced_is_lost_in_a_guest() {
         }
     }
     let (disk, mut chance) = (Disk::new(64).expect("an image"), RandomSource::new(seed()));
-    let name = "what_was_never_synced_is_lost_in_a_guest";
+    let name = "unsynced_writes_are_lost_in_a_guest";
     let (_, written) = until_the_cut(name, &disk, &mut chance).expect("runs");
     let (found, _) = until_the_cut(name, &disk, &mut chance).expect("runs");
     assert!(written > 0 && found < written, "{found} of {written} bytes survived without a sync");

@@ -39,11 +39,11 @@ fn readme() -> Result<String> {
 fn typed_in() -> Result<[String; 4]> {
     let blocks = doc_commands::blocks(&readme()?, "sh");
     let n = blocks.len();
-    blocks.try_into().ok().with_context(|| format!("README.md has {n} blocks to type, and four of them are tried here"))
+    blocks.try_into().ok().with_context(|| format!("README.md has {n} shell blocks, but this test expects four"))
 }
 
 #[test]
-fn the_command_that_tests_everything_is_the_one_of_continuous_integration() -> Result<()> {
+fn the_test_command_is_that_of_continuous_integration() -> Result<()> {
     let [_, test, ..] = typed_in()?;
     let ci = fs::read_to_string(root().join(".ci/run"))?;
     ensure!(ci.lines().any(|line| line == test.trim_end()), ".ci/run does not call {test}");
@@ -51,11 +51,11 @@ fn the_command_that_tests_everything_is_the_one_of_continuous_integration() -> R
 }
 
 #[test]
-fn the_first_command_builds_as_measurements_do_and_its_demonstration_runs() -> Result<()> {
+fn the_first_command_builds_and_runs_the_demo() -> Result<()> {
     let [first, ..] = typed_in()?;
-    let (build, demo) = first.trim_end().split_once(" && ").context("a build and what follows")?;
+    let (build, demo) = first.trim_end().split_once(" && ").context("a build and a command after it")?;
     let builds = fs::read_to_string(root().join("integration/programs"))?;
-    ensure!(builds.lines().any(|line| line.trim() == format!("{build} --locked --quiet")), "nobody else calls {build}");
+    ensure!(builds.lines().any(|line| line.trim() == format!("{build} --locked --quiet")), "no test calls {build}");
     let typed = demo.strip_prefix("./target/release/").context("a program of that build")?;
     let place = tempfile::tempdir()?;
     let mut shell = Command::new("bash");
@@ -68,7 +68,7 @@ fn the_first_command_builds_as_measurements_do_and_its_demonstration_runs() -> R
 
 #[test]
 #[allow(clippy::print_stdout)] // the runner counts these lines
-fn a_cluster_of_ones_own_in_two_terminals() -> Result<()> {
+fn a_local_cluster_runs_in_two_terminals() -> Result<()> {
     let alone = Command::new("unshare").args(["--net", "ip", "link", "set", "lo", "up"]).output();
     if !alone.is_ok_and(|ran| ran.status.success()) {
         println!("SKIPPED: this user may not have a network of its own");
@@ -81,15 +81,15 @@ fn a_cluster_of_ones_own_in_two_terminals() -> Result<()> {
     shell.env("FIRST", first).env("SECOND", second).env_remove("HEADROOM_ADDR");
     let said = doc_commands::run(&mut shell, &place.path().join("said"), PATIENCE)?;
     for word in ["hello.1", "http://127.0.0.1:7070", "finished"] {
-        ensure!(said.contains(word), "{word} was not told:\n{said}");
+        ensure!(said.contains(word), "{word} was not printed:\n{said}");
     }
     Ok(())
 }
 
 #[test]
-fn the_job_file_is_one() -> Result<()> {
+fn the_job_file_compiles() -> Result<()> {
     let jobs = doc_commands::blocks(&readme()?, "toml");
-    ensure!(jobs.len() == 1, "one job is shown");
+    ensure!(jobs.len() == 1, "README.md shows one job");
     let job = headroom_config::job::compile(&jobs[0], "README.md");
     job.map_err(|problems| anyhow::anyhow!("{}", headroom_config::render(&problems)))?;
     Ok(())
@@ -97,14 +97,14 @@ fn the_job_file_is_one() -> Result<()> {
 
 /// All files and directories to which the README links exist.
 #[test]
-fn what_it_points_to_is_there() -> Result<()> {
+fn all_linked_files_exist() -> Result<()> {
     let text = readme()?;
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next()).filter(|t| !t.contains("://"));
     let mut seen = 0;
     for target in targets {
         seen += 1;
         let path = root().join(target.split('#').next().unwrap_or_default());
-        ensure!(path.exists(), "README.md points to {target}");
+        ensure!(path.exists(), "README.md links to a missing {target}");
     }
     ensure!(seen > 10, "only {seen} links were found");
     Ok(())

@@ -9,7 +9,7 @@ use integration::scenario::PlantedBug;
 
 /// The bug: `Ledger::move_app` leaves the user's account in the old leaf unchanged.
 #[test]
-fn an_application_that_moves_and_is_still_paid_for_where_it_was_is_found() {
+fn an_account_left_in_the_old_queue_is_found() {
     let mut found = None;
     let ran = sweep(Seeds { from: 0, count: 1000, until: None }, PlantedBug::Nothing, |outcome| match &outcome.violation {
         None => SweepControl::On,

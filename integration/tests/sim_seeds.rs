@@ -39,7 +39,7 @@ fn kept() -> Vec<u64> {
 }
 
 #[test]
-fn seeds_that_once_failed() {
+fn failed_seeds_pass() {
     for seed in kept() {
         held(&run(seed));
         // Many of these seeds are older than the tenants.
@@ -48,12 +48,12 @@ fn seeds_that_once_failed() {
 }
 
 #[test]
-fn seeds_that_are_always_run() {
+fn fixed_seeds_pass() {
     hold(0, 300, None);
 }
 
 #[test]
-fn seeds_that_are_fresh() {
+fn fresh_seeds_pass() {
     if let Ok(seed) = std::env::var("HEADROOM_SIM_SEED") {
         let outcome = run(seed.parse().expect("HEADROOM_SIM_SEED is a number"));
         println!("{outcome}");
@@ -68,11 +68,11 @@ fn seeds_that_are_fresh() {
     let count = std::env::var("HEADROOM_SIM_COUNT").map_or(u64::MAX, |n| n.parse().expect("HEADROOM_SIM_COUNT is a number"));
     println!("fresh seeds from {base} on");
     let ran = hold(base, count, Some(until));
-    println!("{ran} fresh seeds held");
+    println!("{ran} fresh seeds passed");
 }
 
 #[test]
-fn a_seed_is_one_run() {
+fn a_seed_always_gives_the_same_run() {
     for seed in 0..20 {
         assert_eq!(run(seed), run(seed));
     }
@@ -87,12 +87,12 @@ fn escalated_tasks_do_not_wait_behind_their_own_job() {
     let count = number("HEADROOM_SIM_CROWDED").unwrap_or(60);
     for seed in number("HEADROOM_SIM_SEED").map_or(0..count, |seed| seed..seed + 1) {
         let outcome = run_scenario(seed, Scenario::crowded(seed), PlantedBug::Nothing);
-        assert!(outcome.violation.is_none(), "crowded seed {seed}: {outcome}");
+        assert!(outcome.violation.is_none(), "full cluster, seed {seed}: {outcome}");
     }
 }
 
 #[test]
-fn an_executor_in_the_place_of_a_drained_one_is_found() {
+fn a_replacement_of_a_drained_executor_is_found() {
     let plant = PlantedBug::ReplacesDrained;
     let found = (0..300).find(|seed| run_scenario(*seed, Scenario::crowded(*seed), plant).violation.is_some());
     assert!(found.is_some(), "{plant:?} was not found in 300 seeds");
@@ -101,17 +101,17 @@ fn an_executor_in_the_place_of_a_drained_one_is_found() {
 /// Tasks that are frozen for each other's memory on full nodes. `HEADROOM_SIM_HELD=N` runs more
 /// seeds.
 #[test]
-fn no_node_stands_still_with_held_tasks() {
+fn no_node_deadlocks_with_frozen_tasks() {
     let number = |name| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
     let count = number("HEADROOM_SIM_HELD").unwrap_or(40);
     for seed in number("HEADROOM_SIM_SEED").map_or(0..count, |seed| seed..seed + 1) {
         let outcome = run_scenario(seed, Scenario::held(seed), PlantedBug::Nothing);
-        assert!(outcome.violation.is_none(), "held seed {seed}: {outcome}");
+        assert!(outcome.violation.is_none(), "frozen tasks, seed {seed}: {outcome}");
     }
 }
 
 #[test]
-fn a_growth_that_waits_for_a_waiter_is_found() {
+fn a_growth_deadlock_is_found() {
     let plant = PlantedBug::NobodyGivesWay;
     let found = (0..300).find(|seed| run_scenario(*seed, Scenario::held(*seed), plant).violation.is_some());
     assert!(found.is_some(), "{plant:?} was not found in 300 seeds");
@@ -128,7 +128,7 @@ fn an_order_delivered_to_two_nodes_is_found() {
     found_after(PlantedBug::OrderToTwoNodes);
 }
 #[test]
-fn an_end_that_is_never_told_is_found() {
+fn an_unreported_end_is_found() {
     found_after(PlantedBug::EndForgotten);
 }
 #[test]
@@ -136,7 +136,7 @@ fn an_answer_before_the_write_is_found() {
     found_after(PlantedBug::AnswersBeforeWrite);
 }
 #[test]
-fn a_kill_from_outside_told_as_one_for_memory_is_found() {
+fn an_outside_kill_reported_as_a_memory_kill_is_found() {
     found_after(PlantedBug::BlamesMemory);
 }
 #[test]

@@ -120,7 +120,7 @@ fn survives(what: &str, unit: &str, log: &WorkLog, disturb: impl FnOnce()) {
     until("another daemon", SOON, other).expect(what);
     assert_eq!(limits(), before, "{what}: containers and their limits");
     for pid in log.started() {
-        assert!(Path::new(&format!("/proc/{pid}/cmdline")).exists(), "{what}: task process {pid} is gone");
+        assert!(Path::new(&format!("/proc/{pid}/cmdline")).exists(), "{what}: task process {pid} has ended");
     }
 }
 
@@ -137,18 +137,18 @@ fn hangs(unit: &str, log: &WorkLog) {
     let restarts = || property(unit, "NRestarts").parse::<u32>().expect("a number");
     let before = restarts();
     survives("a daemon that hangs", unit, log, || drop(run("kill", &["-STOP", &main_pid(unit).to_string()])));
-    assert!(restarts() > before, "it was systemd that started it again");
+    assert!(restarts() > before, "systemd restarted the daemon");
 }
 
 /// A kill of the cgroup holder does not end the containers.
 fn keeper_is_killed(log: &WorkLog) {
     let (before, life, keeper) = (limits(), property(HOME, "InvocationID"), keeper());
-    assert_eq!(main_pid(HOME), 0, "nobody in the unit takes the others along");
+    assert_eq!(main_pid(HOME), 0, "the end of a process ends no other process of the unit");
     Cluster::kill_process(keeper).expect("kills");
-    until("the keeper to go", SOON, || Ok((!lives(keeper)).then_some(()))).expect("goes");
+    until("the cgroup holder to end", SOON, || Ok((!lives(keeper)).then_some(()))).expect("goes");
     assert_eq!((property(HOME, "ActiveState").as_str(), property(HOME, "InvocationID")), ("active", life));
     assert_eq!(limits(), before, "containers and their limits");
-    assert!(log.started().into_iter().all(lives), "a task went with the keeper");
+    assert!(log.started().into_iter().all(lives), "a task ended with the cgroup holder");
 }
 
 /// All processes in the containers' unit are killed at once, as by a mistaken `systemctl kill`. The
@@ -166,7 +166,7 @@ fn all_are_killed() {
     let before = log.started();
     run("systemctl", &["kill", "--signal", "KILL", HOME]);
     until("the tasks to run again", JOB, || Ok((log.started().len() == 4).then_some(()))).expect("run");
-    assert!(!before.into_iter().any(lives), "a task belongs to nobody");
+    assert!(!before.into_iter().any(lives), "a task has no master");
     for unit in UNITS {
         assert_eq!(property(unit, "ActiveState"), "active", "{unit}");
     }
@@ -221,10 +221,10 @@ fn agents_come_and_go() {
 
     all_are_killed();
     run("systemctl", &["stop", HOME]);
-    assert_eq!(property(AGENT, "ActiveState"), "inactive", "the agent needs the home of its containers");
+    assert_eq!(property(AGENT, "ActiveState"), "inactive", "the agent needs the unit of its containers");
 }
 
 #[test]
-fn agents_come_and_go_in_a_guest() {
-    rerun(test_name!(agents_come_and_go_in_a_guest), guest(), agents_come_and_go);
+fn agents_restart_under_systemd_in_a_guest() {
+    rerun(test_name!(agents_restart_under_systemd_in_a_guest), guest(), agents_come_and_go);
 }

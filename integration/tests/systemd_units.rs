@@ -39,7 +39,7 @@ fn run(program: &str, prepare: impl FnOnce(&mut Command)) -> Output {
 }
 
 #[test]
-fn systemd_finds_nothing_wrong() {
+fn systemd_reports_no_errors() {
     let dir = tempfile::tempdir().expect("a directory");
     let units = copies(dir.path());
     let output = run("systemd-analyze", |c| {
@@ -64,12 +64,12 @@ fn exposure_is_at_most(unit: &str, threshold: u32) {
 }
 
 #[test]
-fn the_resource_manager_is_locked_in() {
+fn the_resource_manager_is_sandboxed() {
     exposure_is_at_most("headroom-resourcemanager.service", 15);
 }
 
 #[test]
-fn the_node_agent_keeps_what_its_containers_can_bear() {
+fn the_node_agent_is_sandboxed_as_far_as_its_containers_allow() {
     exposure_is_at_most("headroom-nodeagent.service", 78);
 }
 
@@ -82,18 +82,18 @@ fn the_socket_unit_holds_the_port_of_the_shipped_configuration() {
 }
 
 #[test]
-fn only_the_keeper_delegates() {
+fn only_the_cgroup_holder_delegates() {
     assert!(shipped("headroom-containers.service").contains("\nDelegate=memory pids cpu\n"));
     for unit in ["headroom-nodeagent.service", "headroom-resourcemanager.service"] {
         assert!(!shipped(unit).contains("\nDelegate="), "{unit} could not be restarted under systemd 252");
     }
     for unit in ["headroom-nodeagent.service", "headroom-containers.service"] {
-        assert!(shipped(unit).contains("\nOOMPolicy=continue\n"), "{unit} would be stopped by a container's death");
+        assert!(shipped(unit).contains("\nOOMPolicy=continue\n"), "the end of a container would stop {unit}");
     }
 }
 
 #[test]
-fn users_and_directories_come_out_as_written() {
+fn users_and_directories_are_created_as_configured() {
     let root = tempfile::tempdir().expect("a directory");
     let place = |name: &str| {
         let path = root.path().join(name);
@@ -101,7 +101,7 @@ fn users_and_directories_come_out_as_written() {
         path
     };
     let (users, files) = (place("headroom.sysusers"), place("headroom.tmpfiles"));
-    fs::create_dir(root.path().join("etc")).expect("makes etc");
+    fs::create_dir(root.path().join("etc")).expect("creates etc");
     fs::write(root.path().join("etc/passwd"), "root:x:0:0::/:/bin/sh\n").expect("writes");
     fs::write(root.path().join("etc/group"), "root:x:0:\n").expect("writes");
     let at = format!("--root={}", root.path().display());

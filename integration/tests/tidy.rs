@@ -195,7 +195,7 @@ fn reachable(metadata: &Value, from: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn forbidden_things_are_out_of_reach() {
+fn forbidden_dependencies_are_absent() {
     let metadata = metadata();
     for (name, banned) in FORBIDDEN {
         let reach = reachable(&metadata, name);
@@ -206,7 +206,7 @@ fn forbidden_things_are_out_of_reach() {
 }
 
 #[test]
-fn every_crate_takes_the_lints_of_the_house() {
+fn every_crate_uses_the_lints_of_the_workspace() {
     let metadata = metadata();
     for (name, package) in members(&metadata) {
         let manifest = std::fs::read_to_string(text(package, "manifest_path")).expect("reads");
@@ -229,7 +229,7 @@ fn roots_of_targets(metadata: &Value) -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn unsafe_code_has_two_rooms_only() {
+fn only_two_crates_have_unsafe_code() {
     let metadata = metadata();
     let loose = roots_of_targets(&metadata)
         .into_iter()
@@ -239,7 +239,7 @@ fn unsafe_code_has_two_rooms_only() {
 }
 
 #[test]
-fn every_file_says_what_it_is() {
+fn every_file_has_a_header_doc() {
     let silent = files_with("rs").into_iter().filter(|(path, source)| {
         // A test module beside its subject is named SUBJECT_tests and needs no header.
         let tests = path.file_stem().is_some_and(|n| n.to_string_lossy().ends_with("tests"));
@@ -254,11 +254,11 @@ fn no_file_is_too_long() {
     let long =
         files_with("rs").into_iter().map(|(path, source)| (path, source.lines().count())).filter(|(_, n)| *n > LONGEST_FILE);
     let long: Vec<String> = long.map(|(path, n)| format!("{} has {n} lines", path.display())).collect();
-    none(&long, "more than 600 lines; one idea a file:");
+    none(&long, "more than 600 lines; split the file:");
 }
 
 #[test]
-fn nothing_is_left_for_later() {
+fn no_todo_marks_are_left() {
     // Split, so that this file does not find itself.
     let words =
         [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X:"), concat!("todo", "!("), concat!("unimplemented", "!(")];
@@ -268,18 +268,18 @@ fn nothing_is_left_for_later() {
             found.push(format!("{}:{}: {}", path.display(), line + 1, text.trim()));
         }
     }
-    none(&found, "finish it or file it:");
+    none(&found, "finish the work or open an issue:");
 }
 
 #[test]
-fn modules_are_named_after_their_idea() {
+fn modules_have_meaningful_names() {
     let empty = ["util", "utils", "helper", "helpers", "common", "misc", "shared"];
     let found: Vec<String> = files()
         .iter()
         .filter(|p| p.with_extension("").components().any(|c| c.as_os_str().to_str().is_some_and(|c| empty.contains(&c))))
         .map(|p| p.display().to_string())
         .collect();
-    none(&found, "named after nothing:");
+    none(&found, "names without a meaning:");
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn the_top_level_has_its_shape() {
 }
 
 #[test]
-fn no_path_of_one_machine_is_written_down() {
+fn no_path_of_a_single_machine_is_in_the_source() {
     let places = [concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/Us", "ers/")];
     let mut found = Vec::new();
     for path in files() {
@@ -301,7 +301,7 @@ fn no_path_of_one_machine_is_written_down() {
             found.push(format!("{}:{}", path.display(), line + 1));
         }
     }
-    none(&found, "paths that exist on one machine only:");
+    none(&found, "paths of a single machine:");
 }
 
 /// Targets of the links in a Markdown text that point into the repository.
@@ -327,7 +327,7 @@ fn is_there(name: &str) -> bool {
 }
 
 #[test]
-fn documentation_leads_somewhere() {
+fn links_of_the_documentation_resolve() {
     let mut broken = Vec::new();
     for (path, source) in files_with("md") {
         let folder = root().join(&path).parent().expect("has a folder").to_owned();
@@ -340,7 +340,7 @@ fn documentation_leads_somewhere() {
         let lost = named_files(&source).into_iter().filter(|name| !is_there(name));
         broken.extend(lost.map(|name| format!("{}: names {name}", path.display())));
     }
-    none(&broken, "the documentation points at nothing:");
+    none(&broken, "links to missing targets:");
 }
 
 #[test]
@@ -386,7 +386,7 @@ fn is_allowed(expression: &str) -> bool {
 }
 
 #[test]
-fn every_dependency_may_be_passed_on() {
+fn every_dependency_has_an_allowed_licence() {
     let metadata = metadata();
     let wrong: Vec<String> = list(&metadata, "packages")
         .iter()

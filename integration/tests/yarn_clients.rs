@@ -81,7 +81,7 @@ impl Story {
                 let is_it = |c: &ContainerView| c.request.as_ref().is_some_and(|r| r.as_str() == request) && c.state == state;
                 Ok(all.into_iter().find(is_it))
             })
-            .expect("is so")
+            .expect("the state")
         };
         let (live, dead) = (find("calm", "running"), find("greedy", "exited"));
         assert_eq!(dead.reason, Some(ExitReason::OverheadOom), "{dead:?}");
@@ -152,7 +152,7 @@ fn environment() -> Result<PathBuf> {
     fs::create_dir_all(&dir)?;
     // The other test of this file may be creating it at the same time.
     let lock = File::create(dir.join("lock"))?;
-    lock.lock().context("waiting for whoever makes the environment")?;
+    lock.lock().context("waiting for the lock of the environment")?;
     let (python, done) = (dir.join("venv/bin/python"), dir.join("done"));
     if !done.exists() {
         run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(dir.join("venv")))?;

@@ -144,7 +144,7 @@ impl MasterDriver {
         let now = self.now();
         self.core.step(now, event, &mut self.effects);
         for fault in self.core.take_illegal() {
-            tracing::error!(%fault, "a change that cannot happen was asked for; the state is kept");
+            tracing::error!(%fault, "refused an illegal state change; the state is kept");
         }
     }
 
@@ -274,7 +274,7 @@ impl MasterDriver {
     fn send(&mut self, container: ContainerId, message: ToExecutor) {
         let Some(line) = self.lines.get(&container) else { return };
         if line.sender.try_send(message).is_err() {
-            tracing::warn!(%container, "an executor does not take its messages, closing its connection");
+            tracing::warn!(%container, "an executor does not read its messages, closing its connection");
             self.lines.remove(&container);
             self.step(MasterEvent::LineDown { container });
         }
@@ -299,7 +299,7 @@ impl MasterDriver {
             }
         };
         if timeout(SHUTDOWN_TIMEOUT, all).await.is_err() {
-            tracing::debug!("some executors did not take the last message");
+            tracing::debug!("some executors did not receive the last message");
         }
         self.traces.finish().await;
     }

@@ -97,25 +97,25 @@ pub struct ChannelCredentials {
 /// The reason why a connection was closed.
 #[derive(Debug, thiserror::Error)]
 enum ConnectionRefusal {
-    #[error("no handshake: {0}")]
+    #[error("the handshake failed: {0}")]
     NoHandshake(#[source] io::Error),
-    #[error("it did not say for {} s what was waited for", .0.as_secs())]
+    #[error("no message arrived for {} s", .0.as_secs())]
     Silent(Duration),
     #[error("the line is longer than {MAX_LINE_BYTES} bytes")]
     TooLong,
-    #[error("its first line is no hello")]
+    #[error("its first line is not a hello message")]
     NoHello,
-    #[error("it does not speak the task channel: {0}")]
+    #[error("invalid task channel message: {0}")]
     NotUnderstood(LineError),
-    #[error("its protocol version is {0}, this master speaks {OLDEST_VERSION} to {VERSION}")]
+    #[error("its protocol version is {0}, this master supports {OLDEST_VERSION} to {VERSION}")]
     Version(u32),
-    #[error("it does not know the application's secret")]
+    #[error("its token is not the application's secret")]
     Token,
     #[error("container {0} belongs to another application")]
     Foreign(ContainerId),
-    #[error("{MAX_EXECUTORS} executors are connected")]
+    #[error("{MAX_EXECUTORS} executors are connected, which is the maximum")]
     Full,
-    #[error("the connection broke")]
+    #[error("the connection was lost")]
     Gone,
 }
 
@@ -212,7 +212,7 @@ impl ExecutorListener {
                     ));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "an executor could not connect");
+                    tracing::warn!(%error, "cannot accept an executor connection");
                     tokio::time::sleep(Duration::from_millis(50)).await; // out of file descriptors: avoids a busy loop
                 }
             }
@@ -228,7 +228,11 @@ impl ExecutorListener {
             if let Some(present) = self.peers.acquire(peer.ip()) {
                 return Ok((stream, peer, UnauthenticatedPeer { _place: place, _present: present }));
             }
-            self.turned.record_rejection(peer.ip(), RejectionReason::Crowded, &format_args!("{} say nothing", self.peers.most()));
+            self.turned.record_rejection(
+                peer.ip(),
+                RejectionReason::Crowded,
+                &format_args!("{} unauthenticated connections", self.peers.most()),
+            );
         }
     }
 
@@ -308,7 +312,7 @@ impl ExecutorListener {
         };
         match (why.message_to_peer(), last.upgrade()) {
             (Some(words), Some(last)) => {
-                tracing::warn!(%container, %why, "an executor is not understood, closing its connection");
+                tracing::warn!(%container, %why, "an executor sent an invalid message, closing its connection");
                 let _ = last.try_send(words); // a full queue means that the executor does not read
             }
             (Some(_) | None, _) => tracing::debug!(%container, %why, "an executor's connection ended"),
@@ -389,7 +393,7 @@ async fn receive(
                 }
             }
             Err(LineError::Unknown(kind)) => {
-                tracing::debug!(%container, kind, "an executor of a later version, ignoring the line")
+                tracing::debug!(%container, kind, "ignoring an unknown message of an executor of a later version")
             }
             Err(why @ (LineError::Wrong { .. } | LineError::NoMessage(_))) => return ConnectionRefusal::NotUnderstood(why),
         }
@@ -467,7 +471,7 @@ mod tests {
         }
         let second = TcpStream::connect(address).await.expect("connects");
         for _ in 0..2 {
-            assert!(is_closed(&mut hello(address).await).await, "it has its fill, whatever the next one says");
+            assert!(is_closed(&mut hello(address).await).await, "the address has reached its limit");
         }
         drop((first, second));
         let gone = async {
@@ -475,7 +479,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        timeout(SOON, gone).await.expect("their places are free");
+        timeout(SOON, gone).await.expect("closed connections free their places");
         known.push((hello(address).await, comes_in(&mut events).await));
     }
 
@@ -496,7 +500,7 @@ mod tests {
         let both = async { (is_closed(&mut mute).await, timeout(SOON, shaken.read_to_end(&mut rest)).await.is_ok()) };
         tokio::select! {
             closed = both => assert_eq!(closed, (true, true)),
-            _ = longest => panic!("a stranger outlives the time of a handshake"),
+            _ = longest => panic!("an unauthenticated peer stays longer than the handshake timeout"),
         }
     }
 

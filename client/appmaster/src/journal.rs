@@ -38,7 +38,7 @@ pub enum JournalError {
         path: PathBuf,
     },
     /// A line other than the last cannot be read.
-    #[error("line {line} of the journal {path} is damaged: {what}; move the file away to start the job anew")]
+    #[error("line {line} of the journal {path} is damaged: {what}; move the file away to run the job from its start")]
     Damaged {
         /// The path.
         path: PathBuf,
@@ -75,11 +75,11 @@ impl Journal {
         let (records, good) = parse(path, &bytes)?;
         if good < bytes.len() {
             let good = u64::try_from(good).unwrap_or_default();
-            file.set_len(good).and_then(|()| file.sync_data()).map_err(io("cut at its torn end"))?;
+            file.set_len(good).and_then(|()| file.sync_data()).map_err(io("truncated after its last whole record"))?;
         }
         file.seek(SeekFrom::End(0)).map_err(io("read"))?;
         if let Some(dir) = path.parent() {
-            File::open(dir).and_then(|d| d.sync_all()).map_err(io("made durable"))?;
+            File::open(dir).and_then(|d| d.sync_all()).map_err(io("synced"))?;
         }
         Ok((Journal { path: path.to_owned(), file }, records))
     }
@@ -89,7 +89,7 @@ impl Journal {
         let io = |doing| JournalErrorAt { path: self.path.clone(), doing };
         let group = encode(records).map_err(|e| io("written").with(e.into()))?;
         self.file.write_all(&group).map_err(|e| io("written").with(e))?;
-        self.file.sync_data().map_err(|e| io("made durable").with(e))
+        self.file.sync_data().map_err(|e| io("synced").with(e))
     }
 }
 
@@ -139,7 +139,7 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<Record>, usize), JournalE
 pub fn check_owner(path: &Path, records: &[Record], app: &str, job: u64) -> Result<Option<JournalHeader>, JournalError> {
     let Some(first) = records.first() else { return Ok(None) };
     let foreign = |what: String| JournalError::Foreign { path: path.to_owned(), what };
-    let Record::Begin(begin) = first else { return Err(foreign("something else: its first line is no beginning".to_owned())) };
+    let Record::Begin(begin) = first else { return Err(foreign("another program: its first record is no header".to_owned())) };
     if begin.version != record::VERSION {
         return Err(foreign(format!("version {} of this program", begin.version)));
     }
@@ -166,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_appended_is_there_after_opening_again() {
+    fn appended_records_are_read_after_reopening() {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("app").join("journal.ndjson");
         let (mut journal, records) = Journal::open(&path).expect("opens");
         assert!(records.is_empty());
         journal.append(&[begin(), gone(1)]).expect("writes");
         journal.append(&[gone(2)]).expect("writes");
-        assert!(matches!(Journal::open(&path), Err(JournalError::InUse { .. })), "one master at a time");
+        assert!(matches!(Journal::open(&path), Err(JournalError::InUse { .. })), "only one master can open the journal");
         drop(journal);
         let (_, records) = Journal::open(&path).expect("opens");
         assert_eq!(records, [begin(), gone(1), gone(2)]);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_before_the_end_is_refused_and_nothing_is_touched() {
+    fn damage_before_the_end_is_refused_and_the_file_stays_unchanged() {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("journal.ndjson");
         let text = format!(

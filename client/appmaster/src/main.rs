@@ -68,7 +68,7 @@ fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("HEADROOM_LOG").unwrap_or_else(|_| "info".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
     if let Err(error) = headroom_transport::non_dumpable::make_non_dumpable() {
-        tracing::warn!(%error, "processes of the same user can read what this one knows, going on");
+        tracing::warn!(%error, "this process stays dumpable: processes of the same user can read its memory");
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
@@ -120,7 +120,7 @@ async fn run_job(mut options: MasterOptions, check_only: bool) -> Result<u8, Run
 /// SIGTERM ends this run and leaves the job to the next one; SIGINT ends the job.
 async fn heed_signals(wish: watch::Sender<StopRequest>) {
     let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
-        tracing::warn!("signals cannot be heeded");
+        tracing::warn!("signal handlers cannot be installed");
         return;
     };
     let wanted = tokio::select! {

@@ -103,11 +103,11 @@ pub enum EarlierCommit {
 pub enum OutputError {
     /// The attempt's directory does not exist.
     #[error(
-        "its output directory {0} is gone: its program removed it, or its executor makes none (the field `output` of a start)"
+        "its output directory {0} is gone: its program removed it, or its executor does not create it (field `output` of a start)"
     )]
     Gone(PathBuf),
     /// The path of the output is occupied.
-    #[error("{place} was there before its output was put there; nothing was replaced, its output is {kept}")]
+    #[error("{place} existed before the commit; nothing was replaced, the output of the attempt is {kept}")]
     Taken {
         /// The path of the output.
         place: PathBuf,
@@ -115,7 +115,7 @@ pub enum OutputError {
         kept: PathBuf,
     },
     /// Another application writes its outputs there.
-    #[error("{dir} is the output of application {}; name another directory, or remove {dir}/.headroom when that is over", app_of(.owner))]
+    #[error("{dir} is the output of application {}; use another directory, or remove {dir}/.headroom after that has ended", app_of(.owner))]
     Owned {
         /// The directory.
         dir: PathBuf,
@@ -123,7 +123,7 @@ pub enum OutputError {
         owner: String,
     },
     /// An output of an earlier job exists.
-    #[error("{0} is there already, and outputs are never replaced; name another `output` directory, or move it away")]
+    #[error("{0} already exists, and outputs are never replaced; use another `output` directory, or move it away")]
     There(PathBuf),
     /// A file system operation failed.
     #[error("{path} cannot be {doing}; the master and all nodes must be able to write there")]
@@ -194,7 +194,7 @@ fn make_durable(dir: &Path) -> Result<(), OutputError> {
     use io::ErrorKind::{InvalidInput, NotFound, PermissionDenied, Unsupported};
     match File::open(dir).and_then(|dir| dir.sync_all()) {
         Err(e) if [InvalidInput, NotFound, PermissionDenied, Unsupported].contains(&e.kind()) => Ok(()),
-        other => other.map_err(io_error(dir, "made durable")),
+        other => other.map_err(io_error(dir, "synced")),
     }
 }
 
@@ -202,7 +202,7 @@ fn exists(path: &Path) -> Result<bool, OutputError> {
     match path.symlink_metadata() {
         Ok(_) => Ok(true),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(io_error(path, "looked at")(e)),
+        Err(e) => Err(io_error(path, "inspected")(e)),
     }
 }
 
@@ -213,8 +213,8 @@ fn rename(from: &Path, to: &Path) -> Result<(), OutputError> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(()),
         Err(Errno::EXIST | Errno::NOTEMPTY) => Err(OutputError::Taken { place: to.to_owned(), kept: from.to_owned() }),
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => fs::rename(from, to).map_err(io_error(to, "put in its place")),
-        Err(e) => Err(io_error(to, "put in its place")(e.into())),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => fs::rename(from, to).map_err(io_error(to, "renamed into place")),
+        Err(e) => Err(io_error(to, "renamed into place")(e.into())),
     }
 }
 
@@ -233,7 +233,7 @@ fn remove_attempts(attempts: &Path, task: &TaskId) {
 fn remove(path: &Path) {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::debug!(path = %path.display(), %error, "what an attempt left behind is still there");
+            tracing::debug!(path = %path.display(), %error, "cannot remove the directory of an attempt");
         }
         Ok(()) | Err(_) => {}
     }

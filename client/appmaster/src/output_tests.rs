@@ -55,15 +55,15 @@ impl OutputDirectory {
 }
 
 #[test]
-fn committing_twice_is_once_and_takes_leftovers_away() {
+fn a_repeated_commit_has_no_effect_and_removes_leftovers() {
     let place = OutputDirectory::new();
     (1..=3).for_each(|n| drop(place.attempt(n)));
     let beside = attempt_dir(&place.dir(), &writer(APP, TOKEN), &"map-7/1@1".parse().expect("id"));
     fs::create_dir_all(&beside).expect("makes");
     place.commit(2, EarlierCommit::First).expect("commits");
-    place.commit(2, EarlierCommit::Again).expect("finds it done");
+    place.commit(2, EarlierCommit::Again).expect("finds the commit done");
     assert_eq!((place.result().as_str(), place.names("")), ("attempt 2", vec![".headroom".to_owned(), "map-7".to_owned()]));
-    assert_eq!(place.names(&format!(".headroom/{}", writer(APP, TOKEN))), ["map-7-1-1"], "that is another task's");
+    assert_eq!(place.names(&format!(".headroom/{}", writer(APP, TOKEN))), ["map-7-1-1"], "the directory belongs to another task");
 }
 
 #[test]
@@ -73,52 +73,52 @@ fn a_second_commit_never_replaces_the_first() {
     place.commit(1, EarlierCommit::First).expect("commits");
     let late = place.attempt(2);
     for turn in [EarlierCommit::First, EarlierCommit::Again] {
-        let refused = place.commit(2, turn).expect_err("there is an output");
+        let refused = place.commit(2, turn).expect_err("the output exists");
         assert!(matches!(&refused, OutputError::Taken { kept, .. } if *kept == late) && !refused.is_transient(), "{refused}");
     }
     assert_eq!(place.result(), "attempt 1");
     let empty = OutputDirectory::new();
     fs::create_dir_all(format!("{}/map-7", empty.dir())).expect("makes");
     empty.attempt(1);
-    assert!(matches!(empty.commit(1, EarlierCommit::First), Err(OutputError::Taken { .. })), "not even an empty one");
+    assert!(matches!(empty.commit(1, EarlierCommit::First), Err(OutputError::Taken { .. })), "an empty directory is kept too");
 }
 
 #[test]
-fn what_is_not_there_is_not_committed() {
+fn a_missing_attempt_directory_is_not_committed() {
     let place = OutputDirectory::new();
     fs::create_dir_all(place.dir()).expect("makes");
     for turn in [EarlierCommit::First, EarlierCommit::Again] {
         assert!(matches!(place.commit(1, turn), Err(OutputError::Gone(_))));
     }
     fs::create_dir_all(format!("{}/map-7", place.dir())).expect("makes");
-    assert!(matches!(place.commit(1, EarlierCommit::First), Err(OutputError::Gone(_))), "what is there is not this attempt's");
+    assert!(matches!(place.commit(1, EarlierCommit::First), Err(OutputError::Gone(_))), "the output is of another attempt");
 }
 
 #[test]
-fn a_directory_belongs_to_one_application_until_it_is_over() {
+fn a_directory_belongs_to_one_application_until_its_end() {
     let place = OutputDirectory::new();
     let job = place.job();
     assert_eq!(claim(&job, &us(), JobStartState::New).expect("claims"), EarlierCommit::First);
-    assert_eq!(claim(&job, &us(), JobStartState::Old).expect("the master's next run"), EarlierCommit::First);
-    let other = claim(&job, &them(), JobStartState::New).expect_err("it is taken").to_string();
+    assert_eq!(claim(&job, &us(), JobStartState::Old).expect("the next run of the master claims it"), EarlierCommit::First);
+    let other = claim(&job, &them(), JobStartState::New).expect_err("the directory has an owner").to_string();
     assert!(other.contains("application job.1") && other.contains(&place.dir()), "{other}");
     place.attempt(1);
     place.attempt(2);
     place.commit(1, EarlierCommit::First).expect("commits");
     place.attempt(3);
     release(&job, &them());
-    assert_eq!(place.names(""), [".headroom", "map-7"], "it is not theirs to give back");
+    assert_eq!(place.names(""), [".headroom", "map-7"], "only the owner can release the directory");
     release(&job, &us());
-    assert_eq!(place.names(""), ["map-7"], "only outputs stay");
-    let there = claim(&job, &them(), JobStartState::New).expect_err("an output is there");
+    assert_eq!(place.names(""), ["map-7"], "only outputs remain");
+    let there = claim(&job, &them(), JobStartState::New).expect_err("an output exists");
     assert!(matches!(&there, OutputError::There(path) if path.ends_with("map-7")), "{there}");
-    assert_eq!(place.names(""), ["map-7"], "nothing is left of the refusal");
-    fs::remove_dir_all(format!("{}/map-7", place.dir())).expect("moves away");
+    assert_eq!(place.names(""), ["map-7"], "a refused claim leaves no files");
+    fs::remove_dir_all(format!("{}/map-7", place.dir())).expect("moves the output away");
     claim(&job, &them(), JobStartState::New).expect("claims");
 }
 
 #[test]
-fn an_application_of_the_same_name_is_another_one() {
+fn a_later_application_of_the_same_name_is_another_owner() {
     let place = OutputDirectory::new();
     let job = place.job();
     claim(&job, &us(), JobStartState::New).expect("claims");
@@ -126,13 +126,13 @@ fn an_application_of_the_same_name_is_another_one() {
     place.commit(1, EarlierCommit::First).expect("commits");
     place.attempt(2);
     let later = owner(APP, 1_790_000_999_999);
-    let Err(OutputError::Owned { dir, owner }) = claim(&job, &later, JobStartState::New) else { panic!("it is not theirs") };
-    assert_eq!((dir, owner.parse()), (place.dir().into(), Ok(us())), "who it is can be asked for");
+    let Err(OutputError::Owned { dir, owner }) = claim(&job, &later, JobStartState::New) else { panic!("has another owner") };
+    assert_eq!((dir, owner.parse()), (place.dir().into(), Ok(us())), "the owner can be looked up");
     remove_leftovers(Path::new(&place.dir()), &later);
-    assert_eq!(place.names(""), [".headroom", "map-7"], "it is not over");
+    assert_eq!(place.names(""), [".headroom", "map-7"], "the owner has not ended");
     remove_leftovers(Path::new(&place.dir()), &us());
     assert_eq!(place.names(""), ["map-7"]);
-    assert!(matches!(claim(&job, &later, JobStartState::New), Err(OutputError::There(_))), "its outputs are not theirs either");
+    assert!(matches!(claim(&job, &later, JobStartState::New), Err(OutputError::There(_))), "its outputs have another owner");
     for text in ["", "job.1", "job.1 x", "job 1", "job.1 1 anew"] {
         assert_eq!(text.parse::<OutputOwner>(), Err(()), "{text:?}");
     }
@@ -147,19 +147,19 @@ fn a_master_that_has_lost_its_journal_keeps_the_outputs_that_are_there() {
     place.commit(1, EarlierCommit::First).expect("commits");
     place.attempt(2);
     assert_eq!(claim(&job, &us(), JobStartState::New).expect("it is the same application"), EarlierCommit::Anew);
-    assert_eq!(place.names(".headroom"), ["owner"], "attempts of the lost run are gone");
-    assert_eq!(claim(&job, &us(), JobStartState::Old).expect("and its next run"), EarlierCommit::Anew);
+    assert_eq!(place.names(".headroom"), ["owner"], "attempts of the lost run are removed");
+    assert_eq!(claim(&job, &us(), JobStartState::Old).expect("the next run claims the directory"), EarlierCommit::Anew);
     let rerun = place.attempt(1);
     place.commit(1, EarlierCommit::Anew).expect("the task has its output");
-    place.commit(1, EarlierCommit::Anew).expect("as often as it is asked for");
+    place.commit(1, EarlierCommit::Anew).expect("a repeated commit succeeds");
     assert_eq!((place.result().as_str(), rerun.exists()), ("the first run", false));
-    assert_ne!(writer(APP, TOKEN), writer(APP, "another"), "what still runs of the lost run writes elsewhere");
+    assert_ne!(writer(APP, TOKEN), writer(APP, "another"), "attempts of the lost run write to another directory");
     release(&job, &us());
     assert_eq!(place.names(""), ["map-7"]);
 }
 
 #[test]
-fn where_nobody_may_write_the_path_is_named() {
+fn an_unwritable_path_is_named_in_the_error() {
     let place = OutputDirectory::new();
     fs::write(place.dir(), "a file").expect("writes");
     let error = claim(&place.job(), &us(), JobStartState::New).expect_err("a file is in the way");

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_journal_from_before_growth_was_the_default_is_this_jobs() {
+    fn a_journal_older_than_default_growth_matches_its_job() {
         let job = |more: &str| {
             let text = format!(
                 "version = 1\nname = \"j\"\n[profiles.exec]\nmemory = \"1GiB\"\n[executors.main]\nprofile = \"exec\"\n\

@@ -82,7 +82,7 @@ impl RmLink {
     /// Queues a call. The loop has at most one call in progress, so the queue always has space.
     pub fn call(&self, call: ManagerCall) {
         if self.calls.try_send(call).is_err() {
-            tracing::error!("a call to the resource manager was made while others wait; it is dropped");
+            tracing::error!("dropped a call to the resource manager because its queue is full");
         }
     }
 
@@ -91,7 +91,7 @@ impl RmLink {
     pub fn resize(&self, container: ContainerId, resource: Resource) {
         let body = ResizeContainer { version: None, resource, heap: None };
         if self.resizes.try_send((container, body)).is_err() {
-            tracing::warn!("too many containers are to be resized at once; this one waits");
+            tracing::warn!("the queue of resizes is full; the resize of this container waits");
         }
     }
 
@@ -200,7 +200,7 @@ fn lost(error: &ClientError) -> UpdateStreamEnd {
     match error.failure_kind() {
         CallFailureKind::Stale | CallFailureKind::TooOld => UpdateStreamEnd::Stale,
         CallFailureKind::Gone | CallFailureKind::Refused | CallFailureKind::Silent => {
-            tracing::debug!(%error, "the stream of updates broke, connecting again");
+            tracing::debug!(%error, "lost the update stream, reconnecting");
             UpdateStreamEnd::Line
         }
     }

@@ -132,7 +132,7 @@ pub enum RunError {
         source: std::io::Error,
     },
     /// No secret could be created.
-    #[error("no secret for executors can be made from /dev/urandom")]
+    #[error("cannot read a secret for executors from /dev/urandom")]
     Random(#[source] std::io::Error),
 }
 
@@ -204,7 +204,7 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, RunError> {
     if let Some(why) = refused {
         core.fail_before_start(why);
     }
-    tracing::info!(%app, attempt = options.attempt, journal = %path.display(), records = records.len(), url = %greeting.master_url, "master is up");
+    tracing::info!(%app, attempt = options.attempt, journal = %path.display(), records = records.len(), url = %greeting.master_url, "master started");
 
     let (to_loop, executors) = mpsc::channel(MAX_EXECUTOR_EVENTS);
     let (rm_events, rm) = mpsc::channel(MAX_MANAGER_EVENTS);

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remedy_goes_before_what_the_job_says() {
+    fn a_remedy_overrides_the_job_file() {
         let cpus = headroom_types::Cpus::from_milli(1500);
         let profile = Profile { heap: Bytes::from_mib(64), overhead: Bytes::from_mib(200), cpus };
         let size = AttemptSize { profile, slots: 1, rung: 1, place: AttemptPlace::Shared };

@@ -336,7 +336,7 @@ pub struct TaskSlotQueue {
 impl TaskSlotQueue {
     /// Adds a waiting task.
     pub fn push(&mut self, key: TaskKey, task: &TaskInstance, ready: Tick) {
-        debug_assert_eq!(task.size.place, AttemptPlace::Shared, "a task with a container of its own does not queue");
+        debug_assert_eq!(task.size.place, AttemptPlace::Shared, "a task with a container of its own does not wait for slots");
         let new = if ready > Tick(0) { self.later.insert((ready, key)) } else { self.ready.insert(turn(key, task)) };
         if new {
             self.slots += u64::from(task.size.slots);
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn an_illegal_change_names_both_and_keeps_the_state() {
+    fn an_illegal_change_names_state_and_change_and_keeps_the_state() {
         let error = next_state(LifecycleState::Done, StateChange::Succeeded).expect_err("illegal");
         assert_eq!(error.state, LifecycleState::Done);
         assert!(error.to_string().contains("Done"));

@@ -113,10 +113,10 @@ impl Traces {
         let Some(named) = own.as_deref().or(cluster) else { return };
         match exporter(named, own.is_none(), &self.service) {
             Ok(exporter) => {
-                tracing::info!(collector = named, trace = %self.ids.trace(), "traces of this job are sent");
+                tracing::info!(collector = named, trace = %self.ids.trace(), "sending the trace of this job");
                 self.sender = Some(SpanSender::start(exporter, named.to_owned()));
             }
-            Err(why) => tracing::warn!(collector = named, why, "traces cannot be sent, going on without"),
+            Err(why) => tracing::warn!(collector = named, why, "cannot send traces, continuing without them"),
         }
     }
 
@@ -210,9 +210,9 @@ impl Traces {
         }
         let (made, sent) = (counts.made.load(Ordering::Relaxed), counts.sent.load(Ordering::Relaxed));
         if sent < made {
-            tracing::warn!(made, sent, "the trace of this job is not whole");
+            tracing::warn!(made, sent, "the trace of this job is incomplete");
         } else {
-            tracing::info!(spans = sent, "the trace of this job is sent");
+            tracing::info!(spans = sent, "sent the trace of this job");
         }
     }
 }
@@ -249,7 +249,7 @@ async fn send(exporter: SpanExporter, collector: String, mut waiting: mpsc::Rece
                 counts.sent.fetch_add(spans, Ordering::Relaxed);
                 counts.failing.store(false, Ordering::Relaxed);
                 if failed {
-                    tracing::info!(collector, "traces are sent again");
+                    tracing::info!(collector, "sending traces again");
                 }
             }
             Err(why) => {
@@ -257,7 +257,7 @@ async fn send(exporter: SpanExporter, collector: String, mut waiting: mpsc::Rece
                 // Logged once, not for every batch, because the job continues and cannot correct
                 // it.
                 if !failed {
-                    tracing::warn!(collector, why, spans, "traces could not be sent and are dropped, going on");
+                    tracing::warn!(collector, why, spans, "cannot send traces, dropping them");
                 }
                 counts.failing.store(true, Ordering::Relaxed);
             }

@@ -61,23 +61,23 @@ fn page_cache(report: &mut TaskReport) {
 }
 
 #[test]
-fn of_two_attempts_that_race_the_one_that_is_known_counts_once() {
+fn of_two_racing_attempts_only_the_known_attempt_counts() {
     // An executor is disconnected for longer than the timeout of the master. Its tasks end
     // meanwhile, and it returns with them while they run again elsewhere.
     let fault = InjectedFault::Partitioned { at_ms: 500, nth: 0, for_ms: 70_000 };
     let world = MasterScenario::of(JOB).usual(TaskBehaviour::native(50, 30_000)).fault(fault).run();
     assert_eq!(figures(&world), (8, 0, 0));
     let lost: Vec<_> = world.rows.values().filter(|row| row.attempts.len() == 2).collect();
-    assert_eq!(lost.len(), 4, "those of one executor");
+    assert_eq!(lost.len(), 4, "the tasks of one executor");
     for row in lost {
         assert_eq!(row.attempts[0].reason, Some(ExitReason::NodeLost));
         assert_ne!(row.attempts[0].container, row.attempts[1].container);
     }
-    assert_eq!(world.words("TaskFinished").len(), 8, "each is told to be done once");
+    assert_eq!(world.words("TaskFinished").len(), 8, "each task is reported as done once");
 }
 
 #[test]
-fn a_kill_after_a_good_end_changes_nothing() {
+fn a_kill_after_a_successful_end_has_no_effect() {
     let killed_later = |report: &mut TaskReport| {
         (report.evidence.own.local.oom_kill, report.evidence.own.local.oom) = (1, 1);
         report.evidence.own.events.oom_kill = 1;
@@ -92,7 +92,7 @@ fn a_peak_a_little_above_the_limit_is_a_kill_like_any_other_and_no_size() {
     let world = MasterScenario::of(JOB).habit("map/3", TaskBehaviour::native(100, 1000).telling(slack)).run();
     assert_eq!((figures(&world), world.sizes("map/3")), ((8, 0, 1), vec![64, 128]));
     let peak = world.row("map/3").attempts[0].peak.expect("a peak");
-    assert!(peak > Bytes::from_mib(64), "it is told as it was: {peak}");
+    assert!(peak > Bytes::from_mib(64), "the measured peak is reported: {peak}");
     // The learner takes the peak as the need: no later task gets less.
     let world = MasterScenario::of(&learning()).usual(TaskBehaviour::native(100, 1000).telling(slack)).run();
     assert_eq!((world.core.totals().done, world.core.totals().failed), (40, 0));
@@ -100,7 +100,7 @@ fn a_peak_a_little_above_the_limit_is_a_kill_like_any_other_and_no_size() {
 }
 
 #[test]
-fn what_a_child_used_that_is_gone_is_known_by_the_peak_and_not_by_the_samples() {
+fn memory_of_an_ended_child_is_in_the_peak_not_in_the_samples() {
     let storm = || TaskBehaviour::native(190, 1000).telling(small_samples);
     let world = MasterScenario::of(JOB).habit("map/3", storm()).run();
     assert_eq!((figures(&world), world.sizes("map/3")), ((8, 0, 2), vec![64, 128, 192]), "no cache, no spike: a kill");
@@ -110,7 +110,7 @@ fn what_a_child_used_that_is_gone_is_known_by_the_peak_and_not_by_the_samples() 
 }
 
 #[test]
-fn page_cache_is_no_need() {
+fn page_cache_is_not_learned_as_need() {
     let job = learning().replace("288MiB", "1056MiB").replace("slots = 4", "slots = 1");
     let reader = TaskBehaviour::native(1000, 20_000).telling(page_cache);
     let shadow = MasterScenario::of(&job.replace("learned", "shadow")).nodes(&[16 * 1024]).usual(reader).run();
@@ -119,7 +119,7 @@ fn page_cache_is_no_need() {
 }
 
 #[test]
-fn on_nodes_of_several_sizes_what_is_large_goes_where_it_fits() {
+fn large_containers_run_on_large_nodes() {
     let world = MasterScenario::of(JOB).nodes(&[700, 4096, 700]).habit("map/3", TaskBehaviour::native(3000, 1000)).run();
     assert_eq!(figures(&world).0, 8);
     let last = world.row("map/3").attempts.last().expect("attempts");
@@ -132,7 +132,7 @@ fn on_nodes_of_several_sizes_what_is_large_goes_where_it_fits() {
 }
 
 #[test]
-fn what_waits_for_a_larger_container_when_its_node_is_lost_asks_for_nothing_more() {
+fn a_lost_container_cancels_its_requested_resize() {
     let grow = JOB.replace("grow = false", "grow = true").replace("count = 8", "count = 1");
     // In its first second, a frozen task requests more memory every few milliseconds.
     for at_ms in 20..60 {

@@ -49,7 +49,7 @@ async fn is_closed(stream: &mut TcpStream) -> bool {
 }
 
 #[tokio::test]
-async fn words_go_both_ways_in_their_order() {
+async fn messages_arrive_in_order_in_both_directions() {
     let (address, mut events) = server().await;
     let mut stream = TcpStream::connect(&address).await.expect("connects");
     say(&mut stream, &hello(VERSION, "secret", "job.1.e1.c1")).await;
@@ -73,7 +73,7 @@ async fn words_go_both_ways_in_their_order() {
 }
 
 #[tokio::test]
-async fn what_was_sent_leaves_before_the_connection_is_closed() {
+async fn queued_messages_are_sent_before_the_connection_is_closed() {
     let (address, mut events) = server().await;
     let mut stream = TcpStream::connect(&address).await.expect("connects");
     say(&mut stream, &hello(VERSION, "secret", "job.1.e1.c1")).await;
@@ -87,7 +87,7 @@ async fn what_was_sent_leaves_before_the_connection_is_closed() {
 }
 
 #[tokio::test]
-async fn strangers_are_refused_without_a_word() {
+async fn unauthenticated_peers_are_refused_without_an_answer() {
     let strangers = [
         hello(VERSION + 1, "guess", "job.1.e1.c1"),
         hello(VERSION, "guess", "job.1.e1.c1"),
@@ -103,7 +103,7 @@ async fn strangers_are_refused_without_a_word() {
     let mut stream = TcpStream::connect(&address).await.expect("connects");
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.expect("sends");
     assert!(is_closed(&mut stream).await);
-    assert!(events.try_recv().is_err(), "the loop heard of none of them");
+    assert!(events.try_recv().is_err(), "no refused peer reaches the event loop");
 }
 
 /// The last message before the master closes the connection, after all of `bytes` was sent.
@@ -119,7 +119,7 @@ async fn refusal(address: &str, bytes: &[u8]) -> (String, u32, u32) {
 }
 
 #[tokio::test]
-async fn who_knows_the_secret_is_told_why_it_is_refused() {
+async fn an_authenticated_executor_receives_the_refusal_reason() {
     let (address, mut events) = server().await;
     let line = |message: &FromExecutor| serde_json::to_string(message).expect("writes") + "\n";
     let later = format!("{{\"kind\":\"hello\",\"version\":{},\"token\":\"secret\",\"slots\":\"all\"}}\n", VERSION + 1);
@@ -128,19 +128,19 @@ async fn who_knows_the_secret_is_told_why_it_is_refused() {
     let (why, ..) = refusal(&address, line(&hello(VERSION, "secret", "other.2.e1.c1")).as_bytes()).await;
     assert!(why.contains("other.2.e1.c1"), "{why}");
     let (why, ..) = refusal(&address, b"{\"kind\":\"hello\",\"version\":1,\"token\":\"secret\"}\n").await;
-    assert!(why.contains("`hello` is not right") && why.contains("container"), "{why}");
-    assert!(events.try_recv().is_err(), "the loop heard of none of them");
+    assert!(why.contains("kind `hello`") && why.contains("container"), "{why}");
+    assert!(events.try_recv().is_err(), "no refused peer reaches the event loop");
     let known = line(&hello(VERSION, "secret", "job.1.e1.c1")) + "{\"kind\":\"ended\",\"report\":{}}\n";
     let refused = tokio::spawn(async move { refusal(&address, known.as_bytes()).await });
     let ExecutorLinkEvent::Up { sender, .. } = heard(&mut events).await else { panic!("no hello") };
     assert!(matches!(heard(&mut events).await, ExecutorLinkEvent::Down { .. }));
     drop(sender);
-    let (why, ..) = timeout(SOON, refused).await.expect("in time").expect("told");
-    assert!(why.contains("`ended` is not right") && why.contains("attempt"), "{why}");
+    let (why, ..) = timeout(SOON, refused).await.expect("in time").expect("refused");
+    assert!(why.contains("kind `ended`") && why.contains("attempt"), "{why}");
 }
 
 #[tokio::test]
-async fn what_a_later_version_may_add_is_passed_over() {
+async fn unknown_messages_of_a_later_version_are_ignored() {
     let (address, mut events) = server().await;
     let mut stream = TcpStream::connect(&address).await.expect("connects");
     say(&mut stream, &hello(VERSION, "secret", "job.1.e1.c1")).await;
@@ -167,7 +167,7 @@ const STRANGERS: usize = 256;
 /// Connects and sends nothing.
 fn silent(address: &str) -> std::net::TcpStream {
     let stream = std::net::TcpStream::connect(address).expect("connects");
-    stream.set_nonblocking(true).expect("does not wait");
+    stream.set_nonblocking(true).expect("becomes non-blocking");
     stream
 }
 
@@ -176,18 +176,18 @@ fn is_open(stream: &std::net::TcpStream) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_not_shown_the_secret_has_little_room_and_gives_it_back() {
+async fn unauthenticated_connections_are_limited_and_time_out() {
     let (address, mut events) = server().await;
     let strangers: Vec<_> = (0..STRANGERS).map(|_| silent(&address)).collect();
     let mut stream = TcpStream::connect(&address).await.expect("connects");
     say(&mut stream, &hello(VERSION, "secret", "job.1.e1.c1")).await;
-    assert!(matches!(heard(&mut events).await, ExecutorLinkEvent::Up { .. }), "it waits, and is not sent away");
-    assert!(!strangers.iter().all(is_open), "there is no room for it and all of them");
+    assert!(matches!(heard(&mut events).await, ExecutorLinkEvent::Up { .. }), "the executor waits and is not refused");
+    assert!(!strangers.iter().all(is_open), "not all unauthenticated connections fit beside it");
 }
 
 /// A restarted master, whose port has received unauthenticated connections that leave one place.
 #[tokio::test(flavor = "multi_thread")]
-async fn executors_that_come_all_at_once_come_in_one_after_the_other() {
+async fn executors_that_connect_at_once_are_accepted_in_turn() {
     const EXECUTORS: usize = 600;
     let (address, mut events) = server().await;
     let _strangers: Vec<_> = (1..STRANGERS).map(|_| silent(&address)).collect();
@@ -203,7 +203,7 @@ async fn executors_that_come_all_at_once_come_in_one_after_the_other() {
         .collect();
     let mut up = std::collections::BTreeMap::new();
     while up.len() < EXECUTORS {
-        let ExecutorLinkEvent::Up { hello, sender, .. } = heard(&mut events).await else { panic!("one was sent away") };
+        let ExecutorLinkEvent::Up { hello, sender, .. } = heard(&mut events).await else { panic!("an executor was refused") };
         up.insert(hello.container, sender);
     }
     for executor in executors {
@@ -220,7 +220,7 @@ fn long_hello(before: usize, token: &str, behind: usize) -> String {
 }
 
 #[tokio::test]
-async fn of_a_line_that_does_not_show_the_secret_little_is_read() {
+async fn few_bytes_are_read_before_the_token() {
     let (address, mut events) = server().await;
     let much = MAX_LINE_BYTES - 1024;
     for line in [

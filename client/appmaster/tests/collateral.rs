@@ -51,7 +51,7 @@ fn no_task_is_given_up_while_another_node_is_healthy() {
 }
 
 #[test]
-fn the_node_is_left_for_the_job_after_three_kills_and_told_once() {
+fn three_outer_kills_exclude_the_node_and_add_one_event() {
     let job = STRICT.replace("count = 12", "count = 60");
     let world = MasterScenario::of(&job)
         .nodes(&[4096, 200])
@@ -64,11 +64,11 @@ fn the_node_is_left_for_the_job_after_three_kills_and_told_once() {
     let at = |a: &&AttemptRow| a.ended.expect("ended").0;
     let kills = killed(&world);
     let (first, last) = (kills.iter().map(at).min().expect("one"), kills.iter().map(at).max().expect("one"));
-    assert!(last - first < 60_000, "nothing is begun there any more: {} ms", last - first);
+    assert!(last - first < 60_000, "no task starts there after the exclusion: {} ms", last - first);
 }
 
 #[test]
-fn on_the_only_node_each_wait_is_longer_and_the_end_is_bounded() {
+fn on_the_only_node_waits_grow_and_retries_are_bounded() {
     let job = STRICT.replace("transient = 0", "transient = 2").replace("count = 12", "count = 1");
     let world = MasterScenario::of(&job)
         .nodes(&[4096])
@@ -83,7 +83,7 @@ fn on_the_only_node_each_wait_is_longer_and_the_end_is_bounded() {
 }
 
 #[test]
-fn whenever_the_master_dies_the_job_ends_alike() {
+fn a_restart_after_any_record_keeps_the_outcome() {
     let whole = strict().run();
     for n in 1..=whole.records.len() {
         let world = strict().fault(InjectedFault::MasterDiesAfter(n)).run();

@@ -34,7 +34,7 @@ fn rows<'w>(world: &'w SimulatedCluster, id: &str) -> &'w [AttemptRow] {
 /// Time from the kill of the first attempt to the start of the second one.
 fn waited(world: &SimulatedCluster, id: &str) -> Duration {
     let rows = rows(world, id);
-    rows[1].started.since(rows[0].ended.expect("it ended"))
+    rows[1].started.since(rows[0].ended.expect("has ended"))
 }
 
 /// Containers that were drained for a task, in order.
@@ -56,13 +56,13 @@ fn makespan(world: &SimulatedCluster) -> Duration {
 fn an_escalated_task_starts_within_two_task_times_on_a_full_node() {
     let world = crowded().habit("map/0", TaskBehaviour::native(400, TASK_MS)).run();
     assert_eq!((world.core.totals().done, world.core.totals().memory_kills), (60, 1));
-    assert_eq!(attempts(&world), 61, "no work of others is lost");
+    assert_eq!(attempts(&world), 61, "no work of other tasks is lost");
     let waited = waited(&world, "map/0");
     assert!(waited <= Duration::from_millis(2 * TASK_MS), "{waited:?}");
     assert!(drained(&world)[0].contains("of map/0"), "{:?}", drained(&world));
     let says = |words: &str| world.notes.iter().any(|n| n.starts_with("map/0: ") && n.contains(words));
-    assert!(says("of its own job is drained for it"), "before the drain: {:?}", world.notes);
-    assert!(says("waits for executors of its own job, one is being drained: "), "{:?}", world.notes);
+    assert!(says("the job drains an executor for it"), "before the drain: {:?}", world.notes);
+    assert!(says("waits for an executor of its job to drain: "), "{:?}", world.notes);
     let without = crowded().run();
     let (with, without) = (makespan(&world), makespan(&without));
     // The task itself occupies two executors during its run, and has run once before.
@@ -70,7 +70,7 @@ fn an_escalated_task_starts_within_two_task_times_on_a_full_node() {
 }
 
 #[test]
-fn the_room_of_a_drained_executor_is_not_taken_by_the_next_one() {
+fn the_memory_of_a_drained_executor_is_not_used_by_a_new_executor() {
     let world = crowded().habit("map/0", TaskBehaviour::native(400, TASK_MS)).run();
     let own = &rows(&world, "map/0")[1];
     let gained = world.records.iter().filter_map(|record| {
@@ -82,12 +82,12 @@ fn the_room_of_a_drained_executor_is_not_taken_by_the_next_one() {
         let all = world.rows.values().flat_map(|row| &row.attempts);
         all.filter(|a| a.container == *container).map(|a| a.started).min()
     };
-    assert!(!after_two.is_empty(), "executors come back");
-    assert!(after_two.iter().filter_map(|c| began(c)).all(|at| at >= own.ended.expect("it ended")), "after the task's end");
+    assert!(!after_two.is_empty(), "executors return");
+    assert!(after_two.iter().filter_map(|c| began(c)).all(|at| at >= own.ended.expect("has ended")), "after the task's end");
 }
 
 #[test]
-fn where_one_executor_is_not_enough_the_next_one_on_its_node_follows() {
+fn a_second_executor_of_the_node_is_drained_if_needed() {
     let world = crowded().nodes(&[640]).habit("map/0", TaskBehaviour::native(400, TASK_MS)).run();
     assert_eq!((world.core.totals().done, drained(&world).len()), (60, 2));
     let waited = waited(&world, "map/0");
@@ -95,12 +95,12 @@ fn where_one_executor_is_not_enough_the_next_one_on_its_node_follows() {
 }
 
 #[test]
-fn several_escalated_tasks_are_served_in_turn_where_there_is_room_for_one() {
+fn escalated_tasks_wait_in_turn_on_a_small_node() {
     let hungry = TaskBehaviour::native(400, TASK_MS);
     let three = ["map/0", "map/5", "map/11"];
     let world = three.iter().fold(crowded(), |s, id| s.habit(id, hungry.clone())).run();
     assert_eq!((world.core.totals().done, world.core.totals().memory_kills), (60, 3));
-    assert_eq!(attempts(&world), 63, "no work of others is lost");
+    assert_eq!(attempts(&world), 63, "no work of other tasks is lost");
     let mut starts: Vec<_> = three.iter().map(|id| (rows(&world, id)[0].ended, rows(&world, id)[1].started)).collect();
     starts.sort();
     assert!(starts.windows(2).all(|pair| pair[0].1 <= pair[1].1), "the oldest first: {starts:?}");
@@ -112,11 +112,11 @@ fn several_escalated_tasks_are_served_in_turn_where_there_is_room_for_one() {
 }
 
 #[test]
-fn tasks_that_are_killed_together_are_served_together_where_there_is_room_for_all() {
+fn tasks_killed_together_get_containers_together_on_a_large_node() {
     let hungry = TaskBehaviour::native(400, TASK_MS);
     let world = crowded().nodes(&[1100]).habit("map/0", hungry.clone()).habit("map/1", hungry).run();
     assert_eq!((world.core.totals().done, world.core.totals().memory_kills), (60, 2));
-    assert_eq!((attempts(&world), drained(&world).len()), (62, 2), "no work of others is lost");
+    assert_eq!((attempts(&world), drained(&world).len()), (62, 2), "no work of other tasks is lost");
     for id in ["map/0", "map/1"] {
         assert!(waited(&world, id) <= Duration::from_millis(2 * TASK_MS), "{id}: {:?}", waited(&world, id));
     }
@@ -130,7 +130,7 @@ fn staggered(executors: u32) -> MasterScenario {
 }
 
 #[test]
-fn a_task_that_needs_two_slots_is_not_passed_by_those_that_need_one() {
+fn a_task_of_two_slots_is_not_overtaken_by_tasks_of_one() {
     let world = staggered(2).habit("map/0", TaskBehaviour::native(100, 300)).run();
     assert_eq!((rows(&world, "map/0")[1].slots, world.core.totals().done), (2, 200));
     assert!(waited(&world, "map/0") <= Duration::from_millis(TASK_MS), "{:?}", waited(&world, "map/0"));
@@ -138,7 +138,7 @@ fn a_task_that_needs_two_slots_is_not_passed_by_those_that_need_one() {
 }
 
 #[test]
-fn several_that_need_two_slots_of_one_executor_get_them_in_turn() {
+fn tasks_of_two_slots_use_one_executor_in_turn() {
     let wide = ["map/0", "map/4", "map/6"];
     let world = wide.iter().fold(staggered(1), |s, id| s.habit(id, TaskBehaviour::native(100, 300))).run();
     assert_eq!(world.core.totals().done, 200);
@@ -149,7 +149,7 @@ fn several_that_need_two_slots_of_one_executor_get_them_in_turn() {
 }
 
 #[test]
-fn an_executor_that_is_kept_free_for_one_task_is_not_drained_for_another() {
+fn an_executor_reserved_for_a_task_is_not_drained_for_another() {
     let world =
         staggered(2).habit("map/0", TaskBehaviour::native(100, 300)).habit("map/5", TaskBehaviour::native(400, 300)).run();
     assert_eq!(world.core.totals().done, 200);
@@ -159,14 +159,14 @@ fn an_executor_that_is_kept_free_for_one_task_is_not_drained_for_another() {
 }
 
 #[test]
-fn tasks_with_room_elsewhere_drain_nothing() {
+fn tasks_that_fit_another_node_drain_no_executor() {
     let world = crowded().nodes(&[640, 640, 640]).habit("map/0", TaskBehaviour::native(400, TASK_MS)).run();
     assert_eq!(world.core.totals().done, 60);
     assert_eq!(drained(&world), [""; 0]);
 }
 
 #[test]
-fn a_longer_wait_can_be_asked_for_and_long_tasks_wait_no_longer_than_it() {
+fn drain_after_delays_drains_up_to_half_a_task_time() {
     let long = crowded().usual(TaskBehaviour::native(10, 20_000)).habit("map/5", TaskBehaviour::native(400, 20_000)).run();
     assert!(waited(&long, "map/5") <= Duration::from_millis(40_000), "{:?}", waited(&long, "map/5"));
     let never = format!("{JOB}\n[retry]\ndrain_after = \"1h\"\n");
@@ -179,7 +179,7 @@ fn a_longer_wait_can_be_asked_for_and_long_tasks_wait_no_longer_than_it() {
 }
 
 #[test]
-fn a_master_that_dies_at_any_record_serves_it_all_the_same() {
+fn a_restart_after_any_record_completes_the_drain() {
     let short = JOB.replace("0-59", "0-11");
     let job = || {
         MasterScenario::of(&short)
@@ -196,7 +196,7 @@ fn a_master_that_dies_at_any_record_serves_it_all_the_same() {
 }
 
 #[test]
-fn an_executor_that_will_be_preempted_is_not_counted_on() {
+fn an_executor_to_be_preempted_is_not_drained() {
     let fault = InjectedFault::Preempted { at_ms: 1_500, nth: 0, warning_ms: 5_000 };
     let world = crowded().habit("map/3", TaskBehaviour::native(400, TASK_MS)).fault(fault).run();
     assert_eq!((world.core.totals().done, world.core.totals().failed), (60, 0));
@@ -205,7 +205,7 @@ fn an_executor_that_will_be_preempted_is_not_counted_on() {
 }
 
 #[test]
-fn an_escalated_task_asks_for_no_more_processors_than_the_job_says() {
+fn an_escalated_task_requests_the_processors_of_the_job_file() {
     let few = format!("{JOB}\n[retry]\ncpus = 0.25\n");
     let job = headroom_config::job::compile(&few, "few.toml").expect("compiles");
     let (set, stage) = (&job.executors[0], &job.stages[0]);

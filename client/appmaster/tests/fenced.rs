@@ -47,11 +47,11 @@ fn each_has_its_own_output(world: &SimulatedCluster) {
 }
 
 #[test]
-fn what_failed_leaves_no_output() {
+fn a_failed_attempt_leaves_no_output() {
     let world = job().run();
     each_has_its_own_output(&world);
     assert_eq!((world.files.attempt("/out/map-1"), world.files.attempt("/out/map-3")), (Some("map-1-2"), Some("map-3-2")));
-    assert_eq!(world.core.totals().memory_kills, 1, "a fenced task grows as any other");
+    assert_eq!(world.core.totals().memory_kills, 1, "a fenced task escalates like other tasks");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_master_may_die_after_any_record() {
         let world = job().fault(InjectedFault::MasterDiesAfter(n)).run();
         each_has_its_own_output(&world);
         assert_eq!(world.result(), whole.result(), "died after record {n}: {:?}", whole.records[n - 1]);
-        assert_eq!(world.core.totals().transient, 0, "died after record {n}: nothing ran again for it");
+        assert_eq!(world.core.totals().transient, 0, "died after record {n}: no task ran again");
     }
 }
 
@@ -70,25 +70,25 @@ fn a_master_may_die_between_an_output_and_its_record() {
     for n in 1..=6 {
         let world = job().fault(InjectedFault::MasterDiesAfterCommit(n)).run();
         each_has_its_own_output(&world);
-        assert_eq!(world.core.totals().transient, 0, "died after output {n}: it was found in its place");
+        assert_eq!(world.core.totals().transient, 0, "died after output {n}: the output was found");
     }
 }
 
 #[test]
-fn repeated_words_change_nothing() {
+fn repeated_messages_have_no_effect() {
     each_has_its_own_output(&job().fault(InjectedFault::Twice).run());
 }
 
 /// An attempt runs on without a connection. Its end is reported before or after the end of the next
 /// attempt.
 #[test]
-fn of_racing_attempts_the_late_one_loses() {
+fn the_later_of_two_racing_attempts_loses() {
     for for_ms in [70_000, 75_000, 90_000, 130_000] {
         let slow = MasterScenario::of(JOB).files(40, &[]).usual(TaskBehaviour::native(1, 20_000));
         let world = slow.fault(InjectedFault::Partitioned { at_ms: 5_000, nth: 0, for_ms }).run();
         each_has_its_own_output(&world);
         let twice = (0..6).filter(|n| world.row(&format!("map/{n}")).attempts.len() == 2).count();
-        assert_eq!(twice, 2, "the two that ran there began again elsewhere");
+        assert_eq!(twice, 2, "both tasks of the executor restarted elsewhere");
         assert!(world.files.places.values().filter(|from| from.to_string_lossy().ends_with("-2")).count() == 2);
     }
 }
@@ -100,21 +100,21 @@ fn an_executor_may_die_once_its_task_has_ended() {
     let slow = || MasterScenario::of(JOB).files(500, &[]).habit("map/1", TaskBehaviour::native(1, 1000));
     let ended = slow().run().row("map/0").attempts[0].ended.expect("ended");
     let world = slow().run();
-    assert_eq!(world.row("map/0").attempts[0].ended, Some(ended), "the same every time");
+    assert_eq!(world.row("map/0").attempts[0].ended, Some(ended), "the end time stays the same");
     let at_ms = ended.0 - 1_700_000_000_000 - 1000 + 100;
     let killed = slow().fault(InjectedFault::ContainerEnds { at_ms, nth: 0, reason: ExitReason::NodeLost }).run();
     each_has_its_own_output(&killed);
-    assert_eq!(killed.row("map/0").attempts.len(), 1, "its end was written down, and nothing of it was lost");
+    assert_eq!(killed.row("map/0").attempts.len(), 1, "its end was recorded and not lost");
 }
 
 #[test]
-fn what_is_in_a_place_already_is_never_replaced() {
+fn an_existing_output_is_never_replaced() {
     let world = MasterScenario::of(JOB).files(40, &["/out/map-2"]).run();
     assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(JobEndKind::Failed));
-    assert_eq!(world.files.attempt("/out/map-2"), Some("somebody else"));
+    assert_eq!(world.files.attempt("/out/map-2"), Some("another owner"));
     let row = world.row("map/2");
     assert_eq!((row.state, row.attempts.len()), (TaskState::Failed, 1), "running it again would not help");
-    assert!(row.note.contains("has no output: it was there before"), "{}", row.note);
+    assert!(row.note.contains("has no output: it existed before"), "{}", row.note);
     assert_eq!(world.files.places.len(), 6);
 }
 
@@ -124,7 +124,7 @@ proptest! {
     /// Safety: a task never has two outputs, nor one of an attempt that does not count (checked by
     /// the files and at the end). Liveness: every task gets its output.
     #[test]
-    fn whatever_dies_every_task_has_one_output(
+    fn every_task_has_one_output_under_any_fault(
         record in 1usize..60, commit in 1usize..7, lost_at in 1u64..8000, nth in 0usize..2,
         cut_at in 1u64..8000, cut_for in 1u64..150_000, rename_ms in 1u64..2000, twice in any::<bool>(), manager_at in 1u64..8000,
     ) {

@@ -37,19 +37,19 @@ fn a_task_that_needs_three_times_its_size_is_never_killed() {
     assert_eq!((totals.done, totals.memory_kills, totals.escalated, totals.grown), (4, 0, 0, 3));
     assert_eq!(limits(&world, "map/1"), [64, 96, 144, 216]);
     assert_eq!(world.row("map/1").attempts.len(), 1);
-    assert_eq!(world.row("map/1").profile.memory().whole_mib(), 216, "the job shows the size it has");
-    assert!(world.row("map/1").attempts[0].grown.iter().all(|g| g.held_us == Some(1500)), "and how long it was held");
+    assert_eq!(world.row("map/1").profile.memory().whole_mib(), 216, "the view shows the grown size");
+    assert!(world.row("map/1").attempts[0].grown.iter().all(|g| g.held_us == Some(1500)), "and the time for which it was frozen");
     assert!(world.words("Grown")[0].contains("64 → 96 MiB"), "{:?}", world.words("Grown"));
 }
 
 #[test]
-fn free_slots_are_used_before_the_container_is_enlarged_and_it_shrinks_again() {
+fn growth_uses_free_slots_before_a_temporary_resize() {
     // One task alone: the other slot of its executor is free.
     let alone = JOB.replace("0-3", "0-0");
     let world = MasterScenario::of(&alone).nodes(&[1024]).usual(TaskBehaviour::native(120, 1000)).run();
     assert_eq!((world.resizes, limits(&world, "map/0")), (1, vec![64, 96, 144]), "96 fit into two slots, 144 do not");
     let spent = world.core.totals().allocated_byte_ms;
-    assert!(spent < 144 * (1 << 20) * 1200, "each size counts for as long as it was had: {spent}");
+    assert!(spent < 144 * (1 << 20) * 1200, "each size counts for its own time: {spent}");
     // Another task runs in the same executor afterwards: the container has its initial size again.
     let two = format!("{}\n[[stage]]\nname = \"then\"\nafter = [\"map\"]\ncount = 4\ncommand = [\"prog\"]\n", alone);
     let world = MasterScenario::of(&two)
@@ -57,36 +57,36 @@ fn free_slots_are_used_before_the_container_is_enlarged_and_it_shrinks_again() {
         .usual(TaskBehaviour::native(10, 1000))
         .habit("map/0", TaskBehaviour::native(120, 1000))
         .run();
-    assert_eq!((world.core.totals().done, world.resizes), (5, 2), "larger, and back");
+    assert_eq!((world.core.totals().done, world.resizes), (5, 2), "one resize up and one down");
 }
 
 #[test]
-fn slots_whose_memory_was_taken_get_no_task() {
+fn slots_without_memory_get_no_task() {
     // Both tasks of the first wave need the memory of 1.5 slots: their executor has no free memory
     // until they end.
     let one =
         JOB.replace("count = 2", "count = 1").replace("slots = 2", "slots = 4").replace("160MiB", "288MiB").replace("0-3", "0-9");
     let world = MasterScenario::of(&one).nodes(&[320]).usual(TaskBehaviour::native(90, 1000)).run();
     let totals = world.core.totals();
-    assert_eq!((totals.done, totals.failed), (10, 0), "every task is done on a node without room for more");
+    assert_eq!((totals.done, totals.failed), (10, 0), "every task succeeds on a node without free memory");
     assert!(totals.grown > 0 && totals.memory_kills < 10, "{totals:?}");
 }
 
 #[test]
-fn on_a_full_node_an_executor_of_the_job_leaves_for_a_held_task() {
+fn on_a_full_node_an_executor_is_drained_for_a_frozen_task() {
     let two =
         TIGHT.replace("array = \"0-1\"\ncommand = [\"prog\", \"{index}\"]\n\n", "array = \"0-3\"\ncommand = [\"prog\"]\n\n");
     let tasks = MasterScenario::of(&two).nodes(&[192]).usual(TaskBehaviour::native(10, 1000));
     let world = tasks.habit("map/0", TaskBehaviour::native(10, 1500)).habit("map/1", TaskBehaviour::native(140, 1000)).run();
     let totals = world.core.totals();
     assert_eq!((totals.done, totals.memory_kills, totals.gave_way, totals.transient), (6, 0, 0, 0), "{totals:?}");
-    assert_eq!(world.row("map/1").attempts.len(), 1, "it grew where it ran");
-    assert!(world.words("GrowthWaits")[0].contains("map/1@1 is held for "), "{:?}", world.words("GrowthWaits"));
-    assert!(world.words("ContainerLeaving")[0].contains("more of map/1@1"), "{:?}", world.words("ContainerLeaving"));
+    assert_eq!(world.row("map/1").attempts.len(), 1, "the task grew in place");
+    assert!(world.words("GrowthWaits")[0].contains("map/1@1 is frozen for "), "{:?}", world.words("GrowthWaits"));
+    assert!(world.words("ContainerLeaving")[0].contains("more for map/1@1"), "{:?}", world.words("ContainerLeaving"));
 }
 
 #[test]
-fn without_room_in_time_the_kernel_kills_and_the_ladder_goes_on() {
+fn without_free_memory_in_time_the_task_is_killed_and_escalates() {
     // The other task on the node runs long and may not be evicted.
     let once = TIGHT.replace("array = ", "idempotent = \"no\"\narray = ");
     let tasks = MasterScenario::of(&once)
@@ -98,7 +98,7 @@ fn without_room_in_time_the_kernel_kills_and_the_ladder_goes_on() {
     let row = &world.row("map/1").attempts[0];
     assert_eq!(row.reason, Some(ExitReason::TaskOom));
     assert!(row.ended.expect("an end").since(row.started).as_secs() >= 29, "{row:?}");
-    assert!(world.words("GrowthRefused")[0].contains("no room for 32 MiB more in "), "{:?}", world.words("GrowthRefused"));
+    assert!(world.words("GrowthRefused")[0].contains("no free memory for 32 MiB more in "), "{:?}", world.words("GrowthRefused"));
 }
 
 /// Two executors of one slot fill the node; both exist when the tasks start that need more memory.
@@ -123,21 +123,21 @@ fn tight() -> MasterScenario {
 }
 
 #[test]
-fn of_two_tasks_that_wait_for_each_others_memory_one_gives_way() {
+fn one_of_two_mutually_blocked_tasks_is_evicted() {
     let world = tight().run();
     let totals = world.core.totals();
     assert_eq!((totals.done, totals.memory_kills, totals.gave_way), (4, 0, 1), "{totals:?}");
-    assert_eq!(totals.rerun_byte_ms > 0, totals.gave_way > 0, "what was lost is counted: {totals:?}");
+    assert_eq!(totals.rerun_byte_ms > 0, totals.gave_way > 0, "lost work is counted: {totals:?}");
     let attempts: Vec<usize> = ["map/0", "map/1"].iter().map(|id| world.row(id).attempts.len()).collect();
-    assert_eq!(attempts.iter().sum::<usize>(), 3, "one ran twice: {attempts:?}");
-    let again = ["map/0", "map/1"].iter().map(|id| world.row(id)).find(|row| row.attempts.len() == 2).expect("one gave way");
+    assert_eq!(attempts.iter().sum::<usize>(), 3, "one task ran twice: {attempts:?}");
+    let again = ["map/0", "map/1"].iter().map(|id| world.row(id)).find(|row| row.attempts.len() == 2).expect("one was evicted");
     assert_eq!(again.attempts[0].reason, Some(ExitReason::Stopped));
-    assert!(again.attempts[1].profile.memory() > again.attempts[0].profile.memory(), "it begins with the step it waited for");
-    assert!(world.words("GaveWay")[0].contains("gives way on n0"), "{:?}", world.words("GaveWay"));
+    assert!(again.attempts[1].profile.memory() > again.attempts[0].profile.memory(), "it restarts at the requested step");
+    assert!(world.words("GaveWay")[0].contains("is evicted on n0"), "{:?}", world.words("GaveWay"));
 }
 
 #[test]
-fn a_task_that_was_evicted_is_so_once_also_when_the_master_dies_at_any_record() {
+fn a_task_is_evicted_once_despite_restarts_of_the_master() {
     let whole = tight().run();
     for n in 1..whole.records.len() {
         let world = tight().fault(InjectedFault::MasterDiesAfter(n)).run();
@@ -145,13 +145,13 @@ fn a_task_that_was_evicted_is_so_once_also_when_the_master_dies_at_any_record() 
         assert_eq!((totals.done, totals.failed, totals.memory_kills), (4, 0, 0), "after record {n}: {totals:?}");
         for id in ["map/0", "map/1"] {
             let stopped = world.row(id).attempts.iter().filter(|row| row.reason == Some(ExitReason::Stopped)).count();
-            assert!(stopped <= 1, "after record {n}: {id} gave way {stopped} times");
+            assert!(stopped <= 1, "after record {n}: {id} was evicted {stopped} times");
         }
     }
 }
 
 #[test]
-fn the_cap_and_the_mode_bound_it() {
+fn cap_and_mode_limit_growth() {
     let capped = format!("{JOB}\n[retry]\ncap = \"100MiB\"\n");
     let world = MasterScenario::of(&capped)
         .nodes(&[1024])
@@ -180,7 +180,7 @@ fn a_jvm_grows_outside_its_heap_only() {
 }
 
 #[test]
-fn a_master_that_dies_at_any_record_of_a_growth_goes_on_where_it_was() {
+fn a_restarted_master_continues_a_growth() {
     let whole = job().habit("map/1", TaskBehaviour::native(190, 1000)).habit("map/2", TaskBehaviour::native(300, 1000)).run();
     let count = whole.records.len();
     for n in 1..count {
@@ -192,12 +192,12 @@ fn a_master_that_dies_at_any_record_of_a_growth_goes_on_where_it_was() {
             .run();
         let totals = world.core.totals();
         assert_eq!((totals.done, totals.failed, totals.memory_kills), (4, 0, 0), "after record {n}");
-        assert!(world.rows.values().all(|row| row.attempts.len() == 1), "after record {n}: something ran twice");
+        assert!(world.rows.values().all(|row| row.attempts.len() == 1), "after record {n}: a task ran twice");
     }
 }
 
 #[test]
-fn what_grew_and_was_lost_runs_again_at_the_size_it_had() {
+fn a_lost_task_runs_again_at_its_grown_size() {
     let fault = InjectedFault::ContainerEnds { at_ms: 600, nth: 0, reason: ExitReason::NodeLost };
     let world = job().habit("map/0", TaskBehaviour::native(190, 1000)).fault(fault).run();
     let row = world.row("map/0");
@@ -207,7 +207,7 @@ fn what_grew_and_was_lost_runs_again_at_the_size_it_had() {
 }
 
 #[test]
-fn a_neighbour_that_must_not_run_twice_does_not_protect_the_others_beside_it() {
+fn a_task_that_must_not_run_twice_does_not_protect_its_executor() {
     let job = concat!(
         job_head!("beside", "224MiB", 3, 1, 3),
         "[[stage]]\nname = \"once\"\nidempotent = \"no\"\ncommand = [\"prog\"]\ncount = 1\n",
@@ -218,5 +218,6 @@ fn a_neighbour_that_must_not_run_twice_does_not_protect_the_others_beside_it() {
     let totals = world.core.totals();
     assert_eq!((totals.done, totals.memory_kills, totals.gave_way), (3, 0, 1), "{totals:?}");
     assert_eq!([world.row("once/0"), world.row("map/0")].map(|row| row.attempts.len()), [1, 1]);
-    assert!(world.words("AttemptLost")[0].contains("stopped to make room for a held task"), "{:?}", world.words("AttemptLost"));
+    let lost = world.words("AttemptLost");
+    assert!(lost[0].contains("evicted to free memory for a frozen task"), "{lost:?}");
 }

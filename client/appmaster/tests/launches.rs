@@ -48,16 +48,16 @@ fn all_done_elsewhere(world: &SimulatedCluster) {
 }
 
 #[test]
-fn a_node_on_which_nothing_starts_costs_no_attempt_while_there_is_another() {
+fn a_node_with_failing_launches_costs_no_attempt_beside_a_healthy_node() {
     let world = strict().run();
     all_done_elsewhere(&world);
-    assert_eq!(failed(&world).len(), 6, "what its executors were given first, and nothing after that");
+    assert_eq!(failed(&world).len(), 6, "only the first tasks of its executors failed");
     let told = world.words("NodeShunned");
-    assert!(told.len() == 1 && told[0].contains("n0") && told[0].contains("nothing is begun there for 1 s"), "{told:?}");
+    assert!(told.len() == 1 && told[0].contains("n0") && told[0].contains("no task starts there for 1 s"), "{told:?}");
 }
 
 #[test]
-fn the_only_executor_is_replaced_by_one_on_another_node() {
+fn the_only_executor_is_replaced_on_another_node() {
     let world = MasterScenario::of(&STRICT.replace("count = 3", "count = 1"))
         .nodes(&[4096, 1024])
         .fault(InjectedFault::NoTasks { node: 0 })
@@ -69,7 +69,7 @@ fn the_only_executor_is_replaced_by_one_on_another_node() {
 /// Executors run on both nodes, and the tasks that failed on one wait until the other has a free
 /// slot.
 #[test]
-fn a_task_waits_for_a_node_that_is_full_rather_than_try_the_broken_one_again() {
+fn a_task_waits_for_a_full_node_instead_of_a_broken_node() {
     let s = MasterScenario::of(STRICT)
         .nodes(&[4096, 200])
         .usual(TaskBehaviour::native(10, 60_000))
@@ -78,15 +78,15 @@ fn a_task_waits_for_a_node_that_is_full_rather_than_try_the_broken_one_again() {
     all_done_elsewhere(&world);
     assert!(
         world.notes.contains(
-            "map/0: its node could not start it: same size on another node, not charged; nothing is begun on n0 for 1 s"
+            "map/0: its node could not start it: same size on another node, not charged; no task starts on n0 for 1 s"
         )
     );
     let told = world.words("NodeShunned");
-    assert!(told.iter().any(|words| words.contains("for 4 s")), "other tasks have tried it now and then: {told:?}");
+    assert!(told.iter().any(|words| words.contains("for 4 s")), "other tasks retry the node after the wait: {told:?}");
 }
 
 #[test]
-fn a_task_with_a_container_of_its_own_gets_one_on_another_node() {
+fn a_task_with_its_own_container_gets_a_container_on_another_node() {
     let job = STRICT.replace("count = 12", "count = 2");
     let s = MasterScenario::of(&job)
         .nodes(&[4096, 2048])
@@ -103,7 +103,7 @@ fn gaps(world: &SimulatedCluster, task: &str) -> Vec<u64> {
 }
 
 #[test]
-fn on_the_only_node_the_attempts_are_spent_with_longer_and_longer_waits() {
+fn on_the_only_node_attempts_are_repeated_with_growing_waits() {
     let job = STRICT.replace("transient = 0", "transient = 3");
     let world = MasterScenario::of(&job).nodes(&[4096]).fault(InjectedFault::NoTasks { node: 0 }).run();
     assert_eq!(world.core.totals().failed, 12);
@@ -111,7 +111,7 @@ fn on_the_only_node_the_attempts_are_spent_with_longer_and_longer_waits() {
     assert!(gaps.len() == 4 && gaps.iter().zip([1_000, 2_000, 4_000, 8_000]).all(|(gap, least)| *gap >= least), "{gaps:?}");
     let row = world.row("map/0");
     assert!(row.state == TaskState::Failed && row.note.contains("was lost 4 times"), "{}", row.note);
-    assert!(row.note.contains("is the directory of the job file on every node?"), "{}", row.note);
+    assert!(row.note.contains("every node needs the directory of the job file"), "{}", row.note);
     assert!(world.words("NodeShunned").len() >= 4, "{:?}", world.words("NodeShunned"));
 }
 
@@ -120,11 +120,11 @@ fn on_two_nodes_that_are_both_broken_the_job_ends_too() {
     let s = MasterScenario::of(STRICT).nodes(&[1024, 1024]);
     let world = s.fault(InjectedFault::NoTasks { node: 0 }).fault(InjectedFault::NoTasks { node: 1 }).run();
     assert_eq!(world.core.totals().failed, 12);
-    assert!(world.rows.values().all(|row| row.attempts.len() <= 3), "one on each node is free");
+    assert!(world.rows.values().all(|row| row.attempts.len() <= 3), "one failed launch per node is not charged");
 }
 
 #[test]
-fn whenever_the_master_dies_nothing_is_charged_to_a_task() {
+fn a_restart_after_any_record_charges_no_task() {
     let whole = strict().run();
     for n in 1..=whole.records.len() {
         let world = strict().fault(InjectedFault::MasterDiesAfter(n)).run();
@@ -134,7 +134,7 @@ fn whenever_the_master_dies_nothing_is_charged_to_a_task() {
 
 /// All eight executors fail together on one node, and count as one failure.
 #[test]
-fn executors_that_do_not_start_on_one_node_come_on_another() {
+fn executors_that_fail_on_a_node_start_on_another() {
     let job = STRICT.replace("count = 3", "count = 8");
     let world = MasterScenario::of(&job)
         .nodes(&[4096, 2048])
@@ -149,7 +149,7 @@ fn executors_that_do_not_start_on_one_node_come_on_another() {
 
 /// Some of the executors never start, and the others are enough.
 #[test]
-fn executors_that_do_start_are_worked_with() {
+fn executors_that_start_run_tasks_while_others_fail() {
     let job = STRICT.replace("count = 3", "count = 8");
     let s = MasterScenario::of(&job)
         .nodes(&[4096, 200])
@@ -160,7 +160,7 @@ fn executors_that_do_start_are_worked_with() {
 }
 
 #[test]
-fn executors_that_start_nowhere_end_the_job_after_longer_and_longer_waits() {
+fn executors_that_start_nowhere_end_the_job_after_growing_waits() {
     let job = STRICT.replace("count = 3", "count = 8");
     let world = MasterScenario::of(&job).nodes(&[4096]).fault(InjectedFault::NothingStarts).run();
     assert_eq!(world.core.totals().failed, 12);

@@ -59,21 +59,21 @@ fn done(world: &SimulatedCluster) -> (u32, u32) {
 }
 
 #[test]
-fn what_needs_more_than_its_share_is_killed_at_first_and_the_second_half_is_not() {
+fn tasks_above_their_share_are_killed_only_until_the_need_is_learned() {
     let world = slots().usual(TaskBehaviour::native(100, 2000)).run();
     assert_eq!(done(&world), (40, 0));
-    assert!(kills(&world) <= 8, "only those that began when nothing was known: {}", kills(&world));
+    assert!(kills(&world) <= 8, "only tasks that started before the first result: {}", kills(&world));
     let second: Vec<u64> = firsts(&world).split_off(20);
     assert!(second.iter().all(|mib| (100..=192).contains(mib)), "{second:?}");
     let last = &world.row("map/39").attempts;
-    assert_eq!((last.len(), last[0].slots, last[0].rung), (1, 2, 1), "straight in two slots");
+    assert_eq!((last.len(), last[0].slots, last[0].rung), (1, 2, 1), "directly in two slots");
     assert!(last[0].why.contains("kind map"), "{}", last[0].why);
-    assert_eq!(world.row("map/0").attempts[0].why, "the size of its stage; nothing is known of kind map");
+    assert_eq!(world.row("map/0").attempts[0].why, "the size of its stage; no size is known for kind map");
     assert!(world.row("map/0").attempts[1].why.starts_with("rung 2"), "{}", world.row("map/0").attempts[1].why);
 }
 
 #[test]
-fn what_needs_more_than_an_executor_starts_in_a_container_of_its_own() {
+fn tasks_larger_than_an_executor_start_in_own_containers() {
     let world = slots().usual(TaskBehaviour::native(400, 2000)).run();
     assert_eq!(done(&world), (40, 0));
     let last = &world.row("map/39").attempts;
@@ -83,14 +83,14 @@ fn what_needs_more_than_an_executor_starts_in_a_container_of_its_own() {
 }
 
 #[test]
-fn in_shared_slots_nobody_gets_less_than_the_share_he_has_anyway() {
+fn a_task_in_shared_slots_gets_at_least_its_share() {
     let world = slots().usual(TaskBehaviour::native(10, 2000)).run();
     assert_eq!((done(&world), kills(&world)), ((40, 0), 0));
     assert!(firsts(&world).iter().all(|mib| *mib == 64), "{:?}", firsts(&world));
 }
 
 #[test]
-fn where_a_task_has_an_executor_for_itself_it_gets_what_it_needs_and_no_more() {
+fn a_task_alone_in_its_executor_gets_the_learned_size() {
     let world = alone().usual(TaskBehaviour::native(200, 20_000)).run();
     assert_eq!((done(&world), kills(&world)), ((40, 0), 0));
     let sizes = firsts(&world);
@@ -100,14 +100,14 @@ fn where_a_task_has_an_executor_for_itself_it_gets_what_it_needs_and_no_more() {
 }
 
 #[test]
-fn a_task_that_runs_shortly_is_not_worth_a_container_of_its_own() {
+fn a_short_task_gets_no_container_of_its_own() {
     let world = alone().usual(TaskBehaviour::native(200, 2000)).run();
     assert_eq!((done(&world), kills(&world)), ((40, 0), 0));
     assert_eq!(world.granted.len(), 1, "only the executors of the job: {:?}", world.granted);
 }
 
 #[test]
-fn one_that_needs_far_more_moves_nobody_elses_first_size() {
+fn an_outlier_does_not_change_other_first_sizes() {
     let with = alone().usual(TaskBehaviour::native(200, 20_000)).habit("map/12", TaskBehaviour::native(5000, 20_000)).run();
     let without = alone().usual(TaskBehaviour::native(200, 20_000)).run();
     assert_eq!(done(&with), (40, 0));
@@ -116,7 +116,7 @@ fn one_that_needs_far_more_moves_nobody_elses_first_size() {
 }
 
 #[test]
-fn a_kind_with_two_peaks_loses_nobody_and_reaches_the_second_peak_in_one_step() {
+fn a_kind_with_two_peaks_reaches_the_second_peak_in_one_step() {
     let mut s = alone().usual(TaskBehaviour::native(100, 20_000));
     for heavy in (0..40).step_by(8) {
         s = s.habit(&format!("map/{heavy}"), TaskBehaviour::native(3000, 20_000));
@@ -128,7 +128,7 @@ fn a_kind_with_two_peaks_loses_nobody_and_reaches_the_second_peak_in_one_step() 
 }
 
 #[test]
-fn a_leak_is_given_up_and_poisons_nothing() {
+fn a_leak_is_given_up_and_not_learned() {
     let world = alone().usual(TaskBehaviour::native(200, 20_000)).habit("map/9", TaskBehaviour::native(900_000, 20_000)).run();
     assert_eq!(done(&world), (39, 1));
     assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(JobEndKind::MemoryExhausted));
@@ -144,11 +144,11 @@ fn two_hundred_of_a_new_kind_are_not_killed_in_one_wave() {
     assert!(kills(&world) <= 10, "{} kills", kills(&world));
     let stated =
         MasterScenario::of(&many.replace("learned", "stated")).nodes(&[64 * 1024]).usual(TaskBehaviour::native(100, 2000)).run();
-    assert_eq!(kills(&stated), 200, "which is what would have come of the stated size");
+    assert_eq!(kills(&stated), 200, "the stated size kills all of them");
 }
 
 #[test]
-fn three_kills_of_a_kind_that_is_known_raise_all_that_wait() {
+fn three_kills_of_a_known_kind_raise_all_waiting_tasks() {
     let mut s = alone().usual(TaskBehaviour::native(200, 20_000));
     // From the twentieth on, each task needs twice as much.
     for late in 20..40 {
@@ -185,7 +185,7 @@ fn nth(n: u64) -> u64 {
 }
 
 #[test]
-fn the_size_of_the_input_tells_who_needs_more() {
+fn the_input_size_predicts_the_need() {
     let mut s = with_inputs(INPUTS);
     for n in 0..40 {
         s = s.file(&format!("part-{n}.csv"), 10 + 2 * nth(n));
@@ -199,12 +199,12 @@ fn the_size_of_the_input_tells_who_needs_more() {
         assert!(size >= need, "sort/{n} needs {need} and got {size}");
         (given, needed) = (given + size, needed + need);
     }
-    assert!(given * 2 < needed * 3, "{given} MiB for {needed}, where one size for all takes twice as much");
-    assert!(kills(&world) <= 8, "only of those that began when little was known: {}", kills(&world));
+    assert!(given * 2 < needed * 3, "{given} MiB for {needed}, a single size takes twice as much");
+    assert!(kills(&world) <= 8, "only tasks that started with few results: {}", kills(&world));
 }
 
 #[test]
-fn an_input_that_is_not_there_or_empty_or_told_as_nothing_does_no_harm() {
+fn missing_empty_and_zero_inputs_fail_no_task() {
     let nothing = with_inputs(INPUTS).run();
     assert_eq!(done(&nothing), (40, 0));
     let mut s = with_inputs(INPUTS);
@@ -253,7 +253,7 @@ fn long(habit: TaskBehaviour) -> TaskBehaviour {
 }
 
 #[test]
-fn heap_and_overhead_of_a_jvm_are_learned_apart() {
+fn heap_and_overhead_of_a_jvm_are_learned_separately() {
     let jvm = MasterScenario::of(JVM).nodes(&[16 * 1024]).mirrored();
     let world = jvm.usual(long(TaskBehaviour::jvm(300, 150))).habit("map/30", long(TaskBehaviour::jvm(700, 150))).run();
     assert_eq!(done(&world), (40, 0));
@@ -269,7 +269,7 @@ fn heap_and_overhead_of_a_jvm_are_learned_apart() {
 }
 
 #[test]
-fn a_shadow_acts_on_nothing_and_tells_what_would_have_come_of_it() {
+fn a_shadow_changes_no_size_and_reports_its_outcome() {
     let run = |sizes: &str| {
         let s = MasterScenario::of(&ALONE.replace("learned", sizes)).nodes(&[16 * 1024]).mirrored();
         s.usual(TaskBehaviour::native(200, 20_000)).habit("map/30", TaskBehaviour::native(900, 20_000)).run()
@@ -278,7 +278,7 @@ fn a_shadow_acts_on_nothing_and_tells_what_would_have_come_of_it() {
     let plain = |world: &SimulatedCluster| -> Vec<(String, Vec<u64>)> {
         world.rows.keys().map(|id| (id.to_string(), world.sizes(&id.to_string()))).collect()
     };
-    assert_eq!(plain(&shadow), plain(&stated), "every size is as without it");
+    assert_eq!(plain(&shadow), plain(&stated), "a shadow changes no size");
     assert_eq!(shadow.granted, stated.granted);
     assert!(stated.rows.values().all(|row| row.attempts.iter().all(|a| a.shadow.is_none())));
     let outcome = |id: &str| shadow.row(id).attempts[0].shadow.as_ref().expect("a shadow").outcome;
@@ -290,7 +290,7 @@ fn a_shadow_acts_on_nothing_and_tells_what_would_have_come_of_it() {
 }
 
 #[test]
-fn a_shadow_of_what_was_killed_says_that_more_might_have_been_enough() {
+fn a_shadow_of_a_killed_task_reports_a_possible_success() {
     let shadow = SLOTS.replace("learned", "shadow");
     let world = MasterScenario::of(&shadow).nodes(&[8192]).usual(TaskBehaviour::native(100, 2000)).run();
     let outcomes: Vec<_> = world.rows.values().filter_map(|row| row.attempts[0].shadow.as_ref()?.outcome).collect();
@@ -299,7 +299,7 @@ fn a_shadow_of_what_was_killed_says_that_more_might_have_been_enough() {
 }
 
 #[test]
-fn tovar_starts_with_what_wastes_least_and_then_gives_everything() {
+fn tovar_starts_with_least_waste_and_then_gives_the_largest_size() {
     let s = MasterScenario::of(&ALONE.replace("sizes = \"learned\"\n", ""))
         .mode(MemoryFailureMode::Tovar)
         .nodes(&[16 * 1024])
@@ -320,25 +320,25 @@ fn no_first_size_is_above_the_cap() {
 }
 
 #[test]
-fn past_its_breaker_a_stage_is_given_no_more() {
+fn a_stage_above_its_breaker_gets_no_more_memory() {
     let bad = format!("{}\n[retry]\nbreaker = 20\n", SLOTS.replace("learned", "stated"));
     let world = MasterScenario::of(&bad).nodes(&[8192]).usual(TaskBehaviour::native(100, 2000)).run();
     let totals = world.core.totals();
     assert!(totals.failed > 0 && totals.escalated <= 12, "{totals:?}");
     assert_eq!(world.words("BadlySized").len(), 1);
     assert!(world.words("BadlySized")[0].contains("more than 20 in 100"), "{:?}", world.words("BadlySized"));
-    let lost = world.rows.values().find(|row| row.state == TaskState::Failed).expect("one was given up");
+    let lost = world.rows.values().find(|row| row.state == TaskState::Failed).expect("one task failed");
     assert!(lost.note.contains("retry.breaker"), "{}", lost.note);
     let fine = MasterScenario::of(&bad)
         .nodes(&[8192])
         .usual(TaskBehaviour::native(50, 2000))
         .habit("map/3", TaskBehaviour::native(100, 2000))
         .run();
-    assert_eq!(done(&fine), (40, 0), "one task is no reason");
+    assert_eq!(done(&fine), (40, 0), "one task does not trip the breaker");
 }
 
 #[test]
-fn past_its_budget_a_job_is_given_no_more() {
+fn a_job_over_its_budget_gets_no_more_memory() {
     let stated = SLOTS.replace("learned", "stated");
     let job = |budget: &str| MasterScenario::of(&format!("{stated}\n[retry]\nbudget_gib_h = {budget}\n")).nodes(&[8192]);
     let world = job("0.001").usual(TaskBehaviour::native(100, 2000)).run();
@@ -346,11 +346,11 @@ fn past_its_budget_a_job_is_given_no_more() {
     assert!(!lost.is_empty() && lost.len() < 40, "{} of 40", lost.len());
     assert!(lost.iter().all(|row| row.note.contains("retry.budget_gib_h") && row.note.contains("map/")), "{}", lost[0].note);
     let fine = job("5").usual(TaskBehaviour::native(100, 2000)).run();
-    assert_eq!(done(&fine), (40, 0), "what was allowed was not reached");
+    assert_eq!(done(&fine), (40, 0), "the budget was not reached");
 }
 
 #[test]
-fn a_master_that_dies_after_any_record_loses_nobody_and_forgets_nothing() {
+fn a_restart_after_any_record_loses_no_task_and_no_learned_size() {
     let job = || {
         let s = MasterScenario::of(&SLOTS.replace("0-39", "0-15")).nodes(&[4096]).mirrored();
         s.usual(TaskBehaviour::native(100, 2000))
@@ -366,7 +366,7 @@ fn a_master_that_dies_after_any_record_loses_nobody_and_forgets_nothing() {
 }
 
 #[test]
-fn what_is_lost_with_its_node_keeps_the_size_it_began_with() {
+fn a_task_lost_with_its_node_keeps_its_first_size() {
     let fault = InjectedFault::ContainerEnds { at_ms: 50_000, nth: 0, reason: ExitReason::NodeLost };
     let world = alone().usual(TaskBehaviour::native(200, 20_000)).fault(fault).run();
     assert_eq!(done(&world), (40, 0));
@@ -376,7 +376,7 @@ fn what_is_lost_with_its_node_keeps_the_size_it_began_with() {
 }
 
 #[test]
-fn journals_from_before_are_read_and_teach_what_they_can() {
+fn older_journals_are_read_and_used_for_learning() {
     let world = alone().usual(TaskBehaviour::native(200, 20_000)).run();
     // A journal of an older master: without the need and the reason for a size.
     let older = |record: &Record| -> Record {
@@ -399,14 +399,14 @@ fn journals_from_before_are_read_and_teach_what_they_can() {
 }
 
 #[test]
-fn a_size_that_was_learned_is_told_a_few_times_and_one_that_was_not_never() {
+fn learned_sizes_add_few_events_and_stated_sizes_none() {
     let many = ALONE.replace("0-39", "0-299").replace("count = 8", "count = 30");
     let world = MasterScenario::of(&many).nodes(&[32 * 1024]).usual(TaskBehaviour::native(200, 20_000)).quick().run();
     let told = world.words("RungLearned");
     assert!((1..=8).contains(&told.len()), "300 tasks have ended: {told:#?}");
-    assert!(told[0].starts_with("a task such as map/0 begins with ") && told[0].contains(", 1 GiB before: "), "{}", told[0]);
+    assert!(told[0].starts_with("tasks such as map/0 start with ") && told[0].contains(" instead of 1 GiB: "), "{}", told[0]);
     let as_stated = slots().usual(TaskBehaviour::native(10, 2000)).run();
-    assert_eq!(as_stated.words("RungLearned"), Vec::<&str>::new(), "what a slot has anyway was not learned");
+    assert_eq!(as_stated.words("RungLearned"), Vec::<&str>::new(), "the share of a slot is not a learned size");
     let stated = MasterScenario::of(&ALONE.replace("learned", "stated"))
         .nodes(&[16 * 1024])
         .usual(TaskBehaviour::native(200, 20_000))
@@ -415,7 +415,7 @@ fn a_size_that_was_learned_is_told_a_few_times_and_one_that_was_not_never() {
 }
 
 #[test]
-fn a_master_that_goes_on_does_not_tell_again_what_was_learned_before() {
+fn a_restarted_master_does_not_repeat_learning_events() {
     let job = || alone().usual(TaskBehaviour::native(200, 20_000));
     let whole = job().run();
     let late = whole.records.len() * 9 / 10;
@@ -426,7 +426,7 @@ fn a_master_that_goes_on_does_not_tell_again_what_was_learned_before() {
 }
 
 #[test]
-fn a_long_stage_is_done_in_containers_of_their_own_without_a_kill() {
+fn a_long_stage_runs_in_own_containers_without_a_kill() {
     let many = ALONE.replace("0-39", "0-499").replace("count = 8", "count = 30");
     let world = MasterScenario::of(&many).nodes(&[32 * 1024]).usual(TaskBehaviour::native(200, 20_000)).quick().run();
     assert_eq!(done(&world), (500, 0));
@@ -443,7 +443,7 @@ fn family(name: &str, peaks: impl Iterator<Item = u64>) -> Box<JobHistory> {
 
 /// A master that received a usage history before its registration, and its records.
 fn informed(job: &str, family: Box<JobHistory>) -> (Core, Vec<Record>) {
-    let job = headroom_config::job::compile(job, "job.toml").map_err(|p| headroom_config::render(&p)).expect("a right job");
+    let job = headroom_config::job::compile(job, "job.toml").map_err(|p| headroom_config::render(&p)).expect("a valid job");
     let (mut core, mut out) = (Core::new(job, headroom_appmaster::MasterSetup::default()), Vec::new());
     core.step(EventTimestamp::default(), MasterEvent::Known(family.clone()), &mut out);
     // Repeated by another epoch of the resource manager.
@@ -454,7 +454,7 @@ fn informed(job: &str, family: Box<JobHistory>) -> (Core, Vec<Record>) {
 }
 
 #[test]
-fn what_earlier_jobs_needed_is_known_from_the_first_task_on_and_after_a_restart() {
+fn job_history_sets_first_sizes_and_survives_a_restart() {
     let (mut core, records) = informed(SLOTS, family("map", 90..140));
     let sizes = core.first_sizes();
     let told = |(_, size, why): &(_, AttemptSize, String)| {
@@ -467,7 +467,7 @@ fn what_earlier_jobs_needed_is_known_from_the_first_task_on_and_after_a_restart(
 }
 
 #[test]
-fn what_earlier_jobs_needed_says_nothing_of_other_stages_and_to_jobs_that_do_not_learn() {
+fn job_history_does_not_affect_other_stages_and_stated_sizes() {
     let (mut other, records) = informed(SLOTS, family("reduce", 90..140));
     assert!(other.first_sizes().iter().all(|(_, size, _)| size.slots == 1) && records.is_empty(), "{records:?}");
     let (mut stated, records) = informed(&SLOTS.replace("sizes = \"learned\"\n", ""), family("map", 90..140));

@@ -23,23 +23,23 @@ fn with_leftovers(mib: u64) -> SimulatedCluster {
 }
 
 #[test]
-fn a_container_without_room_for_its_next_task_leaves_and_another_one_comes() {
+fn a_container_too_full_for_its_next_task_is_replaced() {
     let world = with_leftovers(40);
     let totals = world.core.totals();
     assert_eq!((totals.done, totals.transient, totals.memory_kills), (16, 0, 0), "no work is lost");
     let first = &world.row("map/0").attempts[0].container;
     let there = world.rows.values().flat_map(|row| &row.attempts).filter(|a| a.container == *first).count();
-    assert_eq!(there, 2, "only what ran there when it was told");
-    assert_eq!(world.granted.values().sum::<u32>(), 3, "another one was asked for");
+    assert_eq!(there, 2, "only tasks that ran at the time of the report");
+    assert_eq!(world.granted.values().sum::<u32>(), 3, "a replacement was requested");
     let words = world.words("ContainerLeaving");
     assert_eq!(words.len(), 1, "{words:?}");
-    for part in ["takes no more tasks and leaves: ended tasks left 40 MiB in it (left by map-9-1 (40 MiB))", "needs 64 MiB"] {
+    for part in ["ends when idle: ended tasks left 40 MiB in it (left by map-9-1 (40 MiB))", "needs 64 MiB"] {
         assert!(words[0].contains(part), "{part}: {words:?}");
     }
 }
 
 #[test]
-fn one_whose_leftovers_are_gone_or_fit_beside_its_tasks_stays() {
+fn a_container_with_small_or_freed_leftovers_stays() {
     let world = with_leftovers(0);
     assert_eq!((world.core.totals().done, world.granted.values().sum::<u32>()), (16, 2));
     assert!(world.words("ContainerLeaving").is_empty(), "{:?}", world.words("ContainerLeaving"));

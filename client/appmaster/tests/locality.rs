@@ -38,7 +38,7 @@ fn localities(world: &SimulatedCluster, id: &str) -> Vec<Option<Locality>> {
 }
 
 #[test]
-fn containers_are_asked_for_where_the_input_is() {
+fn containers_are_requested_on_the_nodes_of_the_input() {
     // The first node has more memory, the second one has the input.
     let world = jvm("input_hosts = [\"n1\"]").nodes(&[4096, 2048]).run();
     let placement = &world.placements[&"set-main".parse().expect("id")];
@@ -55,7 +55,7 @@ fn containers_are_asked_for_where_the_input_is() {
 }
 
 #[test]
-fn a_container_of_its_own_is_asked_for_where_that_tasks_input_is() {
+fn an_own_container_is_requested_on_the_node_of_its_input() {
     let hosts = "input_hosts = [[\"n0\"], [\"n1\"], [\"n0\"], [\"n1\"]]";
     let world = jvm(hosts).nodes(&[4096, 4096]).habit("map/1", TaskBehaviour::jvm(64, 400)).run();
     let own: Vec<&str> = world
@@ -69,11 +69,11 @@ fn a_container_of_its_own_is_asked_for_where_that_tasks_input_is() {
 }
 
 #[test]
-fn the_retry_of_a_remote_attempt_holds_its_input_and_that_of_a_local_one_does_not() {
+fn only_the_retry_of_a_remote_attempt_includes_its_input() {
     let heavy = |hosts: &str| jvm(hosts).nodes(&[4096]).habit("map/2", TaskBehaviour::jvm(64, 40)).run();
     let (local, remote) = (heavy("input_hosts = [\"n0\"]"), heavy("input_hosts = [\"n7\"]"));
-    assert_eq!(overheads(&local, "map/2"), [32, 80], "twice what was seen, and nothing for its input");
-    assert_eq!(overheads(&remote, "map/2"), [32, 128], "what it had and its input of 96 MiB");
+    assert_eq!(overheads(&local, "map/2"), [32, 80], "twice the observed use, without its input");
+    assert_eq!(overheads(&remote, "map/2"), [32, 128], "its size plus its input of 96 MiB");
     let killed = &remote.row("map/2").attempts[0];
     assert_eq!(killed.dimension, Some(Dimension::Overhead));
     assert!(killed.decision.contains("96 MiB that comes over the network"), "{}", killed.decision);
@@ -88,18 +88,18 @@ fn a_full_heap_gets_heap_wherever_the_input_is() {
 }
 
 #[test]
-fn an_input_that_is_remote_everywhere_is_held_from_the_first_size_on_and_once() {
+fn an_always_remote_input_is_added_once_to_the_first_size() {
     let world = jvm("input_locality = \"remote\"").nodes(&[4096]).habit("map/2", TaskBehaviour::jvm(64, 140)).run();
     assert_eq!(overheads(&world, "map/0"), [128]);
-    assert_eq!(overheads(&world, "map/2"), [128, 280], "twice what was seen: the input is not added again");
+    assert_eq!(overheads(&world, "map/2"), [128, 280], "twice the observed use: the input is not added again");
     assert!(world.row("map/0").attempts[0].why.contains("its input of 96 MiB"), "{}", world.row("map/0").attempts[0].why);
     let native = JVM.replace("runtime = \"jvm\"", "input_locality = \"remote\"");
     let native = MasterScenario::of(&native).nodes(&[4096]).run();
-    assert_eq!(overheads(&native, "map/0"), [32], "a native program's size is what it says");
+    assert_eq!(overheads(&native, "map/0"), [32], "a native program keeps its stated size");
 }
 
 #[test]
-fn an_input_that_no_node_could_hold_beside_the_task_takes_what_there_is() {
+fn an_input_larger_than_every_node_is_capped() {
     let world = jvm("input_locality = \"remote\"").nodes(&[230]).run();
     assert_eq!(world.core.totals().failed, 4, "no executor of 352 MiB fits there");
     let large = JVM.replace("\"96MiB\"]", "\"9GiB\"]").replace("count = 4", "count = 4\ninput_locality = \"remote\"");
@@ -133,7 +133,7 @@ fn reads(mib: u64) -> TaskBehaviour {
 }
 
 #[test]
-fn what_was_read_is_kept_beside_what_was_planned_and_a_gap_is_told_once() {
+fn read_and_planned_bytes_are_kept_and_a_gap_adds_one_event() {
     let world = split().usual(reads(103)).habit("map/3", reads(800)).habit("map/5", reads(800)).run();
     let input = |id: &str| world.row(id).attempts[0].input.clone().expect("an input");
     assert_eq!((input("map/0").planned, input("map/0").read), (Some(Bytes::from_mib(100)), Some(Bytes::from_mib(103))));
@@ -145,7 +145,7 @@ fn what_was_read_is_kept_beside_what_was_planned_and_a_gap_is_told_once() {
 }
 
 #[test]
-fn an_executor_that_does_not_look_leaves_the_plan_alone() {
+fn an_executor_that_does_not_measure_reads_keeps_the_plan() {
     let world = split().run();
     let input = world.row("map/0").attempts[0].input.clone().expect("an input");
     assert_eq!((input.planned, input.read, input.gap), (Some(Bytes::from_mib(100)), None, None));
@@ -166,7 +166,7 @@ fn a_master_that_dies_counts_the_same_inputs() {
 /// The split was ignored: all tasks read eight times the planned bytes, and need as much as they
 /// read.
 #[test]
-fn the_learner_goes_by_what_was_read() {
+fn the_learner_uses_the_read_bytes() {
     let text = SPLIT.replace("name = \"split\"", "name = \"split\"\nsizes = \"learned\"").replace("0-7", "0-39");
     let job = (0..40).fold(MasterScenario::of(&text).nodes(&[8192]).mirrored(), |s, n| {
         let (planned, read) = (if n % 2 == 0 { 20 } else { 40 }, if n % 2 == 0 { 160 } else { 320 });

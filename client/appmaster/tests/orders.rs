@@ -36,7 +36,7 @@ fn others_are_done(world: &SimulatedCluster, but: &str) {
 }
 
 #[test]
-fn a_task_that_runs_is_cancelled_and_its_attempt_ends() {
+fn cancelling_a_running_task_ends_its_attempt() {
     let world = job(2_000, "map/0", TaskOrderAction::Cancel).run();
     let row = world.row("map/0");
     assert_eq!((row.state, row.attempts.len()), (TaskState::Failed, 1));
@@ -49,14 +49,14 @@ fn a_task_that_runs_is_cancelled_and_its_attempt_ends() {
 }
 
 #[test]
-fn a_task_that_waits_is_cancelled_and_never_runs() {
+fn a_cancelled_waiting_task_never_runs() {
     let world = job(2_000, "map/7", TaskOrderAction::Cancel).run();
     assert_eq!((world.row("map/7").state, world.row("map/7").attempts.len()), (TaskState::Failed, 0));
     others_are_done(&world, "map/7");
 }
 
 #[test]
-fn a_cancelled_task_whose_executor_dies_first_is_not_tried_again() {
+fn a_cancelled_task_whose_executor_dies_first_is_not_retried() {
     let dies = InjectedFault::ContainerEnds { at_ms: 2_005, nth: 0, reason: ExitReason::NodeLost };
     let text = JOB.replace("transient = 0", "transient = 3");
     let ordered = InjectedFault::Ordered { at_ms: 2_000, order: order("map/1", TaskOrderAction::Cancel) };
@@ -66,24 +66,24 @@ fn a_cancelled_task_whose_executor_dies_first_is_not_tried_again() {
 }
 
 #[test]
-fn what_is_tried_again_on_request_is_charged_to_no_budget() {
+fn a_retry_on_request_is_not_charged() {
     // The budget for losses is zero, so a charged loss would end the task.
     let world = job(2_000, "map/2", TaskOrderAction::Retry { attempt: 1 }).run();
     let row = world.row("map/2");
     assert_eq!((row.state, row.attempts.len()), (TaskState::Done, 2));
-    assert!(row.attempts[0].decision.contains("tried again on request, not charged"), "{}", row.attempts[0].decision);
+    assert!(row.attempts[0].decision.contains("retried on request, not charged"), "{}", row.attempts[0].decision);
     assert_eq!(row.attempts[0].profile, row.attempts[1].profile);
     others_are_done(&world, "map/2");
 }
 
 #[test]
-fn a_wish_for_an_attempt_that_is_over_ends_no_other() {
+fn a_request_for_an_ended_attempt_ends_no_other_attempt() {
     let world = job(2_000, "map/2", TaskOrderAction::Retry { attempt: 2 }).run();
     assert_eq!(world.row("map/2").attempts.len(), 1);
 }
 
 #[test]
-fn what_must_not_run_twice_is_not_tried_again_on_request() {
+fn a_task_that_must_not_run_twice_is_not_retried_on_request() {
     let text = JOB.replace("command =", "idempotent = \"no\"\ncommand =");
     let ordered = InjectedFault::Ordered { at_ms: 2_000, order: order("map/2", TaskOrderAction::Retry { attempt: 1 }) };
     let world = MasterScenario::of(&text).nodes(&[1024]).usual(TaskBehaviour::native(10, 5_000)).fault(ordered).run();
@@ -91,7 +91,7 @@ fn what_must_not_run_twice_is_not_tried_again_on_request() {
 }
 
 #[test]
-fn a_task_that_waits_gets_the_size_that_somebody_asked_for() {
+fn a_waiting_task_gets_the_requested_size() {
     let memory = Bytes::from_mib(150);
     let world = job(2_000, "map/6", TaskOrderAction::Resize { memory }).run();
     let attempt = &world.row("map/6").attempts[0];
@@ -101,7 +101,7 @@ fn a_task_that_waits_gets_the_size_that_somebody_asked_for() {
 }
 
 #[test]
-fn more_than_there_is_becomes_the_largest_there_is() {
+fn a_requested_size_above_the_cap_becomes_the_cap() {
     let world = job(2_000, "map/6", TaskOrderAction::Resize { memory: Bytes::from_gib(64) }).run();
     let attempt = &world.row("map/6").attempts[0];
     assert!(attempt.profile.memory() < Bytes::from_gib(1), "{attempt:?}");
@@ -109,7 +109,7 @@ fn more_than_there_is_becomes_the_largest_there_is() {
 }
 
 #[test]
-fn a_master_that_dies_at_any_record_carries_out_what_was_asked() {
+fn a_restarted_master_carries_out_task_orders() {
     for n in 1..30 {
         let world = job(2_000, "map/0", TaskOrderAction::Cancel).fault(InjectedFault::MasterDiesAfter(n)).run();
         let row = world.row("map/0");
@@ -117,7 +117,7 @@ fn a_master_that_dies_at_any_record_carries_out_what_was_asked() {
         assert!(row.note.contains("cancelled on request"), "after {n} records: {}", row.note);
         assert_eq!(world.core.totals().done, 7, "after {n} records");
         let marks = world.records.iter().filter(|record| matches!(record, Record::Cancelled { .. })).count();
-        assert_eq!(marks, 1, "after {n} records: written down once");
+        assert_eq!(marks, 1, "after {n} records: recorded once");
     }
 }
 

@@ -37,15 +37,15 @@ fn launches(program: &str) -> Vec<(String, bool, usize)> {
 }
 
 #[test]
-fn containers_run_the_nodes_own_executor() {
+fn containers_run_the_executor_of_the_node() {
     let usual = |files| ("executor".to_owned(), true, files);
     assert_eq!(launches(""), [usual(1), usual(0)]);
 }
 
 #[test]
-fn a_set_may_name_another_one_and_keeps_it_in_containers_for_one_task() {
+fn own_containers_run_the_program_of_their_executor_set() {
     let python = |groups| ("python3 ./executor.py".to_owned(), groups, 1);
     let named = "program = [\"python3\", \"./executor.py\"]";
-    assert_eq!(launches(named), [python(false), python(false)], "with the file that another stage names");
+    assert_eq!(launches(named), [python(false), python(false)], "with the file of another stage");
     assert_eq!(launches(&format!("{named}\ntask_groups = true")), [python(true), python(true)]);
 }

@@ -37,7 +37,7 @@ fn job(mode: MemoryFailureMode) -> MasterScenario {
 }
 
 #[test]
-fn after_every_record_a_restart_leads_to_the_same_end() {
+fn a_restart_after_any_record_leads_to_the_same_end() {
     for mode in MemoryFailureMode::ALL {
         let whole = job(mode).run();
         assert!(whole.records.len() > 30);
@@ -50,7 +50,7 @@ fn after_every_record_a_restart_leads_to_the_same_end() {
 }
 
 #[test]
-fn a_restart_reruns_nothing_that_is_still_running() {
+fn a_restart_reruns_no_running_task() {
     let whole = job(MemoryFailureMode::Headroom).run();
     for n in 1..whole.records.len() {
         let restarted = job(MemoryFailureMode::Headroom).fault(InjectedFault::MasterDiesAfter(n)).run();
@@ -65,7 +65,7 @@ proptest! {
     /// Safety: no task is both lost and counted done; no budget is exceeded (the invariants check
     /// this after every step). Liveness: every job ends after any faults.
     #[test]
-    fn whatever_dies_the_job_ends_with_every_task_decided(
+    fn the_job_decides_every_task_under_any_fault(
         needs in proptest::collection::vec(1u64..700, 12),
         lost_at in 1u64..8000, nth in 0usize..3, dies in 1usize..60, twice in any::<bool>(), rm_at in 1u64..8000, mode in 0usize..6,
     ) {
@@ -101,7 +101,7 @@ command = ["prog"]
 /// secret. Attempts of the next master start as soon as it runs, whether or not the old executors
 /// leave free memory.
 #[test]
-fn a_master_without_the_journal_waits_for_nobody_who_knows_another_secret() {
+fn a_master_without_the_journal_does_not_wait_for_old_executors() {
     for room in [2048, 350] {
         let s = MasterScenario::of(MOVED).nodes(&[room]).usual(TaskBehaviour::native(10, 20_000));
         let world = s.fault(InjectedFault::MasterMoves { at_ms: 5_000, to: 1 }).run();
@@ -113,7 +113,7 @@ fn a_master_without_the_journal_waits_for_nobody_who_knows_another_secret() {
 /// The master finds its own journal, but the live containers were granted to a run that wrote
 /// another one.
 #[test]
-fn a_master_that_comes_back_to_its_first_host_sends_home_whom_it_never_knew() {
+fn a_master_back_on_its_first_host_ends_unknown_executors() {
     let s = MasterScenario::of(MOVED).nodes(&[2048]).usual(TaskBehaviour::native(10, 20_000));
     let s =
         s.fault(InjectedFault::MasterMoves { at_ms: 5_000, to: 1 }).fault(InjectedFault::MasterMoves { at_ms: 10_000, to: 0 });

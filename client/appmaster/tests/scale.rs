@@ -41,7 +41,7 @@ fn widest_after(world: &SimulatedCluster, ms: u64) -> usize {
 }
 
 #[test]
-fn more_executors_come_when_there_is_work_for_them() {
+fn a_scale_up_adds_executors_for_waiting_tasks() {
     let (few, many) = (job([]), job([scaled(2_000, Some("main"), 5)]));
     assert_eq!((gained(&few), gained(&many)), (2, 5));
     assert_eq!((few.core.totals().done, many.core.totals().done), (20, 20));
@@ -49,7 +49,7 @@ fn more_executors_come_when_there_is_work_for_them() {
 }
 
 #[test]
-fn of_fewer_the_newest_begin_nothing_new_and_nobody_is_stopped() {
+fn a_scale_down_drains_the_newest_executors_and_stops_no_task() {
     let world = job([scaled(2_000, None, 1)]);
     assert_eq!(world.core.totals().done, 20);
     assert!(world.rows.values().all(|row| row.attempts.len() == 1), "every attempt ran to its end");
@@ -58,18 +58,18 @@ fn of_fewer_the_newest_begin_nothing_new_and_nobody_is_stopped() {
 }
 
 #[test]
-fn what_is_not_known_changes_nothing() {
+fn an_unknown_executor_set_is_refused() {
     let world = job([scaled(2_000, Some("large"), 5)]);
     assert_eq!((gained(&world), world.core.totals().done), (2, 20));
     assert!(!world.records.iter().any(|record| matches!(record, Record::Scaled { .. })));
 }
 
 #[test]
-fn a_master_that_dies_at_any_record_goes_on_with_the_number() {
+fn a_restarted_master_keeps_the_scaled_number() {
     for n in 1..40 {
         let world = job([scaled(2_000, Some("main"), 4), InjectedFault::MasterDiesAfter(n)]);
         assert_eq!((gained(&world), world.core.totals().done), (4, 20), "after {n} records");
         let said = world.records.iter().filter(|record| matches!(record, Record::Scaled { count: 4, .. })).count();
-        assert_eq!(said, 1, "after {n} records: written down once");
+        assert_eq!(said, 1, "after {n} records: recorded once");
     }
 }

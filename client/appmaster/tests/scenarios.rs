@@ -36,30 +36,30 @@ fn done(world: &SimulatedCluster) -> u32 {
 }
 
 #[test]
-fn the_figure_in_mode_headroom_loses_no_task_and_no_innocent() {
+fn the_figure_in_mode_headroom_loses_no_task_and_no_neighbour() {
     let world = figure(MemoryFailureMode::Headroom).run();
     let totals = world.core.totals();
     assert_eq!((totals.done, totals.failed, totals.innocent_reruns), (20, 0, 0));
-    assert_eq!(world.sizes("group/3"), [64, 128, 192], "the cheap step first, then a container of its own");
+    assert_eq!(world.sizes("group/3"), [64, 128, 192], "first two slots, then a container of its own");
     assert_eq!(world.sizes("group/19"), [64, 128, 192, 384]);
     assert_eq!(world.sizes("group/0"), [64]);
     assert_eq!((totals.escalated, totals.memory_kills), (5, 11));
     let slots: Vec<u32> = world.row("group/3").attempts.iter().map(|a| a.slots).collect();
     assert_eq!(slots, [1, 2, 1]);
     let second = &world.row("group/3").attempts[1].container;
-    assert!(world.rows.values().any(|r| r.attempts[0].container == *second), "no new container for the cheap step");
+    assert!(world.rows.values().any(|r| r.attempts[0].container == *second), "two slots need no new container");
     assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(JobEndKind::Succeeded));
     assert!(totals.rerun_byte_ms > 0 && totals.rerun_byte_ms < totals.allocated_byte_ms);
 }
 
 #[test]
-fn the_figure_in_mode_uber_loses_the_one_that_needs_more_than_an_executor() {
+fn the_figure_in_mode_uber_loses_the_task_larger_than_an_executor() {
     let world = figure(MemoryFailureMode::Uber).run();
     assert_eq!((done(&world), world.core.totals().failed), (19, 1));
     assert_eq!(world.sizes("group/3"), [64, 256]);
     assert_eq!(world.row("group/3").attempts[1].slots, 4, "alone on a whole executor");
     assert_eq!(world.row("group/19").state, TaskState::Failed);
-    assert_eq!(world.sizes("group/19"), [64, 256], "killed alone on a whole one is final");
+    assert_eq!(world.sizes("group/19"), [64, 256], "a kill alone on a whole executor is final");
     assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(JobEndKind::MemoryExhausted));
 }
 
@@ -72,7 +72,7 @@ fn the_figure_in_mode_pinterest_climbs_to_larger_executors() {
 }
 
 #[test]
-fn the_figure_in_mode_databricks_doubles_until_it_fits() {
+fn the_figure_in_mode_databricks_doubles_until_every_task_fits() {
     let world = figure(MemoryFailureMode::Databricks).run();
     assert_eq!((done(&world), world.core.totals().failed), (20, 0));
     assert_eq!(world.sizes("group/3"), [64, 128, 256]);
@@ -80,14 +80,14 @@ fn the_figure_in_mode_databricks_doubles_until_it_fits() {
 }
 
 #[test]
-fn the_figure_in_mode_tovar_gives_everything_to_what_was_killed() {
+fn the_figure_in_mode_tovar_gives_killed_tasks_the_largest_size() {
     let world = figure(MemoryFailureMode::Tovar).run();
     assert_eq!((done(&world), world.core.totals().failed), (20, 0));
     assert_eq!(world.sizes("group/3"), [64, 8 * 1024 - 32]);
 }
 
 #[test]
-fn the_figure_in_mode_fixed_loses_all_that_need_more() {
+fn the_figure_in_mode_fixed_loses_all_large_tasks() {
     let world = figure(MemoryFailureMode::Fixed).run();
     assert_eq!((done(&world), world.core.totals().failed), (15, 5));
     assert_eq!(world.sizes("group/19"), [64; 4]);
@@ -95,7 +95,7 @@ fn the_figure_in_mode_fixed_loses_all_that_need_more() {
 }
 
 #[test]
-fn the_rest_of_a_ladder_is_told_before_it_is_climbed() {
+fn the_further_rungs_of_a_ladder_are_reported_in_advance() {
     for mode in [
         MemoryFailureMode::Headroom,
         MemoryFailureMode::Uber,
@@ -108,16 +108,16 @@ fn the_rest_of_a_ladder_is_told_before_it_is_climbed() {
         for n in 1..=sizes.len() {
             let told = &world.ahead[&(world::task("group/19"), n)];
             let came: Vec<u64> = sizes[n..].iter().copied().filter(|size| *size > sizes[n - 1]).collect();
-            assert!(told.starts_with(&came), "{mode:?}, attempt {n}: {told:?} was told, {came:?} came");
+            assert!(told.starts_with(&came), "{mode:?}, attempt {n}: reported {told:?}, then {came:?}");
         }
         let first = &world.ahead[&(world::task("group/0"), 1)];
-        assert_eq!(first.is_empty(), mode == MemoryFailureMode::Fixed, "also of one that is never killed: {first:?}");
-        assert!(world.row("group/0").ahead.is_empty(), "nothing follows a success");
+        assert_eq!(first.is_empty(), mode == MemoryFailureMode::Fixed, "further rungs are reported without a kill: {first:?}");
+        assert!(world.row("group/0").ahead.is_empty(), "a finished task has no further rungs");
     }
 }
 
 #[test]
-fn events_tell_the_way_of_a_task_in_words() {
+fn events_describe_the_escalation_of_a_task() {
     let world = figure(MemoryFailureMode::Headroom).run();
     let of =
         |reason: &str| world.words(reason).into_iter().filter(|m| m.contains("group/3")).map(str::to_owned).collect::<Vec<_>>();
@@ -142,7 +142,7 @@ command = ["prog"]
 );
 
 #[test]
-fn a_task_above_every_size_ends_with_a_message_that_says_what_to_do() {
+fn a_task_above_every_size_fails_with_a_remedy() {
     let world = MasterScenario::of(ONE).nodes(&[1024]).habit("map/2", TaskBehaviour::native(4000, 1000)).run();
     let row = world.row("map/2");
     assert_eq!((row.state, done(&world)), (TaskState::Failed, 3));
@@ -165,11 +165,11 @@ fn the_jobs_own_cap_is_kept() {
 }
 
 #[test]
-fn what_can_never_fit_is_told_at_once_with_the_largest_node() {
+fn an_infeasible_size_fails_at_once_and_names_the_largest_node() {
     let world = MasterScenario::of(ONE).nodes(&[200, 100]).run();
     assert_eq!((done(&world), world.core.totals().failed), (0, 4));
     assert!(world.row("map/0").note.contains("288 MiB") && world.row("map/0").note.contains("200 MiB"));
-    assert!(world.now_ms < 2000 && world.granted.is_empty(), "nothing was tried");
+    assert!(world.now_ms < 2000 && world.granted.is_empty(), "no container was granted");
     assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(JobEndKind::Failed));
 }
 
@@ -209,7 +209,7 @@ fn an_off_heap_kill_grows_the_overhead_only() {
 }
 
 #[test]
-fn a_kill_that_was_not_its_fault_keeps_the_size_and_is_not_charged() {
+fn a_kill_from_outside_keeps_the_size_and_is_not_charged() {
     let ends = [ExitReason::KilledExternally, ExitReason::NodeOom];
     let world = MasterScenario::of(ONE).habit("map/1", TaskBehaviour::ending(&ends)).run();
     let totals = world.core.totals();
@@ -218,7 +218,7 @@ fn a_kill_that_was_not_its_fault_keeps_the_size_and_is_not_charged() {
 }
 
 #[test]
-fn losses_without_fault_have_a_budget() {
+fn uncaused_losses_have_a_budget() {
     let world = MasterScenario::of(ONE).habit("map/1", TaskBehaviour::ending(&[ExitReason::KilledExternally; 9])).run();
     assert_eq!(world.sizes("map/1").len(), 4, "three are free, the fourth is final");
     assert_eq!(world.row("map/1").state, TaskState::Failed);
@@ -254,7 +254,7 @@ fn plain_failures_end_at_their_budget() {
 }
 
 #[test]
-fn what_must_not_run_twice_never_does() {
+fn a_task_that_must_not_run_twice_runs_once() {
     let once = ONE.replace("command", "idempotent = \"no\"\ncommand");
     let world = MasterScenario::of(&once)
         .habit("map/1", TaskBehaviour::native(100, 1000))
@@ -266,7 +266,7 @@ fn what_must_not_run_twice_never_does() {
 }
 
 #[test]
-fn repeated_and_late_reports_change_nothing() {
+fn repeated_and_late_reports_have_no_effect() {
     let world = figure(MemoryFailureMode::Headroom).fault(InjectedFault::Twice).run();
     let once = figure(MemoryFailureMode::Headroom).run();
     let counted = |w: &SimulatedCluster| (w.core.totals().memory_kills, w.core.totals().escalated, w.core.totals().done);
@@ -275,7 +275,7 @@ fn repeated_and_late_reports_change_nothing() {
 }
 
 #[test]
-fn a_lost_executor_costs_only_what_ran_in_it() {
+fn a_lost_executor_costs_only_its_running_attempts() {
     let world = figure(MemoryFailureMode::Headroom)
         .fault(InjectedFault::ContainerEnds { at_ms: 1500, nth: 0, reason: ExitReason::NodeLost })
         .run();
@@ -284,11 +284,11 @@ fn a_lost_executor_costs_only_what_ran_in_it() {
     assert!((1..=4).contains(&totals.transient), "{totals:?}");
     assert_eq!(totals.innocent_reruns, 0);
     let set = "set-main".parse().expect("id");
-    assert_eq!(world.granted[&set], 3, "one was replaced");
+    assert_eq!(world.granted[&set], 3, "one executor was replaced");
 }
 
 #[test]
-fn what_was_lost_with_its_node_runs_there_again_when_the_other_one_is_busy() {
+fn a_lost_task_runs_on_its_node_again_if_the_other_is_busy() {
     let long = FIGURE.replace("0-19", "0-7");
     let fault = InjectedFault::ContainerEnds { at_ms: 1500, nth: 0, reason: ExitReason::NodeLost };
     let world = MasterScenario::of(&long).nodes(&[300, 300]).usual(TaskBehaviour::native(50, 600_000)).fault(fault).run();
@@ -302,7 +302,7 @@ fn what_was_lost_with_its_node_runs_there_again_when_the_other_one_is_busy() {
 }
 
 #[test]
-fn an_executor_that_dies_for_one_task_costs_the_others_nothing() {
+fn an_executor_killed_by_a_task_costs_its_other_tasks_no_charge() {
     let shared = FIGURE.replace("command", "enforce = \"executor\"\ncommand");
     let world = MasterScenario::of(&shared)
         .usual(TaskBehaviour::native(50, 2000))
@@ -312,8 +312,8 @@ fn an_executor_that_dies_for_one_task_costs_the_others_nothing() {
     let totals = world.core.totals();
     assert_eq!((totals.done, totals.failed), (20, 0), "{totals:?}");
     assert!(totals.innocent_reruns > 0, "{totals:?}");
-    let innocent = world.rows.values().find(|r| r.attempts.len() > 1 && r.task.index != 2).expect("one ran twice");
-    assert!(innocent.attempts.iter().all(|a| a.profile.memory().whole_mib() == 64), "and kept its size");
+    let innocent = world.rows.values().find(|r| r.attempts.len() > 1 && r.task.index != 2).expect("one task ran twice");
+    assert!(innocent.attempts.iter().all(|a| a.profile.memory().whole_mib() == 64), "the task keeps its size");
     assert_eq!(innocent.attempts[0].reason, Some(ExitReason::AncestorOom));
     assert!(world.sizes("group/2").last().is_some_and(|s| *s >= 300));
     assert_eq!(totals.escalated, 1);
@@ -331,7 +331,7 @@ fn a_wide_task_gets_its_slots_within_a_bounded_time() {
 }
 
 #[test]
-fn a_wide_task_falls_to_its_own_container_when_nothing_drains() {
+fn a_wide_task_gets_its_own_container_if_no_executor_drains() {
     let slow = FIGURE.replace("0-19", "0-7");
     let mut s = MasterScenario::of(&slow).usual(TaskBehaviour::native(50, 600_000));
     s = s.habit("group/0", TaskBehaviour::native(120, 3000));
@@ -348,12 +348,12 @@ fn tasks_that_are_wide_from_the_start_wait_for_their_executors() {
     let wide = FIGURE.replace("0-19", "0-59").replace("command", "cpus_per_task = 2\ncommand");
     let world = MasterScenario::of(&wide).usual(TaskBehaviour::native(50, 30_000)).run();
     assert_eq!(done(&world), 60);
-    assert_eq!(world.granted.len(), 1, "nobody was given a container of its own: {:?}", world.granted);
+    assert_eq!(world.granted.len(), 1, "no task got a container of its own: {:?}", world.granted);
     assert!(world.rows.values().all(|r| r.attempts.len() == 1 && r.attempts[0].slots == 2));
 }
 
 #[test]
-fn a_wide_stage_is_not_starved_by_a_narrow_one_beside_it() {
+fn a_narrow_stage_does_not_starve_a_wide_stage() {
     let both = FIGURE.replace("0-19", "0-399");
     let both = format!("{both}[[stage]]\ngrow = false\nname = \"wide\"\ncpus_per_task = 4\ncommand = [\"prog\"]\n");
     let mut s = MasterScenario::of(&both).usual(TaskBehaviour::native(50, 2000));
@@ -365,7 +365,7 @@ fn a_wide_stage_is_not_starved_by_a_narrow_one_beside_it() {
 }
 
 #[test]
-fn many_tasks_are_not_looked_at_one_by_one() {
+fn scheduling_many_tasks_does_not_scan_all_of_them() {
     let many = FIGURE.replace("0-19", "0-4999").replace("count = 2", "count = 50");
     let from = std::time::Instant::now();
     let world = MasterScenario::of(&many).nodes(&[64 * 1024]).usual(TaskBehaviour::native(50, 1000)).quick().run();
@@ -389,7 +389,7 @@ command = ["prog"]
 );
 
 #[test]
-fn a_stage_begins_when_the_one_before_is_done() {
+fn a_stage_begins_after_its_predecessor() {
     let world = MasterScenario::of(TWO).run();
     let last = world.rows.values().filter(|r| r.task.stage.as_str() == "map").filter_map(|r| r.attempts[0].ended).max();
     assert!(world.row("reduce/0").attempts[0].started >= last.expect("ended"));
@@ -397,15 +397,15 @@ fn a_stage_begins_when_the_one_before_is_done() {
 }
 
 #[test]
-fn a_stage_after_a_failed_one_is_never_run_and_says_so() {
+fn a_stage_after_a_failed_stage_is_never_run_and_noted() {
     let world = MasterScenario::of(TWO).habit("map/0", TaskBehaviour::ending(&[ExitReason::Exit { code: 1 }; 4])).run();
     assert_eq!(world.row("reduce/0").state, TaskState::Blocked);
     assert!(world.row("reduce/0").note.contains("map"));
-    assert_eq!((done(&world), world.core.totals().failed), (7, 1), "the other tasks of the stage are not touched");
+    assert_eq!((done(&world), world.core.totals().failed), (7, 1), "the other tasks of the stage are unaffected");
 }
 
 #[test]
-fn an_own_container_gets_the_room_of_executors_that_only_wait() {
+fn an_own_container_gets_the_memory_of_idle_executors() {
     // One node: both executors leave no memory for the container of map/0, and only reduce, which
     // depends on it, needs them.
     let world = MasterScenario::of(TWO).nodes(&[600]).habit("map/0", TaskBehaviour::native(400, 1000)).run();
@@ -422,36 +422,36 @@ fn executors_that_never_start_end_the_job_with_a_reason() {
 }
 
 #[test]
-fn a_restart_of_the_resource_manager_disturbs_nothing() {
+fn a_restart_of_the_resource_manager_keeps_tasks_and_grants() {
     let world = figure(MemoryFailureMode::Headroom).fault(InjectedFault::ManagerRestarts { at_ms: 2500 }).run();
     let once = figure(MemoryFailureMode::Headroom).run();
     assert_eq!(world.result(), once.result());
     let totals = world.core.totals();
     assert_eq!((totals.memory_kills, totals.transient), (once.core.totals().memory_kills, 0));
-    assert_eq!(world.granted, once.granted, "nothing was granted twice");
+    assert_eq!(world.granted, once.granted, "no request was granted twice");
 }
 
 #[test]
-fn executors_are_sent_home_when_nothing_needs_them() {
+fn idle_executors_are_ended() {
     let mut s = MasterScenario::of(FIGURE).usual(TaskBehaviour::native(50, 1000));
     s = s.habit("group/0", TaskBehaviour::native(50, 60_000));
     let world = s.run();
-    assert!(world.core.fleet().executors.len() <= 1, "the other one had nothing to do for a minute");
+    assert!(world.core.fleet().executors.len() <= 1, "the other executor was idle for a minute");
 }
 
 #[test]
-fn a_task_in_its_own_container_is_tried_again_when_its_time_has_come() {
+fn a_task_in_its_own_container_is_retried_after_its_wait() {
     let ends = [ExitReason::TaskOom, ExitReason::TaskOom, ExitReason::Exit { code: 1 }];
     let alone = FIGURE.replace("array = \"0-19\"\n", "");
     let world = MasterScenario::of(&alone).usual(TaskBehaviour::ending(&ends)).run();
-    assert_eq!(done(&world), 1, "nothing else happens in this world, so only its own deadline can wake the master");
+    assert_eq!(done(&world), 1, "only the deadline of the retry can wake the master");
     assert_eq!(world.places("group/0").len(), 2, "an executor, and a container of its own, used twice");
 }
 
 /// Two slots, and two tasks that were killed and need both: the task that has waited longer starts
 /// first, whatever its index.
 #[test]
-fn of_two_wide_tasks_the_one_that_has_waited_longer_goes_first() {
+fn the_wide_task_that_waited_longer_starts_first() {
     let job = concat!(
         job_head!("wide", "160MiB", 2, 1, 2),
         "[[stage]]\nname = \"map\"\ncount = 6\ngrow = false\ncommand = [\"prog\", \"{index}\"]\n"

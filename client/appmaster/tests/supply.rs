@@ -40,26 +40,26 @@ fn kept(world: &SimulatedCluster) -> u64 {
 }
 
 #[test]
-fn an_executor_without_work_goes_at_once() {
+fn an_idle_executor_is_ended_at_once() {
     assert!(kept(&with("")) < 3);
 }
 
 #[test]
-fn one_that_is_to_be_kept_for_a_while_goes_after_it() {
+fn an_idle_executor_is_ended_after_the_idle_time() {
     let kept = kept(&with("idle = \"30s\""));
     assert!((30..35).contains(&kept), "{kept}");
 }
 
 #[test]
-fn the_least_of_them_stay_to_the_end() {
+fn the_minimum_of_executors_stays_to_the_end() {
     let world = with("min = 2");
     assert!(kept(&world) >= 58, "{:?}", world.ended);
-    assert!(kept(&with("min = 1")) < 3, "the other one is not needed");
+    assert!(kept(&with("min = 1")) < 3, "the other executor is not needed");
 }
 
 /// Both exist for the one task, and no third one follows when it is done.
 #[test]
-fn the_least_of_them_are_there_before_there_is_work() {
+fn the_minimum_of_executors_starts_before_there_is_work() {
     let narrow = JOB.replace("count = 2", "count = 2\nmin = 2").replace("0-3", "0-0");
     let world = MasterScenario::of(&narrow).nodes(&[1024]).run();
     assert_eq!(world.granted.values().sum::<u32>(), 2);
@@ -68,7 +68,7 @@ fn the_least_of_them_are_there_before_there_is_work() {
 /// The wide task needs its own container, and all memory of the only node is occupied by idle
 /// executors.
 #[test]
-fn what_is_only_kept_gives_way_to_a_container_that_is_waited_for() {
+fn an_idle_executor_is_ended_for_a_waiting_container() {
     let job = JOB.replace("count = 2", "count = 2\nmin = 2\nidle = \"1h\"");
     let world = MasterScenario::of(&job)
         .nodes(&[340])
@@ -79,7 +79,7 @@ fn what_is_only_kept_gives_way_to_a_container_that_is_waited_for() {
 }
 
 #[test]
-fn nothing_is_begun_beside_a_starved_heap() {
+fn no_task_starts_beside_a_starved_heap() {
     let job = JOB.replace("count = 2", "count = 1").replace("0-3", "0-2");
     let beside = |first: TaskBehaviour| {
         let s = MasterScenario::of(&job).nodes(&[1024]).usual(TaskBehaviour::native(10, 1_000));
@@ -90,6 +90,6 @@ fn nothing_is_begun_beside_a_starved_heap() {
         row("map/2").started >= end
     };
     let long = TaskBehaviour::native(10, 30_000);
-    assert!(!beside(long.clone()), "the slot of the second is free after a second");
-    assert!(beside(long.starved()), "one at a time until it is done");
+    assert!(!beside(long.clone()), "the second slot is free after a second");
+    assert!(beside(long.starved()), "one task at a time until the end of map/0");
 }

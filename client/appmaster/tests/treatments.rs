@@ -35,7 +35,7 @@ fn treatments(world: &SimulatedCluster) -> Vec<String> {
 }
 
 #[test]
-fn a_limit_of_its_own_fails_at_once_with_the_cure() {
+fn a_limit_of_the_program_fails_at_once_with_the_cure() {
     for end in [ExitReason::Exit { code: 1 }, ExitReason::HeapOom] {
         let habit = TaskBehaviour::ending(&[end]).telling(|report| found(report, SubCause::OwnLimit));
         let world = job("", habit).run();
@@ -48,7 +48,7 @@ fn a_limit_of_its_own_fails_at_once_with_the_cure() {
 }
 
 #[test]
-fn a_job_file_may_try_larger_sizes_all_the_same() {
+fn a_job_file_can_override_a_failing_treatment() {
     let habit = TaskBehaviour::ending(&[ExitReason::Exit { code: 1 }]).telling(|report| found(report, SubCause::OwnLimit));
     let world = job("[treatments]\nown_limit = \"grow\"\n", habit).run();
     let sizes = world.sizes("map/1");
@@ -58,7 +58,7 @@ fn a_job_file_may_try_larger_sizes_all_the_same() {
 }
 
 #[test]
-fn a_remedy_is_at_the_same_size_and_a_restart_keeps_it() {
+fn a_remedy_keeps_the_size_and_survives_a_restart() {
     let habit = || TaskBehaviour::ending(&[ExitReason::TaskOom]).telling(|report| found(report, SubCause::NativeArenas));
     let whole = job("", habit()).run();
     let check = |world: &SimulatedCluster| {
@@ -88,7 +88,7 @@ fn a_remedy_that_does_not_help_is_followed_by_more_memory() {
 /// A request for 600 MiB, with nodes of 2 GiB: another node may have the memory that this one
 /// refused.
 #[test]
-fn a_request_that_some_node_can_answer_is_answered() {
+fn a_refused_allocation_that_fits_a_node_is_retried_larger() {
     let habit = TaskBehaviour::ending(&[ExitReason::Exit { code: 1 }]).telling(|report| {
         found(report, SubCause::ImpossibleRequest);
         report.diagnosis.iter_mut().for_each(|row| row.asked = Some(Bytes::from_mib(600)));
@@ -99,7 +99,7 @@ fn a_request_that_some_node_can_answer_is_answered() {
 }
 
 #[test]
-fn other_modes_know_no_sub_causes() {
+fn other_modes_ignore_sub_causes() {
     for mode in [
         MemoryFailureMode::Pinterest,
         MemoryFailureMode::Uber,
@@ -140,11 +140,11 @@ fn a_leak_is_given_up_before_the_largest_size() {
     assert_eq!((first.name, row.attempts.len()), (SubCause::Leak, 4), "{:?}: {}", world.sizes("map/1"), row.note);
     assert!(row.note.contains("(leak)"), "{}", row.note);
     let world = job("[treatments]\nleak = \"grow\"\n", leak()).run();
-    assert!(world.sizes("map/1").last() > Some(&1000), "to the top: {:?}", world.sizes("map/1"));
+    assert!(world.sizes("map/1").last() > Some(&1000), "up to the largest size: {:?}", world.sizes("map/1"));
 }
 
 #[test]
-fn what_is_recorded_is_what_was_done() {
+fn recorded_treatments_match_the_decisions() {
     let habit = TaskBehaviour::ending(&[ExitReason::NodeOom]).telling(|report| found(report, SubCause::HostMemory));
     let world = job("", habit).run();
     let attempts = &world.row("map/1").attempts;

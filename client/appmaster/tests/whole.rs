@@ -65,7 +65,7 @@ async fn a_job_runs_from_submission_to_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_inputs_of_a_stage_are_measured_where_its_tasks_run_and_written_down() {
+async fn inputs_of_a_stage_are_measured_by_the_master_and_recorded() {
     let (cluster, dir) = (Cluster::start().await, tempfile::tempdir().expect("directory"));
     let (mut options, _wish) = options(&cluster, dir.path());
     let text = JOB.replacen("command = ", "input = \"part-{index}\"\ncommand = ", 1);
@@ -82,11 +82,11 @@ async fn the_inputs_of_a_stage_are_measured_where_its_tasks_run_and_written_down
     let inputs: Vec<_> = inputs.collect();
     let [(0, sizes)] = inputs.as_slice() else { panic!("measured once, for the stage that names inputs: {inputs:?}") };
     assert_eq!((sizes[0], sizes[1], sizes[2]), (None, Some(Bytes::new(4711)), None), "missing, a file, and no file");
-    assert!(cluster.seen().totals.shadow.is_some(), "and the shadow is told");
+    assert!(cluster.seen().totals.shadow.is_some(), "the shadow is reported");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_survives_new_lives_of_the_resource_manager() {
+async fn a_job_survives_restarts_of_the_resource_manager() {
     let (cluster, dir) = (Cluster::start().await, tempfile::tempdir().expect("directory"));
     let (options, _wish) = options(&cluster, dir.path());
     let running = tokio::spawn(finished(options));
@@ -97,30 +97,30 @@ async fn a_job_survives_new_lives_of_the_resource_manager() {
     let end = running.await.expect("runs");
     let seen = cluster.seen();
     assert_eq!((end.exit_code(), seen.totals.done, seen.registrations), (0, 7, 3));
-    assert_eq!(seen.totals.transient, 0, "nothing was lost by it");
-    assert_eq!(seen.started, 7 + 2, "nothing ran twice but the two killed attempts");
+    assert_eq!(seen.totals.transient, 0, "no attempt was lost");
+    assert_eq!(seen.started, 7 + 2, "only the two killed attempts ran twice");
 }
 
 /// Two connections with the hello of the same executor: the later one counts, the earlier one is
 /// closed, and no task is lost.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_lines_of_one_executor_the_later_one_counts() {
+async fn the_later_connection_of_an_executor_replaces_the_earlier() {
     let (cluster, dir) = (Cluster::start().await, tempfile::tempdir().expect("directory"));
     let (options, _wish) = options(&cluster, dir.path());
     let running = tokio::spawn(finished(options));
     cluster.until("tasks run", |s| s.started >= 2).await;
     let (mut twin, container) = cluster.twin().await;
-    cluster.until("the executor to be hung up on and to come back", |s| s.hellos[&container] >= 2).await;
+    cluster.until("the executor to be disconnected and to reconnect", |s| s.hellos[&container] >= 2).await;
     let mut words = Vec::new();
-    let _ = timeout(SOON, twin.read_to_end(&mut words)).await.expect("it is hung up on in turn"); // a reset is an end too
+    let _ = timeout(SOON, twin.read_to_end(&mut words)).await.expect("is disconnected in turn"); // a reset is an end too
     let end = running.await.expect("runs");
     let seen = cluster.seen();
     assert_eq!((end.exit_code(), seen.totals.done, seen.totals.transient), (0, 7, 0));
-    assert_eq!(seen.started, 7 + 2, "nothing ran twice but the two killed attempts");
+    assert_eq!(seen.started, 7 + 2, "only the two killed attempts ran twice");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_next_run_goes_on_where_the_last_one_was_left() {
+async fn the_next_run_continues_the_job() {
     let (cluster, dir) = (Cluster::start().await, tempfile::tempdir().expect("directory"));
     let (mut first, wish) = options(&cluster, dir.path());
     let app = run::submit(&mut first).await.expect("submits");
@@ -134,11 +134,11 @@ async fn the_next_run_goes_on_where_the_last_one_was_left() {
     let end = finished(second).await;
     let seen = cluster.seen();
     assert_eq!((end.exit_code(), seen.totals.done, seen.totals.transient), (0, 7, 0));
-    assert_eq!(seen.started, 7 + 2, "what ran was found again and not run a second time");
+    assert_eq!(seen.started, 7 + 2, "running tasks were adopted and not run again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_that_was_written_down_is_told_by_the_next_run() {
+async fn the_next_run_reports_a_recorded_end() {
     let (cluster, dir) = (Cluster::start().await, tempfile::tempdir().expect("directory"));
     let (mut first, _wish) = options(&cluster, dir.path());
     let app = run::submit(&mut first).await.expect("submits");
@@ -150,7 +150,7 @@ async fn an_end_that_was_written_down_is_told_by_the_next_run() {
     let end = finished(second).await;
     let seen = cluster.seen();
     assert_eq!((end.exit_code(), seen.finished, seen.rows.len()), (0, Some(true), 7));
-    assert_eq!(seen.started, started, "nothing ran again");
+    assert_eq!(seen.started, started, "no task ran again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -165,7 +165,7 @@ async fn a_killed_application_ends_its_master() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mistakes_in_the_job_are_told_before_anything_is_submitted() {
+async fn mistakes_in_the_job_file_are_reported_before_a_submission() {
     let (cluster, dir) = (Cluster::start().await, tempfile::tempdir().expect("directory"));
     let (options, _wish) = options(&cluster, dir.path());
     std::fs::write(&options.job, "version = 1\nname = \"x y\"\n").expect("writes");
@@ -175,7 +175,7 @@ async fn mistakes_in_the_job_are_told_before_anything_is_submitted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn inputs_are_asked_for_where_they_are_and_shown_beside_what_was_read() {
+async fn input_nodes_are_requested_and_read_bytes_are_shown() {
     let (cluster, dir) = (Cluster::start().await, tempfile::tempdir().expect("directory"));
     let (options, _wish) = options(&cluster, dir.path());
     let sizes = ["\"160MiB\""; 6].join(", ");
@@ -188,7 +188,7 @@ async fn inputs_are_asked_for_where_they_are_and_shown_beside_what_was_read() {
     assert_eq!((input("map/0").locality, input("map/0").gap), (Some(Locality::Local), None));
     assert_eq!((input("map/2").planned, input("map/2").read), (Some(Bytes::from_mib(160)), Some(Bytes::from_mib(1520))));
     assert_eq!(input("map/2").gap, Some(InputGap::More));
-    assert!(seen.rows["reduce/0"].attempts[0].input.is_none(), "nothing is said of what it reads");
+    assert!(seen.rows["reduce/0"].attempts[0].input.is_none(), "the stage has no input");
     assert_eq!(seen.events.iter().filter(|e| e.reason == "InputGap").count(), 1);
 }
 

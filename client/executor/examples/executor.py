@@ -211,7 +211,7 @@ class Executor:
         return app.get("state") not in ("finished", "failed", "killed")
 
     def hang_up(self, why):
-        log("the connection to the master is gone:", why)
+        log("the connection to the master ended:", why)
         self.line.close()
         if self.heard_at or time.monotonic() - self.up_at > 2:  # it was a good one
             self.alone, self.tries = time.monotonic(), 1
@@ -236,12 +236,12 @@ class Executor:
             try:
                 self.on(json.loads(line))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                log("a line of the master is not understood, ignoring:", repr(error))
+                log("the master sent an invalid line, ignoring:", repr(error))
 
     def on(self, message):
         kind, attempt = message["kind"], message.get("attempt")
         if kind == "refused":
-            log("the master refuses this executor:", message["why"])
+            log("the master refused this executor:", message["why"])
             return None if message["oldest"] <= VERSION <= message["newest"] else self.end(3)
         self.heard_at, self.alone = time.monotonic(), None
         if kind == "start":
@@ -254,7 +254,7 @@ class Executor:
             self.draining = True
         elif kind == "resize" and attempt in self.running:
             self.say(kind="resized", attempt=attempt, limit=self.running[attempt].start["limit"] or 0, held_us=None,
-                     error="this executor gives no task another limit while it runs")
+                     error="this executor cannot change the limit of a running task")
 
     def begin(self, start):
         attempt, free = start["attempt"], self.slots - sum(task.start["slots"] for task in self.running.values())
@@ -267,13 +267,13 @@ class Executor:
         elif len(self.unacked) + len(self.running) >= MOST_RESULTS:
             why = "too many results wait for the master's acknowledgement"
         elif not 1 <= start["slots"] <= free:
-            why = f"it takes {start['slots']} slots and {free} of {self.slots} are free"
+            why = f"the task takes {start['slots']} slots, but {free} of {self.slots} are free"
         else:
             try:
                 task = self.running[attempt] = Task(start, self.env["CONTAINER_DIR"])
                 return self.say(kind="started", attempt=attempt, at=task.started)
             except (OSError, ValueError, IndexError, subprocess.SubprocessError) as error:
-                why = f"it cannot be started: {error}"
+                why = f"the task cannot be started: {error}"
         self.tell(report(start, {"kind": "launch_failed"}, tail=why, missing=[f"not started: {why}"]))
 
     def tell(self, result):
@@ -295,7 +295,7 @@ class Executor:
             usage = [{"attempt": name, "current": task.current, "peak": task.peak, "heap": None} for name, task in tasks]
             self.say(**({"kind": "usage", "tasks": usage} if usage else {"kind": "alive"}))
         if self.line and self.heard_at and at - self.heard_at > SILENCE:
-            self.hang_up("the master is silent")
+            self.hang_up("the master sends no heartbeats")
         if self.line is None and self.alone and at - self.alone > GIVE_UP:
             self.end(1)
 
@@ -307,7 +307,7 @@ def main():
     if not (env["SLOTS"].isdigit() and 1 <= int(env["SLOTS"]) <= 1024):
         wrong.append(f"HEADROOM_SLOTS: {env['SLOTS']!r} is not a number from 1 to 1024")
     if not re.fullmatch(r"tcp://.+:\d+/?", env["MASTER_URL"]):
-        wrong.append("HEADROOM_MASTER_URL: it is an address such as tcp://127.0.0.1:4711")
+        wrong.append("HEADROOM_MASTER_URL: expected an address such as tcp://127.0.0.1:4711")
     for sentence in wrong:
         log(sentence)
     return 2 if wrong else Executor(env).run()

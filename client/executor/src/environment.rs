@@ -108,11 +108,11 @@ impl ExecutorSettings {
             .parsed("HEADROOM_SLOTS", "a number from 1 to 1024", |t| t.parse().ok().filter(|n| (1..=MAX_SLOTS).contains(n)));
         let app = vars_of.parsed("HEADROOM_APP", "an application id such as word-count.7", |t| t.parse().ok());
         let container = vars_of.parsed("HEADROOM_CONTAINER", "a container id such as word-count.7.e3.c12", |t| t.parse().ok());
-        let dir = vars_of.parsed("HEADROOM_CONTAINER_DIR", "a directory, from / on", absolute);
+        let dir = vars_of.parsed("HEADROOM_CONTAINER_DIR", "the absolute path of a directory", absolute);
         let enforcer = vars_of.parsed("HEADROOM_ENFORCER", "cgroup2, cgroup1 or poll", enforcer);
         let cgroup = match enforcer {
             Some(EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2) => {
-                vars_of.parsed("HEADROOM_CGROUP", "the container's cgroup, from / on", absolute).map(Some)
+                vars_of.parsed("HEADROOM_CGROUP", "the absolute path of the container's cgroup", absolute).map(Some)
             }
             Some(EnforcerKind::Poll) | None => Some(None),
         };
@@ -159,13 +159,13 @@ struct Vars<'a> {
 }
 
 impl Vars<'_> {
-    fn parsed<T>(&mut self, name: &'static str, what: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
+    fn parsed<T>(&mut self, name: &'static str, expected: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
         let problem = match get(self.vars, name) {
-            None => format!("not set; it is {what}"),
+            None => format!("not set; expected {expected}"),
             Some(value) => match value.to_str().and_then(parse) {
                 Some(found) => return Some(found),
-                None if name == "HEADROOM_APP_TOKEN" => "not readable text".to_owned(),
-                None => format!("{:?} is not {what}", value.to_string_lossy()),
+                None if name == "HEADROOM_APP_TOKEN" => "not UTF-8 text".to_owned(),
+                None => format!("{:?} is not {expected}", value.to_string_lossy()),
             },
         };
         self.problems.push(wrong(name, problem));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_get_neither_the_secret_nor_what_is_the_executors_own() {
+    fn tasks_get_neither_the_secret_nor_variables_of_the_executor() {
         let environment = ExecutorSettings::read(vars(&[])).expect("good");
         assert_eq!((environment.master.at.as_str(), environment.slots), ("127.0.0.1:4711", 4));
         let keys: Vec<_> = environment.for_tasks.iter().map(|(k, _)| k.to_string_lossy().into_owned()).collect();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn all_problems_are_told_at_once() {
+    fn all_problems_are_reported_at_once() {
         let wrong = vars(&[("HEADROOM_SLOTS", "0"), ("HEADROOM_MASTER_URL", "http://x"), ("HEADROOM_ENFORCER", "hope")]);
         let problems = ExecutorSettings::read(wrong).expect_err("wrong");
         let named: Vec<_> = problems.iter().map(|p| p.variable).collect();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_fallback_needs_no_cgroup() {
+    fn only_the_poll_enforcer_needs_no_cgroup() {
         let without = |kind: &str| vars(&[("HEADROOM_ENFORCER", kind), ("HEADROOM_CGROUP", "")]);
         assert!(ExecutorSettings::read(without("cgroup1")).is_err());
         assert_eq!(ExecutorSettings::read(without("poll")).expect("good").cgroup, None);

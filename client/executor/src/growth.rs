@@ -180,7 +180,7 @@ struct PressureAlarms {
 impl PressureAlarms {
     fn of(group: &Group, limit: Bytes) -> Result<PressureAlarms, CgroupError> {
         let stalls = Watch::stalls(group).unwrap_or_else(|error| {
-            tracing::debug!(%error, "time lost for memory cannot be watched, ignoring");
+            tracing::debug!(%error, "memory stalls cannot be watched, ignoring");
             None
         });
         Ok(PressureAlarms {
@@ -203,11 +203,11 @@ impl PressureAlarms {
 /// also sampled several times per second.
 #[expect(
     deprecated,
-    reason = "its successor is an unsafe fn; `Watch` owns its descriptor and never closes or replaces it, which is all that one asks"
+    reason = "the replacement is an unsafe fn; `Watch` owns its descriptor and never closes or replaces it, as required"
 )]
 fn watched(watch: Option<Watch>, interest: Interest) -> Option<AsyncFd<Watch>> {
     let fd = AsyncFd::with_interest(watch?, interest);
-    fd.inspect_err(|error| tracing::warn!(%error, "a watch of the kernel cannot be waited for, ignoring")).ok()
+    fd.inspect_err(|error| tracing::warn!(%error, "a watch of the kernel cannot be polled, ignoring")).ok()
 }
 
 async fn rang(watch: Option<&AsyncFd<Watch>>, interest: Interest) {
@@ -227,7 +227,7 @@ mod tests {
     use headroom_types::exit::MemoryStat;
 
     #[test]
-    fn every_cell() {
+    fn every_event_in_every_state() {
         let events = [GrowthEvent::Pressure, GrowthEvent::More, GrowthEvent::LetGo, GrowthEvent::HoldOver];
         let table = [
             (
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_files_are_no_need_and_tmpfs_is() {
+    fn page_cache_is_no_pressure_and_tmpfs_is() {
         let limit = Bytes::from_mib(100);
         let facts = |current, file, shmem| CgroupStats {
             current: Bytes::from_mib(current),
@@ -274,8 +274,8 @@ mod tests {
             ..CgroupStats::default()
         };
         assert!(is_pressed(&facts(92, 1, 0), limit));
-        assert!(!is_pressed(&facts(99, 40, 0), limit), "they can be given back");
-        assert!(is_pressed(&facts(99, 40, 40), limit), "tmpfs cannot");
+        assert!(!is_pressed(&facts(99, 40, 0), limit), "page cache can be reclaimed");
+        assert!(is_pressed(&facts(99, 40, 40), limit), "tmpfs cannot be reclaimed");
         assert!(!is_pressed(&facts(89, 0, 0), limit));
     }
 }

@@ -72,7 +72,7 @@ impl HeapMonitor {
         match (self.last, &self.absent) {
             (Some(_), _) => None,
             (None, Some(why)) => Some(format!("heap: {why}")),
-            (None, None) => Some("heap: it ended before its runtime was looked for".to_owned()),
+            (None, None) => Some("heap: the task ended before its runtime was found".to_owned()),
         }
     }
 }

@@ -49,7 +49,7 @@ impl LaunchContext {
         let path = environment.cgroup.as_deref().unwrap_or(&nowhere);
         let container = ContainerCgroup::attach(environment.enforcer, path)
             .with_context(|| format!("the container's cgroup {} cannot be used", path.display()))?;
-        let work_dir = std::env::current_dir().context("the working directory is gone")?;
+        let work_dir = std::env::current_dir().context("the working directory does not exist any more")?;
         let own: i32 = std::fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|t| t.trim().parse().ok()).unwrap_or(0);
         let (namespaces, no_namespaces) = task_namespaces(environment.task_shm);
         let oom_score_adj = (own + TASK_OOM_SCORE_OFFSET).min(1000);
@@ -65,8 +65,8 @@ fn task_namespaces(shm: Option<u64>) -> (Option<Namespaces>, Option<String>) {
     match probe(privilege) {
         Ok(()) => (Some(Namespaces { privilege, shm }), None),
         Err(why) => {
-            tracing::warn!(why, "tasks share /dev/shm and IPC of their container");
-            let missing = format!("an IPC namespace and a /dev/shm of the task's own, not its container's: {why}");
+            tracing::warn!(why, "tasks use /dev/shm and IPC of their container");
+            let missing = format!("a private IPC namespace and /dev/shm of the task; those of its container were used: {why}");
             (None, Some(missing))
         }
     }
@@ -89,11 +89,11 @@ pub struct LaunchedTask {
 
 /// Starts a task.
 pub fn launch(site: &LaunchContext, start: &TaskStart) -> anyhow::Result<LaunchedTask> {
-    let files = TaskFiles::create(&site.environment.dir, &start.attempt).context("its log files cannot be made")?;
+    let files = TaskFiles::create(&site.environment.dir, &start.attempt).context("the log files of the task cannot be created")?;
     if let Some(output) = &start.output {
-        own_directory(Path::new(output)).with_context(|| format!("its output directory {output} cannot be made"))?;
+        own_directory(Path::new(output)).with_context(|| format!("the output directory {output} cannot be created"))?;
     }
-    let group = site.container.create(start).context("its cgroup cannot be made")?;
+    let group = site.container.create(start).context("the cgroup of the task cannot be created")?;
     match arm_throttle(start, &group).and_then(|()| launch_in(site, start, &group, &files)) {
         Ok(child) => {
             group.group().set_root_pid(child.pid);
@@ -101,7 +101,7 @@ pub fn launch(site: &LaunchContext, start: &TaskStart) -> anyhow::Result<Launche
         }
         Err(e) => {
             if let Err(left) = group.clear().and_then(|_| site.container.remove(&group)) {
-                tracing::warn!(attempt = %start.attempt, error = %left, "the cgroup of a task that did not start is left behind");
+                tracing::warn!(attempt = %start.attempt, error = %left, "the cgroup of an unstarted task cannot be removed");
             }
             Err(e)
         }
@@ -134,18 +134,18 @@ fn own_directory(output: &Path) -> std::io::Result<()> {
 /// can react.
 fn arm_throttle(start: &TaskStart, group: &TaskGroup) -> anyhow::Result<()> {
     match start.limit.filter(|_| start.hold_ms.is_some()) {
-        Some(limit) => group.group().throttle_at(limit).context("it cannot be held at its limit"),
+        Some(limit) => group.group().throttle_at(limit).context("the throttle of the task cannot be set"),
         None => Ok(()),
     }
 }
 
 fn launch_in(site: &LaunchContext, start: &TaskStart, group: &TaskGroup, files: &TaskFiles) -> anyhow::Result<ChildProcess> {
-    let [program, args @ ..] = start.command.as_slice() else { anyhow::bail!("its command is empty") };
+    let [program, args @ ..] = start.command.as_slice() else { anyhow::bail!("the command is empty") };
     let args: Vec<OsString> = args.iter().map(OsString::from).collect();
     let mut env = task_env(&site.environment.for_tasks, start, files.marker_path(), files.cached_path());
     if let Some(dir) = tmp_on_disk(&site.environment.dir, start) {
         std::fs::create_dir_all(&dir)
-            .with_context(|| format!("its directory for temporary files {} cannot be made", dir.display()))?;
+            .with_context(|| format!("the directory for temporary files {} cannot be created", dir.display()))?;
         env.retain(|(name, _)| !TMP_VARIABLES.iter().any(|variable| name == variable));
         env.extend(TMP_VARIABLES.map(|variable| (variable.into(), dir.clone().into())));
     }
@@ -203,7 +203,7 @@ mod tests {
     use headroom_types::Bytes;
 
     #[test]
-    fn a_task_knows_itself_and_the_master_has_the_last_word() {
+    fn variables_of_the_master_override_those_of_the_container() {
         let start = TaskStart {
             attempt: "map/7@2".parse().expect("id"),
             command: vec!["x".into()],

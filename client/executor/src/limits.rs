@@ -82,13 +82,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_has_ended_and_is_not_reaped_shows_its_limits() {
+    fn limits_of_a_zombie_are_read() {
         let mut child = std::process::Command::new("/bin/sh").args(["-c", "ulimit -v 102400; exit 1"]).spawn().expect("starts");
         let pid = i32::try_from(child.id()).expect("a pid");
         let ended = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") Z "));
         let deadline = Instant::now() + Duration::from_secs(60);
         while !ended() {
-            assert!(Instant::now() < deadline, "it does not end");
+            assert!(Instant::now() < deadline, "the process does not end");
             std::thread::yield_now();
         }
         let mut watch = ManualLimits::new(Instant::now(), None);

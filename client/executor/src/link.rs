@@ -139,7 +139,7 @@ async fn query_master_address(client: &Client, app: &AppId) -> MasterLocation {
             view.master_url.as_deref().and_then(|url| url.parse().ok()).map_or(MasterLocation::Unknown, MasterLocation::At)
         }
         Ok(Err(e)) => {
-            tracing::debug!(error = %e, "the resource manager cannot tell where the master is");
+            tracing::debug!(error = %e, "the resource manager does not return the address of the master");
             MasterLocation::Unknown
         }
         Err(_) => MasterLocation::Unknown,
@@ -176,7 +176,7 @@ async fn receive(read: Reading, events: &mpsc::Sender<LinkEvent>, heard: &mut bo
         let next = if sends_signs {
             match timeout(HEARTBEAT_TIMEOUT, lines.next()).await {
                 Ok(next) => next,
-                Err(_) => return format!("the master was silent for {} s", HEARTBEAT_TIMEOUT.as_secs()),
+                Err(_) => return format!("the master sent nothing for {} s", HEARTBEAT_TIMEOUT.as_secs()),
             }
         } else {
             lines.next().await
@@ -186,7 +186,7 @@ async fn receive(read: Reading, events: &mpsc::Sender<LinkEvent>, heard: &mut bo
             Some(Err(LinesCodecError::MaxLineLengthExceeded)) => {
                 return format!("the master sent a line longer than {MAX_LINE_BYTES} bytes");
             }
-            Some(Err(LinesCodecError::Io(e))) => return format!("the connection broke: {e}"),
+            Some(Err(LinesCodecError::Io(e))) => return format!("the connection failed: {e}"),
             Some(Ok(line)) => line,
         };
         match ToExecutor::read(&line) {
@@ -198,9 +198,9 @@ async fn receive(read: Reading, events: &mpsc::Sender<LinkEvent>, heard: &mut bo
                     return "the executor ends".into();
                 }
             }
-            Err(LineError::Unknown(kind)) => tracing::debug!(kind, "the master says more than this version knows, ignoring"),
+            Err(LineError::Unknown(kind)) => tracing::debug!(kind, "the master sent a message of an unknown kind, ignoring"),
             Err(e @ (LineError::Wrong { .. } | LineError::NoMessage(_))) => {
-                tracing::warn!(error = %e, "a line of the master is not understood, ignoring");
+                tracing::warn!(error = %e, "the master sent an invalid line, ignoring");
             }
         }
     }
@@ -217,7 +217,7 @@ async fn transmit(mut write: Writing, mut waiting: mpsc::Receiver<Vec<u8>>) -> S
         }
         match timeout(WRITE_TIMEOUT, write.write_all(&buffer)).await {
             Ok(Ok(())) => {}
-            Ok(Err(e)) => return format!("the connection broke: {e}"),
+            Ok(Err(e)) => return format!("the connection failed: {e}"),
             Err(_) => return format!("the master read nothing for {} s", WRITE_TIMEOUT.as_secs()),
         }
     }

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_is_bounded_and_whole_characters() {
+    fn the_tail_is_bounded_and_ends_at_a_character() {
         let (dir, mut files) = files();
         files.err.write_all(format!("{}end", "ä".repeat(4000)).as_bytes()).expect("writes");
         let tail = files.log_tail();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_marker_file_goes_before_the_log() {
+    fn the_marker_file_takes_precedence_over_the_log() {
         let (_dir, mut files) = files();
         assert_eq!(files.heap_marker(), None);
         files.out.write_all(b"hello\njava.lang.OutOfMemoryError: Java heap space\n").expect("writes");

@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     match start(environment, Duration::from_secs(args.give_up_after_s)) {
         Ok(ExecutorOutcome::Done) => ExitCode::SUCCESS,
         Ok(ExecutorOutcome::NoMaster) => {
-            tracing::error!("there was no master for {} s; the tasks were stopped", args.give_up_after_s);
+            tracing::error!("no master was reachable for {} s; the tasks were stopped", args.give_up_after_s);
             ExitCode::FAILURE
         }
         Ok(ExecutorOutcome::Refused) => ExitCode::from(3),

@@ -54,14 +54,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_sum_counts_and_what_cannot_be_seen_is_left_out() {
+    fn the_largest_sum_counts_and_unreadable_processes_are_skipped() {
         let of = |mib: [Option<u64>; 3]| {
             move |pid: i32| usize::try_from(pid).ok().and_then(|n| mib.get(n).copied().flatten()).map(Bytes::from_mib)
         };
         let mut reads = ReadBytesSampler::default();
         reads.take(sum(&[0, 1, 2], of([Some(4), Some(8), None])));
         reads.take(sum(&[0, 1, 2], of([Some(5), None, None])));
-        assert_eq!(reads.most, Some(Bytes::from_mib(12)), "one that ended and was not waited for has read all the same");
+        assert_eq!(reads.most, Some(Bytes::from_mib(12)), "reads of an unreaped process count");
         reads.take(sum(&[0], of([Some(20), None, None])));
         assert_eq!(reads.most, Some(Bytes::from_mib(20)));
         assert_eq!(sum(&[7], of([None; 3])), None);

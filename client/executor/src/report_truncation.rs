@@ -191,13 +191,13 @@ mod tests {
     use headroom_types::Bytes;
 
     #[test]
-    fn what_fits_is_left_alone() {
+    fn a_report_that_fits_is_unchanged() {
         assert_eq!(truncate_report(&report(1), 1 << 20), report(1));
         assert_eq!(truncate_report(&large_report(1), 1 << 20), large_report(1));
     }
 
     #[test]
-    fn the_verdict_and_its_counters_survive_every_cut() {
+    fn the_verdict_and_its_counters_survive_truncation() {
         let large = large_report(7);
         let cut = truncate_report(&large, 0);
         assert_eq!((cut.reason, cut.dimension, &cut.evidence.own), (large.reason, large.dimension, &large.evidence.own));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_log_is_what_stays() {
+    fn the_end_of_a_log_is_kept() {
         let mut long = report(1);
         long.log_tail = format!("{}ä the end", "x".repeat(5000));
         short_log(&mut long);

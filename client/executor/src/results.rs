@@ -80,7 +80,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_first_result_stands_and_an_ack_ends_it() {
+    fn the_first_result_is_kept_until_its_acknowledgement() {
         let mut results = UnackedResults::default();
         let first = report(1);
         assert!(results.add(first.clone()));
@@ -90,11 +90,11 @@ mod tests {
         assert_eq!(results.get(&first.attempt), Some(&first));
         assert!(results.ack(&first.attempt) && !results.ack(&first.attempt));
         assert!(results.is_empty() && results.knows(&first.attempt));
-        assert!(!results.add(second), "an acknowledged attempt does not come back");
+        assert!(!results.add(second), "an acknowledged attempt is not added again");
     }
 
     #[test]
-    fn the_most_results_of_the_largest_kind_fit_into_one_line() {
+    fn the_maximum_of_largest_results_fits_into_one_line() {
         let mut results = UnackedResults::default();
         for index in 0..MAX_RESULTS {
             assert!(!results.is_full(0));
@@ -102,9 +102,9 @@ mod tests {
         }
         assert!(results.is_full(0));
         let budget = MAX_LINE_BYTES - (128 << 10);
-        let told = results.for_hello(budget);
-        assert_eq!(told.len(), MAX_RESULTS);
-        let line = serde_json::to_vec(&told).expect("writes");
+        let listed = results.for_hello(budget);
+        assert_eq!(listed.len(), MAX_RESULTS);
+        let line = serde_json::to_vec(&listed).expect("writes");
         assert!(line.len() <= budget + MAX_RESULTS, "{} bytes", line.len());
     }
 
@@ -113,7 +113,7 @@ mod tests {
         /// Safety: the reported results are exactly those that ended and were not acknowledged, in
         /// any order and repetition.
         #[test]
-        fn told_is_ended_minus_acknowledged(steps in proptest::collection::vec((0u32..8, any::<bool>()), 0..40)) {
+        fn reported_results_are_ended_minus_acknowledged(steps in proptest::collection::vec((0u32..8, any::<bool>()), 0..40)) {
             let (mut results, mut ended, mut acked) = (UnackedResults::default(), std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
             for (index, end) in steps {
                 let attempt = report(index).attempt;

@@ -88,7 +88,7 @@ fn target(environment: &ExecutorSettings) -> MasterTarget {
     let rm = rm.unwrap_or_else(|error| {
         tracing::warn!(
             error = &error as &dyn std::error::Error,
-            "the resource manager cannot be asked where the master is, going on"
+            "the resource manager cannot be queried for the address of the master, going on"
         );
         None
     });
@@ -185,7 +185,7 @@ impl ExecutorLoop {
                 if good || self.alone_since.is_none() {
                     self.alone_since = Some(Instant::now());
                 }
-                tracing::info!(why, "the connection to the master is gone; tasks go on");
+                tracing::info!(why, "the connection to the master ended; tasks continue");
             }
             LinkEvent::AppOver => self.stop_all(ExecutorOutcome::Done, "the application has ended"),
         }
@@ -225,14 +225,14 @@ impl ExecutorLoop {
             }
             ToExecutor::Shutdown => {
                 if self.phase == ExecutorPhase::Working {
-                    tracing::info!(running = self.running.len(), "the master wants the executor to end once it is idle");
+                    tracing::info!(running = self.running.len(), "the master orders the executor to end when it is idle");
                     self.phase = ExecutorPhase::Draining { idle_since: None };
                 }
             }
             ToExecutor::Refused { why, oldest, newest } => {
-                tracing::error!(why, oldest, newest, "the master refuses this executor");
+                tracing::error!(why, oldest, newest, "the master refused this executor");
                 if !(oldest..=newest).contains(&VERSION) {
-                    self.stop_all(ExecutorOutcome::Refused, "the master speaks other versions");
+                    self.stop_all(ExecutorOutcome::Refused, "the master supports other versions");
                 }
             }
             ToExecutor::Alive => {}
@@ -306,7 +306,7 @@ impl ExecutorLoop {
                     let news = self.news.clone();
                     self.removals.spawn_blocking(move || {
                         if let Err(e) = site.container.remove(&group) {
-                            tracing::warn!(error = %e, "the cgroup of an ended task is left behind");
+                            tracing::warn!(error = %e, "the cgroup of an ended task cannot be removed");
                         }
                         look_for_leftovers(&site, &news);
                     });
@@ -315,9 +315,9 @@ impl ExecutorLoop {
             }
             Err(broken) => {
                 let Some(attempt) = self.names.remove(&broken.id()) else { return };
-                tracing::error!(%attempt, error = %broken, "the executor failed at a task");
+                tracing::error!(%attempt, error = %broken, "the executor failed to supervise a task");
                 let (container, kind) = (&self.site.environment.container, self.site.container.kind());
-                let why = format!("the executor failed at it: {broken}");
+                let why = format!("the executor failed to supervise the task: {broken}");
                 (attempt.clone(), not_started(container, &attempt, kind, clock::now(), &why))
             }
         };
@@ -346,7 +346,7 @@ impl ExecutorLoop {
             return;
         }
         if left.memory.is_zero() {
-            tracing::info!("what ended tasks had left in the container is gone");
+            tracing::info!("the memory that ended tasks left in the container is free again");
         } else {
             tracing::warn!(bytes = left.memory.get(), owners = left.owners_text(), "ended tasks left memory in the container");
         }
@@ -371,7 +371,7 @@ impl ExecutorLoop {
         }
         let alone = self.writer.is_none() && self.alone_since.is_some_and(|since| since.elapsed() >= self.without_master);
         if alone {
-            self.stop_all(ExecutorOutcome::NoMaster, "no master for too long");
+            self.stop_all(ExecutorOutcome::NoMaster, "no master was reachable in time");
         }
     }
 
@@ -402,7 +402,7 @@ impl ExecutorLoop {
             Ok(()) => {}
             Err(SendError::Closed) => self.writer = None,
             Err(why @ (SendError::Full | SendError::TooLong)) => {
-                tracing::warn!(?why, "the connection to the master is given up");
+                tracing::warn!(?why, "the executor closes the connection to the master");
                 self.writer = None;
             }
         }

@@ -280,18 +280,18 @@ mod tests {
     }
 
     #[test]
-    fn near_is_told_once_and_over_only_without_a_kernel() {
+    fn a_limit_warning_is_sent_once_and_only_poll_ends_the_task() {
         let mut meter = TaskSampler::new(Instant::now(), Some(Bytes::from_mib(100)), None);
         assert!(!meter.take(&facts(89), None, true, false).newly_near);
         assert!(meter.take(&facts(90), None, true, false).newly_near);
         assert!(!meter.take(&facts(95), None, true, false).newly_near);
-        assert_eq!(meter.take(&facts(101), None, true, false).end, None, "the kernel decides");
+        assert_eq!(meter.take(&facts(101), None, true, false).end, None, "the kernel enforces the limit");
         assert_eq!(meter.take(&facts(101), None, false, false).end, Some(StopCause::OverLimit));
-        assert_eq!(meter.take(&facts(100), None, false, false).end, None, "at the limit is within it");
+        assert_eq!(meter.take(&facts(100), None, false, false).end, None, "a use at the limit is allowed");
     }
 
     #[test]
-    fn the_timeline_ends_with_what_the_kernel_saw_between_two_samples() {
+    fn the_timeline_ends_with_the_peak_of_the_kernel() {
         let mut meter = TaskSampler::new(Instant::now(), None, None);
         meter.take(&facts(10), None, true, false);
         // A sample during a kill: almost all memory is freed, but the kernel knows the peak.

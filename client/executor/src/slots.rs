@@ -29,7 +29,7 @@ pub enum StartDecision {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartRefusal {
     /// Fewer slots are free than the task takes.
-    #[error("it takes {wants} slots and {free} of {total} are free; send it when another task has ended, or to another executor")]
+    #[error("the task takes {wants} slots, but {free} of {total} are free; send it later, or to another executor")]
     Slots {
         /// Slots that the task takes.
         wants: u32,
@@ -39,19 +39,19 @@ pub enum StartRefusal {
         total: u32,
     },
     /// The start requests zero slots; a task takes at least one.
-    #[error("it takes no slots; a task takes at least 1")]
+    #[error("the task takes 0 slots; a task takes at least 1")]
     NoSlots,
     /// The executor is ending.
     #[error("the executor is ending; send it to another one")]
     Ending,
     /// Too many results await the master's acknowledgement.
-    #[error("{0} results wait for the master's acknowledgement, which is the most that is kept")]
+    #[error("{0} results wait for the acknowledgement of the master, which is the maximum")]
     Unacked(usize),
     /// The command is empty.
-    #[error("its command is empty; name the program to run as its first element")]
+    #[error("the command is empty; name the program as its first element")]
     NoCommand,
     /// A text that cannot be passed to a program.
-    #[error("its {0} holds a NUL character, or its name an = sign")]
+    #[error("the {0} contains a NUL character, or its name an = sign")]
     Text(&'static str),
 }
 
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_gets_one_of_three_answers() {
+    fn a_start_is_accepted_known_or_refused() {
         let mut slots = Slots::new(4);
         assert_eq!(slots.take(&attempt(1), 3), StartDecision::Start);
         assert_eq!(slots.take(&attempt(1), 3), StartDecision::Known);
@@ -123,7 +123,7 @@ mod tests {
         /// Safety: the held slots never exceed the total. Liveness: after the end of all tasks, all
         /// slots are free.
         #[test]
-        fn slots_are_neither_oversold_nor_lost(total in 1u32..9, steps in proptest::collection::vec((0u32..6, 0u32..6, any::<bool>()), 0..60)) {
+        fn slots_are_neither_oversold_nor_leaked(total in 1u32..9, steps in proptest::collection::vec((0u32..6, 0u32..6, any::<bool>()), 0..60)) {
             let mut slots = Slots::new(total);
             for (index, wants, start) in steps {
                 let before = slots.free();
@@ -142,7 +142,7 @@ mod tests {
         }
 
         #[test]
-        fn a_task_of_any_size_up_to_the_executors_can_run_on_an_empty_one(total in 1u32..1000, wants in 1u32..1000) {
+        fn an_empty_executor_accepts_any_task_up_to_its_size(total in 1u32..1000, wants in 1u32..1000) {
             let fits = Slots::new(total).take(&attempt(0), wants) == StartDecision::Start;
             prop_assert_eq!(fits, wants <= total);
         }

@@ -132,13 +132,13 @@ pub async fn run(site: Arc<LaunchContext>, start: Arc<TaskStart>, lines: TaskCha
     let why = match spawn_blocking(move || launch(&at_site, &to_start)).await {
         Ok(Ok(launched)) => match TaskRunner::new(site.clone(), start.clone(), launched, lines) {
             Ok(task) => return task.supervise().await,
-            Err(e) => format!("its process cannot be watched: {e}"),
+            Err(e) => format!("the process of the task cannot be watched: {e}"),
         },
         Ok(Err(e)) => {
             code = program_code(&e);
             format!("{e:#}")
         }
-        Err(e) => format!("starting it failed inside the executor: {e}"),
+        Err(e) => format!("the start failed inside the executor: {e}"),
     };
     let kind = site.container.kind();
     let mut report = not_started(&site.environment.container, &start.attempt, kind, clock::now(), &why);
@@ -197,7 +197,7 @@ impl TaskRunner {
                 ended = self.child.readable() => match ended {
                     Ok(_) => break,
                     Err(e) => {
-                        self.missing.push(format!("its end: {e}"));
+                        self.missing.push(format!("the end of the task: {e}"));
                         self.kill();
                         break;
                     }
@@ -309,12 +309,12 @@ impl TaskRunner {
         let Some(growth) = &mut self.growth else { return };
         let done = growth.handle_event(event, self.group.group());
         if let Err(error) = &done {
-            tracing::warn!(attempt = %self.start.attempt, %error, ?event, "holding it near its limit, or letting it go, failed");
+            tracing::warn!(attempt = %self.start.attempt, %error, ?event, "the task cannot be frozen or released");
         }
         let limit = growth.limit;
         self.show_hold();
         if matches!(done, Ok(growth::GrowthAction::Hold)) {
-            tracing::debug!(attempt = %self.start.attempt, %limit, "held near its limit");
+            tracing::debug!(attempt = %self.start.attempt, %limit, "the task is frozen near its limit");
             let _ = self.lines.news.try_send(TaskNotification::Pressed { attempt: self.start.attempt.clone() }); // repeated on reconnect
         }
     }
@@ -329,7 +329,7 @@ impl TaskRunner {
     fn resize(&mut self, limit: Bytes) {
         let attempt = self.start.attempt.clone();
         let Some(growth) = &mut self.growth else {
-            let error = Some("it was not started as one that may be given more".to_owned());
+            let error = Some("the task was not started with growth".to_owned());
             let limit = self.start.limit.unwrap_or_default();
             let _ = self.lines.news.try_send(TaskNotification::Resized { attempt, limit, held: None, error }); // repeated if necessary
             return;
@@ -341,7 +341,7 @@ impl TaskRunner {
         let limit = growth.limit;
         self.meter.set_limit(limit);
         let failed = error.is_some();
-        tracing::info!(%attempt, %limit, ?held, error, "its limit was to change");
+        tracing::info!(%attempt, %limit, ?held, error, "a change of the limit was requested");
         let _ = self.lines.news.try_send(TaskNotification::Resized { attempt, limit, held, error }); // the report contains the limit
         if failed { self.grow(growth::GrowthEvent::LetGo) } else { self.show_hold() }
     }
@@ -377,7 +377,7 @@ impl TaskRunner {
         let rest = self.group.group().kill();
         for error in [main.err().map(|e| e.to_string()), rest.err().map(|e| e.to_string())].into_iter().flatten() {
             tracing::warn!(attempt = %self.start.attempt, %error, "a process of the task was not killed");
-            self.missing.push(format!("killing it: {error}"));
+            self.missing.push(format!("the kill of the task: {error}"));
         }
     }
 
@@ -387,7 +387,7 @@ impl TaskRunner {
         match spawn_blocking(move || self.close()).await {
             Ok(ending) => FinishedTask { report: report_of_end(&site.environment.container, &start, ending), group: Some(group) },
             Err(e) => {
-                let why = format!("reading its end failed inside the executor: {e}");
+                let why = format!("the evidence could not be read inside the executor: {e}");
                 let (container, kind) = (&site.environment.container, site.container.kind());
                 FinishedTask { report: not_started(container, &start.attempt, kind, clock::now(), &why), group: Some(group) }
             }
@@ -399,12 +399,12 @@ impl TaskRunner {
     fn close(mut self) -> TaskEndEvidence {
         let mut missing = self.missing;
         let mut own = self.group.group().facts().unwrap_or_else(|e| {
-            missing.push(format!("its own counters: {e}"));
+            missing.push(format!("counters of the task: {e}"));
             Default::default()
         });
         let read = self.meter.last_reads(self.child.get_ref().pid, &self.group);
         let how = self.child.get_ref().wait().unwrap_or_else(|e| {
-            missing.push(format!("its exit status: {e}"));
+            missing.push(format!("exit status of the task: {e}"));
             ProcessEnd::Signal(SIGKILL)
         });
         let outer = match how {
@@ -414,12 +414,12 @@ impl TaskRunner {
         };
         let ended = clock::now();
         if let Err(e) = self.group.clear() {
-            missing.push(format!("what its main process left behind: {e}"));
+            missing.push(format!("processes that the main process left behind: {e}"));
         }
         if let Some(dir) = tmp_on_disk(&self.site.environment.dir, &self.start)
             && let Err(error) = std::fs::remove_dir_all(&dir)
         {
-            tracing::debug!(attempt = %self.start.attempt, %error, "its directory for temporary files stays until its container goes");
+            tracing::debug!(attempt = %self.start.attempt, %error, "the directory for temporary files cannot be removed now");
         }
         let mut measured = self.meter.close(&mut own);
         missing.append(&mut measured.missing);
@@ -460,9 +460,9 @@ fn growth(start: &TaskStart, group: &TaskGroup) -> Option<TaskGrowth> {
     match TaskGrowth::arm(group.group(), limit, hold_ms) {
         Ok(growth) => Some(growth),
         Err(error) => {
-            tracing::warn!(attempt = %start.attempt, %error, "it cannot be given more while it runs");
+            tracing::warn!(attempt = %start.attempt, %error, "the task cannot grow while it runs");
             if let Err(error) = group.group().unthrottle() {
-                tracing::warn!(attempt = %start.attempt, %error, "it may be held at its limit until it is stopped");
+                tracing::warn!(attempt = %start.attempt, %error, "the task may stay throttled at its limit");
             }
             None
         }
@@ -479,7 +479,7 @@ async fn alarm(growth: Option<&TaskGrowth>) {
 /// The process, readable when it has ended.
 #[expect(
     deprecated,
-    reason = "its successor is an unsafe fn; `Child` owns its descriptor and never closes or replaces it, which is all that one asks"
+    reason = "the replacement is an unsafe fn; `ChildProcess` owns its descriptor and never closes or replaces it, as required"
 )]
 fn watched(child: ChildProcess) -> std::io::Result<AsyncFd<ChildProcess>> {
     AsyncFd::with_interest(child, Interest::READABLE)

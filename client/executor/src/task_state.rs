@@ -112,7 +112,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_cell() {
+    fn every_event_in_every_state() {
         let asked = STATES[1];
         let killed = |cause| TaskPhase::Killed { cause };
         let table = [
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_cause_stands() {
+    fn the_first_cause_is_kept() {
         let (life, _) = TaskPhase::Running.on(TaskEvent::Stop(StopCause::Timeout));
         let (life, _) = life.on(TaskEvent::Stop(StopCause::Asked));
         let (life, action) = life.on(TaskEvent::Enforce(StopCause::OverLimit));

@@ -105,8 +105,8 @@ pub fn not_started(
         diagnosis: vec![Diagnosis::new(
             SubCause::NotStarted,
             Certainty::Certain,
-            format!("the executor did not start it: {why}"),
-            "correct what the sentence names, or run it on another executor",
+            format!("the executor did not start the task: {why}"),
+            "correct the named problem, or run the task on another executor",
         )],
         started: None,
         ended: at,
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_kill_means_what_the_declared_runtime_makes_of_it() {
+    fn the_verdict_of_a_kill_depends_on_the_declared_runtime() {
         assert_eq!(verdict(&start(64, None), killed_at_own_limit()), (ExitReason::TaskOom, Some(Dimension::Native)));
         let heap = |used| {
             let mut end = killed_at_own_limit();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_that_are_no_matter_of_memory() {
+    fn ends_without_a_memory_failure_are_classified() {
         assert_eq!(verdict(&start(64, None), ending(ProcessEnd::Code(0))), (ExitReason::Exit { code: 0 }, None));
         assert_eq!(verdict(&start(64, None), ending(ProcessEnd::Code(4))), (ExitReason::Exit { code: 4 }, None));
         assert_eq!(verdict(&start(64, None), ending(ProcessEnd::Signal(9))), (ExitReason::KilledExternally, None));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_declared_exit_code_is_the_heap() {
+    fn a_declared_exit_code_is_a_full_heap() {
         assert_eq!(verdict(&start(64, Some(32)), ending(ProcessEnd::Code(3))), (ExitReason::HeapOom, Some(Dimension::Heap)));
     }
 

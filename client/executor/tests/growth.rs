@@ -18,7 +18,7 @@ fn growing(id: &str, hold_ms: u64) -> TaskStart {
 
 /// Waits until the task is frozen; returns its limit.
 fn pressed(master: &mut Master, id: &str) -> Bytes {
-    master.wait("a word of pressure", |line| match line {
+    master.wait("a pressure message", |line| match line {
         FromExecutor::Pressure { attempt, limit, current } if attempt.to_string() == id => {
             assert!(*current <= *limit, "{current} of {limit}");
             Some(*limit)
@@ -43,37 +43,37 @@ fn raise(master: &mut Master, id: &str, to: Bytes) -> Option<u64> {
 }
 
 #[test]
-fn a_task_that_is_raised_step_by_step_is_never_killed() {
+fn a_task_whose_limit_is_raised_step_by_step_is_never_killed() {
     let world = ExecutorHarness::new("raised");
     let (mut master, _) = world.accept();
     master.start(growing("a/0@1", 60_000));
     for to in [48, 80, 160].map(Bytes::from_mib) {
         let limit = pressed(&mut master, "a/0@1");
         assert!(limit < to);
-        assert!(raise(&mut master, "a/0@1", to).is_some(), "it was held until then");
+        assert!(raise(&mut master, "a/0@1", to).is_some(), "the task was frozen until then");
     }
     let report = master.result("a/0@1");
     assert_eq!(report.reason, ExitReason::Exit { code: 0 }, "{:?} {}", report.evidence, report.log_tail);
     assert_eq!((report.evidence.own.limit, report.evidence.own.events.oom_kill), (Some(Bytes::from_mib(160)), 0));
     let limits: Vec<Option<Bytes>> = report.timeline.iter().map(|s| s.limit).collect();
-    assert!(limits.contains(&Some(LIMIT)) && limits.contains(&Some(Bytes::from_mib(160))), "steps in the timeline: {limits:?}");
+    assert!(limits.contains(&Some(LIMIT)) && limits.contains(&Some(Bytes::from_mib(160))), "timeline: {limits:?}");
 }
 
 #[test]
-fn without_an_answer_the_kernel_decides_after_the_time_of_the_stage() {
+fn without_an_answer_the_task_is_released_after_the_freeze_timeout() {
     let world = ExecutorHarness::new("hold-over");
     let (mut master, _) = world.accept();
     master.start(growing("a/0@1", 1_500));
     pressed(&mut master, "a/0@1");
     let from = Instant::now();
     let report = master.result("a/0@1");
-    assert!(from.elapsed() >= Duration::from_millis(1_400), "it was held: {:?}", from.elapsed());
+    assert!(from.elapsed() >= Duration::from_millis(1_400), "the task was frozen: {:?}", from.elapsed());
     assert_eq!(report.reason, ExitReason::TaskOom, "{:?}", report.evidence);
-    assert!(report.evidence.own.local.oom >= 1, "at its own limit: {:?}", report.evidence.own);
+    assert!(report.evidence.own.local.oom >= 1, "the kernel killed at the task's limit: {:?}", report.evidence.own);
 }
 
 #[test]
-fn a_task_that_is_let_go_is_killed_at_once_and_a_new_master_hears_of_one_that_is_held() {
+fn a_frozen_task_is_reported_to_a_new_master_and_killed_on_release() {
     let world = ExecutorHarness::new("let-go");
     let (mut master, _) = world.accept();
     master.start(growing("a/0@1", 60_000));
@@ -81,13 +81,13 @@ fn a_task_that_is_let_go_is_killed_at_once_and_a_new_master_hears_of_one_that_is
     drop(master);
     let (mut master, hello) = world.accept();
     assert_eq!(hello.running.len(), 1);
-    assert_eq!(pressed(&mut master, "a/0@1"), LIMIT, "told again on the new line");
+    assert_eq!(pressed(&mut master, "a/0@1"), LIMIT, "the pressure is sent again on the new connection");
     master.send(&ToExecutor::LetGo { attempt: "a/0@1".parse().expect("id") });
     assert_eq!(master.result("a/0@1").reason, ExitReason::TaskOom);
 }
 
 #[test]
-fn a_task_that_is_held_can_be_stopped() {
+fn a_frozen_task_can_be_stopped() {
     let world = ExecutorHarness::new("held-stop");
     let (mut master, _) = world.accept();
     master.start(growing("a/0@1", 60_000));
@@ -97,19 +97,19 @@ fn a_task_that_is_held_can_be_stopped() {
 }
 
 #[test]
-fn a_task_that_fills_its_limit_with_pages_of_files_is_not_held() {
+fn a_task_that_fills_its_limit_with_page_cache_is_not_frozen() {
     let world = ExecutorHarness::new("files");
     if world.files_are_memory() {
-        println!("SKIPPED: the temporary directory is in memory, so its pages cannot be given back");
+        println!("SKIPPED: the temporary directory is in memory, so its pages cannot be reclaimed");
         return;
     }
     let (mut master, _) = world.accept();
     let script = "dd if=/dev/zero of=big bs=1M count=96 2>/dev/null && sync big && cat big > /dev/null && rm big";
     let start = TaskStart { limit: Some(LIMIT), hold_ms: Some(60_000), ..task("a/0@1", &["sh", "-c", script]) };
     master.start(start);
-    let report = master.wait("its end", |line| match line {
+    let report = master.wait("the end of the task", |line| match line {
         FromExecutor::Pressure { attempt, .. } => {
-            panic!("{attempt} is held for pages of files");
+            panic!("{attempt} is frozen for page cache");
         }
         FromExecutor::Ended { report } => Some((**report).clone()),
         FromExecutor::Hello { .. } | FromExecutor::Started { .. } | FromExecutor::Usage { .. } => None,

@@ -55,12 +55,12 @@ fn start_of(job: &JobSpec, rung: u32, size: &Profile) -> TaskStart {
 }
 
 #[test]
-fn every_example_is_a_job() {
+fn every_example_compiles() {
     for name in ["hello.toml", "group-by.toml", "jvm-heap.toml", "jvm-overhead.toml"] {
         let job = example(name);
         assert_eq!(format!("{}.toml", job.name), name);
         let most = job.executors.iter().map(|e| e.profile.memory().mul_ratio(u64::from(e.count), 1).get()).sum::<u64>();
-        assert!(most <= Bytes::from_mib(600).get(), "{name} is small enough for a laptop");
+        assert!(most <= Bytes::from_mib(600).get(), "{name} needs more memory than a laptop has");
     }
 }
 
@@ -88,20 +88,20 @@ fn the_counters_of_a_running_jvm_are_read() {
         | FromExecutor::Leftover { .. }
         | FromExecutor::Alive => None,
     });
-    assert!(usage.current >= usage.heap.expect("told"), "the heap is charged: {usage:?}");
+    assert!(usage.current >= usage.heap.expect("a heap size"), "the heap is charged: {usage:?}");
     master.send(&ToExecutor::Stop { attempt });
     let report = master.result("fill/0@1");
     assert_eq!(report.reason, ExitReason::Stopped);
-    let heap = report.evidence.heap.expect("told");
+    let heap = report.evidence.heap.expect("a heap report");
     assert!(heap.max >= Bytes::from_mib(90) && heap.max <= Bytes::from_mib(96), "-Xmx96m: {heap:?}");
     assert!(heap.used <= heap.committed && heap.committed <= heap.max, "{heap:?}");
-    assert!(heap.old_used.is_some_and(|old| old >= Bytes::from_mib(30)), "live data gets old: {heap:?}");
+    assert!(heap.old_used.is_some_and(|old| old >= Bytes::from_mib(30)), "live data is in the old generation: {heap:?}");
     assert!(heap.metaspace.is_some_and(|m| m > Bytes::from_mib(1)) && heap.threads.is_some_and(|t| t >= 5), "{heap:?}");
-    assert!(report.timeline.iter().any(|s| s.heap.is_some()), "the timeline shows the heap");
+    assert!(report.timeline.iter().any(|s| s.heap.is_some()), "the timeline contains the heap");
 }
 
 #[test]
-fn a_full_heap_is_told_by_the_jvm_and_a_larger_heap_cures_it() {
+fn a_full_heap_is_reported_by_the_jvm_and_cured_by_a_larger_heap() {
     if let Some(why) = skipped() {
         println!("{why}");
         return;
@@ -122,7 +122,7 @@ fn a_full_heap_is_told_by_the_jvm_and_a_larger_heap_cures_it() {
 }
 
 #[test]
-fn direct_buffers_are_overhead_and_a_larger_overhead_cures_it() {
+fn direct_buffers_are_overhead_and_cured_by_a_larger_overhead() {
     if let Some(why) = skipped() {
         println!("{why}");
         return;
@@ -135,7 +135,7 @@ fn direct_buffers_are_overhead_and_a_larger_overhead_cures_it() {
     let report = master.result("buffer/0@1");
     assert_eq!((report.reason, report.dimension), (ExitReason::OverheadOom, Some(Dimension::Overhead)), "{report:?}");
     assert_eq!((report.evidence.exit_code, report.evidence.signal), (None, Some(9)));
-    let heap = report.evidence.heap.expect("told before the kill");
+    let heap = report.evidence.heap.expect("a heap report from before the kill");
     assert!(heap.used < size.heap && heap.max <= size.heap, "{heap:?}");
     assert!(report.evidence.own.peak.is_some_and(|peak| peak >= size.memory().saturating_sub(Bytes::from_mib(2))), "{report:?}");
     let grown = Profile { overhead: size.overhead.mul_ratio(2, 1), ..size };

@@ -13,7 +13,7 @@ use headroom_wire::v1::task::ToExecutor;
 use world::{ExecutorHarness, HarnessSetup, Master, task, until};
 
 #[test]
-fn a_result_is_repeated_until_it_is_acknowledged() {
+fn a_result_is_repeated_until_acknowledged() {
     let world = ExecutorHarness::new("repeat");
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sh", "-c", "exit 4"]));
@@ -35,7 +35,7 @@ fn a_result_is_repeated_until_it_is_acknowledged() {
 }
 
 #[test]
-fn tasks_run_on_while_there_is_no_master() {
+fn tasks_continue_without_a_master() {
     let world = ExecutorHarness::new("gone");
     let (mut master, _) = world.accept();
     master.start(task("short/0@1", &["true"]));
@@ -50,7 +50,7 @@ fn tasks_run_on_while_there_is_no_master() {
 }
 
 #[test]
-fn a_line_that_is_not_understood_or_too_long_harms_nothing() {
+fn an_invalid_or_too_long_line_is_ignored() {
     let world = ExecutorHarness::new("noise");
     let (mut master, _) = world.accept();
     master.raw(b"{\"kind\":\"of-the-future\"}\nnot json at all\n\n");
@@ -64,7 +64,7 @@ fn a_line_that_is_not_understood_or_too_long_harms_nothing() {
 }
 
 #[test]
-fn a_master_of_other_versions_is_not_tried_again() {
+fn a_master_of_other_versions_ends_the_executor() {
     let mut world = ExecutorHarness::new("versions");
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sleep", "1000"]));
@@ -75,7 +75,7 @@ fn a_master_of_other_versions_is_not_tried_again() {
 }
 
 #[test]
-fn a_refusal_of_another_kind_is_not_a_master_but_may_pass() {
+fn another_refusal_is_retried() {
     let args = vec!["--give-up-after-s".into(), "30".into()];
     let world = ExecutorHarness::with("refusing", &HarnessSetup { args, ..HarnessSetup::default() });
     for _ in 0..2 {
@@ -116,27 +116,27 @@ fn resource_manager(master_url: String, ended: Arc<AtomicBool>) -> String {
 }
 
 #[test]
-fn a_restarted_master_is_found_where_it_listens_now() {
+fn a_restarted_master_is_found_at_its_new_address() {
     let second = TcpListener::bind("127.0.0.1:0").expect("a port");
     let ended = Arc::new(AtomicBool::new(false));
     let rm = resource_manager(format!("tcp://{}", second.local_addr().expect("an address")), ended.clone());
     let mut world = ExecutorHarness::with("moved", &HarnessSetup { rm: Some(rm), ..HarnessSetup::default() });
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sh", "-c", "exit 5"]));
-    let told = master.unacked_result("a/0@1");
+    let result = master.unacked_result("a/0@1");
     drop(master);
     let (mut master, hello) = Master::accept(&second);
-    assert_eq!(hello.unacked, [told]);
+    assert_eq!(hello.unacked, [result]);
     master.start(task("b/0@1", &["sleep", "1000"]));
     master.started("b/0@1");
     ended.store(true, Ordering::SeqCst);
     drop(master);
-    assert_eq!(world.ended(), ProcessEnd::Code(0), "the application is over: nobody will ask for results any more");
+    assert_eq!(world.ended(), ProcessEnd::Code(0), "the application has ended, so no master needs the results");
     assert!(world.groups().is_empty(), "{:?}", world.groups());
 }
 
 #[test]
-fn without_a_master_for_too_long_it_stops_its_tasks_and_ends() {
+fn without_a_master_the_executor_stops_its_tasks_and_ends() {
     let args = vec!["--give-up-after-s".into(), "1".into()];
     let mut world = ExecutorHarness::with("lonely", &HarnessSetup { args, ..HarnessSetup::default() });
     let (mut master, _) = world.accept();
@@ -146,11 +146,11 @@ fn without_a_master_for_too_long_it_stops_its_tasks_and_ends() {
     drop(master);
     world.close_listener();
     assert_eq!(world.ended(), ProcessEnd::Code(1));
-    until("its tasks are gone", || world.groups().is_empty());
+    until("the tasks have ended", || world.groups().is_empty());
 }
 
 #[test]
-fn a_master_that_hangs_up_again_and_again_is_no_master() {
+fn a_master_that_always_disconnects_counts_as_absent() {
     let args = vec!["--give-up-after-s".into(), "2".into()];
     let mut world = ExecutorHarness::with("rejecting", &HarnessSetup { args, ..HarnessSetup::default() });
     let (master, _) = world.accept();
@@ -160,16 +160,16 @@ fn a_master_that_hangs_up_again_and_again_is_no_master() {
 }
 
 #[test]
-fn what_is_missing_or_wrong_at_the_start_is_one_sentence_each() {
+fn each_missing_or_invalid_variable_is_reported_in_one_line() {
     let run = |vars: &[(&str, &str)]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_executor"));
         let output = command.env_clear().envs(vars.iter().copied()).output().expect("runs");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (code, told) = run(&[("HEADROOM_SLOTS", "many")]);
-    assert_eq!(code, Some(2), "{told}");
-    assert!(told.contains("HEADROOM_SLOTS: \"many\" is not a number from 1 to 1024"), "{told}");
-    assert!(told.contains("HEADROOM_MASTER_URL: not set; it is an address such as"), "{told}");
+    let (code, output) = run(&[("HEADROOM_SLOTS", "many")]);
+    assert_eq!(code, Some(2), "{output}");
+    assert!(output.contains("HEADROOM_SLOTS: \"many\" is not a number from 1 to 1024"), "{output}");
+    assert!(output.contains("HEADROOM_MASTER_URL: not set; expected an address such as"), "{output}");
     let vars = [
         ("HEADROOM_MASTER_URL", "tcp://127.0.0.1:1"),
         ("HEADROOM_APP_TOKEN", "t"),
@@ -180,7 +180,7 @@ fn what_is_missing_or_wrong_at_the_start_is_one_sentence_each() {
         ("HEADROOM_ENFORCER", "cgroup2"),
         ("HEADROOM_CGROUP", "/no/such/cgroup"),
     ];
-    let (code, told) = run(&vars);
-    assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains("/no/such/cgroup"), "{told}");
+    let (code, output) = run(&vars);
+    assert_eq!(code, Some(1), "{output}");
+    assert!(output.contains("/no/such/cgroup"), "{output}");
 }

@@ -45,29 +45,29 @@ macro_rules! for_both {
 }
 
 for_both!(
-    says_hello_and_tells_how_each_task_ended,
-    runs_each_attempt_once,
-    makes_the_output_directory_of_an_attempt,
-    repeats_results_until_they_are_acknowledged,
-    stops_gently_first_and_firmly_after_the_grace,
-    heeds_the_time_of_a_task,
-    tells_kills_from_outside_and_signals,
-    reads_the_words_of_runtimes,
-    ends_a_task_beyond_its_limit,
-    leaves_nothing_of_a_task_behind,
-    refuses_what_it_cannot_run,
-    passes_over_what_it_does_not_know,
-    ends_when_the_master_speaks_another_version,
-    ends_when_told_to,
-    shuts_down_when_idle,
-    names_what_is_wrong_with_its_environment,
+    an_executor_sends_hello_and_reports_the_end_of_each_task,
+    an_executor_runs_each_attempt_once,
+    an_executor_creates_the_output_directory_of_an_attempt,
+    an_executor_repeats_results_until_acknowledged,
+    a_stop_sends_sigterm_and_sigkill_after_the_grace,
+    a_task_is_ended_at_its_timeout,
+    external_kills_and_signals_are_reported,
+    messages_of_runtimes_are_recognized,
+    a_task_beyond_its_limit_is_killed,
+    processes_of_an_ended_task_are_killed,
+    a_start_that_cannot_run_is_refused,
+    unknown_messages_and_keys_are_ignored,
+    an_executor_ends_if_the_master_has_another_version,
+    sigterm_ends_the_executor,
+    an_executor_shuts_down_when_idle,
+    an_executor_names_invalid_variables,
 );
 
 fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-fn says_hello_and_tells_how_each_task_ended(who: ExecutorKind) {
+fn an_executor_sends_hello_and_reports_the_end_of_each_task(who: ExecutorKind) {
     let world = who.world("codes");
     let (mut master, hello) = world.accept();
     assert_eq!((hello.slots, hello.task_groups, hello.running.len(), hello.unacked.len()), (4, false, 0, 0));
@@ -97,7 +97,7 @@ fn says_hello_and_tells_how_each_task_ended(who: ExecutorKind) {
     assert_eq!(read(&world.log_of("a/1@1", "out")), "/\n");
 }
 
-fn runs_each_attempt_once(who: ExecutorKind) {
+fn an_executor_runs_each_attempt_once(who: ExecutorKind) {
     let world = who.world("once");
     let (mut master, _) = world.accept();
     let start = task("a/0@1", &["sh", "-c", "echo ran >> ran; sleep 0.3"]);
@@ -112,7 +112,7 @@ fn runs_each_attempt_once(who: ExecutorKind) {
     assert_eq!(read(&world.dir.path().join("work/ran")), "ran\n");
 }
 
-fn makes_the_output_directory_of_an_attempt(who: ExecutorKind) {
+fn an_executor_creates_the_output_directory_of_an_attempt(who: ExecutorKind) {
     let world = who.world("output");
     let (mut master, _) = world.accept();
     let directory = world.dir.path().join("out/.headroom/job.1/a-0-1");
@@ -125,11 +125,11 @@ fn makes_the_output_directory_of_an_attempt(who: ExecutorKind) {
     start.attempt = "a/0@2".parse().expect("id");
     master.start(start);
     let refused = master.result("a/0@2");
-    assert_eq!(refused.reason, ExitReason::LaunchFailed, "that directory belongs to another attempt");
+    assert_eq!(refused.reason, ExitReason::LaunchFailed, "the directory belongs to another attempt");
     assert!(refused.log_tail.contains("a-0-1"), "{}", refused.log_tail);
 }
 
-fn repeats_results_until_they_are_acknowledged(who: ExecutorKind) {
+fn an_executor_repeats_results_until_acknowledged(who: ExecutorKind) {
     let world = who.world("repeat");
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sh", "-c", "exit 4"]));
@@ -142,14 +142,14 @@ fn repeats_results_until_they_are_acknowledged(who: ExecutorKind) {
         assert_eq!(
             hello.running.iter().map(ToString::to_string).collect::<Vec<_>>(),
             ["long/0@1"],
-            "tasks go on without a master"
+            "tasks continue without a master"
         );
         assert_eq!(hello.unacked, std::slice::from_ref(&first));
         master = next;
     }
     master.ack(&first.attempt);
     master.ack(&first.attempt); // idempotent
-    std::fs::write(world.dir.path().join("work/go"), "").expect("lets it end");
+    std::fs::write(world.dir.path().join("work/go"), "").expect("writes");
     assert_eq!(master.unacked_result("long/0@1").reason, ExitReason::Exit { code: 9 });
     drop(master);
     let (_master, hello) = world.accept();
@@ -157,7 +157,7 @@ fn repeats_results_until_they_are_acknowledged(who: ExecutorKind) {
     assert!(hello.running.is_empty());
 }
 
-fn stops_gently_first_and_firmly_after_the_grace(who: ExecutorKind) {
+fn a_stop_sends_sigterm_and_sigkill_after_the_grace(who: ExecutorKind) {
     let world = who.world("stop");
     let (mut master, _) = world.accept();
     let ready = |name: &str| world.dir.path().join("work").join(name);
@@ -173,7 +173,7 @@ fn stops_gently_first_and_firmly_after_the_grace(who: ExecutorKind) {
     master.send(&ToExecutor::Stop { attempt: "gentle/0@1".parse().expect("id") });
     master.send(&firm);
     master.send(&firm); // idempotent
-    master.send(&ToExecutor::Stop { attempt: "nobody/7@3".parse().expect("id") });
+    master.send(&ToExecutor::Stop { attempt: "absent/7@3".parse().expect("id") });
     let gentle = master.result("gentle/0@1");
     assert_eq!(
         (gentle.reason, gentle.evidence.stop_asked, gentle.evidence.exit_code),
@@ -184,7 +184,7 @@ fn stops_gently_first_and_firmly_after_the_grace(who: ExecutorKind) {
     assert_eq!((killed.reason, killed.evidence.signal), (ExitReason::Stopped, Some(9)));
 }
 
-fn heeds_the_time_of_a_task(who: ExecutorKind) {
+fn a_task_is_ended_at_its_timeout(who: ExecutorKind) {
     let world = who.world("timeout");
     let (mut master, _) = world.accept();
     let mut start = task("a/0@1", &["sleep", "1000"]);
@@ -195,7 +195,7 @@ fn heeds_the_time_of_a_task(who: ExecutorKind) {
     assert_eq!(report.reason.charge(), headroom_types::Charge::Plain);
 }
 
-fn tells_kills_from_outside_and_signals(who: ExecutorKind) {
+fn external_kills_and_signals_are_reported(who: ExecutorKind) {
     let world = who.world("outside");
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sh", "-c", "kill -KILL $$"]));
@@ -207,7 +207,7 @@ fn tells_kills_from_outside_and_signals(who: ExecutorKind) {
     assert_eq!(master.result("a/2@1").reason, ExitReason::Exit { code: 137 }, "the code alone proves nothing");
 }
 
-fn reads_the_words_of_runtimes(who: ExecutorKind) {
+fn messages_of_runtimes_are_recognized(who: ExecutorKind) {
     let world = who.world("words");
     let (mut master, _) = world.accept();
     let full = |id: &str, line: &str, heap: Option<Bytes>| {
@@ -240,10 +240,10 @@ fn reads_the_words_of_runtimes(who: ExecutorKind) {
         assert_eq!(report.evidence.heap_marker.as_deref(), marker, "{id}");
     }
     master.start(full("well/0@1", "echo MemoryError >&2; exit 0", heap));
-    assert_eq!(master.result("well/0@1").reason, ExitReason::Exit { code: 0 }, "who ends well has not run out");
+    assert_eq!(master.result("well/0@1").reason, ExitReason::Exit { code: 0 }, "exit 0 is a success");
 }
 
-fn ends_a_task_beyond_its_limit(who: ExecutorKind) {
+fn a_task_beyond_its_limit_is_killed(who: ExecutorKind) {
     let world = who.world("limit");
     let (mut master, _) = world.accept();
     master.start(task("small/0@1", &["sh", "-c", "sleep 2"]));
@@ -253,11 +253,11 @@ fn ends_a_task_beyond_its_limit(who: ExecutorKind) {
     assert_eq!((report.evidence.enforcer, report.evidence.stop_asked), (EnforcerKind::Poll, Some(StopCause::OverLimit)));
     assert_eq!((report.reason, report.dimension), (ExitReason::TaskOom, Some(Dimension::Native)));
     assert!(report.evidence.own.peak.is_some_and(|peak| peak > Bytes::from_mib(64)), "{:?}", report.evidence.own);
-    assert_eq!(master.result("small/0@1").reason, ExitReason::Exit { code: 0 }, "its neighbour never notices");
+    assert_eq!(master.result("small/0@1").reason, ExitReason::Exit { code: 0 }, "the other task is not affected");
     let mut open = task("open/0@1", &["sh", "-c", "head -c 50000000 /dev/zero | tail > /dev/null; sleep 1.5"]);
     open.limit = None;
     master.start(open);
-    let told = master.wait("what it uses", |line| match line {
+    let usage = master.wait("the memory use", |line| match line {
         FromExecutor::Usage { tasks } => tasks.iter().find(|t| t.attempt.to_string() == "open/0@1").cloned(),
         FromExecutor::Hello { .. }
         | FromExecutor::Started { .. }
@@ -267,11 +267,11 @@ fn ends_a_task_beyond_its_limit(who: ExecutorKind) {
         | FromExecutor::Leftover { .. }
         | FromExecutor::Alive => None,
     });
-    assert!(told.heap.is_none() && told.peak >= told.current, "{told:?}");
+    assert!(usage.heap.is_none() && usage.peak >= usage.current, "{usage:?}");
     assert_eq!(master.result("open/0@1").reason, ExitReason::Exit { code: 0 });
 }
 
-fn leaves_nothing_of_a_task_behind(who: ExecutorKind) {
+fn processes_of_an_ended_task_are_killed(who: ExecutorKind) {
     let world = who.world("daemon");
     let (mut master, _) = world.accept();
     // The process leaves the session of its task. Without a cgroup, it is found because it was
@@ -282,10 +282,10 @@ fn leaves_nothing_of_a_task_behind(who: ExecutorKind) {
     let pid = read(&world.dir.path().join("work/daemon"));
     let state = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     let gone = state.is_empty() || state.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'));
-    assert!(gone, "its daemon has outlived its result: {state}");
+    assert!(gone, "the daemon still runs after the result: {state}");
 }
 
-fn refuses_what_it_cannot_run(who: ExecutorKind) {
+fn a_start_that_cannot_run_is_refused(who: ExecutorKind) {
     let world = who.world("refused");
     let (mut master, _) = world.accept();
     let wide = |slots| {
@@ -317,13 +317,13 @@ fn refuses_what_it_cannot_run(who: ExecutorKind) {
     assert_eq!(master.result("wide/2@1").reason, ExitReason::LaunchFailed, "one slot is free");
     master.start(wide(1));
     assert_eq!(master.result("wide/1@1").reason, ExitReason::Exit { code: 0 });
-    std::fs::write(world.dir.path().join("work/go"), "").expect("lets it end");
+    std::fs::write(world.dir.path().join("work/go"), "").expect("writes");
     assert_eq!(master.result("three/0@1").reason, ExitReason::Exit { code: 0 });
     master.start(wide(4));
     assert_eq!(master.result("wide/4@1").reason, ExitReason::Exit { code: 0 }, "all slots are free again");
 }
 
-fn passes_over_what_it_does_not_know(who: ExecutorKind) {
+fn unknown_messages_and_keys_are_ignored(who: ExecutorKind) {
     let world = who.world("noise");
     let (mut master, _) = world.accept();
     master.raw(b"{\"kind\":\"of-the-future\",\"attempt\":\"a/0@1\"}\nnot json at all\n\n{\"kind\":\"start\"}\n[1]\n");
@@ -338,7 +338,7 @@ fn passes_over_what_it_does_not_know(who: ExecutorKind) {
     assert_eq!(master.result("b/0@1").reason, ExitReason::Exit { code: 0 });
 }
 
-fn ends_when_the_master_speaks_another_version(who: ExecutorKind) {
+fn an_executor_ends_if_the_master_has_another_version(who: ExecutorKind) {
     let mut world = who.world("versions");
     let (mut master, _) = world.accept();
     master.send(&ToExecutor::Refused { why: "its first line is not right".into(), oldest: VERSION, newest: VERSION });
@@ -348,20 +348,20 @@ fn ends_when_the_master_speaks_another_version(who: ExecutorKind) {
     assert_eq!(world.ended(), ProcessEnd::Code(3));
 }
 
-fn ends_when_told_to(who: ExecutorKind) {
+fn sigterm_ends_the_executor(who: ExecutorKind) {
     let mut world = who.world("sigterm");
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sleep", "1000"]));
     master.start(task("b/0@1", &["sh", "-c", "trap '' TERM; touch trapped; while :; do sleep 0.2; done"]));
     master.started("b/0@1");
-    until("it ignores SIGTERM by now", || world.dir.path().join("work/trapped").exists());
+    until("the task ignores SIGTERM", || world.dir.path().join("work/trapped").exists());
     world.signal(15);
     assert_eq!(master.unacked_result("a/0@1").reason, ExitReason::Stopped);
     assert_eq!(master.unacked_result("b/0@1").reason, ExitReason::Stopped);
     assert_eq!(world.ended(), ProcessEnd::Code(0));
 }
 
-fn shuts_down_when_idle(who: ExecutorKind) {
+fn an_executor_shuts_down_when_idle(who: ExecutorKind) {
     let mut world = who.world("shutdown");
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sleep", "0.5"]));
@@ -372,12 +372,12 @@ fn shuts_down_when_idle(who: ExecutorKind) {
     assert_eq!(late.reason, ExitReason::LaunchFailed);
     assert!(late.log_tail.contains("ending"), "{}", late.log_tail);
     let last = master.unacked_result("a/0@1");
-    assert!(world.is_alive(), "it waits for the acknowledgement");
+    assert!(world.is_alive(), "the executor waits for the acknowledgement");
     master.ack(&last.attempt);
     assert_eq!(world.ended(), ProcessEnd::Code(0));
 }
 
-fn names_what_is_wrong_with_its_environment(who: ExecutorKind) {
+fn an_executor_names_invalid_variables(who: ExecutorKind) {
     let mut command = match who {
         ExecutorKind::House => std::process::Command::new(env!("CARGO_BIN_EXE_executor")),
         ExecutorKind::Python => {
@@ -388,9 +388,9 @@ fn names_what_is_wrong_with_its_environment(who: ExecutorKind) {
     };
     let path = std::env::var_os("PATH").unwrap_or_default();
     let output = command.env_clear().env("PATH", path).env("HEADROOM_SLOTS", "many").output().expect("runs");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{printed}");
     for variable in ["HEADROOM_SLOTS", "HEADROOM_MASTER_URL", "HEADROOM_APP_TOKEN", "HEADROOM_CONTAINER"] {
-        assert!(told.contains(variable), "{told}");
+        assert!(printed.contains(variable), "{printed}");
     }
 }

@@ -9,7 +9,7 @@ use headroom_types::ExitReason;
 use world::{ExecutorHarness, task};
 
 #[test]
-fn a_result_waits_for_no_timer() {
+fn a_result_does_not_wait_for_a_timer() {
     let world = ExecutorHarness::new("speed");
     let (mut master, _) = world.accept();
     let mut took: Vec<Duration> = (0..40)
@@ -26,11 +26,11 @@ fn a_result_waits_for_no_timer() {
     let (median, slowest) = (took[took.len() / 2], took[took.len() - 1]);
     println!("start to result: median {median:?}, slowest {slowest:?}");
     // The fastest one: the others may have waited for a processor.
-    assert!(took[0] < Duration::from_millis(45), "as if each waited for the first sample: {took:?}");
+    assert!(took[0] < Duration::from_millis(45), "each result waited for the first sample: {took:?}");
 }
 
 #[test]
-fn many_short_tasks_one_after_another_leave_nothing_behind() {
+fn many_short_tasks_leave_no_cgroup() {
     let world = ExecutorHarness::new("many");
     let (mut master, _) = world.accept();
     let began = Instant::now();

@@ -22,7 +22,7 @@ fn kill_9(pid: i32) {
 }
 
 #[test]
-fn exit_codes_and_output_come_back() {
+fn exit_codes_and_output_are_returned() {
     let world = ExecutorHarness::new("codes");
     let (mut master, hello) = world.accept();
     assert_eq!((hello.slots, hello.task_groups, hello.running.len(), hello.unacked.len()), (4, true, 0, 0));
@@ -41,13 +41,13 @@ fn exit_codes_and_output_come_back() {
 }
 
 #[test]
-fn what_a_task_and_its_children_have_read_is_told() {
+fn reads_of_a_task_and_its_children_are_reported() {
     let world = ExecutorHarness::new("reads");
     let (mut master, _) = world.accept();
     // 6 MiB read by a reaped child, 2 MiB by the process that replaces the shell.
     let script = "dd if=/dev/zero of=/dev/null bs=1M count=6 2>&1; exec dd if=/dev/zero of=/dev/null bs=1M count=2";
     master.start(task("a/0@1", &["sh", "-c", script]));
-    let read = master.result("a/0@1").read.expect("its reads");
+    let read = master.result("a/0@1").read.expect("the bytes read");
     assert!((Bytes::from_mib(8)..Bytes::from_mib(9)).contains(&read), "{read}");
 }
 
@@ -70,7 +70,7 @@ fn a_declared_exit_code_or_marker_is_a_full_heap() {
 }
 
 #[test]
-fn a_task_beyond_its_limit_dies_alone() {
+fn a_task_beyond_its_limit_is_killed_alone() {
     let world = ExecutorHarness::new("alone");
     let (mut master, _) = world.accept();
     master.start(task("good/0@1", &["sh", "-c", "sleep 2; echo still here"]));
@@ -82,7 +82,7 @@ fn a_task_beyond_its_limit_dies_alone() {
     assert!(report.evidence.own.peak.is_some_and(|peak| peak >= Bytes::from_mib(62)), "{:?}", report.evidence.own);
     assert!(report.evidence.own.events.oom_kill > 0);
     assert!(report.timeline.iter().any(|s| s.current >= Bytes::from_mib(62)), "{:?}", report.timeline);
-    assert!(world.is_alive(), "the executor lives");
+    assert!(world.is_alive(), "the executor still runs");
     let neighbour = master.result("good/0@1");
     assert_eq!(neighbour.reason, ExitReason::Exit { code: 0 });
     assert_eq!(neighbour.evidence.own.events.oom_kill, 0);
@@ -90,7 +90,7 @@ fn a_task_beyond_its_limit_dies_alone() {
 }
 
 #[test]
-fn when_a_child_is_killed_for_memory_the_whole_task_goes() {
+fn a_memory_kill_of_a_child_ends_the_whole_task() {
     let world = ExecutorHarness::new("child");
     let (mut master, _) = world.accept();
     // The shell would run forever: it does not end with its child.
@@ -101,7 +101,7 @@ fn when_a_child_is_killed_for_memory_the_whole_task_goes() {
 }
 
 #[test]
-fn a_kill_from_outside_is_not_the_tasks_fault() {
+fn an_external_kill_is_not_charged_to_the_task() {
     let world = ExecutorHarness::new("outside");
     let (mut master, _) = world.accept();
     let start = task("a/0@1", &["sleep", "1000"]);
@@ -118,7 +118,7 @@ fn a_kill_from_outside_is_not_the_tasks_fault() {
 }
 
 #[test]
-fn the_neighbour_of_a_large_task_is_not_charged_for_the_container() {
+fn a_victim_of_the_containers_limit_is_not_charged() {
     // Each task stays far below its own 200 MiB; together they exceed the container's 128 MiB.
     let world = ExecutorHarness::with("bystander", &HarnessSetup { memory: Bytes::from_mib(128), ..HarnessSetup::default() });
     let (mut master, _) = world.accept();
@@ -128,7 +128,7 @@ fn the_neighbour_of_a_large_task_is_not_charged_for_the_container() {
         master.start(start);
         master.started(id);
     }
-    let report = master.wait("one of them", |line| match line {
+    let report = master.wait("the end of a task", |line| match line {
         FromExecutor::Ended { report } => Some((**report).clone()),
         FromExecutor::Hello { .. }
         | FromExecutor::Started { .. }
@@ -145,7 +145,7 @@ fn the_neighbour_of_a_large_task_is_not_charged_for_the_container() {
 }
 
 #[test]
-fn stop_is_gentle_first_and_firm_after_two_seconds() {
+fn a_stop_sends_sigterm_and_sigkill_after_two_seconds() {
     let world = ExecutorHarness::new("stop");
     let (mut master, _) = world.accept();
     master.start(task("gentle/0@1", &["sh", "-c", "trap 'echo bye; exit 0' TERM; while :; do sleep 0.05; done"]));
@@ -156,7 +156,7 @@ fn stop_is_gentle_first_and_firm_after_two_seconds() {
 
     master.start(task("firm/0@1", &["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]));
     master.started("firm/0@1");
-    until("it runs its loop", || world.pids(&"firm/0@1".parse().expect("id")).len() == 2);
+    until("the task runs its loop", || world.pids(&"firm/0@1".parse().expect("id")).len() == 2);
     let asked = Instant::now();
     master.send(&ToExecutor::Stop { attempt: "firm/0@1".parse().expect("id") });
     let report = master.result("firm/0@1");
@@ -165,7 +165,7 @@ fn stop_is_gentle_first_and_firm_after_two_seconds() {
 }
 
 #[test]
-fn a_task_has_its_time_and_no_more() {
+fn a_task_is_ended_at_its_timeout() {
     let world = ExecutorHarness::new("timeout");
     let (mut master, _) = world.accept();
     let mut start = task("a/0@1", &["sleep", "1000"]);
@@ -179,7 +179,7 @@ fn a_task_has_its_time_and_no_more() {
 }
 
 #[test]
-fn what_cannot_run_is_refused_by_name() {
+fn a_start_that_cannot_run_is_refused_with_its_reason() {
     let world = ExecutorHarness::new("refused");
     let (mut master, _) = world.accept();
     let mut wide = task("wide/0@1", &["true"]);
@@ -203,16 +203,16 @@ fn what_cannot_run_is_refused_by_name() {
             "/etc/hostname" => Some(126),
             _ => None,
         };
-        assert_eq!(report.evidence.exit_code, code, "{named}: what a shell would say of the program, and of nothing else");
+        assert_eq!(report.evidence.exit_code, code, "{named}: the exit code of a shell, for a program only");
         assert!(report.evidence.missing.join(" ").contains(named) && report.started.is_none(), "{:?}", report.evidence.missing);
     }
-    assert!(world.groups().is_empty(), "nothing is left of them: {:?}", world.groups());
+    assert!(world.groups().is_empty(), "a cgroup is left: {:?}", world.groups());
     master.start(task("fine/0@1", &["true"]));
     assert_eq!(master.result("fine/0@1").reason, ExitReason::Exit { code: 0 });
 }
 
 #[test]
-fn a_start_that_is_known_runs_once() {
+fn a_repeated_start_runs_once() {
     let world = ExecutorHarness::new("once");
     let (mut master, _) = world.accept();
     let start = task("a/0@1", &["sh", "-c", "echo ran; sleep 0.3"]);
@@ -228,16 +228,16 @@ fn a_start_that_is_known_runs_once() {
 }
 
 #[test]
-fn what_a_task_leaves_behind_is_ended() {
+fn processes_left_by_a_task_are_killed() {
     let world = ExecutorHarness::new("daemon");
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sh", "-c", "setsid sleep 1000 & exit 0"]));
     assert_eq!(master.result("a/0@1").reason, ExitReason::Exit { code: 0 });
-    until("its cgroup is gone, and so its daemon", || world.groups().is_empty());
+    until("the cgroup is removed, and so the daemon has ended", || world.groups().is_empty());
 }
 
 #[test]
-fn use_is_told_every_second_and_at_once_near_the_limit() {
+fn use_is_reported_every_second_and_at_once_near_the_limit() {
     let world = ExecutorHarness::new("usage");
     let (mut master, _) = world.accept();
     let mut start = task("a/0@1", &["sh", "-c", HOLDS_100_MB]);
@@ -263,7 +263,7 @@ fn use_is_told_every_second_and_at_once_near_the_limit() {
 }
 
 #[test]
-fn without_a_kernel_limit_the_executor_measures_and_kills() {
+fn without_a_kernel_limit_the_executor_kills_by_measurement() {
     let world = ExecutorHarness::with("poll", &HarnessSetup { poll: true, ..HarnessSetup::default() });
     let (mut master, hello) = world.accept();
     assert!(!hello.task_groups);
@@ -285,7 +285,7 @@ fn waits_for_memory() -> u64 {
 }
 
 #[test]
-fn a_kill_in_somebody_elses_cgroup_is_not_one_of_the_host() {
+fn a_kill_in_another_cgroup_is_not_a_kill_of_the_host() {
     let world = ExecutorHarness::with("others", &HarnessSetup { poll: true, ..HarnessSetup::default() });
     let (mut master, _) = world.accept();
     let pid_file = world.dir.path().join("pid");
@@ -294,7 +294,7 @@ fn a_kill_in_somebody_elses_cgroup_is_not_one_of_the_host() {
         let (id, line) = (format!("a/{n}@1"), format!("echo $$ > {}; exec sleep 1000", pid_file.display()));
         master.start(task(&id, &["sh", "-c", &line]));
         let mut pid = None;
-        until("the task says who it is", || {
+        until("the task has written its process id", || {
             pid = std::fs::read_to_string(&pid_file).ok().and_then(|text| text.trim().parse().ok());
             pid.is_some()
         });
@@ -309,7 +309,7 @@ fn a_kill_in_somebody_elses_cgroup_is_not_one_of_the_host() {
             return;
         }
     }
-    println!("SKIPPED: this host waits for memory all the time");
+    println!("SKIPPED: this host always waits for memory");
 }
 
 /// An unrelated cgroup with a process that the kernel kills for its limit.
@@ -323,13 +323,13 @@ fn kill_in_a_cgroup() {
 }
 
 #[test]
-fn told_to_end_it_stops_its_tasks_first() {
+fn sigterm_stops_the_tasks_before_the_executor() {
     let mut world = ExecutorHarness::new("sigterm");
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sleep", "1000"]));
     master.start(task("b/0@1", &["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]));
     master.started("b/0@1");
-    until("it ignores SIGTERM by now", || world.pids(&"b/0@1".parse().expect("id")).len() == 2);
+    until("the task ignores SIGTERM", || world.pids(&"b/0@1".parse().expect("id")).len() == 2);
     world.signal(15);
     assert_eq!(master.unacked_result("a/0@1").reason, ExitReason::Stopped);
     assert_eq!(master.unacked_result("b/0@1").reason, ExitReason::Stopped);
@@ -338,7 +338,7 @@ fn told_to_end_it_stops_its_tasks_first() {
 }
 
 #[test]
-fn what_ends_by_a_signal_to_all_was_stopped_whichever_process_goes_first() {
+fn tasks_ended_by_a_signal_to_all_processes_are_stopped() {
     let mut world = ExecutorHarness::new("sigterm-to-all");
     let (mut master, _) = world.accept();
     let traps = ["sh", "-c", "trap 'exit 143' TERM; while :; do sleep 0.1; done"];
@@ -347,7 +347,7 @@ fn what_ends_by_a_signal_to_all_was_stopped_whichever_process_goes_first() {
         master.start(task(id, command));
         master.started(id);
     }
-    until("it catches SIGTERM by now", || world.pids(&"b/0@1".parse().expect("id")).len() == 2);
+    until("the task catches SIGTERM", || world.pids(&"b/0@1".parse().expect("id")).len() == 2);
     // A task that ends alone has failed.
     let terminate = |id: &str| {
         for pid in world.pids(&id.parse().expect("id")) {
@@ -366,7 +366,7 @@ fn what_ends_by_a_signal_to_all_was_stopped_whichever_process_goes_first() {
 }
 
 #[test]
-fn shut_down_it_ends_once_it_is_idle_and_all_is_acknowledged() {
+fn a_shutdown_waits_for_idle_slots_and_acknowledgements() {
     let mut world = ExecutorHarness::new("shutdown");
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sleep", "0.5"]));
@@ -381,10 +381,10 @@ fn shut_down_it_ends_once_it_is_idle_and_all_is_acknowledged() {
 }
 
 #[test]
-fn a_task_that_reads_its_own_pages_again_for_ever_is_ended() {
+fn a_task_that_stalls_at_its_limit_is_ended() {
     let world = ExecutorHarness::new("stall");
     if world.files_are_memory() {
-        println!("SKIPPED: the temporary directory is in memory, so its pages cannot be taken away and read again");
+        println!("SKIPPED: the temporary directory is in memory, so its pages cannot be reclaimed and read again");
         return;
     }
     let (mut master, _) = world.accept();

@@ -36,13 +36,13 @@ pub enum AuthorityError {
     #[error("the authority's certificate: {0}")]
     Certificate(#[from] CertificateError),
     /// The certificate is not a certificate authority.
-    #[error("this certificate is no authority's: it may not sign others")]
+    #[error("this certificate is not that of an authority: it may not sign others")]
     NoAuthority,
     /// A name that is not valid in a certificate.
     #[error("{0:?} is neither a host name nor an address")]
     Name(String),
     /// Too many names.
-    #[error("{0} names; at most {MAX_NAMES} can stand in one certificate")]
+    #[error("{0} names; a certificate has at most {MAX_NAMES}")]
     Names(usize),
     /// Random numbers are unavailable.
     #[error(transparent)]
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_says_whose_it_is_and_for_how_long() {
+    fn a_certificate_contains_its_role_and_lifetime() {
         let names = ["n1.example".to_owned(), "10.0.0.7".to_owned(), "::1".to_owned()];
         let issued = authority().issue(&wanted("node/n1", &names)).expect("issued");
         let read = Certificate::from_pem(&issued.certificate).expect("reads");
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_outlives_its_authority() {
+    fn no_certificate_outlives_its_authority() {
         let names = [];
         let long = CertificateRequest { lifetime: 9999 * DAY, ..wanted("user/alice", &names) };
         let read = Certificate::from_pem(&authority().issue(&long).expect("issued").certificate).expect("reads");
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_brings_its_key_and_nothing_else() {
+    fn only_the_key_of_a_signing_request_is_used() {
         let authority = authority();
         let key = KeyPair::generate().expect("a key");
         let mut greedy = CertificateParams::new(vec!["manager.example".to_owned()]).expect("names");
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_authority_signs_nothing() {
+    fn a_certificate_that_is_no_authority_cannot_sign() {
         let names = [];
         let issued = authority().issue(&wanted("user/alice", &names)).expect("issued");
         assert!(matches!(Authority::open(&issued.certificate, &issued.key), Err(AuthorityError::NoAuthority)));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_none_are_refused() {
+    fn invalid_host_names_are_refused() {
         for name in ["", "a b", "a..b", "*", "x/y", &"a".repeat(254)] {
             let names = [name.to_owned()];
             assert!(matches!(authority().issue(&wanted("node/n1", &names)), Err(AuthorityError::Name(_))), "{name}");
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_not_shown() {
+    fn keys_are_not_in_debug_output() {
         let made = create("test", NOW, DAY).expect("an authority");
         assert!(!format!("{made:?}").contains("PRIVATE"));
         assert_eq!(format!("{:?}", PrivateKeyPem(made.key)), "KeyText(…)");

@@ -80,7 +80,7 @@ pub enum CallRequirement {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessDenied {
     /// Unauthenticated caller.
-    #[error("nobody may do this without saying who they are")]
+    #[error("this call requires authentication")]
     Unknown,
     /// The authenticated caller lacks the permission.
     #[error("{who} may not do this: it needs {needs}")]
@@ -225,11 +225,11 @@ impl CallRequirement {
             CallRequirement::Anybody => "some right".to_owned(),
             CallRequirement::Right(right) => format!("the right {right}"),
             CallRequirement::Look => "the right job:read, or queue-view for a queue".to_owned(),
-            CallRequirement::See(app) => format!("the right job:read, or the token of {app}, or its owner's leave"),
+            CallRequirement::See(app) => format!("the right job:read, the token of {app}, or the permission of its owner"),
             CallRequirement::Queue(queue) => format!("the right queue-admin:{queue}, or operator:write"),
-            CallRequirement::Application(app) => format!("the token of {app}, or the right job:kill and {app} to be one's own"),
+            CallRequirement::Application(app) => format!("the token of {app}, or the right job:kill and ownership of {app}"),
             CallRequirement::Own(right, app) => {
-                format!("the right {right} and {app} to be one's own, or the right operator:write")
+                format!("the right {right} and ownership of {app}, or the right operator:write")
             }
             CallRequirement::Node(node) => format!("the certificate of node {node}"),
             CallRequirement::SomeNode => "the certificate of a node".to_owned(),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_one_s_own_can_be_changed_and_what_is_not_cannot() {
+    fn a_user_can_change_only_own_applications() {
         let kill = CallRequirement::Own(Right::JobKill, app("sort.1"));
         assert!(may(&user("alice", &[Right::JobKill]), &kill));
         assert!(!may(&user("alice", &[Right::JobSubmit]), &kill));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_is_looked_after_and_an_owner_lets_others_come_near() {
+    fn queue_administrators_and_permitted_users_can_act_on_applications() {
         let (see, kill) = (CallRequirement::See(app("sort.1")), CallRequirement::Own(Right::JobKill, app("sort.1")));
         let queue = |name: &str| name.parse::<QueuePath>().expect("a queue");
         let keeper = user("carol", &[Right::QueueAdmin(queue("root.etl"))]);
@@ -281,18 +281,18 @@ mod tests {
         let other = user("carol", &[Right::QueueAdmin(queue("root.web")), Right::JobKill]);
         assert!(!may(&other, &see) && !may(&other, &kill), "another queue");
         assert!(may(&user("carol", &[Right::QueueView(queue("root"))]), &see));
-        assert!(may(&user("alice", &[Right::JobSubmit]), &see), "her own");
+        assert!(may(&user("alice", &[Right::JobSubmit]), &see), "own application");
         let bob = user("bob", &[Right::JobSubmit, Right::JobKill]);
-        assert!(may(&bob, &see) && !may(&bob, &kill), "may look only");
+        assert!(may(&bob, &see) && !may(&bob, &kill), "may view only");
         let Principal::User { rights, .. } = &bob else { panic!("a user") };
         let oncall =
             Principal::User { name: "dan".into(), token: None, rights: rights.clone(), groups: ["oncall".to_owned()].into() };
         assert!(may(&oncall, &see) && may(&oncall, &kill));
-        assert!(!may(&user("oncall", &[Right::JobKill]), &kill), "a group is no account");
+        assert!(!may(&user("oncall", &[Right::JobKill]), &kill), "a user with the name of the group is not a member");
     }
 
     #[test]
-    fn a_master_reaches_its_own_application_only() {
+    fn a_master_can_act_on_its_own_application_only() {
         let master = Principal::Master("sort.1@1".parse().expect("an attempt"));
         assert!(may(&master, &CallRequirement::Application(app("sort.1"))));
         assert!(!may(&master, &CallRequirement::Application(app("sort.2"))));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_itself() {
+    fn a_node_can_act_only_as_itself() {
         let node = Principal::Node("n1".parse().expect("a node"));
         assert!(may(&node, &CallRequirement::Node("n1".parse().expect("a node"))));
         assert!(!may(&node, &CallRequirement::Node("n2".parse().expect("a node"))));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_who_and_what_for() {
+    fn a_refusal_names_the_caller_and_the_right() {
         let why =
             user("bob", &[]).authorize(&CallRequirement::Right(Right::NodeWrite), |_| None).expect_err("forbidden").to_string();
         assert_eq!(why, "bob may not do this: it needs the right node:write");

@@ -36,7 +36,7 @@ pub struct Certificate {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
     /// The text contains no certificate.
-    #[error("there is no certificate in it (-----BEGIN CERTIFICATE----- …)")]
+    #[error("it contains no certificate (-----BEGIN CERTIFICATE----- …)")]
     Nothing,
     /// A certificate is malformed.
     #[error("the certificate is damaged: {0}")]
@@ -115,7 +115,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_text_without_a_certificate_says_so() {
+    fn a_text_without_a_certificate_is_refused() {
         assert_eq!(Certificate::from_pem("hello"), Err(CertificateError::Nothing));
         let damaged = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         assert!(matches!(Certificate::from_pem(damaged), Err(CertificateError::Damaged(_))));
@@ -123,7 +123,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_that_is_read_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn no_input_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Certificate::from_der(&bytes);
         }
     }

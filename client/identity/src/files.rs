@@ -21,7 +21,7 @@ pub enum FileError {
         source: io::Error,
     },
     /// Other users of the host can read a secret.
-    #[error("{path} can be read by everybody on this host (mode {mode:o}); type: chmod o-rwx {path}", path = path.display())]
+    #[error("all users of this host can read {path} (mode {mode:o}); run: chmod o-rwx {path}", path = path.display())]
     Open {
         /// The file.
         path: PathBuf,
@@ -29,13 +29,13 @@ pub enum FileError {
         mode: u32,
     },
     /// The file exists and must not be overwritten.
-    #[error("{path} is there already and is not written over; remove it first if it is no longer needed", path = path.display())]
+    #[error("{path} already exists and is not overwritten; remove it first if it is no longer needed", path = path.display())]
     There {
         /// The file.
         path: PathBuf,
     },
     /// The file is too large.
-    #[error("{path} is longer than {MAX_FILE_BYTES} bytes, so it is not what it should be", path = path.display())]
+    #[error("{path} is longer than {MAX_FILE_BYTES} bytes, so it is not a key, certificate or token", path = path.display())]
     Long {
         /// The file.
         path: PathBuf,
@@ -126,7 +126,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn a_secret_is_its_owners() {
+    fn only_the_owner_can_read_a_secret() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("key");
         write(&path, "secret", FileReaders::Owner, OverwritePolicy::Keep).expect("writes");
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_kept_unless_it_is_to_be_replaced() {
+    fn an_existing_file_is_kept_unless_replacement_is_requested() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("ca.pem");
         write(&path, "one", FileReaders::All, OverwritePolicy::Keep).expect("writes");
@@ -146,6 +146,6 @@ mod tests {
         assert_eq!(read(&path).expect("reads"), "one");
         write(&path, "two", FileReaders::All, OverwritePolicy::Replace).expect("writes");
         assert_eq!(read(&path).expect("reads"), "two");
-        assert_eq!(fs::read_dir(dir.path()).expect("lists").count(), 1, "nothing is left beside it");
+        assert_eq!(fs::read_dir(dir.path()).expect("lists").count(), 1, "no temporary file is left");
     }
 }

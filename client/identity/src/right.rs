@@ -36,7 +36,7 @@ pub enum Right {
 
 /// The error of a text that is not a right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no right; there are {}", words().join(", "))]
+#[error("{text:?} is not a right; the rights are {}", words().join(", "))]
 pub struct ParseRightError {
     /// The rejected text.
     pub text: String,
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_is_read_as_it_is_written() {
+    fn rights_round_trip_as_text() {
         let etl = || "root.etl".parse().expect("a queue");
         let about = [Right::Queue(etl()), Right::QueueView(etl()), Right::QueueAdmin(etl())];
         for right in PLAIN.iter().cloned().chain(about) {
@@ -230,11 +230,11 @@ mod tests {
         assert!(rights(&["operator:read"]).has(&Right::JobRead) && !rights(&["operator:read"]).has(&Right::OperatorWrite));
         assert!(rights(&["job:submit"]).has(&Right::ClusterRead) && !rights(&["job:submit"]).has(&Right::JobRead));
         assert!(!Rights::default().has(&Right::ClusterRead));
-        assert!(!rights(&["queue:root.etl"]).has(&Right::ClusterRead), "a queue alone opens no door");
+        assert!(!rights(&["queue:root.etl"]).has(&Right::ClusterRead), "a queue right alone includes no other right");
     }
 
     #[test]
-    fn a_queue_that_is_named_keeps_to_itself() {
+    fn a_queue_right_covers_only_its_queue() {
         let queue = |name: &str| name.parse::<QueuePath>().expect("a queue");
         let etl = rights(&["job:submit", "queue:root.etl"]);
         assert!(etl.may_submit_to(&queue("root.etl")) && etl.may_submit_to(&queue("root.etl.daily")));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_after_a_queue_looks_after_those_below() {
+    fn rights_on_a_queue_cover_the_queues_below() {
         let queue = |name: &str| name.parse::<QueuePath>().expect("a queue");
         let (views, keeps) = (rights(&["queue-view:root.etl"]), rights(&["queue-admin:root.etl", "queue:root.own"]));
         assert!(

@@ -19,7 +19,7 @@ pub enum Role {
 
 /// The error of a text that is not a role.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no role; there are manager, node/NAME and user/NAME")]
+#[error("{0:?} is not a role; the roles are manager, node/NAME and user/NAME")]
 pub struct ParseRoleError(pub String);
 
 const SCHEME: &str = "headroom://";
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_role_is_read_as_it_is_written() {
+    fn roles_round_trip_as_text() {
         for text in ["manager", "node/worker-01", "user/alice", "user/_apt.x"] {
             let role: Role = text.parse().expect("a role");
             assert_eq!(role.to_string(), text);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused() {
+    fn invalid_roles_are_refused() {
         let long = format!("user/{}", "a".repeat(33));
         for text in ["", "managers", "manager/x", "node/", "node/../x", "node/a/b", "user/", "user/a b", "user/1", "root", &long]
         {

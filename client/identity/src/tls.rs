@@ -63,7 +63,7 @@ pub enum TlsError {
         source: CertificateError,
     },
     /// The key file contains no private key.
-    #[error("{path}: there is no private key in it (-----BEGIN PRIVATE KEY----- …)", path = path.display())]
+    #[error("{path}: it contains no private key (-----BEGIN PRIVATE KEY----- …)", path = path.display())]
     Key {
         /// The file.
         path: PathBuf,
@@ -72,7 +72,7 @@ pub enum TlsError {
     #[error("the certificate, its key and its authority: {0}")]
     Rustls(#[from] rustls::Error),
     /// No peer can be verified with this authority.
-    #[error("the authority cannot vouch for anybody: {0}")]
+    #[error("the authority cannot verify certificates: {0}")]
     Verifier(String),
 }
 
@@ -220,7 +220,7 @@ impl ServerCertVerifier for RoleVerifier {
             return Ok(verified);
         }
         let role = role.map(|role| role.to_string()).unwrap_or_default();
-        Err(rustls::Error::General(format!("who answers shows the certificate of {role}, which is somebody else's")))
+        Err(rustls::Error::General(format!("the server has the certificate of {role}, which is not the expected role")))
     }
 
     fn verify_tls12_signature(
@@ -303,7 +303,7 @@ mod tests {
     const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
     #[test]
-    fn three_files_make_a_listener_and_what_does_not_fit_is_said() {
+    fn three_files_make_a_listener_and_mismatches_are_reported() {
         let dir = tempfile::tempdir().expect("a directory");
         let at = |name: &str| dir.path().join(name);
         let made = create("test", NOW, YEAR).expect("an authority");

@@ -55,12 +55,12 @@ pub struct Token {
 
 /// The error of a text that is not a token. It does not contain the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this is no token of Headroom; one looks like hru_4f1c8a2b9d3e5f60_ and 64 hexadecimal digits")]
+#[error("this is not a token of Headroom; it looks like hru_4f1c8a2b9d3e5f60_ and 64 hexadecimal digits")]
 pub struct ParseTokenError;
 
 /// The error of unavailable random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the system gives no random numbers")]
+#[error("the system provides no random numbers")]
 pub struct NoRandomness;
 
 /// Returns `N` random bytes.
@@ -277,7 +277,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_token_is_read_as_it_is_revealed() {
+    fn tokens_round_trip_as_text() {
         for kind in [SecretTokenKind::User, SecretTokenKind::Join] {
             let token = Token::mint(kind).expect("random numbers");
             let read: Token = token.reveal().parse().expect("a token");
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_not_shown() {
+    fn secrets_are_not_in_debug_output() {
         let token = Token::mint(SecretTokenKind::User).expect("random numbers");
         let secret = token.reveal().rsplit('_').next().expect("a secret").to_owned();
         assert!(!format!("{token:?}").contains(&secret));
@@ -310,14 +310,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_that_is_read_panics(text in "\\PC{0,120}") {
+        fn no_text_panics(text in "\\PC{0,120}") {
             let _ = text.parse::<Token>();
             let _ = AppTokenKey::new(&[0; 32]).check(&text);
             let _ = AppTokenKey::new(&[0; 32]).check(&format!("hra_{text}"));
         }
 
         #[test]
-        fn a_changed_token_is_another(at in 21_usize..85, digit in "[0-9a-f]") {
+        fn a_changed_token_is_a_different_token(at in 21_usize..85, digit in "[0-9a-f]") {
             let token = Token::mint(SecretTokenKind::User).expect("random numbers");
             let mut text = token.reveal();
             prop_assume!(text[at..=at] != digit);

@@ -50,11 +50,11 @@ pub(crate) const DEFAULT_SOCKET: &str = "/run/headroom/resourcemanager.sock";
 
 const AFTER: &str = "\
 A TARGET is a job, a task or one attempt at it: wordcount.7, wordcount.7/map/7, wordcount.7/map/7@2.
-A job may be shortened to any beginning that only one job has, and `last` is the newest one.
+A job may be shortened to a unique prefix; `last` is the newest job.
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 not allowed, 6 unreachable,
 7 can never be scheduled, 8 wait timed out, 9 failed for memory with no larger size left,
-10 works, not as it could (doctor, plan).";
+10 works with findings (doctor), or would have to wait (plan).";
 
 /// The command line of Headroom: schedules, enforces, explains and repairs memory.
 #[derive(Debug, Parser)]

@@ -52,25 +52,25 @@ impl Daemon {
         }
         let mut child = command.spawn().map_err(|e| failed(format!("{}: {e}", program.display())))?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(failed("it has no pipes".to_owned()));
+            return Err(failed("its pipes are missing".to_owned()));
         };
         let mut lines = BufReader::new(output).lines();
         let line = tokio::time::timeout(START_TIMEOUT, lines.next_line()).await;
-        let line = line.map_err(|_| failed(format!("no report after {} s", START_TIMEOUT.as_secs())))?;
+        let line = line.map_err(|_| failed(format!("no start report after {} s", START_TIMEOUT.as_secs())))?;
         match line.ok().flatten().map(|line| serde_json::from_str(&line)) {
             Some(Ok(StartReport::Ready(ready))) => Ok((Daemon { what, child, input }, ready)),
             Some(Ok(StartReport::Failed { error, address_in_use: false })) => Err(failed(error)),
             Some(Ok(StartReport::Failed { error, address_in_use: true })) => {
-                Err(failed(error).help("another one runs there? choose another address with --listen"))
+                Err(failed(error).help("another daemon may use this address; choose another one with --listen"))
             }
             Some(Err(e)) => {
-                let failure = failed(format!("{} reports something else: {e}", program.display()));
-                Err(failure.help("use rmctl and the daemons of one version"))
+                let failure = failed(format!("the start report of {} is not valid: {e}", program.display()));
+                Err(failure.help("use rmctl and daemons of the same version"))
             }
             None => {
                 let status = child.wait().await;
                 Err(failed(status.map_or_else(|e| e.to_string(), |status| status.to_string()))
-                    .help("its last lines above say why"))
+                    .help("see its last log lines above"))
             }
         }
     }
@@ -79,7 +79,7 @@ impl Daemon {
     pub(crate) async fn ended(&mut self) -> Failure {
         let status = self.child.wait().await;
         let status = status.map_or_else(|e| e.to_string(), |status| status.to_string());
-        Failure::new(Exit::Failed, format!("{} ended: {status}", self.what)).help("its last lines above say why")
+        Failure::new(Exit::Failed, format!("{} ended: {status}", self.what)).help("see its last log lines above")
     }
 
     /// Ends the daemon and waits for its end; a node agent ends all its containers first. False if it was killed or failed before that.
@@ -89,7 +89,7 @@ impl Daemon {
         match tokio::time::timeout(STOP_TIMEOUT, child.wait()).await {
             Ok(Ok(status)) if status.success() => return true,
             Ok(Ok(status)) => tracing::warn!("{what} ended: {status}"),
-            Ok(Err(error)) => tracing::warn!(%error, "the end of {what} cannot be waited for"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot wait for the end of {what}"),
             Err(_) => tracing::warn!("{what} did not end in time"),
         }
         false
@@ -119,14 +119,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_start_that_fails_says_why() {
+    async fn a_failed_start_reports_its_reason() {
         let failed = |script: &'static str| async move { start(script).await.expect_err("fails").to_string() };
         let reported = failed("echo '{\"failed\":{\"error\":\"no space\",\"address_in_use\":false}}'").await;
         assert!(reported.contains("the daemon did not start: no space"), "{reported}");
         let taken = failed("echo '{\"failed\":{\"error\":\"taken\",\"address_in_use\":true}}'").await;
         assert!(taken.contains("taken") && taken.contains("--listen"), "{taken}");
         assert!(failed("exit 3").await.contains("exit status: 3"));
-        assert!(failed("echo hello").await.contains("one version"));
+        assert!(failed("echo hello").await.contains("same version"));
     }
 
     #[tokio::test]

@@ -99,7 +99,7 @@ mod tests {
     use std::io::Read as _;
 
     #[test]
-    fn what_may_be_a_secret_is_left_out() {
+    fn possible_secrets_are_left_out() {
         let value = json!({
             "id": "sort.1", "auth_token": "abc", "log_tail": "password is hunter2", "env": {"A": "b"}, "nothing_secret": null,
             "list": [{"command": ["x", "--key=1"]}, "see http://ada:hunter2@host:7070/x"], "mode": 3,
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_keep_all_but_the_secret_word() {
+    fn texts_lose_only_the_secret() {
         assert_eq!(clean_text("Authorization: Bearer abc.def\nnext line"), "Authorization: Bearer (left out)\nnext line");
         assert_eq!(
             clean_text("DB_PASSWORD=x token:y  plain=1 a://b/c@d"),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_is_read_again() {
+    fn a_written_bundle_can_be_read() {
         let pieces =
             [BundleFile { name: "a.json".into(), text: "{}\n".into() }, BundleFile { name: "b/c.txt".into(), text: "c".into() }];
         let mut out = Vec::new();

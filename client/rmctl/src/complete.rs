@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_begins_so_is_offered() {
+    fn completion_offers_only_matching_prefixes() {
         let all = [("worker-01".to_owned(), "ready".to_owned()), ("other".to_owned(), "lost".to_owned())];
         let offered = beginning("work", all);
         assert_eq!(offered.iter().map(|c| c.get_value().to_owned()).collect::<Vec<_>>(), ["worker-01"]);

@@ -92,7 +92,7 @@ impl Context {
             return Ok(());
         }
         Err(Failure::new(Exit::Failed, "nothing was done")
-            .help("-y does it without a question, --dry-run only tells what would end"))
+            .help("-y skips the question; --dry-run only shows the effect"))
     }
 
     /// The context for a list, without headers if the user omits them.
@@ -160,7 +160,7 @@ mod tests {
     use headroom_client::PreparedRequest;
 
     #[test]
-    fn a_request_can_be_typed_again() {
+    fn a_request_is_printed_as_a_curl_command() {
         let get =
             PreparedRequest { method: "GET", url: "http://h:1/v1/apps?a=1&b=2", headers: Vec::new(), body: None, reads: true };
         assert_eq!(curl(&get, None, &[]), "curl -sS 'http://h:1/v1/apps?a=1&b=2'");

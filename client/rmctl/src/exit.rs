@@ -50,13 +50,13 @@ impl Exit {
             Exit::Failed => "A job or a call failed.",
             Exit::Usage => "The arguments or a file are wrong; nothing was sent.",
             Exit::NotFound => "There is no such job, task, node, queue or container.",
-            Exit::Conflict => "The state of the thing does not allow it, or somebody else was first.",
+            Exit::Conflict => "The state of the object does not allow it, or another caller was first.",
             Exit::Auth => "Not allowed.",
-            Exit::Unreachable => "No resource manager answers, or it has no time now.",
-            Exit::Never => "No node could ever give what is asked.",
-            Exit::WaitTimeout => "`wait` has waited long enough; the job goes on.",
+            Exit::Unreachable => "No resource manager answers, or it is overloaded.",
+            Exit::Never => "No node can ever satisfy the request.",
+            Exit::WaitTimeout => "`wait` has reached its timeout; the job keeps running.",
             Exit::OomExhausted => "Failed for memory, with no larger size left to try.",
-            Exit::NotNow => "It works, and not as it could: `doctor` has something to say, or a planned job would have to wait.",
+            Exit::NotNow => "It works, but `doctor` has findings, or a planned job would have to wait.",
         }
     }
     /// The exit code for a call that waited for this application.
@@ -160,7 +160,7 @@ impl From<ClientError> for Failure {
             }
             ClientError::Address { .. } => Failure::new(Exit::Usage, e.to_string()),
             ClientError::Trust { .. } => Failure::new(Exit::Auth, e.to_string())
-                .help("rmctl config show tells which files are used; --cacert, --client-cert, --client-key and --token-file name others"),
+                .help("rmctl config show lists the files; --cacert, --client-cert, --client-key and --token-file name others"),
             ClientError::NotSent => Failure::new(Exit::Ok, e.to_string()),
             ClientError::Answer { what, .. } if what.contains("401") || what.contains("403") => {
                 Failure::new(Exit::Auth, e.to_string())
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_is_told_with_its_code_and_hints() {
+    fn a_problem_is_printed_with_its_code_and_hints() {
         let problem = ProblemDetails::new(ErrorCode::HR0404, "there is no job sort.9").hint("rmctl ps lists them");
         let text = Failure::from(ClientError::Problem(Box::new(problem))).to_string();
         assert_eq!(text, "error[HR0404]: there is no job sort.9\nhelp: rmctl ps lists them");
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_silent_stream_counts_as_unreachable() {
-        let silent = ClientError::Answer { url: "http://rm".into(), what: "nothing for 20 s".into() };
+        let silent = ClientError::Answer { url: "http://rm".into(), what: "no data for 20 s".into() };
         assert_eq!(Failure::from(silent).exit(), Exit::Unreachable);
         let denied = ClientError::Answer { url: "http://rm".into(), what: "status 403 Forbidden".into() };
         assert_eq!(Failure::from(denied).exit(), Exit::Auth);

@@ -96,9 +96,9 @@ fn of_job_key(key: &keys::JobFileKey) -> Entry {
     let mut entry = Entry::new(key.path(), JOB_KEY, key.means);
     entry.more.push(format!("Takes: {}", key.takes));
     entry.more.push(if key.usual == keys::REQUIRED {
-        "It must be there.".to_owned()
+        "Required.".to_owned()
     } else {
-        format!("Left out: {}", key.usual)
+        format!("Default: {}", key.usual)
     });
     entry.see = Some("rmctl job init writes a job file to begin with".to_owned());
     entry
@@ -125,7 +125,7 @@ const REASONS: [ExitReason; 14] = [
 fn of_reason(reason: &ExitReason) -> Entry {
     let sentence = match reason {
         ExitReason::Exit { .. } => "the program ended by itself, with this exit code; 0 is success".to_owned(),
-        ExitReason::Signal { .. } => "the program ended by this signal, and it was no matter of memory".to_owned(),
+        ExitReason::Signal { .. } => "the program ended by this signal, and memory was not the cause".to_owned(),
         ExitReason::HeapOom
         | ExitReason::OverheadOom
         | ExitReason::TaskOom
@@ -142,14 +142,14 @@ fn of_reason(reason: &ExitReason) -> Entry {
     let mut entry = Entry::new(reason.name(), "verdict", sentence);
     entry.more.push(
         match reason.charge() {
-            Charge::Memory => "A memory failure of the task's own: it runs again with more memory, while its ladder lasts.",
-            Charge::Plain => "The task's own failure, and no matter of memory: it runs again at the same size, a few times.",
-            Charge::Free => "Not the task's fault: it runs again at the same size, and that is not counted against it.",
-            Charge::Success => "It did what it should.",
+            Charge::Memory => "A memory failure of the task: it runs again with more memory, until its ladder ends.",
+            Charge::Plain => "A failure of the task without a memory cause: it runs again at the same size, a few times.",
+            Charge::Free => "Not caused by the task: it runs again at the same size, and the attempt is not charged.",
+            Charge::Success => "The program succeeded.",
         }
         .to_owned(),
     );
-    entry.see = Some("rmctl diagnose TARGET tells which counters it was decided from".to_owned());
+    entry.see = Some("rmctl diagnose TARGET shows the evidence of a verdict".to_owned());
     entry
 }
 
@@ -233,17 +233,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_has_a_meaning() {
+    fn every_term_has_a_meaning() {
         let all = entries();
         let silent: Vec<&str> = all.iter().filter(|e| e.means.is_empty() && e.kind != OBJECT).map(|e| e.word.as_str()).collect();
-        assert_eq!(silent, [""; 0], "fields, codes and keys that nobody described");
+        assert_eq!(silent, [""; 0], "fields, codes and keys without a description");
         for kind in ["error code", "verdict", "exit code", FIELD, OBJECT, KEY, JOB_KEY, EVENT] {
             assert!(all.iter().filter(|e| e.kind == kind).count() > 5, "{kind}");
         }
     }
 
     #[test]
-    fn words_are_found_whole_or_by_their_end() {
+    fn terms_are_found_by_full_name_or_suffix() {
         let all = entries();
         let words = |word: &str| find(&all, word).iter().map(|e| e.word.clone()).collect::<Vec<_>>();
         assert_eq!(words("hr0422"), ["HR0422"]);
@@ -258,13 +258,13 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_a_job_file_is_told_with_what_it_takes() {
+    fn a_job_file_key_is_explained_with_its_values() {
         let cap = &find(&entries(), "retry.cap")[0];
         assert!(
-            cap.means.contains("grows") && cap.more[0].contains("512MiB") && cap.more[1].starts_with("Left out: the largest")
+            cap.means.contains("grows") && cap.more[0].contains("512MiB") && cap.more[1].starts_with("Default: the largest")
         );
         let name = &find(&entries(), "stage.command")[0];
-        assert!(name.more.contains(&"It must be there.".to_owned()), "{name:?}");
+        assert!(name.more.contains(&"Required.".to_owned()), "{name:?}");
     }
 
     #[test]

@@ -94,7 +94,7 @@ fn execute(verb: args::Verb, context: &mut Context) -> Result<Exit, Failure> {
     let mut builder =
         if verb.is_long() { tokio::runtime::Builder::new_multi_thread() } else { tokio::runtime::Builder::new_current_thread() };
     let runtime =
-        builder.enable_all().build().map_err(|e| Failure::new(Exit::Failed, format!("no threads to work with: {e}")))?;
+        builder.enable_all().build().map_err(|e| Failure::new(Exit::Failed, format!("the worker threads cannot start: {e}")))?;
     let outcome = runtime.block_on(cmd::run(verb, context));
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     outcome

@@ -201,7 +201,7 @@ impl LocalCluster {
             }
         }
         let seconds = REGISTER.as_secs();
-        Err(Failure::new(Exit::Failed, format!("not every node was ready after {seconds} s")).help("HEADROOM_LOG=info tells why"))
+        Err(Failure::new(Exit::Failed, format!("not every node was ready after {seconds} s")).help("HEADROOM_LOG=info shows why"))
     }
 
     /// URL of the resource manager.
@@ -240,8 +240,8 @@ fn bin_dir() -> Result<PathBuf, Failure> {
     if missing.is_empty() {
         return Ok(dir);
     }
-    Err(Failure::new(Exit::Failed, format!("{} must be beside rmctl in {}", missing.join(", "), dir.display()))
-        .help("build the whole workspace, or name their directory in HEADROOM_BIN_DIR"))
+    Err(Failure::new(Exit::Failed, format!("{} must be in {}, the directory of rmctl", missing.join(", "), dir.display()))
+        .help("build the whole workspace, or set HEADROOM_BIN_DIR to the directory of the daemons"))
 }
 
 fn directory(home: &Path, name: &str) -> Result<PathBuf, Failure> {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_temporary_home_is_removed_and_a_kept_one_stays() {
+    fn a_temporary_home_is_removed_and_a_kept_home_stays() {
         let home = Home::make(None).expect("makes");
         let path = home.path().to_owned();
         assert!(path.is_dir());

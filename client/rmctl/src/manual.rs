@@ -17,12 +17,15 @@ pub(crate) fn document(mut root: Command) -> String {
     text
 }
 
-const HEAD: &str = "# rmctl\n\nEvery verb with what it takes, made of the program's own declarations. `rmctl man DIR` writes the same as manual pages, \
-`source <(rmctl completion bash)` lets a shell complete verbs, options, and ids of the cluster.\n\n\
-Settings come from arguments, then from the environment, then from a context of `~/.config/rmctl/config.toml` (`HEADROOM_CONFIG` names another \
-file), then from `/etc/headroom/client.toml`; `rmctl config show` tells what holds and who said so.\n\n\
-Data goes to standard output, talk to standard error. `-o json` is what the interface gave; `-o cols=` and `-o tmpl=` take its keys with dots \
-between levels, and the figures of the table by their headers. Conditions compare the same names: `--filter 'state==running && limit>4GiB'`.\n\n";
+const HEAD: &str = "# rmctl\n\nThis page is generated from the program. It lists every verb with its arguments. \
+`rmctl man DIR` writes the same text as manual pages. `source <(rmctl completion bash)` completes verbs, options, and ids of the \
+cluster in a shell.\n\n\
+Settings come from arguments, then from the environment, then from a context of `~/.config/rmctl/config.toml` \
+(`HEADROOM_CONFIG` names another file), then from `/etc/headroom/client.toml`; `rmctl config show` prints each setting \
+with its source.\n\n\
+Data goes to standard output, messages go to standard error. `-o json` prints the response of the API. `-o cols=` and \
+`-o tmpl=` take its keys with dots between levels, and the columns of the table by their headers. Conditions compare the \
+same names: `--filter 'state==running && limit>4GiB'`.\n\n";
 
 fn section(verb: &Command, before: &str, text: &mut String) {
     let name = format!("{before} {}", verb.get_name());
@@ -75,25 +78,25 @@ mod tests {
     use clap::CommandFactory as _;
 
     #[test]
-    fn the_document_is_that_of_the_program() {
+    fn docs_cli_md_matches_the_program() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
         let now = document(Cli::command());
         if std::env::var_os("HEADROOM_UPDATE_GOLDEN").is_some() {
             std::fs::write(&path, &now).expect("writes");
         }
         let kept = std::fs::read_to_string(&path).expect("docs/cli.md");
-        assert!(kept == now, "docs/cli.md is not what the program says; HEADROOM_UPDATE_GOLDEN=1 writes it again");
+        assert!(kept == now, "docs/cli.md differs from the program; HEADROOM_UPDATE_GOLDEN=1 rewrites it");
     }
 
     #[test]
-    fn the_screens_are_typed_as_the_program_reads_them() {
+    fn the_commands_of_docs_screens_md_parse() {
         use clap::Parser as _;
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/screens.md");
         let text = std::fs::read_to_string(path).expect("docs/screens.md");
         let screens: Vec<&str> = text.split("```text\n").skip(1).filter_map(|rest| rest.split("\n```").next()).collect();
         assert_eq!(screens.len(), 10);
         for screen in screens {
-            let (typed, shown) = screen.split_once('\n').expect("a command and what it printed");
+            let (typed, shown) = screen.split_once('\n').expect("a command and its output");
             let words: Vec<&str> = typed.strip_prefix("$ ").expect("a prompt").split_whitespace().collect();
             assert!(Cli::try_parse_from(&words).is_ok(), "{typed}");
             assert!(shown.lines().all(|line| line.chars().count() <= 100), "{typed}: more than 100 columns");
@@ -105,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn every_verb_and_argument_has_a_word() {
+    fn every_verb_and_argument_has_a_help_text() {
         fn silent(c: &Command, found: &mut Vec<String>) {
             let args = c.get_arguments().filter(|a| !a.is_hide_set() && a.get_help().is_none());
             found.extend(args.map(|a| format!("{} {}", c.get_name(), a.get_id())));

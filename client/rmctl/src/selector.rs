@@ -82,7 +82,7 @@ mod tests {
     use crate::render::fixture;
 
     #[test]
-    fn one_task_and_nonsense_are_no_selectors() {
+    fn a_single_task_and_nonsense_are_no_selectors() {
         for text in ["sort.3", "sort.3/map/7", "map/7@2", "map/7", "map/3-1", "map/1-x", "a/b/c/d", "/map/all", "map/-", "map/,"]
         {
             assert_eq!(parse(text), None, "{text}");

@@ -130,11 +130,11 @@ pub(crate) fn task<'a>(app: &'a AppView, id: &TaskId) -> Result<&'a TaskRow, Fai
         let failure = Failure::new(Exit::NotFound, format!("{} has no task {id}", app.id));
         let folded = app.job.iter().flat_map(|job| &job.totals.folded).any(|folded| folded.stage == id.stage);
         if folded {
-            failure.help("beyond the first 10,000 tasks of a job, those that ended well at their first attempt are only counted")
+            failure.help("beyond the first 10,000 tasks of a job, tasks that succeeded at their first attempt are only counted")
         } else if rows.is_empty() && app.job.as_ref().is_some_and(|job| job.totals.tasks > 0) {
-            failure.help("only the figures of this job are kept: its rows are too large")
+            failure.help("only the totals of this job are kept: its rows are too large")
         } else if rows.is_empty() {
-            failure.help("its master has not told of any task yet")
+            failure.help("its master has not reported any task yet")
         } else {
             failure.help(format!("rmctl ps {}", app.id))
         }
@@ -148,8 +148,8 @@ pub(crate) fn attempt<'a>(app: &'a AppView, id: &TaskAttemptId) -> Result<(&'a T
     let none = || {
         let failure = Failure::new(Exit::NotFound, format!("{} has no attempt {id}", app.id));
         match row.attempts.last() {
-            Some(last) => failure.help(format!("its last one is {}/{}", app.id, last.attempt)),
-            None => failure.help("it has not been started yet"),
+            Some(last) => failure.help(format!("its last attempt is {}/{}", app.id, last.attempt)),
+            None => failure.help("the task has not been started yet"),
         }
     };
     found.map(|a| (row, a)).ok_or_else(none)
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_is_read() {
+    fn every_form_of_a_target_is_parsed() {
         let part = |text: &str| parse(text).expect(text).part;
         assert_eq!(part("wordcount.7"), Part::Whole);
         assert_eq!(part("wordcount.7/map/7"), Part::Task("map/7".parse().expect("id")));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_wins_over_longer_ones_that_begin_so() {
+    fn an_exact_id_wins_over_longer_ids_with_its_prefix() {
         assert_eq!(find("sort.1", &["sort.1", "sort.12"]), Ok("sort.1".into()));
         assert_eq!(find("wo", &["sort.1", "wordcount.2"]), Ok("wordcount.2".into()));
     }
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_and_what_is_not_one() {
+    fn missing_and_ambiguous_jobs_are_errors() {
         assert_eq!(find("x", &["sort.1"]).expect_err("none").exit(), Exit::NotFound);
         let many = find("sort", &["sort.1", "sort.2"]).expect_err("two");
         assert_eq!(many.exit(), Exit::Usage);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_attempt_names_the_last_one() {
+    fn a_missing_attempt_names_the_last_attempt() {
         let app = fixture::app();
         let missing = attempt(&app, &"map/7@9".parse().expect("id")).expect_err("none");
         assert_eq!(missing.exit(), Exit::NotFound);

@@ -111,7 +111,7 @@ impl Term {
             return true;
         }
         // There is no other output for this failure.
-        let _ = write!(std::io::stderr().lock(), "{what}\nGo on? [y/N] ");
+        let _ = write!(std::io::stderr().lock(), "{what}\nContinue? [y/N] ");
         let mut answer = String::new();
         let read = std::io::stdin().read_line(&mut answer);
         read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colour_is_for_terminals_unless_somebody_says_otherwise() {
+    fn colour_is_for_terminals_unless_a_variable_overrides() {
         assert!(automatic(true, false, false) && !automatic(false, false, false));
         assert!(automatic(false, false, true) && !automatic(true, true, true));
     }

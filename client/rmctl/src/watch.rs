@@ -90,7 +90,7 @@ mod tests {
     use crate::render::fixture;
 
     #[test]
-    fn only_what_is_new_is_printed() {
+    fn only_new_rows_are_printed() {
         let mut printed = Printed::default();
         let mut nodes = fixture::nodes();
         assert_eq!(printed.news(&nodes).lines().count(), nodes.len());

@@ -28,7 +28,7 @@ fn json(ran: &Ran) -> Value {
 }
 
 #[test]
-fn an_authority_signs_for_a_cluster() {
+fn an_authority_issues_certificates_of_a_cluster() {
     let dir = tempfile::tempdir().expect("a directory");
     let made = ca(dir.path(), &["init", "--name", "prod"]);
     assert!(
@@ -37,7 +37,7 @@ fn an_authority_signs_for_a_cluster() {
         made.out,
         made.err
     );
-    let mode = std::fs::metadata(dir.path().join("ca.key")).expect("is there").mode();
+    let mode = std::fs::metadata(dir.path().join("ca.key")).expect("the key file exists").mode();
     assert_eq!(mode & 0o777, 0o600);
 
     let manager = ca(dir.path(), &["issue", "manager", "--at", "localhost", "--at", "127.0.0.1", "--out", "rm", "-o", "json"]);
@@ -46,27 +46,27 @@ fn an_authority_signs_for_a_cluster() {
     assert_eq!((manager["role"].as_str(), manager["names"][1].as_str()), (Some("manager"), Some("127.0.0.1")));
     let at = |name: &str| dir.path().join(name);
     let files = CertificatePaths { ca: at("ca.pem"), cert: at("rm/manager.pem"), key: at("rm/manager.key") };
-    files.read().expect("reads").server().expect("a listener can be made of it");
+    files.read().expect("reads").server().expect("the files make a listener");
 
     let renewed = ca(dir.path(), &["renew", "rm/manager.pem", "--days", "700", "-o", "json"]);
     assert_eq!(renewed.code, 0, "{}", renewed.err);
     let renewed = &json(&renewed)[0];
     assert!(renewed["until_ms"].as_u64() > manager["until_ms"].as_u64() && renewed["role"] == manager["role"]);
-    files.read().expect("reads").server().expect("the key still belongs to it");
+    files.read().expect("reads").server().expect("the renewed certificate fits the key");
 
     let shown = ca(dir.path(), &["show", "ca.pem", "rm/manager.pem"]);
     assert!(shown.out.contains("CN=prod") && shown.out.contains("at           localhost, 127.0.0.1"), "{}", shown.out);
 }
 
 #[test]
-fn what_is_there_is_not_lost_and_what_is_wrong_is_said() {
+fn existing_files_are_kept_and_errors_are_reported() {
     let dir = tempfile::tempdir().expect("a directory");
     let early = ca(dir.path(), &["issue", "user/alice"]);
     assert!(early.code == 3 && early.err.contains("rmctl ca init"), "{}", early.err);
     assert_eq!(ca(dir.path(), &["init"]).code, 0);
     let before = std::fs::read(dir.path().join("ca.key")).expect("reads");
     let again = ca(dir.path(), &["init"]);
-    assert!(again.code == 4 && again.err.contains("ca.pem is there already"), "{}", again.err);
+    assert!(again.code == 4 && again.err.contains("ca.pem already exists"), "{}", again.err);
     assert_eq!(std::fs::read(dir.path().join("ca.key")).expect("reads"), before);
 
     let nowhere = ca(dir.path(), &["issue", "node/n1"]);
@@ -76,7 +76,7 @@ fn what_is_there_is_not_lost_and_what_is_wrong_is_said() {
     let odd = ca(dir.path(), &["issue", "node/n1", "--at", "a b"]);
     assert!(odd.code == 2 && odd.err.contains("neither a host name nor an address"), "{}", odd.err);
     let none = ca(dir.path(), &["show", "ca.key"]);
-    assert!(none.code == 2 && none.err.contains("no certificate in it"), "{}", none.err);
+    assert!(none.code == 2 && none.err.contains("contains no certificate"), "{}", none.err);
 
     std::fs::set_permissions(dir.path().join("ca.key"), std::fs::Permissions::from_mode(0o644)).expect("sets");
     let open = ca(dir.path(), &["issue", "user/alice"]);

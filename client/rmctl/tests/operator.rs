@@ -57,15 +57,15 @@ fn check_backup_restore_and_the_other_store() {
     assert_eq!(moved.code, 0, "{}", moved.err);
     assert!(json(&moved)["aside"].as_str().is_some_and(|aside| Path::new(aside).join("store").is_dir()));
     let restored = open(&dir, StoreBackend::Redb).expect("opens").restored;
-    assert_eq!((restored.nodes.len(), restored.epoch.0), (5, 1002), "the next life is beyond all that went before");
+    assert_eq!((restored.nodes.len(), restored.epoch.0), (5, 1002), "the next epoch is above all earlier epochs");
 }
 
 #[test]
-fn in_use_missing_and_damaged_have_codes_of_their_own() {
+fn locked_missing_and_damaged_states_have_their_own_codes() {
     let place = tempfile::tempdir().expect("a directory");
     let dir = place.path().join("state");
     assert_eq!(state("check", &dir, &[]).code, 3);
-    assert!(!dir.exists(), "a look makes nothing");
+    assert!(!dir.exists(), "a check creates no file");
     filled(&dir);
     let held = open(&dir, StoreBackend::Sled).expect("opens");
     for (verb, more) in [("check", vec![]), ("backup", vec!["--to", "/nonexistent/file"])] {
@@ -73,7 +73,7 @@ fn in_use_missing_and_damaged_have_codes_of_their_own() {
         assert!(refused.code == 4 && refused.err.contains(&format!("process {}", std::process::id())), "{}", refused.err);
     }
     drop(held);
-    std::fs::write(dir.join("store/db"), b"not what was here").expect("writes");
+    std::fs::write(dir.join("store/db"), b"not a database").expect("writes");
     let damaged = state("check", &dir, &[]);
     assert!(damaged.code == 1 && damaged.out.contains("✗") && damaged.err.is_empty(), "{}{}", damaged.out, damaged.err);
     assert_eq!(state("restore", &dir, &["--from", "/nonexistent/file", "--replace"]).code, 1);
@@ -81,7 +81,7 @@ fn in_use_missing_and_damaged_have_codes_of_their_own() {
 }
 
 #[test]
-fn the_doctor_looks_at_this_host_without_any_daemon() {
+fn the_doctor_checks_this_host_without_a_daemon() {
     let place = tempfile::tempdir().expect("a directory");
     let run = |state: &Path, format: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rmctl"));
@@ -100,7 +100,7 @@ fn the_doctor_looks_at_this_host_without_any_daemon() {
         |code: &str| findings.iter().find(|f| f["code"] == code).unwrap_or_else(|| panic!("{code} in {findings:?}")).clone();
     assert_eq!((named("pidfd")["state"].as_str(), named("memory")["fix"].is_null()), (Some("ok"), true));
     let open_files = named("open_files")["found"].as_str().expect("text").to_owned();
-    assert!(open_files == "no bound" || open_files.parse::<u64>().is_ok_and(|n| n > 0), "{open_files}");
+    assert!(open_files == "no limit" || open_files.parse::<u64>().is_ok_and(|n| n > 0), "{open_files}");
     let has = |state: &str| findings.iter().any(|f| f["state"] == state);
     let code = if has("fail") {
         1
@@ -110,7 +110,7 @@ fn the_doctor_looks_at_this_host_without_any_daemon() {
         0
     };
     assert_eq!((seen.code, seen.err.as_str()), (code, ""), "the worst finding is the exit code");
-    assert!(!state.exists(), "a look makes nothing");
+    assert!(!state.exists(), "a check creates no file");
     let table = run(&state, "table");
     assert!(findings.iter().all(|f| table.out.contains(f["code"].as_str().expect("text"))), "{}", table.out);
     // Not even root can write there.

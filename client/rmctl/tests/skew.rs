@@ -55,7 +55,7 @@ fn fits(dir: &Path, part: u32, limit: u64) -> bool {
 }
 
 #[test]
-fn every_weight_needs_what_it_was_made_to_need() {
+fn every_partition_needs_its_planned_memory() {
     if fs::create_dir(format!("{V1}/headroom-test-{}-probe", std::process::id())).is_err() {
         println!("SKIPPED: cgroups of version 1 cannot be made here");
         return;
@@ -69,7 +69,7 @@ fn every_weight_needs_what_it_was_made_to_need() {
     assert!((60 << 20..100 << 20).contains(&bytes), "{bytes} bytes");
     let d = dir.path();
     assert!(fits(d, LIGHT, SHARE), "light in a slot");
-    assert!(!fits(d, LIGHT, SHARE * 6 / 10), "light is real data, not a token");
+    assert!(!fits(d, LIGHT, SHARE * 6 / 10), "a light partition has real data");
     assert!(!fits(d, HEAVY, 2 * SHARE) && fits(d, HEAVY, 3 * SHARE), "heavy: three slots and not two");
     assert!(!fits(d, MEGA, 5 * SHARE) && fits(d, MEGA, 6 * SHARE), "more than an executor with its reserve");
 }

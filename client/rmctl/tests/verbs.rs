@@ -121,7 +121,7 @@ fn all_failed(_: &str, path: &str) -> (u16, String) {
 }
 
 #[test]
-fn data_goes_out_and_talk_goes_beside() {
+fn data_goes_to_stdout_and_messages_to_stderr() {
     let fake = Fake::new(usual);
     for verb in [&["status"][..], &["ps"], &["ps", "last"], &["node", "list"], &["why", "word"], &["events"], &["version"]] {
         let ran = fake.rmctl(verb);
@@ -131,7 +131,7 @@ fn data_goes_out_and_talk_goes_beside() {
 }
 
 #[test]
-fn json_is_what_the_interface_gave() {
+fn json_output_is_the_response_of_the_api() {
     let fake = Fake::new(usual);
     let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap_or_else(|e| panic!("{e}: {text}"));
     assert_eq!(json(&fake.rmctl(&["status", "-o", "json"]).out), json(STATUS));
@@ -143,7 +143,7 @@ fn json_is_what_the_interface_gave() {
 }
 
 #[test]
-fn what_is_not_there_ends_with_three() {
+fn missing_objects_exit_with_three() {
     let fake = Fake::new(usual);
     for (arguments, named) in [
         (&["ps", "sort.1"][..], "sort.1"),
@@ -158,7 +158,7 @@ fn what_is_not_there_ends_with_three() {
 }
 
 #[test]
-fn what_cannot_be_read_ends_with_two() {
+fn invalid_arguments_exit_with_two() {
     let fake = Fake::new(usual);
     for arguments in [&["ps", "a/b/c/d"][..], &["nonsense"], &["ps", "-o", "xml"], &["submit", "/nonexistent.toml"], &["wait"]] {
         let ran = fake.rmctl(arguments);
@@ -170,7 +170,7 @@ fn what_cannot_be_read_ends_with_two() {
 }
 
 #[test]
-fn nobody_there_ends_with_six_and_says_what_to_do() {
+fn an_unreachable_manager_exits_with_six_and_a_hint() {
     let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
     let ran = rmctl(&["--addr", &format!("http://127.0.0.1:{port}"), "status"]);
     assert_eq!(ran.code, 6);
@@ -227,11 +227,11 @@ fn a_job_file_names_profiles_of_the_cluster() {
         nobody.err
     );
     let whole = rmctl(&["--addr", "http://127.0.0.1:1", "job", "validate", &job_file(dir.path(), JOB)]);
-    assert_eq!(whole.code, 0, "a file that names none asks nobody: {}", whole.err);
+    assert_eq!(whole.code, 0, "a file without cluster profiles needs no call: {}", whole.err);
 }
 
 #[test]
-fn profiles_are_listed_set_and_taken_in() {
+fn profiles_are_listed_set_and_imported() {
     let dir = tempfile::tempdir().expect("directory");
     let fake = Fake::new(usual);
     let file = job_file(dir.path(), &JOB.replace("[profiles.exec]", "[profiles.jvm-medium]"));
@@ -244,8 +244,8 @@ fn profiles_are_listed_set_and_taken_in() {
         (&["profile", "show", "jvm-medium"], "heap 4"),
         (&["profile", "set", "jvm-medium", "--heap", "4GiB", "--overhead", "512MiB"], "revision 3"),
         (&["profile", "set", "jvm-medium", "--memory", "1GiB", "--dry-run"], "would be"),
-        (&["profile", "unset", "jvm-medium"], "is gone"),
-        (&["profile", "import", &file, "--dry-run"], "as it was"),
+        (&["profile", "unset", "jvm-medium"], "is removed"),
+        (&["profile", "import", &file, "--dry-run"], "unchanged"),
     ];
     for (verb, word) in cases {
         let ran = fake.rmctl(verb);
@@ -261,7 +261,7 @@ fn profiles_are_listed_set_and_taken_in() {
 }
 
 #[test]
-fn logs_are_printed_as_they_are() {
+fn logs_are_printed_unchanged() {
     let fake = Fake::new(usual);
     assert_eq!(fake.rmctl(&["logs", "word-count.7/map/7@2"]).out, "one\ntwo\nthree\n");
     assert_eq!(fake.rmctl(&["logs", "word-count.7/map/7", "--tail", "1"]).out, "three\n");
@@ -269,7 +269,7 @@ fn logs_are_printed_as_they_are() {
 }
 
 #[test]
-fn kill_tells_what_ends() {
+fn kill_lists_the_containers_that_end() {
     let fake = Fake::new(usual);
     let dry = fake.rmctl(&["kill", "word-count.7", "--dry-run"]);
     assert!(dry.code == 0 && dry.out.contains("would end: 3 containers"), "{}", dry.out);
@@ -280,7 +280,7 @@ fn kill_tells_what_ends() {
 }
 
 #[test]
-fn waiting_tells_by_its_exit_code_how_a_job_ended() {
+fn wait_returns_the_result_of_the_job_as_its_exit_code() {
     let exhausted = Fake::new(all_failed).rmctl(&["wait", "last"]);
     assert_eq!(exhausted.code, 9, "{}{}", exhausted.out, exhausted.err);
     let late = Fake::new(usual).rmctl(&["wait", "last", "--timeout", "1s"]);
@@ -288,7 +288,7 @@ fn waiting_tells_by_its_exit_code_how_a_job_ended() {
 }
 
 #[test]
-fn a_sample_names_the_line_that_is_wrong() {
+fn a_sample_names_the_invalid_line() {
     let dir = tempfile::tempdir().expect("directory");
     let (input, output) = (dir.path().join("in.csv"), dir.path().join("out.csv"));
     std::fs::write(&input, "key,value\na,1\nb,none\n").expect("writes");
@@ -320,7 +320,7 @@ fn every_format_has_its_form() {
 }
 
 #[test]
-fn a_condition_that_cannot_be_is_a_usage_error() {
+fn an_invalid_condition_is_a_usage_error() {
     let fake = Fake::new(usual);
     let wrong = fake.rmctl(&["node", "list", "--filter", "state =="]);
     assert!(wrong.code == 2 && wrong.err.contains("a value is missing"), "{}", wrong.err);
@@ -329,7 +329,7 @@ fn a_condition_that_cannot_be_is_a_usage_error() {
 }
 
 #[test]
-fn requests_are_printed_and_what_changes_something_is_not_sent() {
+fn curl_mode_prints_requests_and_sends_no_changes() {
     let fake = Fake::new(|method, path| {
         assert_eq!(method, "GET", "{path} was sent");
         usual(method, path)
@@ -343,7 +343,7 @@ fn requests_are_printed_and_what_changes_something_is_not_sent() {
 }
 
 #[test]
-fn contexts_are_made_and_taken() {
+fn contexts_are_created_and_used() {
     let fake = Fake::new(usual);
     let dir = tempfile::tempdir().expect("directory");
     let file = dir.path().join("config.toml");
@@ -361,11 +361,11 @@ fn contexts_are_made_and_taken() {
     let broken = run(&["node", "list"]);
     assert!(broken.code == 2 && broken.err.contains("config.toml:3:1") && broken.err.contains("^^^^^^"), "{}", broken.err);
     assert_eq!(run(&["config", "validate"]).code, 2);
-    assert_eq!(run(&["explain", "HR0422"]).code, 0, "what asks nobody needs no settings");
+    assert_eq!(run(&["explain", "HR0422"]).code, 0, "an offline verb needs no settings");
 }
 
 #[test]
-fn words_are_explained() {
+fn terms_are_explained() {
     let ran = rmctl(&["explain", "overhead_oom"]);
     assert!(ran.code == 0 && ran.out.contains("off-heap memory passed the limit"), "{}", ran.out);
     let ran = rmctl(&["explain", "ovrhead_oom"]);
@@ -408,7 +408,7 @@ fn packages_ship_completions_and_manual_pages() {
     for shell in ["bash", "zsh", "fish"] {
         let script = rmctl(&["completion", shell, "--static"]);
         assert_eq!((script.code, script.err.as_str()), (0, ""));
-        assert!(!script.out.contains("RMCTL_COMPLETE"), "{shell}: it asks nobody");
+        assert!(!script.out.contains("RMCTL_COMPLETE"), "{shell}: it makes no call");
         for verb in verbs.iter().copied().chain(["undrain", "dry-run"]) {
             assert!(script.out.contains(verb), "{shell} does not know {verb}");
         }
@@ -419,11 +419,11 @@ fn packages_ship_completions_and_manual_pages() {
     for verb in verbs.iter().filter(|verb| **verb != "help") {
         assert!(dir.path().join(format!("rmctl-{verb}.1")).is_file(), "no page of {verb}");
     }
-    assert_eq!(rmctl(&["man"]).code, 2, "it says where they go");
+    assert_eq!(rmctl(&["man"]).code, 2, "the directory is required");
 }
 
 #[test]
-fn the_record_is_listed_and_filtered() {
+fn the_audit_log_is_listed_and_filtered() {
     let fake = Fake::new(usual);
     let audit = fake.rmctl(&["audit", "list"]);
     assert!(
@@ -447,7 +447,7 @@ fn the_record_is_listed_and_filtered() {
 }
 
 #[test]
-fn a_bundle_has_no_secrets_and_says_what_is_missing() {
+fn a_bundle_has_no_secrets_and_lists_missing_files() {
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("debug.tgz");
     let fake = Fake::new(usual);
@@ -474,17 +474,17 @@ fn a_bundle_has_no_secrets_and_says_what_is_missing() {
             files.iter().map(|f| &f.0).collect::<Vec<_>>()
         );
     }
-    assert!(ran.err.contains("✓ nodes.json"), "progress is told: {}", ran.err);
+    assert!(ran.err.contains("✓ nodes.json"), "progress is printed: {}", ran.err);
     assert!(files.iter().all(|(_, text)| !text.contains("hunter2")), "a secret is in it");
-    assert_eq!(fake.rmctl(&arguments).code, 4, "a file that is there stays");
+    assert_eq!(fake.rmctl(&arguments).code, 4, "an existing file is kept");
     let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
     let path = dir.path().join("alone.tgz");
     let alone =
         rmctl(&["--addr", &format!("http://127.0.0.1:{port}"), "operator", "debug", "--to", path.to_str().expect("text")]);
     assert_eq!(alone.code, 6);
     let files = opened(&path);
-    let readme = files.iter().find(|(name, _)| name.ends_with("README.txt")).expect("a page about it");
-    assert!(readme.1.contains("Could not be had") && readme.1.contains("status.json"), "{}", readme.1);
+    let readme = files.iter().find(|(name, _)| name.ends_with("README.txt")).expect("a README");
+    assert!(readme.1.contains("Not collected") && readme.1.contains("status.json"), "{}", readme.1);
 }
 
 fn opened(path: &Path) -> Vec<(String, String)> {

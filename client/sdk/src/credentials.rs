@@ -44,7 +44,7 @@ impl ClientCredentials {
             Some(path) => {
                 let text = read(path)?;
                 if let Err(error) = std::fs::remove_file(path) {
-                    tracing::warn!(%error, "the file of the token stays behind, ignoring");
+                    tracing::warn!(%error, "cannot remove the token file");
                 }
                 TokenSource::Text(text)
             }
@@ -107,7 +107,7 @@ impl HttpConnector {
     pub(crate) fn open(base: &str, trust: ClientCredentials) -> Result<Arc<Self>, ClientError> {
         let to_strangers = trust.other == ExpectedPeer::Stranger;
         if trust.token != TokenSource::Nowhere && (is_heard(base) || to_strangers) {
-            let why = format!("a token is not sent to {base}, where it could be read on the way; write https://");
+            let why = format!("a token is not sent to {base}, because the connection is not encrypted; write https://");
             return Err(ClientError::Trust { why });
         }
         let file = match &trust.token {
@@ -145,7 +145,7 @@ impl HttpConnector {
                 (Ok(http), Ok(token)) => (now.http, now.token) = (http, token),
                 (Err(error), _) | (_, Err(error)) => {
                     let error = &error as &dyn std::error::Error;
-                    tracing::warn!(error, "certificate or token has changed and cannot be used; the one before stays, going on");
+                    tracing::warn!(error, "the changed certificate or token cannot be used; the previous one stays active");
                 }
             }
         }
@@ -190,7 +190,7 @@ fn token(from: &TokenSource) -> Result<Option<HeaderValue>, ClientError> {
         TokenSource::File(path) => read(path)?,
     };
     let value = HeaderValue::from_str(&format!("Bearer {}", text.trim()));
-    let mut value = value.map_err(|_| ClientError::Trust { why: "the token has characters that no token has".to_owned() })?;
+    let mut value = value.map_err(|_| ClientError::Trust { why: "the token contains invalid characters".to_owned() })?;
     value.set_sensitive(true);
     Ok(Some(value))
 }
@@ -205,15 +205,15 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn a_token_does_not_leave_the_host_unencrypted_and_is_shown_to_nobody() {
+    fn a_token_is_not_sent_unencrypted_and_not_in_debug_output() {
         let trust = |text: &str| ClientCredentials { token: TokenSource::Text(text.to_owned()), ..ClientCredentials::default() };
         for safe in ["http://127.0.0.1:7070", "http://[::1]:7070", "http://localhost:1", "unix:/run/rm.sock"] {
             HttpConnector::open(safe, trust("hru_1_2")).expect("stays here");
         }
         let error =
-            HttpConnector::open("http://10.0.0.7:7070", trust("hru_1_2")).map(|_| ()).expect_err("can be read on the way");
+            HttpConnector::open("http://10.0.0.7:7070", trust("hru_1_2")).map(|_| ()).expect_err("is not encrypted");
         assert!(error.to_string().contains("https://"), "{error}");
-        HttpConnector::open("http://127.0.0.1:1", trust("hru\n")).map(|_| ()).expect("the end of a line is none of it");
+        HttpConnector::open("http://127.0.0.1:1", trust("hru\n")).map(|_| ()).expect("a newline at the end is ignored");
         HttpConnector::open("http://127.0.0.1:1", trust("a\nb")).map(|_| ()).expect_err("two lines");
         assert!(!format!("{:?}", trust("hru_secret")).contains("secret"));
     }
@@ -226,8 +226,8 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("closes");
         let trust = ClientCredentials::of_a_container(None, Some(&path)).expect("reads");
         assert_eq!(trust.token, TokenSource::Text("hra_sort.1@1_00".into()));
-        assert!(!path.exists(), "what it starts does not find it");
-        ClientCredentials::of_a_container(None, Some(&path)).expect_err("it was there once");
-        assert_eq!(ClientCredentials::of_a_container(None, None).expect("nothing is said"), ClientCredentials::default());
+        assert!(!path.exists(), "child processes cannot read the token");
+        ClientCredentials::of_a_container(None, Some(&path)).expect_err("the token can be read once");
+        assert_eq!(ClientCredentials::of_a_container(None, None).expect("none are configured"), ClientCredentials::default());
     }
 }

@@ -3,7 +3,7 @@
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
 /// Beginning of the description of an answer that did not arrive in time.
-pub(crate) const SILENT: &str = "nothing for";
+pub(crate) const SILENT: &str = "no data for";
 
 /// A failed call.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ pub enum ClientError {
     #[error("the request was not sent")]
     NotSent,
     /// This version cannot parse the answer.
-    #[error("{url} answered something else than expected: {what}")]
+    #[error("unexpected answer from {url}: {what}")]
     Answer {
         /// The URL of the call.
         url: String,
@@ -121,7 +121,7 @@ impl ClientError {
 fn of_time(cause: String) -> String {
     let words = ["certificate not valid yet", "certificate expired"];
     if words.iter().any(|w| cause.contains(w)) {
-        return format!("{cause}; if the certificate is a good one, the clock of this host is wrong");
+        return format!("{cause}; if the certificate is valid, the clock of this host is wrong");
     }
     cause
 }
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn every_code_has_its_standing_and_no_answer_is_silence() {
+    fn every_code_has_a_failure_kind_and_a_wrong_answer_is_silent() {
         let of = |code| ClientError::Problem(Box::new(ProblemDetails::new(code, "no"))).failure_kind();
         assert_eq!((of(ErrorCode::HR0410), of(ErrorCode::HR0411)), (CallFailureKind::Stale, CallFailureKind::TooOld));
         assert_eq!((of(ErrorCode::HR0404), of(ErrorCode::HR0409)), (CallFailureKind::Gone, CallFailureKind::Gone));

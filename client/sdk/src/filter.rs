@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_word_goes_into_the_address() {
+    fn each_filter_is_in_the_query() {
         assert_eq!(EventQuery::default().query(), "");
         let wanted = EventQuery {
             app: "sort.1".parse().ok(),

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lost_connection_loses_and_repeats_nothing() {
+    async fn a_lost_connection_loses_and_repeats_no_entry() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let server = tokio::spawn(serve(listener, vec![line(5), line(5) + &line(6)]));
@@ -146,6 +146,6 @@ mod tests {
         let client = Client::new(&format!("http://127.0.0.1:{port}")).expect("a client");
         let mut events = EventFollower::new(client, None, 0, Duration::from_millis(200));
         let gave_up = tokio::time::timeout(Duration::from_secs(10), events.next()).await.expect("gives up");
-        assert!(gave_up.expect_err("nobody there").unreachable());
+        assert!(gave_up.expect_err("the server does not listen").unreachable());
     }
 }

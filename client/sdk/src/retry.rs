@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doubles_up_to_the_most_and_starts_anew() {
+    fn the_wait_doubles_up_to_the_maximum_and_resets() {
         let mut b = Backoff::new(Duration::from_millis(50), Duration::from_millis(180));
         let waits: Vec<u128> = (0..4).map(|_| b.wait().as_millis()).collect();
         assert_eq!(waits, [50, 100, 180, 180]);

@@ -66,17 +66,17 @@ fn learned(kind: &TaskKindHistory, asked: Bytes) -> (Bytes, Bytes) {
 
 fn why(s: &Suggestion) -> String {
     let (Some(size), Some(stated)) = (s.suggested, s.stated) else {
-        return format!("{} ended well, and {MIN_TASKS} are needed to tell", tasks(s.tasks));
+        return format!("{} succeeded, and a suggestion needs {MIN_TASKS}", tasks(s.tasks));
     };
     let holds = format!("holds {} of {}", s.tasks.saturating_sub(s.would_fail), tasks(s.tasks));
     let Some(then) = s.then else { return holds };
-    let again = format!("{holds}; the others are tried again at {then}");
+    let again = format!("{holds}; the others are retried at {then}");
     if size >= s.p95 {
         return again;
     }
     let (with, without) = (s.would_allocate_gib_h, s.one_size_gib_h);
     let spares = if with < without {
-        format!("that takes {with:.2} GiB·h, and one size for all {without:.2}")
+        format!("that takes {with:.2} GiB·h, and one size for all takes {without:.2}")
     } else {
         format!("that is as much memory, {with:.2} GiB·h, as one size for all, {without:.2}, and leaves room for others")
     };
@@ -140,43 +140,43 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_that_asked_for_much_too_much_is_told_a_size_that_nearly_all_fit() {
+    fn an_oversized_stage_gets_a_suggestion_that_most_tasks_fit() {
         let peaks: Vec<u64> = (0..100).map(|i| 300 + i).collect();
         let one = one(&peaks);
         assert_eq!((one.p50, one.p95, one.max), (Bytes::from_mib(349), Bytes::from_mib(394), Bytes::from_mib(399)));
-        let size = one.suggested.expect("enough is known");
+        let size = one.suggested.expect("has a suggestion");
         assert!(size >= Bytes::from_mib(350) && size <= Bytes::from_mib(640), "{size}");
         assert!(one.would_fail <= 10, "{one:?}");
         assert!(one.would_allocate_gib_h < one.allocated_gib_h / 5.0, "{one:?}");
     }
 
     #[test]
-    fn little_knowledge_suggests_nothing_and_changes_no_figure() {
+    fn few_tasks_yield_no_suggestion() {
         let one = one(&[300, 310, 320]);
         assert_eq!((one.suggested, one.stated, one.then, one.would_fail), (None, None, None, 0));
         assert!((one.would_allocate_gib_h - one.allocated_gib_h).abs() < 1e-9, "{one:?}");
-        assert_eq!(one.why, "3 tasks ended well, and 8 are needed to tell");
+        assert_eq!(one.why, "3 tasks succeeded, and a suggestion needs 8");
     }
 
     #[test]
-    fn one_giant_is_not_what_all_are_given() {
+    fn an_outlier_does_not_set_the_suggestion() {
         let mut peaks = vec![300; 99];
         peaks.push(16_000);
         let one = one(&peaks);
-        assert!(one.suggested.expect("enough is known") < Bytes::from_gib(2), "{one:?}");
+        assert!(one.suggested.expect("has a suggestion") < Bytes::from_gib(2), "{one:?}");
         assert!(one.then >= Some(Bytes::from_mib(16_000)), "{one:?}");
-        assert!(one.why.starts_with("holds 99 of 100 tasks; the others are tried again at "), "{}", one.why);
+        assert!(one.why.starts_with("holds 99 of 100 tasks; the others are retried at "), "{}", one.why);
     }
 
     #[test]
-    fn what_lies_below_p95_says_so_and_what_to_write_instead() {
+    fn a_suggestion_below_p95_names_the_stated_alternative() {
         // Eleven small ones and one that needs six times as much.
         let one = one(&[24, 25, 24, 26, 24, 25, 157, 24, 25, 24, 26, 24]);
         let (size, stated) = (one.suggested.expect("enough"), one.stated.expect("enough"));
         assert_eq!((size, one.p95, one.would_fail), (Bytes::from_mib(32), Bytes::from_mib(157), 1));
-        assert!(stated >= one.p95, "what is written by hand holds nineteen of twenty: {one:?}");
+        assert!(stated >= one.p95, "the stated alternative fits nineteen of twenty: {one:?}");
         assert!(one.then >= Some(Bytes::from_mib(157)), "{one:?}");
-        assert!(one.would_allocate_gib_h < one.one_size_gib_h, "it is cheaper: {one:?}");
+        assert!(one.would_allocate_gib_h < one.one_size_gib_h, "the suggestion allocates less: {one:?}");
         assert!(
             one.why.starts_with("below P95 on purpose: holds 11 of 12 tasks") && one.why.ends_with(&format!("write {stated}"))
         );

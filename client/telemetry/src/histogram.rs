@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_falls_below_the_first_bound_that_holds_it() {
+    fn a_value_counts_in_the_lowest_matching_bucket() {
         let histogram = Histogram::new(&[1.0, 2.0]);
         for value in [0.0, 1.0, 1.5, 2.0, 7.25] {
             histogram.observe(value);

@@ -41,18 +41,18 @@ pub struct Message {
 }
 
 messages! {
-    "ResourceManagerStarted" "56f60373462e4cd19b6cbb33e2dee1e6" "resourcemanager" "A life of the resource manager begins."
-    "manager-ready" "6776b204068242e9b74510d3e29dfcb1" "resourcemanager" "It answers."
-    "agent-ready" "b0c0c9a288444916816e938e77ae683d" "nodeagent" "The agent answers, and looks for its resource manager."
-    "OomKilled" "00079c9f83134ca2a732514ce25b9302" "resourcemanager" "A container, or a task in one, ended for memory of its own."
-    "container-killed" "c68f05c37ac14980920cbfa1e641867e" "nodeagent" "A container of this host ended for memory of its own."
+    "ResourceManagerStarted" "56f60373462e4cd19b6cbb33e2dee1e6" "resourcemanager" "An epoch of the resource manager begins."
+    "manager-ready" "6776b204068242e9b74510d3e29dfcb1" "resourcemanager" "The resource manager is ready."
+    "agent-ready" "b0c0c9a288444916816e938e77ae683d" "nodeagent" "The agent is ready and searches its resource manager."
+    "OomKilled" "00079c9f83134ca2a732514ce25b9302" "resourcemanager" "A container, or a task in one, ended for a memory failure of its own."
+    "container-killed" "c68f05c37ac14980920cbfa1e641867e" "nodeagent" "A container of this host ended for a memory failure of its own."
     "NodeOom" "ead1f75117ee4f2b90cf26047b22a23c" "resourcemanager" "A container was killed because its whole host ran out of memory."
-    "NodeLost" "20b694f0a8de4251a772172f276a04d7" "resourcemanager" "A node was silent for too long: its containers are given up."
-    "node-unhealthy" "d5c8a7b5112a46ab9f5fcd925285de00" "nodeagent" "This host takes no work until what is wrong with it is mended."
-    "self-fenced" "4536c89a9f0549509c38d07635e42f96" "nodeagent" "Nothing was heard of the resource manager for too long; all containers are ended."
-    "call-refused" "5a7363997ebc49ccb9d7dcae519e08d2" "resourcemanager" "Somebody asked for what they may not do."
-    "ConfigReloaded" "1cefa89efa434d2db34a21f0970047c9" "both" "The configuration was read again, and holds."
-    "ConfigRefused" "4087a15068f94224a0c0d19e5972a014" "both" "The configuration was to be read again and has mistakes: what held before still holds."
+    "NodeLost" "20b694f0a8de4251a772172f276a04d7" "resourcemanager" "A node sent no heartbeat for too long: its containers are lost."
+    "node-unhealthy" "d5c8a7b5112a46ab9f5fcd925285de00" "nodeagent" "This host takes no work until its problem is solved."
+    "self-fenced" "4536c89a9f0549509c38d07635e42f96" "nodeagent" "The resource manager did not answer in time; all containers are ended."
+    "call-refused" "5a7363997ebc49ccb9d7dcae519e08d2" "resourcemanager" "A caller without the permission made a call."
+    "ConfigReloaded" "1cefa89efa434d2db34a21f0970047c9" "both" "A changed configuration was applied."
+    "ConfigRefused" "4087a15068f94224a0c0d19e5972a014" "both" "A changed configuration has errors and was not applied."
 }
 
 /// The `MESSAGE_ID` of a line, by the reason at its beginning or by its name.
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_stay_fields_and_the_line_has_them_too() {
+    fn fields_are_sent_separately_and_in_the_line() {
         let fields = told(|| tracing::warn!(node = "n1", container_id = %7, peak = ?Some(3), "the container\nended"));
         assert_eq!(fields["MESSAGE"], "the container\nended node=n1 container_id=7 peak=Some(3)");
         assert_eq!((fields["HEADROOM_NODE"].as_str(), fields["HEADROOM_CONTAINER_ID"].as_str()), ("n1", "7"));
@@ -253,15 +253,15 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_most_has_an_identity() {
-        let lost = told(|| tracing::warn!(object = "node/n1", "NodeLost: no sign of life"));
+    fn important_lines_have_a_message_id() {
+        let lost = told(|| tracing::warn!(object = "node/n1", "NodeLost: no heartbeat"));
         assert_eq!(lost["MESSAGE_ID"], "20b694f0a8de4251a772172f276a04d7");
         let ready = told(|| tracing::info!(name: "agent-ready", url = "http://n1", "ready"));
         assert_eq!(ready["MESSAGE_ID"], "b0c0c9a288444916816e938e77ae683d");
     }
 
     #[test]
-    fn causes_are_told_with_an_error() {
+    fn causes_of_an_error_are_sent() {
         let cause = io::Error::other("no room");
         let error = io::Error::other(cause);
         let fields = told(|| tracing::error!(error = &error as &dyn std::error::Error, "not written"));
@@ -269,14 +269,14 @@ mod tests {
     }
 
     #[test]
-    fn of_a_line_that_is_too_long_the_beginning_arrives() {
+    fn the_beginning_of_a_too_long_line_is_sent() {
         let long = "ä".repeat(4 << 20);
         let fields = told(|| tracing::info!(reason = long, "a call came"));
         assert!(fields["MESSAGE"].starts_with("a call came reason=ää") && fields["MESSAGE"].len() <= MOST);
     }
 
     #[test]
-    fn identities_are_told_apart_and_well_formed() {
+    fn message_ids_are_distinct_and_well_formed() {
         let hex = |id: &str| id.len() == 32 && id.chars().all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c));
         assert!(MESSAGES.iter().all(|m| hex(m.id) && m.when.ends_with('.')));
         let (keys, ids): (BTreeSet<_>, BTreeSet<_>) = MESSAGES.iter().map(|m| (m.key, m.id)).unzip();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_is_not_the_journal() {
+    fn a_terminal_does_not_use_the_journal() {
         assert!(SystemdJournal::behind_stderr("headroom-test").is_none(), "tests do not run as a service");
     }
 }

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_there_after_a_restart_and_no_more_than_the_bound() {
+    fn lines_survive_a_restart_within_the_limit() {
         let dir = tempfile::tempdir().expect("a directory");
         for life in 0..4 {
             let mut lines = open(dir.path());
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bounds_count_at_once() {
+    fn changed_limits_apply_at_once() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut lines = open(dir.path());
         for n in 0..40 {
@@ -186,16 +186,16 @@ mod tests {
         lines.sync().expect("syncs");
         let files = || segments(dir.path(), "x").expect("reads").len();
         assert_eq!(files(), 3);
-        lines.bound(SegmentLimits { segment: 1000, segments: 2 }).expect("takes them");
+        lines.bound(SegmentLimits { segment: 1000, segments: 2 }).expect("applies the limits");
         assert_eq!(files(), 2);
         for n in 0..20 {
             lines.append([format!("a longer line with the number {n}")]).expect("writes");
         }
-        assert_eq!((files(), kept(dir.path()).len() > 20), (2, true), "a segment is longer now");
+        assert_eq!((files(), kept(dir.path()).len() > 20), (2, true), "segments are longer now");
     }
 
     #[test]
-    fn a_torn_last_line_harms_no_other() {
+    fn a_truncated_last_line_is_skipped() {
         let dir = tempfile::tempdir().expect("a directory");
         open(dir.path()).append(["whole"]).expect("writes");
         let (number, path) = segments(dir.path(), "x").expect("reads").pop().expect("one");
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_was_never_written_is_empty() {
+    fn a_log_that_was_never_written_is_empty() {
         let dir = tempfile::tempdir().expect("a directory");
         assert!(kept(&dir.path().join("none")).is_empty());
     }

@@ -23,7 +23,7 @@ impl LogLevelHandle {
         if let Some(handle) = &self.0
             && let Err(error) = handle.reload(EnvFilter::new(level))
         {
-            tracing::warn!(%error, "the level of the log stays as it is");
+            tracing::warn!(%error, "the level of the log cannot be changed");
         }
     }
 

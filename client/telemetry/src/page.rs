@@ -77,7 +77,7 @@ impl MetricsPage {
     pub fn spread(&mut self, metric: &Metric, labels: &[&str], value: &HistogramSnapshot) {
         match self.place(metric, labels, Figure::Spread(HistogramSnapshot::default())) {
             Figure::Spread(sum) => *sum = std::mem::take(sum).plus(value),
-            Figure::Number(_) => debug_assert!(false, "{} is no histogram", metric.name),
+            Figure::Number(_) => debug_assert!(false, "{} is not a histogram", metric.name),
         }
     }
 
@@ -116,8 +116,8 @@ fn plain(open: &str, counters: &[&str]) -> String {
     for line in open.lines().filter(|l| *l != "# EOF") {
         let mut words = line.splitn(4, ' ');
         match (words.next(), words.next(), words.next(), words.next()) {
-            (Some("#"), Some(what), Some(name), Some(rest)) if counters.contains(&name) => {
-                out.push_str(&format!("# {what} {name}_total {rest}"));
+            (Some("#"), Some(keyword), Some(name), Some(rest)) if counters.contains(&name) => {
+                out.push_str(&format!("# {keyword} {name}_total {rest}"));
             }
             _ => out.push_str(line),
         }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn both_formats_say_the_same() {
+    fn both_formats_have_the_same_samples() {
         let samples = "x_kills_total{why=\"a \\\"quoted\\\"\\nword\"} 3.0\n# HELP x_size_bytes Size.\n# TYPE x_size_bytes gauge\n\
             x_size_bytes 1.5\n# HELP x_wait_seconds Waits.\n# TYPE x_wait_seconds histogram\n\
             x_wait_seconds_sum{queue=\"root.etl\"} 3.5\nx_wait_seconds_count{queue=\"root.etl\"} 2\n\
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scraper_gets_what_it_asks_for() {
+    fn a_scraper_gets_the_accepted_format() {
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1";
         assert_eq!(Format::wanted(Some(prometheus)), Format::OpenMetrics);
         assert_eq!((Format::wanted(Some("*/*")), Format::wanted(None)), (Format::Text, Format::Text));

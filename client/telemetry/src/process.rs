@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_files_are_read() {
+    fn files_of_the_kernel_are_parsed() {
         let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 9 0 5 1 1";
         assert_eq!(cpu_seconds(stat).map(|s| s.to_string()).as_deref(), Some("3"));
         assert_eq!(max_fds("Limit  Soft\nMax open files            1024  4096 files\n"), Some(1024));

@@ -63,7 +63,7 @@ impl RejectedConnections {
     pub fn record_rejection(&self, peer: IpAddr, why: RejectionReason, detail: &dyn Display) {
         self.of(why).fetch_add(1, Ordering::Relaxed);
         if let Some(others) = self.tell(Instant::now()) {
-            warn!(%peer, why = why.as_str(), %detail, others, "a connection was turned away");
+            warn!(%peer, why = why.as_str(), %detail, others, "a connection was rejected");
         }
     }
 
@@ -102,14 +102,14 @@ mod tests {
     use crate::names::NODE_CONNECTIONS_REFUSED;
 
     #[test]
-    fn all_are_counted_and_few_are_told() {
+    fn all_rejections_are_counted_and_few_are_logged() {
         let (turned, now) = (RejectedConnections::default(), Instant::now());
         let peer = IpAddr::from([192, 0, 2, 7]);
         turned.record_rejection(peer, RejectionReason::Crowded, &"256 of 256");
         turned.record_rejection(peer, RejectionReason::Unproven, &"no handshake in time");
         turned.record_rejection(peer, RejectionReason::Unproven, &"no handshake in time");
-        assert_eq!(turned.tell(now), None, "one was told just now");
-        assert_eq!(turned.tell(now + 2 * LOG_INTERVAL), Some(3), "those of whom nobody was told");
+        assert_eq!(turned.tell(now), None, "a line was logged just now");
+        assert_eq!(turned.tell(now + 2 * LOG_INTERVAL), Some(3), "the rejections since the last line");
         assert_eq!(turned.tell(now + 4 * LOG_INTERVAL), Some(0));
         let mut page = MetricsPage::new();
         turned.put(&mut page, &NODE_CONNECTIONS_REFUSED);

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_read_as_it_is_written() {
+    fn addresses_round_trip_as_text() {
         let pin = "ab".repeat(32);
         for text in ["tcp://127.0.0.1:4711".to_owned(), "tcp://[::1]:99".to_owned(), format!("tls://w1.example:4711#{pin}")] {
             let address: MasterAddress = text.parse().expect("an address");

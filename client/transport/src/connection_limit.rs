@@ -95,21 +95,21 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_gives_its_place_back() {
+    fn a_closed_connection_frees_its_place() {
         let peers = ConnectionLimiter::new(2, LoopbackPolicy::Free);
         let (first, second) = (peers.acquire(ip("192.0.2.7")), peers.acquire(ip("::ffff:192.0.2.7")));
-        assert!(first.is_some() && second.is_some(), "both have a place");
+        assert!(first.is_some() && second.is_some(), "both connections have a place");
         assert!(peers.acquire(ip("192.0.2.7")).is_none() && peers.acquire(ip("::ffff:192.0.2.7")).is_none());
-        assert!(peers.acquire(ip("192.0.2.8")).is_some(), "another address has its own");
+        assert!(peers.acquire(ip("192.0.2.8")).is_some(), "another address has its own limit");
         drop(first);
         let third = peers.acquire(ip("192.0.2.7"));
         assert!(third.is_some() && peers.acquire(ip("192.0.2.7")).is_none());
         drop((second, third));
-        assert_eq!(peers.addresses(), 0, "who is not there is forgotten");
+        assert_eq!(peers.addresses(), 0, "addresses without connections are removed");
     }
 
     #[test]
-    fn this_host_is_counted_where_it_is_to_be() {
+    fn loopback_connections_count_according_to_the_policy() {
         for own in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
             let (free, counted) =
                 (ConnectionLimiter::new(1, LoopbackPolicy::Free), ConnectionLimiter::new(1, LoopbackPolicy::Counted));

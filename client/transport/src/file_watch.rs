@@ -50,19 +50,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_replaced_written_or_removed_has_changed_once() {
+    fn a_replaced_written_or_removed_file_reports_one_change() {
         let dir = tempfile::tempdir().expect("a directory");
         let (one, two) = (dir.path().join("one"), dir.path().join("two"));
         std::fs::write(&one, "1").expect("writes");
         let mut watched = FileWatcher::new(vec![one.clone(), two.clone()]);
         assert!(!watched.changed_now());
         std::fs::write(&two, "2").expect("writes");
-        assert!(watched.changed_now() && !watched.changed_now(), "one that comes");
+        assert!(watched.changed_now() && !watched.changed_now(), "a new file");
         std::fs::write(dir.path().join("new"), "3").expect("writes");
         std::fs::rename(dir.path().join("new"), &one).expect("renames");
-        assert!(watched.changed_now() && !watched.changed_now(), "one that is replaced by one as long");
+        assert!(watched.changed_now() && !watched.changed_now(), "a file replaced by one of the same length");
         std::fs::remove_file(&two).expect("removes");
-        assert!(watched.changed_now() && !watched.changed_now(), "one that goes");
-        assert!(!watched.changed(), "nobody looks again so soon");
+        assert!(watched.changed_now() && !watched.changed_now(), "a removed file");
+        assert!(!watched.changed(), "the next check is later");
     }
 }

@@ -33,7 +33,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const RECORD: u8 = 0x16;
 /// The response to a peer that does not encrypt.
 const PLAIN: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\nconnection: close\r\ncontent-length: ";
-const WHY: &str = r#"{"type":"https://headroom.dev/errors/HR0400","title":"bad request","status":400,"code":"HR0400","detail":"this port speaks TLS: write https:// and not http://","retryable":false}"#;
+const WHY: &str = r#"{"type":"https://headroom.dev/errors/HR0400","title":"bad request","status":400,"code":"HR0400","detail":"this port requires TLS: write https:// instead of http://","retryable":false}"#;
 
 /// Authenticates the peer of a connection. A peer that does not encrypt at a TLS listener gets an
 /// HTTP 400 response and is disconnected.
@@ -48,7 +48,7 @@ pub async fn accept_handshake(
     let Some(server) = server else { return Ok((Either::Left(stream), PeerIdentity::Unasked)) };
     match timeout(HANDSHAKE, shake(stream, server)).await {
         Ok(done) => done,
-        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no handshake in time")),
+        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the handshake timed out")),
     }
 }
 
@@ -65,7 +65,7 @@ async fn shake(mut stream: TcpStream, server: Arc<ServerConfig>) -> io::Result<(
     let caller = match shown.map(|der| Certificate::from_der(der)) {
         None => PeerIdentity::Nobody,
         Some(Ok(Certificate { role: Some(role), .. })) => PeerIdentity::Known(role),
-        Some(Ok(_)) => return Err(io::Error::new(io::ErrorKind::InvalidData, "its certificate tells of no role")),
+        Some(Ok(_)) => return Err(io::Error::new(io::ErrorKind::InvalidData, "its certificate contains no role")),
         Some(Err(error)) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
     };
     Ok((Either::Right(stream), caller))

@@ -160,12 +160,12 @@ impl ReloadingKeys {
         match read(&self.files) {
             Ok((identity, server)) => {
                 let until = identity.facts.until.0;
-                info!(certificate = %self.files.cert.display(), until, "another certificate is shown from now on");
+                info!(certificate = %self.files.cert.display(), until, "a changed certificate is active");
                 (now.identity, now.server, now.generation) = (identity, server, now.generation + 1);
             }
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
-                warn!(error, "the certificate has changed and cannot be used; the one before stays, going on");
+                warn!(error, "the changed certificate cannot be used; the previous one stays active");
             }
         }
     }

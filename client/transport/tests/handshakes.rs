@@ -79,7 +79,7 @@ async fn meet(server: &ReloadingKeys, client: &KeyFiles, expect: PeerExpectation
 }
 
 #[tokio::test]
-async fn both_ends_say_who_they_are() {
+async fn both_peers_authenticate() {
     let dir = tempfile::tempdir().expect("a directory");
     let (ours, theirs, at) = (ca(), ca(), |name: &str| dir.path().join(name));
     ours.dir(&at("rm"), "manager");
@@ -91,18 +91,18 @@ async fn both_ends_say_who_they_are() {
     assert_eq!(meet(&manager, &n1, PeerExpectation::Manager).await, Ok(PeerIdentity::Known(node)));
     let nobody = KeyFiles { own: None, ..n1.clone() };
     assert_eq!(meet(&manager, &nobody, PeerExpectation::Manager).await, Ok(PeerIdentity::Nobody));
-    meet(&manager, &KeyFiles::of(&at("evil")), PeerExpectation::Manager).await.expect_err("vouched for by somebody else");
+    meet(&manager, &KeyFiles::of(&at("evil")), PeerExpectation::Manager).await.expect_err("signed by another authority");
     let mixed = KeyFiles { ca: n1.ca.clone(), ..KeyFiles::of(&at("evil")) };
-    meet(&manager, &mixed, PeerExpectation::Manager).await.expect_err("its own certificate is of another authority");
+    meet(&manager, &mixed, PeerExpectation::Manager).await.expect_err("the own certificate is of another authority");
     let node = ReloadingKeys::open(&at("n1")).expect("opens");
-    meet(&node, &KeyFiles::of(&at("rm")), PeerExpectation::Manager).await.expect_err("a node where a manager should be");
+    meet(&node, &KeyFiles::of(&at("rm")), PeerExpectation::Manager).await.expect_err("a node instead of the manager");
     let manager = "manager".parse().expect("a role");
     assert_eq!(meet(&node, &KeyFiles::of(&at("rm")), PeerExpectation::Node).await, Ok(PeerIdentity::Known(manager)));
 }
 
 /// A wrong clock at the other end has the same effect as such a certificate.
 #[tokio::test]
-async fn a_certificate_whose_time_is_over_or_has_not_come_is_refused() {
+async fn an_expired_or_not_yet_valid_certificate_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let (ours, at) = (ca(), |name: &str| dir.path().join(name));
     let millis = |time: Duration| u64::try_from(time.as_millis()).expect("small");
@@ -119,12 +119,12 @@ async fn a_certificate_whose_time_is_over_or_has_not_come_is_refused() {
         let refused = meet(&good, &KeyFiles::of(&at(name)), PeerExpectation::Manager).await.expect_err(name);
         assert!(refused.contains(says), "{refused}");
         let server = ReloadingKeys::open(&at(&format!("{name}-rm"))).expect("opens");
-        assert!(meet(&server, &node, PeerExpectation::Manager).await.is_err(), "{name}: the caller does not believe it either");
+        assert!(meet(&server, &node, PeerExpectation::Manager).await.is_err(), "{name}: the client refuses it too");
     }
 }
 
 #[tokio::test]
-async fn files_that_change_hold_at_once_and_bad_ones_do_not() {
+async fn changed_files_apply_at_once_and_invalid_files_do_not() {
     let dir = tempfile::tempdir().expect("a directory");
     let (ours, at) = (ca(), |name: &str| dir.path().join(name));
     ours.dir(&at("rm"), "manager");
@@ -133,17 +133,17 @@ async fn files_that_change_hold_at_once_and_bad_ones_do_not() {
     let first = keys.facts().serial;
     std::fs::write(at("rm").join("cert.pem"), "half a certifi").expect("writes");
     keys.reread();
-    assert_eq!(keys.facts().serial, first, "what cannot be used is not taken");
+    assert_eq!(keys.facts().serial, first, "an invalid certificate is not used");
     meet(&keys, &KeyFiles::of(&at("n1")), PeerExpectation::Manager).await.expect("still good");
     ours.dir(&at("rm"), "manager");
     keys.reread();
     assert_ne!(keys.facts().serial, first);
     assert_eq!(keys.identity().1, 2);
-    meet(&keys, &KeyFiles::of(&at("n1")), PeerExpectation::Manager).await.expect("the new one");
+    meet(&keys, &KeyFiles::of(&at("n1")), PeerExpectation::Manager).await.expect("the new certificate is active");
 }
 
 #[tokio::test]
-async fn whoever_does_not_encrypt_is_told_so() {
+async fn a_plaintext_client_gets_an_error_message() {
     let dir = tempfile::tempdir().expect("a directory");
     ca().dir(dir.path(), "manager");
     let keys = ReloadingKeys::open(dir.path()).expect("opens");
@@ -159,16 +159,16 @@ async fn whoever_does_not_encrypt_is_told_so() {
     };
     let take = async { accept_handshake(listener.accept().await.expect("comes").0, Some(keys.server())).await.map(|_| ()) };
     let (answer, taken) = tokio::join!(call, take);
-    taken.expect_err("hung up on");
+    taken.expect_err("is disconnected");
     assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("write https://"), "{answer}");
 }
 
 #[tokio::test]
-async fn a_master_is_known_by_its_pin() {
+async fn a_master_is_authenticated_by_its_pin() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("channel.pem");
     let lock = ListenerIdentity::at(&path).expect("made");
-    assert_eq!(ListenerIdentity::at(&path).expect("is there").pin, lock.pin, "another life shows the same");
+    assert_eq!(ListenerIdentity::at(&path).expect("is there").pin, lock.pin, "a restart keeps the pin");
     let stranger = ListenerIdentity::at(&dir.path().join("other.pem")).expect("made");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
@@ -180,9 +180,9 @@ async fn a_master_is_known_by_its_pin() {
             let _ = stream.shutdown().await;
         }
     });
-    let mut line = connect(&address, Some(lock.pin)).await.expect("the right one");
+    let mut line = connect(&address, Some(lock.pin)).await.expect("the pin matches");
     let mut said = String::new();
     line.read_to_string(&mut said).await.expect("reads");
     assert_eq!(said, "hello");
-    connect(&address, Some(stranger.pin)).await.map(|_| ()).expect_err("somebody else's pin");
+    connect(&address, Some(stranger.pin)).await.map(|_| ()).expect_err("the pin of another master");
 }

@@ -206,7 +206,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_what_people_write() {
+    fn sizes_are_parsed_in_common_spellings() {
         let cases = [("4096", 4096), ("512MiB", 512 << 20), ("2 GiB", 2 << 30), ("1.5G", 3 << 29), ("0.25KiB", 256), ("7b", 7)];
         for (text, bytes) in cases {
             assert_eq!(text.parse::<Bytes>(), Ok(Bytes(bytes)), "{text}");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn parse_errors_name_the_mistake() {
         assert_eq!("".parse::<Bytes>(), Err(ParseBytesError::Empty));
         assert_eq!("five".parse::<Bytes>(), Err(ParseBytesError::Unit("five".into())));
         assert_eq!("1.2.3G".parse::<Bytes>(), Err(ParseBytesError::Number("1.2.3G".into())));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_the_largest_unit() {
+    fn sizes_are_shown_in_the_largest_unit() {
         assert_eq!(Bytes::from_mib(512).to_string(), "512 MiB");
         assert_eq!(Bytes::new(4_724_464_025).to_string(), "4.4 GiB");
         assert_eq!(Bytes::new(17).to_string(), "17 B");

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_what_json_says_and_all_different() {
+    fn names_equal_their_json_names_and_are_unique() {
         let mut seen = std::collections::BTreeSet::new();
         for name in SubCause::ALL {
             let text = serde_json::to_string(name).expect("writes");
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_writer_and_a_newer_one_are_understood() {
+    fn rows_of_older_and_newer_writers_are_readable() {
         let old = r#"{"cause":"a","fix":"b","trade_off":"c","certainty":"likely"}"#;
         let row: Diagnosis = serde_json::from_str(old).expect("reads");
         assert_eq!((row.name, row.would_fit), (SubCause::Unnamed, None));

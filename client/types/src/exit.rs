@@ -179,13 +179,13 @@ impl ExitReason {
             ExitReason::HeapOom => "out of memory: the heap is full".into(),
             ExitReason::OverheadOom => "out of memory: off-heap memory passed the limit".into(),
             ExitReason::TaskOom => "out of memory at the task's own limit; its executor lives".into(),
-            ExitReason::StalledAtLimit => "stuck at its own limit, re-reading its own pages; ended by the node agent".into(),
+            ExitReason::StalledAtLimit => "stalled at its own limit, re-reading its own pages; ended by the node agent".into(),
             ExitReason::AncestorOom => "killed for an outer limit, not for its own".into(),
             ExitReason::NodeOom => "killed because the host ran out of memory".into(),
             ExitReason::KilledExternally => "killed from outside (SIGKILL, and no memory counter moved)".into(),
             ExitReason::Stopped => "stopped on request".into(),
             ExitReason::Preempted => "preempted for another queue".into(),
-            ExitReason::Timeout => "ran longer than it may".into(),
+            ExitReason::Timeout => "ran longer than its time limit".into(),
             ExitReason::NodeLost => "its node is gone".into(),
             ExitReason::LaunchFailed => "could not be started".into(),
             ExitReason::Exit { code: 0 } => "finished".into(),
@@ -483,7 +483,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_memory_failures_of_its_own_are_charged_as_memory() {
+    fn only_own_memory_failures_are_charged_as_memory() {
         let free = [ExitReason::AncestorOom, ExitReason::NodeOom, ExitReason::KilledExternally, ExitReason::Stopped];
         assert!(free.iter().all(|r| r.charge() == Charge::Free));
         let own = [ExitReason::HeapOom, ExitReason::OverheadOom, ExitReason::TaskOom, ExitReason::StalledAtLimit];
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn yarn_numbers() {
+    fn exit_reasons_map_to_yarn_numbers() {
         assert_eq!(ExitReason::OverheadOom.yarn_status(None), -104);
         assert_eq!(ExitReason::HeapOom.yarn_status(Some(3)), 3);
         assert_eq!(ExitReason::Signal { signal: 15 }.yarn_status(None), 143);

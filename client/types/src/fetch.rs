@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sum_goes_through_text_and_back() {
+    fn a_checksum_round_trips_as_text() {
         let text = "00ff".repeat(16);
         let sum: Sha256 = text.parse().expect("a sum");
         assert_eq!((sum.to_string(), text.to_uppercase().parse()), (text.clone(), Ok(sum)));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_a_plain_file() {
+    fn a_fetched_file_is_a_plain_file_by_default() {
         let file: FetchedFile = serde_json::from_str(r#"{"name":"a.jar","from":"/srv/a.jar"}"#).expect("reads");
         assert_eq!((file.kind, file.sha256, file.most), (FileKind::File, None, None));
         assert!(serde_json::from_str::<FetchedFile>(r#"{"name":"a","from":"/b","sha256":"12"}"#).is_err());

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_level_is_read_as_it_is_written() {
+    fn levels_round_trip_as_text() {
         for level in LogLevel::ALL {
             assert_eq!(level.to_string().parse(), Ok(level));
             assert_eq!(serde_json::to_value(level).expect("writes"), level.as_str());

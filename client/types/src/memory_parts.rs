@@ -55,7 +55,7 @@ impl Evidence {
             other = other.saturating_sub(committed).saturating_sub(metaspace);
         }
         parts.push(take("large native blocks", other));
-        parts.push(("other processes, or since then", left));
+        parts.push(("other processes, or later changes", left));
         parts
     }
 }
@@ -94,6 +94,6 @@ mod tests {
             "{names:?}"
         );
         e.inside = Some(ProcessMemory { stacks: MIB(900), other: MIB(700), ..ProcessMemory::default() });
-        assert_eq!(sum(&e), MIB(123), "an old look never makes more of it than there is");
+        assert_eq!(sum(&e), MIB(123), "an old sample is capped at the charged memory");
     }
 }

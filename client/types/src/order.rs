@@ -71,7 +71,7 @@ impl TaskOrder {
     pub fn sentence(&self) -> String {
         let done = match self.wish {
             TaskOrderAction::Cancel => "cancelled on request".to_owned(),
-            TaskOrderAction::Retry { .. } => "tried again on request".to_owned(),
+            TaskOrderAction::Retry { .. } => "retried on request".to_owned(),
             TaskOrderAction::Resize { memory } => format!("{memory} on request"),
             TaskOrderAction::Rank { priority } => format!("priority {priority} on request"),
         };
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_says_what_and_why() {
+    fn an_order_contains_its_action_and_reason() {
         let order = |wish, reason: Option<&str>| TaskOrder {
             task: "map/7".parse().expect("id"),
             wish,

@@ -171,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn one_processor_is_one() {
+    fn one_processor_is_singular() {
         let text = |cpus| Resource::new(Bytes::from_gib(1), cpus).to_string();
         assert_eq!((text(Cpus::from_cores(1)), text(Cpus::from_milli(500))), ("1 GiB, 1 cpu".into(), "1 GiB, 0.5 cpus".into()));
     }
 
     proptest! {
         #[test]
-        fn what_fits_can_be_taken_and_given_back(a in any_resource(), b in any_resource()) {
+        fn a_fitting_resource_can_be_subtracted_and_added_back(a in any_resource(), b in any_resource()) {
             let room = a.checked_add(&b).expect("small numbers");
             prop_assert!(a.fits(&room));
             let rest = room.checked_sub(&a).expect("fits");
@@ -186,7 +186,7 @@ mod tests {
         }
 
         #[test]
-        fn taking_more_than_there_is_is_refused(a in any_resource(), b in any_resource()) {
+        fn subtracting_more_than_available_is_refused(a in any_resource(), b in any_resource()) {
             if !a.fits(&b) && a.extra.keys().all(|k| b.extra.contains_key(k)) {
                 prop_assert_eq!(b.checked_sub(&a), None);
             }

@@ -31,10 +31,10 @@ macro_rules! text_schema {
     )*};
 }
 text_schema! {
-    Name, "Name", "^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$", "word-count", "A name that people give.";
+    Name, "Name", "^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$", "word-count", "A name that users choose.";
     NodeId, "NodeId", "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", "worker-01", "A node, by its host name.";
     RequestId, "RequestId", "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", "executor-main",
-        "A container request, named by the application that asks.";
+        "A container request, named by the application that makes it.";
     QueuePath, "QueuePath", "^[A-Za-z0-9][A-Za-z0-9_.-]{0,254}$", "root.etl.nightly",
         "A queue by its place in the tree; read without `root.` too.";
     AppId, "AppId", "^[A-Za-z0-9][A-Za-z0-9_-]{0,62}\\.(0|[1-9][0-9]*)$", "word-count.7", "An application.";
@@ -42,7 +42,7 @@ text_schema! {
     ContainerId, "ContainerId", "^.+\\.e(0|[1-9][0-9]*)\\.c(0|[1-9][0-9]*)$", "word-count.7.e3.c12", "A container.";
     TaskId, "TaskId", "^.+/(0|[1-9][0-9]*)$", "map/7", "A task of a job.";
     Sha256, "Sha256", "^[0-9A-Fa-f]{64}$", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
-        "What the bytes of a file must be.";
+        "The SHA-256 of the content of a file.";
     Signal, "Signal", "^([A-Za-z0-9]+|signal [0-9]+)$", "SIGTERM", "A signal: its name, with SIG or without, or its number.";
     TaskAttemptId, "TaskAttemptId", "^.+/(0|[1-9][0-9]*)@(0|[1-9][0-9]*)$", "map/7@2", "One attempt at a task.";
 }
@@ -50,7 +50,7 @@ text_schema! {
 impl PartialSchema for Bytes {
     fn schema() -> RefOr<Schema> {
         let size = ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::Integer, Type::String]));
-        let what = "A whole number of bytes. In requests a text such as `2GiB` is read too; answers always have the number.";
+        let what = "A whole number of bytes. Requests may also contain a text such as `2GiB`; answers always contain the number.";
         size.description(Some(what)).examples([4_294_967_296_u64]).build().into()
     }
 }
@@ -89,6 +89,6 @@ macro_rules! number_schema {
     )*};
 }
 number_schema! {
-    Epoch, "Epoch", KnownFormat::Int32, "One life of the resource manager; counts up with every start.";
+    Epoch, "Epoch", KnownFormat::Int32, "One incarnation of the resource manager; increases with every start.";
     UnixMillis, "UnixMillis", KnownFormat::Int64, "Milliseconds since 1970-01-01 UTC.";
 }

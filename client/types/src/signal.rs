@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_read_as_it_is_written() {
+    fn signals_round_trip_as_text() {
         for number in 1..=MAX_SIGNAL {
             let text = serde_json::to_string(&Signal(number)).expect("writes");
             assert_eq!(serde_json::from_str::<Signal>(&text).expect("reads"), Signal(number), "{text}");

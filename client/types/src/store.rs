@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_as_they_are_written() {
+    fn store_names_round_trip_as_text() {
         for backend in StoreBackend::ALL {
             assert_eq!(backend.to_string().parse(), Ok(backend));
         }

@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_json() {
+    fn names_equal_their_json_names() {
         for treatment in Treatment::ALL {
             assert_eq!(serde_json::to_string(&treatment).expect("writes"), format!("\"{treatment}\""));
             assert_eq!(treatment.as_str().parse(), Ok(treatment));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_a_remedy_is_treated_with_one() {
+    fn only_sub_causes_with_a_remedy_are_treated_with_a_remedy() {
         for cause in SubCause::ALL {
             let row = usual_treatment(*cause);
             assert_eq!(row.remedy.is_some(), row.first == Treatment::Remedy, "{cause}");
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_names_the_quantity_or_the_remedy() {
+    fn the_display_form_names_the_quantity_or_the_remedy() {
         let grow = AppliedTreatment {
             cause: SubCause::LiveHeap,
             treatment: Treatment::Grow,

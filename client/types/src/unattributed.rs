@@ -43,7 +43,7 @@ impl Unattributed {
 /// The owners in words.
 pub fn owners(left_by: &[LeftoverOwner]) -> String {
     if left_by.is_empty() {
-        return "nothing is known of who left it".into();
+        return "its owner is unknown".into();
     }
     let names: Vec<String> = left_by.iter().map(|owner| format!("{} ({})", owner.name, owner.memory)).collect();
     format!("left by {}", names.join(", "))
@@ -100,6 +100,6 @@ mod tests {
         assert_eq!(leavers.0.len(), LeftoverOwners::MAX_RECORDED_OWNERS);
         assert_eq!(owners(&largest[..2]), "left by job.1.e1.c99 (99 MiB), job.1.e1.c98 (98 MiB)");
         leavers.clear();
-        assert_eq!(Unattributed::default().owners_text(), "nothing is known of who left it");
+        assert_eq!(Unattributed::default().owners_text(), "its owner is unknown");
     }
 }

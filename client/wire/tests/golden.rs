@@ -223,7 +223,7 @@ fn ask() -> application_master::PlacementRequest {
 }
 
 #[test]
-fn application_messages() {
+fn application_messages_match_the_golden_files() {
     let managed = apps::SubmitApp {
         name: "word-count".parse().expect("name"),
         queue: None,
@@ -277,7 +277,7 @@ fn application_messages() {
 }
 
 #[test]
-fn master_messages() {
+fn master_messages_match_the_golden_files() {
     let granted = application_master::ContainerGrant {
         container: container(),
         request: ask().request,
@@ -350,7 +350,7 @@ fn observed() -> nodes::ObservedContainer {
 }
 
 #[test]
-fn node_messages() {
+fn node_messages_match_the_golden_files() {
     let observed = observed();
     golden(
         "register_node",
@@ -405,7 +405,7 @@ fn node_messages() {
 }
 
 #[test]
-fn task_channel_messages() {
+fn task_channel_messages_match_the_golden_files() {
     golden(
         "executor_hello",
         &task::FromExecutor::Hello {
@@ -461,7 +461,7 @@ fn task_channel_messages() {
 }
 
 #[test]
-fn messages_of_people_who_change_things() {
+fn change_requests_match_the_golden_files() {
     golden(
         "change_app",
         &apps::ChangeApp { queue: Some("etl".parse().expect("queue")), priority: Some(7), lifetime_ms: Some(0) },
@@ -474,7 +474,7 @@ fn messages_of_people_who_change_things() {
 }
 
 #[test]
-fn views_of_containers_and_nodes() {
+fn container_and_node_views_match_the_golden_files() {
     golden(
         "container_view",
         &apps::ContainerView {
@@ -537,7 +537,7 @@ fn views_of_containers_and_nodes() {
 }
 
 #[test]
-fn why_something_waits() {
+fn why_pending_matches_the_golden_file() {
     golden(
         "why_pending",
         &apps::PendingExplanation {
@@ -560,7 +560,7 @@ fn why_something_waits() {
 }
 
 #[test]
-fn events_and_problems() {
+fn events_and_problems_match_the_golden_files() {
     golden(
         "event",
         &events::LoggedEvent {
@@ -586,7 +586,8 @@ fn events_and_problems() {
         &error::ProblemDetails { instance: Some("urn:headroom:request:1-7".into()), problems: vec![wrong], ..bad },
     );
     golden("problem", &error::ProblemDetails::new(error::ErrorCode::HR0422, "8 GiB fits on no node").hint("lower the profile"));
-    let late = error::ProblemDetails::new(error::ErrorCode::HR0409, "registration 6 of node n1 comes after its registration 7");
+    let late = "registration 6 of node n1 is not newer than its registration 7";
+    let late = error::ProblemDetails::new(error::ErrorCode::HR0409, late);
     golden("problem_above", &error::ProblemDetails { above: Some(7), ..late });
 }
 

@@ -32,7 +32,7 @@ fn etl() -> queues::QueueSpec {
 }
 
 #[test]
-fn messages_about_queues() {
+fn queue_messages_match_the_golden_files() {
     let root = queues::QueueSpec { queues: [("etl".parse().expect("name"), etl())].into(), ..queues::QueueSpec::default() };
     golden("queue_spec", &root);
     golden("queues_checked", &queues::QueueTreeCheck { generation: 8, tree: root });

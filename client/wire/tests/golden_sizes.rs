@@ -9,7 +9,7 @@ use headroom_wire::v1::{profiles, suggestions};
 use kept::golden;
 
 #[test]
-fn profile_messages() {
+fn profile_messages_match_the_golden_files() {
     let (heap, overhead, cpus) = (Bytes::from_gib(4), Bytes::from_mib(512), Cpus::from_cores(2));
     let (name, about) = ("jvm-medium".parse().expect("name"), "most JVM jobs".to_owned());
     golden("profile_spec", &profiles::ProfileSpec { heap, overhead, cpus, about: about.clone() });
@@ -18,7 +18,7 @@ fn profile_messages() {
 }
 
 #[test]
-fn suggestion_messages() {
+fn suggestion_messages_match_the_golden_files() {
     let one = suggestions::Suggestion {
         user: "ann".into(),
         job: "word-count".parse().expect("name"),

@@ -9,7 +9,7 @@ use headroom_wire::v1::{application_master, apps};
 use kept::golden;
 
 #[test]
-fn messages_about_one_task() {
+fn task_orders_match_the_golden_files() {
     let resize = TaskOrderAction::Resize { memory: Bytes::from_gib(2) };
     let wishes = [
         ("kill", TaskOrderAction::Cancel),

@@ -10,8 +10,8 @@ fn page(name: &str, made: &str) {
     if std::env::var_os("HEADROOM_UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, made).expect("the documentation can be written");
     }
-    let kept = std::fs::read_to_string(&path).expect("the page is there");
-    assert!(kept == made, "docs/{name} is old: run the tests once with HEADROOM_UPDATE_GOLDEN=1");
+    let kept = std::fs::read_to_string(&path).expect("the page exists");
+    assert!(kept == made, "docs/{name} is out of date: run the tests once with HEADROOM_UPDATE_GOLDEN=1");
 }
 
 #[test]

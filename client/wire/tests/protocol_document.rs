@@ -19,7 +19,7 @@ fn examples() -> Vec<(usize, String)> {
             (_, None) => {}
         }
     }
-    assert!(open.is_none(), "a block of JSON is never closed");
+    assert!(open.is_none(), "a block of JSON is not closed");
     found
 }
 
@@ -37,9 +37,9 @@ fn every_example_is_a_message_with_all_its_fields() {
         let kind = written["kind"].as_str().unwrap_or_else(|| panic!("line {line}: no kind")).to_owned();
         let said = FromExecutor::KINDS.contains(&kind.as_str()).then(|| again(FromExecutor::read(&text)));
         let heard = ToExecutor::KINDS.contains(&kind.as_str()).then(|| again(ToExecutor::read(&text)));
-        assert!(said.is_some() || heard.is_some(), "line {line}: nobody says {kind}");
+        assert!(said.is_some() || heard.is_some(), "line {line}: no peer sends {kind}");
         for read in said.iter().chain(&heard) {
-            assert_eq!(read.as_ref(), Ok(&written), "line {line}: what is read of a {kind} is not what the page shows");
+            assert_eq!(read.as_ref(), Ok(&written), "line {line}: the parsed {kind} differs from the page");
         }
         if said.is_some() {
             from.insert(kind.clone());
@@ -50,14 +50,14 @@ fn every_example_is_a_message_with_all_its_fields() {
     }
     let all = |kinds: &[&str]| kinds.iter().map(|k| (*k).to_owned()).collect::<BTreeSet<_>>();
     assert_eq!(from, all(&FromExecutor::KINDS), "each kind from the executor has an example");
-    assert_eq!(to, all(&ToExecutor::KINDS), "each kind to the executor has one too");
+    assert_eq!(to, all(&ToExecutor::KINDS), "each kind to the executor has an example");
 }
 
 #[test]
-fn the_page_speaks_of_this_version_and_its_bounds() {
+fn the_page_states_this_version_and_its_limits() {
     assert!(PAGE.contains(&format!("Version of this protocol: **{VERSION}**")));
     assert!(PAGE.contains("1,048,576 bytes") && MAX_LINE_BYTES == 1_048_576);
-    assert_eq!(OLDEST_VERSION, VERSION, "the page tells of one version");
+    assert_eq!(OLDEST_VERSION, VERSION, "the page describes one version");
 }
 
 /// The table of the page contains every field of a start.

@@ -9,7 +9,7 @@ use headroom_wire::v1::container_access;
 use kept::golden;
 
 #[test]
-fn reaching_into_a_container() {
+fn container_access_messages_match_the_golden_files() {
     let signal = "USR1".parse().expect("a signal");
     golden("signal_container", &container_access::SignalContainer { signal, all: true, reason: Some("rotate".into()) });
     golden("signalled", &container_access::SignalDelivered { signal, processes: 3 });

@@ -47,10 +47,10 @@ pub(super) fn short_name(text: &str) -> Result<Name, String> {
 
 fn one(id: Name, mut s: Section<'_>, r: &mut ProblemCollector<'_>, profiles: &ProfileTable) -> Option<ExecutorSpec> {
     let profile_hint = hint("it gives the size of each executor", "write profile = \"NAME\" of a [profiles.NAME]");
-    let count_hint = hint("no more containers than that are asked for", "write a whole number, such as count = 2");
-    let min_hint = hint("so many are kept as long as the job runs", "write a whole number up to count, such as min = 1");
-    let idle_hint = hint("one without work is kept so long for what may come", "write a duration such as idle = \"30s\"");
-    let slots_hint = hint("that many tasks run at once in each", "write a whole number, such as slots = 4");
+    let count_hint = hint("the job requests at most this number of containers", "write a whole number, such as count = 2");
+    let min_hint = hint("this number is kept as long as the job runs", "write a whole number up to count, such as min = 1");
+    let idle_hint = hint("an executor without tasks is kept for this time", "write a duration such as idle = \"30s\"");
+    let slots_hint = hint("this number of tasks runs at once in each executor", "write a whole number, such as slots = 4");
     let reserve_hint = hint("the executor itself needs memory", "write a size such as reserve = \"32MiB\"");
     let profile = s.read_required(r, "profile", profile_hint, toml_reader::parsed::<Name>);
     let profile = profile.and_then(|name| named(&name, "profile", &s, r, profiles));
@@ -66,8 +66,8 @@ fn one(id: Name, mut s: Section<'_>, r: &mut ProblemCollector<'_>, profiles: &Pr
         let enough = !spec.slot_memory().is_zero();
         if !enough {
             let place = if s.has("reserve") { s.place("reserve") } else { s.place("profile") };
-            let what = format!("nothing of {} is left for tasks after the reserve of {reserve}", spec.profile.memory());
-            let why = "the slots share what the reserve leaves";
+            let what = format!("the reserve of {reserve} leaves no memory of {} for tasks", spec.profile.memory());
+            let why = "the slots share the memory after the reserve";
             r.add(place, &s.path_of("reserve"), what, why, "choose a larger profile or a smaller reserve");
         }
         enough
@@ -79,14 +79,14 @@ fn one(id: Name, mut s: Section<'_>, r: &mut ProblemCollector<'_>, profiles: &Pr
 /// Reads `program` and `task_groups`: a third-party executor.
 fn program(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Option<ExecutorProgram> {
     let program = hint(
-        "it is started in each container instead of the node's own executor",
+        "this program is started in each container instead of the node's executor",
         "write program and arguments, such as program = [\"python3\", \"./executor.py\"], or leave it out",
     );
-    let groups = hint("it says who judges a task that the kernel has killed", "write task_groups = true or task_groups = false");
+    let groups = hint("it sets who creates the cgroups of tasks", "write task_groups = true or task_groups = false");
     let command = s.read(r, "program", program, command).map(Spanned::into_inner);
     let written = s.read(r, "task_groups", groups, toml_reader::boolean);
     if let Some(written) = written.as_ref().filter(|_| !s.has("program")) {
-        let why = "the node's own executor always makes a cgroup for each task";
+        let why = "the node's executor always creates a cgroup for each task";
         let fix = "add program = [...], or remove it";
         r.add(written.span(), &s.path_of("task_groups"), "task_groups without program", why, fix);
     }

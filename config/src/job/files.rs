@@ -10,7 +10,7 @@ use crate::problem::ProblemCollector;
 use crate::toml_reader::{self, Hint, Section, hint};
 
 const FILES: Hint = hint(
-    "they are in the working directory before a task starts",
+    "the files are in the working directory before a task starts",
     "write files = [{ name = \"data\", from = \"https://…\", sha256 = \"…\", kind = \"archive\" }]",
 );
 
@@ -22,7 +22,7 @@ pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Vec<Fet
         let Some(file) = one(section, r) else { continue };
         if files.iter().any(|known| known.name == file.name) {
             let what = format!("a second file {:?}", file.name);
-            r.add(place, &path, what, "only one of them could be there", "give each file its own name");
+            r.add(place, &path, what, "two files cannot have the same name", "give each file its own name");
             continue;
         }
         files.push(file);
@@ -34,9 +34,9 @@ fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>) -> Option<FetchedFile> 
     let place = s.span();
     let name = hint("the task finds it by that name in its working directory", "write name = \"model.bin\"");
     let from = hint("the node fetches it from there", "write from = \"https://…\", or an absolute path that the node can read");
-    let sha256 = hint("it says which bytes are meant", "write sha256 = \"…\", as `sha256sum` prints it");
-    let kind = hint("it says what becomes of it", "write kind = \"file\", \"program\" or \"archive\"");
-    let most = hint("more bytes than that are refused", "write a size such as most = \"2GiB\", or leave it out");
+    let sha256 = hint("it identifies the content of the file", "write sha256 = \"…\", as `sha256sum` prints it");
+    let kind = hint("it sets how the file is prepared", "write kind = \"file\", \"program\" or \"archive\"");
+    let most = hint("a larger file is refused", "write a size such as most = \"2GiB\", or leave it out");
     let name = s.read_required(r, "name", name, toml_reader::text).map(Spanned::into_inner);
     let from = s.read_required(r, "from", from, toml_reader::text).map(Spanned::into_inner);
     let sha256 = s.read(r, "sha256", sha256, toml_reader::parsed);
@@ -72,7 +72,7 @@ pub(super) fn agree(stages: &[StageSpec], r: &mut ProblemCollector<'_>, place: i
                 let what =
                     format!("{:?} is another file in stage \"{}\", which runs on the same executors", theirs.name, other.name);
                 let fix = "give it another name, or give one of the stages executors of its own";
-                r.add(place(n), &format!("stage.{}.files", stage.name), what, "only one of them could be there", fix);
+                r.add(place(n), &format!("stage.{}.files", stage.name), what, "two files cannot have the same name", fix);
             }
         }
         let all = before.map(|other| other.files.len()).sum::<usize>() + stage.files.len();
@@ -83,7 +83,7 @@ pub(super) fn agree(stages: &[StageSpec], r: &mut ProblemCollector<'_>, place: i
                 place(n),
                 &format!("stage.{}.files", stage.name),
                 what,
-                "each of them is fetched before an executor starts",
+                "each file is fetched before an executor starts",
                 fix,
             );
         }

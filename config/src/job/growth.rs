@@ -79,14 +79,14 @@ fn refuse(r: &mut ProblemCollector<'_>, (place, key): (std::ops::Range<usize>, &
             place,
             key,
             format!("grow = true in mode {}", mode.as_str()),
-            "that mode gives nothing more to what runs; it kills",
+            "this mode never raises the limit of a running task",
             "use mode = \"headroom\", or remove grow",
         ),
         GrowthRefusal::PollOnly => r.add(
             place,
             key,
             "grow = true where no node can raise a limit",
-            "every node that could run the stage has enforcer poll, and nothing holds a task there",
+            "every node that could run the stage has the enforcer poll, which cannot freeze tasks",
             "give the nodes a memory controller, or remove grow",
         ),
     }
@@ -98,8 +98,8 @@ pub(super) fn read(
     r: &mut ProblemCollector<'_>,
     (enforce, mode): (TaskLimit, MemoryFailureMode),
 ) -> GrowSpec {
-    let grow = hint("it says whether a running task may be given more memory", "write grow = true or grow = false");
-    let hold = hint("a task near its limit is held so long at most", "write a time up to 5 minutes, such as grow_hold = \"30s\"");
+    let grow = hint("it sets whether a running task may get more memory", "write grow = true or grow = false");
+    let hold = hint("it limits the time of a frozen task", "write a time up to 5 minutes, such as grow_hold = \"30s\"");
     let stated = s.read(r, "grow", grow, toml_reader::boolean).map(Spanned::into_inner);
     let hold = s.read(r, "grow_hold", hold, longest);
     if let Some(hold) = hold.as_ref().filter(|_| stated == Some(false)) {
@@ -108,7 +108,7 @@ pub(super) fn read(
             hold.span(),
             &s.path_of("grow_hold"),
             "grow_hold with grow = false",
-            "nothing is held that cannot be given more",
+            "only a task that can grow is frozen",
             fix,
         );
     }
@@ -117,7 +117,7 @@ pub(super) fn read(
     match stated {
         Some(true) if executor => {
             let (what, why) =
-                ("grow with enforce = \"executor\"", "a task without a limit of its own has nothing that could be raised");
+                ("grow with enforce = \"executor\"", "a task without its own limit has no limit to raise");
             r.add(s.place("grow"), &s.path_of("grow"), what, why, "use enforce = \"task\", or remove grow");
             GrowSpec::Off
         }
@@ -131,7 +131,7 @@ pub(super) fn read(
         None if executor => {
             if let Some(hold) = hold {
                 let (what, why) =
-                    ("grow_hold with enforce = \"executor\"", "a task without a limit of its own is not held near it");
+                    ("grow_hold with enforce = \"executor\"", "a task without its own limit is not frozen");
                 r.add(hold.span(), &s.path_of("grow_hold"), what, why, "use enforce = \"task\", or remove grow_hold");
             }
             GrowSpec::Off

@@ -10,16 +10,16 @@ use crate::problem::ProblemCollector;
 use crate::toml_reader::{self, Hint, Section, hint};
 
 const INPUT: Hint = hint(
-    "learned sizes go by the size of the input",
+    "learned sizes depend on the size of the input",
     "write the file that a task reads, input = \"part-{index}.csv\", or a list with a size for each task",
 );
 
 const LOCALITY: Hint = hint(
-    "what comes over the network takes memory where it arrives",
+    "data from the network takes memory on the node",
     "write input_locality = \"local\" with input_hosts, or input_locality = \"remote\"",
 );
 const HOSTS: Hint = hint(
-    "tasks go rather where their input is",
+    "tasks prefer the nodes of their input",
     "write names of nodes for all tasks, input_hosts = [\"worker-{index}\"], or a list for each, [[\"a\", \"b\"], [\"c\"]]",
 );
 
@@ -29,7 +29,7 @@ pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>, count: u32
         && u32::try_from(sizes.len()).ok() != Some(count)
     {
         let what = format!("{} sizes for {count} task{}", sizes.len(), if count == 1 { "" } else { "s" });
-        r.add(input.span(), &s.path_of("input"), what, "each task has an input of its own", "write one size for each index");
+        r.add(input.span(), &s.path_of("input"), what, "each task has its own input", "write one size for each index");
         return None;
     }
     Some(input.into_inner())
@@ -70,12 +70,12 @@ pub(super) fn place(
     let locality = match (&locality, given) {
         (Some(local), false) if *local.get_ref() == InputLocality::Local => {
             let what = "input_locality = \"local\" without input_hosts";
-            r.add(local.span(), &s.path_of("input_locality"), what, "nobody knows where the input is", HOSTS.fix);
+            r.add(local.span(), &s.path_of("input_locality"), what, "the location of the input is unknown", HOSTS.fix);
             return (None, None);
         }
         (Some(remote), true) if *remote.get_ref() == InputLocality::Remote => {
             let what = "input_hosts with input_locality = \"remote\"";
-            r.add(s.place("input_hosts"), &s.path_of("input_hosts"), what, "no node holds what is remote", "keep one of them");
+            r.add(s.place("input_hosts"), &s.path_of("input_hosts"), what, "remote input is on no node", "keep one of them");
             return (None, None);
         }
         (Some(stated), _) => Some(*stated.get_ref()),
@@ -85,7 +85,7 @@ pub(super) fn place(
         hosts.as_ref().filter(|hosts| matches!(hosts.get_ref(), InputHosts::Each(each) if each.len() as u64 != u64::from(count)))
     {
         let what = format!("input_hosts does not have a list for each of {count} tasks");
-        r.add(each.span(), &s.path_of("input_hosts"), what, "each task has an input of its own", "write one list for each index");
+        r.add(each.span(), &s.path_of("input_hosts"), what, "each task has its own input", "write one list for each index");
         return (None, None);
     }
     (locality, hosts.map(Spanned::into_inner))

@@ -52,21 +52,21 @@ impl std::fmt::Display for NodeConstraints {
             let nodes: Vec<&str> = self.nodes.iter().map(NodeId::as_str).collect();
             return write!(f, "{}", [vec![nodes.join(" or ")], all].concat().join(", with "));
         }
-        if all.is_empty() { write!(f, "kept for nobody") } else { write!(f, "one with {}", all.join(" and ")) }
+        if all.is_empty() { write!(f, "open to all requests") } else { write!(f, "one with {}", all.join(" and ")) }
     }
 }
 
 pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> NodeConstraints {
-    let labels = hint("its containers go only to nodes that have them all", "write a list of names, such as labels = [\"gpu\"]");
+    let labels = hint("its containers run on nodes with all these labels", "write a list of names, such as labels = [\"gpu\"]");
     let attributes = hint(
-        "its containers go only to nodes that have them so",
+        "its containers run only on nodes with these attributes",
         "write a table, such as attributes = { zone = \"b\" } or { zone = [\"b\", \"c\"] }",
     );
     let tolerate = hint(
         "a tainted node takes only containers that tolerate its taints",
         "write a list, such as tolerate = [\"etl\"] for any value, or [\"team=etl\"] for one",
     );
-    let nodes = hint("its containers go to no other node", "write a list of nodes, such as nodes = [\"worker-03\"]");
+    let nodes = hint("its containers run only on these nodes", "write a list of nodes, such as nodes = [\"worker-03\"]");
     NodeConstraints {
         nodes: s.read_or(r, "nodes", nodes, BTreeSet::new(), node_names),
         labels: s.read_or(r, "labels", labels, BTreeSet::new(), names),
@@ -95,7 +95,7 @@ fn named_values(value: &DeValue<'_>) -> Result<BTreeMap<Name, BTreeSet<String>>,
     for (key, value) in table.iter() {
         let values: BTreeSet<String> = one(value.get_ref()).map_err(|e| format!("{}: {e}", key.get_ref()))?.into_iter().collect();
         if values.is_empty() {
-            return Err(format!("{}: no value is left", key.get_ref()));
+            return Err(format!("{}: the list of values is empty", key.get_ref()));
         }
         all.insert(name(key.get_ref())?, values);
     }
@@ -110,7 +110,7 @@ fn taints(value: &DeValue<'_>) -> Result<BTreeMap<Name, Option<String>>, String>
             None => (name(&text)?, None),
         };
         if all.insert(key, value).is_some() {
-            return Err(format!("{text:?}: the same taint is named twice; without a value, any is tolerated"));
+            return Err(format!("{text:?}: the taint is named twice; without a value, any value is tolerated"));
         }
     }
     Ok(all)
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_admitted_by_all_that_is_said_of_it() {
+    fn a_node_must_satisfy_every_constraint() {
         let place = NodeConstraints {
             nodes: BTreeSet::new(),
             labels: [id("gpu")].into(),
@@ -146,10 +146,10 @@ mod tests {
         assert!(!place.allows_node(&here, &node(&["gpu"], "b", &[("team", "bob")], false)), "a taint with another value");
         assert!(!place.allows_node(&here, &node(&["gpu"], "b", &[("spot", "")], false)), "a taint that it does not tolerate");
         assert!(NodeConstraints::default().allows_node(&here, &node(&["gpu"], "b", &[], false)));
-        assert!(!NodeConstraints::default().allows_node(&here, &node(&["gpu"], "b", &[], true)), "kept for others");
-        assert!(place.matches_node(&here, &node(&["gpu"], "b", &[("spot", "")], false)), "that may be taken back");
+        assert!(!NodeConstraints::default().allows_node(&here, &node(&["gpu"], "b", &[], true)), "an exclusive node");
+        assert!(place.matches_node(&here, &node(&["gpu"], "b", &[("spot", "")], false)), "taints are ignored");
         assert_eq!(place.to_string(), "one with label gpu and zone=b or c");
-        assert_eq!(NodeConstraints::default().to_string(), "kept for nobody");
+        assert_eq!(NodeConstraints::default().to_string(), "open to all requests");
         let only = |name: &str| NodeConstraints { nodes: [name.parse().expect("a node")].into(), ..place.clone() };
         let gpu = node(&["gpu"], "b", &[], false);
         assert!(only("n1").allows_node(&here, &gpu) && !only("n2").matches_node(&here, &gpu));

@@ -21,11 +21,11 @@ pub(super) fn read<'t>(
     words: impl IntoIterator<Item = &'t Template>,
 ) -> (Idempotent, Option<String>) {
     let repeat = hint(
-        "a task that must not run twice is never retried, and one that is fenced has one output however often it runs",
+        "a task that must not run twice is never retried, and a fenced task has one output for any number of runs",
         "write idempotent = \"yes\", \"fenced\" or \"no\"",
     );
     let directory = hint(
-        "each attempt writes into a directory of its own below it, and that of one attempt becomes the task's output",
+        "each attempt writes into its own directory below it, and one of these directories becomes the task's output",
         "write an absolute directory that all nodes and the master see, such as output = \"/data/out\"",
     );
     let output = s.read(r, "output", directory, |v| absolute(&toml_reader::text(v)?));
@@ -39,15 +39,15 @@ pub(super) fn read<'t>(
             r.add(s.place("idempotent"), &s.path_of("output"), what, directory.why, directory.fix);
         }
         Idempotent::Yes | Idempotent::No if output.is_some() => {
-            let why = "what a stage that is not fenced writes is not looked after";
+            let why = "Headroom commits only the outputs of fenced stages";
             let fix = "write idempotent = \"fenced\", or remove output";
             r.add(s.place("output"), &s.path_of("output"), "output in a stage that is not fenced", why, fix);
         }
         Idempotent::Yes | Idempotent::Fenced | Idempotent::No => {}
     }
     if !s.has("output") && words.into_iter().any(|word| word.contains(Placeholder::Output)) {
-        let why = "only the attempts of a fenced stage have a directory of their own";
-        let fix = "add idempotent = \"fenced\" and output = \"/a/directory\", or take {output} out";
+        let why = "only the attempts of a fenced stage have their own directories";
+        let fix = "add idempotent = \"fenced\" and output = \"/a/directory\", or remove {output}";
         r.add(s.place("command"), &s.path_of("output"), "{output} is used in a stage without output", why, fix);
     }
     (idempotent, output.map(Spanned::into_inner).filter(|_| idempotent == Idempotent::Fenced))
@@ -64,7 +64,7 @@ fn absolute(text: &str) -> Result<String, String> {
     }
     let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
     if !path.is_absolute() || !path.components().all(plain) {
-        return Err(format!("{text:?} is not a plain path from / on"));
+        return Err(format!("{text:?} is not an absolute path without . and .."));
     }
     let names: Vec<&str> = text.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
     if names.is_empty() { Err("/ cannot be an output".to_owned()) } else { Ok(format!("/{}", names.join("/"))) }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_has_one_spelling() {
+    fn an_output_directory_is_normalized() {
         assert_eq!(absolute("/data//out/./x/"), Ok("/data/out/x".to_owned()));
         for wrong in ["", "/", "out", "./out", "/data/../out", "/a\0b", &format!("/{}", "x".repeat(LONGEST))] {
             assert!(absolute(wrong).is_err(), "{wrong:?}");

@@ -20,7 +20,7 @@ const OVERHEAD: Hint = hint(
     "off-heap memory counts against the same limit as the heap",
     "write overhead = \"32MiB\", or overhead = { factor = 0.10, min = \"384MiB\" }",
 );
-const TABLES: Hint = hint("sizes are written once and used by name", "write a table [profiles.NAME] for each size");
+const TABLES: Hint = hint("a size is written once and used by name", "write a table [profiles.NAME] for each size");
 
 /// Overhead in its written form: a size, or a share of the heap with a minimum.
 enum OverheadSpec {
@@ -96,7 +96,7 @@ pub fn inline_cluster_profiles(text: &str, cluster: &ClusterProfiles) -> String 
         let Profile { heap, overhead, cpus } = profile;
         let keys = format!("heap = {}\noverhead = {}\ncpus = \"{cpus}\"", heap.get(), overhead.get());
         // Writing to a `String` cannot fail.
-        let _ = write!(whole, "\n# As the cluster had it when this was submitted.\n[profiles.\"{name}\"]\n{keys}\n");
+        let _ = write!(whole, "\n# The profile of the cluster at submission.\n[profiles.\"{name}\"]\n{keys}\n");
     }
     whole
 }
@@ -162,9 +162,9 @@ pub(super) fn named(
 fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, others: &ProfileTable) -> Option<Profile> {
     let heap_hint = hint("container memory is heap + overhead", "write a size such as heap = \"512MiB\"");
     let memory_hint = hint("a program without a managed heap has one size", "write a size such as memory = \"1GiB\"");
-    let cpus_hint = hint("processors are shared out by it", "write a number of cores, such as cpus = 2 or cpus = 0.5");
+    let cpus_hint = hint("it sets the share of processors", "write a number of cores, such as cpus = 2 or cpus = 0.5");
     let from_hint =
-        hint("what is not written here is taken from it", "write from = \"NAME\" of another profile, or leave it out");
+        hint("omitted values are taken from this profile", "write from = \"NAME\" of another profile, or leave it out");
     let from = s.read(r, "from", from_hint, toml_reader::parsed::<Name>);
     let begun = from.is_some();
     let from = from.and_then(|name| named(&name, "from", &s, r, others));
@@ -204,7 +204,7 @@ fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, others: &ProfileTable) 
 fn overhead(value: &DeValue<'_>) -> Result<OverheadSpec, String> {
     let Some(table) = value.as_table() else { return toml_reader::size(value).map(OverheadSpec::Fixed) };
     if let Some(other) = table.keys().find(|k| !matches!(k.get_ref().as_ref(), "factor" | "min")) {
-        return Err(format!("it has no part {:?}", other.get_ref()));
+        return Err(format!("unknown key {:?}", other.get_ref()));
     }
     let factor = table.get("factor").ok_or("factor is missing")?;
     let number = match factor.get_ref() {

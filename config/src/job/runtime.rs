@@ -90,15 +90,15 @@ pub enum GcLogSetting {
 
 /// `runtime = "…"`.
 pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Runtime {
-    let hint = hint("it says what a full heap looks like", "write \"native\", \"jvm\", \"node\", \"python\" or \"go\"");
+    let hint = hint("it sets how a full heap is recognized", "write \"native\", \"jvm\", \"node\", \"python\" or \"go\"");
     let all = Runtime::ALL.map(|runtime| (runtime.as_str(), runtime));
     s.read_or(r, "runtime", hint, Runtime::Native, |v| toml_reader::choice(v, &all))
 }
 
 /// Reads `runtime_flags` and `gc_log`.
 pub(super) fn read_flags(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> (RuntimeFlags, GcLogSetting) {
-    let flags = hint("it says what the runtime is told of its budget", "write runtime_flags = \"heap\", \"caps\" or \"none\"");
-    let log = hint("a diagnosis tells more with it", "write gc_log = \"yes\" or \"no\"");
+    let flags = hint("it sets the memory flags of the runtime", "write runtime_flags = \"heap\", \"caps\" or \"none\"");
+    let log = hint("the log makes a diagnosis more exact", "write gc_log = \"yes\" or \"no\"");
     (
         s.read_or(r, "runtime_flags", flags, RuntimeFlags::Heap, |v| {
             toml_reader::choice(v, &[("heap", RuntimeFlags::Heap), ("caps", RuntimeFlags::Caps), ("none", RuntimeFlags::None)])
@@ -126,8 +126,8 @@ impl ExitCodes {
     /// Reads the table; empty if absent.
     pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> ExitCodes {
         let codes = hint(
-            "it says what an exit code means",
-            "write a table such as [exit_codes] with 52 = \"heap\", or 3 = \"plain\" for one that is not about memory",
+            "it sets the meaning of exit codes",
+            "write a table such as [exit_codes] with 52 = \"heap\", or 3 = \"plain\" for a code without a relation to memory",
         );
         ExitCodes(root.read_or(r, "exit_codes", codes, BTreeMap::new(), meanings))
     }
@@ -153,7 +153,7 @@ fn meanings(value: &DeValue<'_>) -> Result<BTreeMap<i32, ExitCodeMeaning>, Strin
             .parse()
             .ok()
             .filter(|n| (1..=255).contains(n))
-            .ok_or_else(|| format!("{word:?} is no exit code from 1 to 255"))?;
+            .ok_or_else(|| format!("{word:?} is not an exit code from 1 to 255"))?;
         let meaning = toml_reader::choice(value.get_ref(), &[("heap", ExitCodeMeaning::Heap), ("plain", ExitCodeMeaning::Plain)])?;
         Ok((code, meaning))
     };
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_adds_to_the_usual_codes_and_takes_from_them() {
+    fn a_table_adds_and_removes_default_exit_codes() {
         let table =
             ExitCodes(BTreeMap::from([(3, ExitCodeMeaning::Plain), (52, ExitCodeMeaning::Heap), (7, ExitCodeMeaning::Heap)]));
         assert_eq!(table.of(Runtime::Jvm), [7, 52]);

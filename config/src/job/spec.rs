@@ -384,7 +384,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_share_what_the_reserve_leaves() {
+    fn slots_share_the_memory_after_the_reserve() {
         let profile = Profile { heap: Bytes::from_mib(256), overhead: Bytes::from_mib(32), cpus: Cpus::from_cores(4) };
         let e = ExecutorSpec {
             name: "main".parse().expect("name"),

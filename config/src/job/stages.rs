@@ -66,7 +66,7 @@ pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, job: St
 
 fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, job: StageContext<'_>) -> StageDraft {
     let place = s.span();
-    let name = s.read_required(r, "name", hint("tasks are known by it", "write name = \"map\""), |v| short_name(&toml_reader::text(v)?));
+    let name = s.read_required(r, "name", hint("it is part of task ids", "write name = \"map\""), |v| short_name(&toml_reader::text(v)?));
     if let Some(name) = &name {
         s.set_path(format!("stage.{}", name.get_ref()));
     }
@@ -74,10 +74,10 @@ fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, job: StageContext<'_>) 
     let after_hint = hint("those stages must be done first", "write a list of stage names: after = [\"map\"]");
     let after = s.read(r, "after", after_hint, toml_reader::texts).unwrap_or_else(|| Spanned::new(s.span(), Vec::new()));
     let set = executor_set(&mut s, r, job.executors);
-    let cpus_hint = hint("it takes that many slots of an executor", "write a whole number, such as cpus_per_task = 2");
+    let cpus_hint = hint("a task takes this number of slots of an executor", "write a whole number, such as cpus_per_task = 2");
     let cpus = s.read(r, "cpus_per_task", cpus_hint, toml_reader::count(1, 1024));
     if let (Some(cpus), Some(set)) = (&cpus, set.as_ref().filter(|set| cpus.as_ref().is_some_and(|c| *c.get_ref() > set.slots))) {
-        let what = format!("{} slots for one task, and an executor of \"{}\" has {}", cpus.get_ref(), set.name, set.slots);
+        let what = format!("{} slots for one task, but an executor of \"{}\" has {}", cpus.get_ref(), set.name, set.slots);
         r.add(cpus.span(), &s.path_of("cpus_per_task"), what, cpus_hint.why, "lower it, or give the executors more slots");
     }
     let cpus_per_task = cpus.map_or(1, Spanned::into_inner);
@@ -115,12 +115,12 @@ struct StageSettings {
 }
 
 fn how(s: &mut Section<'_>, r: &mut ProblemCollector<'_>, (usual_codes, mode): (Vec<i32>, MemoryFailureMode)) -> StageSettings {
-    let command = hint("it is what a task runs", "write command = [\"prog\", \"--part={index}\"]; plain braces are {{ and }}");
+    let command = hint("each task runs it", "write command = [\"prog\", \"--part={index}\"]; plain braces are {{ and }}");
     let codes =
-        hint("the runtime says by them that its heap is full", "write a list of exit codes from 1 to 255: heap_exit_codes = [3]");
+        hint("the runtime reports a full heap by them", "write a list of exit codes from 1 to 255: heap_exit_codes = [3]");
     let env = hint("it is added to the task's environment", "write env = { NAME = \"value\" }; plain braces are {{ and }}");
     let timeout = hint("a task that runs longer is ended", "write a time with its unit, such as timeout = \"30m\"");
-    let enforce = hint("it says whose limit holds the task", "write enforce = \"task\" or \"executor\"");
+    let enforce = hint("it sets which limit applies to the task", "write enforce = \"task\" or \"executor\"");
     let (flags, gc_log) = runtime::read_flags(s, r);
     let enforce = s.read_or(r, "enforce", enforce, TaskLimit::Task, |v| {
         toml_reader::choice(v, &[("task", TaskLimit::Task), ("executor", TaskLimit::Executor)])
@@ -191,7 +191,7 @@ fn array(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> (u32, u32) {
     let array = s.read(r, "array", ARRAY, |v| span_of_indexes(&toml_reader::text(v)?));
     let count = s.read(r, "count", ARRAY, toml_reader::count(1, MAX_TASKS));
     if s.has("array") && s.has("count") {
-        r.add(s.place("count"), &s.path_of("count"), "both array and count", "they say the same thing", "keep one of them");
+        r.add(s.place("count"), &s.path_of("count"), "both array and count", "both set the number of tasks", "keep one of them");
     }
     array.map(Spanned::into_inner).or(count.map(|c| (0, c.into_inner()))).unwrap_or((0, 1))
 }
@@ -212,7 +212,7 @@ fn executor_set(s: &mut Section<'_>, r: &mut ProblemCollector<'_>, executors: &E
     let known: Vec<&str> = executors.keys().map(Name::as_str).collect();
     if !s.has("executors") && known.len() > 1 {
         let fix = format!("write executors = \"NAME\"; there are: {}", known.join(", "));
-        r.add(s.span(), &s.path_of("executors"), "the stage does not say which executors it runs on", "there are several", fix);
+        r.add(s.span(), &s.path_of("executors"), "the stage names no executors", "the job has several sets of executors", fix);
     }
     let Some(name) = s.read(r, "executors", hint, toml_reader::parsed::<Name>) else {
         return if s.has("executors") || known.len() > 1 { None } else { executors.values().next().cloned().flatten() };
@@ -280,7 +280,7 @@ fn variables(value: &DeValue<'_>) -> Result<BTreeMap<String, Template>, String> 
     for (name, value) in table.iter() {
         let key = name.get_ref().to_string();
         if key.is_empty() || key.contains(['=', '\0']) || key.starts_with("HEADROOM_") {
-            return Err(format!("{key:?} cannot be a variable's name here"));
+            return Err(format!("{key:?} is not a valid name of a variable"));
         }
         let word = toml_reader::text(value.get_ref()).map_err(|e| format!("{key}: {e}"))?;
         variables.insert(key, word.parse::<Template>().map_err(|e| e.to_string())?);
@@ -310,7 +310,7 @@ fn order(drafts: &mut [StageDraft], r: &mut ProblemCollector<'_>) {
                 None => format!("use one of: {}", known.join(", ")),
             };
             let what = format!("stage \"{stage}\" comes after \"{after}\", which does not exist");
-            r.add(draft.after.span(), &format!("stage.{stage}.after"), what, "it would wait for ever", fix);
+            r.add(draft.after.span(), &format!("stage.{stage}.after"), what, "the stage would wait forever", fix);
         }
     }
     let mut open: Vec<&StageDraft> = drafts.iter().filter(|d| d.name.is_some()).collect();

@@ -85,7 +85,7 @@ pub enum ParseTemplateError {
     #[error("a single `{0}` in {1:?}; write `{0}{0}` for the character itself")]
     Brace(char, String),
     /// An unknown placeholder.
-    #[error("{{{0}}} is not filled in here{1}")]
+    #[error("{{{0}}} is not available here{1}")]
     Unknown(String, String),
     /// A NUL cannot be passed to a program.
     #[error("a NUL character cannot be passed to a program")]
@@ -190,14 +190,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fills_places_and_keeps_braces() {
+    fn placeholders_are_filled_and_braces_are_kept() {
         let t: Template = "awk '{{print}}' part-{index}-of-{job}".parse().expect("right");
         assert_eq!(t.fill(|p| p.as_str().to_uppercase()), "awk '{print}' part-INDEX-of-JOB");
         assert_eq!(t.to_string(), "awk '{{print}}' part-{index}-of-{job}");
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn invalid_templates_are_refused() {
         assert!(matches!("{indx}".parse::<Template>(), Err(ParseTemplateError::Unknown(_, near)) if near.contains("{index}")));
         assert!(matches!("a { b".parse::<Template>(), Err(ParseTemplateError::Brace('{', _))));
         assert!(matches!("a } b".parse::<Template>(), Err(ParseTemplateError::Brace('}', _))));

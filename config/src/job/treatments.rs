@@ -13,11 +13,11 @@ use crate::toml_reader::{self, Section, hint};
 pub type Treatments = BTreeMap<SubCause, Treatment>;
 
 pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Treatments {
-    let table = hint("it says what is done about a failure", "write a table such as [treatments] with own_limit = \"grow\"");
+    let table = hint("it sets the treatment of failures", "write a table such as [treatments] with own_limit = \"grow\"");
     let Some(mut s) = root.table(r, "treatments", table) else { return Treatments::new() };
     let value = hint(
-        "it is done when a failure has this sub-cause",
-        "write \"grow\", \"fail\", \"retry\", \"elsewhere\" or \"remedy\", or leave the key out for the usual",
+        "it is the treatment of failures with this sub-cause",
+        "write \"grow\", \"fail\", \"retry\", \"elsewhere\" or \"remedy\", or leave the key out for the default",
     );
     let all = Treatment::ALL.map(|treatment| (treatment.as_str(), treatment));
     let mut found = Treatments::new();
@@ -32,7 +32,7 @@ pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Trea
                 .map(|cause| cause.as_str())
                 .collect();
             let fix = format!("write another treatment; there are remedies for {}", with.join(", "));
-            r.add(treatment.span(), &key, what, "a remedy is a change that the runtime takes from its environment", fix);
+            r.add(treatment.span(), &key, what, "a remedy is a change to the environment of the runtime", fix);
             continue;
         }
         found.insert(cause, Spanned::into_inner(treatment));
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn sub_causes_and_treatments_go_by_their_names() {
+    fn sub_causes_and_treatments_are_parsed_by_name() {
         let read = read("own_limit = \"grow\"\nnative_arenas = \"remedy\"").expect("reads");
         let wanted = [(SubCause::NativeArenas, Treatment::Remedy), (SubCause::OwnLimit, Treatment::Grow)];
         assert_eq!(read, Treatments::from(wanted));
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_named_with_its_place_and_a_fix() {
+    fn an_unknown_name_is_reported_with_its_position_and_a_fix() {
         let one = |keys: &str| read(keys).expect_err("wrong").remove(0);
         let key = one("own_limits = \"grow\"");
         assert_eq!((key.line, key.key.as_str()), (Some(12), "treatments.own_limits"));

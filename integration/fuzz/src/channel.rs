@@ -29,15 +29,15 @@ fn one(line: &str) {
         assert!(salute.token.is_empty() || salute.token.len() < 8 || !format!("{salute:?}").contains(&salute.token));
         // The parser of whole lines also accepts a list as an object.
         let object = line.trim_start().starts_with('{');
-        assert!(!object || hello_token(line.as_bytes()) == Some(salute.token), "it is known before the end of the line");
+        assert!(!object || hello_token(line.as_bytes()) == Some(salute.token), "the token is read before the end of the line");
     } else {
-        assert!(!matches!(said, Ok(FromExecutor::Hello { .. })), "a hello that does not salute");
+        assert!(!matches!(said, Ok(FromExecutor::Hello { .. })), "a hello without a preamble");
     }
 }
 
 fn told<T>(read: &Result<T, LineError>, line: &str) {
     if let Err(error) = read {
         let words = error.to_string();
-        assert!(words.len() <= 4096 + 8 * line.len(), "{} bytes are answered with {}", line.len(), words.len());
+        assert!(words.len() <= 4096 + 8 * line.len(), "{} bytes give an error of {} bytes", line.len(), words.len());
     }
 }

@@ -23,5 +23,5 @@ pub(crate) fn told(problems: &[FileProblem], text: &str) {
         problems.iter().all(|p| p.source.as_ref().is_none_or(|s| s.len() <= headroom_config::problem::MAX_SOURCE_LINE_BYTES))
     );
     let words = render(problems);
-    assert!(words.len() <= (256 << 10) + 4 * text.len(), "{} bytes are answered with {}", text.len(), words.len());
+    assert!(words.len() <= (256 << 10) + 4 * text.len(), "{} bytes give an error of {} bytes", text.len(), words.len());
 }

@@ -26,7 +26,7 @@ fn plan(job: &JobSpec, text: &str) {
         assert!(infeasible_stages(job, &offer).len() <= job.stages.len() + job.executors.len());
     }
     for set in &job.executors {
-        let request = spec::set_request(set).expect("a set's name makes a request");
+        let request = spec::set_request(set).expect("a set's name is a valid request name");
         assert!(matches!(spec::purpose_of(job, &request), Some(RequestOwner::Set(_))));
         assert!(!spec::set_resource(set).memory.is_zero());
     }
@@ -42,7 +42,7 @@ fn task(job: &JobSpec, stage: &StageSpec, index: u32, text: &str) {
     let size: AttemptSize = spec::first_size(job, stage);
     assert!(!size.profile.memory().is_zero() && size.slots >= 1);
     let id = TaskId { stage: stage.name.clone(), index };
-    let request = spec::own_request(&id, 7).expect("a task's name makes a request");
+    let request = spec::own_request(&id, 7).expect("a task's name is a valid request name");
     assert_eq!(spec::purpose_of(job, &request), Some(RequestOwner::Own { task: id.clone(), rung: 7 }));
     if let Some(set) = job.executors_of(stage) {
         assert!(!spec::own_resource(&job.retry, set, stage, (size.profile.memory(), size.rung)).memory.is_zero());
@@ -53,5 +53,5 @@ fn task(job: &JobSpec, stage: &StageSpec, index: u32, text: &str) {
     let start = spec::task_start(job, stage, attempt, Some("/base"));
     assert!(!start.command.is_empty());
     let line = serde_json::to_vec(&start).expect("writes");
-    assert!(line.len() <= (64 << 10) + 256 * text.len(), "a file of {} bytes makes a start of {}", text.len(), line.len());
+    assert!(line.len() <= (64 << 10) + 256 * text.len(), "a file of {} bytes becomes a launch of {}", text.len(), line.len());
 }

@@ -41,11 +41,11 @@ pub const TARGETS: [(&str, Check); 10] = [
 /// input.
 fn again<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     let read: T = serde_json::from_slice(bytes).ok()?;
-    let written = serde_json::to_vec(&read).expect("what was read can be written");
+    let written = serde_json::to_vec(&read).expect("a parsed value serializes");
     assert!(written.len() <= 4096 + 200 * bytes.len(), "{} bytes became {}", bytes.len(), written.len());
-    let second: T = serde_json::from_slice(&written).expect("what was written can be read");
+    let second: T = serde_json::from_slice(&written).expect("a serialized value parses");
     let twice = serde_json::to_vec(&second).expect("writes");
-    assert_eq!(String::from_utf8_lossy(&written), String::from_utf8_lossy(&twice), "read again, it is something else");
+    assert_eq!(String::from_utf8_lossy(&written), String::from_utf8_lossy(&twice), "the second parse gives another value");
     Some(read)
 }
 

@@ -129,7 +129,7 @@ fn tree(body: &[u8]) {
     let Ok(value) = serde_json::from_slice::<Value>(body) else { return };
     let (spec, problems) = queue_tree::parse_queue_tree(&value);
     let told: usize = problems.iter().map(|p| p.queue.len() + p.key.len() + p.what.len() + p.fix.len()).sum();
-    assert!(told <= (256 << 10) + 64 * body.len(), "{} bytes are answered with {told}", body.len());
+    assert!(told <= (256 << 10) + 64 * body.len(), "{} bytes give an error of {told} bytes", body.len());
     if problems.is_empty() {
         let written = serde_json::to_value(&spec).expect("writes");
         assert_eq!(queue_tree::parse_queue_tree(&written), (spec, problems));

@@ -37,5 +37,5 @@ pub fn check(data: &[u8]) {
 /// The bytes themselves choose the position of the cut.
 fn torn(text: &[u8], data: &[u8], refused: impl Fn(&[u8]) -> bool) {
     let at = data.iter().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte))) % text.len();
-    assert!(refused(text.get(..at).unwrap_or_default()), "cut at {at} of {} it was believed", text.len());
+    assert!(refused(text.get(..at).unwrap_or_default()), "cut at {at} of {}, it was accepted", text.len());
 }

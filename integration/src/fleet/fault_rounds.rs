@@ -93,7 +93,7 @@ impl Fleet {
             let ran = self.host(host).wait(errand, COMMAND)?;
             let what = format!("{how:?} of {} on {}", daemon(host).0, NAMES[host]);
             self.book.say(&format!("{what}: {}", ran.stdout.trim().replace('\n', "\n    ")));
-            ensure!(ran.code == 0, "{what}: no other daemon\n{}{}\n{}", ran.stdout, ran.stderr, self.witness());
+            ensure!(ran.code == 0, "{what}: the daemon was not replaced\n{}{}\n{}", ran.stdout, ran.stderr, self.witness());
         }
         self.until_ready()?;
         Ok(began.elapsed())
@@ -165,7 +165,7 @@ impl Run {
     fn look(&mut self, fleet: &Fleet, number: u32) -> Result<()> {
         let now = fleet.processes(Some(&self.app))?;
         let gone: Vec<Process> = self.staying.difference(&now).cloned().collect();
-        self.lost(gone.len(), || format!("round {number}: gone {gone:?}"));
+        self.lost(gone.len(), || format!("round {number}: missing {gone:?}"));
         self.staying.retain(|one| now.contains(one));
         let more = fleet.where_is(&now).difference(&fleet.where_is(&self.staying)).count();
         let app = self.app.clone();
@@ -194,7 +194,7 @@ impl Run {
         let Some(app) = self.in_flight.pop_front() else { return Ok(()) };
         let job = fleet.finished(&app)?;
         let told = verdicts(&job);
-        ensure!(told.values().any(|verdict| verdict.contains("oom")), "{app}: nothing was killed for memory: {told:?}");
+        ensure!(told.values().any(|verdict| verdict.contains("oom")), "{app}: no attempt was killed for memory: {told:?}");
         self.compare(fleet, &app)?;
         self.told.insert(app, told);
         self.tally.jobs += 1;

@@ -59,7 +59,7 @@ impl Fleet {
     pub fn boot(voice: TranscriptOutput, longest: Duration) -> Result<Self> {
         let mut book = FleetTranscript::new(voice);
         let packages = tempfile::tempdir()?;
-        book.step("packages are made", |_| test_packages::packages(packages.path()))?;
+        book.step("packages are built", |_| test_packages::packages(packages.path()))?;
         let network = Network::new()?;
         let mut fleet = Fleet { book, stations: Vec::new(), disks: Vec::new(), network, packages };
         for number in 0..NAMES.len() {
@@ -146,7 +146,7 @@ impl Fleet {
                 return Ok(seen);
             }
             if std::time::Instant::now() > deadline {
-                bail!("waited {} s in vain for {what}", within.as_secs());
+                bail!("timed out after {} s waiting for {what}", within.as_secs());
             }
             clock::pause(LOOK);
         }

@@ -35,20 +35,20 @@ impl Fleet {
     /// Installs all hosts, starts the daemons, and sets up the user.
     pub fn set_up(&mut self) -> Result<()> {
         self.step("install, three hosts at once", |fleet| fleet.install())?;
-        self.step("manager: authority, certificate, port, start", |fleet| {
+        self.step("manager: authority, certificate, listener, start", |fleet| {
             fleet.on(MANAGER, MANAGER_PAPERS)?;
             fleet.on(MANAGER, MANAGER_CONFIGURATION)?;
             let first = fleet.on(MANAGER, "rmctl acl bootstrap -o name > /root/admin.token && chmod 600 /root/admin.token")?;
             ensure!(first.is_empty(), "the secret went to the file: {first}");
             let again = fleet.tried(MANAGER, "rmctl acl bootstrap")?;
-            ensure!(again.code == 4, "the first token is taken once: {} {}", again.code, again.stderr);
+            ensure!(again.code == 4, "the first token is accepted only once: {} {}", again.code, again.stderr);
             Ok(())
         })?;
         for host in WORKERS {
             self.step(&format!("{}: join, configure, start", NAMES[host]), |fleet| fleet.add_node(host))?;
         }
         self.step("both workers are ready", |fleet| fleet.until_ready())?;
-        self.step("a person: account, token, policy", |fleet| fleet.welcome())
+        self.step("a user: account, token, policy", |fleet| fleet.welcome())
     }
 
     fn install(&self) -> Result<()> {

@@ -57,7 +57,7 @@ impl FleetTranscript {
     pub fn table(&self) -> String {
         let line = |what: &str, time: Duration| format!("{what:<64} {:>6.1} s\n", time.as_secs_f64());
         let steps: String = self.steps.iter().map(|(what, time)| line(what, *time)).collect();
-        steps + &line("all of it", self.began.elapsed())
+        steps + &line("total", self.began.elapsed())
     }
 }
 
@@ -66,13 +66,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_step_is_in_the_table_and_the_whole_is_no_less_than_the_steps() {
+    fn the_table_contains_every_step_and_the_total() {
         let mut book = FleetTranscript::new(TranscriptOutput::Silent);
         assert_eq!(book.step("one", |_| 1), 1);
         book.step("two", |_| ());
         let table = book.table();
         let words: Vec<&str> = table.lines().filter_map(|l| l.split_whitespace().next()).collect();
-        assert_eq!(words, ["one", "two", "all"]);
+        assert_eq!(words, ["one", "two", "total"]);
         assert!(table.lines().all(|l| l.ends_with(" s")), "{table}");
     }
 }

@@ -80,7 +80,7 @@ impl Fleet {
         self.until("four tasks to run", COMMAND, |fleet| {
             let job = fleet.job(&app)?;
             let ended = ["failed", "finished", "killed"].iter().any(|state| job["state"] == *state);
-            ensure!(!ended, "{app} is over: {}", job["diagnostics"]);
+            ensure!(!ended, "{app} has ended: {}", job["diagnostics"]);
             Ok((job["job"]["totals"]["running"] == 4).then_some(()))
         })
         .with_context(|| self.witness())?;
@@ -103,7 +103,7 @@ impl Fleet {
     pub fn job(&self, app: &str) -> Result<Value> {
         let ran = self.person_tried(DESK, &format!("rmctl ps {app} -o json"))?;
         ensure!(ran.code == 0, "rmctl ps {app} ended with {}: {}", ran.code, ran.stderr);
-        serde_json::from_str(&ran.stdout).context("what rmctl ps told")
+        serde_json::from_str(&ran.stdout).context("the output of rmctl ps")
     }
 
     /// The number of running tasks of a job.
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attempts_that_failed_have_verdicts_and_others_none() {
+    fn only_failed_attempts_have_verdicts() {
         let job = serde_json::json!({"job": {"tasks": [{"attempts": [
             {"attempt": "eat/1@1", "reason": {"kind": "memory_oom"}, "dimension": "memory"},
             {"attempt": "eat/1@2", "reason": {"kind": "exit", "code": 0}, "dimension": null},

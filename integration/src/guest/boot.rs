@@ -37,9 +37,9 @@ pub(super) struct Machine {
 
 /// The path of `guest-init`, which cargo builds beside the tests of this package.
 pub(super) fn init_binary() -> Result<PathBuf> {
-    let exe = std::env::current_exe().context("where this program lies")?;
+    let exe = std::env::current_exe().context("the path of this program")?;
     exe.ancestors().skip(1).take(2).map(|dir| dir.join("guest-init")).find(|path| path.is_file()).with_context(|| {
-        format!("guest-init is not beside {}; run `cargo build -p integration --bins` (same profile)", exe.display())
+        format!("guest-init is not in the directory of {}; run `cargo build -p integration --bins` (same profile)", exe.display())
     })
 }
 

@@ -72,8 +72,8 @@ impl RunningGuest {
         })?;
         match watched {
             Watched::Enough => Ok(()),
-            Watched::Ended => bail!("the guest is off before its time\n{}", self.told()),
-            Watched::Late => bail!("the guest has not come so far in time\n{}", self.told()),
+            Watched::Ended => bail!("the guest powered off too early\n{}", self.told()),
+            Watched::Late => bail!("the guest did not reach this point in time\n{}", self.told()),
         }
     }
 

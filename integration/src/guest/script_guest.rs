@@ -32,7 +32,7 @@ impl GuestScript {
     pub fn ended(&self) -> Result<Option<ProgramOutput>> {
         let Ok(code) = fs::read_to_string(self.at.with_extension("rc")) else { return Ok(None) };
         let text = |kind| fs::read(self.at.with_extension(kind)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        let code = code.trim().parse().with_context(|| format!("an errand's result is {code:?}"))?;
+        let code = code.trim().parse().with_context(|| format!("the result of a script is {code:?}"))?;
         Ok(Some(ProgramOutput { code, stdout: text("out")?, stderr: text("err")? }))
     }
 }
@@ -77,8 +77,8 @@ impl ScriptGuest {
         })?;
         match (watched, ran) {
             (_, Some(ran)) => Ok(ran),
-            (Watched::Ended, None) => bail!("the guest is off; its console:\n{}", self.booted.borrow().console()),
-            (Watched::Late | Watched::Enough, None) => bail!("not done within {} s", within.as_secs()),
+            (Watched::Ended, None) => bail!("the guest has powered off; its console:\n{}", self.booted.borrow().console()),
+            (Watched::Late | Watched::Enough, None) => bail!("the script did not end within {} s", within.as_secs()),
         }
     }
 
@@ -92,7 +92,7 @@ impl ScriptGuest {
         let mut booted = self.booted.borrow_mut();
         match booted.watch(Instant::now() + within, |_| Ok(Glance::GoOn))? {
             Watched::Ended => Ok(()),
-            Watched::Late | Watched::Enough => bail!("not off within {} s; its console:\n{}", within.as_secs(), booted.console()),
+            Watched::Late | Watched::Enough => bail!("still on after {} s; its console:\n{}", within.as_secs(), booted.console()),
         }
     }
 

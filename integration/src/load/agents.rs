@@ -106,7 +106,7 @@ impl AgentFleet {
         self.end.send_replace(true);
         let mut books = Vec::with_capacity(self.agents.len());
         for agent in self.agents {
-            books.push(agent.await.context("an agent ended by a fault")?);
+            books.push(agent.await.context("an agent panicked")?);
         }
         Ok(books)
     }
@@ -215,7 +215,7 @@ impl Agent {
             line = lines.next() => {
                 let line = line?;
                 self.totals.lines.fetch_add(1, Ordering::Relaxed);
-                self.obey(serde_json::from_slice(&line).context("a line of what is wanted")?)
+                self.obey(serde_json::from_slice(&line).context("a line of the desired state")?)
             }
             () = tokio::time::sleep_until(wake) => Ok(()),
         }
@@ -286,7 +286,7 @@ impl Agent {
 
     /// Applies a line of the stream.
     fn obey(&mut self, line: DesiredStateLine) -> Result<()> {
-        ensure!(line.epoch == self.epoch, "epoch {} speaks, and epoch {} was registered with", line.epoch, self.epoch);
+        ensure!(line.epoch == self.epoch, "a line has epoch {}, but the agent registered with epoch {}", line.epoch, self.epoch);
         if line.full {
             let wanted: std::collections::BTreeSet<&ContainerId> = line.containers.iter().map(|c| &c.container).collect();
             let unwanted: Vec<ContainerId> = self.has.keys().filter(|id| !wanted.contains(id)).cloned().collect();

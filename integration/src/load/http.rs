@@ -60,7 +60,7 @@ impl HttpConnection {
     pub async fn connect(to: SocketAddr, from: IpAddr) -> Result<Self> {
         let socket = TcpSocket::new_v4().context("a socket")?;
         socket.bind(SocketAddr::new(from, 0)).with_context(|| format!("a port of {from}"))?;
-        let stream = timeout(CALL, socket.connect(to)).await.context("connecting takes too long")??;
+        let stream = timeout(CALL, socket.connect(to)).await.context("connecting timed out")??;
         stream.set_nodelay(true)?;
         Ok(HttpConnection { stream, buffer: Vec::new(), request: Vec::new() })
     }
@@ -79,7 +79,7 @@ impl HttpConnection {
         timeout(CALL, async {
             self.send(method, path, body).await?;
             let head = self.head().await?;
-            let Size::Bytes(length) = head.body else { bail!("{path}: an endless answer to a call") };
+            let Size::Bytes(length) = head.body else { bail!("{path}: an unbounded response to a call") };
             while self.buffer.len() < head.length + length {
                 self.read().await?;
             }
@@ -127,7 +127,7 @@ impl HttpConnection {
             if let Some(head) = parse_head(&self.buffer)? {
                 return Ok(head);
             }
-            ensure!(self.buffer.len() < HEAD, "the head of an answer has no end");
+            ensure!(self.buffer.len() < HEAD, "the head of a response has no end");
             self.read().await?;
         }
     }
@@ -144,16 +144,16 @@ async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<()> {
     }
     buffer.reserve(PIECE);
     let n = stream.read_buf(buffer).await.context("receiving")?;
-    ensure!(n > 0, "the other side hung up");
+    ensure!(n > 0, "the peer closed the connection");
     Ok(())
 }
 
 fn parse_head(bytes: &[u8]) -> Result<Option<Head>> {
     let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") else { return Ok(None) };
-    let text = std::str::from_utf8(bytes.get(..end).unwrap_or_default()).context("the head of an answer")?;
+    let text = std::str::from_utf8(bytes.get(..end).unwrap_or_default()).context("the head of a response")?;
     let mut lines = text.split("\r\n");
     let status = lines.next().and_then(|l| l.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok());
-    let status = status.with_context(|| format!("{text:?} is no head of an answer"))?;
+    let status = status.with_context(|| format!("{text:?} is not the head of a response"))?;
     let mut body = Size::Bytes(0);
     for (name, value) in lines.filter_map(|line| line.split_once(':')) {
         if name.eq_ignore_ascii_case("content-length") {
@@ -194,7 +194,7 @@ impl Lines {
                 self.text = Vec::new();
             }
             if !self.decode()? {
-                timeout(SILENCE, read(&mut self.stream, &mut self.raw)).await.context("silent for too long")??;
+                timeout(SILENCE, read(&mut self.stream, &mut self.raw)).await.context("no data for too long")??;
             }
         }
     }
@@ -204,7 +204,7 @@ impl Lines {
         let Some(end) = self.raw.windows(2).position(|w| w == b"\r\n") else { return Ok(false) };
         let size = std::str::from_utf8(self.raw.get(..end).unwrap_or_default()).ok();
         let size = size.and_then(|s| usize::from_str_radix(s, 16).ok()).context("a chunk without a size")?;
-        ensure!(size > 0, "the other side ended the answer");
+        ensure!(size > 0, "the peer ended the response");
         let (from, to) = (end + 2, end + 2 + size);
         if self.raw.len() < to + 2 {
             return Ok(false);
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_whole_or_not_there() {
+    fn an_incomplete_head_is_not_parsed() {
         let head = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\nx: y\r\n\r\nrest";
         assert_eq!(parse_head(&head[..20]).expect("fine"), None);
         let found = parse_head(head).expect("fine").expect("whole");
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_come_out_of_chunks_however_they_are_cut() {
+    async fn lines_are_read_from_chunks_of_any_size() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let to = listener.local_addr().expect("an address");
         let serving = tokio::spawn(async move {
@@ -244,9 +244,9 @@ mod tests {
             }
         });
         let wire = HttpConnection::connect(to, to.ip()).await.expect("connects");
-        let mut lines = wire.lines("/x").await.expect("an answer").expect("endless");
+        let mut lines = wire.lines("/x").await.expect("a response").expect("endless");
         assert_eq!((lines.next().await.expect("one"), lines.next().await.expect("two")), (b"{}".to_vec(), b"{}".to_vec()));
-        assert!(lines.next().await.is_err(), "the end is no line");
+        assert!(lines.next().await.is_err(), "the end of the stream is not a line");
         serving.await.expect("ends");
     }
 }

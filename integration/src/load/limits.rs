@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agents_share_what_the_limit_leaves() {
+    fn agents_share_the_remaining_descriptors() {
         assert_eq!(report_lines(10_000, 1 << 20), 10_000);
         assert_eq!(report_lines(10_000, 20_000), 9_400);
         assert_eq!(report_lines(10_000, 5_000), 1);

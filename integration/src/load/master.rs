@@ -130,7 +130,7 @@ impl MasterPool {
         self.pace(RequestPace::Drain);
         let mut books = Vec::new();
         for master in self.masters {
-            books.push(master.await.context("a master ended by a fault")??);
+            books.push(master.await.context("a master panicked")??);
         }
         Ok(books)
     }
@@ -408,7 +408,7 @@ impl Master {
         if update.what == ApplicationUpdateKind::Alive {
             return Ok(());
         }
-        ensure!(update.cursor == self.cursor + 1, "update {} came after {}", update.cursor, self.cursor);
+        ensure!(update.cursor == self.cursor + 1, "update {} followed update {}", update.cursor, self.cursor);
         self.cursor = update.cursor;
         match update.what {
             ApplicationUpdateKind::Allocated(granted) => self.granted(granted.container, &granted.request),

@@ -119,13 +119,13 @@ pub fn compare(agents: &[AgentRecord], masters: &[MasterRecord]) -> RecordCompar
             balance.lost += u64::from(asked.saturating_sub(given));
             balance.twice += u64::from(given.saturating_sub(*asked));
             if given != *asked {
-                balance.note(|| format!("{} asked for {asked} of {request}, and {given} were launched", master.app));
+                balance.note(|| format!("{} requested {asked} of {request}, but {given} were launched", master.app));
             }
         }
     }
     for ((app, request), given) in by_request {
         balance.twice += u64::from(given);
-        balance.note(|| format!("{given} of {request} were launched for {app}, and nobody asked"));
+        balance.note(|| format!("{given} of {request} were launched for {app} without a request"));
     }
     let troubles = agents.iter().map(|a| &a.trouble).chain(masters.iter().map(|m| &m.trouble));
     for trouble in troubles.flatten().take(NOTES / 2) {
@@ -135,7 +135,7 @@ pub fn compare(agents: &[AgentRecord], masters: &[MasterRecord]) -> RecordCompar
     for container in agents.iter().flat_map(|a| &a.ended) {
         if !told.get(&container.app).is_some_and(|ended| ended.contains(container)) {
             balance.lost += 1;
-            balance.note(|| format!("{container} ended, and its master was not told"));
+            balance.note(|| format!("{container} ended, but its master received no report"));
         }
     }
     balance
@@ -165,21 +165,21 @@ mod tests {
     }
 
     #[test]
-    fn books_that_agree() {
+    fn equal_records_give_no_differences() {
         let balance = compare(&[agent("a", &[1, 2], &[1, 2]), agent("b", &[3], &[3])], &[master(3, &[1, 2, 3])]);
         assert_eq!(balance, RecordComparison { launched: 3, ..RecordComparison::default() });
     }
 
     #[test]
-    fn an_end_that_was_not_told_and_a_container_that_never_came_are_lost() {
+    fn unreported_ends_and_missing_containers_count_as_lost() {
         let balance = compare(&[agent("a", &[1, 2], &[1, 2])], &[master(3, &[1])]);
         assert_eq!((balance.lost, balance.twice), (2, 0), "{balance:?}");
     }
 
     #[test]
-    fn one_on_two_nodes_and_one_too_many_are_twice() {
+    fn double_and_surplus_launches_count_as_twice() {
         let balance = compare(&[agent("a", &[1, 2], &[]), agent("b", &[2, 3], &[])], &[master(2, &[])]);
         assert_eq!((balance.lost, balance.twice), (0, 2), "{balance:?}");
-        assert_eq!(compare(&[agent("a", &[1], &[])], &[]).twice, 1, "nobody asked");
+        assert_eq!(compare(&[agent("a", &[1], &[])], &[]).twice, 1, "a launch without a request");
     }
 }

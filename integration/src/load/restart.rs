@@ -105,7 +105,7 @@ pub async fn run(plan: &RestartPlan, tell: &(dyn Fn(String) + Sync)) -> Result<R
         tell(format!("round {round}: {} ms, {} submitted", at.duration_since(begun).as_millis(), outcome.submitted));
     }
     submitters.end(rm, &mut outcome).await?;
-    let masters = tokio::time::timeout(BACK, crowd.drain()).await.context("the masters came to no end")??;
+    let masters = tokio::time::timeout(BACK, crowd.drain()).await.context("the masters did not end in time")??;
     let agents = fleet.end().await?;
     outcome.balance = compare(&agents, &masters);
     outcome.faults = daemon.faults()?;
@@ -116,7 +116,7 @@ async fn reach(what: &str, wanted: usize, look: impl Fn() -> usize) -> Result<()
     let begun = Instant::now();
     while look() < wanted {
         if begun.elapsed() > BACK {
-            bail!("waited {} s in vain for {wanted} {what}; there are {}", BACK.as_secs(), look());
+            bail!("timed out after {} s waiting for {wanted} {what}; there are {}", BACK.as_secs(), look());
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -38,7 +38,7 @@ impl Scenario {
         );
         let spec = headroom_config::job::compile(&text, "held.toml").unwrap_or_else(|problems| {
             let shown = headroom_config::render(&problems);
-            unreachable!("a scenario whose job file is refused: {shown}\n{text}")
+            unreachable!("a scenario with an invalid job: {shown}\n{text}")
         });
         let hungry = chance.between(30, 100);
         let mut habits = BTreeMap::new();

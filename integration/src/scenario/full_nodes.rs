@@ -45,7 +45,7 @@ impl Scenario {
         );
         let spec = headroom_config::job::compile(&text, "crowded.toml").unwrap_or_else(|problems| {
             let shown = headroom_config::render(&problems);
-            unreachable!("a scenario whose job file is refused: {shown}\n{text}")
+            unreachable!("a scenario with an invalid job: {shown}\n{text}")
         });
         let usual = SimTaskPlan { heap: Bytes::ZERO, off_heap: Bytes::from_mib(SLOT / 2), runs_ms, fails: 0 };
         let mut habits = BTreeMap::new();

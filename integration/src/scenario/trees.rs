@@ -55,7 +55,7 @@ fn tree(mood: Mood, chance: &mut RandomSource) -> QueueTree {
     let lab = QueueSpec { children: below, gate: Default::default(), ..shares(mood, 250, chance) };
     children.extend([named(&"lab", lab), named(&"default", QueueSpec::default())]);
     let root = QueueSpec { children, ..QueueSpec::default() };
-    QueueTree::new(root).unwrap_or_else(|problems| unreachable!("a scenario with queues that are not right: {problems:?}"))
+    QueueTree::new(root).unwrap_or_else(|problems| unreachable!("a scenario with invalid queues: {problems:?}"))
 }
 
 fn part(thousandths: u32) -> QueueShare {

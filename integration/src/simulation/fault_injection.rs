@@ -93,7 +93,7 @@ impl Simulation {
     pub(super) fn mended(&mut self, node: &NodeId) {
         if let Some(host) = self.hosts.get_mut(node) {
             host.cut = false;
-            self.note(|| format!("{node} can be reached again"));
+            self.note(|| format!("{node} is reachable again"));
         }
     }
 }

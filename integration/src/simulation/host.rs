@@ -269,7 +269,7 @@ impl Simulation {
         let Some(host) = self.hosts.get_mut(node) else { return };
         let outcome = host.agent.step(Tick(self.now), event);
         if let Some(silence) = outcome.fenced {
-            self.diary.borrow_mut().note(self.now, &format!("{node} gives up after {silence:?}"));
+            self.diary.borrow_mut().note(self.now, &format!("{node} fences itself after {silence:?}"));
         }
         if let Some((id, illegal)) = outcome.refused.first() {
             self.oracle.fail(format!("illegal on {node}, {id}: {illegal}"));

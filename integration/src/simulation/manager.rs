@@ -182,11 +182,11 @@ impl Simulation {
                     self.diary.borrow_mut().note(self.now, &words);
                     self.oracle.logged(line);
                 }
-                Effect::Illegal { what } => self.oracle.fail(format!("illegal in the resource manager: {what}")),
+                Effect::Illegal { what } => self.oracle.fail(format!("illegal transition in the resource manager: {what}")),
                 Effect::Tell { node, want: ContainerCommand::Run(_), .. } => {
                     let account = cluster.ledger().node(node);
                     if account.is_none_or(|a| !a.allocated.fits(&a.offers)) {
-                        self.oracle.fail(format!("{node} is given more than it offers"));
+                        self.oracle.fail(format!("{node} is allocated more than it offers"));
                     }
                 }
                 Effect::Save(_) | Effect::Answer { .. } | Effect::Tell { .. } => {}

@@ -241,7 +241,7 @@ impl Simulation {
     /// Ends a master that exits by itself.
     pub(super) fn process_leaves(&mut self, pid: u64, code: i32) {
         let Some(process) = self.processes.remove(&pid) else { return };
-        self.note(|| format!("master process {pid} leaves: {:?}", process.outcome));
+        self.note(|| format!("master process {pid} exits: {:?}", process.outcome));
         for line in process.lines.values() {
             self.close_connection(*line);
         }
@@ -417,7 +417,7 @@ impl Simulation {
                 fleet.requests.iter().map(|(id, r)| format!("{id} wants {} holds {:?}", r.wanted, r.hold_until)).collect();
             let lines: Vec<String> =
                 fleet.executors.iter().map(|(id, e)| format!("{id} {:?} {:?}", e.line, e.reserved)).collect();
-            self.oracle.fail(format!("{app} spins: {due:?} is due at {now:?} for ever; {requests:?} {lines:?}"));
+            self.oracle.fail(format!("{app} loops: the timer {due:?} stays due at {now:?}; {requests:?} {lines:?}"));
         }
     }
 
@@ -534,7 +534,7 @@ fn submission(job: &ScenarioJob) -> rm::AppSubmission {
         }
     };
     let (name, queue) = (job.spec.name.clone(), headroom_types::QueuePath::default_leaf());
-    rm::AppSubmission { key: Some(name.to_string()), name, queue, priority: 0, user: "somebody".into(), lifetime: None, master }
+    rm::AppSubmission { key: Some(name.to_string()), name, queue, priority: 0, user: "simulated".into(), lifetime: None, master }
 }
 
 fn event_words(event: &MasterEvent) -> String {
@@ -558,8 +558,8 @@ fn event_words(event: &MasterEvent) -> String {
                 ApplicationUpdateKind::ResizeFailed { container, why, .. } => {
                     format!("update {cursor}: {container} keeps its size: {why}")
                 }
-                ApplicationUpdateKind::PreemptSoon { container, .. } => format!("update {cursor}: {container} will be taken"),
-                ApplicationUpdateKind::NodeDraining { node, .. } => format!("update {cursor}: {node} is being emptied"),
+                ApplicationUpdateKind::PreemptSoon { container, .. } => format!("update {cursor}: {container} will be preempted"),
+                ApplicationUpdateKind::NodeDraining { node, .. } => format!("update {cursor}: {node} is draining"),
                 ApplicationUpdateKind::Scale(order) => {
                     format!("update {cursor}: {} executors of {:?}", order.count, order.executors)
                 }
@@ -568,19 +568,19 @@ fn event_words(event: &MasterEvent) -> String {
                 ApplicationUpdateKind::Alive => "update: alive".into(),
             }
         }
-        MasterEvent::Known(family) => format!("what {} runs of its family have needed", family.runs),
+        MasterEvent::Known(family) => format!("the usage history of {} runs", family.runs),
         MasterEvent::Refused { request, sentence, .. } => format!("refusal of {request}: {sentence}"),
         MasterEvent::Hello(h) => format!("hello of {}, {} run, {} unacknowledged", h.container, h.running.len(), h.unacked.len()),
         MasterEvent::Started { container, attempt } => format!("{attempt} runs in {container}"),
         MasterEvent::Usage { container, .. } => format!("usage of {container}"),
         MasterEvent::Ended { container, report } => format!("{} ended in {container}: {}", report.attempt, report.reason),
-        MasterEvent::Committed { attempt, error, .. } => format!("the output of {attempt} is in its place, or not: {error:?}"),
+        MasterEvent::Committed { attempt, error, .. } => format!("the commit of the output of {attempt} ended: {error:?}"),
         MasterEvent::Leftover { container, left } => format!("{} of ended tasks in {container}", left.memory),
-        MasterEvent::Pressure { attempt, limit, .. } => format!("{attempt} is held near {limit}"),
+        MasterEvent::Pressure { attempt, limit, .. } => format!("{attempt} is frozen near {limit}"),
         MasterEvent::LimitSet { set, .. } => format!("{} has {}", set.attempt, set.limit),
         MasterEvent::ResizeRefused { container, refusal } => format!("{container} keeps its size: {refusal:?}"),
         MasterEvent::Inputs { stage, .. } => format!("the inputs of stage {stage} were measured"),
-        MasterEvent::LineDown { container } => format!("line down of {container}"),
+        MasterEvent::LineDown { container } => format!("connection to {container} lost"),
         MasterEvent::Stop => "stop".into(),
         MasterEvent::Timer => "timer".into(),
     }

@@ -229,7 +229,7 @@ impl Simulation {
         if let Some(container) = p.dialog.resizes.remove(&number) {
             let refusal = match heard {
                 SimCallResult::Refused(refusal) => SizeRefusal::Manager(refusal.to_string()),
-                SimCallResult::Lost => SizeRefusal::NoAnswer("nobody answers".to_owned()),
+                SimCallResult::Lost => SizeRefusal::NoAnswer("no answer".to_owned()),
                 SimCallResult::Answer(..) | SimCallResult::Listening | SimCallResult::TooOld => return,
             };
             return self.core_steps(pid, MasterEvent::ResizeRefused { container, refusal });

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_gives_the_same_numbers_and_another_one_others() {
+    fn equal_seeds_give_equal_numbers() {
         let numbers = |seed| (0..5).map(|_| RandomSource::new(seed).any()).collect::<Vec<_>>();
         assert_eq!(numbers(1), numbers(1));
         assert_ne!(numbers(1), numbers(2));

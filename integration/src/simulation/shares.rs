@@ -26,7 +26,7 @@ pub(super) fn beyond_maximum(cluster: &Cluster, effects: &[Effect]) -> Option<St
     };
     let concerned = |view: &QueueView<'_>| leaves.iter().any(|leaf| holds(view.path, leaf));
     let over = cluster.queues().into_iter().find(|view| concerned(view) && !view.used.fits(view.maximum))?;
-    Some(format!("queue {} was given {} and may have {}", over.path, over.used, over.maximum))
+    Some(format!("queue {} has {}, but its maximum is {}", over.path, over.used, over.maximum))
 }
 
 impl Simulation {

@@ -296,7 +296,7 @@ impl Simulation {
         }
         let over = self.tenants.get(n).is_some_and(SimTenant::is_over);
         if over {
-            self.note(|| format!("tenant {n} is over"));
+            self.note(|| format!("tenant {n} has ended"));
         }
     }
 
@@ -360,7 +360,7 @@ impl Simulation {
                     }
                 }
                 Some(node) if never => {
-                    self.oracle.fail(format!("{request} of tenant {n} is said never to fit, and {node} could hold it"));
+                    self.oracle.fail(format!("{request} of tenant {n} is reported infeasible, but fits on {node}"));
                 }
                 Some(_) => {}
             }
@@ -389,7 +389,7 @@ impl Simulation {
         for MasterUpdate { cursor, what } in updates {
             if cursor > t.heard {
                 if cursor != t.heard + 1 {
-                    self.oracle.fail(format!("tenant {n} hears update {cursor} after {}", t.heard));
+                    self.oracle.fail(format!("tenant {n} receives update {cursor} after {}", t.heard));
                 }
                 t.heard = cursor;
                 t.hears(what);

@@ -89,10 +89,10 @@ impl Simulation {
             return self.oracle.fail(format!("{id} was granted on {node}, which is cordoned"));
         }
         if self.operator.has_said(node, OperatorMark::Taint, granted) && want.place.tolerate.is_empty() {
-            return self.oracle.fail(format!("{id} was granted on {node}, and does not tolerate its taint"));
+            return self.oracle.fail(format!("{id} was granted on {node}, but does not tolerate its taint"));
         }
         if !self.may_go(node, &traits, &want.place) {
-            return self.oracle.fail(format!("{id} runs on {node}, and must not: {traits:?}, {:?}", want.place));
+            return self.oracle.fail(format!("{id} runs on {node}, but must not: {traits:?}, {:?}", want.place));
         }
         let Some(apart) = &want.place.apart else { return };
         if self.oracle.gave_up_a_node() {
@@ -100,7 +100,7 @@ impl Simulation {
         }
         let others = self.beside(node, id, &want, apart);
         if let Some(other) = others.first() {
-            self.oracle.fail(format!("{id} runs beside {other} on {node}, and must not: {apart:?}"));
+            self.oracle.fail(format!("{id} runs with {other} on {node}, but must not: {apart:?}"));
         }
     }
 

@@ -39,7 +39,7 @@ impl Simulation {
             }
             ConsistencyCheck::LookAgain(before) => {
                 if let Some(still) = before.intersection(&now).next() {
-                    return self.oracle.fail(format!("all is quiet, and still {still}"));
+                    return self.oracle.fail(format!("the cluster is idle, but still {still}"));
                 }
                 self.later(EVERY, Any::Views(ConsistencyCheck::Look));
             }
@@ -51,7 +51,7 @@ impl Simulation {
     fn look_at_shares(&mut self) {
         let now = self.manager.cluster.as_ref().map(|cluster| self.starving(cluster)).unwrap_or_default();
         if let Some(still) = self.starving.intersection(&now).next() {
-            self.oracle.fail(format!("all is quiet, and still {still}"));
+            self.oracle.fail(format!("the cluster is idle, but still {still}"));
         }
         self.starving = now;
     }
@@ -70,7 +70,7 @@ impl Simulation {
     fn manager_and_nodes(&self, cluster: &Cluster, found: &mut BTreeSet<String>) {
         for c in cluster.containers() {
             let held = self.hosts.get(&c.node).and_then(|h| h.agent.get(&c.id));
-            let there = held.map_or("not there", |h| h.state.name());
+            let there = held.map_or("absent", |h| h.state.name());
             let same = match &c.state {
                 ContainerState::Allocated => false,
                 ContainerState::Launching => matches!(there, "preparing" | "starting"),
@@ -92,10 +92,10 @@ impl Simulation {
         }
         for (node, host) in &self.hosts {
             for (id, c) in host.agent.containers().filter(|(id, _)| cluster.container(id).is_none()) {
-                found.insert(format!("{node} has {id}, {}, and the resource manager does not", c.state.name()));
+                found.insert(format!("{node} has {id}, {}, but the resource manager does not", c.state.name()));
             }
             for (id, cell) in host.cells.iter().filter(|(id, c)| c.alive && host.agent.get(id).is_none()) {
-                found.insert(format!("{id} lives on {node} ({}) and its agent does not know it", cell.order.resource));
+                found.insert(format!("{id} runs on {node} ({}), but its agent does not know it", cell.order.resource));
             }
         }
     }
@@ -107,7 +107,7 @@ impl Simulation {
             let theirs = cluster.containers().filter(|c| c.id.app == *app && c.state.is_alive());
             for c in theirs {
                 match t.live.get(&c.id) {
-                    None => drop(found.insert(format!("{} lives, and {name} does not know it", c.id))),
+                    None => drop(found.insert(format!("{} runs, but {name} does not know it", c.id))),
                     Some(l) if l.resource != c.resource || l.version.is_some_and(|v| v != c.version) || l.node != c.node => {
                         found.insert(format!("{} is {l:?} for {name} and {} v{} on {}", c.id, c.resource, c.version, c.node));
                     }
@@ -116,7 +116,7 @@ impl Simulation {
             }
             for (id, lease) in &t.live {
                 if cluster.container(id).is_none_or(|c| !c.state.is_alive()) {
-                    found.insert(format!("{name} takes {id} ({}) for alive", lease.request));
+                    found.insert(format!("{name} treats {id} ({}) as running", lease.request));
                 }
             }
         }

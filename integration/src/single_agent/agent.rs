@@ -145,7 +145,7 @@ impl SingleAgent {
     pub fn last_words(&self) -> String {
         let log = fs::read_to_string(self.log_path()).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
-        format!("the agent's last words:\n{}", lines.get(lines.len().saturating_sub(30)..).unwrap_or_default().join("\n"))
+        format!("the last lines of its log:\n{}", lines.get(lines.len().saturating_sub(30)..).unwrap_or_default().join("\n"))
     }
 }
 

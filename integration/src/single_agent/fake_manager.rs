@@ -87,7 +87,7 @@ impl FakeManager {
         let (end, ended) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let state = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("desk".into()).spawn(move || {
+        let thread = std::thread::Builder::new().name("fake-manager".into()).spawn(move || {
             runtime.block_on(async move {
                 let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
                 tokio::select! {
@@ -154,7 +154,7 @@ impl FakeManager {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                bail!("waited {} s in vain for {what}", time.as_secs());
+                bail!("timed out after {} s waiting for {what}", time.as_secs());
             }
             let wait = left.min(Duration::from_millis(20));
             (book, _) = self.shared.news.wait_timeout(book, wait).unwrap_or_else(PoisonError::into_inner);

@@ -166,7 +166,7 @@ impl IntendedEnd {
 pub fn run(rounds: u32, seed: u64, tell: &mut dyn FnMut(u32, &AgentKillResults)) -> Result<AgentKillResults> {
     // Shims of a killed agent become children of this process, as they would become children of
     // process 1.
-    nix::sys::prctl::set_child_subreaper(true).context("becoming the parent of orphans")?;
+    nix::sys::prctl::set_child_subreaper(true).context("becoming the subreaper")?;
     let desk = FakeManager::open()?;
     let mut agent = SingleAgent::new(&desk, Shape { memory: Bytes::from_mib(512), cpus: 8 })?;
     agent.start(&desk)?;
@@ -342,7 +342,7 @@ impl AgentKillRun {
     fn judge(&mut self, n: u32, cases: &[Case]) -> Result<()> {
         for case in cases {
             let told = |book: &ReceivedReports| book.ends.get(&case.id).cloned();
-            let end = self.desk.until("an end to be told", PATIENCE, told).ok();
+            let end = self.desk.until("the report of an end", PATIENCE, told).ok();
             self.look_at(n, case, end.as_ref());
         }
         self.forget_told(cases);
@@ -361,18 +361,18 @@ impl AgentKillRun {
     fn look_at(&mut self, n: u32, case: &Case, end: Option<&ReportedEnd>) {
         let launches = fs::read_to_string(&case.launches).unwrap_or_default().lines().count();
         let wrong = match end {
-            None => Some("its end was never told".to_owned()),
-            Some(end) if end.contradicted > 0 => Some(format!("its end was told in two ways, first as {}", end.report.reason)),
+            None => Some("its end was never reported".to_owned()),
+            Some(end) if end.contradicted > 0 => Some(format!("its end has two reasons, first {}", end.report.reason)),
             Some(end) if !case.story.is_right(end.report.reason) => {
                 let why: Vec<&str> = end.report.diagnosis.iter().map(|d| d.cause.as_str()).collect();
-                Some(format!("its end was told as {} ({})", end.report.reason, why.join("; ")))
+                Some(format!("its end was reported as {} ({})", end.report.reason, why.join("; ")))
             }
-            Some(_) if launches == 0 && case.story.must_run() => Some("it never ran".to_owned()),
+            Some(_) if launches == 0 && case.story.must_run() => Some("the program never ran".to_owned()),
             Some(_) => None,
         };
         self.tally.lost += u32::from(wrong.is_some());
         self.tally.twice += u32::from(launches > 1);
-        let twice = (launches > 1).then(|| format!("it ran {launches} times"));
+        let twice = (launches > 1).then(|| format!("the program ran {launches} times"));
         for what in [wrong, twice].into_iter().flatten() {
             if self.tally.notes.len() < 20 {
                 self.tally.notes.push(format!("round {n}, {} ({:?}): {what}", case.id, case.story));

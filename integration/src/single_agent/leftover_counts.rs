@@ -127,14 +127,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_there_before_is_not_counted() {
+    fn earlier_leftovers_are_not_counted() {
         let before = LeftoverCounts { descriptors: 9, files: 1, ..LeftoverCounts::default() };
         let after = LeftoverCounts { descriptors: 8, files: 3, cgroups: 1, ..LeftoverCounts::default() };
         assert_eq!(after.beyond(&before), 3);
     }
 
     #[test]
-    fn a_zombie_is_known_by_its_stat() {
+    fn a_zombie_is_recognized_by_its_stat() {
         assert_eq!(state_and_parent("7 (a) b) Z 12 7 7"), Some(("Z", 12)));
         assert_eq!(state_and_parent("nonsense"), None);
     }

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_that_uses_its_child_which_uses_it_is_a_cycle() {
+    fn a_parent_and_a_child_that_use_each_other_are_a_cycle() {
         let lib = file("c/src/lib.rs", "mod a;");
         let a = file("c/src/a.rs", "mod inner; use self::inner::Inner; pub struct A(Inner);");
         let inner = file("c/src/a/inner.rs", "use super::A; pub struct Inner(Box<A>);");

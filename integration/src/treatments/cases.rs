@@ -138,7 +138,7 @@ fn own_limits(p: &Programs) -> Vec<TreatmentCase> {
         with_heap(failed(own("xmx-by-hand", Needs::Java, java("-Xmx32m", "live")), "-Xmx"), "jvm"),
         with_heap(failed(own("direct-by-hand", Needs::Java, direct), "MaxDirectMemorySize"), "jvm"),
         with_heap(failed(own("old-space-by-hand", Needs::Node, node), "--max-old-space-size"), "node"),
-        failed(python("impossible", SubCause::ImpossibleRequest, "bytearray(1 << 40)"), "ask for less at once"),
+        failed(python("impossible", SubCause::ImpossibleRequest, "bytearray(1 << 40)"), "request less at once"),
     ]
 }
 
@@ -179,7 +179,7 @@ fn run_again() -> Vec<TreatmentCase> {
     vec![
         twice("killed-from-outside", SubCause::FromOutside, first_ends("kill -9 $$")),
         twice("exit-137", SubCause::Code137, first_ends("exit 137")),
-        TreatmentCase { rest, ends: TreatmentEnd::Failed("there is no such program"), ..missing },
+        TreatmentCase { rest, ends: TreatmentEnd::Failed("its program does not exist"), ..missing },
     ]
 }
 

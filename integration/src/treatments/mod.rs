@@ -151,6 +151,6 @@ fn second(case: &TreatmentCase, task: &TaskRow) -> (bool, String) {
             (same, format!("the same size with {}", names.join(", ")))
         }
         Treatment::Retry | Treatment::Elsewhere => (size(second) == size(first), "the same size again".to_owned()),
-        Treatment::Fail | Treatment::Unknown => (false, "it was to fail at once".to_owned()),
+        Treatment::Fail | Treatment::Unknown => (false, "it should have failed at once".to_owned()),
     }
 }

@@ -59,7 +59,7 @@ pub(super) struct Limit {
 
 impl Limit {
     fn lower(cluster: &Cluster) -> Result<Limit> {
-        let fence = cluster.cgroup("node-1").context("no right to make cgroups")?.join("containers");
+        let fence = cluster.cgroup("node-1").context("no permission to create cgroups")?.join("containers");
         let names = ["memory.max", "memory.limit_in_bytes"];
         let file = names.iter().map(|name| fence.join(name)).find(|file| file.exists());
         let file = file.with_context(|| format!("no limit in {}", fence.display()))?;

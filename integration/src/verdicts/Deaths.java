@@ -50,7 +50,7 @@ public class Deaths {
 
     /** A little of everything, again and again, keeping nothing: it wants its own code and no more memory. */
     private static void churn() throws Exception {
-        System.err.println("begun " + System.currentTimeMillis());
+        System.err.println("started " + System.currentTimeMillis());
         long end = System.currentTimeMillis() + 60_000;
         for (long n = 0; System.currentTimeMillis() < end; n++) {
             sink = String.format("%d %s %.3f %tF", n, "x".repeat(5), n / 3.0, new Date());

@@ -83,7 +83,7 @@ impl FromStr for Stage {
             "fragile" => Stage::Fragile,
             "swapped" => Stage::Swapped,
             "starved" => Stage::Starved,
-            _ => return Err("there are roomy, herd, fenced, nested, fragile, swapped and starved".into()),
+            _ => return Err("use roomy, herd, fenced, nested, fragile, swapped or starved".into()),
         })
     }
 }
@@ -212,19 +212,19 @@ impl VerdictCase {
         let e = &report.evidence;
         let verdict = classify(e, VerdictScope::Container, codes);
         if verdict.reason != report.reason {
-            return Err(format!("its evidence speaks of {}", verdict.reason));
+            return Err(format!("its evidence means {}", verdict.reason));
         }
         let killed = e.own.events.oom_kill > 0;
         match self.right {
             ExpectedVerdict::Is(reason, dimension) => {
                 let same = (report.reason, verdict.dimension) == (reason, dimension);
-                same.then_some(()).ok_or_else(|| format!("{} was to be expected", shown(reason, dimension)))
+                same.then_some(()).ok_or_else(|| format!("expected {}", shown(reason, dimension)))
             }
             ExpectedVerdict::StopOrKill => {
                 let stopped = report.reason == ExitReason::Stopped && e.stop_asked == Some(StopCause::Asked);
                 let by_us = e.stop_asked == Some(StopCause::OverLimit);
                 let over = report.reason == ExitReason::OverheadOom && (by_us || e.stop_asked.is_none() && killed);
-                (stopped || over).then_some(()).ok_or_else(|| "neither the stop nor the kill".into())
+                (stopped || over).then_some(()).ok_or_else(|| "neither a stop nor a kill".into())
             }
             ExpectedVerdict::TaskVictim => task_victim(report),
             ExpectedVerdict::TaskOrExecutor if killed && report.reason == ExitReason::OverheadOom && e.signal == Some(9) => {
@@ -232,13 +232,13 @@ impl VerdictCase {
             }
             ExpectedVerdict::EachTask(..) | ExpectedVerdict::TaskOrExecutor => {
                 let well = report.reason == (ExitReason::Exit { code: 0 });
-                well.then_some(()).ok_or_else(|| "its executor was to end well".into())
+                well.then_some(()).ok_or_else(|| "its executor should have succeeded".into())
             }
             ExpectedVerdict::StuckOrDead => {
                 let stuck = report.reason == ExitReason::StalledAtLimit && e.stop_asked == Some(StopCause::Stalled) && !killed;
                 let oom = [ExitReason::HeapOom, ExitReason::OverheadOom].contains(&report.reason);
                 let dead = oom && (killed || e.exit_code == Some(3));
-                (stuck || dead).then_some(()).ok_or_else(|| "not what its counters say".into())
+                (stuck || dead).then_some(()).ok_or_else(|| "the reason contradicts its counters".into())
             }
         }
     }
@@ -252,11 +252,11 @@ impl VerdictCase {
             | ExpectedVerdict::StopOrKill
             | ExpectedVerdict::TaskVictim
             | ExpectedVerdict::StuckOrDead => {
-                return Err("it was to have no tasks".into());
+                return Err("it should have no tasks".into());
             }
         };
         let same = (report.reason, report.dimension) == (reason, dimension);
-        same.then_some(()).ok_or_else(|| format!("{} was to be expected", shown(reason, dimension)))
+        same.then_some(()).ok_or_else(|| format!("expected {}", shown(reason, dimension)))
     }
 
     /// The right verdict as text.
@@ -285,17 +285,17 @@ pub fn shown(reason: ExitReason, dimension: Option<Dimension>) -> String {
 /// Checks a program that succeeded with a task whose own cgroup was the kernel's victim.
 fn task_victim(report: &ExitReport) -> Result<(), String> {
     if report.reason != (ExitReason::Exit { code: 0 }) {
-        return Err("its program lives on".into());
+        return Err("its program still runs".into());
     }
     let task = report.tasks.first().ok_or("its task is not in the report")?;
     let mut e = Evidence::empty(report.evidence.enforcer);
     (e.signal, e.own) = (Some(9), task.facts.clone());
     let reason = classify(&e, VerdictScope::Task, &[]).reason;
-    if reason == ExitReason::TaskOom { Ok(()) } else { Err(format!("the task's counters speak of {reason}")) }
+    if reason == ExitReason::TaskOom { Ok(()) } else { Err(format!("the task's counters mean {reason}")) }
 }
 
-/// Time from the `begun` line of the program to its end. Milliseconds; `None` without the line.
+/// Time from the `started` line of the program to its end. Milliseconds; `None` without the line.
 pub(super) fn stuck_ms(report: &ExitReport) -> Option<u64> {
-    let begun = report.log_tail.lines().find_map(|line| line.strip_prefix("begun ")?.trim().parse::<u64>().ok())?;
+    let begun = report.log_tail.lines().find_map(|line| line.strip_prefix("started ")?.trim().parse::<u64>().ok())?;
     report.ended.0.checked_sub(begun).filter(|_| report.reason == ExitReason::StalledAtLimit)
 }

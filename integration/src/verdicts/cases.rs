@@ -185,7 +185,7 @@ const PYTHON_MAPS: &str = "import mmap, os, sys, tempfile, time\n\
     file = tempfile.TemporaryFile(dir=os.environ['SCRATCH'])\n\
     for _ in range(mapped):\n    file.write(b'\\2' * (1 << 20))\n    file.flush()\n    os.fsync(file.fileno())\n\
     pages = mmap.mmap(file.fileno(), mapped << 20, prot=mmap.PROT_READ)\n\
-    print('begun', int(time.time() * 1000), file=sys.stderr, flush=True)\n\
+    print('started', int(time.time() * 1000), file=sys.stderr, flush=True)\n\
     end = time.time() + seconds\n\
     while time.time() < end:\n    for i in range(mapped << 8):\n        pages[(i * 7919 % (mapped << 8)) << 12]\n\
     \x20       if not i & 255 and time.time() > end:\n            break\n";
@@ -220,5 +220,5 @@ fn stuck() -> Vec<VerdictCase> {
 
 /// A container within its limit, beside one that exhausts the memory. It must survive.
 pub(super) fn innocent() -> VerdictCase {
-    case("innocent beside it", &["take:4", "ready", "gate", "exit:0"], ENDED)
+    case("unaffected neighbour", &["take:4", "ready", "gate", "exit:0"], ENDED)
 }

@@ -55,8 +55,8 @@ pub fn in_guests(rounds: u32, only: &str, stages: &[Stage], program: &Path, argu
         let outcome = guest.timeout(FIRST + ROUND * rounds).quietly().run(&words)?;
         let line = outcome.stdout.lines().rev().find(|l| l.starts_with('{'));
         let line =
-            line.with_context(|| format!("the guest gave no figures, and exit code {}: {}", outcome.code, outcome.stderr))?;
-        all.join(serde_json::from_str(line).context("the figures of the guest")?);
+            line.with_context(|| format!("the guest returned no report and exit code {}: {}", outcome.code, outcome.stderr))?;
+        all.join(serde_json::from_str(line).context("the report of the guest")?);
     }
     Ok(all)
 }

@@ -49,7 +49,7 @@ impl Master {
         while let Some(line) = lines.next_line().await.context("its executor's line")? {
             match serde_json::from_str(&line).with_context(|| line.clone())? {
                 FromExecutor::Hello { token, .. } => {
-                    ensure!(token == TOKEN, "it is another executor");
+                    ensure!(token == TOKEN, "another executor sent a hello");
                     for task in tasks {
                         send(&mut write, &ToExecutor::Start(Box::new(task.clone()))).await?;
                     }

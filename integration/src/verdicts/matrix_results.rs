@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quantile_of_counts_is_one_of_the_values() {
+    fn a_quantile_of_counts_is_an_existing_value() {
         let counts = BTreeMap::from([(2, 98), (5, 1), (90, 1)]);
         let at = |percent| quantile(&counts, percent);
         assert_eq!((at(0), at(50), at(99), at(100)), (Some(2), Some(2), Some(5), Some(90)));

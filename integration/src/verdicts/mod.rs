@@ -202,7 +202,7 @@ impl MatrixRun<'_> {
                 playing.spawn(async move { play(&node, &booked.case, &booked.launch, round).await });
             }
             while let Some(done) = playing.join_next().await {
-                all.push(done.context("one of the herd")??);
+                all.push(done.context("a container of the burst")??);
             }
         }
         self.note(&booked, all);
@@ -249,7 +249,7 @@ impl MatrixRun<'_> {
             node.ready(&id).await?;
             all.push(play(node, &booked.case, &booked.launch, round).await?);
             node.open_gate(&id)?;
-            let told = tokio::time::timeout(play::PATIENCE, end).await.context("the innocent one's report")??;
+            let told = tokio::time::timeout(play::PATIENCE, end).await.context("the report of the neighbour")??;
             let played = play::judge(node, &innocent, &told, &[], round);
             if let Some(wrong) = played.wrong {
                 self.figures.wrong.push(wrong);
@@ -302,7 +302,7 @@ impl MatrixRun<'_> {
 
     async fn leave(&mut self, node: &Node) {
         let groups = node.leftovers().await.into_iter().map(|g| format!("cgroup {g}"));
-        let twice = node.manager.contradicted().into_iter().map(|id| format!("{id} was told with two reasons"));
+        let twice = node.manager.contradicted().into_iter().map(|id| format!("{id} was reported with two reasons"));
         self.figures.left.extend(groups.chain(twice));
     }
 }

@@ -145,7 +145,7 @@ impl Node {
         if fs::write(group.join("cgroup.kill"), "1").is_ok() {
             return Ok(());
         }
-        let procs = fs::read_to_string(group.join("main/cgroup.procs")).context("who is in it")?;
+        let procs = fs::read_to_string(group.join("main/cgroup.procs")).context("the processes of the cgroup")?;
         for pid in procs.lines().filter_map(|l| l.parse().ok()) {
             // A process may have ended meanwhile.
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
@@ -235,6 +235,6 @@ async fn wait<T>(what: &str, time: Duration, mut see: impl FnMut() -> Option<T>)
     };
     match tokio::time::timeout(time, looking).await {
         Ok(seen) => Ok(seen),
-        Err(_) => bail!("waited {} s in vain for {what}", time.as_secs()),
+        Err(_) => bail!("timed out after {} s waiting for {what}", time.as_secs()),
     }
 }

@@ -47,7 +47,7 @@ pub(super) async fn play(node: &Node, case: &VerdictCase, launch: &LaunchSpec, r
         act(node, case.act, &id, round)?;
     }
     match tokio::time::timeout(PATIENCE, end).await {
-        Ok(told) => Ok(judge(node, case, &told.context("the manager is gone")?, &launch.heap_exit_codes, round)),
+        Ok(told) => Ok(judge(node, case, &told.context("the manager has ended")?, &launch.heap_exit_codes, round)),
         Err(_) => Ok(untold(node, case, &id, round)),
     }
 }
@@ -69,7 +69,7 @@ pub(super) async fn play_tasks(
         Err(_) => return Ok(vec![untold(node, case, &id, round)]),
     };
     let Ok(told) = tokio::time::timeout(PATIENCE, end).await else { return Ok(vec![untold(node, case, &id, round)]) };
-    let container = judge(node, case, &told.context("the manager is gone")?, &[], round);
+    let container = judge(node, case, &told.context("the manager has ended")?, &[], round);
     // If the executor was killed before it could report, the container's report covers its tasks.
     let missing = tasks.len().saturating_sub(reports.len());
     let played = reports.iter().map(|report| judge_task(case, report, round));

@@ -73,7 +73,7 @@ fn look_at(site: &NodeContext, id: ContainerId) -> Option<AdoptedContainer> {
         // The agent was killed before it wrote the order. The container was never reported, so it
         // will be ordered again.
         if let Err(error) = fs::remove_dir_all(site.layout.container(&id)) {
-            tracing::warn!(container_id = %id, %error, "a directory without an order stays behind, ignoring");
+            tracing::warn!(container_id = %id, %error, "a directory without an order cannot be removed, ignoring");
         }
         return None;
     }
@@ -101,7 +101,7 @@ fn open_group(site: &NodeContext, id: &ContainerId) -> Option<Arc<Group>> {
     match site.enforcer.open(&id.to_string()) {
         Ok(group) => group.map(Arc::new),
         Err(error) => {
-            tracing::warn!(container_id = %id, %error, "its cgroup cannot be opened");
+            tracing::warn!(container_id = %id, %error, "the cgroup of the container cannot be opened");
             None
         }
     }
@@ -153,13 +153,13 @@ fn end_unknown_groups(site: &NodeContext, adopted: &[AdoptedContainer]) {
         if adopted.iter().any(|a| a.id.to_string() == name) {
             continue;
         }
-        tracing::warn!(group = name, "a group without a container is ended and removed");
+        tracing::warn!(group = name, "a cgroup belongs to no container; its processes are killed and it is removed");
         let gone = site.enforcer.open(&name).and_then(|group| match group {
             Some(group) => group.kill().and_then(|()| group.remove(std::time::Duration::from_secs(5))),
             None => Ok(()),
         });
         if let Err(error) = gone {
-            tracing::warn!(group = name, %error, "it stays behind, ignoring");
+            tracing::warn!(group = name, %error, "the cgroup cannot be removed, ignoring");
         }
     }
 }

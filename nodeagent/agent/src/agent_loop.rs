@@ -162,7 +162,7 @@ impl NodeAgentLoop {
     /// Takes over the containers of an earlier agent.
     pub(crate) fn adopt(&mut self, found: Vec<AdoptedContainer>) {
         for a in found {
-            info!(container_id = %a.id, found = ?a.found, "adopted a container of an earlier agent");
+            info!(container_id = %a.id, found = ?a.found, "the agent adopted a container");
             let order = a.order.as_ref().map_or_else(ContainerOrder::unknown, to_core);
             let live = self.live.entry(a.id.clone()).or_default();
             *live = LiveContainer { order: a.order, group: a.group, ..LiveContainer::default() };
@@ -231,11 +231,11 @@ impl NodeAgentLoop {
             AgentInput::ShimStarted(id, Ok(shim)) => self.jobs.watch_shim(id, shim),
             AgentInput::Answered(id, answer) => self.answered(id, answer),
             AgentInput::Silent(id) => {
-                warn!(container_id = %id, "the shim said nothing about the program");
+                warn!(container_id = %id, "the shim did not report the start of the program");
                 self.jobs.abort_launch(id.clone(), self.group(&id));
                 self.on_container_event(
                     id,
-                    container::LifecycleEvent::Failed { why: "the shim said nothing about the program".into() },
+                    container::LifecycleEvent::Failed { why: "the shim did not report the start of the program".into() },
                 );
             }
             AgentInput::ShimEnded(id) => {
@@ -283,7 +283,7 @@ impl NodeAgentLoop {
     fn not_launched(&mut self, id: ContainerId, step: Failed, why: String) {
         if !self.facts.site.enforcer.has_containers_dir() {
             // Every later order would fail in the same way, and charge an attempt each time.
-            error!(container_id = %id, why, "the cgroup of all containers is gone; this agent ends, the next makes another");
+            error!(container_id = %id, why, "the cgroup of all containers was removed; this agent ends, the next creates it");
             self.homeless = true;
             return;
         }
@@ -304,7 +304,7 @@ impl NodeAgentLoop {
     fn felt(&mut self, ills: Vec<String>) {
         match ills.as_slice() {
             [] => info!("this host is healthy again"),
-            ills => warn!(name: "node-unhealthy", ills = ills.join("; "), "this host takes no work until that is over"),
+            ills => warn!(name: "node-unhealthy", ills = ills.join("; "), "this host takes no work until the problem is solved"),
         }
         self.ills = ills;
     }
@@ -313,8 +313,8 @@ impl NodeAgentLoop {
     fn left_behind(&mut self, found: UnattributedFinding) {
         let bytes = found.memory.get();
         match &found.ill {
-            Some(ill) => warn!(name: "node-unhealthy", ill, bytes, "this host takes no work until that memory is freed"),
-            None if found.memory.is_zero() => info!("no memory of ended containers is left"),
+            Some(ill) => warn!(name: "node-unhealthy", ill, bytes, "this host takes no work until the memory is freed"),
+            None if found.memory.is_zero() => info!("the memory of ended containers is free again"),
             None => warn!(bytes, owners = owners(&found.left_by), "ended containers left memory behind"),
         }
         self.unattributed = found;
@@ -363,7 +363,7 @@ impl NodeAgentLoop {
         }
         match &result {
             Ok(()) => {
-                info!(container_id = %id, version, size = %size.resource, "the container has another size");
+                info!(container_id = %id, version, size = %size.resource, "the container was resized");
                 if let Some(live) = self.live.get_mut(&id) {
                     if let Some(meter) = &live.meter {
                         sample::locked(meter).set_limit(size.resource.memory);
@@ -408,7 +408,7 @@ impl NodeAgentLoop {
         for (id, finding) in findings {
             match finding {
                 SamplerAction::Stop(cause) => {
-                    info!(container_id = %id, ?cause, "the agent ends it");
+                    info!(container_id = %id, ?cause, "the agent ends the container");
                     self.on_container_event(id, container::LifecycleEvent::Stop { cause, now });
                 }
                 SamplerAction::FinishOff => self.jobs.kill(id.clone(), self.group(&id)),
@@ -486,10 +486,10 @@ impl NodeAgentLoop {
         let AgentOutcome { actions, refused, fenced } = self.agent.step(self.clock.now(), event);
         if let Some(silence) = fenced {
             let seconds = silence.as_secs();
-            error!(name: "self-fenced", seconds, "nothing was heard of the resource manager for too long; all containers are ended");
+            error!(name: "self-fenced", seconds, "the resource manager did not answer in time; all containers are ended");
         }
         for (id, illegal) in refused {
-            error!(container_id = %id, %illegal, "an event came at the wrong time, ignoring");
+            error!(container_id = %id, %illegal, "an event is illegal in this state, ignoring");
         }
         let mut actions = actions.into_iter().peekable();
         while let Some(action) = actions.next() {

@@ -124,7 +124,7 @@ impl NodeFileCache {
             still_wanted()?;
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                bail!("another container has been fetching the same for too long");
+                bail!("another container fetches the same file and did not finish in time");
             }
             state = self.changed.wait_timeout(state, left.min(GLANCE)).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -142,9 +142,9 @@ impl NodeFileCache {
         let size = make(&unfinished.join(CONTENT))?;
         fs::write(unfinished.join(SIZE), size.to_string()).context("cannot write into the cache")?;
         // A complete entry must survive a power loss: first sync its bytes, then its name.
-        synced(unfinished).context("the cache cannot be written through to the disk")?;
+        synced(unfinished).context("the cache cannot be synced to the disk")?;
         fs::rename(unfinished, home).with_context(|| format!("cannot make {}", home.display()))?;
-        File::open(&self.dir).and_then(|dir| dir.sync_all()).context("the cache cannot be written through to the disk")
+        File::open(&self.dir).and_then(|dir| dir.sync_all()).context("the cache cannot be synced to the disk")
     }
 
     fn used(&self, key: &Key, home: &Path) -> anyhow::Result<Pinned<'_>> {
@@ -174,7 +174,7 @@ impl NodeFileCache {
                     all = all.saturating_sub(size);
                     removed += size;
                 }
-                Err(error) => tracing::warn!(entry = %home.display(), %error, "it cannot be removed from the cache, ignoring"),
+                Err(error) => tracing::warn!(entry = %home.display(), %error, "a cache entry cannot be removed, ignoring"),
             }
         }
         removed
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_not_made_again_also_by_another_agent() {
+    fn an_existing_entry_is_not_created_again_by_a_later_agent() {
         let dir = tempfile::tempdir().expect("dir");
         let cache = NodeFileCache::open(dir.path().join("cache"), 100).expect("opens");
         assert_eq!(fs::read(&put(&cache, 1, 10).content).expect("reads").len(), 10);
@@ -263,14 +263,14 @@ mod tests {
         assert!(later.get(&key(2), soon(), &|| Ok(()), |_| bail!("no")).is_err());
         later
             .get(&key(2), soon(), &|| Ok(()), |path| Ok(fs::write(path, "x").map(|()| 1)?))
-            .expect("a failure leaves nothing in the way");
+            .expect("a failed fetch does not block the entry");
     }
 
     #[test]
-    fn the_longest_unused_goes_first_and_what_is_used_stays() {
+    fn the_least_recently_used_entry_is_evicted_first() {
         let dir = tempfile::tempdir().expect("dir");
         let cache = NodeFileCache::open(dir.path().join("cache"), 100).expect("opens");
-        let kept = dir.path().join("a container's name for it");
+        let kept = dir.path().join("a hard link of a container");
         for n in 1..=3 {
             let pinned = put(&cache, n, 40);
             if n == 1 {
@@ -285,18 +285,18 @@ mod tests {
                 .expect("ages");
         }
         let there = |n: u8| dir.path().join("cache").join(key(n).0).exists();
-        assert_eq!((there(1), there(2), there(3)), (true, false, true), "the first is used, the third was just taken");
+        assert_eq!((there(1), there(2), there(3)), (true, false, true), "the first entry is in use, and the third was used last");
         fs::remove_file(&kept).expect("the container is gone");
         drop(put(&cache, 4, 40));
         assert_eq!((there(1), there(3), there(4)), (false, true, true));
         let held = put(&cache, 5, 90);
-        assert!(there(5) && !there(3) && !there(4), "one that is being taken stays, however large");
+        assert!(there(5) && !there(3) && !there(4), "a pinned entry of any size remains");
         drop(held);
-        assert_eq!((cache.evict(), there(5)), (0, true), "and as long as there is room");
+        assert_eq!((cache.evict(), there(5)), (0, true), "an entry remains while the cache is within its limit");
     }
 
     #[test]
-    fn many_who_want_the_same_make_it_once() {
+    fn concurrent_requests_create_an_entry_once() {
         let dir = tempfile::tempdir().expect("dir");
         let cache = NodeFileCache::open(dir.path().join("cache"), 100).expect("opens");
         let made = AtomicU32::new(0);

@@ -61,7 +61,7 @@ pub(crate) fn collect(site: &NodeContext, remains: ContainerRemains) -> Box<Exit
     });
     crash::at("rest-ended");
     if let Err(error) = site.layout.write_report(&report) {
-        tracing::error!(container_id = %id, %error, "the exit report cannot be written; it is told, but would not survive the agent");
+        tracing::error!(container_id = %id, %error, "the exit report cannot be written; a restart of the agent would lose it");
     }
     crash::at("report-written");
     if let Some(group) = &group {
@@ -86,14 +86,14 @@ fn take_away(site: &NodeContext, id: &ContainerId, group: &Group) {
         site.leftovers.note(&id.to_string(), charged.unreclaimable);
     }
     if let Err(error) = group.remove(REMOVAL) {
-        tracing::warn!(container_id = %id, %error, "its cgroup stays behind, ignoring");
+        tracing::warn!(container_id = %id, %error, "the cgroup of the container cannot be removed, ignoring");
     }
 }
 
 fn end_the_rest(id: &ContainerId, group: &Group) {
     let alive = group.populated().unwrap_or(true);
     if alive && let Err(error) = group.kill() {
-        tracing::warn!(container_id = %id, %error, "some of its processes may still live");
+        tracing::warn!(container_id = %id, %error, "some processes of the container may still run");
     }
 }
 
@@ -141,11 +141,11 @@ fn ended(site: &NodeContext, remains: &ContainerRemains, group: Option<&Arc<Grou
     }
     if site.isolation.private_tmp && !site.has_private_tmp() {
         missing.push(
-            "a /tmp of its own: this agent may not mount, so only TMPDIR named a directory that others do not share".into(),
+            "a private /tmp: this agent may not mount, so only TMPDIR named a private directory".into(),
         );
     }
     if site.lacks_ipc_namespace() {
-        missing.push("an IPC namespace and a /dev/shm of its own: this agent may not make them; it shared the host's".into());
+        missing.push("a private IPC namespace and /dev/shm: this agent may not create them; those of the host were used".into());
     }
     e.missing = missing;
     let codes = order.map(|o| o.launch.heap_exit_codes.clone()).unwrap_or_default();
@@ -203,7 +203,7 @@ fn own_facts(
     let why = match group.map(|g| g.facts()) {
         Some(Ok(facts)) => return facts,
         Some(Err(error)) => error.to_string(),
-        None => "its cgroup is gone".to_owned(),
+        None => "the cgroup does not exist any more".to_owned(),
     };
     let texts: Vec<_> = record
         .map(|r| r.counters.iter().filter_map(|(path, text)| Some((path.clone(), text.clone()?))).collect())
@@ -265,7 +265,7 @@ fn add_end(e: &mut Evidence, record: Option<&ExitRecord>) {
 
 fn add_order(e: &mut Evidence, order: Option<&RunOrder>, measured: &ContainerMeasurements, missing: &mut Vec<String>) {
     let Some(order) = order else {
-        missing.push("what was ordered".into());
+        missing.push("the order of the container".into());
         return;
     };
     e.own.limit = e.own.limit.or(Some(order.resource.memory));
@@ -276,7 +276,7 @@ fn add_order(e: &mut Evidence, order: Option<&RunOrder>, measured: &ContainerMea
     e.own_limits = own_limits.into_vec();
     e.heap = measured.heap;
     if order.launch.heap.is_some() && measured.heap.is_none() {
-        missing.push("heap: its runtime shared no counters, or ended before they were found".into());
+        missing.push("heap: the runtime shared no counters, or ended before they were found".into());
     }
 }
 
@@ -323,9 +323,9 @@ fn log_tail(site: &NodeContext, id: &ContainerId) -> String {
 }
 
 /// The shim's report about a program that did not start, as one sentence.
-pub(crate) fn refusal(step: &str, errno: i32, what: &str) -> String {
+pub(crate) fn refusal(step: &str, errno: i32, detail: &str) -> String {
     let why = std::io::Error::from_raw_os_error(errno);
-    let about = if what.is_empty() { String::new() } else { format!(" {what}") };
+    let about = if detail.is_empty() { String::new() } else { format!(" {detail}") };
     format!("the program could not be started: {step}{about}: {why}")
 }
 

@@ -161,7 +161,7 @@ impl StateLayout {
     /// Takes the lock of this directory. The lock is held as long as the file is open.
     pub(crate) fn lock(&self) -> anyhow::Result<File> {
         let state = self.state.display();
-        self.try_lock()?.with_context(|| format!("another node agent works in {state}; end it or choose another --state"))
+        self.try_lock()?.with_context(|| format!("another node agent uses {state}; stop it or choose another --state"))
     }
 
     /// Takes the lock. Returns `None` if another process holds it.
@@ -268,7 +268,7 @@ impl StateLayout {
             match fs::remove_file(dir.join(name).with_extension("tmp")) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => tracing::debug!(container_id = %id, name, %error, "a temporary file stays behind, ignoring"),
+                Err(error) => tracing::debug!(container_id = %id, name, %error, "a temporary file cannot be removed, ignoring"),
             }
         }
     }
@@ -344,7 +344,7 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     match serde_json::from_slice(&bytes) {
         Ok(value) => Some(value),
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "a record cannot be read, ignoring it");
+            tracing::warn!(path = %path.display(), %error, "a record cannot be parsed and is ignored");
             None
         }
     }
@@ -359,18 +359,18 @@ mod tests {
     }
 
     #[test]
-    fn two_agents_cannot_share_a_directory() {
+    fn two_agents_cannot_use_the_same_state_directory() {
         let dir = tempfile::tempdir().expect("dir");
         let layout = StateLayout::open(dir.path()).expect("opens");
         let held = layout.lock().expect("first");
         let second = format!("{:#}", layout.lock().expect_err("second"));
-        assert!(second.contains("another node agent works in"), "{second}");
+        assert!(second.contains("another node agent uses"), "{second}");
         drop(held);
         layout.lock().expect("free again");
     }
 
     #[test]
-    fn a_torn_or_strange_record_is_no_record() {
+    fn a_truncated_or_missing_record_is_ignored() {
         let dir = tempfile::tempdir().expect("dir");
         let layout = StateLayout::open(dir.path()).expect("opens");
         fs::create_dir_all(layout.container(&id(1))).expect("dir");
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn ended_containers_are_kept_for_their_logs_up_to_a_number() {
+    fn a_bounded_number_of_ended_containers_is_kept() {
         let dir = tempfile::tempdir().expect("dir");
         let layout = StateLayout::open(dir.path()).expect("opens");
         for n in 0..KEPT + 5 {

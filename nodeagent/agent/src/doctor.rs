@@ -86,8 +86,8 @@ pub(crate) fn log_findings(findings: &[DoctorFinding]) {
         let code = code.as_ref();
         match state {
             CheckResult::Ok => tracing::debug!(code, found, "this host"),
-            CheckResult::Warn => tracing::info!(code, found, fix, "this host could be better"),
-            CheckResult::Fail => tracing::warn!(code, found, fix, "this host cannot do its work"),
+            CheckResult::Warn => tracing::info!(code, found, fix, "a check of this host gives a warning"),
+            CheckResult::Fail => tracing::warn!(code, found, fix, "a check of this host failed"),
         }
     }
 }

@@ -63,9 +63,9 @@ impl FileDownloader {
             let Ok(piece) = frame.map_err(|e| failed(&e))?.into_data() else { continue };
             here += piece.len() as u64;
             if here > most.get() {
-                return Err(DownloadError::Final(anyhow!("it is larger than {most}")));
+                return Err(DownloadError::Final(anyhow!("the file is larger than {most}")));
             }
-            file.write_all(&piece).context("cannot be kept here").map_err(DownloadError::Final)?;
+            file.write_all(&piece).context("the download cannot be written to the cache").map_err(DownloadError::Final)?;
         }
         Ok(())
     }
@@ -73,19 +73,19 @@ impl FileDownloader {
     /// The successful response, after all redirects.
     async fn find(&self, from: &str) -> Result<Response<hyper::body::Incoming>, DownloadError> {
         let caller = self.caller().map_err(DownloadError::Final)?;
-        let mut place: Url = from.parse().context("not an address").map_err(DownloadError::Final)?;
+        let mut place: Url = from.parse().context("the URL is invalid").map_err(DownloadError::Final)?;
         for _ in 0..=HOPS {
-            let uri: Uri = place.as_str().parse().context("not an address").map_err(DownloadError::Final)?;
+            let uri: Uri = place.as_str().parse().context("the URL is invalid").map_err(DownloadError::Final)?;
             let answer = in_time(caller.get(uri)).await?.map_err(|e| failed(&e))?;
             if answer.status().is_success() {
                 return Ok(answer);
             }
             let next = answer.headers().get(header::LOCATION).filter(|_| answer.status().is_redirection());
             let Some(next) = next else { return Err(refused(answer.status())) };
-            let next = next.to_str().context("it leads to no address").map_err(DownloadError::Final)?;
+            let next = next.to_str().context("the redirect has no valid URL").map_err(DownloadError::Final)?;
             place = led(&place, next).map_err(DownloadError::Final)?;
         }
-        Err(DownloadError::Final(anyhow!("it leads from one address to the next more than {HOPS} times")))
+        Err(DownloadError::Final(anyhow!("the server redirects more than {HOPS} times")))
     }
 
     fn caller(&self) -> anyhow::Result<&Caller> {
@@ -101,7 +101,7 @@ fn caller(ca_file: Option<&Path>) -> anyhow::Result<Caller> {
     let mut roots = RootCertStore::empty();
     let host = rustls_native_certs::load_native_certs();
     if host.certs.is_empty() {
-        tracing::warn!(errors = ?host.errors, "this host names no authorities to trust (package ca-certificates)");
+        tracing::warn!(errors = ?host.errors, "this host has no trusted certificate authorities; install ca-certificates");
     }
     roots.add_parsable_certificates(host.certs);
     if let Some(path) = ca_file {
@@ -124,7 +124,7 @@ fn caller(ca_file: Option<&Path>) -> anyhow::Result<Caller> {
 }
 
 async fn in_time<F: Future>(wait: F) -> Result<F::Output, DownloadError> {
-    let silent = || DownloadError::Net(anyhow!("the server was silent for {} s", SILENCE.as_secs()));
+    let silent = || DownloadError::Net(anyhow!("the server sent no data for {} s", SILENCE.as_secs()));
     tokio::time::timeout(SILENCE, wait).await.map_err(|_| silent())
 }
 
@@ -134,9 +134,9 @@ fn refused(status: StatusCode) -> DownloadError {
 
 /// The target of a redirect from `place` to `next`: a URL, or a path of the same server.
 fn led(place: &Url, next: &str) -> anyhow::Result<Url> {
-    let next = place.join(next).with_context(|| format!("it leads to {next:?}, which is no address"))?;
-    ensure!(place.scheme() != "https" || next.scheme() == "https", "it leads from https to {next}");
-    ensure!(matches!(next.scheme(), "http" | "https"), "it leads to {next}, which is neither http nor https");
+    let next = place.join(next).with_context(|| format!("the redirect to {next:?} is not a valid URL"))?;
+    ensure!(place.scheme() != "https" || next.scheme() == "https", "the server redirects from https to {next}");
+    ensure!(matches!(next.scheme(), "http" | "https"), "the redirect to {next} is neither http nor https");
     Ok(next)
 }
 
@@ -151,7 +151,7 @@ fn failed(error: &(dyn StdError + 'static)) -> DownloadError {
         cause = e.source();
     }
     if distrust {
-        return DownloadError::Final(anyhow!("its certificate is not trusted ({words})"));
+        return DownloadError::Final(anyhow!("the certificate of the server is not trusted ({words})"));
     }
     DownloadError::Net(anyhow!("{words}"))
 }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redirection_leads_to_an_address_or_a_path_of_the_same_server() {
+    fn a_redirect_is_a_url_or_a_path_of_the_same_server() {
         assert_eq!(to("http://a:1/b/c", "http://d/e"), "http://d/e");
         assert_eq!(to("http://a:1/b/c", "https://d/e"), "https://d/e");
         assert_eq!(to("https://a:1/b/c", "//d/e?f=1"), "https://d/e?f=1");
@@ -183,9 +183,9 @@ mod tests {
     }
 
     #[test]
-    fn what_came_with_tls_does_not_go_on_without_it() {
-        assert_eq!(to("https://a/b", "http://a/b"), "it leads from https to http://a/b");
-        assert!(to("https://a/b", "https://[x").contains("which is no address"));
-        assert_eq!(to("http://a/b", "file:///etc/passwd"), "it leads to file:///etc/passwd, which is neither http nor https");
+    fn a_redirect_from_https_to_http_is_refused() {
+        assert_eq!(to("https://a/b", "http://a/b"), "the server redirects from https to http://a/b");
+        assert!(to("https://a/b", "https://[x").contains("is not a valid URL"));
+        assert_eq!(to("http://a/b", "file:///etc/passwd"), "the redirect to file:///etc/passwd is neither http nor https");
     }
 }

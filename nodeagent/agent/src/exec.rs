@@ -112,11 +112,11 @@ pub(crate) async fn run(
     let deadline = Instant::now() + wish.time;
     let made = dir.clone();
     let folder = move || folder(&made);
-    spawn_blocking(folder).await.context("making its directory")??;
+    spawn_blocking(folder).await.context("creating the directory of the program")??;
     // Opened for reading and writing, so that the pipes do not reach end of file before the program
     // has opened them.
     let open = |name| pipe::OpenOptions::new().read_write(true).open_receiver(dir.join(name));
-    let pipes = open("out").and_then(|out| Ok(Pipes { out, err: open("err")? })).context("its output cannot be opened");
+    let pipes = open("out").and_then(|out| Ok(Pipes { out, err: open("err")? })).context("cannot open the output pipes");
     let pipes = match pipes {
         Ok(pipes) => pipes,
         Err(error) => {
@@ -124,7 +124,7 @@ pub(crate) async fn run(
             return Err(error);
         }
     };
-    let begun = spawn_blocking(move || begin(site, wish, dir, &name)).await.context("starting its shim")?;
+    let begun = spawn_blocking(move || begin(site, wish, dir, &name)).await.context("starting the shim of the program")?;
     let (running, line) = begun?;
     let (tell, words) = mpsc::channel(WAITING);
     tokio::spawn(async move {
@@ -136,10 +136,10 @@ pub(crate) async fn run(
 
 /// Creates the program's directory, with a pipe for each output.
 fn folder(dir: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     for name in ["out", "err"] {
         let mode = nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR;
-        nix::unistd::mkfifo(&dir.join(name), mode).context("cannot make a pipe")?;
+        nix::unistd::mkfifo(&dir.join(name), mode).context("cannot create a pipe")?;
     }
     Ok(())
 }
@@ -162,7 +162,7 @@ fn begin(
         oom_group: OomGroup::Yes,
         low: None,
     };
-    let group = opened.as_ref().unwrap_or(&wish.group).create_task(name, &limits).context("cannot make its cgroup");
+    let group = opened.as_ref().unwrap_or(&wish.group).create_task(name, &limits).context("cannot create its cgroup");
     let group = match group {
         Ok(group) => group,
         Err(error) => {
@@ -193,11 +193,11 @@ fn shim(
     (spec.stdout, spec.stderr) = (dir.join("out"), dir.join("err"));
     if let Some(input) = &wish.input {
         spec.stdin = dir.join("in");
-        disk::private(&spec.stdin).and_then(|mut file| file.write_all(input)).context("cannot write its input")?;
+        disk::private(&spec.stdin).and_then(|mut file| file.write_all(input)).context("cannot write the input of the program")?;
     }
-    let mut file = disk::private(&dir.join(record::file::SPEC)).context("cannot make its specification")?;
-    file.write_all(&spec.encode()).context("cannot write its specification")?;
-    let words = fs::File::create(dir.join("shim.err")).context("cannot make shim.err")?;
+    let mut file = disk::private(&dir.join(record::file::SPEC)).context("cannot create the launch specification")?;
+    file.write_all(&spec.encode()).context("cannot write the launch specification")?;
+    let words = fs::File::create(dir.join("shim.err")).context("cannot create shim.err")?;
     launch::as_program(site, dir, &words)
 }
 
@@ -254,9 +254,9 @@ impl RunningExec {
 
     fn kill(&self) {
         if let Err(error) = self.group.kill() {
-            tracing::warn!(container_id = %self.id, %error, "some processes of a program that was run in it may still live");
+            tracing::warn!(container_id = %self.id, %error, "some processes of an exec program may still run");
         }
-        tracing::debug!(container_id = %self.id, enforcer = %self.site.kind(), "a program that was run in it is over");
+        tracing::debug!(container_id = %self.id, enforcer = %self.site.kind(), "an exec program has ended");
     }
 }
 
@@ -318,7 +318,7 @@ fn how(dir: &Path) -> ExecExitStatus {
             let missing = step == "exec" && io::Error::from_raw_os_error(errno).kind() == io::ErrorKind::NotFound;
             if missing { ExecExitStatus::NotFound { why } } else { ExecExitStatus::NotStarted { why } }
         }
-        None => ExecExitStatus::NotStarted { why: "its shim was lost before it wrote how it ended".to_owned() },
+        None => ExecExitStatus::NotStarted { why: "the shim was lost before it wrote the exit record".to_owned() },
     }
 }
 
@@ -332,7 +332,7 @@ fn note_kills(site: &NodeContext, id: &ContainerId, group: &Group) {
     let path = site.layout.container(id).join(KILLS);
     let written = fs::OpenOptions::new().append(true).create(true).open(path);
     if let Err(error) = written.and_then(|mut file| file.write_all(format!("{oom_kill} {oom_group_kill}\n").as_bytes())) {
-        tracing::warn!(container_id = %id, %error, "a kill of a program that was run in it will be counted as the container's");
+        tracing::warn!(container_id = %id, %error, "a kill of an exec program is counted for its container");
     }
 }
 
@@ -348,7 +348,7 @@ pub(crate) fn leave_out_kills(dir: &Path, events: &mut MemoryEvents) {
 
 fn take_away(id: &ContainerId, group: &Group, dir: &Path) {
     if let Err(error) = group.remove(REMOVAL) {
-        tracing::warn!(container_id = %id, %error, "the cgroup of a program that was run in it stays behind until it ends, ignoring");
+        tracing::warn!(container_id = %id, %error, "the cgroup of an exec program cannot be removed before the container ends");
     }
     forget(dir);
 }
@@ -357,7 +357,7 @@ fn forget(dir: &Path) {
     if let Err(error) = fs::remove_dir_all(dir)
         && error.kind() != io::ErrorKind::NotFound
     {
-        tracing::debug!(dir = %dir.display(), %error, "a directory stays behind, ignoring");
+        tracing::debug!(dir = %dir.display(), %error, "the directory of an exec program cannot be removed, ignoring");
     }
 }
 
@@ -370,15 +370,15 @@ pub(crate) fn clear(site: &NodeContext, id: &ContainerId, group: Option<&Group>)
         let text = fs::read_to_string(entry.path().join(record::file::PID)).unwrap_or_default();
         let program = ProcessIdentity::decode(&text).and_then(|p| WatchedProcess::open(p.pid, p.starttime).ok().flatten());
         if let Some(Err(error)) = program.map(|program| program.signal(9)) {
-            tracing::warn!(container_id = %id, %error, "a program that was run in it cannot be ended");
+            tracing::warn!(container_id = %id, %error, "an exec program of an earlier agent cannot be killed");
         }
     }
     let left = group.and_then(|group| group.tasks().ok()).unwrap_or_default();
     for (name, group) in left.into_iter().filter(|(name, _)| is_ours(name)) {
-        tracing::info!(container_id = %id, group = name, "a program that was run in it has no reader any more and is ended");
+        tracing::info!(container_id = %id, group = name, "an exec program of an earlier agent has no reader and is killed");
         note_kills(site, id, &group);
         if let Err(error) = group.kill().and_then(|()| group.remove(REMOVAL)) {
-            tracing::warn!(container_id = %id, group = name, %error, "its cgroup stays behind, ignoring");
+            tracing::warn!(container_id = %id, group = name, %error, "the cgroup of an exec program cannot be removed, ignoring");
         }
     }
     forget(&folder);
@@ -389,12 +389,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kills_beside_are_not_those_of_the_container() {
+    fn kills_of_exec_programs_are_not_counted_for_the_container() {
         let dir = tempfile::tempdir().expect("a directory");
         let counted = MemoryEvents { oom: 3, oom_kill: 5, oom_group_kill: 2, ..MemoryEvents::default() };
         let mut events = counted;
         leave_out_kills(dir.path(), &mut events);
-        assert_eq!(events, counted, "nothing was run in it");
+        assert_eq!(events, counted, "no exec program ran in the container");
         fs::write(dir.path().join(KILLS), "2 1\n1 0\ntorn").expect("writes");
         leave_out_kills(dir.path(), &mut events);
         assert_eq!((events.oom, events.oom_kill, events.oom_group_kill), (3, 2, 1));

@@ -39,18 +39,18 @@ impl FromStr for ContainerPath {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text.starts_with('/') {
-            return Err(format!("{text:?} is no place below the directory of the container; leave out the first /"));
+            return Err(format!("{text:?} is absolute; give a path below the directory of the container, without the first /"));
         }
         if text.len() > LONGEST || text.contains('\0') {
-            return Err(format!("a place has at most {LONGEST} bytes, and no NUL among them"));
+            return Err(format!("a path has at most {LONGEST} bytes and contains no NUL"));
         }
         let words: Vec<String> = text.split('/').filter(|word| !word.is_empty() && *word != ".").map(str::to_owned).collect();
         if words.iter().any(|word| word == "..") {
-            return Err(format!("{text:?} leads upwards; a place is below the directory of the container"));
+            return Err(format!("{text:?} contains ..; give a path below the directory of the container"));
         }
         match words.first() {
             Some(first) if !SHOWN.contains(&first.as_str()) => {
-                Err(format!("{first:?} is not there; there are {}", SHOWN.join(", ")))
+                Err(format!("{first:?} is not accessible; the first part is one of {}", SHOWN.join(", ")))
             }
             Some(_) | None => Ok(ContainerPath(words)),
         }
@@ -79,7 +79,7 @@ pub(crate) fn list(dir: &Path, place: &ContainerPath) -> io::Result<Vec<Containe
             continue;
         }
         if rows.len() >= MOST_ENTRIES {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {MOST_ENTRIES} entries")));
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("the directory exceeds {MOST_ENTRIES} entries")));
         }
         // An entry that disappeared meanwhile is skipped.
         let Ok(facts) = statat(&found, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
@@ -93,19 +93,19 @@ pub(crate) fn list(dir: &Path, place: &ContainerPath) -> io::Result<Vec<Containe
 /// reader, are refused.
 pub(crate) fn open(dir: &Path, place: &ContainerPath) -> io::Result<(File, u64)> {
     let refused = |why: &str| io::Error::new(io::ErrorKind::PermissionDenied, why.to_owned());
-    let Some(found) = find(dir, place)? else { return Err(refused("it is a directory")) };
+    let Some(found) = find(dir, place)? else { return Err(refused("the path is a directory")) };
     let file = File::from(found);
     let facts = file.metadata()?;
     if facts.is_dir() {
-        return Err(refused("it is a directory"));
+        return Err(refused("the path is a directory"));
     }
     if !facts.is_file() {
-        return Err(refused("it is no plain file"));
+        return Err(refused("the path is not a regular file"));
     }
     // A second hard link may be another user's file. A world-readable file is no secret; fetched
     // files are world-readable.
     if facts.nlink() > 1 && facts.permissions().mode() & 0o004 == 0 {
-        return Err(refused("it has a second name elsewhere, and not everybody may read it"));
+        return Err(refused("the file has another hard link and is not readable by all users"));
     }
     let opened = File::from(again(&OwnedFd::from(file), OFlags::empty())?);
     let length = opened.metadata()?.len();
@@ -137,14 +137,14 @@ fn find(dir: &Path, place: &ContainerPath) -> io::Result<Option<OwnedFd>> {
             Err(Errno::XDEV | Errno::LOOP) => {
                 return Err(io::Error::new(
                     io::ErrorKind::PermissionDenied,
-                    "a link on the way leads out of the container's directory",
+                    "a symbolic link leads out of the directory of the container",
                 ));
             }
             Err(Errno::NOSYS) => return step_by_step(top, rest).map(Some),
             found => return Ok(found.map(Some)?),
         }
     }
-    Err(io::Error::new(io::ErrorKind::ResourceBusy, "it is being moved about all the time"))
+    Err(io::Error::new(io::ErrorKind::ResourceBusy, "the path changes too often to be opened; try again"))
 }
 
 /// Before Linux 5.6: follows no link at all.

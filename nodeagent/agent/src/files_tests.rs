@@ -34,7 +34,7 @@ fn text(dir: &Path, at: &str) -> io::Result<String> {
 }
 
 #[test]
-fn a_place_is_below_and_belongs_to_the_program() {
+fn a_path_is_relative_and_inside_the_visible_directories() {
     for wrong in ["/etc/passwd", "..", "work/../spec", "spec", "order.json", "work/..", "work/\0", "pid"] {
         assert!(wrong.parse::<ContainerPath>().is_err(), "{wrong:?}");
     }
@@ -44,7 +44,7 @@ fn a_place_is_below_and_belongs_to_the_program() {
 }
 
 #[test]
-fn what_is_there_is_listed_and_read() {
+fn existing_files_are_listed_and_read() {
     let (_all, dir) = container();
     symlink("a", dir.join("work/last")).expect("links");
     let rows = list(&dir, &place("work")).expect("lists");
@@ -57,16 +57,16 @@ fn what_is_there_is_listed_and_read() {
     assert_eq!(seen, expected);
     assert_eq!(rows[0].bytes, 5);
     let top: Vec<String> = list(&dir, &ContainerPath::default()).expect("lists").into_iter().map(|row| row.path).collect();
-    assert_eq!(top, ["stdout", "work"], "the records beside them are not shown");
+    assert_eq!(top, ["stdout", "work"], "records of the agent are not listed");
     assert_eq!(list(&dir, &place("work/deep/b")).expect("one row").len(), 1);
     assert_eq!(text(&dir, "work/deep/b").expect("reads"), "beta");
-    assert_eq!(text(&dir, "work/last").expect("reads"), "alpha", "a link to what is inside");
+    assert_eq!(text(&dir, "work/last").expect("reads"), "alpha", "a link inside the directory is followed");
     assert_eq!(text(&dir, "stdout").expect("reads"), "said");
-    assert_eq!(text(&dir, "work/gone").expect_err("nothing there").kind(), io::ErrorKind::NotFound);
+    assert_eq!(text(&dir, "work/gone").expect_err("the file does not exist").kind(), io::ErrorKind::NotFound);
 }
 
 #[test]
-fn no_link_leads_out() {
+fn no_link_leads_out_of_the_directory() {
     let (all, dir) = container();
     let links = [
         ("abs", all.path().join("other/b")),
@@ -82,12 +82,12 @@ fn no_link_leads_out() {
     }
     fs::rename(dir.join("work"), dir.join("elsewhere")).expect("renames");
     symlink("../other", dir.join("work")).expect("links");
-    assert!(text(&dir, "work/b").is_err(), "nor does the first step");
+    assert!(text(&dir, "work/b").is_err(), "the first component is not followed as a link");
     assert_eq!(list(&dir, &place("work")).expect("the link itself").first().map(|row| row.kind), Some(FileEntryKind::Link));
 }
 
 #[test]
-fn nothing_that_is_no_file_of_its_own_is_opened() {
+fn pipes_directories_and_private_hard_links_are_not_opened() {
     let (all, dir) = container();
     nix::unistd::mkfifo(&dir.join("work/pipe"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
     fs::hard_link(all.path().join("other/b"), dir.join("work/hard")).expect("links");
@@ -96,11 +96,11 @@ fn nothing_that_is_no_file_of_its_own_is_opened() {
         assert_eq!(text(&dir, at).expect_err(at).kind(), io::ErrorKind::PermissionDenied, "{at:?}");
     }
     fs::set_permissions(all.path().join("other/b"), fs::Permissions::from_mode(0o644)).expect("opens");
-    assert_eq!(text(&dir, "work/hard").expect("no secret"), "secret");
+    assert_eq!(text(&dir, "work/hard").expect("a world-readable file is readable"), "secret");
 }
 
 #[test]
-fn a_directory_that_becomes_a_link_while_it_is_looked_at_leads_nowhere() {
+fn a_directory_swapped_for_a_link_does_not_lead_out() {
     let (all, dir) = container();
     symlink(all.path().join("other"), dir.join("work/trap")).expect("links");
     let over = AtomicBool::new(false);
@@ -116,7 +116,7 @@ fn a_directory_that_becomes_a_link_while_it_is_looked_at_leads_nowhere() {
         for _ in 0..200_000 {
             match text(&dir, "work/deep/b") {
                 Ok(text) => {
-                    assert_eq!(text, "beta", "what lies outside was read");
+                    assert_eq!(text, "beta", "a file outside of the directory was read");
                     seen[0] += 1;
                 }
                 Err(_) => seen[1] += 1,
@@ -128,5 +128,5 @@ fn a_directory_that_becomes_a_link_while_it_is_looked_at_leads_nowhere() {
         over.store(true, Ordering::Relaxed);
         seen
     });
-    assert!(seen.iter().all(|n| *n > 0), "both were seen: {seen:?}");
+    assert!(seen.iter().all(|n| *n > 0), "the directory and the link were both seen: {seen:?}");
 }

@@ -71,7 +71,7 @@ async fn remove_ended_apps(layout: &StateLayout, rm: &Client, resting: Vec<AppId
             && let Ok(Err(error)) = tokio::task::spawn_blocking(move || fs::remove_dir_all(layout.app(&of))).await
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(%app, %error, "its directory cannot be removed, trying again");
+            tracing::warn!(%app, %error, "the directory of an ended application cannot be removed, trying again");
         }
     }
 }
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_rests_for_long_is_asked_about_less_and_less_often() {
+    fn the_query_interval_of_an_idle_application_doubles() {
         let (mut patience, begun) = (QuerySchedule::default(), Instant::now());
         let app: AppId = "job.1".parse().expect("id");
         let mut asked = Vec::new();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_old_and_needed_by_nobody_goes() {
+    fn only_old_forgotten_containers_and_unused_applications_are_removed() {
         let dir = tempfile::tempdir().expect("dir");
         let layout = StateLayout::open(dir.path()).expect("opens");
         let ids = ["old.1.e1.c1", "old.1.e1.c2", "new.2.e1.c3"].map(|id| id.parse().expect("id"));
@@ -191,15 +191,15 @@ mod tests {
             fs::create_dir_all(layout.container(id)).expect("makes");
             fs::create_dir_all(layout.app(&id.app)).expect("makes");
         }
-        assert!(layout.resting().expect("lists").is_empty(), "something is needed of each");
+        assert!(layout.resting().expect("lists").is_empty(), "each application has a container");
         layout.forget(&ids[0]).expect("forgets");
-        assert!(layout.resting().expect("lists").is_empty(), "another container of its application is left");
+        assert!(layout.resting().expect("lists").is_empty(), "another container of the application is left");
         let (day, later) = (Duration::from_secs(86_400), SystemTime::now() + Duration::from_secs(90_000));
         layout.remove_older(day, SystemTime::now()).expect("sweeps");
-        assert_eq!(layout.list().expect("lists").len(), 3, "nothing is old yet");
+        assert_eq!(layout.list().expect("lists").len(), 3, "no container is old");
         layout.remove_older(day, later).expect("sweeps");
-        assert_eq!(layout.list().expect("lists").len(), 2, "only the forgotten one went");
-        assert!(layout.app(&ids[0].app).exists(), "another container of its application is left");
+        assert_eq!(layout.list().expect("lists").len(), 2, "only the forgotten container was removed");
+        assert!(layout.app(&ids[0].app).exists(), "another container of the application is left");
         layout.forget(&ids[1]).expect("forgets");
         assert_eq!(layout.resting().expect("lists"), [ids[1].app.clone()]);
         layout.remove_older(day, later).expect("sweeps");

@@ -76,7 +76,7 @@ fn ticks(every: Duration) -> tokio::time::Interval {
 async fn blocking(look: impl FnOnce() -> Vec<String> + Send + 'static) -> Vec<String> {
     tokio::task::spawn_blocking(look)
         .await
-        .unwrap_or_else(|_| vec!["a look at this host failed inside the agent, see its log".into()])
+        .unwrap_or_else(|_| vec!["the check of this host failed inside the agent; see its log".into()])
 }
 
 /// Problems of the disk of the state directory. Blocking.
@@ -101,10 +101,10 @@ pub(crate) fn disk(state: &Path, checks: &HealthChecks) -> Vec<String> {
                 }
             }
         }
-        Err(error) => ills.push(format!("disk: {} cannot be looked at: {error}", state.display())),
+        Err(error) => ills.push(format!("disk: the free space of {} cannot be read: {error}", state.display())),
     }
     if let Err(error) = probe(state) {
-        ills.push(format!("disk: {} cannot be written to: {error}", state.display()));
+        ills.push(format!("disk: {} is not writable: {error}", state.display()));
     }
     ills
 }
@@ -130,8 +130,8 @@ fn script(state: &Path, checks: &HealthChecks) -> Vec<String> {
     let Some(program) = &checks.script else { return Vec::new() };
     match said_by(program, state, checks.script_timeout) {
         Ok(Some(text)) => errors(&text),
-        Ok(None) => vec![format!("{} took longer than {:?} and was ended", program.display(), checks.script_timeout)],
-        Err(error) => vec![format!("{} cannot be run: {error}", program.display())],
+        Ok(None) => vec![format!("{} took longer than {:?} and was killed", program.display(), checks.script_timeout)],
+        Err(error) => vec![format!("{} cannot be executed: {error}", program.display())],
     }
 }
 
@@ -201,7 +201,7 @@ impl Clocks {
         let shown = now.wall.duration_since(self.wall).unwrap_or_default();
         let step = passed.abs_diff(shown);
         if step > STEP {
-            tracing::warn!(?step, "the clock of this host was set; times in reports before and after it do not compare");
+            tracing::warn!(?step, "the clock of this host was set; times in earlier and later reports are not comparable");
         }
         now
     }
@@ -220,31 +220,31 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_with_its_figures() {
+    fn a_full_disk_is_reported_with_its_use_and_limit() {
         let dir = tempfile::tempdir().expect("dir");
         assert_eq!(disk(dir.path(), &HealthChecks { disk_full: 100, inodes_full: 100, ..HealthChecks::default() }), [""; 0]);
         let ills = disk(dir.path(), &HealthChecks { disk_full: 0, ..HealthChecks::default() });
         assert!(ills[0].starts_with("disk full: ") && ills[0].ends_with("(limit 0 %)"), "{ills:?}");
         let gone = disk(&dir.path().join("gone"), &HealthChecks::default());
-        assert!(gone.iter().any(|ill| ill.contains("cannot be written to")), "{gone:?}");
+        assert!(gone.iter().any(|ill| ill.contains("is not writable")), "{gone:?}");
     }
 
     #[test]
-    fn what_root_keeps_for_itself_is_not_free() {
+    fn space_reserved_for_root_is_not_free() {
         assert_eq!((percent(100, 50, 45), percent(0, 0, 0), percent(100, 1, 99)), (Some(53), None, Some(1)));
     }
 
     #[test]
-    fn a_line_that_begins_with_error_is_the_reason_and_the_exit_code_is_none() {
+    fn only_lines_that_begin_with_error_are_reasons() {
         let dir = tempfile::tempdir().expect("dir");
         let say = |text: &str| script(dir.path(), &program(dir.path(), text));
         assert_eq!(say("#!/bin/sh\necho fine\necho 'no ERROR here'\nexit 3\n"), [""; 0]);
         assert_eq!(say("#!/bin/sh\necho noise\necho 'ERROR scratch is read-only'\n"), ["ERROR scratch is read-only"]);
-        assert!(say("no interpreter")[0].contains("cannot be run"));
+        assert!(say("no interpreter")[0].contains("cannot be executed"));
     }
 
     #[test]
-    fn a_program_that_hangs_is_ended_with_its_children() {
+    fn a_hanging_script_is_killed_with_its_children() {
         let dir = tempfile::tempdir().expect("dir");
         let pids = dir.path().join("pids");
         let text = format!("#!/bin/sh\nsleep 600 & echo $! >{}\nwait\n", pids.display());
@@ -255,7 +255,7 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(10);
         let alive = || fs::read_to_string(format!("/proc/{child}/stat")).is_ok_and(|stat| !stat.contains(") Z"));
         while alive() {
-            assert!(Instant::now() < deadline, "the child of the program lives on");
+            assert!(Instant::now() < deadline, "the child of the program was not killed");
             std::thread::yield_now();
         }
     }

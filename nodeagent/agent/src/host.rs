@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_the_kernel_writes() {
+    fn meminfo_of_the_kernel_is_parsed() {
         let text = "MemTotal:       16384 kB\nMemFree:         1024 kB\nMemAvailable:    4096 kB\n";
         assert_eq!(parse(text), HostMemory { total: Bytes::from_mib(16), used: Bytes::from_mib(12) });
         assert_eq!(parse("nonsense"), HostMemory::default());

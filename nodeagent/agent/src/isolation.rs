@@ -50,15 +50,15 @@ fn choose(
             Some(name) => (name.as_str(), true),
             None => (who, false),
         },
-        (RunAs::Submitter, None) => bail!("nobody is named as its submitter, and this node runs programs as their submitter"),
+        (RunAs::Submitter, None) => bail!("the launch has no submitter, and this node runs programs as their submitter"),
     };
     let found = look_up(name).with_context(|| format!("the user {name:?} cannot be looked up"))?;
     let Some(user) = found else { bail!("the user {name:?} is not known on this node") };
     if user.uid == 0 && !policy.allow_root {
-        bail!("it would run as root, which this node does not allow");
+        bail!("the program would run as root, which this node does not allow");
     }
     if user.uid != 0 && user.uid < policy.min_uid && !named {
-        bail!("the user {name:?} has the number {}, below the node's min_uid of {}", user.uid, policy.min_uid);
+        bail!("the user {name:?} has the uid {}, below the min_uid of the node, {}", user.uid, policy.min_uid);
     }
     let user = if policy.run_as == RunAs::Agent { None } else { Some(user) };
     Ok(ContainerUser { user, name: Some(name.to_owned()) })
@@ -185,7 +185,7 @@ pub(crate) fn share(site: &NodeContext, group: &Group, cpus: Cpus) {
         io_weight: Some(crate::launch::weight(cpus)),
     };
     for lacking in shares::set(group, &wanted) {
-        tracing::debug!(container_id = group.name(), lacking, "not shared out here, ignoring");
+        tracing::debug!(container_id = group.name(), lacking, "a share cannot be set on this node, ignoring");
     }
 }
 
@@ -211,18 +211,18 @@ mod tests {
     fn by_default_a_program_runs_as_its_submitter_and_never_as_root() {
         let usual = Isolation::default();
         assert_eq!(decide(&usual, Some("ann")), Ok(Some(1001)));
-        for (who, word) in [(Some("root"), "root"), (Some("daemon"), "min_uid"), (Some("eve"), "not known"), (None, "nobody")] {
+        for (who, word) in [(Some("root"), "root"), (Some("daemon"), "min_uid"), (Some("eve"), "known"), (None, "no submitter")] {
             let why = decide(&usual, who).expect_err("refused");
             assert!(why.contains(word), "{who:?}: {why}");
         }
     }
 
     #[test]
-    fn a_name_in_the_configuration_is_meant() {
+    fn users_of_the_configuration_are_applied() {
         let users = [("eve".to_owned(), "daemon".to_owned()), ("op".to_owned(), "root".to_owned())].into();
         let mut policy = Isolation { users, ..Isolation::default() };
         assert_eq!(decide(&policy, Some("eve")), Ok(Some(1)));
-        assert!(decide(&policy, Some("op")).expect_err("refused").contains("root"), "the map alone does not allow root");
+        assert!(decide(&policy, Some("op")).expect_err("refused").contains("root"), "an entry of the map does not allow root");
         policy.allow_root = true;
         assert_eq!(decide(&policy, Some("op")), Ok(Some(0)));
         policy.run_as = RunAs::User("daemon".into());
@@ -230,6 +230,6 @@ mod tests {
         policy.run_as = RunAs::Agent;
         assert_eq!(decide(&policy, None), Ok(None));
         policy.allow_root = false;
-        assert!(decide(&policy, None).is_err(), "an agent that is root does not hand its user on unasked");
+        assert!(decide(&policy, None).is_err(), "an agent that is root requires allow_root");
     }
 }

@@ -125,20 +125,20 @@ impl Jobs {
                 let (site, of) = (Arc::clone(&jobs.site), id.clone());
                 let started = match tokio::task::spawn_blocking(move || launch::start_shim(&site, &of)).await {
                     Ok(started) => started.map_err(|error| format!("{error:#}")),
-                    Err(_) => Err("starting the shim failed inside the agent, see its log".to_owned()),
+                    Err(_) => Err("the start of the shim failed inside the agent; see its log".to_owned()),
                 };
                 match started {
                     Ok(StartedShim::Own(child, line)) => return jobs.listen_to_own(id, child, line).await,
                     Ok(StartedShim::Asked(conversation)) => match jobs.listen(&id, conversation).await {
                         LaunchOutcome::All => return,
                         LaunchOutcome::Nothing => {
-                            warn!(container_id = %id, "the launcher was lost before it made the shim; asked again")
+                            warn!(container_id = %id, "the launcher was lost before it forked the shim; trying again")
                         }
                     },
                     Err(why) => return jobs.send(AgentInput::ShimStarted(id, Err(why))).await,
                 }
             }
-            jobs.send(AgentInput::ShimStarted(id, Err("three launchers were lost before they made the shim".into()))).await;
+            jobs.send(AgentInput::ShimStarted(id, Err("three launchers were lost before they forked the shim".into()))).await;
         });
     }
 
@@ -150,7 +150,7 @@ impl Jobs {
             ShimLineResult::Silence => {
                 // By its descriptor: the shim may not have written its identity yet.
                 if let Err(error) = child.signal(KILL) {
-                    warn!(container_id = %id, %error, "a silent shim cannot be ended");
+                    warn!(container_id = %id, %error, "a shim that sends no answer cannot be killed");
                 }
                 self.send(AgentInput::Silent(id)).await;
             }
@@ -167,7 +167,7 @@ impl Jobs {
             let Ok(word) = tokio::time::timeout(SHIM_ANSWER_TIMEOUT, conversation.next()).await else {
                 // By its descriptor: the shim may not have written its identity yet.
                 if let Some(Err(error)) = shim.as_ref().map(|shim| pidfd_send_signal(shim, Signal::KILL)) {
-                    warn!(container_id = %id, %error, "a silent shim cannot be ended");
+                    warn!(container_id = %id, %error, "a shim that sends no answer cannot be killed");
                 }
                 self.send(AgentInput::Silent(id.clone())).await;
                 return LaunchOutcome::All;
@@ -183,7 +183,7 @@ impl Jobs {
                     self.send(AgentInput::Answered(id.clone(), answer)).await;
                 }
                 Some((LauncherPacket::Refused { errno }, _)) => {
-                    let why = format!("a process for the shim: {}", io::Error::from_raw_os_error(errno));
+                    let why = format!("the launcher cannot fork the shim: {}", io::Error::from_raw_os_error(errno));
                     self.send(AgentInput::ShimStarted(id.clone(), Err(why))).await;
                     return LaunchOutcome::All;
                 }
@@ -221,7 +221,7 @@ impl Jobs {
         let jobs = self.clone();
         tokio::spawn(async move {
             if let Err(error) = ended(shim, reap).await {
-                warn!(container_id = %id, %error, "the shim cannot be watched; taken as ended");
+                warn!(container_id = %id, %error, "the shim cannot be watched and counts as ended");
             }
             jobs.send(AgentInput::ShimEnded(id)).await;
         });
@@ -269,7 +269,7 @@ impl Jobs {
         self.blocking(move |site| {
             crash::at("forget-wanted");
             if let Err(error) = site.layout.forget(&id) {
-                error!(container_id = %id, %error, "its directory cannot be marked; its report will be told again after a restart");
+                error!(container_id = %id, %error, "the container cannot be forgotten; a restart sends its report again");
             }
             crash::at("forgotten");
             None
@@ -303,7 +303,7 @@ impl Jobs {
 pub(crate) async fn ended<F: AsRawFd>(process: F, reap: fn(&F) -> io::Result<()>) -> io::Result<()> {
     #[expect(
         deprecated,
-        reason = "its successor is unsafe to call; a Child and a Watched own their descriptor and never change it"
+        reason = "the replacement is unsafe to call; ChildProcess and WatchedProcess own their descriptor and never change it"
     )]
     let process = AsyncFd::with_interest(process, tokio::io::Interest::READABLE)?;
     process.readable().await?.retain_ready();

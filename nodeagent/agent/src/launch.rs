@@ -49,7 +49,7 @@ pub(crate) fn prepare(site: &NodeContext, id: &ContainerId, order: &RunOrder) ->
     match fs::create_dir(&dir) {
         Ok(()) => {}
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && site.layout.was_never_started(id) => clear(site, id)?,
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => bail!("container {id} was on this node before; not launched again"),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => bail!("container {id} was on this node before"),
         Err(e) => return Err(e).with_context(|| format!("cannot make {}", dir.display())),
     }
     crash::at("directory-made");
@@ -63,15 +63,15 @@ pub(crate) fn prepare(site: &NodeContext, id: &ContainerId, order: &RunOrder) ->
     if let Some(keys) = &site.keys {
         // The node's own key files are readable by the agent only.
         fs::write(dir.join(file::TASKS).join(file::CA), &keys.identity().0.ca)
-            .context("cannot write who vouches for the cluster")?;
+            .context("cannot write the certificate of the cluster authority")?;
     }
     if let Some(token) = &order.token {
         let path = dir.join(file::TASKS).join(file::TOKEN);
-        isolation::give_secret(&identity, &path, &token.0).context("cannot write the file of its token")?;
+        isolation::give_secret(&identity, &path, &token.0).context("cannot write the token file")?;
     }
     isolation::hand_over(&identity, &dir, &site.layout.app(&order.app))?;
     crash::at("files-made");
-    let group = site.enforcer.create(&id.to_string(), &limits(order)).context("cannot make the cgroup")?;
+    let group = site.enforcer.create(&id.to_string(), &limits(order)).context("cannot create the cgroup")?;
     crash::at("group-made");
     if order.launch.task_groups {
         isolation::delegate(&identity, &group)?;
@@ -80,7 +80,7 @@ pub(crate) fn prepare(site: &NodeContext, id: &ContainerId, order: &RunOrder) ->
     let mut spec = specification(site, id, order, &group, &work)?;
     isolation::restrain(site, &identity, order, &dir, &site.layout.app(&order.app), &mut spec);
     name_user(&mut spec, identity.name);
-    let mut file = disk::private(&dir.join(record::file::SPEC)).context("cannot make the launch specification")?;
+    let mut file = disk::private(&dir.join(record::file::SPEC)).context("cannot create the launch specification")?;
     file.write_all(&spec.encode()).context("cannot write the launch specification")?;
     crash::at("prepared");
     Ok(Arc::new(group))
@@ -127,13 +127,13 @@ pub(crate) fn processes(order: &RunOrder) -> u32 {
 /// Cleans up after an agent that was killed during the preparation: removes the incomplete group
 /// and working directory. The files are written again.
 fn clear(site: &NodeContext, id: &ContainerId) -> anyhow::Result<()> {
-    tracing::info!(container_id = %id, "an earlier agent had begun to prepare it; begun again");
+    tracing::info!(container_id = %id, "an earlier agent left a partly prepared container; the preparation starts again");
     match fs::remove_dir_all(site.layout.container(id).join(file::WORK)) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e).context("the half-made files cannot be removed"),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e).context("partly prepared files cannot be removed"),
         Ok(()) | Err(_) => {}
     }
-    let left = site.enforcer.open(&id.to_string()).context("the half-made cgroup cannot be opened")?;
-    left.map_or(Ok(()), |group| group.remove(HALF_MADE)).context("the half-made cgroup cannot be removed")
+    let left = site.enforcer.open(&id.to_string()).context("the partly prepared cgroup cannot be opened")?;
+    left.map_or(Ok(()), |group| group.remove(HALF_MADE)).context("the partly prepared cgroup cannot be removed")
 }
 
 /// A started shim.
@@ -147,7 +147,7 @@ pub(crate) enum StartedShim {
 /// Starts the shim of a prepared container.
 pub(crate) fn start_shim(site: &NodeContext, id: &ContainerId) -> anyhow::Result<StartedShim> {
     let dir = site.layout.container(id);
-    let words = File::create(dir.join("shim.err")).context("cannot make shim.err")?;
+    let words = File::create(dir.join("shim.err")).context("cannot create shim.err")?;
     crash::at("shim-wanted");
     let start = match site.launcher.ask(site, &dir, &words)? {
         Some(conversation) => StartedShim::Asked(conversation),
@@ -164,7 +164,7 @@ pub(crate) fn start_shim(site: &NodeContext, id: &ContainerId) -> anyhow::Result
 /// of its line.
 pub(crate) fn as_program(site: &NodeContext, dir: &Path, words: &File) -> anyhow::Result<(ChildProcess, OwnedFd)> {
     let shim = site.bin_dir.join("container-shim");
-    let (reader, writer) = io::pipe().context("cannot make a pipe")?;
+    let (reader, writer) = io::pipe().context("cannot create a pipe")?;
     let (args, procs) = ([dir.to_owned().into_os_string()], site.enforcer.shim_procs_files());
     let said = File::from(OwnedFd::from(writer));
     let limits: Vec<_> = descriptors::of_children().into_iter().collect();
@@ -189,22 +189,22 @@ pub(crate) fn advice(why: &str) -> &'static str {
             "no such file",
             "check the program's name: an absolute path, a file of the launch as ./NAME, or a name on the node's PATH",
         ),
-        ("its sha-256 is", "write the SHA-256 of the file that is meant, as `sha256sum` prints it"),
+        ("its sha-256 is", "write the SHA-256 of the file, as `sha256sum` prints it"),
         (
             "the archive is refused",
             "pack it again: no absolute names, no `..`, no devices, within [cache] of the node's configuration",
         ),
-        ("was not here after", "look at the server's load, or raise deadline under [cache] in the node's configuration"),
+        ("did not finish within", "check the load of the server, or raise deadline under [cache] in the node's configuration"),
         ("is not trusted", "name the authority that signed it in ca_file under [cache] in the node's configuration"),
         ("ca_file", "write a file of certificates in PEM there, or leave ca_file out"),
-        ("fetching ", "see that the address or path is right and can be read from the node"),
+        ("fetching ", "check that the URL or path is correct and readable from the node"),
         (
             "is not known on this node",
-            "make the user on the node, or map the submitter under [isolation] users in the node's configuration",
+            "create the user on the node, or map the submitter under [isolation] users in the node's configuration",
         ),
         ("run as root", "submit as another user, or set allow_root under [isolation] in the node's configuration"),
         ("min_uid", "submit as another user, or map the submitter under [isolation] users in the node's configuration"),
-        ("nobody is named as its submitter", "submit with a user, or set run_as under [isolation] in the node's configuration"),
+        ("has no submitter", "submit with a user, or set run_as under [isolation] in the node's configuration"),
         ("private-tmp", "the agent may not mount: give it CAP_SYS_ADMIN, or set private_tmp = false under [isolation]"),
         (
             "could not be started: namespaces",
@@ -212,10 +212,10 @@ pub(crate) fn advice(why: &str) -> &'static str {
              ipc = \"host\" under [isolation] in the node's configuration",
         ),
         ("permission denied", "make the program executable for the user of the node agent"),
-        ("exec format", "the program is not one this machine can run; a script needs a first line such as #!/bin/sh"),
-        ("no space", "make room on the disk of the node's state directory"),
-        ("was on this node before", "nothing: the same container is never run twice"),
-        ("cgroup", "see `GET /v1/doctor` of the node for what its enforcer lacks"),
+        ("exec format", "use a program for this machine's architecture; a script needs a first line such as #!/bin/sh"),
+        ("no space", "free space on the disk of the node's state directory"),
+        ("was on this node before", "no action: a container never runs twice"),
+        ("cgroup", "see the findings of its enforcer in `GET /v1/doctor` of the node"),
     ];
     known.iter().find(|(words, _)| why.contains(words)).map_or("see the log of the node agent at that time", |(_, fix)| fix)
 }
@@ -427,14 +427,14 @@ mod tests {
     }
 
     #[test]
-    fn words_are_filled_in() {
+    fn placeholders_of_the_command_are_filled() {
         let words =
             Words([("{memory}", "9".into()), ("{heap}", "8m".into()), ("{container}", "c".into()), ("{node}", "n".into())]);
         assert_eq!(words.fill("-Xmx{heap} {memory}{memory} {other}"), "-Xmx8m 99 {other}");
     }
 
     #[test]
-    fn a_core_weighs_a_hundred() {
+    fn the_cpu_weight_of_a_core_is_100() {
         assert_eq!((weight(Cpus::from_cores(2)), weight(Cpus::from_milli(1)), weight(Cpus::from_cores(500))), (200, 1, 10_000));
         assert_eq!(weight(Cpus::from_milli(0)), 100);
     }

@@ -67,7 +67,7 @@ impl Launcher {
         if let Err(error) = self.line(site) {
             tracing::warn!(
                 error = format!("{error:#}"),
-                "the launcher cannot be started now; tried again with the first container"
+                "the launcher cannot be started; the first container starts it again"
             );
         }
     }
@@ -84,24 +84,24 @@ impl Launcher {
     pub(crate) fn ask(&self, site: &NodeContext, dir: &Path, words: &File) -> anyhow::Result<Option<OwnedFd>> {
         for _ in 0..TRIES {
             let Some(line) = self.line(site)? else { return Ok(None) };
-            let (ours, theirs) = fd_passing::pair().context("cannot make a socket")?;
+            let (ours, theirs) = fd_passing::pair().context("cannot create a socket")?;
             match patiently(&line, PollFlags::OUT, || {
                 fd_passing::send(&*line, &launcher_protocol::encode_fork_request(dir), &[theirs.as_fd(), words.as_fd()])
             }) {
                 Ok(()) => return Ok(Some(ours)),
                 Err(error) => {
-                    info!(%error, "the launcher is gone; another one is started");
+                    info!(%error, "the launcher has ended; the agent starts another one");
                     self.lost(&line);
                 }
             }
         }
-        bail!("three launchers in a row were gone before they could be asked");
+        bail!("three launchers ended before they received a request");
     }
 
     fn line(&self, site: &NodeContext) -> anyhow::Result<Option<Arc<OwnedFd>>> {
         let mut state = self.state();
         if let LauncherState::Down = state.line {
-            let Some(lock) = &state.lock else { bail!("the agent is ending") };
+            let Some(lock) = &state.lock else { bail!("the agent is shutting down") };
             state.line = start(site, lock)?;
         }
         Ok(match &state.line {
@@ -125,7 +125,7 @@ impl Launcher {
 
 fn start(site: &NodeContext, lock: &File) -> anyhow::Result<LauncherState> {
     let program = site.bin_dir.join("container-shim");
-    let (ours, theirs) = fd_passing::pair().context("cannot make a socket")?;
+    let (ours, theirs) = fd_passing::pair().context("cannot create a socket")?;
     let theirs = File::from(theirs);
     let args = ["--launcher".into(), site.layout.state().into(), "-".repeat(ROOM).into()];
     let (procs, limits): (_, Vec<_>) = (site.enforcer.shim_procs_files(), descriptors::of_children().into_iter().collect());
@@ -143,12 +143,12 @@ fn start(site: &NodeContext, lock: &File) -> anyhow::Result<LauncherState> {
     let ready = patiently(&ours, PollFlags::IN, || fd_passing::receive(&ours, &mut room))
         .map(|(length, _)| room.get(..length) == Some(launcher_protocol::READY));
     if !matches!(ready, Ok(true)) {
-        debug!(?ready, "no launcher");
-        end(&child).context("a launcher that said nothing cannot be ended")?;
+        debug!(?ready, "the launcher sent no READY packet");
+        end(&child).context("a launcher without an answer cannot be killed")?;
         info!("this container-shim has no launcher; each shim is started as a program");
         return Ok(LauncherState::Unknown);
     }
-    fd_passing::send(&ours, launcher_protocol::LOCK, &[lock.as_fd()]).context("the launcher is gone")?;
+    fd_passing::send(&ours, launcher_protocol::LOCK, &[lock.as_fd()]).context("the launcher has ended")?;
     tokio::spawn(async move {
         // A launcher that cannot be watched is reaped when the agent ends.
         jobs::ended(child, |child: &ChildProcess| child.wait().map(drop)).await.ok();
@@ -183,7 +183,7 @@ pub(crate) struct Conversation(AsyncFd<OwnedFd>);
 impl Conversation {
     /// Wraps a socket that [`Launcher::ask`] returned.
     pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
-        #[expect(deprecated, reason = "its successor is unsafe to call; an OwnedFd never changes its descriptor")]
+        #[expect(deprecated, reason = "the replacement is unsafe to call; an OwnedFd never changes its descriptor")]
         AsyncFd::with_interest(socket, tokio::io::Interest::READABLE).map(Conversation)
     }
 

@@ -43,14 +43,14 @@ pub(crate) fn sweep(site: &NodeContext, id: &ContainerId, started: Option<UnixMi
         match decide(&one, &container, &others, processes.outsiders) {
             LeftoverDecision::Ignore => {}
             LeftoverDecision::Keep(why) => {
-                tracing::warn!(container_id = %id, object = ?one.object, bytes = one.bytes.get(), why, "memory was left behind and is kept");
+                tracing::warn!(container_id = %id, object = ?one.object, bytes = one.bytes.get(), why, "a leftover object is kept");
             }
             LeftoverDecision::Remove => match remove(&one.object) {
                 Ok(()) => {
-                    tracing::info!(container_id = %id, object = ?one.object, bytes = one.bytes.get(), "memory was left behind and is removed");
+                    tracing::info!(container_id = %id, object = ?one.object, bytes = one.bytes.get(), "a leftover object is removed");
                 }
                 Err(error) => {
-                    tracing::warn!(container_id = %id, object = ?one.object, %error, "memory was left behind and cannot be removed");
+                    tracing::warn!(container_id = %id, object = ?one.object, %error, "a leftover object cannot be removed");
                 }
             },
         }
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_of_segments_is_read_by_its_names() {
+    fn the_segment_table_is_parsed_by_column_names() {
         let text = "       key      shmid perms                  size  cpid  lpid nattch   uid   gid  cuid  cgid      atime      dtime      ctime                   rss                  swap\n\
                     \x20  5678         42   600               1048576 4194304     0      0    65534 65534 65534 65534          0          0 1700000000               1048576                     0\n";
         let all = sysv(text, IpcObject::Segment);

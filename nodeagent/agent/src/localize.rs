@@ -119,7 +119,7 @@ impl Localizer {
 impl ContainerFetch<'_> {
     /// Returns an error after the container was abandoned.
     fn still_wanted(&self) -> anyhow::Result<()> {
-        ensure!(!self.given_up.is_cancelled(), "it was stopped before its files were here");
+        ensure!(!self.given_up.is_cancelled(), "the container was stopped before its files were fetched");
         Ok(())
     }
 
@@ -127,7 +127,7 @@ impl ContainerFetch<'_> {
         self.still_wanted()?;
         let remote = !self.file.from.starts_with('/');
         let Some(sum) = self.file.sha256 else {
-            ensure!(!remote, "an address without sha256");
+            ensure!(!remote, "the URL has no sha256");
             self.make(at)?;
             return self.give(at);
         };
@@ -145,7 +145,7 @@ impl ContainerFetch<'_> {
         let raw = at.with_file_name(format!(".fetching-{name}"));
         let most = self.file.most.map_or(self.of.bounds.file, |most| most.min(self.of.bounds.file));
         let mut file =
-            File::options().read(true).write(true).create_new(true).mode(0o600).open(&raw).context("cannot make a file")?;
+            File::options().read(true).write(true).create_new(true).mode(0o600).open(&raw).context("cannot create a file")?;
         let made = self.fetch(&mut file, &raw, most).and_then(|()| self.check(&mut file)).and_then(|size| match self.file.kind {
             FileKind::Archive => {
                 let (bytes, entries) = (self.of.bounds.unpacked.get(), self.of.bounds.entries);
@@ -160,7 +160,7 @@ impl ContainerFetch<'_> {
         });
         match fs::remove_file(&raw) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(path = %raw.display(), error = %e, "cannot be removed")
+                tracing::warn!(path = %raw.display(), error = %e, "a temporary file cannot be removed")
             }
             Ok(()) | Err(_) => {}
         }
@@ -172,7 +172,7 @@ impl ContainerFetch<'_> {
         if from.starts_with('/') {
             return self.read_as_user(file, raw, most);
         }
-        let runtime = tokio::runtime::Handle::try_current().context("no runtime to fetch with")?;
+        let runtime = tokio::runtime::Handle::try_current().context("no tokio runtime for the download")?;
         let all = async {
             let mut tries = 1;
             loop {
@@ -180,7 +180,7 @@ impl ContainerFetch<'_> {
                 file.rewind()?;
                 match self.of.web.fetch(from, most, file).await {
                     Err(DownloadError::Net(error)) if tries < TRIES => {
-                        tracing::info!(container_id = %self.id, from, %error, "trying again");
+                        tracing::info!(container_id = %self.id, from, %error, "a download failed; trying again");
                         tries += 1;
                         tokio::time::sleep(PAUSE).await;
                     }
@@ -197,7 +197,7 @@ impl ContainerFetch<'_> {
             }
         });
         let Some(in_time) = in_time else { return self.still_wanted() };
-        in_time.with_context(|| format!("it was not here after {:?}", self.of.bounds.deadline))?
+        in_time.with_context(|| format!("the fetch did not finish within {:?}", self.of.bounds.deadline))?
     }
 
     /// Reads the file with a process that has only the rights of the container's user.
@@ -227,16 +227,16 @@ impl ContainerFetch<'_> {
             if self.given_up.is_cancelled() { Duration::ZERO } else { self.deadline.saturating_duration_since(Instant::now()) };
         match end_within(&child, left)? {
             Some(ProcessEnd::Code(0)) => Ok(()),
-            Some(ProcessEnd::Signal(_)) => bail!("it is larger than {most}"),
+            Some(ProcessEnd::Signal(_)) => bail!("the file is larger than {most}"),
             Some(ProcessEnd::Code(_)) => {
                 let (mut text, mut words) = (String::new(), words);
                 words.rewind()?;
                 words.take(500).read_to_string(&mut text)?;
-                bail!("it cannot be read with the rights of the container's user: {}", text.trim())
+                bail!("the container's user cannot read it: {}", text.trim())
             }
             None => {
                 self.still_wanted()?;
-                bail!("it was not here after {:?}", self.of.bounds.deadline)
+                bail!("the fetch did not finish within {:?}", self.of.bounds.deadline)
             }
         }
     }
@@ -256,7 +256,7 @@ impl ContainerFetch<'_> {
         }
         let sum = Sha256::new(hasher.finalize().into());
         match self.file.sha256 {
-            Some(wanted) if wanted != sum => bail!("its SHA-256 is {sum}, and {wanted} is asked for"),
+            Some(wanted) if wanted != sum => bail!("its SHA-256 is {sum}, not {wanted} as requested"),
             Some(_) | None => Ok(size),
         }
     }
@@ -266,7 +266,7 @@ impl ContainerFetch<'_> {
     fn take(&self, content: &Path, at: &Path) -> anyhow::Result<()> {
         let facts = fs::symlink_metadata(content)?;
         if facts.is_dir() {
-            fs::create_dir(at).with_context(|| format!("cannot make {}", at.display()))?;
+            fs::create_dir(at).with_context(|| format!("cannot create {}", at.display()))?;
             for entry in fs::read_dir(content)? {
                 let entry = entry?;
                 self.take(&entry.path(), &at.join(entry.file_name()))?;

@@ -52,7 +52,7 @@ impl ContainerLog {
     /// Opens the log with that public name in a container's directory. An unknown name is
     /// `InvalidInput`.
     pub(crate) fn open(dir: &Path, name: &str) -> io::Result<ContainerLog> {
-        let path = place(name).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no log has such a name"))?;
+        let path = place(name).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no log has this name"))?;
         ContainerLog::of(open_inside(dir, &path, OFlags::RDONLY)?)
     }
 
@@ -139,7 +139,7 @@ pub(crate) fn heap_marker(dir: &Path) -> Option<String> {
     if let Ok((_, bytes)) = marker.and_then(|log| log.read(0, MARKER_LINE)) {
         let text = String::from_utf8_lossy(&bytes);
         let line = text.lines().map(str::trim).find(|l| !l.is_empty());
-        return Some(line.unwrap_or("the program left its out-of-memory marker").to_owned());
+        return Some(line.unwrap_or("the program wrote its out-of-memory marker file").to_owned());
     }
     [file::STDERR, file::STDOUT]
         .iter()
@@ -182,7 +182,7 @@ fn open_inside(dir: &Path, path: &Path, access: OFlags) -> io::Result<File> {
     let file = File::from(opened?);
     let facts = file.metadata()?;
     if !facts.is_file() || facts.nlink() > 1 {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "not a file of its own"));
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the log is not a regular file with one hard link"));
     }
     Ok(file)
 }
@@ -260,7 +260,7 @@ fn give_back(log: &ContainerLog, to: u64) -> u64 {
     match fallocate(&log.file, how, 0, to) {
         Ok(()) => before.saturating_sub(log.file.metadata().map_or(before, |m| m.blocks())) * 512,
         Err(error) => {
-            tracing::debug!(%error, "the file system cannot give back a part of a file; the log is not bounded");
+            tracing::debug!(%error, "the file system cannot punch holes into files; the log is not bounded");
             0
         }
     }
@@ -304,11 +304,11 @@ mod tests {
         fs::rename(&tasks, dir.path().join("elsewhere")).expect("renames");
         fs::write(dir.path().join("elsewhere/a.out"), "x").expect("writes");
         symlink("elsewhere", &tasks).expect("links");
-        assert!(tail(dir.path(), "a.out", 10).is_err(), "not through a directory that is a link either");
+        assert!(tail(dir.path(), "a.out", 10).is_err(), "a directory that is a link is not followed");
     }
 
     #[test]
-    fn only_the_end_is_read() {
+    fn a_tail_reads_only_the_end() {
         let dir = container();
         fs::write(dir.path().join("stdout"), b"first\nlast \xff\n").expect("writes");
         assert_eq!(tail(dir.path(), "stdout", 7).expect("reads"), "last \u{fffd}\n");
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_of_the_beginning_or_of_the_end() {
+    fn a_part_is_read_from_the_beginning_or_the_end() {
         let dir = container();
         for name in ["stdout", "tasks/map-2-1.err", "tasks/map-1-1.out", "tasks/other"] {
             fs::write(dir.path().join(name), b"0123456789").expect("writes");
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_marker_file_goes_before_the_logs() {
+    fn the_marker_file_takes_precedence_over_the_logs() {
         let dir = container();
         let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).expect("writes");
         assert_eq!(heap_marker(dir.path()), None);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_segments_go_and_positions_stay() {
+    fn the_oldest_segments_are_removed_and_positions_remain() {
         let dir = container();
         let bounds = LogRetention { size: Bytes::from_kib(64), count: 2, ..LogRetention::default() };
         let mut file = File::options().append(true).create(true).open(dir.path().join("stdout")).expect("opens");
@@ -352,10 +352,10 @@ mod tests {
         keep_within(dir.path(), &bounds);
         let log = ContainerLog::open(dir.path(), "stdout").expect("opens");
         let taken = file.metadata().expect("facts").blocks() * 512;
-        assert_eq!((log.end, log.start), (400_000, 5 * 65_536), "the newest two of seven segments");
+        assert_eq!((log.end, log.start), (400_000, 5 * 65_536), "the newest two of seven segments are kept");
         assert!(taken <= 2 * 65_536 + 4096, "{taken} bytes on the disk");
         let (from, bytes) = log.read(0, 20).expect("reads");
-        assert_eq!(from, log.start, "what is gone is not made up");
+        assert_eq!(from, log.start, "a read begins at the oldest kept byte");
         assert!(String::from_utf8_lossy(&bytes).contains("\n0000327"), "{bytes:?}");
         assert_eq!(tail(dir.path(), "stdout", 10).expect("reads"), "000039999\n");
     }
@@ -371,7 +371,7 @@ mod tests {
         let taken = |name: &str| fs::metadata(dir.path().join(name)).map_or(0, |m| m.blocks() * 512);
         let all: u64 = ["tasks/a.out", "tasks/b.out", "tasks/c.out", "stdout"].into_iter().map(taken).sum();
         assert!(all <= 256 << 10, "{all}");
-        assert_eq!(taken("stdout"), 200 << 10, "tasks go before the container's own words");
-        assert_eq!(tail(dir.path(), "a.out", 5).expect("reads"), "xxxxx", "the last words of each are kept");
+        assert_eq!(taken("stdout"), 200 << 10, "task logs are removed before the log of the container");
+        assert_eq!(tail(dir.path(), "a.out", 5).expect("reads"), "xxxxx", "the end of each log is kept");
     }
 }

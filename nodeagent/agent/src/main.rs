@@ -115,7 +115,7 @@ fn attribute(text: &str) -> Result<(Name, String), String> {
 
 fn enforcer(text: &str) -> Result<EnforcerKind, String> {
     let kinds = [EnforcerKind::Cgroup2, EnforcerKind::Cgroup1, EnforcerKind::Poll];
-    kinds.into_iter().find(|k| k.as_str() == text).ok_or_else(|| "there are cgroup2, cgroup1 and poll".to_owned())
+    kinds.into_iter().find(|k| k.as_str() == text).ok_or_else(|| "write cgroup2, cgroup1 or poll".to_owned())
 }
 
 impl Args {
@@ -175,7 +175,7 @@ fn main() -> ExitCode {
         }
     };
     if args.check_config {
-        println!("nodeagent: the configuration is good");
+        println!("nodeagent: the configuration is valid");
         return ExitCode::SUCCESS;
     }
     if args.doctor {
@@ -226,7 +226,7 @@ async fn run(args: Args, mut config: NodeAgentConfig) -> anyhow::Result<ExitCode
         Err(_) if args.attached => return Ok(ExitCode::FAILURE),
         Err(error) => return Err(error),
     };
-    tracing::info!(name: "agent-ready", url = agent.url, node = %agent.node, "ready");
+    tracing::info!(name: "agent-ready", url = agent.url, node = %agent.node, "the agent is ready");
     loop {
         tokio::select! {
             _ = term.recv() => break,
@@ -236,10 +236,10 @@ async fn run(args: Args, mut config: NodeAgentConfig) -> anyhow::Result<ExitCode
                 return Ok(ExitCode::SUCCESS);
             }
             _ = hangup.recv() => agent.reload(&mut config, args.read()).await,
-            () = agent.ended() => anyhow::bail!("the agent's loop ended; its log says why"),
+            () = agent.ended() => anyhow::bail!("the loop of the agent ended; see the log"),
         }
     }
-    tracing::info!("ending; containers run on and are adopted by the next agent");
+    tracing::info!("the agent shuts down; containers continue, and the next agent adopts them");
     agent.shutdown(ShutdownContainers::Keep).await;
     Ok(ExitCode::SUCCESS)
 }

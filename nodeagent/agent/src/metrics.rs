@@ -252,7 +252,7 @@ mod tests {
     use headroom_telemetry::Format;
 
     #[test]
-    fn a_request_tells_what_its_containers_are_for() {
+    fn the_profile_label_follows_from_the_request() {
         let of = |text: &str| profile(Some(&text.parse().expect("id"))).to_owned();
         assert_eq!([of("set-main"), of("own-map-side-7-r2"), of("mine")], ["main", "map-side", "mine"]);
         assert_eq!(profile(None), "master");

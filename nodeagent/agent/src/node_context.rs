@@ -80,7 +80,7 @@ impl AgentPrivileges {
         let namespaces = privilege.filter(|privilege| match namespaces::probe(*privilege) {
             Ok(()) => true,
             Err(why) => {
-                tracing::info!(why, "programs cannot be given IPC namespaces of their own");
+                tracing::info!(why, "the agent cannot create IPC namespaces for programs");
                 false
             }
         });

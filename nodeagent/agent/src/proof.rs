@@ -39,12 +39,12 @@ pub(crate) fn examine(site: &NodeContext) -> NodeHealthState {
 fn prove(site: &NodeContext) -> anyhow::Result<()> {
     let name = format!("doctor-{}", std::process::id());
     let limits = GroupLimits { memory: Some(LIMIT), processes: Some(64), cpu_weight: None, oom_group: OomGroup::Yes, low: None };
-    let group = site.enforcer.create(&name, &limits).context("a test group could not be made")?;
+    let group = site.enforcer.create(&name, &limits).context("a test group could not be created")?;
     let verdict = over_allocate(site, &group);
     let killed = group.kill();
     let removed = group.remove(Duration::from_secs(5));
     verdict?;
-    killed.context("the test group could not be ended")?;
+    killed.context("the test group could not be killed")?;
     removed.context("the test group could not be removed")
 }
 
@@ -58,17 +58,17 @@ fn over_allocate(site: &NodeContext, group: &Group) -> anyhow::Result<()> {
     group.set_root_pid(child.pid);
     let stopped = end_of(group, &child)?;
     let mut e = Evidence::empty(site.kind());
-    match child.wait().context("the test child could not be waited for")? {
+    match child.wait().context("the end of the test child could not be read")? {
         ProcessEnd::Code(code) => e.exit_code = Some(code),
         ProcessEnd::Signal(signal) => e.signal = Some(signal),
     }
     e.stop_asked = stopped;
-    e.own = group.facts().context("its counters could not be read")?;
+    e.own = group.facts().context("the counters of the test group could not be read")?;
     let verdict = classify(&e, VerdictScope::Container, &[]);
-    ensure!(e.exit_code != Some(0), "a child took 64 MiB in a group limited to {LIMIT} and nobody stopped it");
+    ensure!(e.exit_code != Some(0), "a child allocated 64 MiB in a group limited to {LIMIT} and was not killed");
     ensure!(
         verdict.reason == ExitReason::OverheadOom,
-        "a child that passed its limit of {LIMIT} came back as {} (peak {}, {} kills counted)",
+        "a child that exceeded its limit of {LIMIT} was classified as {} (peak {}, {} kills counted)",
         verdict.reason,
         e.own.peak.unwrap_or_default(),
         e.own.events.oom_kill
@@ -85,11 +85,11 @@ fn end_of(group: &Group, child: &ChildProcess) -> anyhow::Result<Option<StopCaus
         let over = group.kind() == EnforcerKind::Poll && group.sample().is_ok_and(|(current, _)| current > LIMIT);
         if over && stopped.is_none() {
             stopped = Some(StopCause::OverLimit);
-            group.kill().context("the test child could not be ended")?;
+            group.kill().context("the test child could not be killed")?;
         }
         if Instant::now() > deadline {
             child.signal(9).ok();
-            bail!("the test child was neither killed nor done within {} s", PROOF_TIMEOUT.as_secs());
+            bail!("the test child neither was killed nor ended within {} s", PROOF_TIMEOUT.as_secs());
         }
     }
     Ok(stopped)
@@ -98,7 +98,7 @@ fn end_of(group: &Group, child: &ChildProcess) -> anyhow::Result<Option<StopCaus
 /// Whether the child ends within `wait`. It is not reaped.
 pub(crate) fn ends_within(child: &ChildProcess, wait: Duration) -> anyhow::Result<bool> {
     let mut fds = [PollFd::new(child, PollFlags::IN)];
-    let wait = Timespec::try_from(wait).context("a wait that is too long")?;
+    let wait = Timespec::try_from(wait).context("the wait is too long")?;
     match poll(&mut fds, Some(&wait)) {
         Ok(ready) => Ok(ready > 0),
         Err(rustix::io::Errno::INTR) => Ok(false),

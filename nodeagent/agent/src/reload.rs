@@ -27,7 +27,7 @@ impl RunningAgent {
                 (false, words)
             }
             Err(problems) => {
-                warn!("ConfigRefused: the configuration has mistakes, nothing has changed:\n{}", render(&problems).trim_end());
+                warn!("ConfigRefused: the configuration has errors, nothing has changed:\n{}", render(&problems).trim_end());
                 (true, format!("nothing has changed: {}", in_one_line(&problems)))
             }
         };
@@ -54,7 +54,7 @@ fn words(before: &NodeAgentConfig, now: &NodeAgentConfig) -> String {
 
 /// The first error, and the number of others.
 fn in_one_line(problems: &[FileProblem]) -> String {
-    let Some(first) = problems.first() else { return "the file has a mistake".to_owned() };
+    let Some(first) = problems.first() else { return "the file has an error".to_owned() };
     let line = first.line.map(|line| format!(":{line}")).unwrap_or_default();
     let more = if problems.len() > 1 { format!(" ({} more in the log)", problems.len() - 1) } else { String::new() };
     format!("{}{line}: {}{more}", first.file, first.what)
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_holds_and_what_waits_are_told_apart() {
+    fn applied_keys_and_keys_that_need_a_restart_are_listed_separately() {
         let before = NodeAgentConfig::default();
         let mut now = before.clone();
         (now.logs.count, now.health.disk_full, now.exclusive) = (7, 80, true);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_told_in_one_line() {
+    fn the_first_error_is_one_line() {
         let problems = headroom_config::compile::nodeagent("reserve = 'x'\nlables = []\n", "agent.toml").expect_err("two");
         let line = in_one_line(&problems);
         assert!(line.starts_with("agent.toml:") && line.ends_with("(1 more in the log)"), "{line}");

@@ -17,10 +17,10 @@ use crate::node_context::NodeContext;
 
 /// Gives `id` the size. On error the container keeps its old size. The error is a text for users.
 pub(crate) fn resize(site: &NodeContext, id: &ContainerId, group: Option<&Group>, size: &OrderedSize) -> Result<(), String> {
-    let group = group.ok_or("its group is not known to the node agent")?;
-    let mut record = site.layout.order(id).ok_or("the record of its order cannot be read on the node")?;
+    let group = group.ok_or("the node agent does not know the cgroup of the container")?;
+    let mut record = site.layout.order(id).ok_or("the node agent cannot read the order of the container")?;
     record.resizing = Some(Resizing { version: size.version, resource: size.resource.clone() });
-    site.layout.write_order(&record).map_err(|e| format!("the change cannot be recorded on the node: {e}"))?;
+    site.layout.write_order(&record).map_err(|e| format!("the node agent cannot record the change: {e}"))?;
     let result = change(group, &record.order.resource, &size.resource);
     conclude(site, &mut record, result.is_ok());
     result
@@ -34,24 +34,24 @@ pub(crate) fn finish_resize(site: &NodeContext, record: &mut OrderRecord, group:
     if let Some(to) = record.resizing.clone() {
         let happened = limit.is_some_and(|limit| is(limit, to.resource.memory));
         if happened && let Some(Err(error)) = group.map(|g| g.set_cpu_weight(weight(to.resource.cpus))) {
-            tracing::warn!(container_id = %record.container, %error, "its share of processor time may be the old one");
+            tracing::warn!(container_id = %record.container, %error, "the cpu weight of the container may be the old one");
         }
         conclude(site, record, happened);
     }
     let ordered = record.order.resource.memory;
     if let Some(limit) = limit.filter(|limit| !is(*limit, ordered)) {
-        tracing::warn!(container_id = %record.container, %ordered, %limit, "somebody else has changed its limit; that one is told");
+        tracing::warn!(container_id = %record.container, %ordered, %limit, "the limit differs from the order and is reported");
         record.order.resource.memory = limit;
     }
 }
 
 fn change(group: &Group, from: &Resource, to: &Resource) -> Result<(), String> {
-    group.set_memory(to.memory).map_err(|error| format!("{error}; it keeps {}", from.memory))?;
+    group.set_memory(to.memory).map_err(|error| format!("{error}; the container keeps {}", from.memory))?;
     group.set_cpu_weight(weight(to.cpus)).map_err(|error| {
         if let Err(error) = group.set_memory(from.memory) {
-            tracing::error!(group = group.name(), %error, "its old limit cannot be put back");
+            tracing::error!(group = group.name(), %error, "the old limit cannot be restored");
         }
-        format!("{error}; it keeps {from}")
+        format!("{error}; the container keeps {from}")
     })
 }
 
@@ -60,7 +60,7 @@ fn conclude(site: &NodeContext, record: &mut OrderRecord, happened: bool) {
         (record.order.version, record.order.resource) = (to.version, to.resource);
     }
     if let Err(error) = site.layout.write_order(record) {
-        tracing::error!(container_id = %record.container, %error, "its size cannot be recorded; a later agent will ask the kernel");
+        tracing::error!(container_id = %record.container, %error, "the size cannot be recorded; a restart reads it from the kernel");
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_known_again_to_the_page() {
+    fn a_limit_is_compared_in_whole_pages() {
         assert!(is(Bytes::new(1 << 20), Bytes::new(1 << 20)) && is(Bytes::new(1 << 20), Bytes::new((1 << 20) + 1)));
         assert!(!is(Bytes::new(1 << 20), Bytes::new(2 << 20)));
     }

@@ -223,7 +223,7 @@ impl ResourceManagerLink {
             NodeLinkEvent::Registered(Ok(answer)) => self.registered(now, answer),
             NodeLinkEvent::Registered(Err(error)) if is_dismissal(&error) => {
                 if !self.dismissed {
-                    warn!(%error, rm = self.client.base(), "this node takes no work until it is undrained; asking again every 30 s");
+                    warn!(%error, rm = self.client.base(), "this node takes no work until it is undrained; retrying every 30 s");
                 }
                 self.dismissed = true;
                 self.phase = Phase::Down { retry_at: now.plus(DECOMMISSIONED_RETRY_INTERVAL) };
@@ -294,7 +294,7 @@ impl ResourceManagerLink {
                 NodeLinkNews::Received(reply.received)
             }
             Err(error) if is_unknown_node_error(&error) => {
-                info!(%error, "the resource manager does not know this node any more, registering again");
+                info!(%error, "the resource manager does not know this node; the agent registers again");
                 self.phase = Phase::Down { retry_at: now };
                 NodeLinkNews::Nothing
             }
@@ -317,12 +317,12 @@ impl ResourceManagerLink {
     }
 
     /// Logs the first failure and returns the wait before the next attempt.
-    fn failed(&mut self, what: &str, error: &ClientError) -> Duration {
+    fn failed(&mut self, call: &str, error: &ClientError) -> Duration {
         if self.well {
             let cause = error.root_cause();
-            warn!(what, %error, cause, rm = self.client.base(), "the resource manager does not answer; containers run on, trying again");
+            warn!(call, %error, cause, rm = self.client.base(), "the resource manager does not answer; containers continue");
         } else {
-            debug!(what, %error, cause = error.root_cause(), "still no answer");
+            debug!(call, %error, cause = error.root_cause(), "the resource manager still does not answer");
         }
         self.well = false;
         self.backoff.wait()

@@ -145,7 +145,7 @@ impl ContainerSampler {
         let UsageSample { current, stat, kills } = match self.measure(room) {
             Ok(look) => look,
             Err(error) => {
-                tracing::debug!(group = self.subject.group.name(), %error, "cannot be measured now");
+                tracing::debug!(group = self.subject.group.name(), %error, "the container cannot be measured now");
                 return None;
             }
         };

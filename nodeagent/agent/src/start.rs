@@ -167,7 +167,7 @@ impl Drop for RunningAgent {
 pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
     descriptors::raise();
     let client = client(&options)?;
-    let node = options.name.clone().or_else(host::name).context("the host's name cannot name a node; give one with --name")?;
+    let node = options.name.clone().or_else(host::name).context("the host name is not a valid node name; give one with --name")?;
     let bin_dir = bin_dir(options.bin_dir.as_deref())?;
     let layout = StateLayout::open(&options.state)?;
     let lock = lock(&layout).await?;
@@ -175,7 +175,7 @@ pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
         .await
         .with_context(|| format!("cannot listen on {}; choose another --listen", options.listen))?;
     let keys = certificate(&options, &node)?;
-    let (door, url) = door(&options, keys.clone(), listener).context("its own address")?;
+    let (door, url) = door(&options, keys.clone(), listener).context("the address of the listener")?;
     let offers = offers(&options)?;
     let (site, notes) = enforce(&options, &node, (bin_dir, keys), layout.clone(), &offers, &lock).await?;
     let (blocking, place) = (Arc::clone(&site), place(&options, &layout));
@@ -188,14 +188,14 @@ pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
         blocking.launcher.start(&blocking);
         (found, proof::examine(&blocking), doctor::examine(&place))
     };
-    let (found, health, host) = tokio::task::spawn_blocking(look).await.context("looking at what is there")?;
+    let (found, health, host) = tokio::task::spawn_blocking(look).await.context("cannot examine the host")?;
     let found = found.context("the containers of an earlier agent cannot be listed")?;
     remember(&layout, &node, &url, &site);
     announce(&health, &site, &notes, &offers);
     doctor::log_findings(&host);
 
     let (inputs, queue) = mpsc::channel(QUEUE);
-    let key = http::key().context("a word for the resource manager")?;
+    let key = http::key().context("cannot create the key for the resource manager")?;
     let facts = AgentSetup {
         site: Arc::clone(&site),
         offers: offers.clone(),
@@ -213,7 +213,7 @@ pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
     let ills = health::disk(layout.state(), &options.health);
     agent.ills.clone_from(&ills);
     for ill in &ills {
-        warn!(ill, "this host takes no work until that is over");
+        warn!(ill, "this host takes no work until the problem is solved");
     }
     let checks = watch::Sender::new(options.health.clone());
     watch_host(&site, (offers.memory, ills), &checks, &inputs);
@@ -259,14 +259,14 @@ fn certificate(options: &AgentOptions, node: &NodeId) -> anyhow::Result<Option<A
         let listen = options.listen;
         anyhow::ensure!(
             listen.ip().is_loopback(),
-            "listen = \"{listen}\" can be reached from other hosts, and nobody would be asked who they are; get a certificate with rmctl \
-             node join and name its directory: tls = \"/etc/headroom/tls\", or listen on 127.0.0.1"
+            "listen = \"{listen}\" can be reached from other hosts, and callers would not be authenticated; get a certificate \
+             with rmctl node join and name its directory: tls = \"/etc/headroom/tls\", or listen on 127.0.0.1"
         );
         return Ok(None);
     };
     let keys = ReloadingKeys::open(dir).with_context(|| format!("tls = {}", dir.display()))?;
     if let Some(role) = keys.facts().role.filter(|role| *role != Role::Node(node.clone())) {
-        bail!("the certificate in {} is of {role}, and this is node {node}; rmctl node join gets one for it", dir.display());
+        bail!("the certificate in {} is of {role}, but this is node {node}; get one with rmctl node join", dir.display());
     }
     Ok(Some(Arc::new(keys)))
 }
@@ -334,7 +334,7 @@ async fn serve(
     tokio::select! {
         () = agent.run(queue) => {}
         () = end.cancelled() => {}
-        () = door.serve(router) => warn!("the HTTP interface ended"),
+        () = door.serve(router) => warn!("the HTTP listener ended"),
     }
     site.launcher.close();
     drop(lock);
@@ -363,7 +363,7 @@ impl RunningAgent {
         if containers == ShutdownContainers::Kill {
             let site = Arc::clone(&self.site);
             if let Ok(Err(error)) = tokio::task::spawn_blocking(move || site.enforcer.remove_root()).await {
-                warn!(%error, "the cgroups of this node stay behind, ignoring");
+                warn!(%error, "the cgroups of this node cannot be removed, ignoring");
             }
         }
     }
@@ -374,13 +374,13 @@ fn bin_dir(wanted: Option<&Path>) -> anyhow::Result<PathBuf> {
         (Some(dir), _) => dir.to_owned(),
         (None, Some(dir)) => PathBuf::from(dir),
         (None, None) => {
-            let own = std::env::current_exe().context("cannot find where this program is; give --bin-dir")?;
-            own.parent().context("cannot find where this program is; give --bin-dir")?.to_owned()
+            let own = std::env::current_exe().context("cannot find the path of this program; give --bin-dir")?;
+            own.parent().context("cannot find the path of this program; give --bin-dir")?.to_owned()
         }
     };
     let dir = dir.canonicalize().with_context(|| format!("there is no directory {}; give another --bin-dir", dir.display()))?;
     if !dir.join("container-shim").is_file() {
-        bail!("container-shim is not in {}; give the directory that has it with --bin-dir or HEADROOM_BIN_DIR", dir.display());
+        bail!("container-shim is not in {}; give its directory with --bin-dir or HEADROOM_BIN_DIR", dir.display());
     }
     Ok(dir)
 }
@@ -410,7 +410,7 @@ async fn enforce(
     let (memory, node, rm) = (offers.memory, node.clone(), options.rm.trim_end_matches('/').to_owned());
     let for_masters = options.for_masters();
     let (isolation, logs, rights) = (options.isolation.clone(), options.logs, AgentPrivileges::own());
-    let (cache, launcher) = (options.cache.clone(), Launcher::new(lock.try_clone().context("the lock")?));
+    let (cache, launcher) = (options.cache.clone(), Launcher::new(lock.try_clone().context("cannot duplicate the lock")?));
     let job = move || -> anyhow::Result<(Arc<NodeContext>, Vec<String>)> {
         let found = detect(&wanted)?;
         found.enforcer.set_fence(memory).context("the limit around all containers cannot be set")?;
@@ -432,7 +432,7 @@ async fn enforce(
         };
         Ok((Arc::new(site), found.notes))
     };
-    tokio::task::spawn_blocking(job).await.context("looking for cgroups")?
+    tokio::task::spawn_blocking(job).await.context("cannot detect the enforcer")?
 }
 
 #[derive(Serialize)]
@@ -456,10 +456,10 @@ fn remember(layout: &StateLayout, node: &NodeId, url: &str, site: &NodeContext) 
 
 fn announce(health: &NodeHealthState, site: &NodeContext, notes: &[String], offers: &Resource) {
     for note in notes {
-        info!(note, "enforcer");
+        info!(note, "the enforcer was detected");
     }
     match health {
-        NodeHealthState::Healthy => info!(node = %site.node, enforcer = %site.kind(), %offers, "the enforcer proved itself"),
+        NodeHealthState::Healthy => info!(node = %site.node, enforcer = %site.kind(), %offers, "the enforcer passed its test"),
         NodeHealthState::Unhealthy { reason } => warn!(node = %site.node, reason, "the node takes no work"),
     }
 }

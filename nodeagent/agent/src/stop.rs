@@ -64,7 +64,7 @@ fn write_down(site: &NodeContext, id: &ContainerId, group: Option<&Arc<Group>>, 
     let kills = group.and_then(|g| g.facts().ok()).is_some_and(|f| f.events.oom_kill + f.events.oom_group_kill > 0);
     let record = StopRecord::new(cause, clock::unix_now(), kills && !task_groups);
     if let Err(error) = disk::write_json(&site.layout.container(id).join(file::STOP), &record) {
-        tracing::error!(container_id = %id, %error, "the cause of a stop cannot be written; it is ended all the same");
+        tracing::error!(container_id = %id, %error, "the cause of a stop cannot be recorded; the container is still stopped");
     }
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn kill(site: &NodeContext, id: &ContainerId, group: Option<&Arc<Grou
         return;
     };
     if let Err(error) = group.kill() {
-        tracing::warn!(container_id = %id, %error, "cannot end all of its processes at once; trying again");
+        tracing::warn!(container_id = %id, %error, "the agent cannot kill all processes of the container at once; trying again");
         signal(site, id, KILL);
     }
 }

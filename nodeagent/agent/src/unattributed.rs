@@ -172,25 +172,25 @@ mod tests {
     const MIB: fn(u64) -> Bytes = Bytes::from_mib;
 
     #[test]
-    fn a_rise_needs_two_looks_and_a_fall_one() {
+    fn a_rise_needs_two_measurements_and_a_fall_one() {
         let mut filter = Filter::new(MIB(30));
         let mut shown = |look: u64| {
             filter.take(MIB(look));
             filter.shown
         };
-        assert_eq!([300, 0, 0].map(&mut shown), [MIB(0); 3], "seen once");
-        assert_eq!([300, 290, 300].map(&mut shown), [MIB(0), MIB(290), MIB(290)], "the lower of two, then less than a step");
+        assert_eq!([300, 0, 0].map(&mut shown), [MIB(0); 3], "a single measurement does not count");
+        assert_eq!([300, 290, 300].map(&mut shown), [MIB(0), MIB(290), MIB(290)], "the lower of two, then no full step");
         assert_eq!([310, 310].map(&mut shown), [MIB(290), MIB(310)]);
-        assert_eq!([200, 20, 0].map(&mut shown), [MIB(200), MIB(0), MIB(0)], "below the floor is nothing");
+        assert_eq!([200, 20, 0].map(&mut shown), [MIB(200), MIB(0), MIB(0)], "a value below the floor is zero");
     }
 
     #[test]
-    fn the_floor_has_bounds() {
+    fn the_floor_is_clamped() {
         assert_eq!([MIB(64), MIB(3000), Bytes::from_gib(512)].map(floor), [MIB(16), MIB(30), MIB(256)]);
     }
 
     #[test]
-    fn above_its_share_the_node_says_who_left_it() {
+    fn above_the_limit_the_node_names_the_owners_of_the_memory() {
         let left_by = [LeftoverOwner { name: "etl.1.e1.c2".into(), memory: MIB(800) }];
         assert_eq!(ill(MIB(256), MIB(1024), 250, &left_by), None, "a quarter is allowed");
         let why = ill(MIB(257), MIB(1024), 250, &left_by).expect("too much");
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn who_left_it_is_forgotten_when_it_is_gone() {
+    fn owners_are_forgotten_when_the_memory_is_free() {
         let leftovers = Leftovers::default();
         leftovers.note("job.1.e1.c1", MIB(300));
         leftovers.note("job.1.e1.c2", Bytes::from_kib(4));

@@ -46,7 +46,7 @@ pub(crate) fn unpack(archive: &mut File, into: &Path, bytes: u64, entries: u32) 
     } else if head.get(257..262) == Some(b"ustar") {
         out.tar(BufReader::new(archive))?;
     } else {
-        bail!("its first bytes are those of neither tar, tar.gz nor zip");
+        bail!("the file is neither tar, tar.gz nor zip");
     }
     Ok(out.taken)
 }
@@ -68,7 +68,7 @@ impl Unpacked<'_> {
     fn tar(&mut self, from: impl Read) -> anyhow::Result<()> {
         let mut archive = tar::Archive::new(from);
         let (mut name, mut link) = (None::<PathBuf>, None::<PathBuf>);
-        for entry in archive.entries().context("not a tar archive")?.raw(true) {
+        for entry in archive.entries().context("the file is not a tar archive")?.raw(true) {
             let mut entry = entry.context("the archive is damaged")?;
             let kind = entry.header().entry_type();
             match kind {
@@ -109,10 +109,10 @@ impl Unpacked<'_> {
             self.link(path, target)
         } else if let (true, Some(target)) = (kind.is_hard_link(), &target) {
             let source = self.place(target)?;
-            ensure!(source.symlink_metadata().is_ok_and(|m| m.is_file()), "{} is a second name of no file", path.display());
+            ensure!(source.symlink_metadata().is_ok_and(|m| m.is_file()), "the hard link {} has no target", path.display());
             self.file(path, executable, &mut File::open(source)?)
         } else {
-            bail!("{} is neither file, directory nor link", path.display())
+            bail!("{} is neither a file, a directory nor a link", path.display())
         }
     }
 
@@ -122,7 +122,7 @@ impl Unpacked<'_> {
         let mut archive = zip::ZipArchive::new(BufReader::new(from)).context("the zip archive is damaged")?;
         ensure!(archive.len() as u64 <= length, "the zip archive is damaged");
         for n in 0..archive.len() {
-            let mut entry = archive.by_index(n).context("the zip archive is damaged, encrypted, or packed in an unusual way")?;
+            let mut entry = archive.by_index(n).context("the zip archive is damaged, encrypted or of an unknown format")?;
             let path = PathBuf::from(entry.name().context("a name in the archive cannot be read")?.into_owned());
             let mode = entry.unix_mode().unwrap_or(0o644);
             if entry.is_dir() {
@@ -138,9 +138,9 @@ impl Unpacked<'_> {
         Ok(())
     }
 
-    fn count(&mut self, what: impl std::fmt::Display) -> anyhow::Result<()> {
+    fn count(&mut self, entry: impl std::fmt::Display) -> anyhow::Result<()> {
         let left = self.entries_left.checked_sub(1);
-        self.entries_left = left.with_context(|| format!("{what}: more files and directories than are allowed"))?;
+        self.entries_left = left.with_context(|| format!("{entry}: more files and directories than allowed"))?;
         Ok(())
     }
 
@@ -157,9 +157,9 @@ impl Unpacked<'_> {
             }
         }
         let depth = inside.components().count();
-        ensure!(depth <= DEEPEST && inside.as_os_str().len() as u64 <= LONGEST, "{} is too long", path.display());
+        ensure!(depth <= DEEPEST && inside.as_os_str().len() as u64 <= LONGEST, "the path {} is too long", path.display());
         let behind = inside.ancestors().skip(1).find(|above| self.links.contains(*above));
-        ensure!(behind.is_none(), "{} lies behind a link", path.display());
+        ensure!(behind.is_none(), "{} is behind a link", path.display());
         Ok(self.into.join(inside))
     }
 
@@ -181,14 +181,14 @@ impl Unpacked<'_> {
     fn fresh(&mut self, path: &Path) -> anyhow::Result<PathBuf> {
         self.count(path.display())?;
         let place = self.place(path)?;
-        ensure!(place != self.into, "{} is the archive's own directory", path.display());
+        ensure!(place != self.into, "{} is the root of the archive", path.display());
         if let Some(parent) = place.parent() {
             self.make(parent)?;
         }
         // Of two entries with the same name, the later one counts.
         match fs::remove_file(&place) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                Err(e).with_context(|| format!("{} stands twice", path.display()))?
+                Err(e).with_context(|| format!("the earlier entry {} cannot be replaced", path.display()))?
             }
             Ok(()) | Err(_) => {}
         }
@@ -198,11 +198,11 @@ impl Unpacked<'_> {
 
     fn file(&mut self, path: &Path, executable: bool, from: &mut impl Read) -> anyhow::Result<()> {
         let place = self.fresh(path)?;
-        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&place).context("cannot make a file")?;
+        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&place).context("cannot create a file")?;
         let copied = io::copy(&mut from.take(self.bytes_left.saturating_add(1)), &mut file)
             .with_context(|| format!("{} cannot be unpacked", path.display()))?;
         let left = self.bytes_left.checked_sub(copied);
-        self.bytes_left = left.with_context(|| format!("{}: more bytes than are allowed", path.display()))?;
+        self.bytes_left = left.with_context(|| format!("{}: more bytes than allowed", path.display()))?;
         self.taken += copied;
         file.flush()?;
         file.set_permissions(fs::Permissions::from_mode(if executable { 0o555 } else { 0o444 }))?;
@@ -227,7 +227,7 @@ impl Unpacked<'_> {
                 Component::RootDir | Component::Prefix(_) => bail!(out()),
             }
         }
-        ensure!(!target.as_os_str().is_empty(), "the link {} leads nowhere", path.display());
+        ensure!(!target.as_os_str().is_empty(), "the link {} has no target", path.display());
         symlink(target, &place).with_context(|| format!("cannot make the link {}", path.display()))?;
         self.links.insert(inside);
         Ok(())

@@ -39,12 +39,12 @@ fn try_unpack(bytes: &[u8], most: u64, entries: u32) -> (tempfile::TempDir, anyh
 fn refusal(entries: &[(&str, u8, &str, &[u8])]) -> String {
     let (dir, result) = try_unpack(&tar_of(entries), 1 << 20, 100);
     let names: Vec<_> = fs::read_dir(dir.path()).expect("lists").flatten().map(|e| e.file_name()).collect();
-    assert_eq!(names, ["tree"], "nothing lands beside the directory");
+    assert_eq!(names, ["tree"], "a file was written outside of the directory");
     format!("{:#}", result.expect_err("refused"))
 }
 
 #[test]
-fn what_is_well_meant_comes_out_without_special_bits() {
+fn a_valid_archive_is_unpacked_without_special_mode_bits() {
     let plain = tar_of(&[
         ("bin/", b'5', "", b""),
         ("bin/run", b'0', "", b"#!/bin/sh\n"),
@@ -64,7 +64,7 @@ fn what_is_well_meant_comes_out_without_special_bits() {
 }
 
 #[test]
-fn nothing_leaves_the_directory() {
+fn no_entry_leaves_the_directory() {
     assert!(refusal(&[("../out", b'0', "", b"x")]).contains("leads out"));
     assert!(refusal(&[("/etc/out", b'0', "", b"x")]).contains("leads out"));
     assert!(refusal(&[("a/../../out", b'0', "", b"x")]).contains("leads out"));
@@ -76,12 +76,12 @@ fn nothing_leaves_the_directory() {
     assert!(refusal(&[("l", b'2', "d", b""), ("l/f", b'0', "", b"x")]).contains("behind a link"));
     assert!(refusal(&[("l", b'2', "d", b""), ("copy", b'1', "l/f", b"")]).contains("behind a link"));
     assert!(refusal(&[("copy", b'1', "../../etc/passwd", b"")]).contains("leads out"));
-    assert!(refusal(&[("null", b'3', "", b"")]).contains("neither file"));
-    assert!(refusal(&[("pipe", b'6', "", b"")]).contains("neither file"));
+    assert!(refusal(&[("null", b'3', "", b"")]).contains("neither a file"));
+    assert!(refusal(&[("pipe", b'6', "", b"")]).contains("neither a file"));
 }
 
 #[test]
-fn a_long_name_counts_like_any_other() {
+fn long_names_follow_the_same_rules() {
     assert!(refusal(&[("././@LongLink", b'L', "", b"../../far/out\0"), ("x", b'0', "", b"x")]).contains("leads out"));
     assert!(refusal(&[("././@LongLink", b'L', "", &[b'a'; 9000]), ("x", b'0', "", b"x")]).contains("longer than"));
     assert!(refusal(&[("pax", b'x', "", b"19 path=../../out/x\n"), ("x", b'0', "", b"x")]).contains("leads out"));
@@ -89,7 +89,7 @@ fn a_long_name_counts_like_any_other() {
 }
 
 #[test]
-fn bombs_are_small() {
+fn archive_bombs_are_refused() {
     let zeros = gz(&tar_of(&[("big", b'0', "", &vec![0; 4 << 20])]));
     assert!(zeros.len() < 64 << 10);
     let (_dir, result) = try_unpack(&zeros, 1 << 20, 100);
@@ -100,7 +100,7 @@ fn bombs_are_small() {
     assert!(try_unpack(&tar_of(&many), 1 << 20, 50).1.is_ok());
     assert!(try_unpack(b"hello, this is no archive at all", 1 << 20, 50).1.is_err());
     let cut = tar_of(&[("big", b'0', "", &[1; 2000])]);
-    assert!(try_unpack(&cut[..1500], 1 << 20, 50).1.is_err(), "half an archive is none");
+    assert!(try_unpack(&cut[..1500], 1 << 20, 50).1.is_err(), "a truncated archive is refused");
 }
 
 #[test]

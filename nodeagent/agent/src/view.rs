@@ -74,7 +74,7 @@ impl NodeAgentLoop {
     /// The health of the node. A closing node takes no work.
     fn health(&self) -> NodeHealthState {
         match self.closing {
-            Some(_) => NodeHealthState::Unhealthy { reason: "the node agent is being closed".into() },
+            Some(_) => NodeHealthState::Unhealthy { reason: "the node agent is shutting down".into() },
             None => {
                 let ills: Vec<&str> = self.ills.iter().chain(&self.unattributed.ill).map(String::as_str).collect();
                 match (&self.facts.health, ills.as_slice()) {

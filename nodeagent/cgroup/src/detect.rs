@@ -60,7 +60,7 @@ pub fn detect(wanted: &EnforcerRequest) -> Result<DetectedEnforcer> {
         };
         match attempt {
             Ok(enforcer) => return Ok(DetectedEnforcer { enforcer, notes }),
-            Err(error) => notes.push(format!("no {kind}: {}", chain(&error))),
+            Err(error) => notes.push(format!("{kind} is not available: {}", chain(&error))),
         }
     }
     Err(CgroupError::Unavailable { kind: wanted.kind.unwrap_or(EnforcerKind::Poll), why: notes })
@@ -95,9 +95,9 @@ impl Host {
         let v1 = self.mounts.iter().any(|m| m.fstype == "cgroup");
         let mode = match (cgroups_rs::hierarchies::is_cgroup2_unified_mode(), v1, v2_mount(&self.mounts).is_some()) {
             (true, _, _) => "unified (cgroup v2)",
-            (false, true, true) => "hybrid (v1 controllers beside an empty v2 hierarchy)",
+            (false, true, true) => "hybrid (v1 controllers and an empty v2 hierarchy)",
             (false, true, false) => "legacy (cgroup v1)",
-            (false, false, true) => "cgroup v2, mounted elsewhere than /sys/fs/cgroup",
+            (false, false, true) => "cgroup v2, not mounted at /sys/fs/cgroup",
             (false, false, false) => "no cgroup hierarchy is mounted",
         };
         format!("host: {mode}")
@@ -121,7 +121,7 @@ fn cgroup2(host: &Host, wanted: &EnforcerRequest, notes: &mut Vec<String>) -> Re
     let has = prepared.controllers();
     notes.extend((!has.pids).then(|| "cgroup2: no pids controller; the number of processes is not limited".into()));
     notes.extend((!has.cpu).then(|| "cgroup2: no cpu controller; processor shares are not weighted".into()));
-    notes.push(format!("cgroup2: containers live below {}", prepared.root().display()));
+    notes.push(format!("cgroup2: the groups of containers are below {}", prepared.root().display()));
     Ok(prepared)
 }
 
@@ -130,7 +130,7 @@ fn must_offer_memory(dir: &CgroupDir) -> Result<()> {
     if offered(dir)?.memory {
         return Ok(());
     }
-    let why = "the memory controller is not offered to it; it is in use by cgroup v1, switched off at boot, or not delegated";
+    let why = "it has no memory controller; cgroup v1 uses the controller, it is disabled at boot, or it is not delegated";
     Err(unavailable(EnforcerKind::Cgroup2, format!("{}: {why}", dir.path().display())))
 }
 
@@ -182,7 +182,7 @@ fn found_root(mount: &Mount, own: Option<&Path>, wanted: &EnforcerRequest, notes
         v2::enable(&mine)?;
         return mine.ensure(name);
     }
-    notes.push(format!("cgroup2: {} is not ours alone; trying {} itself", own.display(), mount.point.display()));
+    notes.push(format!("cgroup2: {} contains other processes; trying {}", own.display(), mount.point.display()));
     if !Controllers::from_words(&parse::words(&top.read("cgroup.subtree_control")?)).memory {
         return Err(unavailable(EnforcerKind::Cgroup2, "give a delegated cgroup (--cgroup-root)".into()));
     }
@@ -228,7 +228,7 @@ fn move_self_into(dir: &CgroupDir, notes: &mut Vec<String>) -> Result<()> {
 /// controllers from being enabled, and that error is reported there.
 fn move_other_into(dir: &CgroupDir, pid: i32, notes: &mut Vec<String>) {
     let moved = dir.ensure(AGENT).and_then(|agent| agent.write(PROCS, &pid.to_string()));
-    notes.extend(moved.err().map(|error| format!("cgroup2: process {pid} stays: {}", chain(&error))));
+    notes.extend(moved.err().map(|error| format!("cgroup2: process {pid} was not moved: {}", chain(&error))));
 }
 
 fn cgroup1(host: &Host, wanted: &EnforcerRequest, notes: &mut Vec<String>) -> Result<v1::V1> {
@@ -247,7 +247,7 @@ fn cgroup1(host: &Host, wanted: &EnforcerRequest, notes: &mut Vec<String>) -> Re
         weighed.is_ok()
     });
     let prepared = v1::V1::prepare(&memory, pids, cpu)?;
-    notes.push(format!("cgroup1: containers live below {}", prepared.root().display()));
+    notes.push(format!("cgroup1: the groups of containers are below {}", prepared.root().display()));
     Ok(prepared)
 }
 
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_leaves_its_directory_is_refused_before_anything_is_touched() {
+    fn a_name_that_leaves_its_directory_is_refused_before_any_change() {
         let wanted = EnforcerRequest { kind: None, root: None, name: "../x".into(), attached: false };
         assert!(matches!(detect(&wanted), Err(CgroupError::Name(_))));
     }

@@ -89,7 +89,7 @@ pub enum CgroupError {
         found: String,
     },
     /// The text of a kernel file cannot be parsed.
-    #[error("cannot make sense of {path}: {text:?}", path = path.display())]
+    #[error("cannot parse {path}: {text:?}", path = path.display())]
     Parse {
         /// The file.
         path: PathBuf,
@@ -100,7 +100,7 @@ pub enum CgroupError {
     #[error("{0:?} cannot name a cgroup; use letters, digits, - _ and ., starting with a letter or digit, at most 200")]
     Name(String),
     /// The limit would be below the unreclaimable use, so that the kernel would kill.
-    #[error("{group}: a limit of {wanted} is below the {demand} in use that cannot be reclaimed; stop something in it first")]
+    #[error("{group}: a limit of {wanted} is below the {demand} in use that cannot be reclaimed; stop a process in it first")]
     BelowDemand {
         /// The group.
         group: String,
@@ -110,7 +110,7 @@ pub enum CgroupError {
         demand: Bytes,
     },
     /// The required kind of enforcement is not available.
-    #[error("{kind} enforcement cannot be had here: {why}", why = why.join("; "))]
+    #[error("{kind} enforcement is not available: {why}", why = why.join("; "))]
     Unavailable {
         /// The kind.
         kind: EnforcerKind,

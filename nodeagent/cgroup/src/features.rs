@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_offered_agrees_with_what_can_be_had() {
+    fn detected_features_agree_with_the_mounted_hierarchies() {
         let found = detect_features(None);
         if found.mode == HierarchyMode::Nothing {
             assert!(!found.writable && found.controllers.is_empty());
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_tells_what_groups_have() {
+    fn the_example_is_a_group_with_memory_files() {
         let dir = tempfile::tempdir().expect("dir");
         assert_eq!(example(dir.path()), None);
         let group = dir.path().join("group");
@@ -139,6 +139,6 @@ mod tests {
         std::fs::write(group.join("memory.max"), "max\n").expect("writes");
         assert_eq!(example(dir.path()), Some(group.clone()));
         assert_eq!(example(&group), Some(group));
-        assert!(!may_make(dir.path()), "no file takes processes there");
+        assert!(!may_make(dir.path()), "the directory has no cgroup.procs");
     }
 }

@@ -68,18 +68,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kill_without_a_wait_for_memory_was_for_a_cgroup() {
+    fn a_kill_without_a_wait_for_memory_is_counted_for_a_cgroup() {
         let before = Seen { kills: 7, waits: 100 };
         assert_eq!(own_kills(before, Seen { kills: 9, waits: 100 }), 0);
         assert_eq!(own_kills(before, Seen { kills: 9, waits: 130 }), 2);
-        assert_eq!(own_kills(before, Seen { kills: 7, waits: 130 }), 0, "it found memory in the end");
+        assert_eq!(own_kills(before, Seen { kills: 7, waits: 130 }), 0, "the wait ended without a kill");
     }
 
     #[test]
-    fn this_kernel_tells_both() {
+    fn this_kernel_counts_kills_and_waits() {
         let all = procfs::vmstat().expect("/proc/vmstat");
         assert!(all.contains_key("oom_kill") && all.keys().any(|name| name.starts_with("allocstall")));
         let kills = HostKills::default();
-        assert_eq!(kills.count(), Some(0), "what was before the first look is not counted");
+        assert_eq!(kills.count(), Some(0), "kills before the first read are not counted");
     }
 }

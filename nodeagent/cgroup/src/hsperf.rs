@@ -42,7 +42,7 @@ pub struct HeapFile {
 #[derive(Debug, thiserror::Error)]
 pub enum HeapFileError {
     /// The process does not exist, or it must not be inspected.
-    #[error("process {pid} cannot be looked at")]
+    #[error("process {pid} cannot be inspected")]
     Process {
         /// The pid.
         pid: i32,
@@ -183,7 +183,7 @@ fn open(path: &Path, process: &Process) -> Result<Option<File>, HeapFileError> {
     let changed_ms = seconds.saturating_mul(1000).saturating_add(u64::try_from(meta.mtime_nsec()).unwrap_or(0) / 1_000_000);
     match () {
         () if !meta.is_file() => Err(refused("it is not a regular file")),
-        () if meta.uid() != process.uid => Err(refused("it belongs to another user than the process")),
+        () if meta.uid() != process.uid => Err(refused("its owner is not the user of the process")),
         () if meta.size() == 0 || meta.size() > MAX_SIZE => Err(refused("its size is not that of JVM counters")),
         () if changed_ms.saturating_add(CLOCK_SLACK_MS) < process.started_ms => Err(refused("it is older than the process")),
         () => Ok(Some(file)),
@@ -228,17 +228,17 @@ mod tests {
     }
 
     #[test]
-    fn knows_its_own_process() {
+    fn the_age_of_this_process_is_known() {
         let me = Process::look(own_pid()).expect("looks");
         let now = std::time::UNIX_EPOCH.elapsed().expect("clock").as_millis();
         let age = now.saturating_sub(u128::from(me.started_ms));
         assert!(age < 60_000, "started {age} ms ago");
-        assert!(matches!(HeapFile::locate(own_pid()), Err(HeapFileError::Absent { .. })), "this is no JVM");
+        assert!(matches!(HeapFile::locate(own_pid()), Err(HeapFileError::Absent { .. })), "this process is not a JVM");
         assert!(matches!(HeapFile::locate(i32::MAX), Err(HeapFileError::Process { .. })));
     }
 
     #[test]
-    fn opens_a_fresh_file_of_its_own_user_and_reads_it_after_it_is_gone() {
+    fn a_fresh_file_of_the_same_user_is_readable_after_its_removal() {
         let (tmp, dir) = tmp();
         let path = dir.join("7");
         std::fs::write(&path, b"counters").expect("write");
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_planted_is_refused() {
+    fn a_file_that_another_user_could_have_planted_is_refused() {
         let (tmp, dir) = tmp();
         assert_eq!(why(find(tmp.path(), &process(7))), "absent");
         let secret = tmp.path().join("secret");
@@ -262,11 +262,11 @@ mod tests {
         assert_eq!(why(find(tmp.path(), &process(9))), "its size is not that of JVM counters");
         std::fs::write(dir.join("10"), b"x").expect("write");
         let other = Process { uid: 12345, ..process(10) };
-        assert_eq!(why(find(tmp.path(), &other)), "it belongs to another user than the process");
+        assert_eq!(why(find(tmp.path(), &other)), "its owner is not the user of the process");
     }
 
     #[test]
-    fn what_an_earlier_process_left_behind_is_refused() {
+    fn a_file_of_an_earlier_process_is_refused() {
         let (tmp, dir) = tmp();
         let path = dir.join("7");
         std::fs::write(&path, b"old").expect("write");

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_has_mappings_and_what_it_opens() {
+    fn the_mappings_sockets_and_pipes_of_this_process_are_counted() {
         let me = i32::try_from(std::process::id()).expect("a pid");
         let before = inspect_process(me).expect("looks");
         assert!(before.smaps.contains("Anonymous:") && before.smaps.contains("[stack]"));

@@ -94,7 +94,7 @@ mod tests {
         let memory = v1_mount(&mounts, "memory").expect("there");
         assert_eq!(dir_in(memory, Path::new("/docker/abc/x")), Some(PathBuf::from("/sys/fs/cgroup/memory/x")));
         assert_eq!(dir_in(memory, Path::new("/docker/abc")), Some(PathBuf::from("/sys/fs/cgroup/memory")));
-        assert_eq!(dir_in(memory, Path::new("/elsewhere")), None, "outside of what is mounted here");
+        assert_eq!(dir_in(memory, Path::new("/elsewhere")), None, "a path outside of the mount");
     }
 
     #[test]

@@ -219,7 +219,7 @@ mod tests {
         let events = memory_events(text);
         assert_eq!(events, MemoryEvents { high: 3, max: 41, oom: 1, oom_kill: 2, oom_group_kill: 1 });
         let old = memory_events("low 0\nhigh 0\nmax 7\noom 0\noom_kill 0\n");
-        assert_eq!((old.max, old.oom_group_kill), (7, 0), "a kernel before oom_group_kill");
+        assert_eq!((old.max, old.oom_group_kill), (7, 0), "a kernel without oom_group_kill");
     }
 
     #[test]
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn stat_of_v2_keeps_unknown_apart_from_zero() {
+    fn stat_of_v2_distinguishes_missing_from_zero() {
         let stat = stat_v2("anon 1048576\nfile 4096\nkernel_stack 16384\nsock 0\nworkingset_refault_file 9\n");
         assert_eq!(stat.anon, Some(Bytes::from_mib(1)));
         assert_eq!(stat.sock, Some(Bytes::ZERO));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn stat_of_v1_takes_the_totals() {
+    fn stat_of_v1_reads_the_totals() {
         let text = "cache 0\nrss 0\nshmem 0\ntotal_cache 8192\ntotal_rss 12288\ntotal_mapped_file 4096\ntotal_workingset_refault_file 5\n";
         let stat = stat_v1(text, Some(Bytes::new(77)));
         assert_eq!((stat.anon, stat.file), (Some(Bytes::new(12288)), Some(Bytes::new(8192))));

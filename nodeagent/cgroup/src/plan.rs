@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_v2_container_gets_every_limit_it_asked_for() {
+    fn a_v2_container_gets_every_requested_limit() {
         let limits = GroupLimits {
             memory: Some(Bytes::from_mib(64)),
             processes: Some(9),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn v1_never_has_less_for_memory_and_swap_than_for_memory() {
+    fn on_v1_the_limit_with_swap_is_never_below_the_memory_limit() {
         assert_eq!(files(&v1_memory(Bytes::from_mib(1), Direction::Grow))[0], "memory.memsw.limit_in_bytes");
         assert_eq!(files(&v1_memory(Bytes::from_mib(1), Direction::Shrink))[0], "memory.limit_in_bytes");
     }
@@ -242,22 +242,22 @@ mod tests {
     #[test]
     fn a_share_of_processors_means_the_same_in_both_versions() {
         assert_eq!((v2_cpu_weight(100).value.as_str(), v1_cpu_shares(100).value.as_str()), ("100", "1024"));
-        assert_eq!(v1_cpu_shares(1).value, "10", "the kernel takes 2 and more");
-        assert_eq!(v1_cpu_shares(u32::MAX).value, "102400", "and no more than 262144");
+        assert_eq!(v1_cpu_shares(1).value, "10", "the kernel accepts 2 and more");
+        assert_eq!(v1_cpu_shares(u32::MAX).value, "102400", "the kernel accepts at most 262144");
     }
 
     #[test]
-    fn a_limit_is_confirmed_to_the_page_and_not_further() {
+    fn a_limit_is_confirmed_to_the_page() {
         assert!(confirmed(Confirm::Pages, "33554432", "33554432\n", 4096));
         assert!(confirmed(Confirm::Pages, "33554433", "33554432\n", 4096));
         assert!(!confirmed(Confirm::Pages, "33554432", "33550336\n", 4096));
-        assert!(!confirmed(Confirm::Pages, "33554432", "max\n", 4096), "a limit that did not take");
+        assert!(!confirmed(Confirm::Pages, "33554432", "max\n", 4096), "the kernel did not apply the limit");
         assert!(confirmed(Confirm::Pages, "max", "max\n", 4096));
     }
 
     #[test]
     fn controllers_are_confirmed_by_name() {
-        let knob = ALL.subtree_knob().expect("something to enable");
+        let knob = ALL.subtree_knob().expect("controllers to enable");
         assert!(confirmed(knob.confirm, &knob.value, "cpu io memory pids\n", 4096));
         assert!(!confirmed(knob.confirm, &knob.value, "cpu pids\n", 4096));
         assert_eq!(Controllers::default().subtree_knob(), None);

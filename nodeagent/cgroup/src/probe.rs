@@ -119,7 +119,7 @@ impl OpenFile {
         let read = self.file.read_at(&mut room.0, 0);
         let length = read.map_err(|source| CgroupError::Read { path: self.path.clone(), hint: "; the group is gone", source })?;
         let bytes = room.0.get(..length).unwrap_or_default();
-        std::str::from_utf8(bytes).map_err(|_| CgroupError::parse(&self.path, "what is no text"))
+        std::str::from_utf8(bytes).map_err(|_| CgroupError::parse(&self.path, "bytes that are not UTF-8"))
     }
 
     fn number(&self, room: &mut ReadBuffer) -> Result<Bytes> {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_files_are_read_again_and_say_what_is_true_now() {
+    fn each_read_of_the_open_files_returns_the_current_values() {
         let dir = group(&[
             ("usage", "4096\n"),
             ("stat", "total_rss 4000\ntotal_cache 96\n"),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_read_again_when_the_amount_moves_near_the_limit_and_now_and_then() {
+    fn kinds_are_read_again_after_a_change_near_the_limit_and_periodically() {
         let dir = group(&[("usage", "4096\n"), ("stat", "anon 4000\n")]);
         let mut probe = Probe::v2(dir.path(), "usage", "stat").expect("opens");
         let mut room = ReadBuffer::default();
@@ -168,17 +168,17 @@ mod tests {
         let (far, near) = (Bytes::from_mib(1), Bytes::from_kib(5));
         assert_eq!(anon(far), Some(4000));
         std::fs::write(dir.path().join("stat"), "anon 1\n").expect("writes");
-        assert_eq!(anon(far), Some(4000), "nothing seems to have happened");
-        assert_eq!(anon(near), Some(1), "here it might have");
+        assert_eq!(anon(far), Some(4000), "far from the limit, an unchanged use is not read again");
+        assert_eq!(anon(near), Some(1), "near the limit, kinds are always read again");
         std::fs::write(dir.path().join("stat"), "anon 2\n").expect("writes");
-        assert!((0..=SAME).any(|_| anon(far) == Some(2)), "not for ever");
+        assert!((0..=SAME).any(|_| anon(far) == Some(2)), "kinds are read again after SAME reads");
         std::fs::write(dir.path().join("stat"), "anon 3\n").expect("writes");
         std::fs::write(dir.path().join("usage"), "8192\n").expect("writes");
         assert_eq!(anon(far), Some(3));
     }
 
     #[test]
-    fn a_file_that_is_missing_or_strange_is_named() {
+    fn an_error_names_a_missing_or_unparsable_file() {
         let dir = group(&[("usage", "many\n"), ("stat", "anon 1\n")]);
         let error = Probe::v2(dir.path(), "other", "stat").expect_err("is not there");
         assert!(error.to_string().contains("other"), "{error}");

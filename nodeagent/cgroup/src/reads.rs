@@ -30,7 +30,7 @@ mod tests {
     /// Reads of an ended process and of the child that it waited for are reported until it is
     /// reaped.
     #[test]
-    fn a_child_that_was_waited_for_counts_and_the_end_does_not_take_it_away() {
+    fn reads_of_a_reaped_child_count_until_its_parent_is_reaped() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("input");
         std::fs::write(&file, vec![7; usize::try_from(FILE).expect("small")]).expect("writes");

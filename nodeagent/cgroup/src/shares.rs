@@ -54,7 +54,7 @@ fn hand_down_io(dir: &Path) -> Result<(), String> {
         words.split_whitespace().any(|word| word == "io")
     };
     let above: Vec<&Path> = dir.ancestors().skip(1).take(2).collect();
-    let Some(first) = above.iter().position(|dir| has(dir)) else { return Err("io.weight: no io controller here".to_owned()) };
+    let Some(first) = above.iter().position(|dir| has(dir)) else { return Err("io.weight: no io controller".to_owned()) };
     above.iter().take(first + 1).rev().try_for_each(|dir| write(dir, "cgroup.subtree_control", "+io"))
 }
 
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors_become_time_in_each_period() {
+    fn processors_are_converted_to_a_quota_per_period() {
         assert_eq!(cpu_max(Cpus::from_milli(2500)), "250000 100000");
         assert_eq!(cpu_max(Cpus::from_milli(1)), "1000 100000");
     }

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pressure_begins_a_tenth_below_the_limit_and_never_below_half_of_it() {
+    fn pressure_begins_between_half_and_nine_tenths_of_the_limit() {
         let from = |mib| pressure_threshold(Bytes::from_mib(mib));
         assert_eq!(from(1000), Bytes::from_mib(900));
         assert_eq!(from(16), Bytes::from_mib(14));

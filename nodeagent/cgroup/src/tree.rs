@@ -278,8 +278,8 @@ fn write_error(path: &Path, value: &str, source: io::Error) -> CgroupError {
     let hint = match source.raw_os_error() {
         Some(nix::libc::ENOENT) => "; the group is gone, or its controller is not enabled in the parent's cgroup.subtree_control",
         Some(nix::libc::EACCES | nix::libc::EPERM | nix::libc::EROFS) => "; run as root or in a delegated cgroup",
-        Some(nix::libc::EBUSY) => "; processes live in an inner group, or the limit is below what is in use",
-        Some(nix::libc::EINVAL) => "; this kernel does not take such a value",
+        Some(nix::libc::EBUSY) => "; an inner group contains processes, or the limit is below the memory in use",
+        Some(nix::libc::EINVAL) => "; this kernel does not accept the value",
         _ => "",
     };
     CgroupError::Write { path: path.to_owned(), value: value.to_owned(), hint, source }
@@ -287,7 +287,7 @@ fn write_error(path: &Path, value: &str, source: io::Error) -> CgroupError {
 
 fn make_error(path: &Path, errno: Errno) -> CgroupError {
     let hint = match errno as i32 {
-        nix::libc::EEXIST => "; a group is never used twice, because its counters stay: remove the old one first",
+        nix::libc::EEXIST => "; a group is never used twice, because its counters remain: remove the old group first",
         nix::libc::EACCES | nix::libc::EPERM | nix::libc::EROFS => "; run as root or give a delegated cgroup (--cgroup-root)",
         nix::libc::ENOENT => "; the parent group does not exist",
         nix::libc::EAGAIN => "; the parent's cgroup.max.descendants or cgroup.max.depth is reached",
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_does_not_hold_is_an_error_with_both_values() {
+    fn a_limit_that_is_not_in_force_is_an_error_with_both_values() {
         let (_keep, dir) = dir(&[("memory.max", "99999999999\n")]);
         match dir.set(&v2_memory(Bytes::from_mib(32))) {
             Err(CgroupError::Mismatch { path, wrote, found }) => {
@@ -335,12 +335,12 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_is_an_error_unless_it_may_be_missing_and_is_never_made() {
+    fn a_missing_required_file_is_an_error_and_is_never_created() {
         let (keep, dir) = dir(&[]);
         let must = Knob { file: "memory.max", value: "1".into(), confirm: Confirm::Exact, need: Need::Must };
         let error = dir.set(&must).expect_err("must fail");
         assert!(error.is_gone() && error.to_string().contains("subtree_control"), "{error}");
-        dir.set(&Knob { need: Need::IfThere, ..must }).expect("nothing to limit");
+        dir.set(&Knob { need: Need::IfThere, ..must }).expect("an optional file may be missing");
         assert_eq!(std::fs::read_dir(keep.path()).expect("lists").count(), 0);
         assert_eq!(dir.read_if_there("memory.peak").expect("asks"), None);
         assert!(dir.read("memory.peak").is_err());

@@ -122,10 +122,10 @@ mod tests {
 
     /// Each row: parent, children before and after it, and the leftover memory.
     #[test]
-    fn a_child_that_changes_meanwhile_makes_it_smaller_never_larger() {
+    fn a_child_that_changes_meanwhile_never_raises_the_lower_bound() {
         type Rows = &'static [(&'static str, u64)];
         let table: [(&str, u64, Rows, Rows, u64); 7] = [
-            ("nothing moves", 500, &[("a", 100), ("b", 100)], &[("a", 100), ("b", 100)], 300),
+            ("no child changes", 500, &[("a", 100), ("b", 100)], &[("a", 100), ("b", 100)], 300),
             ("no child", 300, &[], &[], 300),
             ("a child grew before the parent was read", 500, &[("a", 100)], &[("a", 200)], 300),
             ("a child shrank after the parent was read", 500, &[("a", 200)], &[("a", 100)], 300),
@@ -133,13 +133,13 @@ mod tests {
             ("a child began", 500, &[("b", 100)], &[("a", 200), ("b", 100)], 200),
             ("more than the parent has", 100, &[("a", 200)], &[("a", 150)], 0),
         ];
-        for (what, parent, before, after, left) in table {
-            assert_eq!(lower_bound(MIB(parent), &rows(before), &rows(after)), MIB(left), "{what}");
+        for (case, parent, before, after, left) in table {
+            assert_eq!(lower_bound(MIB(parent), &rows(before), &rows(after)), MIB(left), "{case}");
         }
     }
 
     #[test]
-    fn what_reclaim_gives_back_is_not_held() {
+    fn reclaimable_memory_is_not_counted_as_held() {
         let v1 = "inactive_file 7\ntotal_inactive_file 100\ntotal_active_file 20\ntotal_shmem 900\n";
         assert_eq!(reclaimable_v1(v1, 5), Bytes::new(125));
         let v2 = "anon 1\nshmem 900\ninactive_file 100\nactive_file 20\nslab_reclaimable 3\nslab_unreclaimable 50\npercpu 4\n";

@@ -147,7 +147,7 @@ impl V1 {
         let trees = std::iter::once(&self.containers).chain(self.mirrors().map(|tree| &tree.containers));
         for dir in trees.filter_map(|tree| tree.child(name).ok().flatten()) {
             if let Err(error) = dir.remove(Duration::from_millis(100)) {
-                tracing::debug!(%error, "a half-made group stays behind");
+                tracing::debug!(%error, "a partly created group cannot be removed");
             }
         }
     }
@@ -445,7 +445,7 @@ impl CgroupV1Group {
         if let Some(pids) = &self.pids {
             match pids.write("pids.max", "0") {
                 Ok(()) => {}
-                Err(e) => tracing::debug!(error = %e, "cannot stop forking before the kill, ignoring"),
+                Err(e) => tracing::debug!(error = %e, "cannot limit the number of processes before the kill, ignoring"),
             }
         }
         procs::kill_all(&self.dir.path().display().to_string(), procs::KILL_TIMEOUT, || self.dir.pids())
@@ -468,7 +468,7 @@ impl CgroupV1Group {
             Err(error) => {
                 // The caller reports the first error.
                 task.remove(Duration::from_millis(100))
-                    .unwrap_or_else(|e| tracing::debug!(error = %e, "a half-made group stays behind"));
+                    .unwrap_or_else(|e| tracing::debug!(error = %e, "a partly created group cannot be removed"));
                 Err(error)
             }
         }
@@ -577,16 +577,16 @@ mod tests {
     const LIMIT_32: Option<Bytes> = Some(Bytes::from_mib(32));
 
     #[test]
-    fn a_kill_counts_at_the_level_whose_limit_was_hit() {
+    fn a_kill_counts_at_the_level_of_the_reached_limit() {
         let full = Some(Bytes::from_mib(32).saturating_sub(Bytes::from_kib(200)));
         assert_eq!(derived_oom(LIMIT_32, full, 17, 2), 2);
-        assert_eq!(derived_oom(LIMIT_32, full, 0, 2), 0, "the limit was never hit");
-        assert_eq!(derived_oom(LIMIT_32, Some(Bytes::from_mib(20)), 17, 2), 0, "the peak stayed far below");
+        assert_eq!(derived_oom(LIMIT_32, full, 0, 2), 0, "the limit was never reached");
+        assert_eq!(derived_oom(LIMIT_32, Some(Bytes::from_mib(20)), 17, 2), 0, "the peak is far below the limit");
         assert_eq!(derived_oom(None, full, 17, 2), 0, "there is no limit");
     }
 
     #[test]
-    fn what_a_directory_counts_itself() {
+    fn the_local_events_of_a_directory_are_read() {
         let read = |file: &str| {
             Ok(match file {
                 FAILCNT => Some("3\n".to_owned()),

@@ -302,7 +302,7 @@ impl CgroupV2Group {
     /// reports it.
     fn undo(&self, first: CgroupError) -> CgroupError {
         if let Err(error) = self.dir.remove(Duration::from_millis(100)) {
-            tracing::debug!(%error, "a half-made group stays behind");
+            tracing::debug!(%error, "a partly created group cannot be removed");
         }
         first
     }
@@ -357,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn facts_of_a_kernel_without_peak() {
+    fn a_kernel_without_memory_peak_gives_facts_without_a_peak() {
         let read = |file: &str| {
             Ok(match file {
                 LIMIT => Some("max\n".to_owned()),

@@ -20,7 +20,7 @@ const NEEDS_192_MIB: &str = "exec perl -e '$x = \"a\" x (96 << 20); exit 0'";
 fn held(host: &Host) -> Group {
     let container = host.container("job.1.e1.c1", 400);
     let task = container.create_task("map-7-1", &support::memory(32)).expect("a task group");
-    task.throttle_at(SMALL).expect("can be held");
+    task.throttle_at(SMALL).expect("sets the throttle");
     task
 }
 
@@ -38,19 +38,19 @@ fn warned(group: &Group) -> Watch {
 }
 
 #[test]
-fn a_program_that_needs_six_times_its_limit_waits_and_goes_on() {
+fn a_program_that_needs_six_times_its_limit_is_frozen_and_resumes() {
     let host = Host::new("hold");
     let task = held(&host);
     let watch = warned(&task);
     let mut program = run_in(&task, NEEDS_192_MIB);
-    assert!(rings(&watch), "nobody was warned");
+    assert!(rings(&watch), "the watch did not fire");
     task.freeze().expect("pauses");
-    until("it is near its limit", || task.facts().expect("facts").current >= pressure_threshold(SMALL));
+    until("the program is near its limit", || task.facts().expect("facts").current >= pressure_threshold(SMALL));
     // The program must still run after a time in which it would have finished.
     let _ = poll(&mut [], u16::try_from(Duration::from_millis(300).as_millis()).expect("short"));
-    assert_eq!(program.try_wait().expect("asks"), None, "it is held");
+    assert_eq!(program.try_wait().expect("asks"), None, "the program is frozen");
     assert!(task.facts().expect("facts").current <= SMALL);
-    task.set_memory(ENOUGH).and_then(|()| task.throttle_at(ENOUGH)).and_then(|()| task.thaw()).expect("is given more");
+    task.set_memory(ENOUGH).and_then(|()| task.throttle_at(ENOUGH)).and_then(|()| task.thaw()).expect("raises the limit");
     assert!(program.wait().expect("ends").success());
     let facts = task.facts().expect("facts");
     assert_eq!((facts.events.oom_kill, facts.limit), (0, Some(ENOUGH)), "{facts:?}");
@@ -58,36 +58,36 @@ fn a_program_that_needs_six_times_its_limit_waits_and_goes_on() {
 }
 
 #[test]
-fn a_group_that_is_let_go_dies_of_its_own_limit() {
+fn a_released_group_is_killed_at_its_own_limit() {
     let host = Host::new("let-go");
     let task = held(&host);
     let watch = warned(&task);
     let mut program = run_in(&task, NEEDS_192_MIB);
-    assert!(rings(&watch), "nobody was warned");
-    task.freeze().and_then(|()| task.unthrottle()).expect("is let go");
+    assert!(rings(&watch), "the watch did not fire");
+    task.freeze().and_then(|()| task.unthrottle()).expect("releases the group");
     assert_eq!(signal_of(&mut program), Some(9));
     let facts = task.facts().expect("facts");
-    assert!(facts.events.oom_kill >= 1 && facts.local.oom >= 1, "its own limit: {facts:?}");
+    assert!(facts.events.oom_kill >= 1 && facts.local.oom >= 1, "the kernel killed at the limit of the group: {facts:?}");
 }
 
 #[test]
-fn a_held_group_can_be_killed_and_not_be_given_less_than_it_uses() {
+fn a_frozen_group_can_be_killed_and_its_limit_stays_above_its_use() {
     let host = Host::new("held-kill");
     let task = held(&host);
     let watch = warned(&task);
     let mut program = run_in(&task, NEEDS_192_MIB);
-    assert!(rings(&watch), "nobody was warned");
+    assert!(rings(&watch), "the watch did not fire");
     task.freeze().expect("pauses");
-    until("it has taken memory", || task.facts().is_ok_and(|f| f.stat.demand().is_some_and(|d| d > Bytes::from_mib(24))));
+    until("memory is allocated", || task.facts().is_ok_and(|f| f.stat.demand().is_some_and(|d| d > Bytes::from_mib(24))));
     let refused = task.set_memory(Bytes::from_mib(16));
     assert!(matches!(refused, Err(CgroupError::BelowDemand { .. })), "{refused:?}");
     task.kill().expect("kills");
     assert_eq!(signal_of(&mut program), Some(9));
-    assert_eq!(task.facts().expect("facts").events.oom_kill, 0, "not by the kernel");
+    assert_eq!(task.facts().expect("facts").events.oom_kill, 0, "the kernel killed a process");
 }
 
 #[test]
-fn time_lost_for_memory_can_be_watched_where_the_kernel_counts_it() {
+fn memory_stalls_can_be_watched_if_the_kernel_counts_them() {
     let file = std::path::Path::new("/proc/pressure/memory");
     let counted = std::fs::read_to_string(file).is_ok();
     assert_eq!(Watch::stalls_in(file).expect("opens").is_some(), counted);

@@ -17,7 +17,7 @@ fn near_limit(facts: &CgroupStats) -> bool {
 }
 
 #[test]
-fn a_kill_at_the_own_limit_shows_in_the_own_counters() {
+fn a_kill_at_the_own_limit_is_in_the_own_counters() {
     let host = Host::new("own");
     let before = host.enforcer.host_oom_kills().expect("a host counter");
     let group = host.container("job.1.e1.c1", 32);
@@ -28,20 +28,20 @@ fn a_kill_at_the_own_limit_shows_in_the_own_counters() {
     assert!(facts.events.oom_kill >= 1 && facts.local.oom >= 1 && facts.local.max >= 1, "{facts:?}");
     assert!(near_limit(&facts), "{facts:?}");
     let fence = host.enforcer.fence_facts().expect("facts");
-    assert_eq!(fence.local.oom, 0, "the fence has nothing to do with it: {fence:?}");
+    assert_eq!(fence.local.oom, 0, "the limit of the fence was not reached: {fence:?}");
     assert!(host.enforcer.host_oom_kills().expect("a host counter") > before);
 }
 
 #[test]
-fn a_kill_for_the_outer_limit_is_not_the_victims_own() {
+fn a_kill_at_the_outer_limit_is_not_in_the_counters_of_the_victim() {
     let host = Host::new("outer");
     host.enforcer.set_fence(Bytes::from_mib(24)).expect("a fence");
     let group = host.container("job.1.e1.c1", 64);
     let mut hog = run_in(&group, HOG);
     assert_eq!(signal_of(&mut hog), Some(9));
     let (own, fence) = (group.facts().expect("facts"), host.enforcer.fence_facts().expect("facts"));
-    assert!(own.events.oom_kill >= 1, "the victim lived here: {own:?}");
-    assert_eq!(own.local.oom, 0, "but its own limit was never reached: {own:?}");
+    assert!(own.events.oom_kill >= 1, "the victim was in this group: {own:?}");
+    assert_eq!(own.local.oom, 0, "the limit of the group was never reached: {own:?}");
     assert!(fence.local.oom >= 1 && fence.limit == Some(Bytes::from_mib(24)), "{fence:?}");
 }
 
@@ -60,7 +60,7 @@ fn kills_of_removed_containers_still_count_at_the_fence() {
 }
 
 #[test]
-fn a_tasks_own_limit_kills_the_task_and_nobody_else() {
+fn a_kill_at_the_limit_of_a_task_spares_its_container() {
     let host = Host::new("task");
     let group = host.container("job.1.e1.c1", 96);
     let mut main = run_in(&group, "exec sleep 600");
@@ -69,8 +69,8 @@ fn a_tasks_own_limit_kills_the_task_and_nobody_else() {
     let (own, outer) = (task.facts().expect("facts"), group.facts().expect("facts"));
     assert!(own.local.oom >= 1 && own.events.oom_kill >= 1 && near_limit(&own), "{own:?}");
     assert_eq!(outer.local.oom, 0, "the container's limit was not reached: {outer:?}");
-    assert!(outer.events.oom_kill >= 1, "but it includes its task's kills: {outer:?}");
-    assert_eq!(main.try_wait().expect("asks"), None, "the executor lives");
+    assert!(outer.events.oom_kill >= 1, "the counter includes the kills of its task: {outer:?}");
+    assert_eq!(main.try_wait().expect("asks"), None, "the executor still runs");
     group.kill().expect("kills");
     assert_eq!(signal_of(&mut main), Some(9));
 }
@@ -91,7 +91,7 @@ fn a_group_dies_as_a_whole_by_the_kernel_or_by_kill() {
     let host = Host::new("whole");
     let group = host.container("job.1.e1.c1", 32);
     let mut bystander = run_in(&group, "exec sleep 600");
-    until("the bystander is in", || !group.pids().expect("pids").is_empty());
+    until("the bystander is in the group", || !group.pids().expect("pids").is_empty());
     assert_eq!(signal_of(&mut run_in(&group, HOG)), Some(9));
     if host.is_v1() {
         assert_eq!(bystander.try_wait().expect("asks"), None, "v1 ends one process only");
@@ -111,7 +111,7 @@ fn kill_reaches_daemons_and_children_of_children() {
     let mut shell = run_in(&group, "setsid sh -c 'sleep 600 & sleep 600 & wait' & setsid sleep 600 & exit 0");
     shell.wait().expect("the shell ends at once");
     let mut inner = run_in(&task, "exec sleep 600");
-    until("all five are there", || group.pids().expect("pids").len() >= 5);
+    until("all five processes run", || group.pids().expect("pids").len() >= 5);
     assert!(group.populated().expect("asks"));
     group.kill().expect("kills");
     assert!(group.pids().expect("pids").is_empty() && !group.populated().expect("asks"));
@@ -121,7 +121,7 @@ fn kill_reaches_daemons_and_children_of_children() {
 }
 
 #[test]
-fn remove_leaves_nothing_and_may_be_repeated() {
+fn remove_deletes_all_groups_and_may_be_repeated() {
     let host = Host::new("remove");
     let limits = GroupLimits { processes: Some(50), ..memory(64) };
     let group = host.enforcer.create("job.1.e1.c1", &limits).expect("a group");
@@ -137,11 +137,11 @@ fn remove_leaves_nothing_and_may_be_repeated() {
 }
 
 #[test]
-fn a_populated_group_is_not_removed_and_says_who_lives() {
+fn a_populated_group_is_not_removed_and_the_error_names_its_processes() {
     let host = Host::new("busy");
     let group = host.container("job.1.e1.c1", 64);
     let mut main = run_in(&group, "exec sleep 600");
-    until("it is in", || !group.pids().expect("pids").is_empty());
+    until("the process is in the group", || !group.pids().expect("pids").is_empty());
     match group.remove(Duration::from_millis(20)) {
         Err(CgroupError::Remove { left, .. }) => assert_eq!(left, [i32::try_from(main.id()).expect("a pid")]),
         other => panic!("{other:?}"),
@@ -156,14 +156,14 @@ fn a_group_is_never_made_twice() {
     let group = host.container("job.1.e1.c1", 64);
     let error = host.enforcer.create("job.1.e1.c1", &memory(32)).expect_err("must fail");
     assert!(matches!(&error, CgroupError::Make { path, .. } if path.ends_with("job.1.e1.c1")), "{error}");
-    assert_eq!(group.facts().expect("facts").limit, Some(Bytes::from_mib(64)), "the first one is untouched");
+    assert_eq!(group.facts().expect("facts").limit, Some(Bytes::from_mib(64)), "the first group is unchanged");
     for name in ["../x", "a/b", ""] {
         assert!(matches!(host.enforcer.create(name, &memory(32)), Err(CgroupError::Name(_))), "{name:?}");
     }
 }
 
 #[test]
-fn a_limit_is_raised_but_never_lowered_below_what_is_in_use() {
+fn a_limit_is_raised_but_never_lowered_below_the_memory_in_use() {
     let host = Host::new("resize");
     let group = host.container("job.1.e1.c1", 64);
     let mut main = run_in(&group, &holder(20));
@@ -180,13 +180,13 @@ fn a_limit_is_raised_but_never_lowered_below_what_is_in_use() {
     let shares =
         group.procs_files().into_iter().filter_map(|file| std::fs::read_to_string(file.with_file_name("cpu.shares")).ok());
     assert!(shares.into_iter().all(|shares| shares.trim() == "2560"));
-    assert_eq!(main.try_wait().expect("asks"), None, "nobody was killed for it");
+    assert_eq!(main.try_wait().expect("asks"), None, "the process still runs");
     group.kill().expect("kills");
     main.wait().expect("reaps");
 }
 
 #[test]
-fn samples_tell_kinds_and_the_largest_is_found() {
+fn samples_contain_kinds_and_the_largest_process_is_found() {
     let host = Host::new("sample");
     let group = host.container("job.1.e1.c1", 64);
     let mut main = run_in(&group, &holder(24));
@@ -238,9 +238,9 @@ fn many_processes_get_no_more_of_a_processor_than_their_share() {
     let mut mains = [run_in(&many, &format!("{} wait", spin.repeat(8))), run_in(&one, &format!("{spin} wait"))];
     until("all of them run", || ticks(&many) > 20 && ticks(&one) > 0);
     let before = (ticks(&one), ticks(&many));
-    until("they have had two seconds", || ticks(&one) + ticks(&many) > before.0 + before.1 + 200);
+    until("both groups together have used two seconds", || ticks(&one) + ticks(&many) > before.0 + before.1 + 200);
     let had = (ticks(&one) - before.0, ticks(&many) - before.1);
-    assert!(had.1 < 3 * had.0, "one process has had {} ticks beside {} of eight: by shares they are even", had.0, had.1);
+    assert!(had.1 < 3 * had.0, "one process has used {} ticks, and eight have used {}; their shares are equal", had.0, had.1);
     for (group, main) in [&many, &one].into_iter().zip(&mut mains) {
         group.kill().expect("kills");
         main.wait().expect("reaps");
@@ -270,7 +270,7 @@ fn containers_are_found_again_after_a_restart() {
     host.container("job.1.e1.c2", 32);
     let root = host.enforcer.root().expect("a root");
     let wanted = EnforcerRequest { kind: Some(host.enforcer.kind()), root: Some(root), name: "unused".into(), attached: false };
-    let again = detect(&wanted).expect("the same root once more").enforcer;
+    let again = detect(&wanted).expect("detects the same root again").enforcer;
     assert_eq!(again.list().expect("lists"), ["job.1.e1.c1", "job.1.e1.c2"]);
     let group = again.open("job.1.e1.c2").expect("opens").expect("is there");
     assert_eq!(group.facts().expect("facts").limit, Some(Bytes::from_mib(32)));
@@ -278,11 +278,11 @@ fn containers_are_found_again_after_a_restart() {
 }
 
 #[test]
-fn texts_read_by_somebody_else_make_the_same_facts() {
+fn facts_from_texts_equal_the_facts_of_the_group() {
     let host = Host::new("texts");
     let group = host.container("job.1.e1.c1", 32);
     assert_eq!(signal_of(&mut run_in(&group, HOG)), Some(9));
-    group.kill().expect("nobody stays");
+    group.kill().expect("kills");
     let read = |p: std::path::PathBuf| std::fs::read_to_string(&p).ok().map(|text| (p, text));
     let texts: Vec<_> = group.counter_files().into_iter().filter_map(read).collect();
     let told = Group::facts_from_texts(host.enforcer.kind(), &texts).expect("facts");
@@ -292,7 +292,7 @@ fn texts_read_by_somebody_else_make_the_same_facts() {
 }
 
 #[test]
-fn a_watch_wakes_for_memory_events_and_falls_silent() {
+fn a_watch_reports_memory_events_and_can_be_cleared() {
     let host = Host::new("watch");
     let group = host.container("job.1.e1.c1", 32);
     let watch = Watch::open(&group).expect("watches").expect("a kernel group has one");
@@ -302,10 +302,10 @@ fn a_watch_wakes_for_memory_events_and_falls_silent() {
     };
     assert!(!ready(0), "nothing has happened yet");
     let mut hog = run_in(&group, HOG);
-    assert!(ready(20_000), "an event must come");
+    assert!(ready(20_000), "the event arrives");
     assert_eq!(signal_of(&mut hog), Some(9));
     // v2 events arrive up to 10 ms late; this clears pending ones too.
-    until("it falls silent", || {
+    until("the watch reports no more events", || {
         watch.clear().expect("clears");
         !ready(30)
     });
@@ -319,14 +319,14 @@ fn shims_are_outside_of_the_fence() {
     let pid = shim.id().to_string();
     let listed =
         |dir: &str| std::fs::read_to_string(root.join(dir).join("cgroup.procs")).expect("reads").lines().any(|l| l == pid);
-    until("the shim is in", || listed("shims"));
+    until("the shim is in its group", || listed("shims"));
     assert!(!listed("containers"));
     shim.kill().expect("kills");
     shim.wait().expect("reaps");
 }
 
 #[test]
-fn what_this_host_cannot_do_is_refused_with_reasons() {
+fn an_unavailable_enforcer_is_refused_with_reasons() {
     let host = Host::new("refuse");
     let other = if host.is_v1() { EnforcerKind::Cgroup2 } else { EnforcerKind::Cgroup1 };
     let name = format!("headroom-test-{}-refused", std::process::id());
@@ -338,7 +338,7 @@ fn what_this_host_cannot_do_is_refused_with_reasons() {
         other => panic!("{other:?}"),
     }
     for hierarchy in ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/memory"] {
-        assert!(!std::path::Path::new(hierarchy).join(&name).exists(), "nothing is left in {hierarchy}");
+        assert!(!std::path::Path::new(hierarchy).join(&name).exists(), "a group is left in {hierarchy}");
     }
     let poll = detect(&EnforcerRequest { kind: Some(EnforcerKind::Poll), root: None, name: "x".into(), attached: false })
         .expect("always");
@@ -346,12 +346,12 @@ fn what_this_host_cannot_do_is_refused_with_reasons() {
 }
 
 #[test]
-fn a_single_kill_is_possible_where_it_is_wanted() {
+fn without_oom_group_the_kernel_kills_a_single_process() {
     let host = Host::new("single");
     let limits = GroupLimits { oom_group: OomGroup::No, ..memory(32) };
     let group = host.enforcer.create("job.1.e1.c1", &limits).expect("a group");
     let mut bystander = run_in(&group, "exec sleep 600");
-    until("the bystander is in", || !group.pids().expect("pids").is_empty());
+    until("the bystander is in the group", || !group.pids().expect("pids").is_empty());
     assert_eq!(signal_of(&mut run_in(&group, HOG)), Some(9));
     assert_eq!(bystander.try_wait().expect("asks"), None);
     assert_eq!(group.facts().expect("facts").events.oom_group_kill, 0);
@@ -359,7 +359,7 @@ fn a_single_kill_is_possible_where_it_is_wanted() {
     assert_eq!(signal_of(&mut bystander), Some(9));
 }
 
-/// Runs in the process that `a_process_in_a_cgroup_of_its_own_makes_room_there` starts: detects its
+/// Runs in the process that `a_process_in_its_own_cgroup_moves_to_an_inner_group` starts: detects its
 /// enforcer and writes the root to a file.
 #[test]
 fn inner_detect() {
@@ -380,7 +380,7 @@ fn inner_detect() {
 }
 
 #[test]
-fn a_process_in_a_cgroup_of_its_own_makes_room_there() {
+fn a_process_in_its_own_cgroup_moves_to_an_inner_group() {
     let host = Host::new("own-unit");
     if host.is_v1() {
         return; // v1 allows processes in any group
@@ -400,7 +400,7 @@ fn a_process_in_a_cgroup_of_its_own_makes_room_there() {
             .status()
             .expect("starts");
         assert!(status.success());
-        let root = std::fs::read_to_string(&file).expect("it has said so");
+        let root = std::fs::read_to_string(&file).expect("the inner process wrote its root");
         assert_eq!(std::path::Path::new(&root), unit.join(below).components().as_path());
     }
 }
@@ -440,7 +440,7 @@ fn page_cache() -> Option<std::path::PathBuf> {
 /// and to no container afterwards. Page cache of a disk and memory of running containers do not
 /// count. An ended task leaves the memory to its container.
 #[test]
-fn what_ended_programs_leave_is_unattributed_until_it_is_removed() {
+fn memory_that_ended_programs_leave_is_unattributed_until_removed() {
     let (host, tmpfs) = (Host::new("left"), HostTmpfs::new());
     let floor = Bytes::from_mib(4);
     let left = || host.enforcer.unattributed(floor).expect("reads").expect("a kernel counts");
@@ -462,12 +462,12 @@ fn what_ended_programs_leave_is_unattributed_until_it_is_removed() {
     assert!(charged.usage >= least && around_40(charged.unreclaimable), "{charged:?}");
     assert_eq!(container.unattributed(floor).expect("reads"), Some(Bytes::ZERO), "the task's group is still there");
     task.remove(PATIENCE).expect("goes");
-    until("the container has it", || around_40(container.unattributed(floor).expect("reads").expect("counts")));
+    until("the container is charged", || around_40(container.unattributed(floor).expect("reads").expect("counts")));
     assert_eq!(left(), Bytes::ZERO, "the container's group is still there");
     container.remove(PATIENCE).expect("goes");
-    until("the node has it", || around_40(left()));
+    until("the node is charged", || around_40(left()));
     std::fs::remove_file(tmpfs.0.join("file")).expect("removes");
-    until("the node has its memory back", || left().is_zero());
+    until("the memory of the node is free again", || left().is_zero());
     cached.map(std::fs::remove_file).transpose().expect("removes");
     other.kill().expect("kills");
     holder.wait().expect("reaps");
@@ -480,7 +480,7 @@ fn memory_that_is_protected_is_reclaimed_last() {
     let host = Host::new("low");
     if host.is_v1() {
         let limits = GroupLimits { low: Some(Bytes::from_mib(64)), ..memory(64) };
-        host.enforcer.create("job.1.e1.c0", &limits).expect("it is of no effect, and no failure");
+        host.enforcer.create("job.1.e1.c0", &limits).expect("v1 ignores the protection");
         return;
     }
     let protected = GroupLimits { low: Some(Bytes::from_mib(64)), ..memory(64) };
@@ -495,11 +495,11 @@ fn memory_that_is_protected_is_reclaimed_last() {
     };
     for (group, skip) in [(&master, 16), (&other, 40)] {
         assert!(run_in(group, &cache(skip)).wait().expect("ends").success());
-        assert!(used(group) >= Bytes::from_mib(23), "not in the page cache: {}", used(group));
+        assert!(used(group) >= Bytes::from_mib(23), "the file is in the page cache: {}", used(group));
     }
     host.enforcer.set_fence(Bytes::from_mib(72)).expect("a fence");
     let mut holder = run_in(&hungry, &holder(36));
-    until("the hungry one has its memory", || used(&hungry) >= Bytes::from_mib(36));
+    until("the third container has its memory", || used(&hungry) >= Bytes::from_mib(36));
     assert!(used(&master) >= Bytes::from_mib(23) && used(&other) < Bytes::from_mib(14), "{} {}", used(&master), used(&other));
     assert_eq!(host.enforcer.fence_facts().expect("facts").local.oom_kill, 0);
     hungry.kill().expect("kills");

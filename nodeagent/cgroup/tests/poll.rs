@@ -35,7 +35,7 @@ fn the_sum_of_proportional_sizes_covers_the_whole_tree() {
 }
 
 #[test]
-fn who_was_seen_once_is_not_forgotten_when_it_leaves_the_tree() {
+fn a_known_process_that_leaves_the_tree_is_not_forgotten() {
     let group = poll().create("job.1.e1.c1", &memory(64)).expect("a group");
     // The inner shell ends when the file appears. Its child becomes an orphan in a separate
     // session.
@@ -43,7 +43,7 @@ fn who_was_seen_once_is_not_forgotten_when_it_leaves_the_tree() {
     let go = flag.path().join("go");
     let script = format!("sh -c 'setsid sleep 600 & until [ -e {} ]; do sleep 0.01; done' & exec sleep 600", go.display());
     let mut main = start(&group, &script);
-    until("the future orphan is seen", || group.largest(9).iter().filter(|v| v.name == "sleep").count() >= 2);
+    until("the process that becomes an orphan is seen", || group.largest(9).iter().filter(|v| v.name == "sleep").count() >= 2);
     let before: Vec<i32> = group.pids().expect("pids");
     std::fs::write(&go, "").expect("writes");
     until("the inner shell is gone", || !group.largest(9).iter().any(|v| v.name == "sh"));
@@ -66,8 +66,8 @@ fn a_group_without_a_process_is_empty_and_harmless() {
     let enforcer = poll();
     let group = enforcer.open("job.1.e1.c1").expect("opens").expect("always");
     assert!(group.pids().expect("pids").is_empty() && group.path().is_none() && group.procs_files().is_empty());
-    group.kill().expect("nobody to kill");
-    group.remove(std::time::Duration::from_millis(10)).expect("nothing to remove");
+    group.kill().expect("a kill of an empty group succeeds");
+    group.remove(std::time::Duration::from_millis(10)).expect("the removal of an empty group succeeds");
     assert!(Watch::open(&group).expect("asks").is_none());
     assert!(enforcer.list().expect("lists").is_empty() && enforcer.shim_procs_files().is_empty());
 }
@@ -77,11 +77,11 @@ fn an_executor_sees_its_own_tree_and_spares_itself() {
     let group = Group::attach(EnforcerKind::Poll, std::path::Path::new("")).expect("attaches");
     let task = group.create_task("map-1-1", &GroupLimits::default()).expect("a task");
     let mut child = start(&task, "exec sleep 600");
-    until("the child is seen in both", || {
+    until("both groups contain the child", || {
         let pid = i32::try_from(child.id()).expect("a pid");
         group.pids().expect("pids").contains(&pid) && task.pids().expect("pids") == [pid]
     });
     task.kill().expect("kills");
     assert_eq!(signal_of(&mut child), Some(9));
-    group.kill().expect("this very process lives on");
+    group.kill().expect("the kill spares this process");
 }

@@ -58,8 +58,8 @@ impl Node {
     fn tell(&mut self, n: u64, event: container::LifecycleEvent) {
         self.queue.push_back(AgentEvent::Container { id: id(n), event });
     }
-    fn act(&mut self, n: u64, what: &ContainerEffect) {
-        match what {
+    fn act(&mut self, n: u64, effect: &ContainerEffect) {
+        match effect {
             ContainerEffect::Prepare => self.tell(n, container::LifecycleEvent::Prepared),
             ContainerEffect::Abandon => {}
             ContainerEffect::Spawn => {
@@ -77,17 +77,17 @@ impl Node {
                 }
             }
             ContainerEffect::Collect(_) => {
-                assert!(!self.alive.contains(&n), "collected alive");
+                assert!(!self.alive.contains(&n), "collected while it runs");
                 self.tell(n, container::LifecycleEvent::Reported(report(n)));
             }
             ContainerEffect::Changed | ContainerEffect::Tell => {}
             ContainerEffect::Resize(size) => {
-                assert_eq!(self.state(n), "running", "resized when it does not run");
+                assert_eq!(self.state(n), "running", "resized while it does not run");
                 assert!(self.resizing.insert(n, size.clone()).is_none(), "two changes at once");
             }
             ContainerEffect::Forget => {
                 assert!(self.forgot.insert(n), "forgotten twice");
-                assert!(!self.alive.contains(&n), "forgotten alive");
+                assert!(!self.alive.contains(&n), "forgotten while it runs");
             }
         }
     }
@@ -124,7 +124,7 @@ impl Node {
 }
 
 #[test]
-fn the_same_words_twice_do_nothing_more() {
+fn a_repeated_order_has_no_effect() {
     let mut n = Node::default();
     let wants = || AgentEvent::Desired { extent: Extent::Changes, wants: vec![run(1)] };
     assert_eq!(n.feed(wants()), [ContainerEffect::Prepare]);
@@ -134,7 +134,7 @@ fn the_same_words_twice_do_nothing_more() {
 }
 
 #[test]
-fn what_is_not_named_in_full_is_stopped() {
+fn a_container_missing_from_the_full_list_is_stopped() {
     let mut n = Node::default();
     n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(1), run(2)] });
     n.settle(0);
@@ -143,11 +143,11 @@ fn what_is_not_named_in_full_is_stopped() {
     n.settle(2000);
     assert_eq!(n.state(1), "exited");
     n.feed(AgentEvent::Desired { extent: Extent::Changes, wants: vec![] });
-    assert_eq!(n.state(2), "running", "an empty line of changes is a sign of life");
+    assert_eq!(n.state(2), "running", "an empty list of changes stops no container");
 }
 
 #[test]
-fn an_end_is_told_until_received_and_again_to_a_new_peer() {
+fn an_exit_is_reported_until_received_and_again_to_a_new_peer() {
     let mut n = Node::default();
     n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(1)] });
     n.settle(0);
@@ -161,11 +161,11 @@ fn an_end_is_told_until_received_and_again_to_a_new_peer() {
     n.feed(AgentEvent::NewPeer { acked: vec![id(1)] });
     assert_eq!(n.state(1), "gone");
     n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(1)] });
-    assert_eq!(n.state(1), "gone", "a late order does not run it again");
+    assert_eq!(n.state(1), "gone", "a late order does not start the container again");
 }
 
 #[test]
-fn a_stop_for_what_never_came_is_answered() {
+fn a_stop_of_an_unknown_container_is_reported() {
     let mut n = Node::default();
     let stop = || AgentEvent::Desired { extent: Extent::Changes, wants: vec![(id(4), DesiredState::Stop(StopCause::Asked))] };
     assert_eq!(n.feed(stop()), [ContainerEffect::Collect(container::ContainerEnd::Never { cause: StopCause::Asked })]);
@@ -176,7 +176,7 @@ fn a_stop_for_what_never_came_is_answered() {
 }
 
 #[test]
-fn what_an_earlier_agent_left_is_taken_up() {
+fn containers_of_an_earlier_agent_are_adopted() {
     let mut n = Node::default();
     let adopt = |n, found| AgentEvent::Adopted { id: id(n), order: order(), found };
     n.alive.extend([1, 2]);
@@ -189,7 +189,7 @@ fn what_an_earlier_agent_left_is_taken_up() {
     n.settle(0);
     let states = [1, 2, 3, 4, 5].map(|i| n.state(i));
     assert_eq!(states, ["running", "exited", "exited", "exited", "running"]);
-    assert_eq!(n.spawned, [5], "what was never started is started now");
+    assert_eq!(n.spawned, [5], "a prepared container is started now");
     n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(1), run(5)] });
     assert_eq!((n.state(1), n.spawned.len()), ("running", 1), "adopted, not launched again");
 }
@@ -201,28 +201,28 @@ fn sized(n: u64, version: u32, mib: u64) -> AgentEvent {
 }
 
 #[test]
-fn a_later_size_is_given_once_it_runs() {
+fn a_new_size_is_applied_when_the_container_runs() {
     let mut n = Node::default();
     n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(1)] });
-    assert_eq!(n.feed(sized(1, 2, 80)), [], "it is not there yet");
+    assert_eq!(n.feed(sized(1, 2, 80)), [], "the container does not run yet");
     n.settle(0);
     assert_eq!(n.resizing.get(&1).map(|s| s.version), Some(2));
     assert_eq!((n.feed(sized(1, 2, 80)), n.has(1)), (vec![], (1, Bytes::from_mib(64))));
     n.resize(1);
     assert_eq!(n.has(1), (2, Bytes::from_mib(80)));
-    assert_eq!((n.feed(sized(1, 2, 80)), n.feed(sized(1, 1, 64))), (vec![], vec![]), "an old order says nothing");
+    assert_eq!((n.feed(sized(1, 2, 80)), n.feed(sized(1, 1, 64))), (vec![], vec![]), "an old order has no effect");
     n.feed(sized(1, 3, 200));
     n.resize(1);
     let c = n.agent.get(&id(1)).expect("there");
     assert_eq!(c.sizing.refused.as_ref().map(|r| (r.size.version, r.why.as_str())), Some((3, "too much")));
-    assert_eq!((n.has(1), n.feed(sized(1, 3, 200))), ((2, Bytes::from_mib(80)), vec![]), "refused once is enough");
+    assert_eq!((n.has(1), n.feed(sized(1, 3, 200))), ((2, Bytes::from_mib(80)), vec![]), "a refused size is not tried again");
     n.dies(1);
     n.settle(0);
     assert_eq!((n.feed(sized(1, 4, 64)), n.state(1)), (vec![], "exited"));
 }
 
 #[test]
-fn a_result_and_a_refusal_are_told_at_once() {
+fn a_resize_result_is_reported_at_once() {
     let mut n = Node::default();
     n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(1)] });
     n.settle(0);
@@ -232,19 +232,19 @@ fn a_result_and_a_refusal_are_told_at_once() {
     n.resizing.clear();
     n.feed(sized(1, 3, 90));
     assert_eq!(n.feed(done(3, Err("no".into()))), [ContainerEffect::Changed]);
-    assert_eq!(n.feed(done(3, Ok(()))), [], "nobody waits for that");
+    assert_eq!(n.feed(done(3, Ok(()))), [], "no change is in progress");
 }
 
 #[test]
-fn a_node_that_hears_nothing_ends_what_it_has_and_tells_it_later() {
+fn a_disconnected_node_ends_its_containers_and_reports_later() {
     let patience = crate::fence::FenceTimeout::For(Duration::from_secs(60));
     let mut n = Node { agent: Agent::new(Fence::new(patience, Tick(0))), ..Node::default() };
-    assert_eq!(n.agent.deadline(), None, "there is nothing to end");
+    assert_eq!(n.agent.deadline(), None, "no container can be ended");
     n.now = 5_000;
     n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(1), run(2)] });
     n.settle(20_000);
     n.feed(AgentEvent::Received(vec![]));
-    assert_eq!(n.agent.deadline(), Some(Tick(85_000)), "an answer to a report is a word too");
+    assert_eq!(n.agent.deadline(), Some(Tick(85_000)), "an answer to a report restarts the timeout");
     n.settle(59_999);
     assert_eq!((n.state(1), n.agent.deadline()), ("running", Some(Tick(85_000))));
     n.now = 85_000;
@@ -259,7 +259,7 @@ fn a_node_that_hears_nothing_ends_what_it_has_and_tells_it_later() {
     n.feed(AgentEvent::NewPeer { acked: vec![] });
     n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(3)] });
     n.settle(0);
-    assert_eq!((n.state(3), n.agent.deadline()), ("running", Some(Tick(147_000))), "and works on");
+    assert_eq!((n.state(3), n.agent.deadline()), ("running", Some(Tick(147_000))), "the node runs further containers");
 }
 
 #[derive(Clone, Debug)]
@@ -322,7 +322,7 @@ proptest! {
     /// refused. Liveness: when no container is desired, all end within the grace period and are
     /// reported.
     #[test]
-    fn any_order_of_words_is_safe_and_ends(deeds in proptest::collection::vec(any_deed(), 0..60)) {
+    fn any_sequence_of_events_is_safe_and_ends(deeds in proptest::collection::vec(any_deed(), 0..60)) {
         let mut n = Node::default();
         deeds.into_iter().for_each(|d| apply(&mut n, d));
         n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![] });

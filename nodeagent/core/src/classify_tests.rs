@@ -84,12 +84,12 @@ fn asked_rows() -> Vec<Row> {
     use StopCause as S;
     use VerdictScope::{Container as C, Task as T};
     vec![
-        row("asked to stop", C, asked_for(killed(v2()), S::Asked), R::Stopped, None),
-        row("asked to stop, ended well by SIGTERM's handler", C, asked_for(code(v2(), 0), S::Asked), R::Stopped, None),
+        row("ordered to stop", C, asked_for(killed(v2()), S::Asked), R::Stopped, None),
+        row("ordered to stop, exit 0 by the SIGTERM handler", C, asked_for(code(v2(), 0), S::Asked), R::Stopped, None),
         row("preempted", C, asked_for(killed(v2()), S::Preempted), R::Preempted, None),
-        row("time was up", T, asked_for(killed(v2()), S::Timeout), R::Timeout, None),
+        row("the timeout expired", T, asked_for(killed(v2()), S::Timeout), R::Timeout, None),
         row(
-            "a stop, then its memory ran out while it ended",
+            "a stop, then a kill for memory while it ended",
             C,
             asked_for(at_own_limit(killed(v2())), S::Asked),
             R::Stopped,
@@ -104,7 +104,7 @@ fn asked_rows() -> Vec<Row> {
             R::HeapOom,
             Some(Dimension::Heap),
         ),
-        row("poll enforcer came too late", C, asked_for(code(poll(), 0), S::OverLimit), R::Exit { code: 0 }, None),
+        row("the poll enforcer was too late", C, asked_for(code(poll(), 0), S::OverLimit), R::Exit { code: 0 }, None),
         row("stuck at its limit", C, asked_for(killed(v1()), S::Stalled), R::StalledAtLimit, Some(Dimension::Native)),
         row("stuck, heap full", C, asked_for(heap(killed(v2()), 64, 62), S::Stalled), R::StalledAtLimit, Some(Dimension::Heap)),
         row(
@@ -143,13 +143,13 @@ fn own_limit_rows() -> Vec<Row> {
         row("own limit, heap not measured", C, unmeasured, R::OverheadOom, Some(D::Overhead)),
         row("a task at its own limit", T, at_own_limit(killed(v2())), R::TaskOom, Some(D::Native)),
         row("a JVM task at its own limit", T, heap(at_own_limit(killed(v2())), 48, 9), R::OverheadOom, Some(D::Overhead)),
-        row("a child was killed, the root gave up", C, code(at_own_limit(v2()), 1), R::OverheadOom, Some(D::Native)),
-        row("a shell passes on its child's 137", T, code(at_own_limit(v2()), 137), R::TaskOom, Some(D::Native)),
+        row("a child was killed, the root exited", C, code(at_own_limit(v2()), 1), R::OverheadOom, Some(D::Native)),
+        row("a shell returns the exit code 137 of its child", T, code(at_own_limit(v2()), 137), R::TaskOom, Some(D::Native)),
         row("v1", C, killed(v1_own_limit(v1())), R::OverheadOom, Some(D::Native)),
         row("v1, a child was killed", C, child_killed_v1, R::OverheadOom, Some(D::Native)),
         row("v1, only page cache hit the limit, then kill -9", C, v1_page_cache, R::KilledExternally, None),
         row("exit 0 although a child was killed", C, code(at_own_limit(v2()), 0), R::Exit { code: 0 }, None),
-        row("its end got lost, its counters did not", C, at_own_limit(v2()), R::OverheadOom, Some(D::Native)),
+        row("the exit code is unknown, the counters are known", C, at_own_limit(v2()), R::OverheadOom, Some(D::Native)),
     ]
 }
 
@@ -181,13 +181,13 @@ fn outer_rows() -> Vec<Row> {
             R::NodeOom,
             None,
         ),
-        row("the host, nothing else known", C, victim_here(killed(v2()), 20), R::AncestorOom, None),
+        row("the host, without other evidence", C, victim_here(killed(v2()), 20), R::AncestorOom, None),
         row("the host, without a cgroup", C, outer(killed(poll()), "host", host), R::NodeOom, None),
         row("v1, the fence", C, outer(v1_victim.clone(), "containers", events(4, 0, 0, 0)), R::AncestorOom, None),
         row("v1, the host", C, outer(v1_victim, "host", host), R::NodeOom, None),
-        row("somebody else was killed on the host", C, outer(killed(v2()), "host", host), R::KilledExternally, None),
+        row("another process was killed on the host", C, outer(killed(v2()), "host", host), R::KilledExternally, None),
         row(
-            "a task died before; its executor failed by itself",
+            "a task was killed before; the executor failed by itself",
             C,
             outer(task_died_before.clone(), "host", host),
             R::Exit { code: 1 },
@@ -221,14 +221,14 @@ fn refused_rows() -> Vec<Row> {
     vec![
         row("python, full", T, marker(used(code(v2(), 1), 64, 60), "MemoryError"), R::HeapOom, Some(D::Native)),
         row(
-            "python, refused far below its limit",
+            "python, an allocation failed far below the limit",
             T,
             marker(used(code(v2(), 1), 64, 8), "MemoryError"),
             R::Exit { code: 1 },
             None,
         ),
         row(
-            "c++, refused far below its limit",
+            "c++, an allocation failed far below the limit",
             T,
             marker(used(signal(6), 64, 8), "terminate called after throwing an instance of 'std::bad_alloc'"),
             R::Signal { signal: 6 },
@@ -267,7 +267,7 @@ fn runtime_rows() -> Vec<Row> {
             Some(D::Heap),
         ),
         row("direct buffers", C, marker(jvm(1), direct), R::OverheadOom, Some(D::Overhead)),
-        declared("direct buffers beat the code", C, marker(jvm(3), direct17), R::OverheadOom, Some(D::Overhead)),
+        declared("direct buffers take precedence over the code", C, marker(jvm(3), direct17), R::OverheadOom, Some(D::Overhead)),
         row("metaspace", T, marker(jvm(1), "java.lang.OutOfMemoryError: Metaspace"), R::OverheadOom, Some(D::Overhead)),
         row("abort with a marker", C, marker(signal(6), space), R::HeapOom, Some(D::Native)),
         row(
@@ -279,16 +279,16 @@ fn runtime_rows() -> Vec<Row> {
         ),
         row("python, limit unknown", C, marker(code(v2(), 1), "MemoryError"), R::HeapOom, Some(D::Native)),
         row(
-            "node, by a signal of its own",
+            "node, by its own signal",
             C,
             marker(heap(signal(6), 32, 30), "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory"),
             R::HeapOom,
             Some(D::Heap),
         ),
-        row("a marker of its own words", C, marker(code(v2(), 7), "arena exhausted"), R::HeapOom, Some(D::Native)),
-        row("caught, and ended well", C, marker(code(v2(), 0), space), R::Exit { code: 0 }, None),
+        row("a marker with other text", C, marker(code(v2(), 7), "arena exhausted"), R::HeapOom, Some(D::Native)),
+        row("caught, exit 0", C, marker(code(v2(), 0), space), R::Exit { code: 0 }, None),
         row(
-            "kill by the kernel beats the marker",
+            "a kill by the kernel takes precedence over the marker",
             C,
             marker(at_own_limit(killed(v2())), direct),
             R::OverheadOom,
@@ -313,13 +313,13 @@ fn plain_rows() -> Vec<Row> {
         row("kill -9, v1", T, killed(v1()), R::KilledExternally, None),
         row("kill -9, no privileges", C, killed(poll()), R::KilledExternally, None),
         row("segmentation fault", C, signal(11), R::Signal { signal: 11 }, None),
-        row("SIGTERM from a stranger", C, signal(15), R::Signal { signal: 15 }, None),
-        row("nothing known at all", C, v2(), R::KilledExternally, None),
+        row("SIGTERM from an unknown process", C, signal(15), R::Signal { signal: 15 }, None),
+        row("no evidence", C, v2(), R::KilledExternally, None),
     ]
 }
 
 #[test]
-fn table() {
+fn every_row_of_the_table_is_classified() {
     let rows = [asked_rows(), own_limit_rows(), outer_rows(), runtime_rows(), refused_rows(), plain_rows()];
     for r in rows.into_iter().flatten() {
         let v = classify(&r.evidence, r.scope, r.codes);
@@ -328,7 +328,7 @@ fn table() {
 }
 
 #[test]
-fn the_table_has_a_row_for_every_reason_it_can_give() {
+fn the_table_covers_every_reason() {
     let given: std::collections::BTreeSet<&str> =
         [asked_rows(), own_limit_rows(), outer_rows(), runtime_rows(), refused_rows(), plain_rows()]
             .into_iter()
@@ -389,7 +389,7 @@ fn any_evidence() -> impl Strategy<Value = Evidence> {
 proptest! {
     /// Safety: memory is the reason only if a counter, the runtime or our enforcer reports it.
     #[test]
-    fn memory_is_never_blamed_without_a_witness(e in any_evidence(), task in any::<bool>()) {
+    fn a_memory_verdict_needs_evidence_of_a_memory_failure(e in any_evidence(), task in any::<bool>()) {
         let scope = if task { VerdictScope::Task } else { VerdictScope::Container };
         let v = classify(&e, scope, &[3]);
         if v.reason.charge() == headroom_types::Charge::Memory {
@@ -404,7 +404,7 @@ proptest! {
 
     /// Safety: exit code 0 without an ordered stop is a success, with any other evidence.
     #[test]
-    fn success_wins(mut e in any_evidence()) {
+    fn exit_code_0_is_success(mut e in any_evidence()) {
         e.exit_code = Some(0);
         e.signal = None;
         e.stop_asked = None;
@@ -413,7 +413,7 @@ proptest! {
 
     /// Safety: a container's verdict never has the reason of a task.
     #[test]
-    fn a_container_is_no_task(e in any_evidence()) {
+    fn a_container_never_has_the_verdict_of_a_task(e in any_evidence()) {
         prop_assert_ne!(classify(&e, VerdictScope::Container, &[]).reason, ExitReason::TaskOom);
     }
 }

@@ -214,7 +214,7 @@ pub struct IllegalEvent {
 }
 impl std::fmt::Display for IllegalEvent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a container that is {} does not take `{}`", self.state, self.event)
+        write!(f, "a container in the state {} does not accept the event `{}`", self.state, self.event)
     }
 }
 impl std::error::Error for IllegalEvent {}

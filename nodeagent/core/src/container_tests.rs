@@ -75,11 +75,11 @@ fn cell(state: &LifecyclePhase, event: LifecycleEvent) -> String {
     let mut out = Vec::new();
     match apply_event(state, event, GRACE, &mut out) {
         Err(_) => {
-            assert!(out.is_empty(), "what is refused has no effect");
+            assert!(out.is_empty(), "a refused event has no effect");
             "!".into()
         }
         Ok(PhaseTransition::Stay) => {
-            assert!(out.is_empty(), "what stays has no effect");
+            assert!(out.is_empty(), "an event that keeps the state has no effect");
             "-".into()
         }
         Ok(PhaseTransition::To(next)) => {
@@ -92,7 +92,7 @@ fn cell(state: &LifecyclePhase, event: LifecycleEvent) -> String {
 /// Covers each cell of the table: next state and effects. `-` keeps the state on purpose, `!` is
 /// refused and logged.
 #[test]
-fn every_cell() {
+fn every_event_in_every_state() {
     let mut text = String::new();
     for (from, state) in states() {
         text.push_str(&format!("{from}\n"));
@@ -104,7 +104,7 @@ fn every_cell() {
 }
 
 #[test]
-fn a_stop_is_explained_before_it_is_done() {
+fn a_stop_is_recorded_before_the_signal() {
     for (_, state) in states() {
         for (_, event) in events() {
             let mut out = Vec::new();
@@ -121,7 +121,7 @@ fn a_stop_is_explained_before_it_is_done() {
 }
 
 #[test]
-fn patience_ends_when_it_is_over_and_not_before() {
+fn the_grace_period_ends_exactly_at_its_deadline() {
     let mut out = Vec::new();
     let state = LifecyclePhase::Stopping { asked: Some(StopCause::Asked), step: StopProgress::Grace { kill_at: Tick(100) } };
     assert_eq!(apply_event(&state, LifecycleEvent::Deadline { now: Tick(99) }, GRACE, &mut out), Ok(PhaseTransition::Stay));

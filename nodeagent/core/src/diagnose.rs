@@ -133,7 +133,7 @@ fn row(name: SubCause, certainty: Certainty, cause: impl Into<String>, fix: impl
     Diagnosis::new(name, certainty, cause, fix)
 }
 
-const LESS_AT_ONCE: &str = "fewer at once takes longer";
+const LESS_AT_ONCE: &str = "less concurrency takes longer";
 const MORE_OVERHEAD: &str = "more overhead is memory that no other task can have";
 
 #[cfg(test)]

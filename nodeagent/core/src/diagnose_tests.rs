@@ -28,7 +28,7 @@ fn finds(e: &Evidence, words: &str) -> Diagnosis {
 }
 
 #[test]
-fn a_native_program_is_told_a_size() {
+fn a_native_program_gets_the_next_size() {
     let mut e = killed_at(64);
     e.own.stat.anon = Some(MIB(62));
     let all = told(&e, VerdictScope::Task);
@@ -38,7 +38,7 @@ fn a_native_program_is_told_a_size() {
 
 /// Measured evidence of a Go program that `ulimit -v` limited instead of its cgroup.
 #[test]
-fn who_was_refused_memory_far_below_its_limit_needs_no_larger_container() {
+fn an_allocation_refused_far_below_the_limit_needs_no_larger_container() {
     let mut e = Evidence::empty(EnforcerKind::Cgroup1);
     e.exit_code = Some(2);
     e.own.limit = Some(MIB(256));
@@ -53,31 +53,31 @@ fn who_was_refused_memory_far_below_its_limit_needs_no_larger_container() {
     assert!(rows[0].fix.contains("ulimit -v") && rows[0].cause.contains("100 MiB"), "{rows:#?}");
     e.own_limits.clear();
     e.own.peak = Some(MIB(250));
-    assert!(told(&e, VerdictScope::Task)[0].fix.contains("next size"), "full all the same");
+    assert!(told(&e, VerdictScope::Task)[0].fix.contains("next size"), "the memory is full");
 }
 
 #[test]
-fn a_maximum_below_the_budget_is_the_limit_that_was_met() {
+fn a_heap_maximum_below_the_budget_is_the_own_limit() {
     let mut e = Evidence::empty(EnforcerKind::Cgroup1);
     (e.exit_code, e.heap_budget, e.own.limit, e.own.peak) = (Some(3), Some(MIB(128)), Some(MIB(256)), Some(MIB(90)));
     e.heap_marker = Some("Terminating due to java.lang.OutOfMemoryError: Java heap space".into());
     e.heap = Some(HeapReport { used: MIB(31), committed: MIB(32), max: MIB(32), ..HeapReport::default() });
     let first = |e: &Evidence| told(e, VerdictScope::Task).first().cloned().expect("a row");
-    assert_eq!((first(&e).name, first(&e).certainty), (SubCause::OwnLimit, Certainty::Likely), "no flag was seen");
+    assert_eq!((first(&e).name, first(&e).certainty), (SubCause::OwnLimit, Certainty::Likely), "no flag was found");
     e.own_limits = vec![OwnLimit { kind: OwnLimitKind::JvmHeap, value: MIB(32) }];
     assert_eq!((first(&e).name, first(&e).certainty), (SubCause::OwnLimit, Certainty::Certain));
     assert!(first(&e).cause.contains("-Xmx = 32 MiB") && first(&e).fix.contains("remove -Xmx"), "{:?}", first(&e));
     e.own_limits[0].value = MIB(128);
     e.heap = Some(HeapReport { used: MIB(127), committed: MIB(128), max: MIB(124), ..HeapReport::default() });
-    assert_ne!(first(&e).name, SubCause::OwnLimit, "that is the budget");
+    assert_ne!(first(&e).name, SubCause::OwnLimit, "the maximum is the budget");
 }
 
 #[test]
-fn a_maximum_beside_the_heap_that_was_set_by_hand_is_named() {
+fn a_manual_maximum_outside_the_heap_is_the_own_limit() {
     let mut e = Evidence::empty(EnforcerKind::Cgroup1);
     (e.exit_code, e.heap_budget, e.own.limit, e.own.peak) = (Some(1), Some(MIB(64)), Some(MIB(256)), Some(MIB(90)));
     e.heap_marker = Some("java.lang.OutOfMemoryError: Cannot reserve 99 bytes of direct buffer memory".into());
-    assert_eq!(told(&e, VerdictScope::Task)[0].name, SubCause::DirectBuffers, "a cap that follows the overhead");
+    assert_eq!(told(&e, VerdictScope::Task)[0].name, SubCause::DirectBuffers, "the cap follows the overhead");
     e.own_limits = vec![OwnLimit { kind: OwnLimitKind::DirectMemory, value: MIB(24) }];
     assert_eq!(told(&e, VerdictScope::Task)[0].name, SubCause::OwnLimit);
 }
@@ -89,22 +89,22 @@ fn tmpfs_is_named_before_a_bigger_container() {
     e.own.stat.file = Some(MIB(50));
     let all = told(&e, VerdictScope::Container);
     assert!(all[0].cause.contains("tmpfs") && all[0].certainty == Certainty::Certain, "{all:#?}");
-    assert!(!all.iter().any(|d| d.cause.contains("page cache")), "tmpfs is no cache");
+    assert!(!all.iter().any(|d| d.cause.contains("page cache")), "tmpfs is not page cache");
 }
 
 #[test]
-fn an_idle_heap_gives_to_what_is_beside_it() {
+fn an_idle_heap_gives_memory_to_the_overhead() {
     let mut e = killed_at(128);
     e.heap_budget = Some(MIB(96));
     e.heap = Some(HeapReport { used: MIB(20), committed: MIB(30), old_used: Some(MIB(10)), ..HeapReport::default() });
     let idle = finds(&e, "the heap uses 10 MiB of its 96 MiB");
     assert_eq!((idle.name, idle.would_fit), (SubCause::HeapIdle, Some(MIB(114))), "{idle:#?}");
-    let beside = finds(&e, "beside the heap");
+    let beside = finds(&e, "outside the heap");
     assert!(beside.cause.starts_with("98 MiB") && beside.fix.contains("overhead 152 MiB instead of 32 MiB"), "{beside:#?}");
 }
 
 #[test]
-fn live_data_wants_a_larger_heap_and_a_lone_large_array_does_not() {
+fn live_data_needs_a_larger_heap_and_a_large_array_does_not() {
     let mut e = Evidence::empty(EnforcerKind::Cgroup2);
     e.exit_code = Some(3);
     e.heap_budget = Some(MIB(64));
@@ -113,11 +113,11 @@ fn live_data_wants_a_larger_heap_and_a_lone_large_array_does_not() {
     let full = finds(&e, "is full: 62 MiB in use, 42 MiB of it long-lived");
     assert!(full.fix.contains("heap 96 MiB") && full.certainty == Certainty::Certain, "{full:#?}");
     e.heap = heap(30, 20);
-    assert!(finds(&e, "one very large allocation").fix.contains("G1HeapRegionSize"));
+    assert!(finds(&e, "a very large allocation").fix.contains("G1HeapRegionSize"));
 }
 
 #[test]
-fn a_runtime_that_was_not_told_its_budget_is_named_first() {
+fn a_runtime_without_its_budget_is_named_first() {
     let mut e = killed_at(128);
     e.heap_budget = Some(MIB(64));
     e.heap = Some(HeapReport { used: MIB(92), committed: MIB(138), max: MIB(300), ..HeapReport::default() });
@@ -126,7 +126,7 @@ fn a_runtime_that_was_not_told_its_budget_is_named_first() {
 }
 
 #[test]
-fn the_runtimes_own_words_decide() {
+fn the_message_of_the_runtime_decides() {
     let mut e = Evidence::empty(EnforcerKind::Cgroup2);
     e.exit_code = Some(1);
     e.heap_budget = Some(MIB(64));
@@ -142,7 +142,7 @@ fn the_runtimes_own_words_decide() {
 }
 
 #[test]
-fn threads_children_cache_sockets_and_kernel_are_seen() {
+fn threads_children_cache_sockets_and_kernel_memory_are_diagnosed() {
     let mut e = killed_at(256);
     e.own.stat.kernel_stack = Some(MIB(16));
     assert!(finds(&e, "threads").cause.contains("1024"));
@@ -159,11 +159,11 @@ fn threads_children_cache_sockets_and_kernel_are_seen() {
     finds(&e, "sockets");
     let mut e = killed_at(64);
     e.own.stat.kernel = Some(MIB(30));
-    finds(&e, "the kernel's own");
+    finds(&e, "are kernel memory");
 }
 
 #[test]
-fn ends_that_are_no_fault_of_its_own_say_so() {
+fn external_causes_are_diagnosed() {
     let mut e = killed_at(64);
     e.own.local = MemoryEvents::default();
     e.own.events.oom = 0;
@@ -199,13 +199,13 @@ fn leftovers_that_filled_the_outer_level_are_named() {
     }
     let little = victim(320, &[], 1);
     assert_eq!((little[0].name, little[0].certainty), (SubCause::Leftover, Certainty::Likely));
-    assert!(little[0].cause.contains("nothing is known of who left it"), "{}", little[0].cause);
+    assert!(little[0].cause.contains("its owner is unknown"), "{}", little[0].cause);
     assert_eq!(victim(300, &[], 1)[0].name, SubCause::OuterLimit, "less than a tenth of the level");
-    assert_eq!(victim(1300, &[], 0)[0].name, SubCause::OuterLimit, "the limit of that level was not hit");
+    assert_eq!(victim(1300, &[], 0)[0].name, SubCause::OuterLimit, "the limit of the level was not reached");
 }
 
 #[test]
-fn a_stall_is_explained_by_what_it_read_again() {
+fn a_stall_is_explained_by_refaulted_pages() {
     let mut e = killed_at(256);
     e.stop_asked = Some(headroom_types::StopCause::Stalled);
     e.own.stat.workingset_refault_file = Some(120_000);
@@ -214,7 +214,7 @@ fn a_stall_is_explained_by_what_it_read_again() {
 
 /// The memory that filled the limit is the cause; the stall only describes how it ended.
 #[test]
-fn a_stall_for_what_took_the_room_is_named_after_it() {
+fn a_stall_is_named_after_the_memory_that_filled_the_limit() {
     let stalled = |e: Evidence| Evidence { stop_asked: Some(headroom_types::StopCause::Stalled), ..e };
     let mut e = stalled(jvm_with(ProcessMemory { other: MIB(180), ..ProcessMemory::default() }));
     e.own.events = MemoryEvents::default();
@@ -225,17 +225,17 @@ fn a_stall_for_what_took_the_room_is_named_after_it() {
     let rows = names(&e);
     assert_eq!(classify(&e, VerdictScope::Task, &[3]).reason, ExitReason::StalledAtLimit);
     assert_eq!(rows.first(), Some(&(SubCause::Metaspace, Certainty::Certain)), "{rows:?}");
-    assert!(rows.contains(&(SubCause::Thrashing, Certainty::Likely)), "it is still told how it ended: {rows:?}");
+    assert!(rows.contains(&(SubCause::Thrashing, Certainty::Likely)), "the diagnosis still contains the stall: {rows:?}");
     e.own.stat.shmem = Some(MIB(150));
-    assert_eq!(names(&e).first(), Some(&(SubCause::Tmpfs, Certainty::Certain)), "the surest of those that took it");
+    assert_eq!(names(&e).first(), Some(&(SubCause::Tmpfs, Certainty::Certain)), "the most certain cause is first");
     let mut e = stalled(killed_at(256));
     e.own.stat.workingset_refault_file = Some(50_000);
     e.own.stat.anon = Some(MIB(240));
-    assert_eq!(names(&e), [(SubCause::Thrashing, Certainty::Certain)], "nothing but itself took the room");
+    assert_eq!(names(&e), [(SubCause::Thrashing, Certainty::Certain)], "the program's own data filled the limit");
 }
 
 #[test]
-fn every_memory_failure_gets_a_cure() {
+fn every_memory_failure_gets_a_diagnosis() {
     for limit in [16, 64, 4096] {
         for budget in [None, Some(limit / 2)] {
             let mut e = killed_at(limit);
@@ -269,7 +269,7 @@ fn named(e: &Evidence) -> SubCause {
 }
 
 #[test]
-fn what_is_beside_a_heap_is_named_by_the_mappings() {
+fn memory_outside_the_heap_is_diagnosed_from_mappings() {
     let other = MIB(50);
     let cases = [
         (ProcessMemory { other: MIB(240), ..ProcessMemory::default() }, SubCause::DirectBuffers),
@@ -287,7 +287,7 @@ fn what_is_beside_a_heap_is_named_by_the_mappings() {
 }
 
 #[test]
-fn arenas_and_children_of_a_native_program_go_before_its_own_data() {
+fn arenas_and_sockets_take_precedence_over_own_data() {
     let mut e = killed_at(64);
     e.own.stat.anon = Some(MIB(62));
     e.inside = Some(ProcessMemory { arenas: MIB(55), arena_count: 16, ..ProcessMemory::default() });
@@ -303,7 +303,7 @@ fn arenas_and_children_of_a_native_program_go_before_its_own_data() {
 }
 
 #[test]
-fn collecting_without_end_is_told_apart_from_a_full_heap() {
+fn a_gc_bound_heap_is_distinguished_from_a_full_heap() {
     let mut e = Evidence::empty(EnforcerKind::Cgroup2);
     e.exit_code = Some(3);
     e.heap_budget = Some(MIB(64));
@@ -314,13 +314,13 @@ fn collecting_without_end_is_told_apart_from_a_full_heap() {
     assert_eq!(named(&e), SubCause::GcBound);
     assert!(finds(&e, "91 % of its last seconds").fix.contains("heap 96 MiB"));
     e.heap = Some(heap(CollectionReport { spent_ms: 300, ..gc }));
-    assert_eq!(named(&e), SubCause::LiveHeap, "a short struggle is any heap's end");
+    assert_eq!(named(&e), SubCause::LiveHeap, "a short time of collections is not GC-bound");
     e.heap_marker = Some("java.lang.OutOfMemoryError: GC overhead limit exceeded".into());
     assert_eq!(named(&e), SubCause::GcBound);
 }
 
 #[test]
-fn a_cache_has_to_fit_where_long_lived_objects_go() {
+fn a_cache_larger_than_the_old_generation_is_diagnosed() {
     let mut e = Evidence::empty(EnforcerKind::Cgroup2);
     e.exit_code = Some(3);
     e.heap_budget = Some(MIB(64));
@@ -337,9 +337,9 @@ fn a_cache_has_to_fit_where_long_lived_objects_go() {
     assert_eq!((row.name, row.certainty), (SubCause::CacheBeyondOld, Certainty::Certain));
     assert!(row.cause.starts_with("46 MiB are kept as a cache; the old generation, where long-lived objects go, holds 43 MiB"));
     assert!(row.fix.contains("at most 38") && row.fix.contains("-XX:NewRatio=4"), "{row:#?}");
-    assert!(row.trade_off.contains("made again"), "{row:#?}");
+    assert!(row.trade_off.contains("computed again"), "{row:#?}");
     e.heap = Some(heap(Some(MIB(58)), Some(MIB(43))));
-    assert!(told(&e, VerdictScope::Container)[0].fix.ends_with("heap 96 MiB"), "no division of this heap has the room");
+    assert!(told(&e, VerdictScope::Container)[0].fix.ends_with("heap 96 MiB"), "no ratio of this heap has enough memory");
     for (cached, old_max) in [(Some(MIB(40)), Some(MIB(43))), (Some(MIB(60)), None), (None, Some(MIB(43)))] {
         e.heap = Some(heap(cached, old_max));
         assert_eq!(named(&e), SubCause::LiveHeap, "{cached:?} {old_max:?}");
@@ -347,7 +347,7 @@ fn a_cache_has_to_fit_where_long_lived_objects_go() {
 }
 
 #[test]
-fn a_heap_in_pieces_is_certain_where_the_collector_says_so() {
+fn a_fragmented_heap_reported_by_the_collector_is_certain() {
     let mut e = Evidence::empty(EnforcerKind::Cgroup2);
     e.exit_code = Some(3);
     e.heap_budget = Some(MIB(64));
@@ -364,7 +364,7 @@ fn a_heap_in_pieces_is_certain_where_the_collector_says_so() {
 }
 
 #[test]
-fn the_surest_row_comes_first() {
+fn the_most_certain_row_is_first() {
     let mut e = killed_at(64);
     e.own.stat.anon = Some(MIB(10));
     e.own.stat.file = Some(MIB(50));

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patience_ends_once_and_begins_again_with_a_word() {
+    fn the_fence_closes_once_and_a_message_restarts_its_timeout() {
         let mut f = Fence::new(FenceTimeout::For(Duration::from_millis(100)), Tick(50));
         assert_eq!((f.deadline(), f.close(Tick(149))), (Some(Tick(150)), None));
         f.on_manager_message(Tick(100));

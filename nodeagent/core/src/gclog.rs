@@ -134,7 +134,7 @@ mod tests {
         Terminating due to java.lang.OutOfMemoryError: Java heap space\n";
 
     #[test]
-    fn pauses_regions_and_what_was_left() {
+    fn pauses_regions_and_heap_after_collection_are_parsed() {
         let log = parse(LOG).expect("a log");
         assert_eq!((log.region, log.humongous, log.after), (Some(Bytes::from_mib(1)), Some(38), Some(Bytes::from_mib(58))));
         assert_eq!((log.pauses, log.paused), (2, Duration::from_micros(1_202_750)));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn other_output_is_no_log() {
+    fn output_without_gc_lines_is_not_a_log() {
         for text in ["", "Pause Full 1M->1M(2M) 1.000ms", "[1.000s][info][class] loaded", "[gc] hello"] {
             assert_eq!(parse(text), None, "{text:?}");
         }
@@ -151,7 +151,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn safety_no_text_makes_it_panic(text in "(\\[[0-9.,]{0,24}s?\\])?(\\[gc[,a-z ]{0,6}\\])? ?(GC\\([0-9]\\) )?[ A-Za-z0-9(),.>-]{0,60}\n") {
+        fn safety_no_text_makes_the_parser_panic(text in "(\\[[0-9.,]{0,24}s?\\])?(\\[gc[,a-z ]{0,6}\\])? ?(GC\\([0-9]\\) )?[ A-Za-z0-9(),.>-]{0,60}\n") {
             let _ = parse(&text);
         }
     }

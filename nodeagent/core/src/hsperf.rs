@@ -54,14 +54,14 @@ impl std::fmt::Display for HsperfError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             HsperfError::Truncated => f.write_str("the JVM's counters end in the middle of an entry"),
-            HsperfError::Magic => f.write_str("not a file of JVM counters"),
+            HsperfError::Magic => f.write_str("the file has no JVM counters"),
             HsperfError::ByteOrder => f.write_str("the JVM's counters name no byte order"),
-            HsperfError::Version { major } => write!(f, "JVM counters of version {major}; version 2 is understood"),
-            HsperfError::NotReady => f.write_str("the JVM has not filled in its counters yet"),
+            HsperfError::Version { major } => write!(f, "JVM counters have version {major}; Headroom reads version 2"),
+            HsperfError::NotReady => f.write_str("the JVM has not initialized its counters yet"),
             HsperfError::TooMany { entries } => {
-                write!(f, "the JVM's counters claim {entries} entries; at most {MAX_ENTRIES} are read")
+                write!(f, "the JVM's counters have {entries} entries; the maximum is {MAX_ENTRIES}")
             }
-            HsperfError::NoHeap => f.write_str("the JVM's counters hold none of the heap"),
+            HsperfError::NoHeap => f.write_str("the JVM's counters contain no heap counters"),
         }
     }
 }
@@ -434,14 +434,14 @@ mod tests {
     }
 
     #[test]
-    fn generations_of_g1_may_each_have_it_all() {
+    fn the_maximum_of_g1_generations_is_not_added() {
         let (young, old) = (
             Generation { max: Some(67_108_888), ..Generation::default() },
             Generation { max: Some(67_108_872), ..Generation::default() },
         );
         let heap =
             Heap { generations: [young, old, Generation::default()], collector: Some(GarbageCollector::G1), ..Heap::default() };
-        assert_eq!(heap.max(), Some(67_108_872), "as a JVM of -Xmx64m told it");
+        assert_eq!(heap.max(), Some(67_108_872), "the value of a JVM with -Xmx64m");
     }
 
     #[test]
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn one_generation_is_enough() {
+    fn a_heap_with_one_generation_is_read() {
         let z = [
             ("sun.gc.generation.1.capacity", 9),
             ("sun.gc.generation.1.maxCapacity", 10),
@@ -483,14 +483,14 @@ mod tests {
             ("sun.ci.nmethodSize", 4096),
         ]);
         let heap = parse(&file(true, &serial)).expect("parses");
-        let gc = heap.gc.expect("told");
+        let gc = heap.gc.expect("collections");
         assert_eq!((gc.collections, gc.full, gc.spent_ms), (9, 2, 1250));
         assert_eq!((heap.eden, heap.survivor), (Some(Bytes::new(7)), Some(Bytes::new(2))));
         assert_eq!(heap.compiled, Some(Bytes::new(4096)));
     }
 
     #[test]
-    fn words_of_hotspot() {
+    fn causes_and_collectors_of_hotspot_are_parsed() {
         assert_eq!(cause(b"G1 Humongous Allocation"), Some(GcCause::Humongous));
         assert_eq!(cause(b"Metadata GC Clear Soft References"), Some(GcCause::Metadata));
         assert_eq!(cause(b"No GC"), None);
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn names_what_is_wrong() {
+    fn an_error_names_the_invalid_part() {
         let good = file(true, &SERIAL);
         assert_eq!(parse(&[]), Err(HsperfError::Truncated));
         assert_eq!(parse(&[0; 64]), Err(HsperfError::Magic));
@@ -519,7 +519,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn safety_no_bytes_make_it_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..600), patch in any::<bool>()) {
+        fn safety_no_bytes_make_the_parser_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..600), patch in any::<bool>()) {
             if patch && bytes.len() >= 8 {
                 bytes[..8].copy_from_slice(&[0xCA, 0xFE, 0xC0, 0xC0, 1, 2, 0, 1]);
             }
@@ -527,7 +527,7 @@ mod tests {
         }
 
         #[test]
-        fn safety_no_flipped_byte_makes_it_panic(at in 0usize..700, byte in any::<u8>(), cut in 0usize..700) {
+        fn safety_no_flipped_byte_makes_the_parser_panic(at in 0usize..700, byte in any::<u8>(), cut in 0usize..700) {
             let mut bytes = file(true, &SERIAL);
             if let Some(b) = bytes.get_mut(at) {
                 *b = byte;

@@ -96,10 +96,10 @@ pub fn decide(
         return LeftoverDecision::Keep("a process uses it");
     }
     if others.iter().any(|other| other.uid == found.uid && other.has(found)) {
-        return LeftoverDecision::Keep("another container of the same user may have made it");
+        return LeftoverDecision::Keep("another container of the same user may have created it");
     }
     match outsiders {
-        OutsideProcesses::Some => LeftoverDecision::Keep("its user runs programs outside of containers, which may have made it"),
+        OutsideProcesses::Some => LeftoverDecision::Keep("its user runs programs outside of containers that may have created it"),
         OutsideProcesses::None => LeftoverDecision::Remove,
     }
 }
@@ -120,37 +120,37 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_certainly_the_containers_is_removed() {
+    fn only_objects_certainly_of_the_container_are_removed() {
         let alive = |uid, from| Lifetime { uid, from: UnixMillis(from), to: None };
         let used = FoundIpcObject { in_use: true, ..found(9, 150_000) };
         let file = |made| FoundIpcObject { object: IpcObject::File("/dev/shm/file".to_owned()), ..found(9, made) };
         let none: &[Lifetime] = &[];
         let (same, stranger, later) = (&[alive(9, 120_000)][..], &[alive(8, 120_000)][..], &[alive(9, 190_000)][..]);
         let table = [
-            ("made while it lived", found(9, 150_000), none, OutsideProcesses::None, LeftoverDecision::Remove),
-            ("made in the second of its start", found(9, 100_000), none, OutsideProcesses::None, LeftoverDecision::Remove),
+            ("created while the container ran", found(9, 150_000), none, OutsideProcesses::None, LeftoverDecision::Remove),
+            ("created in the second of its start", found(9, 100_000), none, OutsideProcesses::None, LeftoverDecision::Remove),
             (
-                "a file made in that second, before its start",
+                "a file created in that second, before its start",
                 file(BORN - 1),
                 none,
                 OutsideProcesses::None,
                 LeftoverDecision::Ignore,
             ),
-            ("a file made at its start", file(BORN), none, OutsideProcesses::None, LeftoverDecision::Remove),
-            ("was there before", found(9, 99_999), none, OutsideProcesses::None, LeftoverDecision::Ignore),
-            ("made after its end", found(9, 200_001), none, OutsideProcesses::None, LeftoverDecision::Ignore),
+            ("a file created at its start", file(BORN), none, OutsideProcesses::None, LeftoverDecision::Remove),
+            ("created before its start", found(9, 99_999), none, OutsideProcesses::None, LeftoverDecision::Ignore),
+            ("created after its end", found(9, 200_001), none, OutsideProcesses::None, LeftoverDecision::Ignore),
             ("of another user", found(8, 150_000), none, OutsideProcesses::None, LeftoverDecision::Ignore),
             ("of root", found(0, 150_000), none, OutsideProcesses::None, LeftoverDecision::Ignore),
             ("in use", used, none, OutsideProcesses::None, LeftoverDecision::Keep("a process uses it")),
-            ("beside a container of another user", found(9, 150_000), stranger, OutsideProcesses::None, LeftoverDecision::Remove),
-            ("beside a later container", found(9, 150_000), later, OutsideProcesses::None, LeftoverDecision::Remove),
+            ("with a container of another user", found(9, 150_000), stranger, OutsideProcesses::None, LeftoverDecision::Remove),
+            ("with a later container", found(9, 150_000), later, OutsideProcesses::None, LeftoverDecision::Remove),
         ];
         for (name, found, others, outsiders, wanted) in table {
             assert_eq!(decide(&found, &container(9), others, outsiders), wanted, "{name}");
         }
         let kept =
             |others, outsiders| matches!(decide(&found(9, 150_000), &container(9), others, outsiders), LeftoverDecision::Keep(_));
-        assert!(kept(same, OutsideProcesses::None), "another container of the user lived then");
+        assert!(kept(same, OutsideProcesses::None), "another container of the user ran at that time");
         assert!(kept(none, OutsideProcesses::Some), "the user runs other programs");
     }
 }

@@ -196,7 +196,7 @@ mod tests {
     const LIBC: (&str, u64, u64) = ("7f1000000000-7f1000100000 r-xp 00000000 08:01 78 /usr/lib/x86_64-linux-gnu/libc.so.6", 4, 0);
 
     #[test]
-    fn each_shape_is_known() {
+    fn each_kind_of_mapping_is_classified() {
         let facts = parse(&text(&[
             LIBC,
             ("00400000-00500000 r-xp 00000000 08:01 77 /usr/bin/prog", 100, 0),
@@ -221,7 +221,7 @@ mod tests {
 
     /// Measured mappings of a Go program of 200 MiB, with and without C code.
     #[test]
-    fn the_heap_of_a_go_program_is_no_arena() {
+    fn the_heap_of_a_go_program_is_not_an_arena() {
         let own = if cfg!(target_arch = "aarch64") { "40" } else { "c0" };
         let open = format!("{own}00000000-{own}0c800000 rw-p 00000000 00:00 0 ");
         let closed = format!("{own}0c800000-{own}10000000 ---p 00000000 00:00 0 ");
@@ -239,13 +239,13 @@ mod tests {
 
     /// No process has such mappings, but a text can contain them.
     #[test]
-    fn arenas_beyond_all_counts_are_as_many_as_can_be_said() {
+    fn the_number_of_arenas_saturates() {
         let whole = ("0000000000000000-fffffffffc000000 rw-p 00000000 00:00 0 ", 4, 4);
         assert_eq!(parse(&text(&[LIBC, whole, whole])).arena_count, u32::MAX);
     }
 
     #[test]
-    fn a_guard_belongs_to_a_stack_only_where_it_touches_it() {
+    fn a_guard_page_belongs_to_an_adjacent_stack_only() {
         let facts = parse(&text(&[
             ("7f0010000000-7f0010001000 ---p 00000000 00:00 0", 0, 0),
             ("7f0010002000-7f0010802000 rw-p 00000000 00:00 0", 64, 64),
@@ -256,16 +256,16 @@ mod tests {
 
     #[test]
     #[allow(clippy::disallowed_methods)] // the kernel's own text, so that the parser is not tested only with our texts
-    fn this_process_reads_itself() {
+    fn the_mappings_of_this_process_are_parsed() {
         let text = std::fs::read_to_string("/proc/self/smaps").expect("reads");
         let facts = parse(&text);
         assert!(facts.file > Bytes::from_kib(100) && facts.anon() > Bytes::from_kib(50), "{facts:?}");
-        assert!(facts.stack_count >= 1, "a test runs in a thread of its own: {facts:?}");
+        assert!(facts.stack_count >= 1, "a test runs in its own thread: {facts:?}");
     }
 
     proptest! {
         #[test]
-        fn safety_no_text_makes_it_panic(text in "([0-9a-f]{0,17}-?[0-9a-f]{0,17} [r-][w-][x-][ps] 0 0:0 0 ?[a-z\\[\\]/]{0,9}\n(Rss: [0-9]{0,21} kB\n)?){0,20}") {
+        fn safety_no_text_makes_the_parser_panic(text in "([0-9a-f]{0,17}-?[0-9a-f]{0,17} [r-][w-][x-][ps] 0 0:0 0 ?[a-z\\[\\]/]{0,9}\n(Rss: [0-9]{0,21} kB\n)?){0,20}") {
             let _ = parse(&text);
         }
     }

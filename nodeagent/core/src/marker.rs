@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_what_runtimes_write() {
+    fn messages_of_runtimes_are_found() {
         let cases = [
             "Terminating due to java.lang.OutOfMemoryError: Java heap space",
             "Exception in thread \"main\" java.lang.OutOfMemoryError: Cannot reserve 1048576 bytes of direct buffer memory",
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_traceback_ends_at_the_left() {
+    fn the_last_line_of_a_traceback_is_the_marker() {
         let numpy = "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 8.00 GiB for an array";
         for line in ["MemoryError", "MemoryError: out of room", numpy] {
             let text = format!(
@@ -132,14 +132,14 @@ mod tests {
     }
 
     #[test]
-    fn other_errors_are_no_marker() {
+    fn other_errors_are_not_markers() {
         for text in ["", "java.lang.IllegalStateException: out of memory cards", "OutOfMemory", "exit code 137"] {
             assert_eq!(find(text), None, "{text:?}");
         }
     }
 
     #[test]
-    fn what_was_asked_for_is_in_the_words() {
+    fn the_requested_bytes_are_parsed_from_the_message() {
         let cases = [
             ("numpy.core._exceptions._ArrayMemoryError: Unable to allocate 200. GiB for an array", Some(200 << 30)),
             ("_ArrayMemoryError: Unable to allocate 1.50 KiB for an array with shape (3,)", Some(1024 + 500)),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_is_one_number() {
+    fn a_cache_size_is_one_number() {
         assert_eq!(cached("52428800\n"), Some(Bytes::from_mib(50)));
         for text in ["", "50MiB", "-1", "1\n2"] {
             assert_eq!(cached(text), None, "{text:?}");

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_soft_limits_of_a_process_count_where_there_are_some() {
+    fn finite_soft_limits_of_a_process_are_found() {
         let text = "Limit                     Soft Limit           Hard Limit           Units     \n\
                     Max cpu time              unlimited            unlimited            seconds   \n\
                     Max data size             unlimited            unlimited            bytes     \n\
@@ -130,12 +130,12 @@ mod tests {
         assert_eq!(found(|l| l.add_command(java)), ["-Xmx = 64 MiB", "-XX:MaxDirectMemorySize = 24 MiB"]);
         let script = ["sh", "-c", "exec node '--max-old-space-size=48' x.js; GOMEMLIMIT=30MiB ./y"];
         assert_eq!(found(|l| l.add_command(script)), ["--max-old-space-size = 48 MiB", "GOMEMLIMIT = 30 MiB"]);
-        assert_eq!(found(|l| l.add_command(["-Xmx64m", "-Xmx1g"])), ["-Xmx = 1 GiB"], "the last one holds");
+        assert_eq!(found(|l| l.add_command(["-Xmx64m", "-Xmx1g"])), ["-Xmx = 1 GiB"], "the last flag is effective");
         assert!(found(|l| l.add_command(["-Xmxlarge", "-Xms64m", "--max-old-space-size"])).is_empty());
     }
 
     #[test]
-    fn flags_of_ours_in_a_variable_are_not_by_hand() {
+    fn flags_set_by_headroom_are_not_own_limits() {
         let ours = [("JDK_JAVA_OPTIONS", "-Xmx65536k -XX:MaxMetaspaceSize=8m"), ("NODE_OPTIONS", "--max-old-space-size=64")];
         assert!(found(|l| l.add_environment(ours)).is_empty());
         let both = [("JDK_JAVA_OPTIONS", "-Xmx65536k -Xmx32m"), ("JAVA_TOOL_OPTIONS", "-XX:MaxMetaspaceSize=16m")];

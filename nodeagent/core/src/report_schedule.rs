@@ -134,20 +134,20 @@ mod tests {
     }
 
     #[test]
-    fn an_end_leaves_at_once_and_the_rest_with_it() {
+    fn an_exit_is_sent_at_once_with_all_changes() {
         let mut s = ReportSchedule::registered(Tick(0));
         assert_eq!(s.due(Tick(10)), ReportDue::At(Tick(1000)));
         s.changed(&id(1));
         s.ended(&id(2));
         assert_eq!(s.due(Tick(10)), ReportDue::Send(ReportScope::Changed([id(1), id(2)].into())));
         s.changed(&id(3));
-        assert_eq!(s.due(Tick(11)), ReportDue::Wait, "one at a time");
+        assert_eq!(s.due(Tick(11)), ReportDue::Wait, "one report at a time");
         s.answered();
         assert_eq!(s.due(Tick(12)), ReportDue::Send(ReportScope::Changed([id(3)].into())));
     }
 
     #[test]
-    fn a_change_of_the_node_itself_leaves_at_once_and_once() {
+    fn a_change_of_the_node_is_sent_at_once_and_once() {
         let mut s = ReportSchedule::registered(Tick(0));
         s.node_changed();
         assert_eq!(s.due(Tick(10)), ReportDue::Send(ReportScope::Changed(BTreeSet::new())));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sign_of_life_names_all() {
+    fn a_heartbeat_contains_all_containers() {
         let mut s = ReportSchedule::registered(Tick(0));
         assert_eq!(s.due(Tick(1000)), ReportDue::Send(ReportScope::All));
         s.answered();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_answered_is_told_again() {
+    fn an_unanswered_report_is_sent_again() {
         let mut s = ReportSchedule::registered(Tick(0));
         s.ended(&id(1));
         assert!(matches!(s.due(Tick(5)), ReportDue::Send(_)));
@@ -177,14 +177,14 @@ mod tests {
         /// Liveness: with any sequence of failures, every end is reported within the longest wait
         /// and one heartbeat.
         #[test]
-        fn nothing_is_left_untold(fails in proptest::collection::vec(any::<bool>(), 1..40)) {
+        fn every_exit_is_reported(fails in proptest::collection::vec(any::<bool>(), 1..40)) {
             let mut s = ReportSchedule::registered(Tick(0));
             s.ended(&id(1));
             let (mut now, mut told) = (Tick(0), false);
             for failed in fails.into_iter().chain([false, false]) {
                 match s.due(now) {
                     ReportDue::At(at) => { prop_assert!(at > now); now = at; }
-                    ReportDue::Wait => prop_assert!(false, "nothing is under way here"),
+                    ReportDue::Wait => prop_assert!(false, "no report is in flight"),
                     ReportDue::Send(_) if failed => s.failed(now, Duration::from_millis(20)),
                     ReportDue::Send(scope) => {
                         told |= scope == ReportScope::All || scope == ReportScope::Changed([id(1)].into());

@@ -188,7 +188,7 @@ mod tests {
 
     /// Covers each cell: state and phase, with an order of version 3.
     #[test]
-    fn an_order_in_every_state() {
+    fn an_order_is_handled_in_every_state() {
         let table = [
             (SizeChange::Settled, SizingPhase::Before, SizeChange::Waiting(size(3)), None),
             (SizeChange::Settled, SizingPhase::Running, changing(3, None), Some(3)),
@@ -207,13 +207,13 @@ mod tests {
             let mut s = at(before.clone());
             assert_eq!(s.on_order(1, size(3), life), todo.map(size), "{before:?} {life:?}");
             assert_eq!(s.change, after, "{before:?} {life:?}");
-            assert_eq!(s.on_order(3, size(3), life), None, "it has that already");
+            assert_eq!(s.on_order(3, size(3), life), None, "the container already has this size");
         }
     }
 
     /// Covers each cell: state and phase.
     #[test]
-    fn its_life_in_every_state() {
+    fn a_phase_change_is_handled_in_every_state() {
         let table = [
             (SizeChange::Settled, SizingPhase::Before, SizeChange::Settled, None),
             (SizeChange::Settled, SizingPhase::Running, SizeChange::Settled, None),
@@ -232,18 +232,18 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_size_is_not_tried_again_but_another_is() {
+    fn a_refused_size_is_not_retried_but_another_size_is() {
         let mut s = at(changing(2, None));
         assert_eq!(s.done(2, Err("no".into())), Some(Done { has: None, next: None }));
         assert_eq!(s.on_order(1, size(2), SizingPhase::Running), None);
         let other = OrderedSize { version: 2, ..size(9) };
-        assert_eq!(s.on_order(1, other.clone(), SizingPhase::Running), Some(other), "counted again by another life");
+        assert_eq!(s.on_order(1, other.clone(), SizingPhase::Running), Some(other), "versions restart in another epoch");
         assert_eq!(s.done(2, Ok(())).and_then(|d| d.has).map(|h| h.resource), Some(size(9).resource));
-        assert_eq!(s.refused, None, "what it has is later than what it was refused");
+        assert_eq!(s.refused, None, "the applied size is newer than the refused size");
     }
 
     #[test]
-    fn what_was_ordered_meanwhile_comes_next_and_late_results_are_dropped() {
+    fn a_size_ordered_meanwhile_follows_and_late_results_are_dropped() {
         let mut s = at(changing(2, Some(3)));
         assert_eq!(s.done(1, Ok(())), None);
         assert_eq!(s.done(2, Ok(())), Some(Done { has: Some(size(2)), next: Some(size(3)) }));

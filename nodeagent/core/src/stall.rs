@@ -135,25 +135,25 @@ mod tests {
     }
 
     #[test]
-    fn a_full_heap_without_room_for_its_code_is_stuck_after_the_patience() {
+    fn a_full_heap_without_memory_for_code_stalls_after_the_timeout() {
         assert_eq!(stuck_at(256, 240, 120_000, 110), Some(3000));
-        assert_eq!(stuck_at(256, 240, 2_000, 6), Some(3000), "on a slow disk: what is left for files went round once");
+        assert_eq!(stuck_at(256, 240, 2_000, 6), Some(3000), "on a slow disk: the memory for files was replaced once");
     }
 
     #[test]
-    fn readers_of_large_files_and_programs_below_the_limit_are_not() {
-        assert_eq!(stuck_at(256, 20, 150_000, 200), None, "page cache can be given back");
-        assert_eq!(stuck_at(200, 190, 150_000, 200), None, "not at its limit");
+    fn readers_of_large_files_and_programs_below_the_limit_do_not_stall() {
+        assert_eq!(stuck_at(256, 20, 150_000, 200), None, "page cache can be reclaimed");
+        assert_eq!(stuck_at(200, 190, 150_000, 200), None, "the use is below the limit");
         assert_eq!(stuck_at(256, 240, 100, 200), None, "few refaults");
         assert_eq!(
             stuck_at(256, 220, 40_000, 0),
             None,
-            "a large heap beside files that are read again, without waiting on its own pages"
+            "a large heap and files that are read again, without waits for its own pages"
         );
     }
 
     #[test]
-    fn a_kernel_that_does_not_tell_is_believed() {
+    fn a_kernel_without_wait_counters_is_supported() {
         let mut s = StallDetector::default();
         assert!((0..80).all(|i| !look(&mut s, i * 250, 256, &stat(240, i * 30_000), None)));
         let silent = MemoryStat { anon: Some(Bytes::from_mib(240)), ..MemoryStat::default() };
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_of_rest_starts_the_patience_anew() {
+    fn a_second_without_reads_restarts_the_timeout() {
         let (mut s, mut count) = (StallDetector::default(), 0);
         for i in 0..80u64 {
             count += if i % 12 >= 7 { 0 } else { 30_000 };
@@ -171,7 +171,7 @@ mod tests {
 
     /// Measured values of a JVM without memory for its own code, on a busy machine.
     #[test]
-    fn a_runtime_that_collects_now_and_then_is_stuck_all_the_same() {
+    fn a_stall_with_pauses_for_collections_is_detected() {
         let (mut s, mut count) = (StallDetector::default(), 0);
         let found = (0..20u64).find(|i| {
             count += if i % 3 == 0 { 6_000 } else { 1 };
@@ -183,7 +183,7 @@ mod tests {
     /// Measured values of a JVM in a guest with a quarter of a processor. It was full for 22 s
     /// during a slow start without reading pages again, and then stalled.
     #[test]
-    fn a_slow_start_at_the_limit_is_not_stuck_and_what_follows_is_found_as_soon_as_elsewhere() {
+    fn a_slow_start_at_the_limit_is_no_stall_and_a_later_stall_is_found() {
         let (mut s, mut refaults, mut faults) = (StallDetector::default(), 0, 39);
         for i in 0..73u64 {
             refaults += u64::from(i % 4 == 0);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn late_looks_and_an_uneven_disk_do_not_matter() {
+    fn late_samples_and_an_uneven_disk_do_not_hide_a_stall() {
         let (mut s, mut count) = (StallDetector::default(), 0);
         let found = (0..20u64).find(|i| {
             count += if i % 2 == 0 { 200 } else { 6_000 };

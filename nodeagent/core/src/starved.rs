@@ -68,13 +68,13 @@ mod tests {
     }
 
     #[test]
-    fn the_share_is_of_the_last_ten_seconds() {
+    fn the_share_covers_the_last_ten_seconds() {
         let mut w = GcWindow::default();
         assert_eq!(percent(&mut w, 0, 0), (None, None));
-        assert_eq!(percent(&mut w, 250, 200), (None, None), "too short to tell");
+        assert_eq!(percent(&mut w, 250, 200), (None, None), "the time is too short for a value");
         assert_eq!(percent(&mut w, 1000, 500), (Some(50), None), "too short to be starved");
         assert_eq!(percent(&mut w, 2000, 1000), (Some(50), Some(TimelineMark::HeapStarved)));
-        assert_eq!(percent(&mut w, 3000, 1600), (Some(53), None), "told once");
+        assert_eq!(percent(&mut w, 3000, 1600), (Some(53), None), "the mark is set once");
         for at in 4..=30 {
             percent(&mut w, at * 1000, 1600);
         }
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_that_tells_nothing_has_no_share() {
+    fn a_runtime_without_gc_counters_has_no_share() {
         let mut facts = HeapReport::default();
         assert_eq!(GcWindow::default().take(9, &mut facts), None);
         assert_eq!(facts, HeapReport::default());

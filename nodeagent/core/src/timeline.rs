@@ -138,14 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn a_short_life_is_kept_whole() {
+    fn a_short_timeline_keeps_all_points() {
         let mut t = Timeline::new(8);
         (0..8).for_each(|i| t.push(sample(i * 250, i)));
         assert_eq!(t.points().iter().map(|s| s.at_ms).collect::<Vec<_>>(), (0..8).map(|i| i * 250).collect::<Vec<_>>());
     }
 
     #[test]
-    fn a_long_life_is_thinned_evenly() {
+    fn a_long_timeline_is_thinned_evenly() {
         let mut t = Timeline::new(8);
         (0..1000).for_each(|i| t.push(sample(i, i)));
         let points = t.into_vec();
@@ -163,11 +163,11 @@ mod tests {
         }
         let marks: Vec<u64> = t.points().iter().filter(|s| s.mark == Some(TimelineMark::LimitRaised)).map(|s| s.at_ms).collect();
         assert_eq!(marks.len(), 1, "{:?}", t.points());
-        assert!(marks[0].abs_diff(333) <= 256, "near where it was: {marks:?}");
+        assert!(marks[0].abs_diff(333) <= 256, "the mark is near its time: {marks:?}");
     }
 
     #[test]
-    fn the_end_is_marked_by_what_ended_it() {
+    fn the_end_has_the_mark_of_its_cause() {
         let mut killed = Evidence::empty(EnforcerKind::Cgroup2);
         killed.signal = Some(9);
         let mark = |reason, e: &Evidence| {

@@ -106,7 +106,7 @@ mod tests {
     use std::io::{Read as _, Write as _};
 
     #[test]
-    fn a_packet_brings_open_files_along() {
+    fn a_packet_carries_open_files() {
         let (one, other) = pair().expect("a pair");
         let (reader, writer) = io::pipe().expect("a pipe");
         let mut room = [0; 64];
@@ -125,6 +125,6 @@ mod tests {
         assert_eq!(receive(&other, &mut room).map(|(length, files)| (length, files.len())).expect("receives"), (4, 0));
         drop(one);
         assert_eq!(receive(&other, &mut room).expect("the end").0, 0);
-        assert!(send(&other, b"to nobody", &[]).is_err());
+        assert!(send(&other, b"no reader", &[]).is_err());
     }
 }

@@ -67,7 +67,7 @@ impl Strings {
 impl PreparedCommand {
     pub(crate) fn new(command: &Command<'_>) -> Result<PreparedCommand, SpawnError> {
         let bad =
-            |what: &dyn std::fmt::Debug, source: io::Error| failed(command, SpawnStep::Prepare, format!("{what:?}"), source);
+            |value: &dyn std::fmt::Debug, source: io::Error| failed(command, SpawnStep::Prepare, format!("{value:?}"), source);
         let text = |t: &OsStr| CString::new(t.as_bytes()).map_err(|e| bad(&t, e.into()));
         let mut argv = vec![text(command.program.as_os_str())?];
         for arg in command.args {
@@ -87,7 +87,7 @@ impl PreparedCommand {
             cwd: text(command.cwd.as_os_str())?,
             procs_files: command.procs_files.iter().map(|p| text(p.as_os_str())).collect::<Result<_, _>>()?,
             cradle: find_clone_target(command.procs_files),
-            stdio: stdio(command).map_err(|e| failed(command, SpawnStep::Stdio, "/dev/null or a given file".into(), e))?,
+            stdio: stdio(command).map_err(|e| failed(command, SpawnStep::Stdio, "/dev/null or a standard stream".into(), e))?,
             oom_score_adj: command.oom_score_adj.map(|n| text(OsStr::new(&n.to_string()))).transpose()?,
             limits: command
                 .limits
@@ -115,7 +115,7 @@ impl PreparedCommand {
             SpawnStep::Prepare | SpawnStep::Clone | SpawnStep::Session | SpawnStep::ParentDeath | SpawnStep::Identify => None,
         };
         let source = match failure.errno {
-            0 => io::Error::new(io::ErrorKind::Interrupted, "the child was killed before it became the program"),
+            0 => io::Error::new(io::ErrorKind::Interrupted, "the child was killed before it executed the program"),
             errno => io::Error::from_raw_os_error(errno),
         };
         failed(command, failure.step, what.unwrap_or_else(|| failure.step.to_string()), source)

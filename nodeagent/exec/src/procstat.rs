@@ -42,13 +42,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_no_text_hides_nobody() {
+    fn a_name_that_is_not_utf8_is_parsed() {
         let bytes = b"7 (\xff\n) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1000 200 18446744073709551615\n";
         assert_eq!(parse(bytes), Some(ProcStat { state: 'S', starttime: 98765 }));
     }
 
     #[test]
-    fn this_process_has_a_birth() {
+    fn this_process_has_a_start_time() {
         let me = i32::try_from(std::process::id()).expect("a pid");
         assert!(read(me).expect("reads").expect("is there").starttime > 0);
         assert_eq!(read(i32::MAX).expect("reads"), None);

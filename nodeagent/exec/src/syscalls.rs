@@ -51,8 +51,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_that_runs_this_has_pidfds() {
-        assert!(has(KernelCall::PidfdOpen), "this crate cannot watch a child without");
+    fn the_kernel_offers_pidfd_open() {
+        assert!(has(KernelCall::PidfdOpen), "this crate needs pidfd_open to watch a child");
         // The result depends on the kernel; the test checks that it is stable.
         for call in [KernelCall::Openat2, KernelCall::Clone3] {
             assert_eq!(has(call), has(call));

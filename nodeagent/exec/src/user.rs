@@ -61,7 +61,7 @@ fn groups_of(name: &CStr, gid: u32) -> io::Result<Vec<u32>> {
             return Ok(groups);
         }
         if groups.len() >= MOST_GROUPS {
-            return Err(io::Error::other("more groups than the kernel takes"));
+            return Err(io::Error::other("the user has more groups than the kernel allows"));
         }
         groups.resize(needed.max(groups.len() * 2).min(MOST_GROUPS), 0);
     }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_is_root_and_nobody_knows_a_stranger() {
+    fn root_is_found_and_an_unknown_user_is_not() {
         let root = User::by_name("root").expect("asks").expect("there");
         assert_eq!((root.uid, root.gid), (0, 0));
         assert!(root.groups.contains(&0));

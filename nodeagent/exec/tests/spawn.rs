@@ -35,20 +35,20 @@ fn shell(script: &str, base: Command<'_>) -> (ProcessEnd, String) {
 }
 
 #[test]
-fn exit_codes_come_back() {
+fn exit_codes_are_returned() {
     assert_eq!(shell("exit 0", sh()).0, ProcessEnd::Code(0));
     assert_eq!(shell("exit 137", sh()).0, ProcessEnd::Code(137), "an exit code of 137 is no signal");
 }
 
 #[test]
-fn signals_come_back() {
+fn signals_are_returned() {
     assert_eq!(shell("kill -9 $$", sh()).0, ProcessEnd::Signal(9));
     assert_eq!(shell("kill -TERM $$", sh()).0, ProcessEnd::Signal(15));
 }
 
 /// Covers both ways to create namespaces, as far as this host supports them.
 #[test]
-fn namespaces_hold_shared_memory_and_leave_no_capability() {
+fn namespaces_contain_shared_memory_and_drop_all_capabilities() {
     for privilege in [Privilege::SysAdmin, Privilege::UserNamespace] {
         if let Err(why) = probe(privilege) {
             println!("{privilege:?} skipped: {why}");
@@ -84,7 +84,7 @@ fn a_missing_directory_is_named() {
 }
 
 #[test]
-fn a_cgroup_that_cannot_be_joined_is_named_and_nothing_runs() {
+fn a_cgroup_that_cannot_be_joined_is_named_and_no_program_runs() {
     let dir = tempfile::tempdir().expect("a directory");
     let procs = [PathBuf::from("/no/such/cgroup/cgroup.procs")];
     let witness = dir.path().join("ran");
@@ -110,12 +110,12 @@ fn a_failed_start_leaves_no_zombie() {
     assert_eq!(
         (answer, std::io::Error::last_os_error().raw_os_error()),
         (-1, Some(libc::ECHILD)),
-        "there must be no child at all"
+        "the failed start left a child"
     );
 }
 
 #[test]
-fn a_directory_or_a_plain_file_is_no_program() {
+fn a_directory_is_not_executed_and_a_nul_in_an_argument_is_refused() {
     let dir = spawn(&Command::new(Path::new("/tmp"), Path::new("/"))).expect_err("must fail");
     assert_eq!((dir.step, dir.source.raw_os_error()), (SpawnStep::Exec, Some(libc::EACCES)));
     let nul = args(&["a\0b"]);
@@ -125,7 +125,7 @@ fn a_directory_or_a_plain_file_is_no_program() {
 }
 
 #[test]
-fn a_bare_name_is_found_in_the_path_of_the_program_not_of_the_caller() {
+fn a_bare_name_is_searched_in_the_path_of_the_program() {
     let dir = tempfile::tempdir().expect("a directory");
     let tool = dir.path().join("only-here");
     std::fs::write(&tool, "#!/bin/sh\nexit 7\n").expect("writes");
@@ -141,7 +141,7 @@ fn a_bare_name_is_found_in_the_path_of_the_program_not_of_the_caller() {
 }
 
 #[test]
-fn the_environment_is_exactly_what_was_given() {
+fn the_child_gets_exactly_the_given_environment() {
     let env = [(OsString::from("A"), OsString::from("x=y")), (OsString::from("B"), OsString::from(""))];
     let mut out = tempfile::tempfile().expect("a file");
     let mut command = Command::new(Path::new("/usr/bin/env"), Path::new("/"));
@@ -154,7 +154,7 @@ fn the_environment_is_exactly_what_was_given() {
 }
 
 #[test]
-fn nothing_but_three_descriptors_is_inherited() {
+fn a_child_inherits_only_three_descriptors() {
     let leak = File::open("/dev/zero").expect("opens");
     // SAFETY: clears close-on-exec of a descriptor that this test owns.
     let cleared = unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&leak), libc::F_SETFD, 0) };
@@ -163,12 +163,12 @@ fn nothing_but_three_descriptors_is_inherited() {
     assert_eq!(
         (ended, text.split_whitespace().collect::<Vec<_>>()),
         (ProcessEnd::Code(0), vec!["0", "1", "2"]),
-        "and standard input is empty"
+        "standard input is empty"
     );
 }
 
 #[test]
-fn signals_the_parent_ignores_or_blocks_are_reset() {
+fn ignored_and_blocked_signals_of_the_parent_are_reset() {
     // Rust ignores SIGPIPE in every program; a child must not inherit that. The script uses exec,
     // because a shell that waits for a command may block signals meanwhile.
     let (_, text) = shell("exec grep -E 'SigBlk|SigIgn' /proc/self/status", sh());
@@ -176,7 +176,7 @@ fn signals_the_parent_ignores_or_blocks_are_reset() {
 }
 
 #[test]
-fn the_parents_own_signal_mask_is_as_before() {
+fn a_start_restores_the_signal_mask_of_the_parent() {
     let mask = || {
         let status = std::fs::read_to_string("/proc/thread-self/status").expect("reads");
         status.lines().find(|l| l.starts_with("SigBlk")).map(str::to_owned)
@@ -187,7 +187,7 @@ fn the_parents_own_signal_mask_is_as_before() {
 }
 
 #[test]
-fn a_new_session_is_led_by_the_child() {
+fn the_child_leads_its_new_session() {
     let script = "cut -d' ' -f6 /proc/$$/stat; echo $$";
     let (_, text) = shell(script, Command { new_session: true, ..sh() });
     let numbers: Vec<&str> = text.split_whitespace().collect();
@@ -198,7 +198,7 @@ fn a_new_session_is_led_by_the_child() {
 }
 
 #[test]
-fn limits_hold_in_the_child_only() {
+fn resource_limits_apply_to_the_child_only() {
     let limits =
         [Rlimit { limit: RlimitKind::OpenFiles, soft: 77, hard: 78 }, Rlimit { limit: RlimitKind::Core, soft: 0, hard: 0 }];
     let (_, text) = shell("ulimit -Sn; ulimit -Hn; ulimit -c", Command { limits: &limits, ..sh() });
@@ -207,20 +207,20 @@ fn limits_hold_in_the_child_only() {
 }
 
 #[test]
-fn badness_is_the_childs_alone() {
+fn the_oom_score_applies_to_the_child_only() {
     let before = std::fs::read_to_string("/proc/self/oom_score_adj").expect("reads");
     let (_, text) = shell("cat /proc/$$/oom_score_adj", Command { oom_score_adj: Some(500), ..sh() });
     assert_eq!(text, "500\n");
-    assert_eq!(std::fs::read_to_string("/proc/self/oom_score_adj").expect("reads"), before, "memory is shared, this must not be");
+    assert_eq!(std::fs::read_to_string("/proc/self/oom_score_adj").expect("reads"), before, "the parent's score has changed");
 }
 
 #[test]
-fn another_user_with_all_groups() {
+fn a_child_runs_as_another_user_with_all_its_groups() {
     let user = User { uid: 65534, gid: 65534, groups: vec![65534, 12] };
     let (_, text) = shell("id -u; id -g; id -G", Command { user: Some(&user), ..sh() });
     assert_eq!(text, "65534\n65534\n65534 12\n");
     // SAFETY: reads one number.
-    assert_eq!(unsafe { libc::prctl(libc::PR_GET_DUMPABLE) }, 1, "the parent stays as it was");
+    assert_eq!(unsafe { libc::prctl(libc::PR_GET_DUMPABLE) }, 1, "the parent is still dumpable");
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn the_child_dies_with_its_parents_thread() {
 }
 
 #[test]
-fn a_child_can_be_watched_signalled_and_tried() {
+fn a_child_can_be_watched_signalled_and_polled() {
     let sleep = args(&["600"]);
     let mut command = Command::new(Path::new("/bin/sleep"), Path::new("/"));
     command.args = &sleep;
@@ -247,16 +247,16 @@ fn a_child_can_be_watched_signalled_and_tried() {
     assert_eq!(starttime_of(child.pid).expect("asks"), Some(child.starttime));
     let watched = WatchedProcess::open(child.pid, child.starttime).expect("asks").expect("is there");
     assert!(watched.is_alive());
-    assert!(WatchedProcess::open(child.pid, child.starttime + 1).expect("asks").is_none(), "another birth is another process");
+    assert!(WatchedProcess::open(child.pid, child.starttime + 1).expect("asks").is_none(), "another start time, another process");
     watched.signal(libc::SIGTERM).expect("sends");
     assert_eq!(child.wait().expect("ends"), ProcessEnd::Signal(15));
     assert!(!watched.is_alive());
-    watched.signal(libc::SIGTERM).expect("a signal to somebody gone is fine");
+    watched.signal(libc::SIGTERM).expect("a signal to an ended process is ignored");
     assert!(WatchedProcess::open(child.pid, child.starttime).expect("asks").is_none());
 }
 
 #[test]
-fn the_descriptor_becomes_readable_at_the_end() {
+fn the_pidfd_becomes_readable_when_the_child_ends() {
     let child = spawn(&Command::new(Path::new("/bin/true"), Path::new("/"))).expect("starts");
     let mut set = [rustix::event::PollFd::from_borrowed_fd(child.as_fd(), rustix::event::PollFlags::IN)];
     assert_eq!(rustix::event::poll(&mut set, None).expect("polls"), 1);
@@ -264,7 +264,7 @@ fn the_descriptor_becomes_readable_at_the_end() {
 }
 
 #[test]
-fn a_large_parent_starts_children_all_the_same() {
+fn a_large_parent_starts_children_without_a_copy_of_its_memory() {
     // fork() would copy the page tables of this memory at each start; with shared memory they are
     // never touched. The small peak of the child proves that it never owned a copy.
     let ballast = vec![7u8; 64 << 20];
@@ -272,7 +272,7 @@ fn a_large_parent_starts_children_all_the_same() {
     assert_eq!(ended, ProcessEnd::Code(0));
     let kib: u64 = text.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number");
     assert!(kib < 16 << 10, "{text}");
-    assert_eq!(ballast.iter().map(|b| u64::from(*b)).sum::<u64>(), 7 * (64 << 20), "the parent's memory is untouched");
+    assert_eq!(ballast.iter().map(|b| u64::from(*b)).sum::<u64>(), 7 * (64 << 20), "the memory of the parent has changed");
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn the_group_is_joined_before_the_program_runs() {
     let last = dir.file_name().expect("a name").to_string_lossy().into_owned();
     assert!(text.lines().any(|line| line.ends_with(&last)), "{text}");
     let mine = std::fs::read_to_string("/proc/self/cgroup").expect("reads");
-    assert!(!mine.contains(&last), "only the child moved");
+    assert!(!mine.contains(&last), "the parent joined the group");
 }
 
 /// A group of cgroup v2, next to other hierarchies or alone, with a watch of the writes to its
@@ -357,8 +357,8 @@ impl Drop for Group2 {
 }
 
 #[test]
-fn on_cgroup_v2_it_is_born_in_the_group_and_nobody_is_moved() {
-    let Some(group) = Group2::new("born") else { return };
+fn on_cgroup_v2_the_child_is_cloned_into_the_group_without_a_move() {
+    let Some(group) = Group2::new("cloned") else { return };
     assert_eq!(group.start(), (true, false));
     // This checks that the watch detects moves.
     std::process::Command::new("/bin/sh").args(["-c", &format!("echo 0 > {}", group.procs[0].display())]).status().expect("runs");
@@ -367,7 +367,7 @@ fn on_cgroup_v2_it_is_born_in_the_group_and_nobody_is_moved() {
 }
 
 #[test]
-fn a_program_that_is_not_there_leaves_its_group_empty() {
+fn a_missing_program_leaves_its_group_empty() {
     let Some(group) = Group2::new("nothing") else { return };
     let command = Command { procs_files: &group.procs, ..Command::new(Path::new("/no/such/program"), Path::new("/")) };
     assert_eq!(spawn(&command).expect_err("must fail").step, SpawnStep::Exec);
@@ -375,8 +375,8 @@ fn a_program_that_is_not_there_leaves_its_group_empty() {
 }
 
 #[test]
-fn a_group_that_takes_nobody_is_named() {
-    let Some(group) = Group2::new("nobody") else { return };
+fn a_group_that_accepts_no_process_is_named() {
+    let Some(group) = Group2::new("refusing") else { return };
     // A threaded group cannot have sibling groups with processes.
     let (threads, beside) = (group.dir.join("threads"), group.dir.join("beside"));
     std::fs::create_dir(&threads).and_then(|()| std::fs::create_dir(&beside)).expect("makes");
@@ -411,13 +411,13 @@ fn forbid_clone3() -> bool {
 }
 
 #[test]
-fn where_clone3_is_forbidden_it_moves_into_the_group_as_before() {
+fn without_clone3_the_child_moves_into_the_group() {
     let Some(group) = Group2::new("forbidden") else { return };
     std::thread::spawn(move || {
         if forbid_clone3() {
             assert_eq!(group.start(), (true, true));
         } else {
-            println!("this kernel has no filters");
+            println!("SKIPPED: this kernel has no seccomp filters");
         }
     })
     .join()

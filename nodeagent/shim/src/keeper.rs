@@ -49,7 +49,7 @@ fn hold() -> io::Result<ExitCode> {
             prepare_group(&dir)?;
             format!("holds {}", dir.display())
         }
-        None => "has nothing to hold: no cgroup v2 memory controller here".to_owned(),
+        None => "holds no cgroup: cgroup v2 has no memory controller on this host".to_owned(),
     };
     let wait_for_the_end = sys::block_termination();
     match sys::fork().map_err(io::Error::from_raw_os_error)? {
@@ -75,7 +75,7 @@ fn own_group() -> Option<PathBuf> {
 /// Moves this process out of the directory and prepares the directory for containers.
 fn prepare_group(dir: &Path) -> io::Result<()> {
     if !dir.join("cgroup.type").exists() {
-        return Err(io::Error::other("this is the root of all cgroups; start the keeper in a delegated cgroup of its own"));
+        return Err(io::Error::other("the cgroup is the root; start container-shim --keeper in its own delegated cgroup"));
     }
     make(&dir.join(KEEPER))?;
     put(&dir.join(KEEPER).join("cgroup.procs"), "0")?;

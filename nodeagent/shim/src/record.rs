@@ -197,8 +197,8 @@ impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RecordError::Version(line) => write!(f, "unknown first line {line:?}"),
-            RecordError::Torn => f.write_str("the record is cut short"),
-            RecordError::Line(line) => write!(f, "cannot make sense of the line {line:?}"),
+            RecordError::Torn => f.write_str("the record is truncated"),
+            RecordError::Line(line) => write!(f, "cannot parse the line {line:?}"),
             RecordError::Missing(key) => write!(f, "the record has no {key}"),
         }
     }

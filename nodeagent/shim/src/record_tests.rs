@@ -61,7 +61,7 @@ fn an_exit_record_survives_its_file() {
 }
 
 #[test]
-fn every_cut_is_noticed() {
+fn a_truncated_specification_is_refused() {
     let whole = full_spec().encode();
     for length in 0..whole.len() {
         assert!(ProgramSpec::decode(&whole[..length]).is_err(), "cut at {length}");
@@ -69,7 +69,7 @@ fn every_cut_is_noticed() {
 }
 
 #[test]
-fn strangers_are_refused() {
+fn unknown_and_incomplete_files_are_refused() {
     assert!(matches!(ProgramSpec::decode(b"headroom-spec 2\nend\n"), Err(RecordError::Version(_))));
     assert_eq!(ProgramSpec::decode(b"headroom-spec 1\nend\n"), Err(RecordError::Missing("arg")));
     assert!(matches!(ProgramSpec::decode(b"headroom-spec 1\ncolour red\nend\n"), Err(RecordError::Line(_))));
@@ -80,7 +80,7 @@ fn strangers_are_refused() {
 /// A record describes the past, so unknown lines are ignored. A specification gives orders, so no
 /// line of it may be ignored.
 #[test]
-fn a_line_of_a_later_release_is_skipped_in_a_record_and_refused_in_a_specification() {
+fn an_unknown_line_is_skipped_in_a_record_and_refused_in_a_specification() {
     let later = b"headroom-exit 1\ncode 4\ncolour red\nended-ms 9\nend\n";
     let record = ExitRecord::decode(later).expect("reads");
     assert_eq!((record.how, record.ended_ms), (ProgramEnd::Code(4), 9));
@@ -107,7 +107,7 @@ fn answers_and_identities_round_trip() {
     for answer in [StartResult::Started { pid: 7 }, StartResult::Failed { step: "chdir".into(), errno: 13 }] {
         assert_eq!(StartResult::decode(&answer.encode()), Some(answer));
     }
-    assert_eq!(StartResult::decode("started 7"), None, "no newline: torn");
+    assert_eq!(StartResult::decode("started 7"), None, "a line without a newline is incomplete");
     assert_eq!(StartResult::decode("hello\n"), None);
     let id = ProcessIdentity { pid: 42, starttime: 123_456 };
     assert_eq!(ProcessIdentity::decode(&id.encode()), Some(id));

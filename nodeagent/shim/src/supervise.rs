@@ -29,7 +29,7 @@ pub(crate) fn run(dir: &Path, until_named: Option<File>) -> ExitCode {
     match spec.and_then(|spec| launch(&spec).map(|pid| (pid, spec.counters))) {
         Ok((pid, counters)) => {
             let started_ms = records::now_ms();
-            complain(records::write_identity(dir, file::PID, pid), "the program's identity");
+            complain(records::write_identity(dir, file::PID, pid), "the identity of the program");
             sys::write_text(1, &StartResult::Started { pid }.encode());
             close_agent_pipe();
             finish(dir, &wait(pid, started_ms, counters))
@@ -125,8 +125,8 @@ fn finish(dir: &Path, record: &ExitRecord) -> ExitCode {
 }
 
 /// Logs a failed write and continues: the program is more important.
-fn complain(result: std::io::Result<()>, what: &str) {
+fn complain(result: std::io::Result<()>, record: &str) {
     if let Err(error) = result {
-        sys::write_text(2, &format!("container-shim: cannot write {what}: {error}, ignoring\n"));
+        sys::write_text(2, &format!("container-shim: cannot write {record}: {error}, ignoring\n"));
     }
 }

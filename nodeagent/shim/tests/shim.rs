@@ -84,7 +84,7 @@ impl Running {
         assert!(self.shim.wait().expect("the shim ends").success());
         let names: Vec<_> =
             std::fs::read_dir(self.dir.path()).expect("lists").filter_map(|e| e.ok()?.file_name().into_string().ok()).collect();
-        assert!(!names.iter().any(|n| n.ends_with(".tmp")), "nothing half-written stays: {names:?}");
+        assert!(!names.iter().any(|n| n.ends_with(".tmp")), "temporary files are left: {names:?}");
         ExitRecord::decode(&std::fs::read(self.file("exit")).expect("a record")).expect("whole")
     }
 
@@ -93,11 +93,11 @@ impl Running {
     }
 }
 
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
+fn until(description: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
     while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        assert!(Instant::now() < deadline, "timeout while waiting until: {description}");
         // A short pause: files and processes of other programs raise no event here.
         let _ = rustix::event::poll(&mut [], Some(&moment));
     }
@@ -133,7 +133,7 @@ impl Drop for Host {
 }
 
 #[test]
-fn a_program_runs_and_its_end_is_recorded() {
+fn the_exit_of_a_program_is_recorded() {
     let mut container = Container::new("echo out; echo err >&2; pwd; exit 3");
     container.spec.counters = vec!["/proc/uptime".into(), "/no/such/file".into()];
     let mut run = container.start();
@@ -150,7 +150,7 @@ fn a_program_runs_and_its_end_is_recorded() {
 }
 
 #[test]
-fn an_out_of_memory_kill_is_in_the_record_with_its_counters() {
+fn the_record_contains_an_out_of_memory_kill_with_its_counters() {
     let host = Host::new("oom");
     let group = host.group(32);
     let mut run = Container::new("exec tail /dev/zero").in_group(&group).start();
@@ -167,7 +167,7 @@ fn an_out_of_memory_kill_is_in_the_record_with_its_counters() {
 }
 
 #[test]
-fn the_program_is_in_its_group_and_the_shim_is_not() {
+fn only_the_program_is_in_its_group() {
     let host = Host::new("inside");
     let group = host.group(64);
     let mut run = Container::new("exec sleep 600").in_group(&group).start();
@@ -180,9 +180,9 @@ fn the_program_is_in_its_group_and_the_shim_is_not() {
 /// A write to `cgroup.procs` can be observed. On cgroup v2 the shim writes nothing, because the
 /// program is cloned into the group. A v1 group always needs the write.
 #[test]
-fn on_cgroup_v2_the_program_is_born_in_its_group() {
+fn on_cgroup_v2_the_program_is_cloned_into_its_group() {
     use rustix::fs::inotify;
-    let host = Host::new("born");
+    let host = Host::new("cloned");
     let group = host.group(64);
     let witness = inotify::init(inotify::CreateFlags::NONBLOCK).expect("a witness");
     for file in group.procs_files() {
@@ -227,7 +227,7 @@ fn failure(container: Container) -> (String, i32, String) {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_named() {
+fn the_record_names_a_missing_program() {
     let mut container = Container::new("");
     container.spec.argv = vec!["/no/such/program".into()];
     assert_eq!(failure(container), ("exec".into(), 2, "/no/such/program".into()));
@@ -237,7 +237,7 @@ fn a_program_that_is_not_there_is_named() {
 }
 
 #[test]
-fn a_directory_or_a_group_or_a_log_that_is_not_there_is_named() {
+fn the_record_names_a_missing_directory_group_or_log() {
     let mut container = Container::new("exit 0");
     container.spec.cwd = "/no/such dir".into();
     assert_eq!(failure(container), ("chdir".into(), 2, "/no/such dir".into()));
@@ -250,7 +250,7 @@ fn a_directory_or_a_group_or_a_log_that_is_not_there_is_named() {
 }
 
 #[test]
-fn a_torn_specification_runs_nothing() {
+fn a_truncated_specification_starts_no_program() {
     let container = Container::new("touch ran");
     let text = container.spec.encode();
     std::fs::write(container.dir.path().join("spec"), &text[..text.len() - 3]).expect("writes");
@@ -260,7 +260,7 @@ fn a_torn_specification_runs_nothing() {
 }
 
 #[test]
-fn an_agent_that_is_gone_changes_nothing() {
+fn the_exit_is_recorded_after_the_end_of_the_agent() {
     let container = Container::new("sleep 0.2; exit 7");
     std::fs::write(container.dir.path().join("spec"), container.spec.encode()).expect("writes");
     let dir = container.dir.path().display().to_string();
@@ -275,36 +275,36 @@ fn an_agent_that_is_gone_changes_nothing() {
 }
 
 #[test]
-fn a_signal_to_the_shim_does_not_cost_the_record_and_is_not_inherited() {
+fn the_shim_ignores_signals_and_its_program_does_not() {
     let mut run = Container::new("grep SigIgn /proc/$$/status; exec sleep 600").start();
     let pid = run.pid();
     let shim = i32::try_from(run.shim.id()).expect("a pid");
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::HUP, rustix::process::Signal::INT] {
         send(shim, signal);
     }
-    until("the program has spoken", || run.text("stdout").ends_with('\n'));
+    until("the program has written its output", || run.text("stdout").ends_with('\n'));
     send(pid, rustix::process::Signal::TERM);
-    assert_eq!(run.record().how, ProgramEnd::Signal { signal: 15, core: false }, "the program is not deaf to it");
+    assert_eq!(run.record().how, ProgramEnd::Signal { signal: 15, core: false }, "the program does not ignore SIGTERM");
     assert_eq!(run.text("stdout"), "SigIgn:\t0000000000000000\n");
 }
 
 #[test]
-fn orphans_come_to_the_shim_and_are_reaped() {
+fn orphans_are_reaped_by_the_shim() {
     let mut run = Container::new("(sh -c 'echo $$ > orphan; exec sleep 0.3' &); exec sleep 600").start();
     let pid = run.pid();
     let orphan = run.file("orphan");
-    until("the orphan has a number", || std::fs::read_to_string(&orphan).is_ok_and(|t| t.ends_with('\n')));
+    until("the orphan has written its process id", || std::fs::read_to_string(&orphan).is_ok_and(|t| t.ends_with('\n')));
     let stat = PathBuf::from(format!("/proc/{}/stat", run.text("orphan").trim()));
     let parent = |text: String| text.rsplit_once(") ").and_then(|(_, t)| t.split(' ').nth(1)?.parse::<u32>().ok());
     let shim = run.shim.id();
-    until("it is the shim's child", || std::fs::read_to_string(&stat).ok().and_then(parent).is_none_or(|p| p == shim));
-    until("it is gone, and no zombie", || !stat.exists());
+    until("the shim is the parent", || std::fs::read_to_string(&stat).ok().and_then(parent).is_none_or(|p| p == shim));
+    until("the orphan is reaped", || !stat.exists());
     send(pid, rustix::process::Signal::KILL);
     assert_eq!(run.record().how, ProgramEnd::Signal { signal: 9, core: false });
 }
 
 #[test]
-fn the_conversation_ends_after_one_line() {
+fn the_shim_closes_the_pipe_after_one_line() {
     let mut run = Container::new("exec sleep 600").start();
     let pid = run.pid();
     let mut rest = String::new();
@@ -315,7 +315,7 @@ fn the_conversation_ends_after_one_line() {
 }
 
 #[test]
-fn limits_user_badness_and_session_are_as_specified() {
+fn limits_user_oom_score_and_session_follow_the_specification() {
     let script = "ulimit -n; id -u; id -G; cat /proc/$$/oom_score_adj; ls /proc/$$/fd | tr '\\n' ' '; env; cut -d' ' -f6 /proc/$$/stat; echo $$";
     let mut container = Container::new(script);
     container.spec.rlimits = vec![Rlimit { resource: 7, soft: 55, hard: 66 }];
@@ -330,12 +330,12 @@ fn limits_user_badness_and_session_are_as_specified() {
     assert_eq!(&lines[..4], ["55", "65534", "65534 12", "300"]);
     assert!(lines[4].starts_with("0 1 2 "), "{text}");
     assert!(lines.iter().any(|l| *l == "PATH=/usr/bin:/bin" || l.ends_with(" PATH=/usr/bin:/bin")), "{text}");
-    assert!(!text.contains("CARGO"), "nothing of our own environment: {text}");
-    assert_eq!(lines[lines.len() - 1], lines[lines.len() - 2], "its own session");
+    assert!(!text.contains("CARGO"), "the program inherited variables of the test: {text}");
+    assert_eq!(lines[lines.len() - 1], lines[lines.len() - 2], "the program leads its session");
 }
 
 #[test]
-fn logs_are_continued_not_overwritten() {
+fn logs_are_appended() {
     let container = Container::new("echo second");
     std::fs::write(&container.spec.stdout, "first\n").expect("writes");
     let mut run = container.start();
@@ -369,18 +369,18 @@ fn delegated() -> Option<PathBuf> {
 }
 
 #[test]
-fn the_keeper_makes_the_group_ready_stays_in_it_and_ends_when_told() {
+fn the_cgroup_holder_prepares_its_group_and_ends_on_sigterm() {
     let place = tempfile::tempdir().expect("a directory");
-    let told = place.path().join("told");
+    let output = place.path().join("output");
     let group = delegated();
     let join = group.as_ref().map(|g| format!("echo 0 > {}/cgroup.procs && ", g.display())).unwrap_or_default();
-    let line = format!("{join}exec {SHIM} --keeper >{}", told.display());
+    let line = format!("{join}exec {SHIM} --keeper >{}", output.display());
     // The started process exits when the groups are ready, as a service manager expects.
     assert!(Command::new("/bin/sh").args(["-c", &line]).status().expect("starts").success());
-    let told = std::fs::read_to_string(&told).expect("reads");
-    let pid = told.split_whitespace().find_map(|word| word.parse::<i32>().ok()).expect("the process that stays");
+    let output = std::fs::read_to_string(&output).expect("reads");
+    let pid = output.split_whitespace().find_map(|word| word.parse::<i32>().ok()).expect("a process id in the output");
     if let Some(dir) = &group {
-        assert!(told.contains("holds "), "{told}");
+        assert!(output.contains("holds "), "{output}");
         assert_eq!(std::fs::read_to_string(dir.join("keeper/cgroup.procs")).expect("reads").trim(), pid.to_string());
         // The agent finds a usable root at once, although it is not in it.
         let wanted = EnforcerRequest { kind: None, root: Some(dir.clone()), name: "unused".into(), attached: false };
@@ -388,15 +388,15 @@ fn the_keeper_makes_the_group_ready_stays_in_it_and_ends_when_told() {
         assert_eq!(enforcer.root().as_ref(), Some(dir));
         let limits = GroupLimits { memory: Some(Bytes::from_mib(32)), ..GroupLimits::default() };
         enforcer.create("job.1.e1.c1", &limits).expect("a container");
-        enforcer.remove_root().expect("containers and shims go");
-        assert!(dir.join("keeper").exists() && !dir.join("containers").exists(), "the keeper's own place stays");
+        enforcer.remove_root().expect("removes the groups of containers and shims");
+        assert!(dir.join("keeper").exists() && !dir.join("containers").exists(), "the cgroup of the holder remains");
     } else {
-        assert!(told.contains("nothing to hold"), "{told}");
+        assert!(output.contains("holds no cgroup"), "{output}");
     }
     let stays = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
-    assert!(stays(), "{told}");
+    assert!(stays(), "{output}");
     send(pid, rustix::process::Signal::TERM);
-    until("the keeper has ended", || !stays());
+    until("the cgroup holder has ended", || !stays());
     if let Some(dir) = group {
         std::fs::remove_dir(dir.join("keeper")).and_then(|()| std::fs::remove_dir(&dir)).expect("empty");
     }

@@ -417,7 +417,7 @@ mod tests {
     const FAILED: Outcome = Outcome::Failed;
 
     #[test]
-    fn every_cell() {
+    fn each_state_accepts_its_events() {
         let (fin, end) = (ApplicationState::Finishing { outcome: FAILED }, ApplicationState::Ended { outcome: FAILED });
         let rows: [(ApplicationState, ApplicationEvent, Option<ApplicationState>, &[ApplicationAction]); 12] = [
             (
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_count_without_gaps_over_acknowledgements() {
+    fn update_cursors_have_no_gaps_across_acknowledgements() {
         let mut updates = UpdateQueue::default();
         let container = "job.1.e1.c1".parse::<ContainerId>().expect("id");
         let push = |u: &mut UpdateQueue| u.push(UpdateKind::Running { container: container.clone() }).cursor;

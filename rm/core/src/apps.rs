@@ -260,7 +260,7 @@ impl Cluster {
         for container in self.history.forget(id) {
             ctx.save(DurableRecord::ContainerGone(container));
         }
-        ctx.log_app(LogSeverity::Normal, Reason::JobPurged, id, format!("was {state}; nothing is kept of it any more"));
+        ctx.log_app(LogSeverity::Normal, Reason::JobPurged, id, format!("was {state}; its records are deleted"));
         Ok(CallAnswer::Done)
     }
 
@@ -346,7 +346,7 @@ impl Cluster {
                 app.diagnostics = if app.is_managed() {
                     format!("its master failed {} times; attempt {}: {why}", app.charged + app.uncharged, app.attempt)
                 } else {
-                    format!("its master is gone: {why}")
+                    format!("its master failed: {why}")
                 };
                 self.app_event(id, app::ApplicationEvent::End(Outcome::Failed), ctx);
                 self.maybe_over(id, ctx);
@@ -425,9 +425,11 @@ fn grown(size: &MasterSize, room: Option<&Resource>) -> MasterSize {
 
 fn describe(failure: AttemptFailure, silence_s: u64) -> String {
     match failure {
-        AttemptFailure::Exited(ExitReason::Exit { code: 0 }) => "the master ended without saying how the application went".into(),
+        AttemptFailure::Exited(ExitReason::Exit { code: 0 }) => {
+            "the master ended without reporting the outcome of the application".into()
+        }
         AttemptFailure::Exited(reason) => reason.sentence(),
-        AttemptFailure::Silent => format!("the master was silent for {silence_s} s"),
-        AttemptFailure::Lost => "the node of the master did not come back after a restart of the resource manager".into(),
+        AttemptFailure::Silent => format!("the master sent no heartbeat for {silence_s} s"),
+        AttemptFailure::Lost => "the node of the master did not register after a restart of the resource manager".into(),
     }
 }

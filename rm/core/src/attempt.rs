@@ -222,7 +222,7 @@ mod tests {
     /// One cell per state and event. `.` same state, `!` illegal, `O` over, `L` launched, `R`
     /// registered, `F` recovering and found; a failure adds `f`, a stop of the container adds `s`.
     #[test]
-    fn every_cell() {
+    fn each_state_accepts_its_events() {
         let table = [
             "L ! ! ! ! . O",     // Scheduled
             "! R ! Of Osf . O",  // Launched

@@ -292,7 +292,7 @@ mod tests {
     /// One cell per state and event: the next state's first letter (`.` same, `!` illegal), then
     /// the actions: `r` started, `s` stop, `e` ended, `f` forget.
     #[test]
-    fn every_cell() {
+    fn each_state_accepts_its_events() {
         let ok = report(ExitReason::Exit { code: 0 });
         let states = [
             ContainerState::Allocated,

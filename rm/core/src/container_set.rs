@@ -92,7 +92,7 @@ mod tests {
     proptest! {
         /// After any insertions and removals, the set contains the same ids as a sorted map.
         #[test]
-        fn holds_what_a_map_holds(ops in proptest::collection::vec((any::<bool>(), 0u64..400), 0..1500)) {
+        fn the_set_contains_the_same_ids_as_a_map(ops in proptest::collection::vec((any::<bool>(), 0u64..400), 0..1500)) {
             let id = |n: u64| ContainerId { app: "a.1".parse().expect("id"), epoch: Epoch(1), seq: n };
             let (mut holding, mut map) = (ContainerSet::default(), BTreeMap::new());
             for (put, n) in ops {

@@ -76,7 +76,7 @@ impl Cluster {
         let Some(asked) = app.requests.get(request).filter(|asked| missing > 0 && asked.ask.deadline.is_some()) else { return };
         let why = self.sentence(app, request, ctx.now).unwrap_or_default();
         let waited = ctx.now.since(asked.wanting).saturating_add(asked.before).as_secs_f64();
-        let message = format!("{request}: {missing} of {} did not come within {waited} s: {why}", asked.ask.count);
+        let message = format!("{request}: {missing} of {} containers were not granted within {waited} s: {why}", asked.ask.count);
         if let Some(asked) = self.apps.get_mut(app_id).and_then(|app| app.requests.get_mut(request)) {
             asked.expired = Some(ctx.now);
         }

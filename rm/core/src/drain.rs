@@ -64,8 +64,8 @@ impl Cluster {
         let until = within.map(|within| UnixMillis(ctx.wall.0.saturating_add(millis(within))));
         // the latest order applies; a drained node stays drained
         let drained = known.is_some_and(|mark| mark.drained);
-        let time = within.map_or_else(|| "for ever".to_owned(), |within| format!("within {} s", within.as_secs()));
-        ctx.log_node(LogSeverity::Normal, Reason::NodeDraining, id, format!("to be empty {time}: {reason}"));
+        let time = within.map_or_else(|| "without a deadline".to_owned(), |within| format!("within {} s", within.as_secs()));
+        ctx.log_node(LogSeverity::Normal, Reason::NodeDraining, id, format!("drains {time}: {reason}"));
         self.put_mark(id, NodeMark { reason, until, then, drained }, ctx);
         if then == AfterDrain::Stay {
             self.node_event(id, node::NodeEvent::Welcome, ctx);
@@ -114,7 +114,7 @@ impl Cluster {
     pub(crate) fn drain_due(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
         let left = self.alive_on(id).len();
         if left > 0 {
-            ctx.log_node(LogSeverity::Normal, Reason::DrainDeadline, id, format!("{left} containers are left and are stopped"));
+            ctx.log_node(LogSeverity::Normal, Reason::DrainDeadline, id, format!("{left} containers remain and are stopped"));
         }
         self.settle_mark(id, ctx);
     }
@@ -148,7 +148,7 @@ impl Cluster {
 
     fn drained(&mut self, id: &NodeId, mark: NodeMark, ctx: &mut StepContext<'_>) {
         let leaves = mark.then == AfterDrain::Decommission;
-        ctx.log_node(LogSeverity::Normal, Reason::NodeDrained, id, "has no containers any more".into());
+        ctx.log_node(LogSeverity::Normal, Reason::NodeDrained, id, "has no containers left".into());
         self.put_mark(id, mark, ctx);
         if leaves {
             self.node_event(id, node::NodeEvent::Left, ctx);
@@ -161,7 +161,7 @@ impl Cluster {
             LogSeverity::Normal,
             Reason::NodeDecommissioned,
             id,
-            "is no member any more; undrain it to let it come back".into(),
+            "is not a member any more; undrain it to let it register again".into(),
         );
         self.timers.cancel(&TimerKey::Node(id.clone()));
         self.close_node(id, ctx);

@@ -77,7 +77,7 @@ impl Cluster {
     pub fn sentence(&self, app: &App, request: &RequestId, now: Tick) -> Option<String> {
         if let Some(at) = app.requests.get(request)?.expired {
             let ago = now.since(at).as_secs();
-            return Some(format!("its time was over {ago} s ago, and what was missing of it then does not come any more"));
+            return Some(format!("its deadline expired {ago} s ago; the missing containers are not granted any more"));
         }
         let need = PlacementNeed::of(app, Some(request)).filter(|_| app.missing(request) > 0)?;
         let limited = || self.limit_sentence(app, ContainerRole::Work, need.size);
@@ -124,7 +124,7 @@ impl Cluster {
         let left = recovery.until.since(now).as_secs_f64().ceil();
         let names = names.join(", ");
         Some(format!(
-            "the resource manager has restarted and waits for {names}{more} to tell of its containers, at most {left} s more"
+            "the resource manager has restarted and waits for {names}{more} to report containers, at most {left} s more"
         ))
     }
 
@@ -132,7 +132,9 @@ impl Cluster {
         match self.held(app)? {
             GrantBlock::Recovery => self.recovery_sentence(app, now),
             GrantBlock::Unacknowledged => {
-                Some(format!("its master has not acknowledged {MAX_UNACKED} updates, and gets nothing more until it does"))
+                Some(format!(
+                    "its master has {MAX_UNACKED} unacknowledged updates, and gets no containers until it acknowledges them"
+                ))
             }
         }
     }
@@ -195,7 +197,7 @@ impl Cluster {
         let own = |kept: &&Reservation| need.of.is_some_and(|(app, request)| app.id == kept.app && *request == kept.request);
         let others = kept.filter(|kept| !own(kept) && !self.room_for_others(&node.id).is_some_and(|room| need.size.fits(room)));
         match (kept.filter(own), others) {
-            (Some(_), _) => format!("reserved for it; {}", shortfall(need.size, free)),
+            (Some(_), _) => format!("reserved for this request; {}", shortfall(need.size, free)),
             (None, Some(kept)) => place::reserved_for(kept, now),
             (None, None) if !need.size.fits(free) => {
                 let left = if need.size.memory > free.memory { self.left_words(&node.id) } else { String::new() };
@@ -209,16 +211,16 @@ impl Cluster {
     /// is none.
     pub(super) fn left_words(&self, node: &NodeId) -> String {
         let left = self.ledger.node(node).map(|account| account.unattributed).filter(|left| !left.is_zero());
-        left.map(|left| format!(", and {left} there is held by memory that ended containers left")).unwrap_or_default()
+        left.map(|left| format!(", and ended containers left {left} charged there")).unwrap_or_default()
     }
 
     /// Reason why a node with enough free resources is not used yet.
     fn patience(&self, need: PlacementNeed<'_>, now: Tick) -> String {
         match need.of.filter(|_| need.reach != LocalityLevel::Anywhere && need.place.relax != RelaxPolicy::Never) {
             Some((app, request)) => {
-                format!("has the room; waits {} s more for a place it prefers", self.wait_left(&app.id, request, now))
+                format!("has enough free resources; waits {} s more for a preferred place", self.wait_left(&app.id, request, now))
             }
-            None => "has the room".into(),
+            None => "has enough free resources".into(),
         }
     }
 

@@ -32,7 +32,7 @@ impl Cluster {
         let Some(home) = self.apps.row_of(app_id) else { return };
         let Some(asked) = self.apps.at(home).and_then(|app| app.requests.get(request)) else { return };
         if !self.may_take(app_id, request, &asked.ask.resource, node) {
-            ctx.illegal(format!("{id} is placed into what is kept for another on {node}"));
+            ctx.illegal(format!("{id} is placed on {node}, into resources that are set aside for another request"));
         }
         let Some(app) = self.apps.at_mut(home) else { return };
         let Some(asked) = app.requests.get_mut(request) else { return };
@@ -55,7 +55,7 @@ impl Cluster {
         app.queue_update(UpdateKind::Allocated(granted(&c, request.clone())), ctx);
         self.enter(c, ctx);
         if let Some((kept, _)) = self.reservations.of(app_id, request) {
-            self.unreserve(kept, "it was served", ctx);
+            self.unreserve(kept, "the request was granted", ctx);
         }
         if gives_way {
             self.arm_reach(app_id, request, ctx.now);
@@ -74,7 +74,7 @@ impl Cluster {
         launch.env.insert("HEADROOM_ATTEMPT".to_owned(), app.attempt.to_string());
         app.master_node = Some(node.clone());
         app.runs.granted(&id, node, &size.resource, ctx.wall);
-        let message = format!("attempt {} of the master goes to {node} with {}", app.attempt, size.resource);
+        let message = format!("attempt {} of the master is placed on {node} with {}", app.attempt, size.resource);
         let c =
             new_container(id.clone(), node, (None, app.attempt), size.resource, (Arc::new(launch), app.user.clone(), home), ctx);
         let order = Box::new(c.order());

@@ -363,7 +363,7 @@ mod tests {
     proptest! {
         /// Taken and returned sizes cancel out in any order.
         #[test]
-        fn takes_and_gives_cancel_out(sizes in proptest::collection::vec((1u64..1 << 30, 0u32..8000), 1..20), turn in any::<usize>()) {
+        fn taken_and_returned_sizes_cancel_out(sizes in proptest::collection::vec((1u64..1 << 30, 0u32..8000), 1..20), turn in any::<usize>()) {
             let (node, app): (NodeId, AppId) = ("n1".parse().expect("id"), "job.1".parse().expect("id"));
             let mut ledger = Ledger::default();
             ledger.offer(&node, Resource::new(Bytes::from_gib(64), Cpus::from_cores(512)));
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn giving_back_what_was_not_taken_is_refused() {
+    fn returning_more_than_was_taken_is_refused() {
         let mut ledger = Ledger::default();
         let (node, app): (NodeId, AppId) = ("n1".parse().expect("id"), "job.1".parse().expect("id"));
         ledger.offer(&node, Resource::new(Bytes::from_gib(1), Cpus::from_cores(1)));

@@ -47,8 +47,9 @@ impl Cluster {
         let Some(app) = self.apps.get(id).filter(|app| !app.state.is_ending()) else { return };
         let lived = ctx.wall.since(app.submitted);
         let of_queue = self.longest_life(app).is_some_and(|longest| app.until == Some(end_of(app, longest)));
-        let whose = if of_queue { format!("queue {} allows no more", app.queue.short()) } else { "it was given no more".into() };
-        let why = format!("its time was over after {} s: {whose}", lived.as_secs());
+        let whose =
+            if of_queue { format!("the limit of queue {}", app.queue.short()) } else { "the limit of the application".into() };
+        let why = format!("its lifetime expired after {} s: {whose}", lived.as_secs());
         ctx.log_app(LogSeverity::Warning, Reason::LifetimeOver, id, why.clone());
         let containers = app.containers.clone();
         for container in containers.iter() {

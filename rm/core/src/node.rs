@@ -277,7 +277,7 @@ mod tests {
     /// unhealthy, `O` unreachable), then the actions: `b` back, `s` unhealthy, `q` suspected, `o`
     /// unreachable, `g` lost, `d` decommissioned.
     #[test]
-    fn every_cell() {
+    fn each_state_accepts_its_events() {
         let states = [
             ClusterNodeState::Ready,
             ClusterNodeState::Unhealthy { reason: "disk".into() },
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspect_node_keeps_what_it_said_of_itself() {
+    fn a_suspect_node_keeps_its_reported_health() {
         let gone = next_node_state(
             ClusterNodeState::Unhealthy { reason: "disk".into() },
             NodeEvent::Silent(SilenceStage::Suspect),

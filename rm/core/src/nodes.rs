@@ -123,14 +123,14 @@ impl Cluster {
         self.reindex(id);
         self.room_changed |= now.memory < before;
         if before.is_zero() {
-            let message = format!("{} is held by memory that no running container owns; {owners}", now.memory);
+            let message = format!("{} of memory is charged, and no running container owns it; {owners}", now.memory);
             ctx.log_node(LogSeverity::Warning, Reason::NodeMemoryLeft, id, message);
         } else if now.memory.is_zero() {
             ctx.log_node(
                 LogSeverity::Normal,
                 Reason::NodeMemoryFreed,
                 id,
-                format!("{before} that ended containers had left is free"),
+                format!("{before} of memory that ended containers had left charged is free again"),
             );
         }
     }
@@ -159,9 +159,12 @@ impl Cluster {
                 }
                 NodeAction::Sick(reason) => ctx.log_node(LogSeverity::Warning, Reason::NodeUnhealthy, id, reason),
                 NodeAction::Suspected => {
-                    ctx.log_node(LogSeverity::Warning, Reason::NodeSilent, id, "silent; gets no more work for now".into())
+                    let message = "sent no heartbeat; gets no new containers for now".into();
+                    ctx.log_node(LogSeverity::Warning, Reason::NodeSilent, id, message)
                 }
-                NodeAction::OutOfReach => ctx.log_node(LogSeverity::Warning, Reason::NodeUnreachable, id, "still silent".into()),
+                NodeAction::OutOfReach => {
+                    ctx.log_node(LogSeverity::Warning, Reason::NodeUnreachable, id, "still sends no heartbeat".into())
+                }
                 NodeAction::GivenUp => self.give_up(id, ctx),
                 NodeAction::Dismissed => self.dismissed(id, ctx),
             }
@@ -191,11 +194,12 @@ impl Cluster {
 
     fn give_up(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
         let seconds = self.settings.lost.as_secs();
-        ctx.log_node(LogSeverity::Warning, Reason::NodeLost, id, format!("silent for {seconds} s; its containers are given up"));
+        let message = format!("sent no heartbeat for {seconds} s; its containers are lost");
+        ctx.log_node(LogSeverity::Warning, Reason::NodeLost, id, message);
         self.close_node(id, ctx);
         let containers = self.nodes.get(id).map(|n| n.containers.clone()).unwrap_or_default();
         for container in containers.iter() {
-            self.create_exit_report(container, ExitReason::NodeLost, format!("{id} was silent for {seconds} s"), ctx);
+            self.create_exit_report(container, ExitReason::NodeLost, format!("{id} sent no heartbeat for {seconds} s"), ctx);
         }
         self.reindex(id);
         self.settle_mark(id, ctx);
@@ -219,7 +223,7 @@ impl Cluster {
         let row = self.containers.row_of(&seen.container);
         if let Some((row, c)) = row.and_then(|row| Some((row, self.containers.at_mut(row)?))) {
             if c.node != *node {
-                return ctx.illegal(format!("{} is shown by {node} and was granted on {}", c.id, c.node));
+                return ctx.illegal(format!("{} is reported by {node} and was granted on {}", c.id, c.node));
             }
             c.used = seen.used.or(c.used);
             c.seen = Some(ctx.now);
@@ -289,7 +293,8 @@ impl Cluster {
                 ContainerState::Allocated | ContainerState::Exited { .. } | ContainerState::Done { .. } => false,
             });
             if gone {
-                self.create_exit_report(container, ExitReason::NodeLost, format!("{id} registered again without it"), ctx);
+                let why = format!("{id} registered again without this container");
+                self.create_exit_report(container, ExitReason::NodeLost, why, ctx);
             }
         }
     }
@@ -304,7 +309,8 @@ impl Cluster {
         };
         let gone: Vec<ContainerId> = stopping.iter().filter(gone).cloned().collect();
         for container in gone {
-            self.create_exit_report(&container, ExitReason::Stopped, "it was stopped before its node began with it".into(), ctx);
+            let why = "the container was stopped before its node started it".into();
+            self.create_exit_report(&container, ExitReason::Stopped, why, ctx);
         }
     }
 
@@ -322,7 +328,8 @@ impl Cluster {
         let Some(recovery) = self.recovery.take() else { return };
         self.timers.cancel(&TimerKey::Recovery);
         for node in recovery.waiting {
-            ctx.log_node(LogSeverity::Warning, Reason::NodeMissing, &node, "did not come back after a restart".into());
+            let message = "did not register after a restart of the resource manager".into();
+            ctx.log_node(LogSeverity::Warning, Reason::NodeMissing, &node, message);
             ctx.save(DurableRecord::NodeGone(node.clone()));
             self.missing_is_empty(&node, ctx);
         }

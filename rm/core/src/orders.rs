@@ -17,7 +17,7 @@ impl Cluster {
         let waiting = app.updates.after(0).filter(|update| matches!(update.what, UpdateKind::Order(_))).count();
         if waiting >= MAX_PENDING_ORDERS {
             return Err(CallRefusal::TooMany {
-                what: format!("orders that the master of {id} has not taken in"),
+                what: format!("orders that the master of {id} has not acknowledged"),
                 most: MAX_PENDING_ORDERS,
             });
         }

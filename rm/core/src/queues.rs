@@ -188,7 +188,7 @@ impl Cluster {
             QueueProblem {
                 queue: slot.path.clone(),
                 key: "queues",
-                what: format!("is a leaf no more, and has {}{more}", names.join(", ")),
+                what: format!("would not be a leaf any more, and has the applications {}{more}", names.join(", ")),
                 fix: "move them to another leaf first, or wait for their end".into(),
             }
         });

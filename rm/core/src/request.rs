@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_told_in_two_lives_is_counted_once() {
+    fn an_end_reported_in_two_epochs_is_counted_once() {
         let mut tally = GrantCounts::default();
         // first count after a restart: three ends, one of them unknown to every incarnation
         tally.apply_reported_ends(3, CountAccuracy::Exactly);
@@ -236,15 +236,15 @@ mod tests {
         tally.ended();
         assert_eq!(tally.granted(), 4);
         tally.acked(GrantIncarnation::Earlier);
-        assert_eq!(tally.granted(), 4, "in doubt it counts");
+        assert_eq!(tally.granted(), 4, "an end of an earlier epoch counts until the master reports it");
         tally.apply_reported_ends(3, CountAccuracy::AtLeast);
         assert_eq!(tally.granted(), 4);
         tally.apply_reported_ends(3, CountAccuracy::Exactly);
-        assert_eq!(tally.granted(), 3, "the master has counted: it was one of the three");
+        assert_eq!(tally.granted(), 3, "the end was one of the three that the master reports");
     }
 
     #[test]
-    fn somebody_who_never_counts_gets_nothing_twice() {
+    fn a_master_that_reports_no_ends_gets_no_duplicate_containers() {
         let mut tally = GrantCounts::default();
         tally.count_grant();
         tally.ended();

@@ -71,10 +71,10 @@ impl Cluster {
         }
         let no_room = |sentence: String| Err(CallRefusal::NoRoom { sentence });
         let (Some(node), Some(account)) = (self.nodes.get(&c.node), self.ledger.node(&c.node)) else {
-            return no_room(format!("{} is not there", c.node));
+            return no_room(format!("node {} is not registered", c.node));
         };
         if !node.state.takes_work() {
-            return no_room(format!("{} is {} and takes on nothing more now", node.id, node.state.as_str()));
+            return no_room(format!("{} is {} and cannot give containers more resources now", node.id, node.state.as_str()));
         }
         let limited = |app| self.limit_sentence(app, part(c.request.as_ref()), more);
         if let Some(sentence) = self.apps.get(&c.id.app).and_then(limited) {
@@ -115,7 +115,7 @@ impl Cluster {
     /// Handles a node that did not confirm a size in time.
     pub(crate) fn resize_overdue(&mut self, id: &ContainerId, ctx: &mut StepContext<'_>) {
         if let Some(c) = self.containers.get(id).filter(|c| c.state.is_alive()) {
-            let message = format!("{} did not say what became of it for {} s", c.node, RESIZE_TIMEOUT.as_secs());
+            let message = format!("{} did not report the result of the resize for {} s", c.node, RESIZE_TIMEOUT.as_secs());
             ctx.log(container_line(LogSeverity::Warning, Reason::ResizeOverdue, id, &c.node, message));
             self.size_event(id, ResizeEvent::Overdue, ctx);
         }
@@ -197,7 +197,9 @@ impl Cluster {
 fn fixed(state: &ContainerState) -> Option<&'static str> {
     match state {
         ContainerState::Running => None,
-        ContainerState::Allocated | ContainerState::Launching => Some("its program does not run yet; wait until it does"),
+        ContainerState::Allocated | ContainerState::Launching => {
+            Some("its program does not run yet; retry when the container is running")
+        }
         ContainerState::Stopping { .. } => Some("it is about to end"),
         ContainerState::Exited { .. } | ContainerState::Done { .. } => Some("it has ended"),
     }
@@ -209,10 +211,10 @@ fn wanted(c: &Container, size: ContainerSize) -> Result<VersionedSize, CallRefus
     resource.extra.retain(|_, n| *n > 0);
     let heap = heap.or(c.launch.heap);
     if resource.memory.is_zero() {
-        return Err(not_resizable(&c.id, "no program runs without memory; give the whole size, not the difference"));
+        return Err(not_resizable(&c.id, "its memory would be 0; give the whole size, not the difference"));
     }
     if let Some(heap) = heap.filter(|heap| *heap > resource.memory) {
-        let why = format!("a heap of {heap} does not fit in {}; name a smaller heap too", resource.memory);
+        let why = format!("a heap of {heap} does not fit in {}; give a smaller heap too", resource.memory);
         return Err(not_resizable(&c.id, why));
     }
     Ok(VersionedSize { resource, heap, version: c.newest.saturating_add(1) })

@@ -132,7 +132,7 @@ pub fn next_resize_state(
             }
             ResizeEvent::Shown { resource, version } => {
                 let has = VersionedSize { resource, version, heap: has.heap };
-                Ok(complete_resize(has, Some("its node was given another size before the restart".into()), out))
+                Ok(complete_resize(has, Some("its node received another size before the restart".into()), out))
             }
             // about an earlier order
             ResizeEvent::Refused { what, .. } if what.version < want.version => Ok(state),
@@ -170,7 +170,7 @@ pub fn next_resize_state(
 }
 
 /// Reason of the failure when the node never answered.
-const SILENT: &str = "its node did not confirm the size in time; it has the size before";
+const SILENT: &str = "its node did not confirm the size in time; the container keeps its earlier size";
 
 fn complete_resize(has: VersionedSize, failed: Option<String>, out: &mut Vec<ResizeAction>) -> ResizeState {
     out.push(ResizeAction::Has(has));
@@ -245,7 +245,7 @@ mod tests {
     /// 5. One cell per state and event: the next state's first letter (`.` same, `!` illegal), then
     /// the actions: `t` tell, `h` with the new current size in GiB, `r` resized, `f` failed.
     #[test]
-    fn every_cell() {
+    fn each_state_accepts_its_events() {
         let has = sized(2, 3);
         let states = [
             ResizeState::Settled,
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_in_force_is_counted() {
+    fn the_ledger_counts_the_larger_of_current_and_ordered_size() {
         let has = sized(2, 1);
         let mut want = sized(1, 2);
         want.resource.cpus = Cpus::from_cores(3);

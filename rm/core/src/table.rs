@@ -202,7 +202,7 @@ impl<K: StableHash, V> Table<K, V> {
     fn filled(&mut self, row: u32) -> &mut V {
         match self.rows.get_mut(row as usize) {
             Some(Some((_, value))) => value,
-            Some(None) | None => unreachable!("it was found"),
+            Some(None) | None => unreachable!("find returned a filled row"),
         }
     }
     fn row(&self, row: u32) -> Option<&(K, V)> {
@@ -369,7 +369,7 @@ mod tests {
         /// After any insertions and removals, the table contains the same rows as a map and lists
         /// keys in order.
         #[test]
-        fn knows_what_a_map_knows(ops in proptest::collection::vec((any::<bool>(), 0u16..300), 0..800)) {
+        fn the_table_contains_the_same_rows_as_a_map(ops in proptest::collection::vec((any::<bool>(), 0u16..300), 0..800)) {
             let node = |n: u16| format!("n{n}").parse::<NodeId>().expect("id");
             let container = |n: u16| ContainerId { app: "a.1".parse().expect("id"), epoch: Epoch(u32::from(n % 2)), seq: u64::from(n / 2) };
             let (mut sorted, mut table) = (SortedTable::default(), Table::default());

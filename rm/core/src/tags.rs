@@ -156,7 +156,7 @@ impl Cluster {
         }
         match (&before.cordon, &after.cordon) {
             (None, Some(reason)) => {
-                ctx.log_node(LogSeverity::Normal, Reason::NodeCordoned, id, format!("gets nothing new: {reason}"))
+                ctx.log_node(LogSeverity::Normal, Reason::NodeCordoned, id, format!("gets no new containers: {reason}"))
             }
             (Some(_), None) => {
                 ctx.log_node(LogSeverity::Normal, Reason::NodeUncordoned, id, "may get new containers again".into())
@@ -187,11 +187,11 @@ impl Cluster {
 fn differences(before: &NodeTags, after: &NodeTags) -> String {
     let mut told: Vec<String> = after.labels.difference(&before.labels).map(|label| format!("label {label}")).collect();
     told.extend(before.labels.difference(&after.labels).map(|label| format!("no label {label}")));
-    for (what, before, after) in [("attribute", &before.attributes, &after.attributes), ("taint", &before.taints, &after.taints)]
+    for (kind, before, after) in [("attribute", &before.attributes, &after.attributes), ("taint", &before.taints, &after.taints)]
     {
         let new = after.iter().filter(|(name, value)| before.get(*name) != Some(*value));
-        told.extend(new.map(|(name, value)| format!("{what} {}", pair(name, value))));
-        told.extend(before.keys().filter(|name| !after.contains_key(*name)).map(|name| format!("no {what} {name}")));
+        told.extend(new.map(|(name, value)| format!("{kind} {}", pair(name, value))));
+        told.extend(before.keys().filter(|name| !after.contains_key(*name)).map(|name| format!("no {kind} {name}")));
     }
     told.join(", ")
 }
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operators_words_go_before_the_agents_and_leave_them_where_they_are() {
+    fn operator_tags_override_agent_tags_and_do_not_change_them() {
         let own = NodeProperties {
             labels: [id("ssd")].into(),
             attributes: words(&[("zone", "a"), ("kernel", "6")]),

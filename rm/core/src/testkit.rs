@@ -208,7 +208,7 @@ impl Scenario {
                 Effect::Update { app, update } => self.updates.entry(app).or_default().push((self.epoch, update)),
                 Effect::UpdatesEnd { .. } => {}
                 Effect::Log(line) => self.log.push(line),
-                Effect::Illegal { what } => panic!("illegal: {what}"),
+                Effect::Illegal { what: problem } => panic!("illegal: {problem}"),
             }
         }
         answer
@@ -218,7 +218,7 @@ impl Scenario {
         match &want {
             // a later version is a resize order
             ContainerCommand::Run(order) if order.version > 1 => {
-                assert!(self.ordered.contains(&container), "{container} gets another size and was never granted");
+                assert!(self.ordered.contains(&container), "{container} is resized and was never granted");
             }
             ContainerCommand::Run(_) => assert!(self.ordered.insert(container.clone()), "{container} was granted twice"),
             ContainerCommand::Stop { .. } | ContainerCommand::Forget => {}
@@ -233,7 +233,7 @@ impl Scenario {
     /// When there is no answer.
     pub fn call(&mut self, what: ClusterCall) -> CallResult {
         self.calls += 1;
-        self.step(ClusterEvent::Call { call: CallId(self.calls), what }).expect("every call is answered")
+        self.step(ClusterEvent::Call { call: CallId(self.calls), what }).expect("every call has an answer")
     }
 
     /// Advances the time; timers fire in order. Nodes send nothing.
@@ -273,7 +273,7 @@ impl Scenario {
     /// The refusal of the resource manager.
     pub fn register_empty(&mut self, node: &str, serial: u64) -> Result<CallAnswer, CallRefusal> {
         let node: NodeId = id(node);
-        let facts = self.nodes.get(&node).expect("a node of this story").registration();
+        let facts = self.nodes.get(&node).expect("a node of this scenario").registration();
         let facts = Box::new(crate::NodeRegistration { seen: Vec::new(), exits: Vec::new(), serial, ..facts });
         self.call(ClusterCall::RegisterNode { node, facts })
     }
@@ -286,11 +286,11 @@ impl Scenario {
     /// When the answer belongs to another call.
     pub fn try_register(&mut self, node: &str) -> Result<(), CallRefusal> {
         let node: NodeId = id(node);
-        let facts = self.nodes.get(&node).expect("a node of this story").registration();
+        let facts = self.nodes.get(&node).expect("a node of this scenario").registration();
         let answer = self.call(ClusterCall::RegisterNode { node: node.clone(), facts: Box::new(facts) })?;
         let CallAnswer::Node { acked } = answer else { panic!("{answer:?} to a registration") };
         let full = self.cluster.desired(&node);
-        let fake = self.nodes.get_mut(&node).expect("a node of this story");
+        let fake = self.nodes.get_mut(&node).expect("a node of this scenario");
         fake.connected = true;
         for container in acked {
             fake.forget(&container);
@@ -311,7 +311,7 @@ impl Scenario {
     /// Sends a heartbeat of a node with all its containers.
     pub fn report(&mut self, node: &str) -> CallResult {
         let node: NodeId = id(node);
-        let fake = self.nodes.get(&node).expect("a node of this story");
+        let fake = self.nodes.get(&node).expect("a node of this scenario");
         let report = NodeHeartbeat {
             epoch: self.epoch,
             seen: fake.seen(),
@@ -347,7 +347,7 @@ impl Scenario {
     /// When no node has the container.
     pub fn exit(&mut self, container: &ContainerId, reason: ExitReason) -> &mut Self {
         let wall = UnixMillis(self.settings.unix_at_zero.0 + self.now.0);
-        let (name, node) = self.nodes.iter_mut().find(|(_, n)| n.has.contains_key(container)).expect("a node has it");
+        let (name, node) = self.nodes.iter_mut().find(|(_, n)| n.has.contains_key(container)).expect("a node has the container");
         node.end(name, container, reason, wall);
         let name = name.to_string();
         let _ = self.report(&name);
@@ -393,7 +393,7 @@ impl Scenario {
     /// # Panics
     /// When the application does not exist.
     pub fn attempt(&self, app: &AppId) -> AttemptId {
-        self.cluster.app(app).expect("an application of this story").attempt_id()
+        self.cluster.app(app).expect("an application of this scenario").attempt_id()
     }
     /// Registers the current master.
     ///
@@ -472,7 +472,7 @@ impl Scenario {
 
 impl Drop for Scenario {
     fn drop(&mut self) {
-        assert!(self.checked || std::thread::panicking(), "this scenario was never checked");
+        assert!(self.checked || std::thread::panicking(), "the scenario does not end with check()");
     }
 }
 

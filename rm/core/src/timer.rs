@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fires_in_order_and_once() {
+    fn timers_fire_in_order_and_once() {
         let mut timers = Timers::default();
         let node = TimerKey::Node("n1".parse().expect("id"));
         timers.set(node.clone(), Tick(5));

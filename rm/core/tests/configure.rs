@@ -12,7 +12,7 @@ fn secs(n: u64) -> Duration {
 
 fn tree(names: &[&str]) -> QueueTree {
     let children = names.iter().map(|name| (id(name), QueueSpec::default())).collect();
-    QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a right tree")
+    QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a valid tree")
 }
 
 fn state(s: &Scenario) -> &'static str {
@@ -22,7 +22,7 @@ fn state(s: &Scenario) -> &'static str {
 const HOLD: Result<CallAnswer, CallRefusal> = Ok(CallAnswer::Configured { queues: QueuesFrom::Settings });
 
 #[test]
-fn less_patience_counts_for_a_silence_that_has_begun() {
+fn shorter_node_timeouts_apply_to_a_node_that_is_already_silent() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4));
     s.after(secs(2));
@@ -38,7 +38,7 @@ fn less_patience_counts_for_a_silence_that_has_begun() {
 }
 
 #[test]
-fn more_patience_counts_likewise() {
+fn longer_node_timeouts_apply_to_a_node_that_is_already_silent() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4));
     s.after(secs(2));
@@ -49,16 +49,16 @@ fn more_patience_counts_likewise() {
     assert_eq!(state(&s), "suspect");
     assert_eq!(s.configure(|t| (t.suspect, t.unreachable, t.lost) = (secs(50), secs(90), secs(100))), HOLD);
     s.after(secs(60));
-    assert_eq!((state(&s), s.logged("NodeSilent")), ("suspect", 1), "it does not come back by itself, and nothing is told twice");
+    assert_eq!((state(&s), s.logged("NodeSilent")), ("suspect", 1), "the node stays suspect, and the event is not repeated");
     s.after(secs(10));
     assert_eq!(state(&s), "unreachable");
-    s.report("n1").expect("is heard");
+    s.report("n1").expect("the heartbeat is accepted");
     assert_eq!(state(&s), "ready");
     s.check();
 }
 
 #[test]
-fn what_is_over_and_no_longer_kept_goes_at_once() {
+fn a_lower_history_limit_removes_old_records_at_once() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4));
     for _ in 0..6 {
@@ -73,25 +73,25 @@ fn what_is_over_and_no_longer_kept_goes_at_once() {
     assert_eq!(s.configure(|t| (t.keep_apps, t.keep_containers) = (2, 3)), HOLD);
     assert_eq!(kept(&s), (2, 3));
     s.restart();
-    assert_eq!(kept(&s), (2, 3), "they are gone from the store as well");
+    assert_eq!(kept(&s), (2, 3), "the store does not have the removed records either");
     s.check();
 }
 
 #[test]
-fn another_tree_of_the_settings_holds_and_is_not_saved() {
+fn a_changed_queue_tree_of_the_settings_applies_and_is_not_saved() {
     let mut s = Scenario::with(Settings { queues: tree(&["a", "b"]), ..Settings::default() });
     s.node("n1", size(4, 4));
     assert_eq!(s.configure(|t| t.queues = tree(&["a", "c"])), HOLD);
     assert_eq!((s.cluster.queue_tree(), s.cluster.queues_generation(), s.logged("QueuesSet")), (&tree(&["a", "c"]), 1, 1));
     assert_eq!(s.configure(|_| ()), HOLD);
-    assert_eq!(s.logged("QueuesSet"), 1, "it is so already");
+    assert_eq!(s.logged("QueuesSet"), 1, "the same tree is no change");
     s.reconfigure(|t| t.queues = tree(&["d"])).restart().register("n1");
-    assert_eq!(s.cluster.queue_tree(), &tree(&["d"]), "a later life takes what is written then");
+    assert_eq!(s.cluster.queue_tree(), &tree(&["d"]), "a later epoch uses the tree of its own settings");
     s.check();
 }
 
 #[test]
-fn a_tree_that_was_set_at_run_time_goes_before_that_of_the_settings() {
+fn a_queue_tree_set_at_run_time_overrides_that_of_the_settings() {
     let mut s = Scenario::with(Settings { queues: tree(&["a", "b"]), ..Settings::default() });
     s.node("n1", size(4, 4));
     s.call(ClusterCall::SetGate { queue: id("a"), gate: QueueState::Paused }).expect("sets");
@@ -99,12 +99,12 @@ fn a_tree_that_was_set_at_run_time_goes_before_that_of_the_settings() {
     assert_eq!(s.configure(|t| t.queues = tree(&["c"])), overruled);
     assert_eq!(s.cluster.queue_tree().paths().count(), 3);
     s.restart().register("n1");
-    assert_eq!(s.configure(|t| t.queues = tree(&["c"])), overruled, "after a restart too");
+    assert_eq!(s.configure(|t| t.queues = tree(&["c"])), overruled, "the override survives a restart");
     s.check();
 }
 
 #[test]
-fn a_tree_that_would_leave_somebody_without_a_leaf_changes_nothing_at_all() {
+fn a_queue_tree_without_the_leaf_of_an_application_is_refused() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4));
     let app = s.app("job");
@@ -116,7 +116,7 @@ fn a_tree_that_would_leave_somebody_without_a_leaf_changes_nothing_at_all() {
         s.finish(&other, Outcome::Succeeded).expect("finishes");
         s.settle();
     }
-    assert_eq!(s.cluster.apps().count(), 3, "the bound of before holds");
+    assert_eq!(s.cluster.apps().count(), 3, "the earlier limit applies");
     s.finish(&app, Outcome::Succeeded).expect("finishes");
     s.settle();
     assert_eq!(s.configure(|_| ()), HOLD);

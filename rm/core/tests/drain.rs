@@ -64,7 +64,7 @@ fn two() -> (Scenario, AppId, Vec<ContainerId>) {
 }
 
 #[test]
-fn a_drained_node_gets_nothing_new_and_ends_empty() {
+fn a_draining_node_gets_no_containers_and_becomes_drained() {
     let (mut s, app, work) = two();
     assert_eq!(drain(&mut s, "n1", None, AfterDrain::Stay), Ok(CallAnswer::Done));
     assert_eq!(told(&s, &app), [(id("n1"), None)]);
@@ -73,20 +73,20 @@ fn a_drained_node_gets_nothing_new_and_ends_empty() {
     assert_eq!(nodes_of(&s, &app), ["n1", "n2", "n2"]);
     assert_eq!(standing(&s, "n1"), "draining");
     s.exit(&work[1], OK);
-    assert_eq!(standing(&s, "n1"), "draining", "an end that is not acknowledged keeps it");
+    assert_eq!(standing(&s, "n1"), "draining", "an unacknowledged end keeps the node draining");
     hear(&mut s, &app);
     assert_eq!(standing(&s, "n1"), "drained");
     assert_eq!((s.logged("NodeDraining"), s.logged("NodeDrained")), (1, 1));
     let sentence = s.ask_waits(&app, "more", 1, size(2, 1));
     assert!(sentence.contains("best is n2"), "{sentence}");
     assert_eq!(undrain(&mut s, "n1"), Ok(CallAnswer::Done));
-    assert_eq!(undrain(&mut s, "n1"), Ok(CallAnswer::Done), "already so");
-    assert_eq!(nodes_of(&s, &app), ["n2", "n2", "n1"], "what waited goes there at once");
+    assert_eq!(undrain(&mut s, "n1"), Ok(CallAnswer::Done), "a second undrain changes nothing");
+    assert_eq!(nodes_of(&s, &app), ["n2", "n2", "n1"], "the waiting container is placed on n1 at once");
     s.check();
 }
 
 #[test]
-fn at_the_deadline_what_is_left_is_stopped_as_the_platforms_doing() {
+fn at_the_deadline_the_remaining_containers_are_preempted() {
     let (mut s, app, _) = two();
     drain(&mut s, "n1", Some(20), AfterDrain::Stay).expect("drains");
     assert_eq!(told(&s, &app), [(id("n1"), Some(UnixMillis(1_020_000)))]);
@@ -96,21 +96,21 @@ fn at_the_deadline_what_is_left_is_stopped_as_the_platforms_doing() {
     s.settle();
     let reasons: Vec<ExitReason> = s.cluster.containers().filter_map(|c| c.state.report()).map(|r| r.reason).collect();
     assert_eq!(reasons, [ExitReason::Preempted; 2]);
-    assert_eq!(standing(&s, "n1"), "drained", "after the deadline nobody is waited for");
+    assert_eq!(standing(&s, "n1"), "drained", "after the deadline the node does not wait for acknowledgements");
     s.check();
 }
 
 #[test]
-fn a_later_word_counts_for_the_deadline() {
+fn a_later_drain_replaces_the_deadline() {
     let (mut s, app, _) = two();
     drain(&mut s, "n1", Some(5), AfterDrain::Stay).expect("drains");
     drain(&mut s, "n1", Some(15), AfterDrain::Stay).expect("drains longer");
     live(&mut s, &[&app], 10);
     assert_eq!(s.alive(&app).len(), 2);
-    drain(&mut s, "n1", None, AfterDrain::Stay).expect("for ever");
+    drain(&mut s, "n1", None, AfterDrain::Stay).expect("drains without a deadline");
     live(&mut s, &[&app], 20);
     assert_eq!(s.alive(&app).len(), 2);
-    drain(&mut s, "n1", Some(0), AfterDrain::Stay).expect("now");
+    drain(&mut s, "n1", Some(0), AfterDrain::Stay).expect("drains now");
     s.settle();
     assert_eq!(s.alive(&app).len(), 0);
     s.check();
@@ -125,7 +125,7 @@ fn a_managed_master_is_launched_again_elsewhere_and_not_charged() {
     s.master(&app).expect("registers");
     s.node("n2", size(4, 4));
     drain(&mut s, "n1", Some(10), AfterDrain::Stay).expect("drains");
-    assert_eq!(told(&s, &app).len(), 1, "it is told of its own container too");
+    assert_eq!(told(&s, &app).len(), 1, "the master receives the drain of its own node too");
     live(&mut s, &[&app], 9);
     s.alive_for(secs(2)).settle();
     assert_eq!(nodes_of(&s, &app), ["n2"]);
@@ -136,13 +136,13 @@ fn a_managed_master_is_launched_again_elsewhere_and_not_charged() {
 }
 
 #[test]
-fn a_decommissioned_node_is_no_member_until_it_is_taken_back() {
+fn a_decommissioned_node_cannot_register_before_an_undrain() {
     let (mut s, app, work) = two();
     drain(&mut s, "n1", None, AfterDrain::Decommission).expect("drains");
     s.restart().register("n1").register("n2");
     s.master(&app).expect("registers");
-    assert_eq!(standing(&s, "n1"), "draining", "as long as something runs there");
-    assert_eq!(told(&s, &app).last(), Some(&(id("n1"), None)), "the next life tells it again");
+    assert_eq!(standing(&s, "n1"), "draining", "the node drains while containers run there");
+    assert_eq!(told(&s, &app).last(), Some(&(id("n1"), None)), "the next epoch repeats the update");
     s.exit(&work[0], OK).exit(&work[1], OK);
     hear(&mut s, &app);
     assert_eq!(standing(&s, "n1"), "decommissioned");
@@ -150,7 +150,7 @@ fn a_decommissioned_node_is_no_member_until_it_is_taken_back() {
     assert_eq!(s.try_register("n1"), Err(CallRefusal::Decommissioned(id("n1"))));
     assert_eq!(s.cluster.largest().map(|(n, _)| n.to_string()).as_deref(), Some("n2"));
     s.restart();
-    assert_eq!(s.cluster.recovery().map(|r| r.waiting.len()), Some(1), "only n2 is waited for");
+    assert_eq!(s.cluster.recovery().map(|r| r.waiting.len()), Some(1), "the recovery waits only for n2");
     assert_eq!(s.try_register("n1"), Err(CallRefusal::Decommissioned(id("n1"))));
     s.register("n2");
     assert_eq!(undrain(&mut s, "n1"), Ok(CallAnswer::Done));
@@ -162,14 +162,14 @@ fn a_decommissioned_node_is_no_member_until_it_is_taken_back() {
 }
 
 #[test]
-fn what_was_drained_can_leave_later_and_come_back_drained() {
+fn a_drained_node_can_be_decommissioned_and_return_drained() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4));
     drain(&mut s, "n1", Some(60), AfterDrain::Stay).expect("drains");
-    assert_eq!(standing(&s, "n1"), "drained", "it was empty");
-    drain(&mut s, "n1", None, AfterDrain::Decommission).expect("leaves");
+    assert_eq!(standing(&s, "n1"), "drained", "an empty node is drained at once");
+    drain(&mut s, "n1", None, AfterDrain::Decommission).expect("decommissions");
     assert_eq!((standing(&s, "n1"), s.logged("NodeDecommissioned")), ("decommissioned", 1));
-    drain(&mut s, "n1", None, AfterDrain::Stay).expect("may come back, for no work");
+    drain(&mut s, "n1", None, AfterDrain::Stay).expect("may register again, drained");
     s.register("n1");
     assert_eq!(standing(&s, "n1"), "drained");
     assert_eq!(undrain(&mut s, "n9"), Err(CallRefusal::NoSuchNode(id("n9"))));
@@ -193,7 +193,7 @@ fn the_deadline_holds_across_a_restart() {
 }
 
 #[test]
-fn a_deadline_that_passed_while_nobody_was_there_takes_effect_when_the_node_comes() {
+fn a_deadline_that_passed_during_downtime_takes_effect_at_registration() {
     let (mut s, app, _) = two();
     drain(&mut s, "n1", Some(20), AfterDrain::Stay).expect("drains");
     s.now = s.now.plus(secs(30));
@@ -203,19 +203,19 @@ fn a_deadline_that_passed_while_nobody_was_there_takes_effect_when_the_node_come
 }
 
 #[test]
-fn a_node_that_is_lost_while_it_is_drained_is_empty() {
+fn a_node_that_is_lost_while_draining_is_drained() {
     let (mut s, app, work) = two();
     drain(&mut s, "n1", None, AfterDrain::Decommission).expect("drains");
     s.nodes.get_mut(&id::<NodeId>("n1")).expect("node").connected = false;
     live(&mut s, &[&app], 31);
     assert_eq!(standing(&s, "n1"), "decommissioned");
     let over = s.cluster.history().get(&work[0]).map(|f| (f.reason, f.why.as_str()));
-    assert_eq!(over, Some((ExitReason::NodeLost, "n1 was silent for 30 s")));
+    assert_eq!(over, Some((ExitReason::NodeLost, "n1 sent no heartbeat for 30 s")));
     s.check();
 }
 
 #[test]
-fn a_node_that_does_not_come_back_after_a_restart_is_empty() {
+fn a_node_that_does_not_register_after_a_restart_is_drained() {
     let (mut s, app, _) = two();
     drain(&mut s, "n1", None, AfterDrain::Decommission).expect("drains");
     s.restart().register("n2");
@@ -227,13 +227,13 @@ fn a_node_that_does_not_come_back_after_a_restart_is_empty() {
 }
 
 #[test]
-fn a_drained_node_that_comes_back_with_containers_is_draining_again() {
+fn a_drained_node_that_registers_with_containers_is_draining_again() {
     let (mut s, app, _) = two();
     drain(&mut s, "n1", None, AfterDrain::Stay).expect("drains");
     s.nodes.get_mut(&id::<NodeId>("n1")).expect("node").connected = false;
     for _ in 0..31 {
         s.alive_for(secs(1));
-        s.sync(&app, 0, vec![]).expect("it lives, and has not heard of the end");
+        s.sync(&app, 0, vec![]).expect("the master is registered and acknowledges no end");
     }
     assert!(s.cluster.mark(&id("n1")).is_some_and(|mark| mark.drained));
     s.restart().register("n1").register("n2");

@@ -17,51 +17,51 @@ fn left(s: &mut Scenario, node: &str, mib: u64) {
 }
 
 #[test]
-fn what_was_left_is_not_placed_on_and_comes_back() {
+fn unattributed_memory_is_granted_only_after_its_release() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 8));
     let app = s.app("job");
     left(&mut s, "n1", 1536);
     let sentence = s.ask_waits(&app, "big", 1, size(3, 1));
     let words =
-        "needs 3 GiB on one node; best is n1 with 2.5 GiB free, and 1.5 GiB there is held by memory that ended containers left";
+        "needs 3 GiB on one node; best is n1 with 2.5 GiB free, and ended containers left 1.5 GiB charged there";
     assert_eq!(sentence, words);
     let why = s.cluster.why(&app, headroom_types::Tick(0)).expect("known");
-    let verdict = "512 MiB of memory short, and 1.5 GiB there is held by memory that ended containers left";
+    let verdict = "512 MiB of memory short, and ended containers left 1.5 GiB charged there";
     assert_eq!((why[0].nodes[0].verdict.as_str(), why[0].nodes[0].free.memory), (verdict, Bytes::from_mib(2560)));
     s.ask(&app, "small", 1, size(2, 1)).expect("asks");
-    assert_eq!(s.alive(&app).len(), 1, "what is free is given");
+    assert_eq!(s.alive(&app).len(), 1, "free memory is granted");
     assert_eq!((s.logged("NodeMemoryLeft"), s.logged("NodeMemoryFreed")), (1, 0));
     left(&mut s, "n1", 1536);
-    assert_eq!(s.logged("NodeMemoryLeft"), 1, "nothing has changed");
+    assert_eq!(s.logged("NodeMemoryLeft"), 1, "the same amount is not logged again");
     left(&mut s, "n1", 0);
     assert_eq!((s.logged("NodeMemoryLeft"), s.logged("NodeMemoryFreed")), (1, 1));
     let small = s.alive(&app)[0].clone();
     s.settle();
     s.exit(&small, OK);
-    assert_eq!(s.alive(&app).len(), 1, "the big one has the room that came back");
+    assert_eq!(s.alive(&app).len(), 1, "the large container uses the freed memory");
     s.check();
 }
 
 #[test]
-fn a_node_with_less_room_than_was_granted_takes_no_more_and_stops_nothing() {
+fn an_overcommitted_node_gets_no_containers_and_stops_none() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 8)).node("n2", size(2, 8));
     let app = s.app("job");
     s.ask(&app, "fill", 1, size(3, 1)).expect("asks");
     s.settle();
     left(&mut s, "n1", 2048);
-    let account = s.cluster.ledger().node(&id("n1")).cloned().expect("an account");
+    let account = s.cluster.ledger().node(&id("n1")).cloned().expect("the node has an account");
     assert!(account.overdrawn && account.free().memory.is_zero() && account.capacity().memory == Bytes::from_gib(2));
     s.ask(&app, "more", 1, size(1, 1)).expect("asks");
     let more = s.cluster.containers().find(|c| c.request == Some(id("more"))).map(|c| c.node.to_string());
     assert_eq!(more.as_deref(), Some("n2"));
-    assert_eq!(s.alive(&app).len(), 2, "what runs goes on");
+    assert_eq!(s.alive(&app).len(), 2, "running containers are not stopped");
     s.check();
 }
 
 #[test]
-fn a_node_that_comes_again_still_has_it_and_one_that_is_given_up_has_none() {
+fn unattributed_memory_survives_a_registration_and_not_a_lost_node() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 8));
     left(&mut s, "n1", 1024);

@@ -29,7 +29,7 @@ fn submit_to(s: &mut Scenario, queue: &str, lifetime: Option<Duration>) -> AppId
         key: None,
     };
     let what = ClusterCall::Submit(Box::new(spec));
-    let Ok(CallAnswer::Submitted { app, .. }) = s.call(what) else { panic!("submitted") };
+    let Ok(CallAnswer::Submitted { app, .. }) = s.call(what) else { panic!("not submitted") };
     s.master(&app).expect("registers");
     app
 }
@@ -42,7 +42,7 @@ fn change(s: &mut Scenario, app: &AppId, queue: Option<&str>, lifetime: Option<L
 fn two_queues() -> Scenario {
     let short = QueueSpec { max_lifetime_ms: Some(60_000), ..QueueSpec::default() };
     let children = [(id("long"), QueueSpec::default()), (id("short"), short)].into();
-    let queues = QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a right tree");
+    let queues = QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a valid tree");
     Scenario::with(Settings { queues, unix_at_zero: UnixMillis(1_000_000), ..Settings::default() })
 }
 /// Advances the time while nodes and the master send heartbeats.
@@ -57,7 +57,7 @@ fn runs(s: &Scenario, app: &AppId) -> Vec<AttemptRecord> {
 }
 
 #[test]
-fn an_application_ends_with_its_time() {
+fn an_application_is_killed_when_its_lifetime_expires() {
     let mut s = Scenario::new();
     s.node("n1", size(8, 8));
     let app = submit(&mut s, Some(secs(60)));
@@ -70,14 +70,14 @@ fn an_application_ends_with_its_time() {
     live(&mut s, &app, 1);
     s.settle();
     assert_eq!(s.state(&app), "killed");
-    assert_eq!(s.cluster.app(&app).expect("app").diagnostics, "its time was over after 60 s: it was given no more");
+    assert_eq!(s.cluster.app(&app).expect("app").diagnostics, "its lifetime expired after 60 s: the limit of the application");
     assert_eq!(s.cluster.history().get(&work).map(|f| f.reason), Some(ExitReason::Timeout));
     assert_eq!(s.logged("LifetimeOver"), 1);
     s.check();
 }
 
 #[test]
-fn the_smaller_of_its_own_time_and_its_queues_counts() {
+fn the_shorter_lifetime_of_application_and_queue_applies() {
     let mut s = two_queues();
     let until = |s: &Scenario, app: &AppId| s.cluster.app(app).expect("app").until.map(|until| (until.0 - 1_000_000) / 1000);
     let brief = submit_to(&mut s, "short", Some(secs(10)));
@@ -93,32 +93,32 @@ fn the_smaller_of_its_own_time_and_its_queues_counts() {
         }
     }
     assert_eq!(all.map(|app| s.state(app)), ["killed", "killed", "killed", "running"]);
-    assert_eq!(s.cluster.app(&silent).expect("app").diagnostics, "its time was over after 60 s: queue short allows no more");
-    assert_eq!(s.cluster.app(&brief).expect("app").diagnostics, "its time was over after 10 s: it was given no more");
+    assert_eq!(s.cluster.app(&silent).expect("app").diagnostics, "its lifetime expired after 60 s: the limit of queue short");
+    assert_eq!(s.cluster.app(&brief).expect("app").diagnostics, "its lifetime expired after 10 s: the limit of the application");
     s.check();
 }
 
 #[test]
-fn its_time_can_be_changed_and_a_move_can_only_shorten_it() {
+fn a_lifetime_can_be_changed_and_a_move_can_only_shorten_the_lifetime() {
     let mut s = two_queues();
     let app = submit_to(&mut s, "long", Some(secs(100)));
     assert_eq!(change(&mut s, &app, None, Some(Lifetime::AtMost(secs(300)))), Some(300));
     assert_eq!(change(&mut s, &app, None, Some(Lifetime::Unbounded)), None);
     assert_eq!(change(&mut s, &app, Some("short"), None), Some(60));
-    assert_eq!(change(&mut s, &app, None, Some(Lifetime::Unbounded)), Some(60), "as far as its queue allows");
+    assert_eq!(change(&mut s, &app, None, Some(Lifetime::Unbounded)), Some(60), "at most the limit of the queue");
     assert_eq!(change(&mut s, &app, Some("long"), None), Some(60));
     s.restart().after(secs(0));
     assert_eq!(s.cluster.app(&app).expect("app").until, Some(UnixMillis(1_060_000)));
     s.master(&app).expect("registers");
     live(&mut s, &app, 20);
-    assert_eq!(change(&mut s, &app, None, Some(Lifetime::AtMost(secs(5)))), Some(5), "that is over already");
+    assert_eq!(change(&mut s, &app, None, Some(Lifetime::AtMost(secs(5)))), Some(5), "the new lifetime has already expired");
     s.after(secs(0));
     assert_eq!(s.state(&app), "killed");
     s.check();
 }
 
 #[test]
-fn it_survives_a_restart_even_when_it_ends_in_between() {
+fn a_lifetime_expires_after_a_restart_and_during_downtime() {
     for away in [10, 100] {
         let mut s = Scenario::new();
         s.node("n1", size(8, 8));
@@ -137,7 +137,7 @@ fn it_survives_a_restart_even_when_it_ends_in_between() {
 }
 
 #[test]
-fn a_managed_master_that_waits_for_room_is_not_waited_for_longer() {
+fn a_lifetime_also_expires_while_the_master_waits_for_a_container() {
     let mut s = Scenario::new();
     let launch = std::sync::Arc::new(ContainerLaunch::default());
     let master = MasterKind::Managed { resource: size(1, 1), launch, max_attempts: 2 };
@@ -150,7 +150,7 @@ fn a_managed_master_that_waits_for_room_is_not_waited_for_longer() {
         master,
         key: None,
     });
-    let Ok(CallAnswer::Submitted { app, .. }) = s.call(ClusterCall::Submit(app)) else { panic!("submitted") };
+    let Ok(CallAnswer::Submitted { app, .. }) = s.call(ClusterCall::Submit(app)) else { panic!("not submitted") };
     s.after(secs(5));
     assert_eq!(s.state(&app), "killed");
     assert_eq!(runs(&s, &app).last().map(|r| (r.outcome, r.charged)), Some((Some(Outcome::Killed), false)));
@@ -158,7 +158,7 @@ fn a_managed_master_that_waits_for_room_is_not_waited_for_longer() {
 }
 
 #[test]
-fn every_run_of_a_master_leaves_a_line() {
+fn every_attempt_of_a_master_leaves_a_record() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4));
     let app = s.managed("job", size(1, 1), 2);
@@ -182,16 +182,16 @@ fn every_run_of_a_master_leaves_a_line() {
         (3, Some(third), Some(OK), Some(Outcome::Succeeded), false),
     ];
     assert_eq!(lines, expected);
-    assert_eq!(runs[1].resource.as_ref().map(|r| r.memory), Some(Bytes::from_gib(2)), "it had run out of memory");
+    assert_eq!(runs[1].resource.as_ref().map(|r| r.memory), Some(Bytes::from_gib(2)), "the second attempt got more memory");
     assert!(runs.iter().all(|r| r.node == Some(id("n1")) && r.started.is_some() && r.ended.is_some()));
     assert_eq!(runs[0].why, "out of memory: the heap is full");
     s.restart();
-    assert_eq!(s.cluster.app(&app).expect("app").runs.iter().cloned().collect::<Vec<_>>(), runs, "and survives");
+    assert_eq!(s.cluster.app(&app).expect("app").runs.iter().cloned().collect::<Vec<_>>(), runs, "the records survive a restart");
     s.check();
 }
 
 #[test]
-fn no_fault_of_the_platform_is_charged() {
+fn preemption_drains_and_lost_nodes_are_not_charged() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4));
     let app = s.managed("job", size(1, 1), 1);
@@ -226,7 +226,7 @@ fn no_fault_of_the_platform_is_charged() {
 }
 
 #[test]
-fn runs_are_bounded() {
+fn the_number_of_attempt_records_is_bounded() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4));
     let app = s.managed("job", size(1, 1), 40);
@@ -241,7 +241,7 @@ fn runs_are_bounded() {
 }
 
 #[test]
-fn what_has_ended_is_forgotten_on_request_and_nothing_else_is() {
+fn a_purge_removes_an_ended_application_and_no_other_records() {
     let mut s = Scenario::new();
     s.node("n1", size(8, 8));
     let (app, other) = (submit(&mut s, None), submit(&mut s, None));
@@ -260,12 +260,12 @@ fn what_has_ended_is_forgotten_on_request_and_nothing_else_is() {
     let kept = |s: &Scenario, app: &AppId| s.cluster.history().iter().filter(|c| c.container.app == *app).count();
     assert_eq!((s.state(&app), kept(&s, &app), kept(&s, &other)), ("finished", 1, 1));
     assert_eq!(purge(&mut s, &app, DryRun::DryRun), Ok(CallAnswer::Done));
-    assert_eq!(kept(&s, &app), 1, "it was only asked");
+    assert_eq!(kept(&s, &app), 1, "a dry run removes nothing");
     assert_eq!(purge(&mut s, &app, DryRun::Really), Ok(CallAnswer::Done));
     assert_eq!((s.cluster.app(&app).is_none(), kept(&s, &app), kept(&s, &other)), (true, 0, 1));
     assert_eq!(purge(&mut s, &app, DryRun::Really), Err(CallRefusal::NoSuchApp(app.clone())));
     s.restart();
-    assert_eq!((s.cluster.app(&app).is_none(), kept(&s, &app), kept(&s, &other)), (true, 0, 1), "nor after a restart");
+    assert_eq!((s.cluster.app(&app).is_none(), kept(&s, &app), kept(&s, &other)), (true, 0, 1), "the purge survives a restart");
     assert_eq!(s.logged("JobPurged"), 1);
     s.check();
 }

@@ -42,7 +42,7 @@ fn gpus(n: u64, gib: u64) -> Resource {
 fn send(s: &mut Scenario, app: &AppId, ask: ContainerRequest) -> RequestVerdict {
     match s.call(ClusterCall::Ask { app: app.clone(), ask: Box::new(ask), how: DryRun::Really }) {
         Ok(CallAnswer::Asked { verdict }) => verdict,
-        other => panic!("not asked: {other:?}"),
+        other => panic!("not accepted: {other:?}"),
     }
 }
 
@@ -77,7 +77,7 @@ fn expired(s: &Scenario, app: &AppId) -> Vec<String> {
 }
 
 #[test]
-fn labels_racks_and_attributes_are_kept() {
+fn labels_racks_and_attributes_select_the_node() {
     let mut s = Scenario::new();
     node(&mut s, "plain", 4, Some("r1"), &[]);
     node(&mut s, "ssd-1", 8, Some("r1"), &["ssd"]);
@@ -103,21 +103,21 @@ fn labels_racks_and_attributes_are_kept() {
 }
 
 #[test]
-fn a_kept_node_takes_only_who_names_its_label() {
+fn an_exclusive_node_accepts_only_requests_with_its_label() {
     let mut s = Scenario::new();
     let traits = NodeProperties { labels: [id::<Name>("gpu")].into(), exclusive: Exclusive::Yes, ..NodeProperties::default() };
     add(&mut s, "kept", size(16, 8), traits);
     s.node("open", size(4, 8));
     let app = s.app("job");
     s.ask(&app, "many", 5, size(1, 1)).expect("asks");
-    assert_eq!(places(&s, "many"), ["open"; 4], "the kept node is not for everybody");
+    assert_eq!(places(&s, "many"), ["open"; 4], "the exclusive node does not accept requests without its label");
     assert_eq!(send(&mut s, &app, with("one", 1, 1, |p| p.labels = [id("gpu")].into())), RequestVerdict::Fits);
     assert_eq!(places(&s, "one"), ["kept"]);
     s.check();
 }
 
 #[test]
-fn countable_resources_are_found_and_given_back() {
+fn countable_resources_are_found_and_released() {
     let mut s = Scenario::new();
     for n in 0..6 {
         s.node(&format!("plain-{n}"), size(4, 8));
@@ -130,14 +130,14 @@ fn countable_resources_are_found_and_given_back() {
     let sentence = s.ask_waits(&app, "three", 1, gpus(3, 1));
     assert!(sentence.contains("3 gpu") && sentence.contains("g2"), "{sentence}");
     s.settle();
-    let on_g2 = s.cluster.containers().find(|c| c.node == id("g2")).expect("it is there").id.clone();
+    let on_g2 = s.cluster.containers().find(|c| c.node == id("g2")).expect("a container on g2").id.clone();
     s.exit(&on_g2, OK);
     assert_eq!(places(&s, "three"), ["g2"]);
     s.check();
 }
 
 #[test]
-fn apart_means_one_on_each_node_and_holds_both_ways() {
+fn anti_affinity_separates_containers_in_both_directions() {
     let mut s = Scenario::new();
     for name in ["n1", "n2", "n3"] {
         node(&mut s, name, 16, None, &[]);
@@ -146,23 +146,23 @@ fn apart_means_one_on_each_node_and_holds_both_ways() {
     let own = |p: &mut PlacementRules| p.apart = Some(AntiAffinity { from: vec![], level: PlacementScope::Node });
     let verdict = send(&mut s, &app, with("zk", 5, 1, own));
     assert_eq!(places(&s, "zk"), ["n1", "n2", "n3"]);
-    assert!(waits(verdict).contains("keeps away from them"), "it says what stands in the way");
+    assert!(waits(verdict).contains("anti-affinity"), "the sentence names anti-affinity");
     let from = |p: &mut PlacementRules| p.apart = Some(AntiAffinity { from: vec![id("db")], level: PlacementScope::Node });
     send(&mut s, &app, with("noisy", 1, 1, from));
     let noisy = places(&s, "noisy");
     send(&mut s, &app, with("db", 9, 1, |p| p.spread = Some(PlacementScope::Node)));
-    assert!(!places(&s, "db").contains(&noisy[0]), "whoever keeps away is kept away from: {:?}", places(&s, "db"));
+    assert!(!places(&s, "db").contains(&noisy[0]), "anti-affinity applies in both directions: {:?}", places(&s, "db"));
     // without the request `noisy`, its anti-affinity does not apply any more
     let before = places(&s, "db").len();
     let full = (0..2).fold(ask("db", 40, size(1, 0)), |ask, _| ask);
-    assert!(waits(send(&mut s, &app, full)).contains("must not go"));
+    assert!(waits(send(&mut s, &app, full)).contains("anti-affinity"));
     s.call(ClusterCall::Withdraw { app: app.clone(), request: id("noisy") }).expect("withdraws");
     assert!(places(&s, "db").len() > before && places(&s, "db").contains(&noisy[0]));
     s.check();
 }
 
 #[test]
-fn a_free_place_is_used_once_the_other_has_ended() {
+fn a_rack_is_free_for_anti_affinity_once_its_container_has_ended() {
     let mut s = Scenario::new();
     node(&mut s, "n1", 16, Some("r1"), &[]);
     node(&mut s, "n2", 16, Some("r1"), &[]);
@@ -171,21 +171,21 @@ fn a_free_place_is_used_once_the_other_has_ended() {
     send(&mut s, &app, with("zk", 3, 1, |p| p.apart = Some(AntiAffinity { from: vec![], level: PlacementScope::Rack })));
     assert_eq!(places(&s, "zk").len(), 2, "one in each rack");
     s.settle();
-    let first = s.cluster.containers().find(|c| c.node != id("n3")).expect("one in r1").id.clone();
+    let first = s.cluster.containers().find(|c| c.node != id("n3")).expect("a container in r1").id.clone();
     s.exit(&first, OK);
-    assert_eq!(places(&s, "zk").len(), 2, "the third came into the rack that was left");
+    assert_eq!(places(&s, "zk").len(), 2, "the third container is in the free rack");
     s.check();
 }
 
 #[test]
-fn spread_goes_where_fewest_are() {
+fn spread_chooses_the_node_or_rack_with_the_fewest_containers() {
     let mut s = Scenario::new();
     node(&mut s, "a1", 4, Some("a"), &[]);
     node(&mut s, "a2", 16, Some("a"), &[]);
     node(&mut s, "b1", 32, Some("b"), &[]);
     let app = s.app("job");
     send(&mut s, &app, with("nodes", 4, 1, |p| p.spread = Some(PlacementScope::Node)));
-    assert_eq!(places(&s, "nodes"), ["a1", "a1", "a2", "b1"], "one each, and then the tightest");
+    assert_eq!(places(&s, "nodes"), ["a1", "a1", "a2", "b1"], "one on each node, then the tightest node");
     send(&mut s, &app, with("racks", 4, 1, |p| p.spread = Some(PlacementScope::Rack)));
     let in_b = places(&s, "racks").iter().filter(|n| *n == "b1").count();
     assert_eq!(in_b, 2, "two in each rack: {:?}", places(&s, "racks"));
@@ -193,7 +193,7 @@ fn spread_goes_where_fewest_are() {
 }
 
 #[test]
-fn avoided_places_come_last() {
+fn avoided_racks_are_used_last() {
     let mut s = Scenario::new();
     node(&mut s, "n1", 2, Some("r1"), &[]);
     node(&mut s, "n2", 4, Some("r2"), &[]);
@@ -204,7 +204,7 @@ fn avoided_places_come_last() {
 }
 
 #[test]
-fn a_preference_gives_way_from_node_to_rack_to_anywhere_by_time_alone() {
+fn a_preference_is_relaxed_from_node_to_rack_to_anywhere_by_time() {
     let mut s = Scenario::new();
     node(&mut s, "near", 2, Some("r1"), &[]);
     node(&mut s, "rack", 1, Some("r1"), &[]);
@@ -216,15 +216,15 @@ fn a_preference_gives_way_from_node_to_rack_to_anywhere_by_time_alone() {
         how: DryRun::Really,
     })
     .expect("asks");
-    let wish = |p: &mut PlacementRules| (p.prefer_nodes, p.relax) = (vec![id("near")], RelaxPolicy::After(secs(2)));
-    let sentence = waits(send(&mut s, &app, with("w", 2, 1, wish)));
+    let prefer_near = |p: &mut PlacementRules| (p.prefer_nodes, p.relax) = (vec![id("near")], RelaxPolicy::After(secs(2)));
+    let sentence = waits(send(&mut s, &app, with("w", 2, 1, prefer_near)));
     assert!(sentence.contains("2 s more for near"), "{sentence}");
     s.alive_for(Duration::from_millis(1900));
     // a repeated request does not restart the wait
-    let sentence = waits(send(&mut s, &app, with("w", 2, 1, wish)));
+    let sentence = waits(send(&mut s, &app, with("w", 2, 1, prefer_near)));
     assert!(sentence.contains("1 s more for near"), "{sentence}");
     s.after(Duration::from_millis(100));
-    assert_eq!(places(&s, "w"), ["rack"], "nothing happened but time");
+    assert_eq!(places(&s, "w"), ["rack"], "only time has passed");
     s.alive_for(secs(2));
     assert_eq!(places(&s, "w"), ["rack"], "the second container has a wait of its own");
     s.alive_for(secs(2));
@@ -233,28 +233,28 @@ fn a_preference_gives_way_from_node_to_rack_to_anywhere_by_time_alone() {
 }
 
 #[test]
-fn a_preference_that_never_gives_way_waits() {
+fn a_preference_that_is_never_relaxed_waits() {
     let mut s = Scenario::new();
     node(&mut s, "near", 2, Some("r1"), &[]);
     node(&mut s, "far", 8, Some("r2"), &[]);
     let app = s.app("job");
-    let wish = |p: &mut PlacementRules| (p.prefer_nodes, p.relax) = (vec![id("near")], RelaxPolicy::Never);
-    send(&mut s, &app, with("w", 3, 1, wish));
+    let prefer_near = |p: &mut PlacementRules| (p.prefer_nodes, p.relax) = (vec![id("near")], RelaxPolicy::Never);
+    send(&mut s, &app, with("w", 3, 1, prefer_near));
     s.alive_for(secs(20));
     assert_eq!(places(&s, "w"), ["near", "near"]);
-    let sentence = never(&mut s, &app, with("big", 1, 4, wish));
+    let sentence = never(&mut s, &app, with("big", 1, 4, prefer_near));
     assert!(sentence.contains("near"), "{sentence}");
     s.check();
 }
 
 #[test]
-fn a_loop_that_stood_still_makes_nobody_hasty() {
+fn a_stalled_loop_does_not_relax_preferences() {
     let mut s = Scenario::new();
     node(&mut s, "near", 1, None, &[]);
     node(&mut s, "far", 8, None, &[]);
     let app = s.app("job");
-    let wish = |p: &mut PlacementRules| (p.prefer_nodes, p.relax) = (vec![id("near")], RelaxPolicy::After(secs(1)));
-    send(&mut s, &app, with("w", 2, 1, wish));
+    let prefer_near = |p: &mut PlacementRules| (p.prefer_nodes, p.relax) = (vec![id("near")], RelaxPolicy::After(secs(1)));
+    send(&mut s, &app, with("w", 2, 1, prefer_near));
     s.now = s.now.plus(secs(60));
     s.step(headroom_rm_core::ClusterEvent::Stalled(secs(60)));
     s.step(headroom_rm_core::ClusterEvent::Time);
@@ -265,7 +265,7 @@ fn a_loop_that_stood_still_makes_nobody_hasty() {
 }
 
 #[test]
-fn what_can_never_be_says_what_is_missing_and_who_is_closest() {
+fn an_infeasible_request_names_the_missing_property_and_the_closest_node() {
     let mut s = Scenario::new();
     node(&mut s, "g1", 4, Some("r1"), &["gpu"]);
     node(&mut s, "n2", 16, Some("r2"), &[]);
@@ -280,7 +280,7 @@ fn what_can_never_be_says_what_is_missing_and_who_is_closest() {
     let both = |p: &mut PlacementRules| (p.racks, p.labels) = (vec![id("r2")], [id("gpu")].into());
     assert_eq!(
         never(&mut s, &app, with("d", 1, 1, both)),
-        "no node is in rack r2 and with label gpu; closest is n2: has not label gpu"
+        "no node is in rack r2 and with label gpu; closest is n2: does not have label gpu"
     );
     let zone = |p: &mut PlacementRules| p.attributes = [(id("zone"), AttributeCondition::Exists)].into();
     assert_eq!(
@@ -291,12 +291,12 @@ fn what_can_never_be_says_what_is_missing_and_who_is_closest() {
     assert!(matches!(gpu, Err(CallRefusal::NeverFits { sentence, .. }) if sentence == "no node has gpu"));
     // an unknown node may still register
     let sentence = waits(send(&mut s, &app, with("g", 1, 1, |p| p.nodes = vec![id("tomorrow")])));
-    assert_eq!(sentence, "none of the 1 nodes it names takes work now");
+    assert_eq!(sentence, "none of the 1 nodes that the request names takes work now");
     s.check();
 }
 
 #[test]
-fn a_dry_run_answers_and_changes_nothing() {
+fn a_dry_run_of_a_request_has_no_effect() {
     let mut s = Scenario::new();
     node(&mut s, "n1", 4, None, &["ssd"]);
     let app = s.app("job");
@@ -323,7 +323,7 @@ fn a_dry_run_answers_and_changes_nothing() {
 }
 
 #[test]
-fn a_deadline_drops_what_is_missing_and_is_not_begun_anew() {
+fn a_deadline_drops_missing_containers_and_is_not_restarted() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 8));
     let app = s.app("job");
@@ -343,7 +343,7 @@ fn a_deadline_drops_what_is_missing_and_is_not_begun_anew() {
     let first = s.alive(&app)[0].clone();
     s.exit(&first, OK);
     let sentence = waits(send(&mut s, &app, hurry.clone()));
-    assert!(sentence.contains("its time was over"), "{sentence}");
+    assert!(sentence.contains("its deadline expired"), "{sentence}");
     hurry.count = 9;
     send(&mut s, &app, hurry);
     s.alive_for(secs(30));
@@ -353,7 +353,7 @@ fn a_deadline_drops_what_is_missing_and_is_not_begun_anew() {
 }
 
 #[test]
-fn a_deadline_is_not_begun_anew_by_a_restart() {
+fn a_deadline_continues_across_a_restart() {
     let mut s = Scenario::new();
     s.node("n1", size(1, 8));
     let app = s.app("job");
@@ -368,7 +368,7 @@ fn a_deadline_is_not_begun_anew_by_a_restart() {
     s.master(&app).expect("registers");
     // the master has waited for eight seconds and may report it repeatedly
     hurry.waited = secs(8);
-    s.ask(&app, "fill", 1, size(3, 1)).expect("asks again");
+    s.ask(&app, "fill", 1, size(3, 1)).expect("repeats the request");
     assert!(waits(send(&mut s, &app, hurry.clone())).contains("2 GiB"));
     s.alive_for(secs(1));
     hurry.waited = secs(9);
@@ -380,7 +380,7 @@ fn a_deadline_is_not_begun_anew_by_a_restart() {
 }
 
 #[test]
-fn a_deadline_that_was_kept_expires_nothing() {
+fn a_granted_request_does_not_expire() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 8));
     let app = s.app("job");
@@ -400,7 +400,7 @@ fn a_deadline_that_was_kept_expires_nothing() {
 }
 
 #[test]
-fn decisions_not_to_place_are_kept_for_a_while() {
+fn wait_reasons_are_recorded_with_their_count() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 8));
     let app = s.app("job");
@@ -413,7 +413,7 @@ fn decisions_not_to_place_are_kept_for_a_while() {
     assert_eq!(noted(&s), [first]);
     s.alive_for(secs(5));
     let later = noted(&s);
-    assert_eq!((later.len(), later[0].2), (1, 6), "once when it was asked, and then each second: {later:?}");
+    assert_eq!((later.len(), later[0].2), (1, 6), "once at the request, and then each second: {later:?}");
     s.ask(&app, "fill-2", 1, size(1, 1)).expect("asks");
     s.alive_for(secs(1));
     let last = noted(&s).pop().expect("noted");

@@ -18,7 +18,7 @@ fn sure(thousandths: u32) -> QueueSpec {
 }
 fn tree(leaves: Vec<(&str, QueueSpec)>) -> QueueTree {
     let children = leaves.into_iter().map(|(name, spec)| (id(name), spec)).collect();
-    QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a right tree")
+    QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a valid tree")
 }
 /// Warning of 5 s, one round per second, no limit per round.
 fn settings(queues: QueueTree) -> Settings {
@@ -30,7 +30,9 @@ fn halves() -> QueueTree {
 fn app(s: &mut Scenario, queue: &str, master: MasterKind) -> AppId {
     let spec =
         AppSubmission { name: id("job"), queue: id(queue), priority: 0, user: "u".into(), lifetime: None, master, key: None };
-    let Ok(CallAnswer::Submitted { app, .. }) = s.call(ClusterCall::Submit(Box::new(spec))) else { panic!("not submitted") };
+    let Ok(CallAnswer::Submitted { app, .. }) = s.call(ClusterCall::Submit(Box::new(spec))) else {
+        panic!("the submission is refused")
+    };
     s.settle();
     s.master(&app).expect("registers");
     app
@@ -84,7 +86,7 @@ fn one(s: &Scenario, app: &AppId, request: &str) -> ContainerId {
 }
 
 #[test]
-fn a_job_that_escalates_gets_its_guarantee_each_time() {
+fn an_escalating_job_gets_its_guarantee_after_each_step() {
     let (mut s, a, b) = crowded(settings(halves()));
     for (n, gib) in [(1, 2u64), (2, 4), (3, 8)] {
         let request = format!("try-{n}");
@@ -93,7 +95,7 @@ fn a_job_that_escalates_gets_its_guarantee_each_time() {
         live(&mut s, secs(1), &[&a, &b]);
         if n == 1 {
             let why = s.cluster.why(&b, s.now).expect("app")[0].sentence.clone();
-            assert_eq!(why, "room is made for it on n2: 1 containers of other queues go in 5 s");
+            assert_eq!(why, "preemption frees resources on n2: 1 containers of other queues are stopped in 5 s");
         }
         // one interval, the warning, and one second
         live(&mut s, secs(6), &[&a, &b]);
@@ -101,7 +103,7 @@ fn a_job_that_escalates_gets_its_guarantee_each_time() {
         assert!(has(&s, &a) >= 8, "a keeps its guarantee");
         let mine = one(&s, &b, &request);
         s.exit(&mine, ExitReason::HeapOom);
-        s.ask(&a, "task", 8 + 4 * n, size(2, 1)).expect("a takes what is free again");
+        s.ask(&a, "task", 8 + 4 * n, size(2, 1)).expect("a requests the free resources again");
         s.settle();
     }
     assert!(ended(&s, &a).iter().all(|(_, reason)| *reason == ExitReason::Preempted));
@@ -109,14 +111,14 @@ fn a_job_that_escalates_gets_its_guarantee_each_time() {
 }
 
 #[test]
-fn nobody_is_stopped_before_the_warning_is_over_and_nothing_more_than_needed() {
+fn only_the_needed_victims_are_stopped_after_the_warning() {
     let (mut s, a, b) = crowded(settings(halves()));
     s.ask_waits(&b, "work", 1, size(3, 1));
     live(&mut s, secs(2), &[&a, &b]);
     let soon = warned(&s, &a);
-    assert_eq!(soon.len(), 2, "two of 2 GiB for one of 3 GiB");
+    assert_eq!(soon.len(), 2, "two victims of 2 GiB for a container of 3 GiB");
     let nodes: Vec<_> = soon.iter().filter_map(|(c, _)| s.cluster.container(c)).map(|c| c.node.clone()).collect();
-    assert_eq!(nodes[0], nodes[1], "on one node");
+    assert_eq!(nodes[0], nodes[1], "both victims are on one node");
     assert_eq!(soon[0].1, UnixMillis(1000 + 5000));
     live(&mut s, secs(3), &[&a, &b]);
     assert_eq!((ended(&s, &a), has(&s, &a)), (vec![], 16));
@@ -127,12 +129,12 @@ fn nobody_is_stopped_before_the_warning_is_over_and_nothing_more_than_needed() {
     told.sort();
     assert_eq!((gone, has(&s, &b)), (told, 3));
     live(&mut s, secs(30), &[&a, &b]);
-    assert_eq!((has(&s, &a), has(&s, &b)), (12, 3), "and that is all");
+    assert_eq!((has(&s, &a), has(&s, &b)), (12, 3), "no more victims are stopped");
     s.check();
 }
 
 #[test]
-fn the_least_escalated_go_first_and_then_the_newest() {
+fn the_least_escalated_and_then_the_newest_containers_are_victims() {
     let mut s = Scenario::with(settings(halves()));
     s.node("n1", size(16, 32));
     let (a, b) = (app(&mut s, "a", MasterKind::Unmanaged), app(&mut s, "b", MasterKind::Unmanaged));
@@ -153,14 +155,14 @@ fn the_least_escalated_go_first_and_then_the_newest() {
     s.ask_waits(&b, "work", 1, size(4, 1));
     live(&mut s, secs(2), &[&a, &b]);
     let told: Vec<ContainerId> = warned(&s, &a).into_iter().map(|(c, _)| c).collect();
-    assert_eq!(told, [order[2].clone(), order[1].clone()], "named in the order of their ids; the three escalated ones stay");
+    assert_eq!(told, [order[2].clone(), order[1].clone()], "victims are ordered by id; the three escalated containers stay");
     live(&mut s, secs(6), &[&a, &b]);
     assert_eq!(has(&s, &b), 4);
     s.check();
 }
 
 #[test]
-fn what_its_master_cares_about_less_goes_before() {
+fn containers_of_lower_request_priority_are_preempted_first() {
     let mut s = Scenario::with(settings(halves()));
     s.node("n1", size(8, 32));
     let (a, b) = (app(&mut s, "a", MasterKind::Unmanaged), app(&mut s, "b", MasterKind::Unmanaged));
@@ -179,7 +181,7 @@ fn what_its_master_cares_about_less_goes_before() {
 }
 
 #[test]
-fn no_master_is_ever_taken() {
+fn masters_are_never_preempted() {
     let mut s = Scenario::with(settings(halves()));
     s.node("n1", size(8, 32));
     let launch = std::sync::Arc::new(ContainerLaunch { command: vec!["am".into()], ..ContainerLaunch::default() });
@@ -196,14 +198,14 @@ fn no_master_is_ever_taken() {
 }
 
 #[test]
-fn a_master_that_waits_has_a_claim_like_anybody_else() {
+fn a_waiting_master_gets_a_claim() {
     let launch = std::sync::Arc::new(ContainerLaunch { command: vec!["am".into()], ..ContainerLaunch::default() });
     let (mut s, a, _b) = crowded(settings(halves()));
     let master = MasterKind::Managed { resource: size(2, 1), launch, max_attempts: 2 };
     let spec =
         AppSubmission { name: id("late"), queue: id("b"), priority: 0, user: "u".into(), lifetime: None, master, key: None };
     let Ok(CallAnswer::Submitted { app: late, .. }) = s.call(ClusterCall::Submit(Box::new(spec))) else {
-        panic!("not submitted")
+        panic!("the submission is refused")
     };
     live(&mut s, secs(7), &[&a]);
     assert_eq!(has(&s, &late), 2);
@@ -211,7 +213,7 @@ fn a_master_that_waits_has_a_claim_like_anybody_else() {
 }
 
 #[test]
-fn a_round_takes_no_more_than_its_part() {
+fn a_round_preempts_at_most_its_share() {
     // a quarter of 16 GiB: two containers of 2 GiB per round
     let (mut s, a, b) = crowded(Settings { preempt_part: 250, preempt_every: secs(3), ..settings(halves()) });
     s.ask(&b, "work", 4, size(2, 1)).expect("asks");
@@ -222,24 +224,24 @@ fn a_round_takes_no_more_than_its_part() {
     live(&mut s, Duration::from_millis(500), &[&a, &b]);
     assert_eq!(warned(&s, &a).len(), 4);
     live(&mut s, secs(30), &[&a, &b]);
-    assert_eq!((has(&s, &a), has(&s, &b), warned(&s, &a).len()), (8, 8, 4), "never below its guarantee");
+    assert_eq!((has(&s, &a), has(&s, &b), warned(&s, &a).len()), (8, 8, 4), "a keeps its guarantee");
     s.check();
 }
 
 #[test]
-fn rounds_save_up_for_one_container_that_needs_more_than_a_round_may_take() {
+fn rounds_add_up_for_a_container_that_is_larger_than_a_round() {
     // a tenth of 16 GiB is less than any running container
     let (mut s, a, b) = crowded(Settings { preempt_part: 100, preempt_every: secs(3), ..settings(halves()) });
     s.ask_waits(&b, "work", 1, size(4, 1));
     live(&mut s, secs(6), &[&a, &b]);
-    assert_eq!(warned(&s, &a).len(), 0, "two rounds come to 3.2 GiB");
+    assert_eq!(warned(&s, &a).len(), 0, "two rounds allow 3.2 GiB");
     live(&mut s, secs(3), &[&a, &b]);
-    assert_eq!(warned(&s, &a).len(), 2, "three come to 4.8 GiB");
+    assert_eq!(warned(&s, &a).len(), 2, "three rounds allow 4.8 GiB");
     s.check();
 }
 
 #[test]
-fn nothing_happens_when_it_is_off_or_not_allowed() {
+fn no_container_is_preempted_when_preemption_is_off_or_not_allowed() {
     let guarded = QueueSpec { preemptable: Preemptable::No, ..sure(500) };
     let shielded = tree(vec![("a", guarded), ("b", sure(500))]);
     let unsure = tree(vec![("a", QueueSpec::default()), ("b", QueueSpec::default())]);
@@ -254,7 +256,7 @@ fn nothing_happens_when_it_is_off_or_not_allowed() {
 }
 
 #[test]
-fn more_than_the_guarantee_is_nobodys_claim() {
+fn a_queue_at_its_guarantee_gets_no_claim() {
     let (mut s, a, b) = crowded(settings(halves()));
     s.ask(&b, "work", 5, size(2, 1)).expect("asks");
     live(&mut s, secs(30), &[&a, &b]);
@@ -265,17 +267,17 @@ fn more_than_the_guarantee_is_nobodys_claim() {
 }
 
 #[test]
-fn a_master_that_releases_another_one_there_keeps_what_was_to_go() {
+fn a_release_on_the_same_node_spares_the_victim() {
     let (mut s, a, b) = crowded(settings(halves()));
     s.ask_waits(&b, "work", 1, size(2, 1));
     live(&mut s, secs(2), &[&a, &b]);
     let (victim, _) = warned(&s, &a)[0].clone();
     let node = s.cluster.container(&victim).expect("alive").node.clone();
     let mut others = s.alive(&a).into_iter().filter(|c| *c != victim);
-    let other = others.find(|c| s.cluster.container(c).is_some_and(|c| c.node == node)).expect("another one there");
+    let other = others.find(|c| s.cluster.container(c).is_some_and(|c| c.node == node)).expect("another container on the node");
     s.call(ClusterCall::Stop { container: other }).expect("releases");
     s.settle();
-    assert_eq!(has(&s, &b), 2, "at once, not at the end of the warning");
+    assert_eq!(has(&s, &b), 2, "the claim is granted before the end of the warning");
     live(&mut s, secs(10), &[&a, &b]);
     assert!(s.alive(&a).contains(&victim));
     assert!(s.cluster.claims().is_empty());
@@ -283,7 +285,7 @@ fn a_master_that_releases_another_one_there_keeps_what_was_to_go() {
 }
 
 #[test]
-fn a_claim_is_called_off_when_nobody_needs_it_any_more() {
+fn a_claim_is_cancelled_when_its_request_is_withdrawn_or_granted() {
     let (mut s, a, b) = crowded(settings(halves()));
     s.ask_waits(&b, "work", 1, size(2, 1));
     live(&mut s, secs(2), &[&a, &b]);
@@ -302,7 +304,7 @@ fn a_claim_is_called_off_when_nobody_needs_it_any_more() {
 }
 
 #[test]
-fn the_room_that_comes_goes_to_the_claim_and_not_back() {
+fn freed_resources_go_to_the_claim() {
     let (mut s, a, b) = crowded(settings(halves()));
     // `a` always requests more containers that fit into the smallest gap
     s.ask(&a, "crumbs", 50, size(1, 1)).expect("asks");
@@ -312,18 +314,18 @@ fn the_room_that_comes_goes_to_the_claim_and_not_back() {
     s.exit(&first, ExitReason::Exit { code: 0 });
     let why = s.cluster.why(&a, s.now).expect("app");
     assert!(
-        why[0].sentence.contains("queue a has more than its guarantee, and 3 of its containers have to go"),
+        why[0].sentence.contains("queue a has more than its guarantee, and 3 containers of the application will be preempted"),
         "{}",
         why[0].sentence
     );
-    assert!(why[0].nodes.iter().any(|n| n.verdict.contains("keeps its room for")), "{:?}", why[0].nodes);
+    assert!(why[0].nodes.iter().any(|n| n.verdict.contains("its free resources are set aside for")), "{:?}", why[0].nodes);
     live(&mut s, secs(5), &[&a, &b]);
     assert_eq!(has(&s, &b), 6);
     s.check();
 }
 
 #[test]
-fn a_node_that_is_lost_or_drained_ends_the_claim_on_it() {
+fn a_drain_cancels_the_claim_on_the_node() {
     let (mut s, a, b) = crowded(settings(halves()));
     s.ask_waits(&b, "work", 1, size(2, 1));
     live(&mut s, secs(2), &[&a, &b]);
@@ -334,12 +336,12 @@ fn a_node_that_is_lost_or_drained_ends_the_claim_on_it() {
     live(&mut s, secs(8), &[&a, &b]);
     assert_eq!((s.logged("PreemptCalledOff"), has(&s, &b)), (1, 2));
     let mine = one(&s, &b, "work");
-    assert_ne!(s.cluster.container(&mine).expect("alive").node, node, "on the other node");
+    assert_ne!(s.cluster.container(&mine).expect("alive").node, node, "the container is on the other node");
     s.check();
 }
 
 #[test]
-fn deep_trees_take_from_the_nearest_queue_that_has_too_much() {
+fn preemption_prefers_the_nearest_queue_above_its_guarantee() {
     let inner = QueueSpec { children: [(id("x"), sure(500)), (id("y"), sure(500))].into(), ..sure(500) };
     let mut s = Scenario::with(settings(tree(vec![("etl", inner), ("web", sure(500))])));
     s.node("n1", size(16, 64));
@@ -350,26 +352,26 @@ fn deep_trees_take_from_the_nearest_queue_that_has_too_much() {
     s.settle();
     s.ask(&y, "t", 4, size(2, 1)).expect("asks");
     live(&mut s, secs(20), &[&x, &y, &web]);
-    assert_eq!((has(&s, &x), has(&s, &y), has(&s, &web)), (4, 4, 8), "web had just what it can count on");
+    assert_eq!((has(&s, &x), has(&s, &y), has(&s, &web)), (4, 4, 8), "web keeps its guarantee");
     s.check();
 }
 
 #[test]
-fn a_restart_forgets_claims_and_makes_them_again() {
+fn claims_are_created_again_after_a_restart() {
     let (mut s, a, b) = crowded(settings(halves()));
     s.ask_waits(&b, "work", 1, size(2, 1));
     live(&mut s, secs(2), &[&a, &b]);
     s.restart().register("n1").register("n2").settle();
     s.master(&a).expect("registers");
     s.master(&b).expect("registers");
-    s.sync(&b, 0, vec![ask("work", 1, size(2, 1))]).expect("asks again");
+    s.sync(&b, 0, vec![ask("work", 1, size(2, 1))]).expect("repeats the request");
     live(&mut s, secs(8), &[&a, &b]);
     assert_eq!((has(&s, &a), has(&s, &b)), (14, 2));
     s.check();
 }
 
 #[test]
-fn what_is_free_on_a_node_that_is_kept_for_it_need_not_be_taken() {
+fn free_memory_of_a_reserved_node_reduces_the_victims() {
     let (mut s, a, b) = crowded(settings(halves()));
     s.ask(&b, "first", 2, size(2, 1)).expect("asks");
     live(&mut s, secs(10), &[&a, &b]);
@@ -400,13 +402,13 @@ proptest! {
     /// that fits into its guarantee while the other queue has more than one container above its
     /// own.
     #[test]
-    fn guarantees_are_kept_and_reached(moments in proptest::collection::vec(any_moment(), 1..20)) {
+    fn queues_keep_and_reach_their_guarantees(moments in proptest::collection::vec(any_moment(), 1..20)) {
         play(moments);
     }
 }
 
 #[test]
-fn nodes_kept_for_a_queue_above_its_guarantee_do_not_bar_one_below_it() {
+fn reservations_above_a_guarantee_do_not_block_a_queue_below_its_own() {
     // both nodes become reserved for the first queue, which has 12 GiB of the 16
     play(vec![(true, 2, 3, None), (false, 1, 1, None), (true, 3, 1, None), (false, 3, 2, Some(8)), (false, 3, 1, Some(32))]);
 }
@@ -434,7 +436,7 @@ fn play(moments: Vec<Moment>) {
         let waits = waiting.map(|(_, r)| r.ask.resource.memory.get() >> 30);
         let fits = waits.min().is_some_and(|least| has(&s, mine) + least <= 8);
         let (has, others) = (has(&s, mine), has(&s, other));
-        assert!(!fits || others < 8 + 4, "{mine} has {has} GiB and waits, the other has {others}");
+        assert!(!fits || others < 8 + 4, "{mine} has {has} GiB and waits, the other application has {others} GiB");
     }
     s.check();
 }
@@ -443,6 +445,6 @@ fn nobody_is_taken_below(s: &mut Scenario, a: &AppId, b: &AppId) {
     let taken = |s: &Scenario, app| ended(s, app).iter().filter(|(_, reason)| *reason == ExitReason::Preempted).count();
     let before = (taken(s, a), taken(s, b));
     live(s, Duration::from_millis(500), &[a, b]);
-    assert!(taken(s, a) == before.0 || has(s, a) >= 8, "a is left with {} GiB", has(s, a));
-    assert!(taken(s, b) == before.1 || has(s, b) >= 8, "b is left with {} GiB", has(s, b));
+    assert!(taken(s, a) == before.0 || has(s, a) >= 8, "a is preempted to {} GiB", has(s, a));
+    assert!(taken(s, b) == before.1 || has(s, b) >= 8, "b is preempted to {} GiB", has(s, b));
 }

@@ -16,7 +16,7 @@ fn gib(n: u64) -> QueueShare {
 }
 fn tree(leaves: Vec<(&str, QueueSpec)>) -> QueueTree {
     let children = leaves.into_iter().map(|(name, spec)| (id(name), spec)).collect();
-    QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a right tree")
+    QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a valid tree")
 }
 fn story(queues: QueueTree) -> Scenario {
     Scenario::with(Settings { queues, ..Settings::default() })
@@ -48,14 +48,14 @@ fn path(text: &str) -> QueuePath {
     id(text)
 }
 fn used(s: &Scenario, queue: &str) -> Bytes {
-    s.cluster.queues().into_iter().find(|view| *view.path == path(queue)).expect("a queue").used.memory
+    s.cluster.queues().into_iter().find(|view| *view.path == path(queue)).expect("the queue exists").used.memory
 }
 fn why(s: &Scenario, app: &AppId) -> String {
-    s.cluster.why(app, s.now).expect("an application")[0].sentence.clone()
+    s.cluster.why(app, s.now).expect("the application exists")[0].sentence.clone()
 }
 
 #[test]
-fn a_tree_is_refused_as_a_whole_with_every_problem_named() {
+fn an_invalid_queue_tree_is_refused_with_all_its_problems() {
     let leaf = QueueSpec { guaranteed: part(700), maximum: part(600), user_limit: Some(0), ..QueueSpec::default() };
     let inner = QueueSpec {
         order: LeafOrder::Fair,
@@ -65,28 +65,30 @@ fn a_tree_is_refused_as_a_whole_with_every_problem_named() {
     };
     let other = QueueSpec { guaranteed: part(400), max_running: Some(0), ..QueueSpec::default() };
     let children = [(id("a"), leaf), (id("b"), inner), (id("c"), other)].into();
-    let problems = QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect_err("wrong");
+    let problems = QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect_err("the tree is invalid");
     let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
     assert_eq!(
         told,
         [
-            "root: guaranteed: its queues are guaranteed 110.0 % of its memory together; lower them to 100 % in all",
-            "root: guaranteed: its queues are guaranteed 110.0 % of its cpus together; lower them to 100 % in all",
+            "root: guaranteed: its child queues are guaranteed 110.0 % of its memory together; \
+             lower them to at most 100 % together",
+            "root: guaranteed: its child queues are guaranteed 110.0 % of its cpus together; \
+             lower them to at most 100 % together",
             "root.a: maximum: less memory than is guaranteed; raise it to the guarantee, or lower the guarantee",
             "root.a: maximum: less cpus than is guaranteed; raise it to the guarantee, or lower the guarantee",
-            "root.a: user_limit: is no part of the queue; write more than 0 and at most 100 %",
-            "root.b: order: no application is in a queue that holds other queues; set it on its leaves",
-            "root.b: max_apps: no application is in a queue that holds other queues; set it on its leaves",
-            "root.b.one: weight: is no weight; write 1 to 1000000",
-            "root.c: max_running: is 0; write more than 0, or close the queue by its gate",
+            "root.a: user_limit: is not a valid share of the queue; write more than 0 and at most 100 %",
+            "root.b: order: has no effect on a queue with child queues; set it on its leaves",
+            "root.b: max_apps: has no effect on a queue with child queues; set it on its leaves",
+            "root.b.one: weight: is not a valid weight; write 1 to 1000000",
+            "root.c: max_running: is 0; write more than 0, or close the queue with its key gate",
         ]
     );
-    assert!(QueueTree::new(QueueSpec::default()).is_err(), "a root without queues takes nobody in");
+    assert!(QueueTree::new(QueueSpec::default()).is_err(), "a root without child queues is refused");
     assert!(QueueTree::new(QueueTree::default().root().clone()).is_ok());
 }
 
 #[test]
-fn exact_guarantees_stay_within_that_of_their_parent() {
+fn exact_guarantees_must_not_exceed_that_of_their_parent() {
     let child = |n| QueueSpec { guaranteed: gib(n), ..QueueSpec::default() };
     let parent = |a, b| QueueSpec {
         guaranteed: gib(10),
@@ -95,28 +97,30 @@ fn exact_guarantees_stay_within_that_of_their_parent() {
     };
     let root = |p| QueueSpec { children: [(id("p"), p)].into(), ..QueueSpec::default() };
     assert!(QueueTree::new(root(parent(4, 6))).is_ok());
-    let problems = QueueTree::new(root(parent(5, 6))).expect_err("wrong");
-    assert_eq!(problems[0].what, "its queues are guaranteed more memory than it is guaranteed itself");
+    let problems = QueueTree::new(root(parent(5, 6))).expect_err("the tree is invalid");
+    assert_eq!(problems[0].what, "its child queues are guaranteed more memory than the queue itself");
 }
 
 #[test]
-fn an_application_goes_to_a_leaf_that_is_there_and_open() {
+fn an_application_needs_an_existing_and_open_leaf_queue() {
     let inner = QueueSpec { children: [(id("night"), QueueSpec::default())].into(), ..QueueSpec::default() };
     let small = QueueSpec { max_apps: Some(1), ..QueueSpec::default() };
     let mut s = story(tree(vec![("etl", inner), ("small", small)]));
     assert_eq!(submit(&mut s, "nowhere", "u", 0), Err(CallRefusal::NoSuchQueue(path("nowhere"))));
     let leaf = path("etl.night");
     assert_eq!(submit(&mut s, "etl", "u", 0), Err(CallRefusal::NotALeaf { queue: path("etl"), leaf }));
-    let first = submit(&mut s, "small", "u", 0).expect("takes one");
-    let Err(CallRefusal::TooMany { what, most }) = submit(&mut s, "small", "u", 0) else { panic!("takes one only") };
+    let first = submit(&mut s, "small", "u", 0).expect("accepts one application");
+    let Err(CallRefusal::TooMany { what, most }) = submit(&mut s, "small", "u", 0) else {
+        panic!("accepts a second application")
+    };
     assert_eq!((what.as_str(), most), ("applications in queue small that have not ended", 1));
     s.call(ClusterCall::Kill { app: first, reason: None }).expect("kills");
-    submit(&mut s, "small", "u", 0).expect("its place is free again");
+    submit(&mut s, "small", "u", 0).expect("accepts an application again");
     s.check();
 }
 
 #[test]
-fn the_queue_with_the_smallest_share_of_its_guarantee_goes_first() {
+fn the_queue_with_the_smallest_share_of_its_guarantee_is_first() {
     let queue = |thousandths| QueueSpec { guaranteed: part(thousandths), ..QueueSpec::default() };
     let mut s = story(tree(vec![("big", queue(750)), ("small", queue(250))]));
     let (big, small) = (app(&mut s, "big", "u"), app(&mut s, "small", "u"));
@@ -129,7 +133,7 @@ fn the_queue_with_the_smallest_share_of_its_guarantee_goes_first() {
 }
 
 #[test]
-fn the_dominant_resource_decides() {
+fn the_dominant_resource_decides_between_queues() {
     let mut s = story(tree(vec![("cpu", QueueSpec::default()), ("mem", QueueSpec::default())]));
     let (cpu, mem) = (app(&mut s, "cpu", "u"), app(&mut s, "mem", "u"));
     s.ask_waits(&cpu, "w", 100, size(1, 3));
@@ -142,7 +146,7 @@ fn the_dominant_resource_decides() {
 }
 
 #[test]
-fn weight_and_priority_between_siblings() {
+fn weight_and_priority_order_sibling_queues() {
     let heavy = QueueSpec { weight: Some(3), ..QueueSpec::default() };
     let mut s = story(tree(vec![("heavy", heavy), ("light", QueueSpec::default())]));
     let (heavy, light) = (app(&mut s, "heavy", "u"), app(&mut s, "light", "u"));
@@ -162,7 +166,7 @@ fn weight_and_priority_between_siblings() {
 }
 
 #[test]
-fn a_fair_leaf_shares_and_a_fifo_leaf_does_not() {
+fn a_fair_leaf_shares_resources_and_a_fifo_leaf_does_not() {
     for (order, expected) in [(LeafOrder::Fifo, (16, 0)), (LeafOrder::Fair, (8, 8))] {
         let mut s = story(tree(vec![("q", QueueSpec { order, ..QueueSpec::default() })]));
         let (one, two) = (app(&mut s, "q", "u"), app(&mut s, "q", "v"));
@@ -175,7 +179,7 @@ fn a_fair_leaf_shares_and_a_fifo_leaf_does_not() {
 }
 
 #[test]
-fn nobody_passes_a_maximum_and_the_sentence_names_it() {
+fn no_queue_exceeds_its_maximum_and_the_sentence_names_the_queue() {
     let inner = QueueSpec {
         maximum: part(500),
         children: [(id("x"), QueueSpec { maximum: gib(6), ..QueueSpec::default() }), (id("y"), QueueSpec::default())].into(),
@@ -202,7 +206,7 @@ fn nobody_passes_a_maximum_and_the_sentence_names_it() {
 }
 
 #[test]
-fn a_wait_for_room_says_how_full_the_queue_is() {
+fn a_wait_sentence_contains_the_use_of_the_queue() {
     let mut s = story(tree(vec![("etl", QueueSpec { maximum: gib(10), ..QueueSpec::default() })]));
     s.node("n1", size(8, 8));
     let a = app(&mut s, "etl", "u");
@@ -213,14 +217,14 @@ fn a_wait_for_room_says_how_full_the_queue_is() {
 }
 
 #[test]
-fn one_user_and_all_masters_have_limits_of_their_own() {
+fn users_and_masters_have_separate_limits() {
     let spec = QueueSpec { user_limit: Some(250), master_share: Some(100), ..QueueSpec::default() };
     let mut s = story(tree(vec![("q", spec)]));
     s.node("n1", size(16, 16)).node("n2", size(4, 4));
     let (one, again, two) = (app(&mut s, "q", "ann"), app(&mut s, "q", "ann"), app(&mut s, "q", "bob"));
     s.ask(&one, "w", 3, size(2, 1)).expect("asks");
     assert_eq!(s.alive(&one).len(), 2);
-    assert_eq!(why(&s, &one), "user ann is at the limit of one user in queue q: 4 GiB of 5 GiB, and this needs 2 GiB");
+    assert_eq!(why(&s, &one), "user ann is at the user limit of queue q: 4 GiB of 5 GiB, and this needs 2 GiB");
     s.ask(&again, "w", 3, size(1, 1)).expect("asks");
     s.ask(&two, "w", 2, size(2, 1)).expect("asks");
     assert_eq!((s.alive(&again).len(), s.alive(&two).len()), (1, 2));
@@ -233,14 +237,14 @@ fn one_user_and_all_masters_have_limits_of_their_own() {
 }
 
 #[test]
-fn only_so_many_applications_run_at_once() {
+fn max_running_limits_the_running_applications() {
     let mut s = story(tree(vec![("q", QueueSpec { max_running: Some(1), ..QueueSpec::default() })]));
     s.node("n1", size(16, 16));
     let (first, second) = (managed(&mut s, "q", size(1, 1)), managed(&mut s, "q", size(1, 1)));
     assert_eq!((s.alive(&first).len(), s.alive(&second).len()), (1, 0));
     let waits = s.cluster.app(&second).expect("app");
     let sentence = s.cluster.master_sentence(waits, s.now).expect("waits");
-    assert_eq!(sentence, "1 applications run in queue q, and no more may");
+    assert_eq!(sentence, "1 applications run in queue q, as many as max_running allows");
     let free = app(&mut s, "q", "u");
     s.ask_waits(&free, "w", 1, size(1, 1));
     s.call(ClusterCall::Kill { app: first.clone(), reason: None }).expect("kills");
@@ -253,16 +257,16 @@ fn only_so_many_applications_run_at_once() {
 }
 
 #[test]
-fn a_gate_holds_grants_or_newcomers_and_survives_a_restart() {
+fn a_gate_blocks_grants_or_submissions_and_survives_a_restart() {
     let mut s = story(tree(vec![("a", QueueSpec::default()), ("b", QueueSpec::default())]));
     s.node("n1", size(16, 16));
     let a = app(&mut s, "a", "u");
     let gate = |s: &mut Scenario, queue: &str, gate| s.call(ClusterCall::SetGate { queue: path(queue), gate });
     assert_eq!(gate(&mut s, "a", QueueState::Paused), Ok(CallAnswer::Queues { generation: 1 }));
-    assert_eq!(gate(&mut s, "a", QueueState::Paused), Ok(CallAnswer::Queues { generation: 1 }), "it is so already");
+    assert_eq!(gate(&mut s, "a", QueueState::Paused), Ok(CallAnswer::Queues { generation: 1 }), "the same state is no change");
     let sentence = s.ask_waits(&a, "w", 2, size(1, 1));
-    assert_eq!(sentence, "queue a is paused, and grants nothing");
-    submit(&mut s, "a", "u", 0).expect("still comes in");
+    assert_eq!(sentence, "queue a is paused and grants no containers");
+    submit(&mut s, "a", "u", 0).expect("a paused queue accepts applications");
     gate(&mut s, "a", QueueState::Draining).expect("sets");
     assert_eq!(s.alive(&a).len(), 2);
     let refused = Err(CallRefusal::QueueClosed { queue: path("a"), gate: "draining" });
@@ -277,7 +281,7 @@ fn a_gate_holds_grants_or_newcomers_and_survives_a_restart() {
 }
 
 #[test]
-fn another_tree_applies_as_a_whole_or_not_at_all() {
+fn a_new_queue_tree_is_applied_completely_or_refused() {
     let mut s = story(tree(vec![("a", QueueSpec::default()), ("b", QueueSpec::default())]));
     s.node("n1", size(16, 16));
     let (a, b) = (app(&mut s, "a", "u"), app(&mut s, "b", "u"));
@@ -288,9 +292,10 @@ fn another_tree_applies_as_a_whole_or_not_at_all() {
     };
     let without = tree(vec![("b", QueueSpec::default()), ("c", QueueSpec::default())]);
     let Err(CallRefusal::BadQueues(problems)) = set(&mut s, without.clone(), None, DryRun::Really) else {
-        panic!("has somebody")
+        panic!("a leaf with an application is removed")
     };
-    let told = "root.a: queues: is a leaf no more, and has job.1; move them to another leaf first, or wait for their end";
+    let told = "root.a: queues: would not be a leaf any more, and has the applications job.1; \
+                move them to another leaf first, or wait for their end";
     assert_eq!(problems[0].to_string(), told);
     let smaller = tree(vec![("a", QueueSpec { maximum: gib(6), ..QueueSpec::default() }), ("b", QueueSpec::default())]);
     let stale = CallRefusal::Conflict { what: "the tree of queues".into(), given: 7, current: 0 };
@@ -298,7 +303,8 @@ fn another_tree_applies_as_a_whole_or_not_at_all() {
     assert_eq!(set(&mut s, smaller.clone(), Some(0), DryRun::DryRun), Ok(CallAnswer::Queues { generation: 1 }));
     assert_eq!(s.cluster.queues_generation(), 0);
     assert_eq!(set(&mut s, smaller.clone(), Some(0), DryRun::Really), Ok(CallAnswer::Queues { generation: 1 }));
-    assert_eq!(set(&mut s, smaller.clone(), None, DryRun::Really), Ok(CallAnswer::Queues { generation: 1 }), "it is so already");
+    let same = set(&mut s, smaller.clone(), None, DryRun::Really);
+    assert_eq!(same, Ok(CallAnswer::Queues { generation: 1 }), "the same tree is no change");
     // it keeps its containers above the maximum and gets no more
     assert_eq!((used(&s, "a"), s.alive(&b).len()), (Bytes::from_gib(8), 8));
     let c = s.settle().alive(&a)[0].clone();
@@ -315,7 +321,7 @@ fn another_tree_applies_as_a_whole_or_not_at_all() {
 }
 
 #[test]
-fn an_application_moves_with_all_it_has() {
+fn an_application_moves_with_its_containers_and_requests() {
     let closed = QueueSpec { gate: QueueState::Closed, ..QueueSpec::default() };
     let mut s = story(tree(vec![("a", QueueSpec::default()), ("b", QueueSpec::default()), ("shut", closed)]));
     s.node("n1", size(8, 16));
@@ -331,7 +337,8 @@ fn an_application_moves_with_all_it_has() {
     assert_eq!((used(&s, "a"), used(&s, "b"), used(&s, "root")), (Bytes::ZERO, Bytes::from_gib(8), Bytes::from_gib(8)));
     let c = s.settle().alive(&one)[0].clone();
     s.exit(&c, ExitReason::Exit { code: 0 });
-    assert_eq!((used(&s, "a"), used(&s, "b")), (Bytes::from_gib(1), Bytes::from_gib(7)), "two is behind now");
+    let both = (used(&s, "a"), used(&s, "b"));
+    assert_eq!(both, (Bytes::from_gib(1), Bytes::from_gib(7)), "the freed resources go to the other application");
     change(&mut s, &two, None, Some(9)).expect("changes");
     s.restart().register("n1").settle();
     let two = s.cluster.app(&two).expect("app");
@@ -342,7 +349,7 @@ fn an_application_moves_with_all_it_has() {
 }
 
 #[test]
-fn an_application_whose_queue_is_gone_after_a_restart_is_not_lost() {
+fn an_application_of_a_removed_queue_continues_in_the_default_queue() {
     let mut s = story(tree(vec![("a", QueueSpec::default()), ("default", QueueSpec::default())]));
     s.node("n1", size(8, 16));
     let one = app(&mut s, "a", "u");
@@ -356,7 +363,7 @@ fn an_application_whose_queue_is_gone_after_a_restart_is_not_lost() {
 }
 
 #[test]
-fn what_is_over_leaves_no_trace_in_any_account() {
+fn an_ended_application_uses_no_resources_of_its_queue() {
     let mut s = story(tree(vec![("q", QueueSpec { order: LeafOrder::Fair, ..QueueSpec::default() })]));
     s.node("n1", Resource::new(Bytes::from_gib(8), Cpus::from_cores(8)));
     let one = app(&mut s, "q", "ann");

@@ -210,14 +210,14 @@ impl World {
             Op::Sync(a) => self.with_app(a, World::sync),
             Op::Release(a, c) => self.with_app(a, |w, app| {
                 if let Some(container) = World::pick(&w.s.alive(app), c) {
-                    w.s.call(ClusterCall::Stop { container }).expect("it is there");
+                    w.s.call(ClusterCall::Stop { container }).expect("the container exists");
                 }
             }),
             Op::Kill(a) => self.with_app(a, |w, app| {
-                w.s.call(ClusterCall::Kill { app: app.clone(), reason: None }).expect("it is there");
+                w.s.call(ClusterCall::Kill { app: app.clone(), reason: None }).expect("the application exists");
             }),
             Op::Finish(a) => self.with_app(a, |w, app| {
-                w.s.finish(app, Outcome::Succeeded).expect("it is there");
+                w.s.finish(app, Outcome::Succeeded).expect("the application exists");
             }),
             Op::Resize { .. } | Op::Drain { .. } | Op::Undrain(_) | Op::Tag { .. } => self.operate(op),
         }
@@ -316,7 +316,7 @@ impl World {
             for (request, containers) in given {
                 let asked = model.asks.get(request).map_or(0, |a| a.count);
                 let count = u32::try_from(containers.len()).expect("small");
-                assert!(self.gone || count <= asked, "{app}/{request}: asked for {asked}, was given {containers:?}");
+                assert!(self.gone || count <= asked, "{app}/{request}: requested {asked}, got {containers:?}");
             }
         }
     }
@@ -325,7 +325,7 @@ impl World {
     fn heal(&mut self) {
         let marked: Vec<NodeId> = self.s.cluster.marks().map(|(node, _)| node.clone()).collect();
         for node in marked {
-            self.s.call(ClusterCall::Undrain { node }).expect("it is marked");
+            self.s.call(ClusterCall::Undrain { node }).expect("the node has a mark");
         }
         for node in (0u8..4).map(|n| id(&World::name(n))) {
             let taints = [(id("etl"), None)].into();
@@ -373,7 +373,7 @@ impl World {
             if !self.has_master(app) {
                 continue; // its master waits for a container; it receives the updates later
             }
-            assert!(record.updates.is_empty(), "{app} has not heard everything");
+            assert!(record.updates.is_empty(), "{app} has unacknowledged updates");
             for (request, ask) in &model.asks {
                 if self.gone || !record.requests.contains_key(request) {
                     continue; // refused, or with counts that only a lost node knew
@@ -381,10 +381,14 @@ impl World {
                 let (given, ended) = (model.given.get(request), model.ended.get(request));
                 let (given, ended) = (given.map_or(0, BTreeSet::len), ended.map_or(0, BTreeSet::len));
                 let live = record.tallies.get(request).map_or(0, |t| t.live);
-                assert_eq!(usize::try_from(live).expect("small") + ended, given, "{app}/{request}: an end was never told");
+                assert_eq!(usize::try_from(live).expect("small") + ended, given, "{app}/{request}: an end was never reported");
                 let waits = self.s.cluster.sentence(record, request, self.s.now);
                 let all = given == usize::try_from(ask.count).expect("small");
-                assert!(all || waits.is_some(), "{app}/{request}: {given} of {} given, and nothing waits", ask.count);
+                assert!(
+                    all || waits.is_some(),
+                    "{app}/{request}: {given} of {} granted, and the request does not wait",
+                    ask.count
+                );
             }
         }
     }
@@ -398,7 +402,7 @@ fn with_a_guarantee() -> Settings {
     let guaranteed = QueueShare { memory: Some(Amount::Part(500)), ..QueueShare::default() };
     let sure = QueueSpec { guaranteed, ..QueueSpec::default() };
     let children = [(id("default"), QueueSpec::default()), (id("sure"), sure)].into();
-    let queues = QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a right tree");
+    let queues = QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a valid tree");
     let second = Duration::from_secs(1);
     Settings { queues, preempt_every: second, preempt_warning: 2 * second, preempt_part: 1000, ..Settings::default() }
 }
@@ -407,7 +411,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 4000, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_is_lost_and_nothing_is_granted_twice(ops in proptest::collection::vec(any_op(), 1..120)) {
+    fn no_container_is_lost_or_granted_twice(ops in proptest::collection::vec(any_op(), 1..120)) {
         let mut world = World { s: Scenario::with(with_a_guarantee()), masters: BTreeMap::new(), gone: false };
         world.s.node("n0", size(4, 8));
         for op in ops {

@@ -215,12 +215,12 @@ impl World {
         let place = |request: &RequestId| &self.asks[usize::from(request.as_str().as_bytes()[1] - b'0')].0;
         let alive: Vec<_> = self.s.cluster.containers().filter(|c| c.state.is_alive()).collect();
         for c in &alive {
-            let request = c.request.as_ref().expect("no masters here");
+            let request = c.request.as_ref().expect("the test has no managed masters");
             let fit = misfit(place(request), &self.slot(&c.node)).map(|m| m.to_string());
             assert_eq!(fit, None, "{} of {request} on {}", c.id, c.node);
             let Some(apart) = &place(request).apart else { continue };
             for other in alive.iter().filter(|o| o.id != c.id && o.id.app == c.id.app) {
-                let theirs = other.request.as_ref().expect("no masters here");
+                let theirs = other.request.as_ref().expect("the test has no managed masters");
                 let named = if apart.from.is_empty() { theirs == request } else { apart.from.contains(theirs) };
                 let rack = |node: &NodeId| self.s.nodes[node].traits.rack.clone();
                 let together = match (apart.level, rack(&c.node)) {
@@ -229,7 +229,12 @@ impl World {
                 };
                 let fresh = !self.seen.contains(&c.id) || !self.seen.contains(&other.id);
                 let asked = self.s.cluster.app(&c.id.app).is_some_and(|app| app.requests.contains_key(request));
-                assert!(!(named && together && fresh && asked), "{} of {request} is beside {} of {theirs}", c.id, other.id);
+                assert!(
+                    !(named && together && fresh && asked),
+                    "{} of {request} violates anti-affinity with {} of {theirs}",
+                    c.id,
+                    other.id
+                );
             }
         }
         self.seen.extend(alive.iter().map(|c| c.id.clone()));
@@ -277,7 +282,7 @@ impl World {
                 why()
             );
         }
-        assert_eq!(self.s.cluster.reservations().count(), 0, "nobody waits, and a node is kept");
+        assert_eq!(self.s.cluster.reservations().count(), 0, "a reservation without a waiting request");
     }
 }
 
@@ -285,8 +290,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn everything_goes_where_it_may_and_nothing_starves(nodes in proptest::collection::vec(any_node(), 6), asks in proptest::collection::vec(any_ask(), 4),
-                                                        ops in proptest::collection::vec(any_op(), 1..60)) {
+    fn placement_rules_hold_and_no_request_starves(nodes in proptest::collection::vec(any_node(), 6),
+                                                   asks in proptest::collection::vec(any_ask(), 4),
+                                                   ops in proptest::collection::vec(any_op(), 1..60)) {
         let mut world = World::begin(nodes, asks);
         for op in &ops {
             world.run(op);

@@ -45,7 +45,7 @@ impl Stream {
     fn end_one(&mut self, s: &mut Scenario) {
         let oldest =
             s.cluster.containers().filter(|c| c.id.app == self.app && c.state.is_alive()).min_by_key(|c| (c.granted, c.id.seq));
-        let oldest = oldest.expect("the stream never dries up").id.clone();
+        let oldest = oldest.expect("small containers always run").id.clone();
         s.exit(&oldest, OK);
         self.ended += 1;
         s.alive_for(Duration::from_millis(250));
@@ -71,7 +71,7 @@ impl Stream {
 const SMALL: usize = 32;
 
 #[test]
-fn an_ask_that_doubles_is_served_amid_a_stream_of_small_ones() {
+fn a_doubling_request_is_granted_despite_many_small_requests() {
     let mut s = story(secs(2));
     s.node("n1", size(16, 64)).node("n2", size(16, 64));
     let mut stream = Stream::begin(&mut s);
@@ -98,18 +98,18 @@ fn an_ask_that_doubles_is_served_amid_a_stream_of_small_ones() {
 }
 
 #[test]
-fn without_reservation_the_same_ask_starves() {
+fn a_doubling_request_starves_without_a_reservation() {
     let mut s = story(secs(1_000_000));
     s.node("n1", size(16, 64)).node("n2", size(16, 64));
     let mut stream = Stream::begin(&mut s);
     let job = s.app("job");
     s.ask_waits(&job, "r2", 1, size(2, 1));
-    assert_eq!(stream.until(&mut s, &job, "r2", 20 * SMALL), None, "twenty times as many ends, and no place");
+    assert_eq!(stream.until(&mut s, &job, "r2", 20 * SMALL), None, "the request starves through twenty times as many ends");
     s.check();
 }
 
 #[test]
-fn a_reservation_is_told_to_all_and_leaves_the_rest_of_the_node_open() {
+fn a_reservation_is_reported_and_leaves_the_rest_of_the_node_open() {
     let mut s = story(secs(2));
     s.node("n1", size(16, 64));
     let mut stream = Stream::begin(&mut s);
@@ -122,12 +122,14 @@ fn a_reservation_is_told_to_all_and_leaves_the_rest_of_the_node_open() {
     let kept: Vec<String> = s.cluster.reservations().map(|r| format!("{} {}/{}", r.node, r.app, r.request)).collect();
     assert_eq!(kept, [format!("n1 {job}/big")]);
     let why = &s.cluster.why(&job, s.now).expect("app")[0];
-    assert!(why.sentence.contains("n1 is reserved for it since") && why.sentence.contains("has run longest"), "{}", why.sentence);
-    assert!(why.nodes[0].verdict.starts_with("reserved for it; "), "{}", why.nodes[0].verdict);
+    let sentence = &why.sentence;
+    assert!(sentence.contains("n1 is reserved for this request since") && sentence.contains("has run longest"), "{sentence}");
+    assert!(why.nodes[0].verdict.starts_with("reserved for this request; "), "{}", why.nodes[0].verdict);
     let why = &s.cluster.why(&stream.app, s.now).expect("app")[0];
-    assert!(why.sentence.contains(&format!("n1 has the room and is reserved for {job}/big since")), "{}", why.sentence);
+    let expected = format!("n1 has enough free resources and is reserved for {job}/big since");
+    assert!(why.sentence.contains(&expected), "{}", why.sentence);
     assert!(why.nodes[0].verdict.starts_with(&format!("reserved for {job}/big since")), "{}", why.nodes[0].verdict);
-    stream.until(&mut s, &job, "big", 4).expect("served");
+    stream.until(&mut s, &job, "big", 4).expect("the request is granted");
     // a request that fits next to the reservation was not blocked
     let wide = s.app("wide");
     s.ask_waits(&wide, "cpus", 1, size(4, 61));
@@ -135,7 +137,7 @@ fn a_reservation_is_told_to_all_and_leaves_the_rest_of_the_node_open() {
 }
 
 #[test]
-fn what_fits_beside_the_reserved_part_is_placed() {
+fn a_request_that_fits_next_to_a_reservation_is_granted() {
     let mut s = story(secs(2));
     s.node("n1", size(16, 8));
     let job = s.app("job");
@@ -159,7 +161,7 @@ fn what_fits_beside_the_reserved_part_is_placed() {
 }
 
 #[test]
-fn a_reservation_ends_with_its_reason() {
+fn a_reservation_ends_when_its_request_does_not_wait_any_more() {
     let mut s = story(secs(1));
     s.node("n1", size(8, 64));
     let job = s.app("job");
@@ -177,7 +179,7 @@ fn a_reservation_ends_with_its_reason() {
     }
     assert_eq!(reserved(&s), 1);
     s.call(ClusterCall::Withdraw { app: job.clone(), request: id("a") }).expect("withdraws");
-    assert_eq!((reserved(&s), alive_of(&s, &stream.app, "work").len()), (0, 8), "what was set aside is used at once");
+    assert_eq!((reserved(&s), alive_of(&s, &stream.app, "work").len()), (0, 8), "the reserved resources are used at once");
     // deadline expired
     let mut late = ask("b", 1, size(8, 1));
     late.deadline = Some(secs(2));
@@ -198,7 +200,7 @@ fn a_reservation_ends_with_its_reason() {
 }
 
 #[test]
-fn a_lost_node_is_kept_for_nobody_and_the_next_one_is() {
+fn a_reservation_moves_from_a_silent_node_to_another_node() {
     let mut s = story(secs(1));
     s.node("n1", size(8, 64)).node("n2", size(8, 64));
     let mut stream = Stream::begin(&mut s);
@@ -207,18 +209,18 @@ fn a_lost_node_is_kept_for_nobody_and_the_next_one_is() {
     for _ in 0..6 {
         stream.end_one(&mut s);
     }
-    let first = s.cluster.reservations().next().expect("one").node.clone();
+    let first = s.cluster.reservations().next().expect("a reservation").node.clone();
     s.nodes.get_mut(&first).expect("node").connected = false;
     s.after(secs(4));
     assert!(s.cluster.reservations().all(|r| r.node != first));
     s.nodes.get_mut(&first).expect("node").connected = true;
     s.register(first.as_str());
-    stream.until(&mut s, &job, "big", 40).expect("served in the end");
+    stream.until(&mut s, &job, "big", 40).expect("the request is granted");
     s.check();
 }
 
 #[test]
-fn nobody_gets_a_node_for_waiting_alone() {
+fn a_wait_alone_creates_no_reservation() {
     let mut s = story(secs(1));
     s.node("n1", size(8, 64));
     let first = s.app("first");
@@ -226,12 +228,12 @@ fn nobody_gets_a_node_for_waiting_alone() {
     let job = s.app("job");
     s.ask_waits(&job, "big", 1, size(8, 1));
     s.alive_for(secs(30));
-    assert_eq!(s.cluster.reservations().count(), 0, "nobody was served before it");
+    assert_eq!(s.cluster.reservations().count(), 0, "no other request was granted meanwhile");
     s.check();
 }
 
 #[test]
-fn a_node_is_kept_where_the_request_may_go() {
+fn a_reservation_obeys_the_placement_rules_of_its_request() {
     let mut s = story(secs(1));
     for (name, label) in [("n1", None), ("n2", Some("ssd"))] {
         let labels = label.map(id).into_iter().collect();
@@ -244,7 +246,7 @@ fn a_node_is_kept_where_the_request_may_go() {
     let mut big = ask("big", 1, size(6, 1));
     big.place.labels = [id("ssd")].into();
     s.sync(&job, 0, vec![big]).expect("syncs");
-    stream.until(&mut s, &job, "big", 30).expect("served");
+    stream.until(&mut s, &job, "big", 30).expect("the request is granted");
     assert!(s.cluster.containers().filter(|c| c.id.app == job).all(|c| c.node == id("n2")));
     s.check();
 }
@@ -262,7 +264,7 @@ fn live_on(s: &mut Scenario, seconds: u64) {
 /// One application keeps a small container until its large one has ended; a request of the other
 /// application needs the whole node.
 #[test]
-fn two_that_wait_for_each_other_are_not_left_waiting() {
+fn two_applications_that_block_each_other_are_both_granted() {
     let mut s = story(secs(2));
     s.node("n1", size(16, 64));
     let holder = s.app("holder");
@@ -270,7 +272,7 @@ fn two_that_wait_for_each_other_are_not_left_waiting() {
     s.settle();
     let whole = s.app("whole");
     s.ask_waits(&whole, "all", 1, size(16, 1));
-    s.ask(&holder, "short", 1, size(1, 1)).expect("a smaller one is served meanwhile");
+    s.ask(&holder, "short", 1, size(1, 1)).expect("a smaller request is granted meanwhile");
     s.settle();
     let short = alive_of(&s, &holder, "short")[0].clone();
     s.exit(&short, OK);
@@ -279,10 +281,10 @@ fn two_that_wait_for_each_other_are_not_left_waiting() {
     s.ask_waits(&holder, "large", 1, size(12, 1));
     live_on(&mut s, 40);
     let large = alive_of(&s, &holder, "large").first().cloned();
-    s.exit(&large.expect("the others had a turn"), OK);
+    s.exit(&large.expect("the other request is granted"), OK);
     let stays = alive_of(&s, &holder, "stays")[0].clone();
     s.exit(&stays, OK);
     live_on(&mut s, 40);
-    assert_eq!(alive_of(&s, &whole, "all").len(), 1, "and then it is its turn: {:?}", s.cluster.why(&whole, s.now));
+    assert_eq!(alive_of(&s, &whole, "all").len(), 1, "the large request is granted: {:?}", s.cluster.why(&whole, s.now));
     s.check();
 }

@@ -22,7 +22,7 @@ fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 fn fake<'a>(s: &'a mut Scenario, node: &str) -> &'a mut FakeNode {
-    s.nodes.get_mut(&id::<NodeId>(node)).expect("a node of this story")
+    s.nodes.get_mut(&id::<NodeId>(node)).expect("a node of this scenario")
 }
 fn resize(s: &mut Scenario, container: &ContainerId, version: Option<u32>, to: Resource) -> CallResult {
     let size = ContainerSize { resource: to, heap: None };
@@ -39,7 +39,7 @@ fn one() -> (Scenario, AppId, ContainerId) {
     (s, app, c)
 }
 fn allocated(s: &Scenario, node: &str) -> Bytes {
-    s.cluster.ledger().node(&id(node)).expect("an account").allocated.memory
+    s.cluster.ledger().node(&id(node)).expect("the node has an account").allocated.memory
 }
 /// Resize updates of an application: result, size and version of each.
 fn told(s: &Scenario, app: &AppId) -> Vec<(&'static str, u64, u32)> {
@@ -59,11 +59,11 @@ fn told(s: &Scenario, app: &AppId) -> Vec<(&'static str, u64, u32)> {
 }
 
 #[test]
-fn a_container_grows_where_it_runs() {
+fn a_running_container_grows() {
     let (mut s, app, c) = one();
     assert_eq!(resize(&mut s, &c, Some(1), size(5, 2)), Ok(CallAnswer::Resizing { version: 2 }));
-    assert_eq!(allocated(&s, "n1"), Bytes::from_gib(5), "a growth takes its room at once");
-    assert_eq!(s.cluster.container(&c).expect("alive").resource, size(2, 1), "it has what its node showed");
+    assert_eq!(allocated(&s, "n1"), Bytes::from_gib(5), "a growth is allocated at once");
+    assert_eq!(s.cluster.container(&c).expect("alive").resource, size(2, 1), "the container has the size that its node reported");
     s.settle();
     assert_eq!(s.cluster.container(&c).expect("alive").resource, size(5, 2));
     assert_eq!(told(&s, &app), [("resized", 5, 2)]);
@@ -71,7 +71,7 @@ fn a_container_grows_where_it_runs() {
 }
 
 #[test]
-fn a_shrink_gives_back_only_what_its_node_has_confirmed() {
+fn a_shrink_frees_memory_only_after_the_node_confirms() {
     let (mut s, app, c) = one();
     let other = s.app("other");
     fake(&mut s, "n1").connected = false;
@@ -82,30 +82,33 @@ fn a_shrink_gives_back_only_what_its_node_has_confirmed() {
     fake(&mut s, "n1").connected = true;
     s.after(secs(2));
     s.report_all().settle();
-    assert_eq!(told(&s, &app), [("resized", 1, 2)], "what was not heard is told again");
-    assert_eq!(allocated(&s, "n1"), Bytes::from_gib(8), "and the room goes to whoever waited");
+    assert_eq!(told(&s, &app), [("resized", 1, 2)], "an undelivered order is sent again");
+    assert_eq!(allocated(&s, "n1"), Bytes::from_gib(8), "the freed memory goes to the waiting request");
     s.check();
 }
 
 #[test]
-fn the_three_answers_to_a_call() {
+fn a_resize_is_idempotent_and_checks_its_version() {
     let (mut s, _app, c) = one();
-    assert_eq!(resize(&mut s, &c, None, size(2, 1)), Ok(CallAnswer::Resizing { version: 1 }), "already so");
+    assert_eq!(resize(&mut s, &c, None, size(2, 1)), Ok(CallAnswer::Resizing { version: 1 }), "the same size is no change");
     let Err(CallRefusal::Conflict { given: 9, current: 1, .. }) = resize(&mut s, &c, Some(9), size(3, 1)) else {
-        panic!("another version is a conflict")
+        panic!("no conflict for another version")
     };
     assert_eq!(resize(&mut s, &c, Some(1), size(3, 1)), Ok(CallAnswer::Resizing { version: 2 }));
     assert_eq!(
         resize(&mut s, &c, Some(1), size(3, 1)),
         Ok(CallAnswer::Resizing { version: 2 }),
-        "the same call again is the same call"
+        "a repeated call is idempotent"
     );
     let Err(CallRefusal::Conflict { given: 1, current: 2, .. }) = resize(&mut s, &c, None, size(4, 1)) else {
-        panic!("one at a time")
+        panic!("no conflict with a resize in progress")
     };
     s.settle();
-    assert_eq!(resize(&mut s, &c, Some(1), size(3, 1)), Ok(CallAnswer::Resizing { version: 2 }), "a late repetition too");
-    let Err(CallRefusal::NotResizable { why, .. }) = resize(&mut s, &c, Some(2), size(0, 1)) else { panic!("no memory at all") };
+    let late = resize(&mut s, &c, Some(1), size(3, 1));
+    assert_eq!(late, Ok(CallAnswer::Resizing { version: 2 }), "a late repetition is idempotent too");
+    let Err(CallRefusal::NotResizable { why, .. }) = resize(&mut s, &c, Some(2), size(0, 1)) else {
+        panic!("a resize to no memory is accepted")
+    };
     assert!(why.contains("whole size"), "{why}");
     let missing: ContainerId = id("job.1.e1.c99");
     assert_eq!(resize(&mut s, &missing, None, size(1, 1)), Err(CallRefusal::NoSuchContainer(missing)));
@@ -113,7 +116,7 @@ fn the_three_answers_to_a_call() {
 }
 
 #[test]
-fn a_dry_run_answers_and_changes_nothing() {
+fn a_dry_run_of_a_resize_has_no_effect() {
     let (mut s, app, c) = one();
     let mut ask = |to: Resource| {
         let call = ClusterCall::Resize {
@@ -125,7 +128,7 @@ fn a_dry_run_answers_and_changes_nothing() {
         s.call(call)
     };
     assert_eq!(ask(size(8, 1)), Ok(CallAnswer::Resizing { version: 2 }));
-    let Err(CallRefusal::NoRoom { sentence }) = ask(size(9, 1)) else { panic!("there is no room") };
+    let Err(CallRefusal::NoRoom { sentence }) = ask(size(9, 1)) else { panic!("a resize beyond the node is accepted") };
     assert_eq!(sentence, "needs 7 GiB more on n1, which has 6 GiB, 7 cpus free");
     s.settle();
     assert_eq!((allocated(&s, "n1"), told(&s, &app)), (Bytes::from_gib(2), vec![]));
@@ -133,7 +136,7 @@ fn a_dry_run_answers_and_changes_nothing() {
 }
 
 #[test]
-fn only_a_container_that_runs_can_be_resized() {
+fn only_a_running_container_can_be_resized() {
     let (mut s, app, c) = one();
     s.ask(&app, "work", 2, size(2, 1)).expect("asks");
     let fresh = s.alive(&app)[1].clone();
@@ -148,23 +151,23 @@ fn only_a_container_that_runs_can_be_resized() {
     assert!(why(resize(&mut s, &c, None, size(3, 1))).contains("has ended"));
     let last = s.cluster.app(&app).expect("app").updates.last();
     s.sync(&app, last, vec![]).expect("acknowledges");
-    assert!(why(resize(&mut s, &c, None, size(3, 1))).contains("has ended"), "also once it is history");
+    assert!(why(resize(&mut s, &c, None, size(3, 1))).contains("has ended"), "also when the container is only in the history");
     s.check();
 }
 
 #[test]
-fn a_node_that_cannot_leaves_everything_as_it_was() {
+fn a_resize_that_the_node_refuses_is_rolled_back() {
     for to in [size(6, 1), size(1, 1)] {
         let (mut s, app, c) = one();
         let before = s.cluster.ledger().node(&id("n1")).cloned();
         fake(&mut s, "n1").rigid = Some("1.4 GiB are in use".into());
-        resize(&mut s, &c, None, to.clone()).expect("is tried");
+        resize(&mut s, &c, None, to.clone()).expect("the resize is accepted");
         s.settle();
-        assert_eq!(s.cluster.ledger().node(&id("n1")).cloned(), before, "rolled back exactly");
+        assert_eq!(s.cluster.ledger().node(&id("n1")).cloned(), before, "the account is restored exactly");
         assert_eq!(told(&s, &app), [("failed", 2, 1)]);
         assert!(
             s.log.iter().any(|l| l.reason.as_str() == "ResizeFailed" && l.message().contains("1.4 GiB are in use")),
-            "the node's words"
+            "the event contains the message of the node"
         );
         // the node accepts resizes again: the next order has a new version
         fake(&mut s, "n1").rigid = None;
@@ -176,24 +179,24 @@ fn a_node_that_cannot_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn a_container_that_ends_in_the_middle_gives_back_all_it_counted() {
+fn a_container_that_ends_during_a_resize_frees_its_allocation() {
     let (mut s, app, c) = one();
     fake(&mut s, "n1").connected = false;
     resize(&mut s, &c, None, size(6, 1)).expect("grows");
     s.exit(&c, OK);
     assert_eq!(allocated(&s, "n1"), Bytes::ZERO);
     s.after(secs(31));
-    assert_eq!(told(&s, &app), [], "its end says it all");
+    assert_eq!(told(&s, &app), [], "no resize update follows the end");
     s.check();
 }
 
 #[test]
-fn a_node_lost_in_the_middle_gives_back_all_it_counted() {
+fn a_node_that_is_lost_during_a_resize_frees_its_allocation() {
     let (mut s, app, c) = one();
     fake(&mut s, "n1").connected = false;
     resize(&mut s, &c, None, size(6, 1)).expect("grows");
     s.after(secs(20));
-    s.sync(&app, 0, vec![]).expect("its master lives");
+    s.sync(&app, 0, vec![]).expect("the master is registered");
     s.after(secs(11));
     assert_eq!(s.unacked_exits(&app), [c]);
     assert_eq!(allocated(&s, "n1"), Bytes::ZERO);
@@ -201,18 +204,20 @@ fn a_node_lost_in_the_middle_gives_back_all_it_counted() {
 }
 
 #[test]
-fn an_order_nobody_answers_is_withdrawn_and_its_room_is_kept_until_the_node_speaks() {
+fn an_unanswered_resize_is_withdrawn_and_stays_allocated_until_a_report() {
     let (mut s, app, c) = one();
     fake(&mut s, "n1").connected = false;
     resize(&mut s, &c, None, size(6, 1)).expect("grows");
     for _ in 0..31 {
         s.after(secs(1));
-        s.report("n1").expect("it speaks, and hears nothing");
-        s.sync(&app, 0, vec![]).expect("its master lives");
+        s.report("n1").expect("the heartbeat is accepted");
+        s.sync(&app, 0, vec![]).expect("the master is registered");
     }
     assert_eq!(s.logged("ResizeOverdue"), 1);
-    assert_eq!(allocated(&s, "n1"), Bytes::from_gib(6), "it may still take the order up");
-    let Err(CallRefusal::Conflict { current: 3, .. }) = resize(&mut s, &c, None, size(4, 1)) else { panic!("is under way") };
+    assert_eq!(allocated(&s, "n1"), Bytes::from_gib(6), "the node may still apply the order");
+    let Err(CallRefusal::Conflict { current: 3, .. }) = resize(&mut s, &c, None, size(4, 1)) else {
+        panic!("no conflict with the withdrawal in progress")
+    };
     fake(&mut s, "n1").connected = true;
     s.after(secs(2));
     s.report_all().report_all();
@@ -225,7 +230,7 @@ fn an_order_nobody_answers_is_withdrawn_and_its_room_is_kept_until_the_node_spea
 }
 
 #[test]
-fn a_restart_in_the_middle_takes_the_nodes_word() {
+fn a_restart_during_a_resize_takes_the_size_from_the_node() {
     // with `heard`, the node has the order and the restarted resource manager does not know it;
     // without, no side has it
     for (heard, has) in [(true, size(6, 1)), (false, size(2, 1))] {
@@ -245,7 +250,7 @@ fn a_restart_in_the_middle_takes_the_nodes_word() {
 }
 
 #[test]
-fn an_order_of_an_earlier_life_that_arrives_late_is_taken_over_even_beyond_the_node() {
+fn a_late_resize_of_an_earlier_epoch_is_adopted_even_beyond_the_node() {
     let (mut s, app, c) = one();
     s.restart().register("n1").settle();
     s.master(&app).expect("registers");
@@ -258,7 +263,9 @@ fn an_order_of_an_earlier_life_that_arrives_late_is_taken_over_even_beyond_the_n
     assert_eq!(told(&s, &app), [("resized", 4, 2)]);
     let account = s.cluster.ledger().node(&id("n1")).expect("account");
     assert!(account.overdrawn && account.allocated.memory == Bytes::from_gib(10));
-    let Err(CallRefusal::NoRoom { .. }) = resize(&mut s, &c, None, size(5, 1)) else { panic!("no room") };
+    let Err(CallRefusal::NoRoom { .. }) = resize(&mut s, &c, None, size(5, 1)) else {
+        panic!("a growth on a full node is accepted")
+    };
     resize(&mut s, &c, None, size(2, 1)).expect("shrinks");
     s.settle();
     assert!(!s.cluster.ledger().node(&id("n1")).expect("account").overdrawn);
@@ -266,7 +273,7 @@ fn an_order_of_an_earlier_life_that_arrives_late_is_taken_over_even_beyond_the_n
 }
 
 #[test]
-fn what_two_lives_ordered_under_one_number_is_told_as_it_is() {
+fn two_orders_with_one_version_are_resolved_by_the_report_of_the_node() {
     let (mut s, app, c) = one();
     s.restart().register("n1").settle();
     s.master(&app).expect("registers");
@@ -281,19 +288,21 @@ fn what_two_lives_ordered_under_one_number_is_told_as_it_is() {
 }
 
 #[test]
-fn a_silent_node_takes_on_nothing_more_and_may_be_relieved() {
+fn a_silent_node_refuses_growth_and_accepts_shrinks() {
     let (mut s, _app, c) = one();
     s.after(secs(4));
-    let Err(CallRefusal::NoRoom { sentence }) = resize(&mut s, &c, None, size(3, 1)) else { panic!("no growth there") };
-    assert_eq!(sentence, "n1 is suspect and takes on nothing more now");
-    resize(&mut s, &c, None, size(1, 1)).expect("less is always welcome");
+    let Err(CallRefusal::NoRoom { sentence }) = resize(&mut s, &c, None, size(3, 1)) else {
+        panic!("a growth on a suspect node is accepted")
+    };
+    assert_eq!(sentence, "n1 is suspect and cannot give containers more resources now");
+    resize(&mut s, &c, None, size(1, 1)).expect("a shrink is accepted");
     s.report_all().settle();
     assert_eq!(allocated(&s, "n1"), Bytes::from_gib(1));
     s.check();
 }
 
 #[test]
-fn the_heap_budget_follows_its_size() {
+fn the_heap_budget_changes_with_the_size() {
     let mut s = Scenario::new();
     s.node("n1", size(8, 8));
     let app = s.app("job");
@@ -310,20 +319,20 @@ fn the_heap_budget_follows_its_size() {
         size: ContainerSize { resource: size(gib, 1), heap: Some(Bytes::from_gib(heap)) },
         how: DryRun::Really,
     };
-    let Err(CallRefusal::NotResizable { .. }) = s.call(grow(4, 5)) else { panic!("the heap is in the size") };
+    let Err(CallRefusal::NotResizable { .. }) = s.call(grow(4, 5)) else { panic!("a heap larger than the size is accepted") };
     s.call(grow(4, 3)).expect("grows");
     assert_eq!(heap(&s), Bytes::from_gib(3));
     s.settle();
     assert_eq!(s.cluster.container(&c).and_then(|c| c.launch.heap), Some(Bytes::from_gib(3)));
-    s.call(grow(4, 2)).expect("a heap alone can change too");
-    assert_eq!(heap(&s), Bytes::from_gib(3), "until it is confirmed");
+    s.call(grow(4, 2)).expect("the heap alone changes");
+    assert_eq!(heap(&s), Bytes::from_gib(3), "the old heap counts until the confirmation");
     s.settle();
     assert_eq!(heap(&s), Bytes::from_gib(2));
     s.check();
 }
 
 #[test]
-fn countable_resources_and_processors_change_too() {
+fn countable_resources_and_processors_can_be_resized() {
     let mut s = Scenario::new();
     let gpus = |n: u64| {
         let mut r = size(2, 2);
@@ -340,7 +349,7 @@ fn countable_resources_and_processors_change_too() {
     assert!(matches!(resize(&mut s, &c, None, gpus(5)), Err(CallRefusal::NoRoom { .. })));
     resize(&mut s, &c, None, gpus(4)).expect("grows");
     s.settle();
-    resize(&mut s, &c, None, size(2, 1)).expect("gives them back");
+    resize(&mut s, &c, None, size(2, 1)).expect("releases the GPUs");
     s.settle();
     let account = s.cluster.ledger().node(&id("n1")).expect("account");
     assert_eq!((account.allocated.clone(), told(&s, &app).len()), (size(2, 1), 2));
@@ -348,7 +357,7 @@ fn countable_resources_and_processors_change_too() {
 }
 
 #[test]
-fn a_master_that_was_given_more_keeps_it_for_its_next_run() {
+fn a_resized_master_keeps_its_size_for_the_next_attempt() {
     let mut s = Scenario::new();
     s.node("n1", size(8, 8));
     let app = s.managed("job", size(1, 1), 3);
@@ -449,7 +458,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 4000, ..ProptestConfig::default() })]
 
     #[test]
-    fn sizes_agree_in_the_end_and_are_counted_exactly_all_the_way(ops in proptest::collection::vec(any_op(), 1..100)) {
+    fn sizes_agree_in_the_end_and_are_counted_exactly_at_each_step(ops in proptest::collection::vec(any_op(), 1..100)) {
         let mut s = Scenario::new();
         s.node("n0", size(8, 16)).node("n1", size(6, 16));
         let (app, mut asked) = (s.app("job"), 0);
@@ -461,9 +470,9 @@ proptest! {
             s.alive_for(secs(3)).settle();
         }
         for c in s.cluster.containers().filter(|c| c.state.is_alive()) {
-            prop_assert_eq!(c.sizing.order(), None, "{} never settles", c.id);
+            prop_assert_eq!(c.sizing.order(), None, "the resize of {} never ends", c.id);
             let held = &s.nodes[&c.node].has[&c.id];
-            prop_assert_eq!((&held.resource, held.version), (&c.resource, c.version), "{} is not what its node has", c.id);
+            prop_assert_eq!((&held.resource, held.version), (&c.resource, c.version), "another size on the node of {}", c.id);
         }
         s.check();
     }

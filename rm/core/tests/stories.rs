@@ -23,7 +23,7 @@ fn exits(s: &Scenario, app: &AppId) -> usize {
 }
 
 #[test]
-fn a_container_from_ask_to_forget() {
+fn a_container_passes_through_its_whole_life_cycle() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4));
     let app = s.app("job");
@@ -34,7 +34,7 @@ fn a_container_from_ask_to_forget() {
     let first = s.alive(&app)[0].clone();
     s.exit(&first, OK);
     assert_eq!(s.unacked_exits(&app), std::slice::from_ref(&first));
-    assert!(s.nodes[&id::<NodeId>("n1")].exits.contains_key(&first), "the node keeps it until it may forget");
+    assert!(s.nodes[&id::<NodeId>("n1")].exits.contains_key(&first), "the node keeps the exit report until the acknowledgement");
     let last = s.cluster.app(&app).expect("app").updates.last();
     s.sync(&app, last, vec![]).expect("syncs");
     assert!(s.nodes[&id::<NodeId>("n1")].exits.is_empty());
@@ -46,7 +46,7 @@ fn a_container_from_ask_to_forget() {
 }
 
 #[test]
-fn the_same_ask_twice_is_one_ask() {
+fn a_repeated_request_is_idempotent() {
     let mut s = Scenario::new();
     s.node("n1", size(8, 8));
     let app = s.app("job");
@@ -58,11 +58,11 @@ fn the_same_ask_twice_is_one_ask() {
 }
 
 #[test]
-fn what_no_node_could_ever_give_is_refused_at_once() {
+fn an_infeasible_request_is_refused_at_once() {
     let mut s = Scenario::new();
     let app = s.app("job");
     let sentence = s.ask_waits(&app, "early", 1, size(100, 1));
-    assert_eq!(sentence, "no node has registered", "with no node known nothing is impossible");
+    assert_eq!(sentence, "no node has registered", "no request is infeasible without nodes");
     s.node("small", size(2, 2)).node("big", size(6, 4));
     let answer = s.ask(&app, "late", 1, size(8, 1));
     assert!(is_never(&answer));
@@ -72,14 +72,14 @@ fn what_no_node_could_ever_give_is_refused_at_once() {
     assert!(!s.cluster.app(&app).expect("app").requests.contains_key(&id("late")));
     let Ok(CallAnswer::Synced { verdicts, .. }) = s.sync(&app, 0, vec![ask("late", 1, size(8, 1)), ask("fine", 1, size(1, 1))])
     else {
-        panic!("syncs")
+        panic!("the heartbeat is refused")
     };
     assert!(matches!(verdicts[0].1, RequestVerdict::Never { .. }) && verdicts[1].1 == RequestVerdict::Fits);
     s.check();
 }
 
 #[test]
-fn a_wait_is_explained_with_the_closest_node() {
+fn the_wait_sentence_names_the_closest_node() {
     let mut s = Scenario::new();
     s.node("worker-1", size(4, 4)).node("worker-3", size(8, 2));
     let app = s.app("job");
@@ -98,7 +98,7 @@ fn a_wait_is_explained_with_the_closest_node() {
 }
 
 #[test]
-fn best_fit_keeps_large_nodes_free_and_placement_is_kept() {
+fn best_fit_keeps_large_nodes_free_and_placement_rules_apply() {
     let mut s = Scenario::new();
     s.node("big", size(16, 8)).node("small", size(4, 8));
     let app = s.app("job");
@@ -116,7 +116,7 @@ fn best_fit_keeps_large_nodes_free_and_placement_is_kept() {
 }
 
 #[test]
-fn priority_first_then_first_come() {
+fn requests_are_granted_by_priority_then_by_arrival() {
     let mut s = Scenario::new();
     let low = s.app("low");
     let high = s.submit("high", 10, MasterKind::Unmanaged);
@@ -131,7 +131,7 @@ fn priority_first_then_first_come() {
 }
 
 #[test]
-fn a_lost_node_ends_its_containers_and_gets_no_work_until_it_registers() {
+fn a_lost_node_ends_its_containers_and_must_register_again() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4)).node("n2", size(4, 4));
     let app = s.app("job");
@@ -159,13 +159,13 @@ fn a_lost_node_ends_its_containers_and_gets_no_work_until_it_registers() {
     assert_eq!(exits(&s, &app), 1);
     let last = s.cluster.app(&app).expect("app").updates.last();
     s.sync(&app, last, vec![]).expect("syncs");
-    assert!(s.nodes[&id::<NodeId>("n1")].has.is_empty(), "stopped and forgotten");
+    assert!(s.nodes[&id::<NodeId>("n1")].has.is_empty(), "the container is stopped and removed");
     assert_eq!(s.logged("NodeSilent") + s.logged("NodeUnreachable") + s.logged("NodeLost"), 3);
     s.check();
 }
 
 #[test]
-fn a_loop_that_stood_still_blames_nobody() {
+fn a_stalled_loop_does_not_suspect_nodes() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4));
     s.now = s.now.plus(secs(600));
@@ -176,7 +176,7 @@ fn a_loop_that_stood_still_blames_nobody() {
 }
 
 #[test]
-fn a_managed_master_is_launched_and_grows_when_it_runs_out_of_memory() {
+fn a_managed_master_gets_more_memory_after_running_out_of_memory() {
     let mut s = Scenario::new();
     s.node("n1", size(3, 4));
     let app = s.managed("job", size(1, 1), 3);
@@ -196,15 +196,15 @@ fn a_managed_master_is_launched_and_grows_when_it_runs_out_of_memory() {
     s.exit(&second, ExitReason::HeapOom);
     let third = s.alive(&app)[0].clone();
     let c = s.cluster.container(&third).expect("container");
-    assert_eq!(c.resource.memory, Bytes::from_gib(3), "no larger than the largest node");
+    assert_eq!(c.resource.memory, Bytes::from_gib(3), "at most the size of the largest node");
     s.exit(&third, OK);
     assert_eq!(s.state(&app), "failed");
-    assert!(s.cluster.app(&app).expect("app").diagnostics.contains("without saying how"));
+    assert!(s.cluster.app(&app).expect("app").diagnostics.contains("without reporting the outcome"));
     s.check();
 }
 
 #[test]
-fn the_platforms_faults_are_not_counted_and_containers_survive_their_master() {
+fn platform_failures_are_not_charged_and_containers_survive_the_master() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4)).node("n2", size(4, 4));
     let app = s.managed("job", size(1, 1), 1);
@@ -214,16 +214,16 @@ fn the_platforms_faults_are_not_counted_and_containers_survive_their_master() {
     s.settle();
     let work = s.alive(&app).into_iter().find(|c| s.cluster.container(c).is_some_and(|c| c.request.is_some())).expect("work");
     for _ in 0..3 {
-        let master = s.cluster.app(&app).expect("app").run.container().cloned().expect("has one");
+        let master = s.cluster.app(&app).expect("app").run.container().cloned().expect("a running master");
         s.exit(&master, ExitReason::NodeOom);
         s.settle();
     }
     assert_eq!((s.attempt(&app).attempt, s.state(&app)), (4, "running"));
     let told = s.log.iter().filter(|line| line.reason.as_str() == "NodeOom");
     let nodes: Vec<bool> = told.map(|line| line.node.is_some() && line.level == LogSeverity::Warning).collect();
-    assert_eq!(nodes, [true; 3], "each is a warning about its node");
+    assert_eq!(nodes, [true; 3], "each line is a warning about the node");
     assert!(s.alive(&app).contains(&work));
-    let Ok(CallAnswer::Master { containers, .. }) = s.master(&app) else { panic!("registers") };
+    let Ok(CallAnswer::Master { containers, .. }) = s.master(&app) else { panic!("the master does not register") };
     assert_eq!(containers.iter().map(|g| g.container.clone()).collect::<Vec<_>>(), [work]);
     // the new attempt repeats the request that the old attempt's container already satisfies
     s.ask(&app, "work", 1, size(2, 1)).expect("asks");
@@ -232,7 +232,7 @@ fn the_platforms_faults_are_not_counted_and_containers_survive_their_master() {
 }
 
 #[test]
-fn a_master_that_lost_its_journal_gets_containers_anew_and_one_that_kept_it_does_not() {
+fn a_master_without_its_journal_gets_containers_for_earlier_ends_again() {
     for (knows, gets) in [(0, 1), (1, 0)] {
         let mut s = Scenario::new();
         s.node("n1", size(8, 8));
@@ -245,20 +245,20 @@ fn a_master_that_lost_its_journal_gets_containers_anew_and_one_that_kept_it_does
         s.exit(&work, OK);
         let last = s.cluster.app(&app).expect("app").updates.last();
         s.sync(&app, last, vec![]).expect("acknowledges");
-        let master = s.cluster.app(&app).expect("app").run.container().cloned().expect("has one");
+        let master = s.cluster.app(&app).expect("app").run.container().cloned().expect("a running master");
         s.exit(&master, ExitReason::KilledExternally);
         s.settle();
-        s.master(&app).expect("the next run registers");
+        s.master(&app).expect("the next attempt registers");
         let mut again = ask("work", 1, size(1, 1));
         again.settled = knows;
         s.sync(&app, last, vec![again]).expect("syncs");
-        assert_eq!(s.alive(&app).len(), 1 + gets, "it knows of {knows} ends");
+        assert_eq!(s.alive(&app).len(), 1 + gets, "the master knows {knows} ends");
         s.check();
     }
 }
 
 #[test]
-fn a_word_that_a_node_did_not_hear_is_told_again() {
+fn an_undelivered_command_is_sent_to_the_node_again() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4));
     let app = s.app("job");
@@ -269,7 +269,7 @@ fn a_word_that_a_node_did_not_hear_is_told_again() {
     s.nodes.get_mut(&id::<NodeId>("n1")).expect("node").connected = false;
     let last = s.cluster.app(&app).expect("app").updates.last();
     s.sync(&app, last, vec![]).expect("acknowledges");
-    assert!(s.nodes[&id::<NodeId>("n1")].has.contains_key(&work), "nobody told it to forget");
+    assert!(s.nodes[&id::<NodeId>("n1")].has.contains_key(&work), "the node has not received the command to forget");
     s.nodes.get_mut(&id::<NodeId>("n1")).expect("node").connected = true;
     s.report_all();
     assert!(s.nodes[&id::<NodeId>("n1")].has.is_empty());
@@ -294,7 +294,7 @@ fn a_silent_master_is_replaced_or_ends_its_application() {
 }
 
 #[test]
-fn finish_stops_everything_and_lets_the_master_leave() {
+fn finish_stops_all_containers_and_lets_the_master_exit_by_itself() {
     let mut s = Scenario::new();
     s.node("n1", size(8, 4));
     let app = s.managed("job", size(1, 1), 2);
@@ -302,11 +302,11 @@ fn finish_stops_everything_and_lets_the_master_leave() {
     s.master(&app).expect("registers");
     s.ask(&app, "work", 2, size(1, 1)).expect("asks");
     s.settle();
-    let master = s.cluster.app(&app).expect("app").run.container().cloned().expect("has one");
+    let master = s.cluster.app(&app).expect("app").run.container().cloned().expect("a running master");
     s.finish(&app, Outcome::Succeeded).expect("finishes");
-    s.finish(&app, Outcome::Succeeded).expect("saying it twice changes nothing");
+    s.finish(&app, Outcome::Succeeded).expect("a repeated finish is accepted");
     s.settle();
-    assert_eq!(s.alive(&app), std::slice::from_ref(&master), "the master may leave by itself");
+    assert_eq!(s.alive(&app), std::slice::from_ref(&master), "the master may exit by itself");
     assert_eq!(s.state(&app), "finishing");
     s.exit(&master, OK);
     assert_eq!(s.state(&app), "finished");
@@ -322,7 +322,7 @@ fn finish_stops_everything_and_lets_the_master_leave() {
 }
 
 #[test]
-fn kill_tells_the_master_to_stop_and_ends_every_container() {
+fn kill_orders_the_master_to_stop_and_ends_all_containers() {
     let mut s = Scenario::new();
     s.node("n1", size(8, 4));
     let app = s.app("job");
@@ -340,7 +340,7 @@ fn kill_tells_the_master_to_stop_and_ends_every_container() {
 }
 
 #[test]
-fn a_container_stopped_before_its_node_began_goes_away() {
+fn a_container_that_is_stopped_before_its_start_ends() {
     let mut s = Scenario::new();
     s.node("n1", size(8, 4));
     s.nodes.get_mut(&id::<NodeId>("n1")).expect("node").connected = false;
@@ -358,7 +358,7 @@ fn a_container_stopped_before_its_node_began_goes_away() {
 }
 
 #[test]
-fn a_sync_that_was_overtaken_takes_nothing_back() {
+fn a_late_master_heartbeat_withdraws_no_requests() {
     let mut s = Scenario::new();
     s.node("n1", size(1, 1));
     let (app, other) = (s.app("job"), s.app("other"));
@@ -375,19 +375,19 @@ fn a_sync_that_was_overtaken_takes_nothing_back() {
     let mut again = ask("work", 2, size(1, 1));
     again.settled = 1;
     s.sync(&app, last, vec![again]).expect("syncs");
-    s.sync(&app, 0, vec![ask("work", 1, size(1, 1))]).expect("is answered");
+    s.sync(&app, 0, vec![ask("work", 1, size(1, 1))]).expect("the late heartbeat is accepted");
     let (attempt, epoch) = (s.attempt(&app), s.cluster.epoch());
     let withdraw = vec!["work".parse().expect("a name")];
     let older = MasterHeartbeat { attempt, epoch, ack: 0, asks: vec![], withdraw, release: vec![] };
-    s.call(ClusterCall::Sync(Box::new(older))).expect("is answered");
+    s.call(ClusterCall::Sync(Box::new(older))).expect("the late heartbeat is accepted");
     s.exit(&between, OK);
     s.settle();
-    assert_eq!(s.alive(&app).len(), 1, "the second one is still wanted");
+    assert_eq!(s.alive(&app).len(), 1, "the second container is still requested");
     s.check();
 }
 
 #[test]
-fn a_registration_that_was_overtaken_takes_nothing_away() {
+fn a_late_node_registration_ends_no_containers() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4));
     // Two agents register in turn without containers; the first registration arrives late.
@@ -397,7 +397,9 @@ fn a_registration_that_was_overtaken_takes_nothing_away() {
     s.settle();
     let alive = s.alive(&app);
     for late in [6_000, 7_000] {
-        let Err(CallRefusal::Overtaken { given, latest, .. }) = s.register_empty("n1", late) else { panic!("{late} is late") };
+        let Err(CallRefusal::Overtaken { given, latest, .. }) = s.register_empty("n1", late) else {
+            panic!("the late registration {late} is accepted")
+        };
         assert_eq!((given, latest), (late, 7_000));
     }
     assert_eq!((s.alive(&app), alive.len()), (alive, 2));
@@ -408,7 +410,7 @@ fn a_registration_that_was_overtaken_takes_nothing_away() {
 }
 
 #[test]
-fn a_restart_grants_nothing_twice() {
+fn a_restart_grants_no_container_twice() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4)).node("n2", size(4, 4));
     let app = s.app("job");
@@ -424,17 +426,17 @@ fn a_restart_grants_nothing_twice() {
     let stale =
         MasterHeartbeat { attempt: s.attempt(&app), epoch: Epoch(1), ack: 0, asks: vec![], withdraw: vec![], release: vec![] };
     assert!(matches!(s.call(ClusterCall::Sync(Box::new(stale))), Err(CallRefusal::StaleEpoch { .. })));
-    let Err(CallRefusal::Recovering(sentence)) = s.master(&app) else { panic!("cannot know yet what is alive") };
-    assert!(sentence.starts_with("the resource manager has restarted and waits for n1, n2 to tell"), "{sentence}");
+    let Err(CallRefusal::Recovering(sentence)) = s.master(&app) else { panic!("the master registers before the nodes") };
+    assert!(sentence.starts_with("the resource manager has restarted and waits for n1, n2 to report"), "{sentence}");
     s.register("n1").register("n2").settle();
-    let Ok(CallAnswer::Master { cursor, containers, .. }) = s.master(&app) else { panic!("registers") };
-    assert_eq!((cursor, containers.len()), (0, 2), "updates count from the start in each life");
+    let Ok(CallAnswer::Master { cursor, containers, .. }) = s.master(&app) else { panic!("the master does not register") };
+    assert_eq!((cursor, containers.len()), (0, 2), "the cursor of updates starts at zero in each epoch");
     let mut again = ask("work", 4, size(1, 1));
     again.settled = 1;
     s.sync(&app, 0, vec![again.clone()]).expect("syncs");
     assert_eq!(s.alive(&app).len(), 2);
-    assert_eq!(s.unacked_exits(&app), [unacked], "an end nobody acknowledged is told again");
-    assert_eq!(s.ordered.len(), 4, "nothing new was granted");
+    assert_eq!(s.unacked_exits(&app), [unacked], "an unacknowledged end is reported again");
+    assert_eq!(s.ordered.len(), 4, "no new container is granted");
     again.count = 5;
     again.settled = 2;
     let last = s.cluster.app(&app).expect("app").updates.last();
@@ -444,7 +446,7 @@ fn a_restart_grants_nothing_twice() {
 }
 
 #[test]
-fn after_a_restart_a_node_that_stays_away_is_not_waited_for_longer_than_ten_seconds() {
+fn recovery_waits_at_most_ten_seconds_for_a_missing_node() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4)).node("n2", size(4, 4));
     let app = s.app("job");
@@ -481,11 +483,11 @@ fn a_managed_master_survives_a_restart_or_is_replaced() {
     assert_eq!(s.alive(&stays), a);
     s.alive_for(secs(11)).node("n3", size(8, 4));
     s.master(&stays).expect("the same attempt registers again");
-    assert_eq!(s.attempt(&goes).attempt, 2, "its node did not come back");
+    assert_eq!(s.attempt(&goes).attempt, 2, "its node did not register again");
     assert_ne!(s.alive(&goes), b);
     let new = s.alive(&goes);
     s.register("n2").settle();
-    assert_eq!(s.alive(&goes), new, "the old master has to go");
+    assert_eq!(s.alive(&goes), new, "the old master is stopped");
     assert_eq!(s.attempt(&stays).attempt, 1);
     s.check();
 }
@@ -512,7 +514,7 @@ fn applications_survive_a_restart_in_every_state_and_numbers_never_repeat() {
 }
 
 #[test]
-fn the_same_key_means_the_same_application() {
+fn a_repeated_submission_key_returns_the_same_application() {
     let mut s = Scenario::new();
     let spec = AppSubmission {
         name: id("job"),
@@ -554,7 +556,7 @@ fn a_master_too_large_for_any_node_is_refused() {
 }
 
 #[test]
-fn history_is_bounded() {
+fn the_history_is_bounded() {
     let settings = headroom_rm_core::Settings { keep_apps: 3, keep_containers: 4, ..headroom_rm_core::Settings::default() };
     let mut s = Scenario::with(settings);
     s.node("n1", size(4, 4));
@@ -574,7 +576,7 @@ fn history_is_bounded() {
 }
 
 #[test]
-fn what_ended_long_ago_is_forgotten() {
+fn applications_that_ended_long_ago_are_removed() {
     let settings = headroom_rm_core::Settings { keep_age: secs(3600), ..headroom_rm_core::Settings::default() };
     let mut s = Scenario::with(settings);
     s.node("n1", size(4, 4));

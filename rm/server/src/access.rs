@@ -139,7 +139,7 @@ impl Access {
             AccessChange::Revoke(accessor) => Some(self.tokens.remove(&accessor).ok_or_else(|| no_token(&accessor))?),
             AccessChange::Spend { accessor } => {
                 let held = self.tokens.remove(&accessor).filter(|held| held.holds(now));
-                Some(held.ok_or_else(|| unknown("this token was used or revoked, or its time is over"))?)
+                Some(held.ok_or_else(|| unknown("this token was used or revoked, or has expired"))?)
             }
             AccessChange::Allow { subject, rights } => self.allow(subject, rights)?,
             AccessChange::Forget { subject } => {
@@ -154,13 +154,13 @@ impl Access {
 
     fn keep(&mut self, accessor: Accessor, held: StoredToken, first: bool, now: UnixMillis) -> AccessChangeResult {
         if first && self.bootstrapped {
-            let problem = ProblemDetails::new(ErrorCode::HR0409, "the first token of this cluster was taken before");
-            return Err(problem.hint("root of the manager's host makes another one: rmctl acl token create --rights admin"));
+            let problem = ProblemDetails::new(ErrorCode::HR0409, "the first token of this cluster already exists");
+            return Err(problem.hint("as root on the manager's host, create another one: rmctl acl token create --right admin"));
         }
         self.tokens.retain(|_, held| held.holds(now));
         if self.tokens.len() >= MOST_TOKENS {
-            return Err(ProblemDetails::new(ErrorCode::HR0413, format!("the cluster keeps {MOST_TOKENS} tokens at most"))
-                .hint("rmctl acl token revoke ACCESSOR takes one away"));
+            return Err(ProblemDetails::new(ErrorCode::HR0413, format!("the cluster keeps at most {MOST_TOKENS} tokens"))
+                .hint("revoke one with rmctl acl token revoke ACCESSOR"));
         }
         self.bootstrapped |= first;
         self.tokens.insert(accessor, held);
@@ -169,7 +169,7 @@ impl Access {
 
     fn allow(&mut self, subject: String, rights: Rights) -> AccessChangeResult {
         if !self.policies.contains_key(&subject) && self.policies.len() >= MOST_POLICIES {
-            return Err(ProblemDetails::new(ErrorCode::HR0413, format!("the cluster keeps {MOST_POLICIES} policies at most")));
+            return Err(ProblemDetails::new(ErrorCode::HR0413, format!("the cluster keeps at most {MOST_POLICIES} policies")));
         }
         self.policies.insert(subject, rights);
         Ok(None)
@@ -183,7 +183,7 @@ impl Access {
         if !self.shares.contains_key(&app) && self.shares.len() >= MOST_SHARES {
             return Err(ProblemDetails::new(
                 ErrorCode::HR0413,
-                format!("the cluster keeps what others may of {MOST_SHARES} applications at most"),
+                format!("the cluster keeps the access lists of at most {MOST_SHARES} applications"),
             ));
         }
         self.shares.insert(app, access);
@@ -213,7 +213,7 @@ impl Access {
             TokenPurpose::User { user, rights } => {
                 Ok(Principal::User { name: user.clone(), token: Some(accessor), rights: rights.clone(), groups: [].into() })
             }
-            TokenPurpose::Join { .. } => Err(unknown("a token for joining is for POST /v1/join only")),
+            TokenPurpose::Join { .. } => Err(unknown("a join token is valid for POST /v1/join only")),
         }
     }
 
@@ -223,16 +223,16 @@ impl Access {
         let (accessor, held) = self.found(text, SecretTokenKind::Join, now)?;
         match &held.whose {
             TokenPurpose::Join { node, names } => Ok((accessor, node.clone(), names.clone())),
-            TokenPurpose::User { .. } => Err(unknown("this is no token for joining; rmctl acl join-token create makes one")),
+            TokenPurpose::User { .. } => Err(unknown("this is not a join token; create one with rmctl acl join-token create")),
         }
     }
 
     fn found(&self, text: &str, kind: SecretTokenKind, now: UnixMillis) -> Result<(Accessor, &StoredToken), ProblemDetails> {
-        let token: Token = text.parse().map_err(|_| unknown("what was shown is no token of this cluster"))?;
+        let token: Token = text.parse().map_err(|_| unknown("the presented text is not a token of this cluster"))?;
         let held = self.tokens.get(&token.accessor()).filter(|held| held.hash.matches(&token.hash()) && token.kind() == kind);
-        let Some(held) = held else { return Err(unknown("this token is not known: it was revoked, used, or never given out")) };
+        let Some(held) = held else { return Err(unknown("this token is not known: it was revoked, was used, or never existed")) };
         if !held.holds(now) {
-            return Err(unknown(&format!("the time of token {} is over", token.accessor())));
+            return Err(unknown(&format!("token {} has expired", token.accessor())));
         }
         Ok((token.accessor(), held))
     }
@@ -323,8 +323,8 @@ pub(crate) fn checked(words: &[String]) -> Result<Rights, ProblemDetails> {
     let rights = words.iter().map(one).collect::<Result<Rights, ProblemDetails>>()?;
     if rights.0.is_empty() {
         let known = headroom_identity::right::words().join(", ");
-        return Err(ProblemDetails::new(ErrorCode::HR0400, "no right was named, so nothing would be allowed")
-            .hint(format!("there are {known}")));
+        return Err(ProblemDetails::new(ErrorCode::HR0400, "the list of rights is empty")
+            .hint(format!("name at least one of {known}")));
     }
     Ok(rights)
 }
@@ -335,18 +335,18 @@ pub(crate) fn subject(text: &str) -> Result<String, ProblemDetails> {
         return Ok(text.to_owned());
     }
     let shown: String = text.chars().take(80).collect();
-    Err(ProblemDetails::new(ErrorCode::HR0400, format!("{shown:?} is neither an account nor a group"))
-        .hint("an account is written alice, a group @etl: letters, digits, . _ and -, at most 32"))
+    Err(ProblemDetails::new(ErrorCode::HR0400, format!("{shown:?} is neither a user nor a group"))
+        .hint("write a user as alice and a group as @etl: letters, digits, . _ and -, at most 32"))
 }
 
 fn unknown(detail: &str) -> ProblemDetails {
     ProblemDetails::new(ErrorCode::HR0401, detail)
-        .hint("rmctl acl token create makes a token; HEADROOM_TOKEN_FILE or --token-file shows it")
+        .hint("create a token with rmctl acl token create, and present it with HEADROOM_TOKEN_FILE or --token-file")
 }
 
 fn no_token(accessor: &Accessor) -> ProblemDetails {
     ProblemDetails::new(ErrorCode::HR0404, format!("there is no token {accessor}"))
-        .hint("rmctl acl token list shows those there are")
+        .hint("rmctl acl token list shows all tokens")
 }
 
 fn held(saved: &SavedToken) -> Option<StoredToken> {
@@ -373,7 +373,7 @@ mod tests {
     const NOW: UnixMillis = UnixMillis(1_000_000);
 
     fn fresh() -> Access {
-        Access::restored(&SavedAccess::default()).expect("random numbers")
+        Access::restored(&SavedAccess::default()).expect("the kernel has random numbers")
     }
 
     fn give(all: &mut Access, whose: TokenPurpose, expires: Option<UnixMillis>, first: bool) -> Result<Token, ProblemDetails> {
@@ -381,7 +381,7 @@ mod tests {
             TokenPurpose::User { .. } => SecretTokenKind::User,
             TokenPurpose::Join { .. } => SecretTokenKind::Join,
         };
-        let token = Token::mint(kind).expect("random numbers");
+        let token = Token::mint(kind).expect("the kernel has random numbers");
         let held = StoredToken { hash: token.hash(), whose, about: String::new(), by: "root".into(), created: NOW, expires };
         all.change(AccessChange::Keep { accessor: token.accessor(), held, first }, NOW)?;
         Ok(token)
@@ -392,97 +392,97 @@ mod tests {
     }
 
     #[test]
-    fn a_token_holds_until_it_is_revoked_or_its_time_is_over() {
+    fn a_token_is_valid_until_revocation_or_expiry() {
         let mut all = fresh();
-        let token = give(&mut all, alice(), Some(UnixMillis(NOW.0 + 10)), false).expect("there is room");
-        let who = all.bearer(&token.reveal(), NOW).expect("holds");
+        let token = give(&mut all, alice(), Some(UnixMillis(NOW.0 + 10)), false).expect("the store has room");
+        let who = all.bearer(&token.reveal(), NOW).expect("the token is valid");
         assert!(matches!(&who, Principal::User { name, .. } if name == "alice"), "{who:?}");
-        assert_eq!(all.bearer(&token.reveal(), UnixMillis(NOW.0 + 10)).expect_err("is over").code, ErrorCode::HR0401);
+        assert_eq!(all.bearer(&token.reveal(), UnixMillis(NOW.0 + 10)).expect_err("it has expired").code, ErrorCode::HR0401);
         let restored = Access::restored(&all.saved()).expect("reads");
-        restored.bearer(&token.reveal(), NOW).expect("over a restart too");
+        restored.bearer(&token.reveal(), NOW).expect("the token is valid after a restart");
         all.change(AccessChange::Revoke(token.accessor()), NOW).expect("there");
         assert_eq!(all.bearer(&token.reveal(), NOW).expect_err("revoked").code, ErrorCode::HR0401);
         assert_eq!(all.change(AccessChange::Revoke(token.accessor()), NOW).expect_err("gone").code, ErrorCode::HR0404);
     }
 
     #[test]
-    fn a_forged_secret_of_a_known_token_is_none() {
+    fn a_forged_secret_of_a_known_token_is_refused() {
         let mut all = fresh();
-        let token = give(&mut all, alice(), None, false).expect("there is room").reveal();
-        let (head, secret) = token.rsplit_once('_').expect("three parts");
+        let token = give(&mut all, alice(), None, false).expect("the store has room").reveal();
+        let (head, secret) = token.rsplit_once('_').expect("the token has three parts");
         let turned: String = secret.chars().map(|c| if c == '0' { '1' } else { '0' }).collect();
-        assert_eq!(all.bearer(&format!("{head}_{turned}"), NOW).expect_err("forged").code, ErrorCode::HR0401);
+        assert_eq!(all.bearer(&format!("{head}_{turned}"), NOW).expect_err("the secret is forged").code, ErrorCode::HR0401);
         assert_eq!(all.bearer(&token.replace("hru_", "hrj_"), NOW).expect_err("another kind").code, ErrorCode::HR0401);
     }
 
     /// For none of the three token kinds does a second text authenticate.
     #[test]
-    fn every_changed_character_makes_a_token_none() {
+    fn every_changed_character_makes_a_token_invalid() {
         let mut all = fresh();
         let attempt: AttemptId = "sort.1@2".parse().expect("an attempt");
-        let user = give(&mut all, alice(), None, false).expect("there is room").reveal();
+        let user = give(&mut all, alice(), None, false).expect("the store has room").reveal();
         for token in [user, all.master_token(&attempt), all.reader_token(&attempt.app)] {
-            let good = all.bearer(&token, NOW).expect("holds");
+            let good = all.bearer(&token, NOW).expect("the token is valid");
             for at in 0..token.len() {
                 for bit in [1, 2, 0x40] {
                     let mut bytes = token.clone().into_bytes();
                     bytes[at] ^= bit;
                     let Ok(changed) = String::from_utf8(bytes) else { continue };
-                    assert_eq!(all.bearer(&changed, NOW).map_err(|p| p.code), Err(ErrorCode::HR0401), "{at} of {good:?}");
+                    assert_eq!(all.bearer(&changed, NOW).map_err(|p| p.code), Err(ErrorCode::HR0401), "byte {at}, {good:?}");
                 }
             }
             for longer in [format!("{token}0"), format!(" {token}"), format!("{token}\n"), token[..token.len() - 2].to_owned()] {
-                assert_eq!(all.bearer(&longer, NOW).expect_err("another text").code, ErrorCode::HR0401);
+                assert_eq!(all.bearer(&longer, NOW).expect_err("the text differs from the token").code, ErrorCode::HR0401);
             }
         }
     }
 
     #[test]
-    fn a_host_joins_in_time_or_not_at_all() {
+    fn an_expired_join_token_is_refused() {
         let mut all = fresh();
         let whose = TokenPurpose::Join { node: None, names: vec![] };
-        let token = give(&mut all, whose, Some(UnixMillis(NOW.0 + 10)), false).expect("there is room").reveal();
-        all.joins(&token, NOW).expect("in time");
-        let late = all.joins(&token, UnixMillis(NOW.0 + 10)).expect_err("too late");
-        assert!(late.code == ErrorCode::HR0401 && late.detail.contains("is over"), "{late}");
-        assert_eq!(fresh().joins(&token, NOW).expect_err("of another cluster").code, ErrorCode::HR0401);
+        let token = give(&mut all, whose, Some(UnixMillis(NOW.0 + 10)), false).expect("the store has room").reveal();
+        all.joins(&token, NOW).expect("the token is still valid");
+        let late = all.joins(&token, UnixMillis(NOW.0 + 10)).expect_err("the token has expired");
+        assert!(late.code == ErrorCode::HR0401 && late.detail.contains("has expired"), "{late}");
+        assert_eq!(fresh().joins(&token, NOW).expect_err("the token is of another cluster").code, ErrorCode::HR0401);
     }
 
     #[test]
-    fn a_host_joins_once() {
+    fn a_join_token_is_valid_for_a_single_join() {
         let mut all = fresh();
         let whose = TokenPurpose::Join { node: Some("n1".parse().expect("a node")), names: vec![] };
-        let token = give(&mut all, whose, None, false).expect("there is room");
-        all.bearer(&token.reveal(), NOW).expect_err("it is good for nothing else");
-        let (accessor, node, _) = all.joins(&token.reveal(), NOW).expect("holds");
+        let token = give(&mut all, whose, None, false).expect("the store has room");
+        all.bearer(&token.reveal(), NOW).expect_err("a join token authenticates no other call");
+        let (accessor, node, _) = all.joins(&token.reveal(), NOW).expect("the token is valid");
         assert_eq!(node.map(|n| n.to_string()), Some("n1".into()));
-        all.change(AccessChange::Spend { accessor }, NOW).expect("the first");
-        assert_eq!(all.change(AccessChange::Spend { accessor }, NOW).expect_err("the second").code, ErrorCode::HR0401);
-        all.joins(&token.reveal(), NOW).expect_err("used up");
+        all.change(AccessChange::Spend { accessor }, NOW).expect("the first use succeeds");
+        assert_eq!(all.change(AccessChange::Spend { accessor }, NOW).expect_err("it is used up").code, ErrorCode::HR0401);
+        all.joins(&token.reveal(), NOW).expect_err("the token is used up");
     }
 
     #[test]
-    fn the_first_token_is_taken_once() {
+    fn the_first_token_is_created_only_once() {
         let mut all = fresh();
-        give(&mut all, alice(), None, true).expect("the first");
+        give(&mut all, alice(), None, true).expect("the first token is created");
         let mut again = Access::restored(&all.saved()).expect("reads");
-        assert_eq!(give(&mut again, alice(), None, true).expect_err("taken").code, ErrorCode::HR0409);
-        give(&mut again, alice(), None, false).expect("others as ever");
+        assert_eq!(give(&mut again, alice(), None, true).expect_err("the first token exists").code, ErrorCode::HR0409);
+        give(&mut again, alice(), None, false).expect("other tokens are created");
     }
 
     #[test]
-    fn applications_prove_themselves_over_a_restart_and_not_to_another_cluster() {
+    fn application_tokens_survive_a_restart_and_fail_in_other_clusters() {
         let all = fresh();
         let attempt: AttemptId = "sort.1@2".parse().expect("an attempt");
         let token = all.master_token(&attempt);
         let again = Access::restored(&all.saved()).expect("reads");
         assert_eq!(again.bearer(&token, NOW), Ok(Principal::Master(attempt.clone())));
         assert_eq!(again.bearer(&all.reader_token(&attempt.app), NOW), Ok(Principal::Executor(attempt.app)));
-        assert_eq!(fresh().bearer(&token, NOW).expect_err("another key").code, ErrorCode::HR0401);
+        assert_eq!(fresh().bearer(&token, NOW).expect_err("another cluster has another key").code, ErrorCode::HR0401);
     }
 
     #[test]
-    fn a_policy_takes_the_place_of_the_usual() {
+    fn a_policy_replaces_the_default_rights() {
         let mut all = fresh();
         let rights = |all: &Access, user: &str, groups: &[&str]| {
             let groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
@@ -493,12 +493,12 @@ mod tests {
             rights: checked(&words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>()).expect("rights"),
         };
         assert_eq!(rights(&all, "alice", &[]), Rights::user_default());
-        all.change(allow("alice", &["job:read"]), NOW).expect("there is room");
-        all.change(allow("@etl", &["job:submit", "queue:root.etl"]), NOW).expect("there is room");
+        all.change(allow("alice", &["job:read"]), NOW).expect("the store has room");
+        all.change(allow("@etl", &["job:submit", "queue:root.etl"]), NOW).expect("the store has room");
         assert_eq!(rights(&all, "alice", &[]).to_string(), "job:read");
         let both = rights(&all, "alice", &["etl"]);
         assert!(both.has(&Right::JobSubmit) && both.has(&Right::JobRead) && !both.has(&Right::JobKill));
-        assert_eq!(all.rights("root", &[], Rights::all()), Rights::all(), "an administrator stays one");
+        assert_eq!(all.rights("root", &[], Rights::all()), Rights::all(), "a policy does not restrict an administrator");
         all.change(AccessChange::Forget { subject: "alice".into() }, NOW).expect("there");
         assert_eq!(rights(&all, "alice", &[]), Rights::user_default());
         assert_eq!(checked(&[]).expect_err("none").code, ErrorCode::HR0400);

@@ -25,15 +25,15 @@ pub(crate) struct Given {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unfit {
     /// A descriptor is neither a TCP nor a Unix listener.
-    #[error("number {0} of the descriptors that were handed over (LISTEN_FDS) is neither a port nor a socket to listen at")]
+    #[error("descriptor {0} from the service manager (LISTEN_FDS) is neither a TCP nor a Unix listener")]
     Strange(usize),
     /// More than one listener of a kind.
-    #[error("more than one {0} was handed over (LISTEN_FDS): name one in headroom-resourcemanager.socket")]
+    #[error("the service manager passed more than one {0} (LISTEN_FDS): name one in headroom-resourcemanager.socket")]
     TooMany(&'static str),
     /// The configuration names another address or path.
     #[error(
-        "the service manager holds {given} and the configuration says {key} = \"{configured}\": give both the same, the one by \
-         `systemctl edit headroom-resourcemanager.socket` (an empty ListenStream= first takes back what the unit names)"
+        "the service manager listens on {given}, but the configuration has {key} = \"{configured}\": give both the same value; \
+         `systemctl edit headroom-resourcemanager.socket` changes the former (an empty ListenStream= first clears the list)"
     )]
     Elsewhere {
         /// Key of the configuration.
@@ -44,7 +44,7 @@ pub(crate) enum Unfit {
         configured: String,
     },
     /// Error of the kernel.
-    #[error("what was handed over (LISTEN_FDS) cannot be listened at")]
+    #[error("the descriptors from the service manager (LISTEN_FDS) cannot be used as listeners")]
     Io(#[from] io::Error),
 }
 
@@ -109,29 +109,29 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_and_what_is_configured_must_agree() {
+    fn a_passed_listener_must_match_the_configuration() {
         assert!(at_the_same_port(at("127.0.0.1:7070"), at("127.0.0.1:7070")).is_ok());
-        assert!(at_the_same_port(at("[::]:7070"), at("0.0.0.0:7070")).is_ok(), "both are everywhere");
+        assert!(at_the_same_port(at("[::]:7070"), at("0.0.0.0:7070")).is_ok(), "both are unspecified addresses");
         for (given, configured) in
             [("127.0.0.1:7070", "0.0.0.0:7070"), ("[::]:7070", "127.0.0.1:7070"), ("127.0.0.1:7070", "127.0.0.1:7071")]
         {
-            let said = at_the_same_port(at(given), at(configured)).expect_err("elsewhere").to_string();
+            let said = at_the_same_port(at(given), at(configured)).expect_err("the addresses differ").to_string();
             assert!(said.contains(given) && said.contains(&format!("listen = \"{configured}\"")), "{said}");
         }
     }
 
     #[test]
-    fn a_socket_that_nobody_configured_is_taken() {
+    fn a_passed_socket_needs_no_configured_path() {
         let path = Path::new("/run/headroom/resourcemanager.sock");
         assert!(at_the_same_path(Some(path.to_owned()), None).is_ok());
         assert!(at_the_same_path(Some(path.to_owned()), Some(path)).is_ok());
-        let said = at_the_same_path(None, Some(path)).expect_err("elsewhere").to_string();
+        let said = at_the_same_path(None, Some(path)).expect_err("the addresses differ").to_string();
         assert!(said.contains("without a name") && said.contains("socket = \"/run/headroom"), "{said}");
     }
 
     #[tokio::test]
-    async fn a_process_that_was_given_nothing_has_nothing() {
-        let given = all(ListenFd::empty()).expect("nothing");
+    async fn a_process_without_passed_descriptors_has_no_listeners() {
+        let given = all(ListenFd::empty()).expect("no descriptor is invalid");
         assert!(given.port.is_none() && given.socket.is_none());
     }
 }

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_row_shows_is_counted_once() {
+    fn each_attempt_of_a_row_is_counted_once() {
         let app: AppId = "wordcount.7".parse().expect("id");
         let mut tallies = AttemptMetrics::new(UnixMillis(5_000), MetricsGranularity::Job);
         let oom = Some((12_000, ExitReason::OverheadOom));
@@ -329,11 +329,11 @@ mod tests {
             tallies.forget(&app(1));
             assert!(!labels(&text(&tallies), name).contains("job.1"));
             tallies.row(&app(3 * MOST_VALUES), Some(&killed), &killed);
-            assert_eq!(tallies.job(&app(3 * MOST_VALUES)), OTHER, "it does not change its label when there is room");
+            assert_eq!(tallies.job(&app(3 * MOST_VALUES)), OTHER, "a job keeps its label when a label becomes free");
             tallies.forget(&app(3 * MOST_VALUES));
-            assert!(text(&tallies).contains(&others), "what was counted for all others stays");
+            assert!(text(&tallies).contains(&others), "the count of all other jobs stays");
             tallies.row(&app(9999), None, &killed);
-            assert!(labels(&text(&tallies), name).contains("job.9999"), "a new one takes the free place");
+            assert!(labels(&text(&tallies), name).contains("job.9999"), "a new job takes the free label");
         }
         let mut coarse = AttemptMetrics::new(UnixMillis(5_000), MetricsGranularity::Profile);
         coarse.row(&"job.1".parse().expect("id"), None, &row(vec![attempt(1, 1, None)]));
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_life_saw_is_not_counted_and_profiles_are_bounded() {
+    fn earlier_attempts_are_not_counted_and_profiles_are_bounded() {
         let app: AppId = "wordcount.7".parse().expect("id");
         let mut tallies = AttemptMetrics::new(UnixMillis(50_000), MetricsGranularity::Profile);
         let old = row(vec![attempt(1, 1, Some((12_000, ExitReason::OverheadOom))), attempt(2, 2, None)]);

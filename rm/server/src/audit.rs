@@ -92,11 +92,11 @@ impl AuditRecorder {
             }
         });
         if let Err(error) = read {
-            warn!(%error, "the record of changes cannot be read, going on without");
+            warn!(%error, "cannot read the audit log; it starts without earlier calls");
         }
         let next = recent.back().map_or(1, |line| line.index + 1);
         let files = SegmentedLog::open(folder, FILES, bounds(kept));
-        let files = files.map_err(|error| warn!(%error, "changes cannot be recorded on the disk, going on without")).ok();
+        let files = files.map_err(|error| warn!(%error, "cannot write the audit log to disk; it is kept in memory only")).ok();
         AuditRecorder { inner: Mutex::new(Inner { recent, next, files, behind: 0 }), last: watch::Sender::new(next - 1) }
     }
 
@@ -108,7 +108,7 @@ impl AuditRecorder {
         if let (Some(files), Ok(text)) = (&mut inner.files, serde_json::to_vec(&line))
             && let Err(error) = files.append([text])
         {
-            warn!(%error, request = line.request, "a change could not be recorded on the disk, going on");
+            warn!(%error, request = line.request, "cannot write a call to the audit log on disk");
         }
         inner.behind += 1;
         if inner.behind >= MAX_UNSYNCED {
@@ -138,7 +138,7 @@ impl AuditRecorder {
         if let Some(files) = &mut self.inner().files
             && let Err(error) = files.bound(bounds(kept))
         {
-            warn!(%error, "old changes could not be removed from the disk, going on");
+            warn!(%error, "cannot remove old files of the audit log");
         }
     }
 
@@ -161,7 +161,7 @@ impl Inner {
         if behind > 0
             && let Some(Err(error)) = self.files.as_mut().map(SegmentedLog::sync)
         {
-            warn!(%error, behind, "recorded changes may not survive the end of this host, going on");
+            warn!(%error, behind, "cannot sync the audit log; a crash of this host may lose recorded calls");
         }
     }
 }
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_line_is_behind_for_long_nor_are_many() {
+    async fn lines_are_synced_by_number_and_by_time() {
         let dir = tempfile::tempdir().expect("a directory");
         let (audit, closing) = (Arc::new(AuditRecorder::open(dir.path(), RetentionLimits::default())), CancellationToken::new());
         let behind = || audit.inner().behind;
@@ -224,12 +224,12 @@ mod tests {
         }
         assert_eq!(behind(), MAX_UNSYNCED - 1);
         audit.write(line("POST kill", "apps/job.1", 200));
-        assert_eq!(behind(), 0, "so many are put on the disk at once");
+        assert_eq!(behind(), 0, "a full batch is synced at once");
         audit.write(line("POST kill", "apps/job.1", 200));
         let kept = tokio::spawn(keep_synced(audit.clone(), closing.clone()));
         let deadline = tokio::time::Instant::now() + 30 * SYNC_INTERVAL;
         while behind() > 0 {
-            assert!(tokio::time::Instant::now() < deadline, "it is still behind");
+            assert!(tokio::time::Instant::now() < deadline, "a line is still not synced");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         closing.cancel();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_record_goes_on_after_a_restart_and_is_filtered() {
+    fn the_audit_log_continues_after_a_restart_and_is_filtered() {
         let dir = tempfile::tempdir().expect("a directory");
         let audit = AuditRecorder::open(dir.path(), RetentionLimits::default());
         audit.write(line("POST kill", "apps/job.1", 200));

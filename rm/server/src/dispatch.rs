@@ -76,14 +76,14 @@ impl Dispatch {
             let line = to_wire::desired(self.epoch, false, wants);
             let sent = self.nodes.get(&node).map(|mailbox| mailbox.try_send(line));
             if let Some(Err(error)) = sent {
-                debug!(%node, %error, "line to a node ended");
+                debug!(%node, %error, "the order stream of a node ended");
                 self.nodes.remove(&node);
             }
         }
         for (app, updates) in std::mem::take(&mut self.to_apps) {
             let sent = self.apps.get(&app).map(|mailbox| mailbox.try_send(updates));
             if let Some(Err(error)) = sent {
-                debug!(%app, %error, "line to a master ended");
+                debug!(%app, %error, "the update stream of a master ended");
                 self.apps.remove(&app);
             }
         }
@@ -111,22 +111,22 @@ mod tests {
     }
 
     #[test]
-    fn one_line_a_batch_and_the_first_one_is_full() {
+    fn each_batch_is_a_single_message_and_the_first_is_full() {
         let mut dispatch = Dispatch::new(Epoch(1));
         let mut line = dispatch.open_node(node(), vec![(container(1), ContainerCommand::Forget)]);
         dispatch.queue_order(node(), container(2), ContainerCommand::Forget);
         dispatch.queue_order(node(), container(3), ContainerCommand::Forget);
         dispatch.send();
         dispatch.send();
-        let first = line.try_recv().expect("a line");
+        let first = line.try_recv().expect("a message");
         assert!(first.full && first.containers.len() == 1);
-        let second = line.try_recv().expect("a line");
+        let second = line.try_recv().expect("a message");
         assert!(!second.full && second.containers.len() == 2);
         assert!(line.try_recv().is_err());
     }
 
     #[test]
-    fn a_reader_that_does_not_read_loses_its_line() {
+    fn a_reader_that_does_not_read_is_disconnected() {
         let mut dispatch = Dispatch::new(Epoch(1));
         let mut line = dispatch.open_node(node(), Vec::new());
         for n in 0..2000 {
@@ -144,24 +144,24 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_an_application_comes_after_its_last_update() {
+    fn a_stream_ends_after_the_last_update_of_its_application() {
         let mut dispatch = Dispatch::new(Epoch(1));
         let app: AppId = "job.1".parse().expect("id");
         let mut line = dispatch.open_app(app.clone(), Vec::new());
         let what = headroom_rm_core::UpdateKind::Running { container: container(1) };
         dispatch.update(app.clone(), MasterUpdate { cursor: 1, what });
         dispatch.close_app(&app);
-        assert_eq!(line.try_recv().expect("what was missed").len(), 0);
-        assert_eq!(line.try_recv().expect("the last").len(), 1);
+        assert_eq!(line.try_recv().expect("the missed updates").len(), 0);
+        assert_eq!(line.try_recv().expect("the last update").len(), 1);
         assert_eq!(line.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
     }
 
     #[test]
-    fn a_second_line_ends_the_first() {
+    fn a_second_stream_ends_the_first() {
         let mut dispatch = Dispatch::new(Epoch(1));
         let mut first = dispatch.open_node(node(), Vec::new());
         let _second = dispatch.open_node(node(), Vec::new());
-        assert!(first.try_recv().expect("everything").full);
+        assert!(first.try_recv().expect("the full state").full);
         assert_eq!(first.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
     }
 }

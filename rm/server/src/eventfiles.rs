@@ -137,7 +137,7 @@ impl Files {
 
     fn log_result(&mut self, done: std::io::Result<()>) {
         if let (Err(error), true) = (&done, self.healthy) {
-            warn!(%error, "events cannot be written to the disk, going on; this is told once");
+            warn!(%error, "cannot write events to disk; repeated errors are not logged");
         }
         self.healthy = done.is_ok();
     }
@@ -160,11 +160,11 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_so_many_are_behind_however_many_come_at_once() {
+    fn a_burst_of_events_is_synced_in_bounded_batches() {
         let dir = tempfile::tempdir().expect("a directory");
         let (send, orders) = sync_channel(1000);
         for _ in 0..700 {
-            send.try_send(WriterCommand::Write(event())).expect("has room");
+            send.try_send(WriterCommand::Write(event())).expect("the channel has room");
         }
         let mut files = files(&dir);
         let mut seen = Vec::new();
@@ -172,13 +172,13 @@ mod tests {
             files.take(first, &orders);
             seen.push((files.behind, files.until.is_some()));
         }
-        assert_eq!(seen, [(0, false), (0, false), (700 - 2 * MAX_UNSYNCED, true)], "the last ones wait for others, for a while");
+        assert_eq!(seen, [(0, false), (0, false), (700 - 2 * MAX_UNSYNCED, true)], "the last events wait for more");
         files.sync();
         assert_eq!((files.behind, files.until), (0, None));
     }
 
     #[test]
-    fn what_is_behind_for_too_long_is_synced_with_the_next() {
+    fn an_overdue_event_is_synced_with_the_next_event() {
         let dir = tempfile::tempdir().expect("a directory");
         let (_send, orders) = sync_channel(1);
         let mut files = files(&dir);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bounds_are_taken_between_two_events() {
+    fn new_limits_take_effect_between_two_events() {
         let dir = tempfile::tempdir().expect("a directory");
         let writer = EventFileWriter::start(files(&dir).lines).expect("a thread");
         assert!(writer.write(&event()));
@@ -200,6 +200,6 @@ mod tests {
         }
         writer.close();
         let left = std::fs::read_dir(dir.path()).expect("lists").count();
-        assert_eq!(left, 2, "each batch fills a segment, and two are kept");
+        assert_eq!(left, 2, "each batch fills a segment, and two segments are kept");
     }
 }

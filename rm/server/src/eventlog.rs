@@ -120,11 +120,11 @@ impl EventLog {
     pub(crate) fn open(epoch: Epoch, folder: &Path, kept: RetentionLimits) -> Self {
         let log = EventLog::new(epoch);
         if let Err(error) = lines::read(folder, FILES, |line| log.restore(line)) {
-            warn!(%error, "events of earlier lives cannot be read, going on without");
+            warn!(%error, "cannot read the events of earlier incarnations; continuing without them");
         }
         match SegmentedLog::open(folder, FILES, bounds(kept)).and_then(EventFileWriter::start) {
             Ok(writer) => *log.writer() = Some(writer),
-            Err(error) => warn!(%error, "events cannot be written to the disk, going on without"),
+            Err(error) => warn!(%error, "cannot write events to disk; they are kept in memory only"),
         }
         log
     }

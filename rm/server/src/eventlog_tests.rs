@@ -24,7 +24,7 @@ fn indexes(log: &EventLog, place: &mut EventPosition) -> Vec<u64> {
 const BASE: u64 = 3 << 32;
 
 #[test]
-fn goes_on_from_a_cursor() {
+fn reading_continues_from_a_cursor() {
     let log = EventLog::new(Epoch(3));
     log.push((0..3).map(|_| event(None, "x")));
     let mut at = place(0);
@@ -33,28 +33,28 @@ fn goes_on_from_a_cursor() {
     log.push([event(None, "x")]);
     assert_eq!(indexes(&log, &mut at), [BASE + 4]);
     assert_eq!(indexes(&log, &mut place(BASE + 3)), [BASE + 4]);
-    assert!(indexes(&log, &mut place(u64::MAX)).is_empty(), "a cursor from the future waits for what comes");
+    assert!(indexes(&log, &mut place(u64::MAX)).is_empty(), "a cursor in the future returns no events yet");
 }
 
 #[test]
-fn a_cursor_of_an_earlier_life_gets_all_of_this_one() {
+fn a_cursor_of_an_earlier_incarnation_returns_all_new_events() {
     let log = EventLog::new(Epoch(3));
     log.push([event(None, "x")]);
     assert_eq!(indexes(&log, &mut place((2 << 32) + 77)), [BASE + 1]);
 }
 
 #[test]
-fn what_is_no_longer_kept_is_refused_and_not_skipped() {
+fn a_cursor_before_the_oldest_kept_event_is_refused() {
     let log = EventLog::new(Epoch(3));
     log.push((0..MOST + 10).map(|_| event(None, "x")));
     assert_eq!(log.read(&mut place(BASE + 5)), Err(TooOld { oldest: BASE + 11 }));
     assert_eq!(log.read(&mut place((2 << 32) + 7)), Err(TooOld { oldest: BASE + 11 }));
     assert_eq!(indexes(&log, &mut place(BASE + 10))[0], BASE + 11);
-    assert_eq!(indexes(&log, &mut place(0))[0], BASE + 11, "no cursor asks for what there is");
+    assert_eq!(indexes(&log, &mut place(0))[0], BASE + 11, "cursor 0 returns all kept events");
 }
 
 #[test]
-fn one_application_only() {
+fn a_filter_selects_the_events_of_an_application() {
     let log = EventLog::new(Epoch(3));
     log.push([event(Some("a.1"), "x"), event(Some("b.2"), "x"), event(None, "x"), event(Some("a.1"), "x")]);
     let filter = EventFilter { app: Some("a.1".parse().expect("id")), ..EventFilter::default() };
@@ -71,7 +71,7 @@ fn memory_kills_are_counted_for_an_hour() {
 }
 
 #[test]
-fn each_filter_leaves_out_what_it_should() {
+fn each_filter_selects_the_matching_events() {
     let log = EventLog::new(Epoch(3));
     let mut warning = event(Some("a.1"), "OomKilled");
     (warning.level, warning.time, warning.object) = (EventLevel::Warning, UnixMillis(9000), "map/7@1".into());
@@ -97,7 +97,7 @@ fn on_disk(dir: &tempfile::TempDir, epoch: u32) -> EventLog {
 }
 
 #[test]
-fn what_an_earlier_life_has_seen_is_still_there() {
+fn events_of_an_earlier_incarnation_are_kept() {
     let dir = tempfile::tempdir().expect("a directory");
     let first = on_disk(&dir, 1);
     first.push([event(None, "one"), event(None, OOM)]);
@@ -106,9 +106,9 @@ fn what_an_earlier_life_has_seen_is_still_there() {
     second.push([event(None, "three")]);
     let base = (1 << 32, 2 << 32);
     assert_eq!(indexes(&second, &mut place(0)), [base.0 + 1, base.0 + 2, base.1 + 1]);
-    assert_eq!(indexes(&second, &mut place(base.0 + 1)), [base.0 + 2, base.1 + 1], "a cursor of the life before goes on");
+    assert_eq!(indexes(&second, &mut place(base.0 + 1)), [base.0 + 2, base.1 + 1], "an earlier cursor continues");
     assert_eq!(second.memory_hour(UnixMillis(2000)).kills, 1);
-    assert!(!second.counts().contains_key(OOM), "what an earlier life counted is not counted again");
+    assert!(!second.counts().contains_key(OOM), "events of an earlier incarnation are not counted again");
     second.close();
     let third = on_disk(&dir, 3);
     assert_eq!(indexes(&third, &mut place(base.1)), [base.1 + 1]);
@@ -116,7 +116,7 @@ fn what_an_earlier_life_has_seen_is_still_there() {
 }
 
 #[test]
-fn what_the_disk_no_longer_has_is_refused_after_a_restart() {
+fn a_cursor_before_the_events_on_disk_is_refused_after_a_restart() {
     let dir = tempfile::tempdir().expect("a directory");
     let kept = RetentionLimits { segment: headroom_types::Bytes::from_kib(64), segments: 2 };
     let first = EventLog::open(Epoch(1), dir.path(), kept);

@@ -54,7 +54,7 @@ fn launch(launch: LaunchSpec) -> core::ContainerLaunch {
 
 fn of_app(given: &AppId, path: &AppId) -> Result<(), ProblemDetails> {
     if given != path {
-        return Err(bad(format!("attempt belongs to application {given}, and the address names {path}")));
+        return Err(bad(format!("attempt belongs to application {given}, but the path names {path}")));
     }
     Ok(())
 }
@@ -206,7 +206,7 @@ pub(crate) fn tag(body: TagNode) -> Result<core::TagChange, ProblemDetails> {
         (Some(true), reason) => Some(core::Cordon::On(cut(reason.unwrap_or_default(), 1024))),
         (Some(false), None) => Some(core::Cordon::Off),
         (None, None) => None,
-        (Some(false) | None, Some(_)) => return Err(bad("reason says why a node is cordoned; send it with cordon: true".into())),
+        (Some(false) | None, Some(_)) => return Err(bad("reason is the reason of a cordon; send it with cordon: true".into())),
     };
     for (name, value) in attributes.iter().chain(&taints) {
         if value.as_ref().is_some_and(|value| value.len() > 128 || value.chars().any(char::is_control)) {
@@ -235,7 +235,7 @@ pub(crate) fn report(node: &NodeId, body: NodeReport) -> Result<Box<core::NodeHe
 
 fn own(node: &NodeId, exits: &[headroom_types::ExitReport]) -> Result<(), ProblemDetails> {
     match exits.iter().find(|exit| exit.node != *node) {
-        Some(exit) => Err(bad(format!("the exit of {} is of node {}, and the address names {node}", exit.container, exit.node))),
+        Some(exit) => Err(bad(format!("the exit of {} is of node {}, but the path names {node}", exit.container, exit.node))),
         None => Ok(()),
     }
 }
@@ -281,15 +281,15 @@ mod tests {
     #[test]
     fn a_message_for_another_application_is_refused() {
         let body = RegisterMaster { attempt: "job.1@1".parse().expect("id"), master_url: None };
-        let refused = register_master(&"job.2".parse().expect("id"), body).expect_err("another");
+        let refused = register_master(&"job.2".parse().expect("id"), body).expect_err("the path names another application");
         assert!(refused.detail.contains("job.1") && refused.detail.contains("job.2"), "{}", refused.detail);
     }
 
     #[test]
-    fn a_submission_without_a_queue_goes_to_the_default_one() {
+    fn a_submission_without_a_queue_goes_to_the_default_queue() {
         let text = r#"{"name":"job","master":{"kind":"unmanaged"}}"#;
-        let core::ClusterCall::Submit(new) = submit(serde_json::from_str(text).expect("reads")).expect("fine") else {
-            panic!("submit")
+        let core::ClusterCall::Submit(new) = submit(serde_json::from_str(text).expect("reads")).expect("valid") else {
+            panic!("the call is not a submission")
         };
         assert_eq!((new.queue.as_str(), new.user.as_str()), ("root.default", "unknown"));
     }

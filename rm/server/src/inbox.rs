@@ -119,13 +119,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn calls_do_not_stand_behind_signs_of_life_and_neither_line_waits_for_ever() {
+    async fn calls_precede_heartbeats_and_neither_queue_starves() {
         let (lines, mut inbox) = lines();
         for n in 0..2000 {
-            lines.signs.try_send(QueuedHeartbeat { input: call(), arrived: Tick(10_000 + n) }).expect("room");
+            lines.signs.try_send(QueuedHeartbeat { input: call(), arrived: Tick(10_000 + n) }).expect("the queue has room");
         }
         for _ in 0..1000 {
-            lines.calls.try_send(LoopInput::Stop).expect("room");
+            lines.calls.try_send(LoopInput::Stop).expect("the queue has room");
         }
         assert_eq!(lines.waiting(), 3000);
         let batch = inbox.batch(now).await;
@@ -135,18 +135,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn deadlines_are_moved_once_for_what_the_loop_is_behind() {
+    async fn a_delay_of_the_loop_moves_deadlines_once() {
         let (lines, mut inbox) = lines();
         let mut behind = Vec::new();
         for arrived in [9_500, 8_000, 8_000, 6_900, 10_000, 9_000] {
-            lines.signs.try_send(QueuedHeartbeat { input: call(), arrived: Tick(arrived) }).expect("room");
+            lines.signs.try_send(QueuedHeartbeat { input: call(), arrived: Tick(arrived) }).expect("the queue has room");
             behind.push(inbox.batch(now).await.behind.map(|d| d.as_millis()));
         }
         assert_eq!(behind, [None, Some(2000), None, Some(1100), None, Some(1000)]);
     }
 
     #[tokio::test]
-    async fn when_everybody_has_gone_it_is_time_to_stop() {
+    async fn the_loop_stops_when_all_senders_are_gone() {
         let (lines, mut inbox) = lines();
         drop(lines);
         assert!(matches!(inbox.batch(now).await.inputs.as_slice(), [LoopInput::Stop, ..]));

@@ -368,10 +368,10 @@ impl Handle {
 }
 
 fn ending() -> ProblemDetails {
-    ProblemDetails::new(ErrorCode::HR0503, "the resource manager is ending").hint("try again in a moment")
+    ProblemDetails::new(ErrorCode::HR0503, "the resource manager is shutting down").hint("try again in a moment")
 }
 
 fn late() -> ProblemDetails {
-    ProblemDetails::new(ErrorCode::HR0503, format!("the resource manager did not get to it within {} s", REPLY_TIMEOUT.as_secs()))
-        .hint("whether it was done is not known; the same call may be sent again")
+    ProblemDetails::new(ErrorCode::HR0503, format!("the resource manager did not respond within {} s", REPLY_TIMEOUT.as_secs()))
+        .hint("the outcome is unknown; the same call may be sent again")
 }

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_only_counted_does_not_come_back_until_all_rows_are_sent() {
+    fn a_folded_row_stays_hidden_until_a_full_patch() {
         let jobs = JobRowStore::new(UnixMillis(0), MetricsGranularity::Job);
         let send = |full, tasks: Vec<TaskRow>, folded: &[&str]| {
             let folded = folded.iter().map(|id| id.parse().expect("id")).collect();
@@ -305,8 +305,8 @@ mod tests {
             jobs.snapshot(&app()).expect("rows").rows().map(|t| t.task.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(send(true, vec![row("map/1", 1, 0), row("map/2", 1, 0)], &["map/2"]), ["map/1"]);
-        assert_eq!(send(false, vec![row("map/2", 1, 0), row("map/3", 1, 0)], &[]), ["map/1", "map/3"], "sent a second time");
-        assert_eq!(send(true, vec![row("map/2", 1, 0)], &[]), ["map/2"], "another run of the master");
+        assert_eq!(send(false, vec![row("map/2", 1, 0), row("map/3", 1, 0)], &[]), ["map/1", "map/3"], "map/2 stays folded");
+        assert_eq!(send(true, vec![row("map/2", 1, 0)], &[]), ["map/2"], "a new master attempt sends all rows");
     }
 
     #[test]
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_does_not_replace_what_the_store_has() {
+    fn a_partial_patch_does_not_replace_stored_rows() {
         let jobs = JobRowStore::new(UnixMillis(0), MetricsGranularity::Profile);
         assert!(!jobs.merge(&app(), patch(false, vec![row("map/3", 1, 0)]), RowCreation::WithAllRows).1);
         assert!(jobs.snapshot(&app()).is_none());
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_and_the_latest_attempts_stay() {
+    fn the_first_and_the_latest_attempts_are_kept() {
         let kept = bounded(row("map/1", 100, 0));
         assert_eq!(kept.attempts.len(), MAX_ATTEMPTS);
         let numbers: Vec<u32> = kept.attempts.iter().map(|a| a.attempt.attempt).collect();

@@ -58,7 +58,7 @@ fn event(node: &NodeId, now: UnixMillis, (container, anon, limit): &NearLimitCon
         object: container.to_string(),
         app: Some(container.app.clone()),
         node: Some(node.clone()),
-        message: format!("uses {anon} of {limit}, page cache left out"),
+        message: format!("uses {anon} of {limit}, without page cache"),
     }
 }
 
@@ -83,13 +83,13 @@ mod tests {
     }
 
     #[test]
-    fn each_container_is_told_once() {
+    fn each_container_is_reported_once() {
         let (near, node) = (LimitWarnings::default(), "n1".parse().expect("id"));
         let told = |anon| near.events(&node, UnixMillis(5), those_in(&[observed(anon)])).len();
         assert_eq!(
             [told(89), told(101), told(90), told(95)],
             [0, 0, 1, 0],
-            "page cache alone is no reason, nor is a limit that was larger"
+            "neither page cache nor a use above the limit causes a warning"
         );
     }
 }

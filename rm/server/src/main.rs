@@ -51,14 +51,14 @@ fn main() -> ExitCode {
 
 #[tokio::main]
 async fn run(options: ManagerOptions, args: &Args, level: &LogLevelHandle) -> anyhow::Result<ExitCode> {
-    let listener = |kind| signal(kind).context("signals cannot be waited for");
+    let listener = |kind| signal(kind).context("cannot install a signal handler");
     let (mut terminate, mut interrupt, mut hangup) =
         (listener(SignalKind::terminate())?, listener(SignalKind::interrupt())?, listener(SignalKind::hangup())?);
     let mut desk = ProcessControl { args, level, says: options.log };
     let (operator, mut wishes) = operator::line();
     let started = start_for(options, Some(operator)).await;
     let mut parent = if args.attached {
-        ParentProcess::report_start(&report(&started)?).context("the start cannot be reported")?
+        ParentProcess::report_start(&report(&started)?).context("cannot report the start to the parent process")?
     } else {
         ParentProcess::none()
     };

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_of_the_tasks_that_were_given_more() {
+    fn escalated_tasks_are_counted_by_outcome() {
         let mut hour = RecentMemoryFailures::default();
         for (s, reason, app, object) in [
             (1, Reason::OomKilled, "a.1", "map/1@1"),
@@ -157,15 +157,15 @@ mod tests {
         ] {
             hour.take(&event(s, reason, app, object));
         }
-        assert_eq!(figures(&mut hour, 10), [4, 3, 1, 1, 1], "a task of the other job of that name is another one");
+        assert_eq!(figures(&mut hour, 10), [4, 3, 1, 1, 1], "a task of the same name in another job is another task");
         hour.take(&event(11, Reason::AppKilled, "b.2", "b.2"));
         assert_eq!(figures(&mut hour, 12), [4, 3, 1, 0, 1]);
-        assert_eq!(figures(&mut hour, 3603), [2, 2, 0, 0, 1], "the first two are an hour old");
+        assert_eq!(figures(&mut hour, 3603), [2, 2, 0, 0, 1], "the first two failures are older than an hour");
         assert_eq!(figures(&mut hour, 9000), [0; 5]);
     }
 
     #[test]
-    fn a_task_that_is_given_more_again_goes_on() {
+    fn a_task_that_escalates_again_counts_as_going_on() {
         let mut hour = RecentMemoryFailures::default();
         for reason in [Reason::Escalated, Reason::TaskFailed, Reason::Escalated] {
             hour.take(&event(1, reason, "a.1", "map/1"));

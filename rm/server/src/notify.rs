@@ -57,6 +57,6 @@ pub(crate) fn stopping() {
 
 fn say(words: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(words) {
-        tracing::debug!(%error, "the service manager does not listen, ignoring");
+        tracing::debug!(%error, "cannot notify the service manager");
     }
 }

@@ -48,7 +48,7 @@ impl OperatorHandle {
             answer.await.ok()
         };
         let answered = tokio::time::timeout(REQUEST_TIMEOUT, asked).await;
-        let late = || ProblemDetails::new(ErrorCode::HR0503, "the daemon did not take this up; it may be ending");
+        let late = || ProblemDetails::new(ErrorCode::HR0503, "the daemon did not respond in time; it may be shutting down");
         answered.ok().flatten().ok_or_else(late)
     }
 }

@@ -211,13 +211,13 @@ impl ManagerOptions {
         }
         anyhow::ensure!(
             self.tls.is_some(),
-            "listen = \"{listen}\" can be reached from other hosts, and nothing would be encrypted; make a certificate with rmctl ca \
-             issue manager and name its directory: tls = \"/etc/headroom/tls\", or listen on 127.0.0.1"
+            "listen = \"{listen}\" is reachable from other hosts, but tls is not set; create a certificate with rmctl ca issue \
+             manager and set its directory: tls = \"/etc/headroom/tls\", or listen on 127.0.0.1"
         );
         anyhow::ensure!(
             self.anonymous == AnonymousAccess::Nothing,
-            "listen = \"{listen}\" can be reached from other hosts, and anonymous = \"{}\" lets those in who do not say who they are; \
-             write anonymous = \"nothing\", or listen on 127.0.0.1",
+            "listen = \"{listen}\" is reachable from other hosts, and anonymous = \"{}\" admits unauthenticated callers; \
+             set anonymous = \"nothing\", or listen on 127.0.0.1",
             self.anonymous.as_str()
         );
         Ok(())
@@ -261,17 +261,17 @@ mod tests {
     use headroom_config::reference::{self, TakesEffect};
 
     #[test]
-    fn the_command_line_goes_before_the_file() {
+    fn the_command_line_overrides_the_file() {
         let args = Args::parse_from(["resourcemanager", "--listen", "127.0.0.1:0", "--store", "redb"]);
-        let options = ManagerOptions::with(ResourceManagerConfig::default(), &args).expect("right");
+        let options = ManagerOptions::with(ResourceManagerConfig::default(), &args).expect("a valid configuration");
         assert_eq!((options.listen.port(), options.store), (0, StoreBackend::Redb));
         assert_eq!(options.state, ResourceManagerConfig::default().state);
     }
 
     #[test]
-    fn an_empty_file_means_what_the_core_does_by_itself() {
+    fn an_empty_file_gives_the_defaults_of_the_core() {
         let args = Args::parse_from(["resourcemanager"]);
-        let options = ManagerOptions::with(ResourceManagerConfig::default(), &args).expect("right");
+        let options = ManagerOptions::with(ResourceManagerConfig::default(), &args).expect("a valid configuration");
         let (told, usual) = (options.settings(crate::clock::Clock::start()), headroom_rm_core::Settings::default());
         let all = |s: &headroom_rm_core::Settings| (s.suspect, s.unreachable, s.lost, s.master_silence, s.recovery_wait);
         let scheduling = |s: &headroom_rm_core::Settings| (s.reserve_after, s.preempt_warning, s.preempt_every, s.preempt_part);
@@ -279,17 +279,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_over_while_it_runs_are_the_keys_that_the_reference_says() {
+    fn a_reload_applies_the_keys_that_the_reference_marks() {
         let usual =
-            || ManagerOptions::with(ResourceManagerConfig::default(), &Args::parse_from(["resourcemanager"])).expect("right");
+            || ManagerOptions::with(ResourceManagerConfig::default(), &Args::parse_from(["resourcemanager"])).expect("valid");
         for key in reference::MANAGER_KEYS {
             for example in key.range.examples() {
                 let (table, name) = key.name.rsplit_once('.').unwrap_or(("", key.name));
                 let header = if table.is_empty() { String::new() } else { format!("[{table}]\n") };
                 let config =
-                    headroom_config::compile::resourcemanager(&format!("{header}{name} = {example}\n"), "f").expect("right");
+                    headroom_config::compile::resourcemanager(&format!("{header}{name} = {example}\n"), "f").expect("valid");
                 let new = ManagerOptions::of(config, QueueTree::default());
-                assert_eq!((key.value)(&new.config()).as_deref(), Some(example), "{} gets lost", key.name);
+                assert_eq!((key.value)(&new.config()).as_deref(), Some(example), "the value of {} is lost", key.name);
                 let mut options = usual();
                 options.take(new);
                 let taken = (key.value)(&options.config()).as_deref() == Some(example);
@@ -300,16 +300,16 @@ mod tests {
     }
 
     #[test]
-    fn queues_that_promise_more_than_there_is_are_refused() {
+    fn guarantees_of_more_than_the_cluster_are_refused() {
         let args = Args::parse_from(["resourcemanager"]);
         let spec = |text: &str| serde_json::from_str(text).expect("reads");
         let greedy = spec(r#"{"queues": {"a": {"guaranteed": "60%"}, "b": {"guaranteed": "60%"}}}"#);
         let config = ResourceManagerConfig { queues: Some(greedy), ..ResourceManagerConfig::default() };
-        let problems = ManagerOptions::with(config, &args).expect_err("120%");
+        let problems = ManagerOptions::with(config, &args).expect_err("the guarantees are 120%");
         assert!(problems.iter().any(|p| p.key.contains("guaranteed")), "{problems:?}");
         let fair = spec(r#"{"queues": {"a": {"guaranteed": "60%"}, "default": {}}}"#);
         let config = ResourceManagerConfig { queues: Some(fair), ..ResourceManagerConfig::default() };
-        let options = ManagerOptions::with(config, &args).expect("right");
+        let options = ManagerOptions::with(config, &args).expect("a valid configuration");
         assert_eq!(options.queues.root().children.len(), 2);
     }
 }

@@ -120,12 +120,12 @@ mod tests {
         let (peaks, node) = (Peaks::default(), "n1".parse().expect("id"));
         let minute = |n: u64| UnixMillis(1_000 * PIECE_MS + n * 60_000);
         let peak = |n, used| peaks.told(view(used), minute(n)).peak_1h.map(|b| b.get() >> 20);
-        assert_eq!(peak(0, 5), None, "it has not reported");
+        assert_eq!(peak(0, 5), None, "the node has not reported");
         peaks.note(&node, &report(99), minute(0));
         peaks.note(&node, &report(9), minute(3));
         peaks.note(&node, &report(19), minute(30));
         assert_eq!((peak(30, 5), peak(54, 5)), (Some(100), Some(100)));
-        assert_eq!((peak(61, 5), peak(61, 70)), (Some(20), Some(70)), "what is used now counts as well");
-        assert_eq!(peak(95, 5), None, "it has said nothing for an hour");
+        assert_eq!((peak(61, 5), peak(61, 70)), (Some(20), Some(70)), "the current use counts too");
+        assert_eq!(peak(95, 5), None, "the node has not reported for an hour");
     }
 }

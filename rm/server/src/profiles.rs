@@ -71,7 +71,7 @@ impl ProfileOutcome {
             (None, None) => return None,
             (None, Some(now)) => (Reason::ProfileSet, &now.name, format!("is {}; it is new", words(now))),
             (Some(was), Some(now)) => (Reason::ProfileSet, &now.name, format!("is {}; it was {}", words(now), words(was))),
-            (Some(was), None) => (Reason::ProfileUnset, &was.name, format!("was taken away; it was {}", words(was))),
+            (Some(was), None) => (Reason::ProfileUnset, &was.name, format!("was deleted; it was {}", words(was))),
         };
         let (reason, object) = (reason.as_str().to_owned(), name.to_string());
         let message = format!("profile {name} {message}");
@@ -102,7 +102,7 @@ impl Profiles {
     pub(crate) fn get(&self, name: &Name) -> Result<&ClusterProfile, ProblemDetails> {
         self.known.get(name).ok_or_else(|| {
             let near = did_you_mean(name.as_str(), self.known.keys().map(Name::as_str));
-            let hint = near.unwrap_or_else(|| "rmctl profile list shows those there are".to_owned());
+            let hint = near.unwrap_or_else(|| "rmctl profile list shows all profiles".to_owned());
             ProblemDetails::new(ErrorCode::HR0404, format!("the cluster has no profile {name}")).hint(hint)
         })
     }
@@ -134,17 +134,17 @@ impl Profiles {
         let ProfileSpec { heap, overhead, cpus, about } = spec.clone();
         if heap.is_zero() {
             let problem = ProblemDetails::new(ErrorCode::HR0400, format!("profile {name} has no memory"));
-            return Err(problem.hint("heap, in bytes, must be above 0; a program with one quantity has all of its memory there"));
+            return Err(problem.hint("heap, in bytes, must be above 0; for a native program it is the whole memory"));
         }
         if about.len() > MAX_ABOUT_BYTES {
             return Err(ProblemDetails::new(
                 ErrorCode::HR0413,
-                format!("about has {} bytes, {MAX_ABOUT_BYTES} at most", about.len()),
+                format!("about has {} bytes; at most {MAX_ABOUT_BYTES} are allowed", about.len()),
             ));
         }
         if !self.known.contains_key(name) && self.known.len() >= MOST {
-            let problem = ProblemDetails::new(ErrorCode::HR0413, format!("the cluster keeps {MOST} profiles at most"));
-            return Err(problem.hint("rmctl profile unset NAME takes one away"));
+            let problem = ProblemDetails::new(ErrorCode::HR0413, format!("the cluster keeps at most {MOST} profiles"));
+            return Err(problem.hint("delete one: rmctl profile unset NAME"));
         }
         Ok(ClusterProfile { name: name.clone(), heap, overhead, cpus, about, revision: self.generation + 1, changed: at })
     }
@@ -179,51 +179,51 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_is_set_changed_and_taken_away_and_no_revision_comes_twice() {
+    fn each_change_of_a_profile_has_a_new_revision() {
         let mut all = Profiles::default();
-        let made = set(&mut all, "small", 1, None).expect("is new");
+        let made = set(&mut all, "small", 1, None).expect("the profile is new");
         assert_eq!((made.before, made.after.map(|p| p.revision)), (None, Some(1)));
-        assert_eq!(set(&mut all, "small", 1, Some(1)).expect("is so already").after.map(|p| p.revision), Some(1));
-        assert_eq!(set(&mut all, "small", 2, Some(1)).expect("was read").after.map(|p| p.revision), Some(2));
-        assert_eq!(set(&mut all, "small", 3, Some(1)).expect_err("has changed since").code, ErrorCode::HR0409);
-        change(&mut all, "small", ProfileAction::Unset, Some(2), DryRun::Really).expect("goes");
-        assert_eq!(set(&mut all, "small", 2, Some(2)).expect_err("that one is gone").code, ErrorCode::HR0409);
-        assert_eq!(set(&mut all, "small", 2, None).expect("is new").after.map(|p| p.revision), Some(4));
+        assert_eq!(set(&mut all, "small", 1, Some(1)).expect("an equal value is accepted").after.map(|p| p.revision), Some(1));
+        assert_eq!(set(&mut all, "small", 2, Some(1)).expect("the version is current").after.map(|p| p.revision), Some(2));
+        assert_eq!(set(&mut all, "small", 3, Some(1)).expect_err("the profile has changed since").code, ErrorCode::HR0409);
+        change(&mut all, "small", ProfileAction::Unset, Some(2), DryRun::Really).expect("the profile is deleted");
+        assert_eq!(set(&mut all, "small", 2, Some(2)).expect_err("the profile was deleted").code, ErrorCode::HR0409);
+        assert_eq!(set(&mut all, "small", 2, None).expect("the profile is new").after.map(|p| p.revision), Some(4));
         assert_eq!(Profiles::restored(all.saved()), all);
     }
 
     #[test]
-    fn what_is_only_asked_changes_nothing() {
+    fn a_dry_run_does_not_change_a_profile() {
         let mut all = Profiles::default();
-        let would = change(&mut all, "small", ProfileAction::Set(spec(1)), None, DryRun::DryRun).expect("could be");
+        let would = change(&mut all, "small", ProfileAction::Set(spec(1)), None, DryRun::DryRun).expect("the change is possible");
         assert_eq!((would.after.map(|p| p.revision), &all), (Some(1), &Profiles::default()));
     }
 
     #[test]
-    fn one_that_is_not_there_is_answered_with_the_one_that_was_meant() {
+    fn an_unknown_profile_is_answered_with_the_closest_name() {
         let mut all = Profiles::default();
-        set(&mut all, "jvm-medium", 4, None).expect("is new");
-        assert_eq!(all.get(&name("jvm-medum")).expect_err("a slip").hints, ["did you mean \"jvm-medium\"?"]);
-        let gone = change(&mut all, "spark", ProfileAction::Unset, None, DryRun::Really).expect_err("there is none");
+        set(&mut all, "jvm-medium", 4, None).expect("the profile is new");
+        assert_eq!(all.get(&name("jvm-medum")).expect_err("the name is misspelt").hints, ["did you mean \"jvm-medium\"?"]);
+        let gone = change(&mut all, "spark", ProfileAction::Unset, None, DryRun::Really).expect_err("the profile does not exist");
         assert_eq!(
             (gone.code, gone.hints.as_slice()),
-            (ErrorCode::HR0404, ["rmctl profile list shows those there are".to_owned()].as_slice())
+            (ErrorCode::HR0404, ["rmctl profile list shows all profiles".to_owned()].as_slice())
         );
     }
 
     #[test]
-    fn nonsense_is_refused_and_the_number_is_bounded() {
+    fn invalid_profiles_are_refused_and_their_number_is_bounded() {
         let mut all = Profiles::default();
-        assert_eq!(set(&mut all, "none", 0, None).expect_err("no memory").code, ErrorCode::HR0400);
+        assert_eq!(set(&mut all, "none", 0, None).expect_err("the profile has no memory").code, ErrorCode::HR0400);
         let long = ProfileSpec { about: "x".repeat(MAX_ABOUT_BYTES + 1), ..spec(1) };
         assert_eq!(
-            change(&mut all, "long", ProfileAction::Set(long), None, DryRun::Really).expect_err("a story").code,
+            change(&mut all, "long", ProfileAction::Set(long), None, DryRun::Really).expect_err("it is too long").code,
             ErrorCode::HR0413
         );
         for i in 0..MOST {
-            set(&mut all, &format!("p{i}"), 1, None).expect("there is room");
+            set(&mut all, &format!("p{i}"), 1, None).expect("the store has room");
         }
-        assert_eq!(set(&mut all, "more", 1, None).expect_err("one too many").code, ErrorCode::HR0413);
-        set(&mut all, "p0", 2, None).expect("that is none more");
+        assert_eq!(set(&mut all, "more", 1, None).expect_err("the limit is reached").code, ErrorCode::HR0413);
+        set(&mut all, "p0", 2, None).expect("a change adds no profile");
     }
 }

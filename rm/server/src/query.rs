@@ -155,6 +155,6 @@ pub(crate) fn missed_updates(
     cluster.updates(app, cursor).ok_or_else(|| {
         let acked = found.updates.acked();
         ProblemDetails::new(ErrorCode::HR0411, format!("updates of {app} up to {acked} were acknowledged and are no longer kept"))
-            .hint(format!("ask from cursor {acked} on, or register again"))
+            .hint(format!("read from cursor {acked}, or register again"))
     })
 }

@@ -42,7 +42,7 @@ impl RunningManager {
         let taken = match read {
             Ok(new) => self.take(new).await,
             Err(problems) => {
-                warn!("the configuration has mistakes:\n{}", render(&problems).trim_end());
+                warn!("the configuration is invalid:\n{}", render(&problems).trim_end());
                 Err(in_one_line(&problems))
             }
         };
@@ -66,7 +66,7 @@ impl RunningManager {
     async fn take(&mut self, new: ManagerOptions) -> Result<ReloadResult, String> {
         let call = ClusterCall::Configure(Box::new(new.settings(self.clock)));
         let CallAnswer::Configured { queues } = self.handle.call(call).await.map_err(|problem| problem.detail)? else {
-            return Err("the cluster answered something else".to_owned());
+            return Err("the core returned an unexpected result".to_owned());
         };
         let taken = compare(&self.options, &new, queues);
         let (events, audit, kept) = (self.events.clone(), self.audit.clone(), (new.events, new.audit));
@@ -75,7 +75,7 @@ impl RunningManager {
             audit.keep(kept.1);
         });
         if let Err(fault) = bounds.await {
-            warn!(error = %fault, "the bounds of the logs could not be changed, going on");
+            warn!(error = %fault, "cannot change the limits of the event and audit logs");
         }
         self.options.take(new);
         Ok(taken)
@@ -125,12 +125,12 @@ fn compare(before: &ManagerOptions, now: &ManagerOptions, queues: QueuesFrom) ->
         }
     }
     if before.log != now.log && std::env::var_os("HEADROOM_LOG").is_some() {
-        taken.notes.push("HEADROOM_LOG goes before log".to_owned());
+        taken.notes.push("HEADROOM_LOG overrides log".to_owned());
     }
     if before.queues != now.queues {
         match queues {
             QueuesFrom::Settings => taken.holds.push("queues".to_owned()),
-            QueuesFrom::Operator => taken.notes.push("a tree that was set at run time goes before queues".to_owned()),
+            QueuesFrom::Operator => taken.notes.push("a queue tree that was set at run time overrides queues".to_owned()),
         }
     }
     taken
@@ -148,7 +148,7 @@ pub(crate) fn words(reloaded: &ReloadResult) -> String {
 
 /// The first problem, and the number of further ones.
 fn in_one_line(problems: &[FileProblem]) -> String {
-    let Some(first) = problems.first() else { return "the file has a mistake".to_owned() };
+    let Some(first) = problems.first() else { return "the file is invalid".to_owned() };
     let line = first.line.map(|line| format!(":{line}")).unwrap_or_default();
     let more = match problems.len() {
         1 => String::new(),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_what_waits_and_what_is_overruled_is_told_apart() {
+    fn a_reload_separates_applied_pending_and_overridden_keys() {
         let mut new = ManagerOptions { lost: Duration::from_secs(60), ..options() };
         (new.limits.streams, new.history.apps) = (7, 9);
         let taken = compare(&options(), &new, QueuesFrom::Settings);
@@ -176,11 +176,11 @@ mod tests {
         let mut in_force = options();
         in_force.take(new.clone());
         let again = compare(&in_force, &new, QueuesFrom::Settings);
-        assert_eq!(words(&again), "after a restart: limits.streams", "until there was one");
+        assert_eq!(words(&again), "after a restart: limits.streams", "until the next restart");
     }
 
     #[test]
-    fn a_mistake_is_told_in_one_line() {
+    fn a_configuration_error_is_reported_in_a_single_line() {
         let problems = headroom_config::compile::resourcemanager("# x\nlost = 30\nlsten = 'x'\n", "rm.toml").expect_err("two");
         let line = in_one_line(&problems);
         assert!(line.starts_with("rm.toml:2: lost: ") && line.ends_with("(1 more in the log)"), "{line}");

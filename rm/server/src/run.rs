@@ -182,7 +182,7 @@ impl ManagerLoop {
     }
 
     fn begin(&mut self) {
-        let message = format!("life {} of the resource manager begins", self.cluster.epoch());
+        let message = format!("the resource manager starts with epoch {}", self.cluster.epoch());
         let (reason, object, words) = (Reason::ResourceManagerStarted, LogObject::Manager, LogMessage::Text(message));
         let line = LogLine { level: LogSeverity::Normal, reason, object, node: None, words };
         self.effects.push(Effect::Log(line));
@@ -208,7 +208,7 @@ impl ManagerLoop {
         self.last_turn = now;
         let held_up = Some(gap).filter(|gap| *gap > HELD_UP);
         if let Some(by) = held_up.max(batch.behind) {
-            warn!(seconds = by.as_secs_f32(), "the loop was held up or is behind; deadlines of others are moved by as much");
+            warn!(seconds = by.as_secs_f32(), "the main loop was delayed; deadlines of nodes and masters move by this time");
             self.cluster.step(now, ClusterEvent::Stalled(by), &mut self.effects);
         }
         let mut turn = LoopControl::GoOn;
@@ -409,7 +409,7 @@ impl ManagerLoop {
                 Effect::UpdatesEnd { app } => self.dispatch.close_app(&app),
                 Effect::Log(line) => self.log(line),
                 Effect::Illegal { what } => {
-                    error!(what, "a state machine was given an event it has no answer to; nothing changed")
+                    error!(what, "a state machine ignored an invalid event")
                 }
             }
         }
@@ -504,7 +504,7 @@ impl ManagerLoop {
 
     fn snapshot(&mut self) {
         if let Err(error) = self.journal.snapshot() {
-            warn!(error = &error as &dyn std::error::Error, "no copy of the state was written, going on");
+            warn!(error = &error as &dyn std::error::Error, "cannot write a snapshot of the state");
         }
     }
 }

@@ -74,7 +74,7 @@ pub async fn start(options: ManagerOptions) -> anyhow::Result<RunningManager> {
 /// log level.
 pub async fn start_for(options: ManagerOptions, operator: Option<OperatorHandle>) -> anyhow::Result<RunningManager> {
     let (listener, socket) = places(&options)?;
-    let address = listener.local_addr().context("the address that was taken")?;
+    let address = listener.local_addr().context("cannot read the address of the listener")?;
     let (keys, authority) = certificates(&options, address)?;
     let url = format!("{}://{address}", if keys.is_some() { "https" } else { "http" });
     let opened = open_state(&options).await?;
@@ -88,15 +88,15 @@ pub async fn start_for(options: ManagerOptions, operator: Option<OperatorHandle>
         jobs: Arc::new(JobRowStore::new(clock.unix_now(), options.telemetry.cardinality)),
         families: Arc::new(UsageHistory::restored(opened.families.clone())),
         profiles: watch::Sender::new(Arc::new(Profiles::restored(opened.profiles.clone()))),
-        access: watch::Sender::new(Arc::new(Access::restored(&opened.access).context("a key for tokens")?)),
+        access: watch::Sender::new(Arc::new(Access::restored(&opened.access).context("cannot create the key for tokens")?)),
         counters: Arc::new(Counters::new(addresses())),
     };
     let (lines, inbox) = inbox::lines();
     let handle = Handle::new(lines, shared.published.clone(), clock);
-    let nodes_called = Arc::new(ToNodes::new(keys.clone()).context("a client for calls to nodes")?);
+    let nodes_called = Arc::new(ToNodes::new(keys.clone()).context("cannot create the client for calls to nodes")?);
     let turned = shared.counters.turned.clone();
     let owner = ManagerLoop::new(opened, options.settings(clock), clock, inbox, shared.clone());
-    let owner = on_its_thread(owner).context("a thread for the loop")?;
+    let owner = on_its_thread(owner).context("cannot start the thread of the main loop")?;
     let (events, audit) = (shared.events.clone(), Arc::new(AuditRecorder::open(&logs, options.audit)));
     tokio::spawn(audit::keep_synced(audit.clone(), closing.clone()));
     let web = Web {
@@ -137,7 +137,7 @@ pub async fn start_for(options: ManagerOptions, operator: Option<OperatorHandle>
 async fn open_state(options: &ManagerOptions) -> anyhow::Result<headroom_rm_store::OpenedStore> {
     let (state, store) = (options.state.clone(), options.store);
     let opened =
-        tokio::task::spawn_blocking(move || headroom_rm_store::open(&state, store)).await.context("opening the state")??;
+        tokio::task::spawn_blocking(move || headroom_rm_store::open(&state, store)).await.context("cannot open the state")??;
     opened.notes.iter().for_each(|note| tracing::warn!("{note}"));
     Ok(opened)
 }
@@ -153,7 +153,7 @@ fn certificates(options: &ManagerOptions, address: SocketAddr) -> anyhow::Result
         options.authority.as_deref().map(|dir| Signer::open(dir).with_context(|| format!("authority = {}", dir.display())));
     let (keys, signer) = (keys.transpose()?, signer.transpose()?);
     if let Some(role) = keys.as_ref().and_then(|keys| keys.facts().role).filter(|role| *role != Role::Manager) {
-        anyhow::bail!("the certificate in tls is of {role}, and not of a manager; rmctl ca issue manager makes one");
+        anyhow::bail!("the certificate in tls is for {role}, not for a manager; create one with rmctl ca issue manager");
     }
     Ok((keys.map(Arc::new), signer.map(Arc::new)))
 }
@@ -164,7 +164,7 @@ fn places(options: &ManagerOptions) -> anyhow::Result<(TcpListener, Option<UnixS
     let own = || bind(options.listen).with_context(|| format!("cannot listen on {}", options.listen));
     let listener = given.port.map_or_else(own, Ok)?;
     let at =
-        |path: &Path| UnixSocketListener::bind(path).with_context(|| format!("cannot listen at the socket {}", path.display()));
+        |path: &Path| UnixSocketListener::bind(path).with_context(|| format!("cannot listen on the socket {}", path.display()));
     let own = || options.socket.as_deref().map(at).transpose();
     Ok((listener, given.socket.map_or_else(own, |held| Ok(Some(UnixSocketListener::held(held))))?))
 }
@@ -210,9 +210,9 @@ impl RunningManager {
     /// Returns when the resource manager has failed. Cancel safe until it has returned.
     pub async fn failed(&mut self) -> anyhow::Error {
         match (&mut self.owner).await {
-            Ok(Ok(())) => anyhow::anyhow!("the loop ended without having been told to"),
+            Ok(Ok(())) => anyhow::anyhow!("the main loop ended without an order"),
             Ok(Err(ended)) => ended.into(),
-            Err(fault) => anyhow::Error::new(fault).context("the loop ended by a fault"),
+            Err(fault) => anyhow::Error::new(fault).context("the main loop failed"),
         }
     }
 
@@ -220,16 +220,16 @@ impl RunningManager {
     /// containers and wait for the next incarnation.
     pub async fn shutdown(self) -> anyhow::Result<()> {
         notify::stopping();
-        info!("ending: nothing more is taken in");
+        info!("the resource manager is shutting down and accepts no more calls");
         self.closing.cancel();
         self.handle.stop().await;
         let last = tokio::time::timeout(LAST_BATCH, self.owner).await;
         let last = last.with_context(|| format!("the last batch was not saved within {} s", LAST_BATCH.as_secs()))?;
-        last.context("the loop ended by a fault")??;
-        self.server.await.context("the server ended by a fault")?;
+        last.context("the main loop failed")??;
+        self.server.await.context("the server failed")?;
         let events = self.events;
-        tokio::task::spawn_blocking(move || events.close()).await.context("the last events")?;
-        info!("ended");
+        tokio::task::spawn_blocking(move || events.close()).await.context("cannot write the last events")?;
+        info!("the resource manager has ended");
         Ok(())
     }
 }

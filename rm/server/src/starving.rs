@@ -45,7 +45,7 @@ mod tests {
     use headroom_types::ExitReason;
 
     #[test]
-    fn a_request_that_waits_for_long_is_told_once_for_each_wait() {
+    fn a_starving_request_is_reported_once_for_each_wait() {
         let patient = Settings { master_silence: Duration::from_secs(3600), ..Settings::default() };
         let (mut s, mut starving) = (Scenario::with(patient), Starving::default());
         s.node("n1", size(4, 4));
@@ -63,7 +63,7 @@ mod tests {
         let message = told[0].message();
         assert!(message.starts_with("work has waited for 301 s: ") && message.len() > 40, "{message}");
         s.alive_for(Duration::from_secs(400));
-        assert_eq!(starving.look(&s.cluster, s.now), [], "told already");
+        assert_eq!(starving.look(&s.cluster, s.now), [], "the request is already reported");
         let all = s.alive(&greedy)[0].clone();
         s.exit(&all, ExitReason::Exit { code: 0 }).settle();
         assert_eq!((starving.look(&s.cluster, s.now), s.alive(&other).len()), (vec![], 1));

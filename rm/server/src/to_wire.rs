@@ -31,23 +31,23 @@ pub(crate) fn problem(refusal: &CallRefusal) -> ProblemDetails {
             says(ErrorCode::HR0410).hint("register again")
         }
         CallRefusal::Recovering(_) => says(ErrorCode::HR0503).hint("try again in a second"),
-        CallRefusal::NotReserved(_) => says(ErrorCode::HR0409).hint("ask for a new number"),
+        CallRefusal::NotReserved(_) => says(ErrorCode::HR0409).hint("request a new number"),
         CallRefusal::Overtaken { latest, .. } => {
             let problem = says(ErrorCode::HR0409).hint(format!("register again with a serial above {latest}"));
             ProblemDetails { above: Some(*latest), ..problem }
         }
-        CallRefusal::StaleAttempt { .. } => says(ErrorCode::HR0409).hint("this run has been replaced and must end"),
+        CallRefusal::StaleAttempt { .. } => says(ErrorCode::HR0409).hint("this attempt has been replaced and must end"),
         CallRefusal::NotLaunched(_) | CallRefusal::AppEnding { .. } => says(ErrorCode::HR0409),
-        CallRefusal::NotOver { app, .. } => says(ErrorCode::HR0409).hint(format!("rmctl kill {app} ends it first")),
+        CallRefusal::NotOver { app, .. } => says(ErrorCode::HR0409).hint(format!("end it first: rmctl kill {app}")),
         CallRefusal::NoSuchNode(_) | CallRefusal::NoSuchQueue(_) => says(ErrorCode::HR0404),
         CallRefusal::NotALeaf { .. } => says(ErrorCode::HR0400),
         CallRefusal::BadQueues(problems) => queues::problem(problems.iter().map(queues::found).collect()),
         CallRefusal::QueueClosed { .. } | CallRefusal::NotResizable { .. } | CallRefusal::Decommissioned(_) => {
             says(ErrorCode::HR0409)
         }
-        CallRefusal::NoRoom { .. } => says(ErrorCode::HR0409).hint("try again when something has ended there"),
-        CallRefusal::Conflict { .. } => says(ErrorCode::HR0409).hint("read it again, and send the version it has now"),
-        CallRefusal::NeverFits { .. } => says(ErrorCode::HR0422).hint("ask for less, or add a node that is large enough"),
+        CallRefusal::NoRoom { .. } => says(ErrorCode::HR0409).hint("try again when a container on the node has ended"),
+        CallRefusal::Conflict { .. } => says(ErrorCode::HR0409).hint("read it again, and send its current version"),
+        CallRefusal::NeverFits { .. } => says(ErrorCode::HR0422).hint("request less, or add a node that is large enough"),
         CallRefusal::TooManyTags { node, .. } => says(ErrorCode::HR0413).hint(format!("rmctl node show {node} lists them")),
         CallRefusal::TooMany { .. } => says(ErrorCode::HR0429).hint("try again when some of them are done"),
     }
@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_must_register_again_is_told_so_by_the_code() {
+    fn stale_callers_receive_the_code_for_a_new_registration() {
         let stale = CallRefusal::StaleEpoch { given: Epoch(1), current: Epoch(2) };
         let unknown = CallRefusal::NodeNotRegistered("n1".parse().expect("id"));
         for refusal in [stale, unknown] {

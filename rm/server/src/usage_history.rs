@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn only_tasks_that_ended_well_teach_and_kills_are_counted() {
+    fn usage_history_records_successful_tasks_and_counts_kills() {
         let families = UsageHistory::default();
         let rows = [
             task("map/0", "done", &["exit"], 300),
@@ -239,7 +239,7 @@ mod tests {
             task("map/3", "running", &["node_lost"], 50),
             task("fold/0", "done", &["exit"], 20),
         ];
-        let lesson = learn(&families, "ann", "count", 7, &rows).expect("some ended well");
+        let lesson = learn(&families, "ann", "count", 7, &rows).expect("some tasks succeeded");
         let mib = Bytes::from_mib;
         let need =
             |peak, last, kills| TaskMemoryNeed { peak: mib(peak), first: mib(512), last: mib(last), kills, runtime_ms: 60_000 };
@@ -249,26 +249,26 @@ mod tests {
             [kind("fold", &[need(20, 512, 0)]), kind("map", &[need(300, 512, 0), need(900, 1536, 1)])]
         );
         assert_eq!((lesson.family.runs, lesson.family.last, lesson.gone), (1, UnixMillis(7), None));
-        assert_eq!(learn(&families, "ann", "count", 8, &rows[2..4]), None, "nothing was learned");
+        assert_eq!(learn(&families, "ann", "count", 8, &rows[2..4]), None, "no task succeeded");
         assert_eq!(families.list(None).iter().map(|f| (f.runs, f.tasks)).collect::<Vec<_>>(), [(1, 3)]);
     }
 
     #[test]
-    fn what_follows_is_that_of_the_family_as_it_is() {
+    fn suggestions_follow_the_current_usage_history() {
         let families = UsageHistory::default();
         let rows = |mib: u64| (0..10).map(|i| task(&format!("map/{i}"), "done", &["exit"], mib)).collect::<Vec<_>>();
         learn(&families, "ann", "count", 1, &rows(300)[..4]);
         learn(&families, "bob", "count", 1, &rows(100));
         let of = |user| families.suggestions(user, Some(&name("count")));
         assert_eq!(of(None).iter().map(|s| (s.user.as_str(), s.tasks)).collect::<Vec<_>>(), [("ann", 4), ("bob", 10)]);
-        assert_eq!(of(Some("ann"))[0].suggested, None, "too few");
+        assert_eq!(of(Some("ann"))[0].suggested, None, "too few tasks");
         learn(&families, "ann", "count", 2, &rows(300));
         assert!(of(Some("ann"))[0].suggested >= Some(Bytes::from_mib(300)), "{:?}", of(Some("ann")));
         assert_eq!(families.suggestions(None, Some(&name("other"))), []);
     }
 
     #[test]
-    fn users_share_nothing() {
+    fn users_do_not_share_usage_history() {
         let families = UsageHistory::default();
         learn(&families, "ann", "count", 1, &[task("map/0", "done", &["exit"], 300)]);
         learn(&families, "bob", "count", 2, &[task("map/0", "done", &["exit"], 8000)]);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded_and_the_latest() {
+    fn usage_history_keeps_a_bounded_number_of_latest_tasks() {
         let families = UsageHistory::default();
         for round in 0..3u64 {
             let rows: Vec<TaskRow> = (0..100).map(|i| task(&format!("map/{i}"), "done", &["exit"], 100 * (round + 1))).collect();
@@ -288,14 +288,14 @@ mod tests {
         assert_eq!((tasks.len(), tasks[0].peak, tasks[249].peak), (TASKS, Bytes::from_mib(100), Bytes::from_mib(300)));
         let one = [task("map/0", "done", &["exit"], 1)];
         let gone: Vec<Key> = (0..FAMILIES).filter_map(|i| learn(&families, "ann", &format!("j{i}"), 10, &one)?.gone).collect();
-        assert_eq!(gone, [("ann".to_owned(), name("count"))], "the one that was not run for longest");
+        assert_eq!(gone, [("ann".to_owned(), name("count"))], "the job with the oldest last run");
         assert_eq!(families.list(None).len(), FAMILIES);
         let stages: Vec<TaskRow> = (0..100).map(|i| task(&format!("s{i}/0"), "done", &["exit"], 1)).collect();
         assert_eq!(learn(&families, "ann", "j0", 11, &stages).expect("learned").family.kinds.len(), KINDS);
     }
 
     #[test]
-    fn a_family_is_the_same_after_it_was_saved() {
+    fn usage_history_is_unchanged_after_save_and_restore() {
         let families = UsageHistory::default();
         let lesson = learn(&families, "ann", "count", 7, &[task("map/1", "done", &["task_oom", "exit"], 900)]).expect("learned");
         let again = UsageHistory::restored(vec![saved(&lesson.family)]);

@@ -43,7 +43,7 @@ fn head(length: &str) -> String {
 
 /// Bytes arrive one by one, each within a timeout for a single read.
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_drips_is_cut_off_and_nobody_waits_for_it() {
+async fn slow_senders_are_disconnected_and_do_not_block_other_callers() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = impatient(dir.path()).await;
     let mut dripping = Vec::new();
@@ -58,15 +58,15 @@ async fn whoever_drips_is_cut_off_and_nobody_waits_for_it() {
             }
         }));
     }
-    client.submit(&unmanaged("job")).await.expect("others are served");
+    client.submit(&unmanaged("job")).await.expect("other callers are served");
     for drip in dripping {
-        soon("a dripping client to be cut off", drip).await.expect("ends");
+        soon("the disconnection of a slow client", drip).await.expect("ends");
     }
-    client.status().await.expect("others are served");
+    client.status().await.expect("other callers are served");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_does_not_come_is_not_waited_for() {
+async fn an_incomplete_body_is_refused_after_a_timeout() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = impatient(dir.path()).await;
     let mut stream = connect(&client).await;
@@ -76,12 +76,12 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
     let problem = problem.expect("a problem");
     assert_eq!((status, problem.code), (Some(400), ErrorCode::HR0400), "{problem}");
     assert!(problem.detail.contains("did not arrive"), "{problem}");
-    assert!(client.apps().await.expect("answers").is_empty(), "nothing came of it");
+    assert!(client.apps().await.expect("answers").is_empty(), "no application was created");
 }
 
 /// The length is not announced, so the limit applies to the received bytes.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_without_an_end_is_cut_at_the_bound() {
+async fn an_endless_body_is_refused_at_the_size_limit() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let (mut from, mut to) = connect(&client).await.into_split();
@@ -97,16 +97,16 @@ async fn a_body_without_an_end_is_cut_at_the_bound() {
         false
     });
     let mut text = Vec::new();
-    let _ = soon("an answer", from.read_to_end(&mut text)).await;
+    let _ = soon("a response", from.read_to_end(&mut text)).await;
     let text = String::from_utf8_lossy(&text).into_owned();
     assert!(text.is_empty() || (text.contains(" 413 ") && text.contains("HR0413")), "{text}");
     drop(from);
-    assert!(soon("the sender to be stopped", sending).await.expect("ends"), "64 MiB were taken in");
-    client.submit(&unmanaged("job")).await.expect("others are served");
+    assert!(soon("the sender to be stopped", sending).await.expect("ends"), "the server read 64 MiB");
+    client.submit(&unmanaged("job")).await.expect("other callers are served");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_that_are_traps_are_refused() {
+async fn malicious_bodies_are_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
@@ -117,15 +117,15 @@ async fn bodies_that_are_traps_are_refused() {
         stream.write_all(head(&format!("content-length: {}\r\n", body.len())).as_bytes()).await.expect("writes");
         stream.write_all(body.as_bytes()).await.expect("writes");
         let (status, problem) = answer(stream).await;
-        let problem = problem.unwrap_or_else(|| panic!("no problem but {status:?} for {:.60}", body));
+        let problem = problem.unwrap_or_else(|| panic!("a response with status {status:?} and no problem for {:.60}", body));
         assert_eq!((status, problem.code), (Some(400), ErrorCode::HR0400), "{problem}");
-        assert!(problem.detail.len() < 1000, "it is not sent back: {:.200}", problem.detail);
+        assert!(problem.detail.len() < 1000, "the problem repeats the body: {:.200}", problem.detail);
     }
-    assert!(client.apps().await.expect("answers").is_empty(), "nothing came of it");
+    assert!(client.apps().await.expect("answers").is_empty(), "no application was created");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn headers_beyond_the_bound_are_refused() {
+async fn headers_above_the_size_limit_are_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let many = "x-a: b\r\n".repeat(2000);
@@ -137,5 +137,5 @@ async fn headers_beyond_the_bound_are_refused() {
         let (status, _) = answer(stream).await;
         assert!(matches!(status, None | Some(431 | 400)), "{status:?}");
     }
-    client.apps().await.expect("others are served");
+    client.apps().await.expect("other callers are served");
 }

@@ -32,7 +32,7 @@ fn one_sentence(output: &Output, words: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_port_in_use() {
+async fn a_port_in_use_is_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let listen = taken.local_addr().expect("address").to_string();
     let dir = tempfile::tempdir().expect("a directory");
@@ -40,11 +40,11 @@ async fn a_port_in_use() {
     let mut command = program();
     command.args(["--listen", &listen, "--state"]).arg(&state);
     one_sentence(&ran(command).await, &[&listen, "in use"]);
-    assert!(!state.exists(), "the state was not touched");
+    assert!(!state.exists(), "the state was changed");
 }
 
 #[tokio::test]
-async fn a_state_directory_that_cannot_be() {
+async fn an_impossible_state_directory_is_reported() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let mut command = program();
     command.args(["--listen", "127.0.0.1:0", "--state"]).arg(file.path().join("state"));
@@ -52,7 +52,7 @@ async fn a_state_directory_that_cannot_be() {
 }
 
 #[tokio::test]
-async fn a_damaged_state() {
+async fn a_damaged_state_is_reported_and_kept() {
     let dir = tempfile::tempdir().expect("a directory");
     Daemon::start(dir.path(), free_port()).await.kill();
     let file = dir.path().join("store/db");
@@ -64,7 +64,7 @@ async fn a_damaged_state() {
 }
 
 #[tokio::test]
-async fn a_configuration_with_mistakes_and_one_without() {
+async fn the_configuration_check_reports_all_errors() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("rm.toml");
     let check = |text: &str| {
@@ -82,7 +82,7 @@ async fn a_configuration_with_mistakes_and_one_without() {
 }
 
 #[tokio::test]
-async fn asked_to_end_it_drains_writes_a_copy_and_ends_with_0() {
+async fn sigterm_writes_a_snapshot_and_ends_with_exit_code_0() {
     let dir = tempfile::tempdir().expect("a directory");
     let port = free_port();
     let mut child = program()
@@ -113,7 +113,7 @@ async fn asked_to_end_it_drains_writes_a_copy_and_ends_with_0() {
 }
 
 #[tokio::test]
-async fn a_second_one_in_the_same_state_is_refused() {
+async fn a_second_daemon_on_the_same_state_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let _first = Daemon::start(dir.path(), free_port()).await;
     let mut command = program();
@@ -123,7 +123,7 @@ async fn a_second_one_in_the_same_state_is_refused() {
 
 /// Incomplete headers do not delay other callers.
 #[tokio::test]
-async fn a_client_that_says_nothing_harms_nobody() {
+async fn silent_clients_do_not_block_other_callers() {
     use std::io::Write as _;
     let dir = tempfile::tempdir().expect("a directory");
     let port = free_port();
@@ -135,7 +135,7 @@ async fn a_client_that_says_nothing_harms_nobody() {
             stream
         })
         .collect();
-    let quick = tokio::time::timeout(Duration::from_secs(5), daemon.client.status()).await.expect("at once");
+    let quick = tokio::time::timeout(Duration::from_secs(5), daemon.client.status()).await.expect("the daemon responds in time");
     assert_eq!(quick.expect("answers").nodes, 0);
     drop(silent);
 }
@@ -143,7 +143,7 @@ async fn a_client_that_says_nothing_harms_nobody() {
 /// The disk is full during a commit: the daemon ends with a reason, and all accepted applications
 /// exist after the next start.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disk_that_is_full_ends_it_and_loses_nothing() {
+async fn a_full_disk_ends_the_daemon_without_loss() {
     let dir = tempfile::tempdir().expect("a directory");
     let port = free_port();
     // No file may exceed 2 MiB. The signal of the limit is ignored, so that the write fails.
@@ -165,7 +165,7 @@ async fn a_disk_that_is_full_ends_it_and_loses_nothing() {
     let mut accepted = Vec::new();
     while let Ok(submitted) = client.submit(&app).await {
         accepted.push(submitted.app);
-        assert!(accepted.len() < 1000, "the bound was never hit");
+        assert!(accepted.len() < 1000, "the size limit was never reached");
     }
     let ended = tokio::task::spawn_blocking(move || child.wait_with_output().expect("ends"));
     let output = soon("the end", ended).await.expect("ends");
@@ -175,5 +175,5 @@ async fn a_disk_that_is_full_ends_it_and_loses_nothing() {
     assert!(accepted.len() > 1, "{text}");
     let daemon = Daemon::start(dir.path(), port).await;
     let known: Vec<headroom_types::AppId> = daemon.client.apps().await.expect("lists").into_iter().map(|a| a.id).collect();
-    assert!(accepted.iter().all(|app| known.contains(app)), "{accepted:?} {known:?}");
+    assert!(accepted.iter().all(|app| known.contains(app)), "accepted {accepted:?}, known {known:?}");
 }

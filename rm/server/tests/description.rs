@@ -30,19 +30,19 @@ fn described() -> BTreeMap<String, BTreeSet<String>> {
 }
 
 #[test]
-fn the_kept_description_is_that_of_the_code() {
+fn the_committed_description_matches_the_code() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
     let text = headroom_resourcemanager::description();
     if std::env::var_os("HEADROOM_UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, &text).expect("the file can be written");
     }
     let kept = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    assert!(kept == text, "docs/openapi.json is not what the code says; HEADROOM_UPDATE_GOLDEN=1 writes it anew");
+    assert!(kept == text, "docs/openapi.json differs from the code; HEADROOM_UPDATE_GOLDEN=1 writes it again");
 }
 
 /// Every described method of a path has a handler, and all other methods are refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn routes_and_description_are_the_same() {
+async fn routes_match_the_description() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let http = reqwest::Client::new();
@@ -68,7 +68,7 @@ async fn routes_and_description_are_the_same() {
 
 /// All routes come from the list from which the description is made.
 #[test]
-fn no_route_is_hidden_from_the_description() {
+fn the_description_contains_every_route() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/http");
     let mut routes = 0;
     for entry in std::fs::read_dir(folder).expect("a folder").flatten().filter(|e| e.path().is_file()) {
@@ -77,11 +77,11 @@ fn no_route_is_hidden_from_the_description() {
         routes += source.matches("#[utoipa::path(").count();
     }
     let described: usize = described().values().map(BTreeSet::len).sum();
-    assert_eq!(routes, described, "a handler is described and not routed, or the other way round");
+    assert_eq!(routes, described, "a handler is described without a route, or has a route without a description");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_served() {
+async fn the_description_is_served() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let served: Value = client.get("/v1/openapi.json").await.expect("answers");
@@ -92,13 +92,13 @@ async fn it_is_served() {
 /// Every error response is described as a problem document with a code, and every reference has a
 /// target.
 #[test]
-fn problems_have_codes_and_references_lead_somewhere() {
+fn problems_have_codes_and_references_have_targets() {
     let api = description();
     let mut names = BTreeSet::new();
     for (path, item) in api["paths"].as_object().expect("paths").iter().filter(|(path, _)| path.starts_with("/v1")) {
         for (method, operation) in item.as_object().expect("a path") {
             let name = operation["operationId"].as_str().expect("a name");
-            assert!(names.insert(name.to_owned()), "{method} {path}: {name} is the name of another one too");
+            assert!(names.insert(name.to_owned()), "{method} {path}: {name} is the name of two operations");
             let responses = operation["responses"].as_object().expect("responses");
             assert!(responses.contains_key("500") && responses.contains_key("503"), "{method} {path}");
             for (status, response) in responses.iter().filter(|(status, _)| status.starts_with(['4', '5'])) {

@@ -26,13 +26,13 @@ fn patch(full: bool, tasks: Vec<TaskRow>, events: &[&str]) -> JobPatch {
         level: EventLevel::Warning,
         reason: (*reason).to_owned(),
         object: "map/0@1".into(),
-        message: "told by the master".into(),
+        message: "reported by the master".into(),
     };
     JobPatch { full, totals: JobTotals::default(), tasks, events: events.iter().map(event).collect(), ..JobPatch::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lines_go_on_from_a_cursor_and_follow() {
+async fn events_continue_from_a_cursor_and_follow() {
     let dir = tempfile::tempdir().expect("a directory");
     let (running, client) = resource_manager(dir.path()).await;
     let _node = FakeNode::join(&client, "n1", 512).await;
@@ -52,18 +52,18 @@ async fn lines_go_on_from_a_cursor_and_follow() {
     let told = soon("the master's own event", following.next()).await.expect("open").expect("an event");
     assert_eq!(
         (told.reason.as_str(), told.message.as_str(), told.level),
-        ("Escalated", "told by the master", EventLevel::Warning)
+        ("Escalated", "reported by the master", EventLevel::Warning)
     );
 
     let of_app = client.events_of(Some(master.app()), 0, Follow::No).await.expect("answers").next().await;
-    assert_eq!(of_app.expect("one").expect("an event").reason, "JobSubmitted");
+    assert_eq!(of_app.expect("an event").expect("an event").reason, "JobSubmitted");
     assert_eq!(words(&client, told.index).await, []);
     running.shutdown().await.expect("ends");
-    assert!(soon("the end of the line", following.next()).await.is_none(), "a line ends with the daemon");
+    assert!(soon("the end of the stream", following.next()).await.is_none(), "a stream ends with the daemon");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn browsers_get_server_sent_events_and_go_on_where_they_were() {
+async fn browsers_receive_server_sent_events_and_resume() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let _node = FakeNode::join(&client, "n1", 512).await;
@@ -72,7 +72,7 @@ async fn browsers_get_server_sent_events_and_go_on_where_they_were() {
         .get(format!("{}/v1/events", client.base()))
         .header("accept", "text/event-stream")
         .header("last-event-id", second.to_string());
-    let mut answer = soon("an answer", request.send()).await.expect("answers");
+    let mut answer = soon("a response", request.send()).await.expect("answers");
     assert_eq!(answer.headers()["content-type"], "text/event-stream");
     let chunk = soon("an event", answer.chunk()).await.expect("reads").expect("open");
     let text = String::from_utf8(chunk.to_vec()).expect("text");
@@ -80,7 +80,7 @@ async fn browsers_get_server_sent_events_and_go_on_where_they_were() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_view_of_a_job_is_merged_and_outlives_the_daemon() {
+async fn the_view_of_a_job_is_merged_and_survives_a_restart() {
     let dir = tempfile::tempdir().expect("a directory");
     let app = {
         let (running, client) = resource_manager(dir.path()).await;
@@ -89,9 +89,9 @@ async fn the_view_of_a_job_is_merged_and_outlives_the_daemon() {
         let first = patch(true, vec![row("map/0", TaskState::Running), row("map/1", TaskState::Pending)], &[]);
         master.sync_with(Vec::new(), Some(first)).await.expect("syncs");
         master.sync_with(Vec::new(), Some(patch(false, vec![row("map/1", TaskState::Running)], &[]))).await.expect("syncs");
-        let job = client.app(master.app()).await.expect("known").job.expect("told");
+        let job = client.app(master.app()).await.expect("known").job.expect("the rows were reported");
         assert_eq!(job.tasks, [row("map/0", TaskState::Running), row("map/1", TaskState::Running)]);
-        assert_eq!(client.apps().await.expect("lists")[0].job, None, "lists are short");
+        assert_eq!(client.apps().await.expect("lists")[0].job, None, "lists omit the rows");
         let last = patch(true, vec![row("map/0", TaskState::Done), row("map/1", TaskState::Done)], &["TaskFinished"]);
         master.finish(Some(last)).await;
         app_state(&client, master.app(), AppState::Finished).await;
@@ -105,7 +105,7 @@ async fn the_view_of_a_job_is_merged_and_outlives_the_daemon() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_of_a_refused_call_are_not_taken() {
+async fn rows_of_a_refused_call_are_discarded() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let mut master = FakeMaster::submit(&client, "job").await;
@@ -118,24 +118,24 @@ async fn rows_of_a_refused_call_are_not_taken() {
 
 /// Silent streams send keep-alive messages, well before the timeout of a reader.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_line_shows_that_it_lives() {
+async fn silent_streams_send_keep_alive_messages() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let node = FakeNode::join(&client, "n1", 512).await;
     let master = FakeMaster::submit(&client, "job").await;
     let mut desired = client.desired(&node.id, node.epoch).await.expect("listens");
-    assert!(soon("all", desired.next()).await.expect("open").expect("a line").full);
+    assert!(soon("the full state", desired.next()).await.expect("open").expect("a line").full);
     let mut updates = client.updates(master.app(), master.epoch, 0).await.expect("listens");
-    let first = soon("where it stands", updates.next()).await.expect("open").expect("an update");
+    let first = soon("the current cursor", updates.next()).await.expect("open").expect("an update");
     assert_eq!((first.cursor, first.what), (0, headroom_wire::v1::application_master::ApplicationUpdateKind::Alive));
-    let alive = soon("a sign of life", desired.next()).await.expect("open").expect("a line");
+    let alive = soon("a keep-alive message", desired.next()).await.expect("open").expect("a line");
     assert!(!alive.full && alive.containers.is_empty());
-    let alive = soon("a sign of life", updates.next()).await.expect("open").expect("an update");
+    let alive = soon("a keep-alive message", updates.next()).await.expect("open").expect("an update");
     assert_eq!(alive.what, headroom_wire::v1::application_master::ApplicationUpdateKind::Alive);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_of_a_job_come_by_pages_or_only_those_that_were_killed() {
+async fn rows_of_a_job_are_selected_by_page_or_by_memory_kill() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let master = FakeMaster::submit(&client, "job").await;
@@ -161,7 +161,7 @@ async fn rows_of_a_job_come_by_pages_or_only_those_that_were_killed() {
     };
     let (all, _) = ask("tasks=all").await;
     assert_eq!((tasks(&all).len(), tasks(&ask("tasks=none").await.0).len()), (250, 0));
-    assert_eq!(ask("tasks=none").await.0["job"]["totals"], all["job"]["totals"], "the figures are of all tasks");
+    assert_eq!(ask("tasks=none").await.0["job"]["totals"], all["job"]["totals"], "the totals include all tasks");
     assert_eq!(tasks(&ask("tasks=kills").await.0), ["map/7"]);
     let first = tasks(&ask("tasks=first").await.0);
     assert_eq!((first.len(), first[0].as_str(), first[1].as_str()), (100, "map/249", "map/200"), "failed, then running");

@@ -11,7 +11,7 @@ use headroom_wire::v1::apps::AppState;
 use headroom_wire::v1::error::ErrorCode;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_from_the_ask_to_being_forgotten() {
+async fn a_container_is_granted_run_reported_and_forgotten() {
     let dir = tempfile::tempdir().expect("a directory");
     let (running, client) = resource_manager(dir.path()).await;
     let mut node = FakeNode::join(&client, "n1", 1024).await;
@@ -41,12 +41,12 @@ async fn a_container_from_the_ask_to_being_forgotten() {
     assert_eq!((status.nodes_ready, status.containers, status.oom_1h), (1, 1, 1));
     assert_eq!((status.allocated, status.used), (Bytes::from_mib(256), Bytes::from_mib(7)));
     let view = client.app(master.app()).await.expect("known");
-    assert_eq!((view.state, view.containers, view.pending), (AppState::Running, 1, 0), "a count is for the whole life");
+    assert_eq!((view.state, view.containers, view.pending), (AppState::Running, 1, 0), "a request counts its ended containers");
     running.shutdown().await.expect("ends");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_application_that_finishes_leaves_nothing_behind() {
+async fn a_finished_application_leaves_no_containers() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let mut node = FakeNode::join(&client, "n1", 1024).await;
@@ -66,7 +66,7 @@ async fn an_application_that_finishes_leaves_nothing_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_managed_master_is_launched_and_launched_again_with_more_memory() {
+async fn a_managed_master_is_relaunched_with_more_memory() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let mut node = FakeNode::join(&client, "n1", 1024).await;
@@ -90,16 +90,16 @@ async fn a_managed_master_is_launched_and_launched_again_with_more_memory() {
     assert_eq!(again.launch.heap, Some(Bytes::from_mib(128)));
     assert_eq!(client.app(&submitted.app).await.expect("known").attempt, 2);
 
-    let refused = master.sync(Vec::new()).await.expect_err("replaced");
+    let refused = master.sync(Vec::new()).await.expect_err("the attempt was replaced");
     assert_eq!(refused.code(), Some(ErrorCode::HR0409), "{refused}");
     node.run_all().await;
     let mut second = FakeMaster::of(&client, headroom_types::AttemptId { app: submitted.app.clone(), attempt: 2 });
     second.register().await;
-    assert_eq!(second.granted.len(), 1, "the container of the first run is still there");
+    assert_eq!(second.granted.len(), 1, "the container of the first attempt is kept");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_application_is_killed_and_its_master_is_told() {
+async fn a_kill_of_an_application_stops_its_master() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let master = FakeMaster::submit(&client, "job").await;
@@ -119,7 +119,7 @@ async fn an_application_is_killed_and_its_master_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_says_why_and_a_new_node_ends_it() {
+async fn a_waiting_request_is_explained_and_granted_on_a_new_node() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let _small = FakeNode::join(&client, "small", 512).await;
@@ -129,7 +129,7 @@ async fn what_waits_says_why_and_a_new_node_ends_it() {
     let why = client.why(master.app()).await.expect("answers");
     assert_eq!((why.len(), why[0].missing), (1, 1));
     assert!(why[0].sentence.contains("small") && why[0].nodes[0].node == id("small"), "{why:?}");
-    assert!(client.status().await.expect("answers").longest_wait.expect("one waits").contains("main"));
+    assert!(client.status().await.expect("answers").longest_wait.expect("a request waits").contains("main"));
     let mut large = FakeNode::join(&client, "large", 1024).await;
     large.until_orders(1).await;
     master.until("both grants", |m| (m.granted.len() == 2).then_some(())).await;
@@ -137,7 +137,7 @@ async fn what_waits_says_why_and_a_new_node_ends_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_master_that_waits_for_room_is_explained() {
+async fn a_waiting_master_is_explained() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let submitted = client.submit(&managed("job", mib(128), 2)).await.expect("submits");
@@ -148,7 +148,7 @@ async fn a_master_that_waits_for_room_is_explained() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_container_is_stopped_on_request_and_one_request_taken_back() {
+async fn a_container_is_stopped_and_a_request_is_withdrawn() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let mut node = FakeNode::join(&client, "n1", 512).await;
@@ -168,10 +168,10 @@ async fn one_container_is_stopped_on_request_and_one_request_taken_back() {
     assert_eq!(seen.state, "stopping");
     node.until("the stop", |n| n.exits.contains_key(&container).then_some(())).await;
     let path = format!("/v1/apps/{}/requests/main", master.app());
-    let view: headroom_wire::v1::apps::AppView = client.delete(&path).await.expect("takes back");
+    let view: headroom_wire::v1::apps::AppView = client.delete(&path).await.expect("withdraws");
     assert_eq!(view.pending, 0);
     node.report().await.expect("reports");
     let again: Result<headroom_wire::v1::apps::AppView, _> = client.delete(&path).await;
-    assert_eq!(again.expect_err("gone").code(), Some(ErrorCode::HR0404));
-    assert_eq!(node.orders.len(), 1, "nothing more was granted");
+    assert_eq!(again.expect_err("the request was withdrawn").code(), Some(ErrorCode::HR0404));
+    assert_eq!(node.orders.len(), 1, "no further container was granted");
 }

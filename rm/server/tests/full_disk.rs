@@ -21,13 +21,13 @@ use headroom_types::{AppId, StoreBackend};
 const DISK: &str = "HEADROOM_TEST_DISK";
 
 #[test]
-fn sled_accepts_nothing_more_and_loses_nothing() {
-    on_a_small_disk("sled_accepts_nothing_more_and_loses_nothing", StoreBackend::Sled);
+fn sled_refuses_calls_on_a_full_disk_without_loss() {
+    on_a_small_disk("sled_refuses_calls_on_a_full_disk_without_loss", StoreBackend::Sled);
 }
 
 #[test]
-fn redb_accepts_nothing_more_and_loses_nothing() {
-    on_a_small_disk("redb_accepts_nothing_more_and_loses_nothing", StoreBackend::Redb);
+fn redb_refuses_calls_on_a_full_disk_without_loss() {
+    on_a_small_disk("redb_refuses_calls_on_a_full_disk_without_loss", StoreBackend::Redb);
 }
 
 #[allow(clippy::print_stdout)] // the runner counts skipped tests
@@ -44,7 +44,7 @@ fn on_a_small_disk(name: &str, store: StoreBackend) {
     };
     let possible = inside(&["true"]);
     if !possible.status.success() {
-        println!("SKIPPED: no mounts of one's own here: {}", String::from_utf8_lossy(&possible.stderr).trim());
+        println!("SKIPPED: this host allows no private mounts: {}", String::from_utf8_lossy(&possible.stderr).trim());
         return;
     }
     let exe = std::env::current_exe().expect("this program");
@@ -82,7 +82,7 @@ async fn fills_up(disk: &Path, store: StoreBackend) {
         };
         fs::write(disk.join(format!("more-{n}")), vec![1; 128 << 10]).ok();
     }
-    let ended = until("the daemon to end", || std::future::ready(child.try_wait().expect("is a child"))).await;
+    let ended = until("the daemon to end", || std::future::ready(child.try_wait().expect("the daemon is a child process"))).await;
     let mut said = String::new();
     child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
     assert_eq!(ended.code(), Some(1), "{said}");
@@ -97,5 +97,5 @@ async fn fills_up(disk: &Path, store: StoreBackend) {
     let next = Daemon::start_with(&state, port, store).await;
     let known: BTreeSet<AppId> = next.client.apps().await.expect("lists").into_iter().map(|a| a.id).collect();
     assert!(!accepted.is_empty() && accepted.is_subset(&known), "accepted {}, known {}", accepted.len(), known.len());
-    next.client.submit(&unmanaged("after")).await.expect("takes more");
+    next.client.submit(&unmanaged("after")).await.expect("the daemon accepts calls again");
 }

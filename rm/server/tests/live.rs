@@ -28,7 +28,7 @@ impl Page {
         let request =
             reqwest::Client::new().get(format!("{}/v1/stream?{query}", client.base())).header("accept", "text/event-stream");
         let request = seen.into_iter().fold(request, |r, seen| r.header("last-event-id", seen.to_string()));
-        let answer = soon("an answer", request.send()).await.expect("answers");
+        let answer = soon("a response", request.send()).await.expect("answers");
         assert_eq!(
             (answer.status().as_u16(), &answer.headers()["content-type"]),
             (200, &"text/event-stream".parse().expect("a value"))
@@ -100,7 +100,7 @@ fn told(task: &str, state: TaskState, events: &[&str]) -> JobPatch {
         level: EventLevel::Warning,
         reason: (*reason).to_owned(),
         object: task.to_owned(),
-        message: "told by the master".into(),
+        message: "reported by the master".into(),
     };
     JobPatch {
         full: false,
@@ -112,14 +112,14 @@ fn told(task: &str, state: TaskState, events: &[&str]) -> JobPatch {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_changes_is_told_upon_what_was() {
+async fn a_stream_sends_snapshots_and_then_patches() {
     let dir = tempfile::tempdir().expect("a directory");
     let (running, client) = resource_manager(dir.path()).await;
     let mut page = Page::open(&client, "topics=overview,nodes,job:job.1,events", None).await;
     page.until("the empty cluster", |p| p.part("overview", "status").filter(|s| s["nodes"] == 0).map(|_| ())).await;
     let _node = FakeNode::join(&client, "n1", 512).await;
     page.until("the node", |p| p.part("overview", "node:n1").filter(|n| n["state"] == "ready").map(|_| ())).await;
-    page.until("the list", |p| p.part("nodes", "page").filter(|n| n["of"] == 1).map(|_| ())).await;
+    page.until("the list of nodes", |p| p.part("nodes", "page").filter(|n| n["of"] == 1).map(|_| ())).await;
     let master = FakeMaster::submit(&client, "job").await;
     assert_eq!(master.app().to_string(), "job.1");
     page.until("the job", |p| p.part("job:job.1", "app").filter(|a| a["state"] == "running").map(|_| ())).await;
@@ -128,21 +128,21 @@ async fn what_changes_is_told_upon_what_was() {
     page.until("its event", |p| p.reasons().contains(&"Escalated").then_some(())).await;
     master.sync_with(Vec::new(), Some(told("map/0", TaskState::Done, &[]))).await.expect("syncs");
     page.until("its end", |p| p.part("job:job.1", "stage:map").filter(|s| s["squares"] == "D").map(|_| ())).await;
-    assert_eq!(page.kinds.iter().filter(|k| *k == "snapshot").count(), 3, "one for each topic: {:?}", page.kinds);
-    assert!(page.kinds.contains(&"missing".to_owned()), "there was no job at first");
+    assert_eq!(page.kinds.iter().filter(|k| *k == "snapshot").count(), 3, "one snapshot for each topic: {:?}", page.kinds);
+    assert!(page.kinds.contains(&"missing".to_owned()), "the topic of the job was missing at first");
     let seen = page.last;
     let mut again = Page::open(&client, "topics=events", Some(seen - 1)).await;
-    again.until("what was missed", |p| (!p.events.is_empty()).then_some(())).await;
-    assert_eq!(again.events.len(), 1, "only what came after: {:?}", again.reasons());
+    again.until("the missed event", |p| (!p.events.is_empty()).then_some(())).await;
+    assert_eq!(again.events.len(), 1, "only later events: {:?}", again.reasons());
     running.shutdown().await.expect("ends");
     assert!(
         soon("the end", page.answer.chunk()).await.ok().flatten().is_none_or(|c| !c.is_empty()),
-        "the line ends with the daemon"
+        "the stream ends with the daemon"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_asked_wrongly_is_named() {
+async fn invalid_stream_parameters_are_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let many = ["overview"; 9].join(",");
@@ -155,13 +155,13 @@ async fn what_is_asked_wrongly_is_named() {
         "topics=jobs&form=1",
         &format!("topics={many}"),
     ] {
-        let answer = soon("an answer", reqwest::get(format!("{}/v1/stream?{query}", client.base()))).await.expect("answers");
+        let answer = soon("a response", reqwest::get(format!("{}/v1/stream?{query}", client.base()))).await.expect("answers");
         assert_eq!(answer.status().as_u16(), 400, "{query}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_application_is_followed_by_its_name_alone() {
+async fn the_parameter_app_selects_an_application_and_its_events() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let (one, other) = (FakeMaster::submit(&client, "one").await, FakeMaster::submit(&client, "other").await);
@@ -174,7 +174,7 @@ async fn one_application_is_followed_by_its_name_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_nodes_are_told_in_pieces() {
+async fn a_stream_sends_the_nodes_in_pages() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let mut nodes = Vec::new();
@@ -182,26 +182,26 @@ async fn a_thousand_nodes_are_told_in_pieces() {
         nodes.push(FakeNode::join(&client, &format!("n{n:02}"), 512).await);
     }
     let mut page = Page::open(&client, "topics=overview,nodes&from=50", None).await;
-    page.until("the list", |p| p.part("nodes", "page").filter(|n| n["of"] == 60).map(|_| ())).await;
-    page.until("the screen", |p| p.part("overview", "status").filter(|s| s["nodes"] == 60).map(|_| ())).await;
+    page.until("the list of nodes", |p| p.part("nodes", "page").filter(|n| n["of"] == 60).map(|_| ())).await;
+    page.until("the overview", |p| p.part("overview", "status").filter(|s| s["nodes"] == 60).map(|_| ())).await;
     let rows = |topic: &str| page.boards[topic].keys().filter(|k| k.starts_with("node:")).count();
     assert_eq!((rows("nodes"), rows("overview")), (10, 16));
     let mut found = Page::open(&client, "topics=nodes&find=N07", None).await;
-    let of = found.until("the one", |p| p.part("nodes", "page").map(|n| n["of"].clone())).await;
+    let of = found.until("the matching node", |p| p.part("nodes", "page").map(|n| n["of"].clone())).await;
     assert_eq!(of, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_changes_what_is_told_as_it_happens() {
+async fn a_stream_sends_lines_of_the_audit_log() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let mut all = Page::open(&client, "topics=audit", None).await;
     let mut kills = Page::open(&client, "topics=audit&find=KILL", None).await;
     let lines = |p: &Page| p.part("audit", "lines").and_then(Value::as_array).cloned();
-    assert_eq!(all.until("the empty record", lines).await, Vec::<Value>::new());
-    kills.until("the empty record", lines).await;
+    assert_eq!(all.until("the empty audit log", lines).await, Vec::<Value>::new());
+    kills.until("the empty audit log", lines).await;
     client.submit(&unmanaged("job")).await.expect("submits");
-    client.kill(&id("none.7"), None).await.expect_err("no such application");
+    client.kill(&id("none.7"), None).await.expect_err("the application does not exist");
     let first = |p: &Page| lines(p).filter(|lines| lines.len() == 2);
     let both = all.until("both calls", first).await;
     assert_eq!((&both[0]["verb"], &both[0]["outcome"], &both[1]["verb"]), (&"POST kill".into(), &404.into(), &"POST".into()));

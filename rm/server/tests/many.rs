@@ -13,7 +13,7 @@ const NODES: usize = 100;
 const CONTAINERS: usize = 2000;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_thousand_containers_on_a_hundred_nodes() {
+async fn two_thousand_containers_run_on_a_hundred_nodes() {
     let dir = tempfile::tempdir().expect("a directory");
     let (running, client) = resource_manager(dir.path()).await;
     let joining: Vec<_> = (0..NODES)
@@ -46,7 +46,7 @@ async fn two_thousand_containers_on_a_hundred_nodes() {
         let (node, orders) = soon("a node's orders", node).await.expect("works");
         let before = all.len();
         all.extend(orders.iter().cloned());
-        assert_eq!(all.len(), before + orders.len(), "a container went to two nodes");
+        assert_eq!(all.len(), before + orders.len(), "two nodes received the same container");
         kept.push(node);
     }
     master.until("all to run", |m| (m.running.len() == CONTAINERS).then_some(())).await;

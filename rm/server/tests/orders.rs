@@ -23,11 +23,11 @@ async fn told(client: &headroom_client::Client) -> FakeMaster {
 }
 
 fn code<T: std::fmt::Debug>(answer: Result<T, headroom_client::ClientError>) -> Option<ErrorCode> {
-    answer.expect_err("is refused").code()
+    answer.expect_err("the order is refused").code()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_state_does_not_allow_is_refused() {
+async fn orders_that_the_task_state_forbids_are_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let master = told(&client).await;
@@ -47,14 +47,14 @@ async fn what_a_state_does_not_allow_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_allowed_is_passed_on_in_its_order() {
+async fn accepted_orders_reach_the_master_in_sequence() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let mut master = told(&client).await;
     let (app, runs, waits): (_, TaskId, TaskId) = (master.app().clone(), id("map/0"), id("map/1"));
-    client.kill_task(&app, &runs, Some("wrong day".into())).await.expect("is taken");
+    client.kill_task(&app, &runs, Some("wrong day".into())).await.expect("the order is accepted");
     let body = ResizeTask { memory: Bytes::from_mib(128), reason: Some("  ".into()) };
-    client.resize_task(&app, &waits, &body).await.expect("is taken");
+    client.resize_task(&app, &waits, &body).await.expect("the order is accepted");
     let line = master.line.as_mut().expect("listens");
     let mut orders = Vec::new();
     while orders.len() < 2 {
@@ -72,12 +72,12 @@ async fn what_is_allowed_is_passed_on_in_its_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orders_that_nobody_takes_in_have_a_bound() {
+async fn the_number_of_undelivered_orders_is_bounded() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let master = told(&client).await;
     for _ in 0..256 {
-        client.kill_task(master.app(), &id("map/0"), None).await.expect("is taken");
+        client.kill_task(master.app(), &id("map/0"), None).await.expect("the order is accepted");
     }
     assert_eq!(code(client.kill_task(master.app(), &id("map/0"), None).await), Some(ErrorCode::HR0429));
 }

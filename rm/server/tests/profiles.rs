@@ -51,37 +51,37 @@ async fn kept(store: StoreBackend) {
         daemon.client.set_profile(&name(profile), &spec(gib), None, DryRunMode::Really).await.expect("sets");
     }
     daemon.client.unset_profile(&name("gone"), None, DryRunMode::Really).await.expect("unsets");
-    daemon.client.set_profile(&name("small"), &spec(2), None, DryRunMode::Really).await.expect("is so already");
-    daemon.client.set_profile(&name("small"), &spec(9), None, DryRunMode::DryRun).await.expect("could be");
+    daemon.client.set_profile(&name("small"), &spec(2), None, DryRunMode::Really).await.expect("an equal value is accepted");
+    daemon.client.set_profile(&name("small"), &spec(9), None, DryRunMode::DryRun).await.expect("the change is possible");
     let mut lines = daemon.client.lines::<LoggedEvent>("/v1/events?topic=cluster").await.expect("lists");
     let mut told = Vec::new();
     while let Some(event) = lines.next().await {
         told.extend(event.ok().filter(|e| e.reason.starts_with("Profile")).map(|e| (e.object, e.message)));
     }
-    assert_eq!(told.len(), 5, "no more than was changed: {told:?}");
+    assert_eq!(told.len(), 5, "one event for each change: {told:?}");
     assert!(told[0].0 == "small" && told[0].1.starts_with("profile small is ") && told[0].1.ends_with("; it is new"), "{told:?}");
-    assert!(told[3].1.contains("; it was ") && told[4].1.starts_with("profile gone was taken away"), "{told:?}");
+    assert!(told[3].1.contains("; it was ") && told[4].1.starts_with("profile gone was deleted"), "{told:?}");
     let before = daemon.client.profiles().await.expect("lists");
     daemon.kill();
     let daemon = Daemon::start_with(dir.path(), port, store).await;
     assert_eq!(daemon.client.profiles().await.expect("lists"), before);
     assert_eq!(names(&daemon.client).await, [("jvm-medium".to_owned(), 3), ("small".to_owned(), 4)]);
     let next = daemon.client.set_profile(&name("gone"), &spec(2), None, DryRunMode::Really).await.expect("sets");
-    assert_eq!(next.revision, 6, "no revision comes twice, whoever died in between");
+    assert_eq!(next.revision, 6, "a revision is never reused, even after a kill");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_daemon_comes_back_with_them_in_sled() {
+async fn a_killed_daemon_keeps_profiles_in_sled() {
     kept(StoreBackend::Sled).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_daemon_comes_back_with_them_in_redb() {
+async fn a_killed_daemon_keeps_profiles_in_redb() {
     kept(StoreBackend::Redb).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_was_read_is_changed() {
+async fn a_profile_is_changed_only_with_its_current_etag() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let body = json!({"heap": 1_u64 << 30});
@@ -97,18 +97,18 @@ async fn only_what_was_read_is_changed() {
     assert_eq!((status, second.as_str()), (200, "\"2\""));
     for method in [Method::PUT, Method::DELETE] {
         let (status, _, problem) = call(&client, method, path, &[("if-match", &read)], &body).await;
-        assert_eq!((status, problem["code"].as_str()), (409, Some("HR0409")), "somebody was first");
+        assert_eq!((status, problem["code"].as_str()), (409, Some("HR0409")), "another caller changed it first");
     }
     let (status, _, would) = call(&client, Method::DELETE, &format!("{path}?dry_run=true"), &[], &Value::Null).await;
     assert_eq!((status, would["revision"].as_u64()), (202, Some(2)));
-    let would = client.set_profile(&name("other"), &spec(1), None, DryRunMode::DryRun).await.expect("could be");
-    assert_eq!((would.revision, names(&client).await), (3, vec![("small".to_owned(), 2)]), "nothing came of either");
+    let would = client.set_profile(&name("other"), &spec(1), None, DryRunMode::DryRun).await.expect("the change is possible");
+    assert_eq!((would.revision, names(&client).await), (3, vec![("small".to_owned(), 2)]), "neither dry run changed a profile");
     assert_eq!(call(&client, Method::DELETE, path, &[("if-match", "\"2\"")], &Value::Null).await.0, 200);
     assert_eq!(names(&client).await, []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_is_named_and_changes_nothing() {
+async fn invalid_calls_are_refused_and_do_not_change_profiles() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     client.set_profile(&name("jvm-medium"), &spec(4), None, DryRunMode::Really).await.expect("sets");
@@ -133,7 +133,7 @@ async fn what_is_wrong_is_named_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_changed_it_is_recorded_as_it_was_and_as_it_is() {
+async fn the_audit_log_records_a_profile_before_and_after_a_change() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     for gib in [1, 2] {
@@ -146,5 +146,5 @@ async fn who_changed_it_is_recorded_as_it_was_and_as_it_is() {
     assert!(told(1, "before").starts_with("1.5") && told(1, "after").starts_with("2.5"), "{lines}");
     assert!(told(2, "before").starts_with("2.5") && told(2, "after").is_empty(), "{lines}");
     let gone: Result<ClusterProfile, _> = client.profile(&name("small")).await;
-    assert_eq!(gone.expect_err("it is gone").code(), Some(ErrorCode::HR0404));
+    assert_eq!(gone.expect_err("the profile is deleted").code(), Some(ErrorCode::HR0404));
 }

@@ -30,7 +30,7 @@ async fn ids(response: Response) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_come_in_pieces_that_follow_each_other() {
+async fn lists_are_returned_in_consecutive_pages() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     for name in ["b", "a", "c", "ab", "d"] {
@@ -55,7 +55,7 @@ async fn lists_come_in_pieces_that_follow_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn containers_are_found_by_what_they_belong_to() {
+async fn containers_are_selected_by_application_node_user_and_queue() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let mut node = FakeNode::join(&client, "n1", 512).await;
@@ -73,7 +73,7 @@ async fn containers_are_found_by_what_they_belong_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_parameter_nobody_knows_is_refused_everywhere() {
+async fn an_unknown_parameter_is_refused_by_every_call() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let cases = [
@@ -81,7 +81,7 @@ async fn a_parameter_nobody_knows_is_refused_everywhere() {
         ("/v1/nodes?stat=ready", "did you mean \"state\"?"),
         ("/v1/queues?wiat=3s", "did you mean \"wait\"?"),
         ("/v1/events?folow=true", "did you mean \"follow\"?"),
-        ("/v1/version?x=1", "this call takes none"),
+        ("/v1/version?x=1", "this call has no parameters"),
         ("/v1/apps?limit=0", "write 1 to 1000"),
         ("/v1/apps?wait=30s", "index"),
         ("/v1/apps?wait=30&index=1", ""),
@@ -96,7 +96,7 @@ async fn a_parameter_nobody_knows_is_refused_everywhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_query_that_waits_is_answered_when_something_changes() {
+async fn a_waiting_query_is_answered_after_a_change() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let mut node = FakeNode::join(&client, "n1", 512).await;
@@ -112,7 +112,7 @@ async fn a_query_that_waits_is_answered_when_something_changes() {
         let master = FakeMaster::submit(&client, "job").await;
         master.sync(vec![master.ask("main", mib(8), 1)]).await.expect("asks");
         let after = header(&waiting.await.expect("answers"), "x-headroom-index").expect("an index");
-        assert!(began.elapsed() < Duration::from_secs(10), "{path} waited to the end");
+        assert!(began.elapsed() < Duration::from_secs(10), "{path} waited until the timeout");
         assert!(after.parse::<u64>().expect("a number") > before.parse::<u64>().expect("a number"), "{path}");
         let at_once = Instant::now();
         get(&client, &format!("{path}?wait=15s&index={before}"), &[]).await;
@@ -121,7 +121,7 @@ async fn a_query_that_waits_is_answered_when_something_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_query_that_waits_in_vain_is_answered_in_time() {
+async fn a_waiting_query_is_answered_at_its_timeout() {
     let dir = tempfile::tempdir().expect("a directory");
     let (running, client) = resource_manager(dir.path()).await;
     let index = header(&get(&client, "/v1/apps", &[]).await, "x-headroom-index").expect("an index");
@@ -137,7 +137,7 @@ async fn a_query_that_waits_in_vain_is_answered_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_has_it_is_told_so() {
+async fn an_unchanged_object_is_answered_with_304() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let (mut node, master, container) = one_granted(&client).await;
@@ -150,11 +150,11 @@ async fn a_reader_that_has_it_is_told_so() {
     }
     let tag = header(&get(&client, "/v1/apps/job.1", &[]).await, "etag").expect("a tag");
     master.sync(vec![master.ask("more", mib(64), 1)]).await.expect("asks");
-    assert_eq!(get(&client, "/v1/apps/job.1", &[("if-none-match", &tag)]).await.status(), 200, "it has another container");
+    assert_eq!(get(&client, "/v1/apps/job.1", &[("if-none-match", &tag)]).await.status(), 200, "it has another request");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn masters_listen_by_server_sent_events_too() {
+async fn masters_can_receive_server_sent_events() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let mut node = FakeNode::join(&client, "n1", 512).await;

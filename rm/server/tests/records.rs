@@ -59,7 +59,7 @@ async fn two_of_one_beginning(client: &Client) -> [FakeMaster; 2] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_report_of_a_job_has_its_own_events_and_no_others() {
+async fn the_report_of_a_job_contains_only_its_own_events() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let _masters = two_of_one_beginning(&client).await;
@@ -70,23 +70,23 @@ async fn the_report_of_a_job_has_its_own_events_and_no_others() {
     let rows = report["events"][0]["rows"].as_array().expect("rows").clone();
     assert!(rows.iter().all(|row| row["app"] == "sort.1"), "{rows:#?}");
     assert_eq!(words(&rows, "reason"), ["JobSubmitted", "AppRunning", "Escalated"]);
-    assert!(!file.contains("sort.10"), "nothing else names the other one");
+    assert!(!file.contains("sort.10"), "the report does not name the other job");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_can_follow_the_events_of_one_job() {
+async fn a_stream_can_follow_the_events_of_a_single_job() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let _masters = two_of_one_beginning(&client).await;
     let address = format!("{}/v1/stream?topics=events&app=sort.1", client.base());
-    let mut stream = soon("an answer", reqwest::get(address)).await.expect("answers");
-    let first = soon("the first word", stream.chunk()).await.expect("reads").expect("open");
+    let mut stream = soon("a response", reqwest::get(address)).await.expect("answers");
+    let first = soon("the first message", stream.chunk()).await.expect("reads").expect("open");
     let first: Value = serde_json::from_slice(first.trim_ascii_end()).expect("one line of JSON");
     assert_eq!(words(first["rows"].as_array().expect("rows"), "reason"), ["JobSubmitted", "AppRunning", "Escalated"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_is_no_report_of_what_never_was() {
+async fn a_report_of_an_unknown_application_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     for (path, status, word) in [
@@ -100,7 +100,7 @@ async fn there_is_no_report_of_what_never_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_are_chosen_by_all_that_is_given() {
+async fn events_match_all_given_filters() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let _node = FakeNode::join(&client, "n1", 512).await;
@@ -126,13 +126,13 @@ async fn events_are_chosen_by_all_that_is_given() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_changed_what_is_told_with_filters() {
+async fn the_audit_log_is_filtered_by_its_parameters() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let master = FakeMaster::submit(&client, "job").await;
     let post = |path: String, id: &'static str| {
         let call = reqwest::Client::new().post(format!("{}{path}", client.base())).header("x-request-id", id).body("{}");
-        async move { soon("an answer", call.send()).await.expect("answers").status().as_u16() }
+        async move { soon("a response", call.send()).await.expect("answers").status().as_u16() }
     };
     assert_eq!(post(format!("/v1/apps/{}/kill", master.app()), "mine-1").await, 200);
     assert_eq!(post("/v1/apps/none.7/kill".to_owned(), "mine-2").await, 404);
@@ -140,7 +140,7 @@ async fn who_changed_what_is_told_with_filters() {
         let client = client.clone();
         async move { words(&list(&client, &format!("/v1/audit?{query}")).await, "verb") }
     };
-    assert_eq!(verbs("").await, ["POST", "POST kill", "POST kill"], "and nothing of what the master says all the time");
+    assert_eq!(verbs("").await, ["POST", "POST kill", "POST kill"], "heartbeats of the master are not recorded");
     assert_eq!(verbs("verb=kill&refused=false").await, ["POST kill"]);
     assert_eq!(verbs("object=apps/job.1&since=1h").await, ["POST kill"]);
     assert_eq!((verbs("who=127.0.0.1&limit=2").await.len(), verbs("who=nobody").await.len()), (2, 0));
@@ -155,12 +155,12 @@ async fn who_changed_what_is_told_with_filters() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_of_a_queue_is_recorded_as_it_was_and_as_it_is() {
+async fn the_audit_log_records_a_queue_before_and_after_a_change() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let body = r#"{"gate":"paused"}"#;
     let call = reqwest::Client::new().post(format!("{}/v1/queues/root.default/gate", client.base())).body(body);
-    assert_eq!(soon("an answer", call.send()).await.expect("answers").status(), 200);
+    assert_eq!(soon("a response", call.send()).await.expect("answers").status(), 200);
     let lines = list(&client, "/v1/audit?object=queues").await;
     assert_eq!((lines[0]["before"].as_str(), lines[0]["after"].as_str()), (Some("open"), Some("paused")));
 }

@@ -14,14 +14,14 @@ use serde_json::json;
 
 async fn raw(client: &Client, method: reqwest::Method, path: &str, body: impl Into<reqwest::Body>) -> (u16, ProblemDetails) {
     let request = reqwest::Client::new().request(method, format!("{}{path}", client.base())).body(body);
-    let answer = soon("an answer", request.send()).await.expect("answers");
+    let answer = soon("a response", request.send()).await.expect("answers");
     let (status, kind) = (answer.status().as_u16(), answer.headers()["content-type"].to_str().expect("text").to_owned());
     assert_eq!(kind, "application/problem+json");
     (status, serde_json::from_slice(&answer.bytes().await.expect("reads")).expect("a problem"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_is_malformed_is_named() {
+async fn malformed_calls_are_refused_with_the_faulty_part() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let (get, post) = (reqwest::Method::GET, reqwest::Method::POST);
@@ -37,7 +37,7 @@ async fn whatever_is_malformed_is_named() {
             "memory",
         ),
         (post.clone(), "/v1/nodes/n1/register", "[]", 400, "the body"),
-        (get.clone(), "/v1/apps/what", "", 400, "not an application id"),
+        (get.clone(), "/v1/apps/word", "", 400, "not an application id"),
         (get.clone(), "/v1/apps/job.7", "", 404, "job.7"),
         (get.clone(), "/v1/nodes/n1", "", 404, "n1"),
         (get.clone(), "/v1/containers/job.7.e1.c1", "", 404, "job.7.e1.c1"),
@@ -53,11 +53,11 @@ async fn whatever_is_malformed_is_named() {
         assert!(problem.detail.contains(word), "{path}: {}", problem.detail);
         assert_eq!(problem.status, status);
     }
-    assert!(client.apps().await.expect("answers").is_empty(), "nothing came of it");
+    assert!(client.apps().await.expect("answers").is_empty(), "no application was created");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_there_is_answered_with_what_was_meant() {
+async fn an_unknown_name_is_answered_with_the_closest_name() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let submit = r#"{"name":"wordcount","master":{"kind":"unmanaged"}}"#;
@@ -82,7 +82,7 @@ async fn what_is_not_there_is_answered_with_what_was_meant() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_beyond_the_bound_is_refused() {
+async fn a_body_above_the_size_limit_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let (status, problem) = raw(&client, reqwest::Method::POST, "/v1/apps", vec![b' '; (1 << 20) + 1]).await;
@@ -91,11 +91,11 @@ async fn a_body_beyond_the_bound_is_refused() {
     if let headroom_wire::v1::apps::ApplicationMaster::Managed { launch, .. } = &mut app.master {
         launch.files.insert("big".into(), "x".repeat(300 << 10));
     }
-    assert_eq!(client.submit(&app).await.expect_err("too large").code(), Some(ErrorCode::HR0413));
+    assert_eq!(client.submit(&app).await.expect_err("the launch is too large").code(), Some(ErrorCode::HR0413));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_speaks_to_an_earlier_life_is_told_to_register() {
+async fn callers_with_a_stale_epoch_must_register_again() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let mut node = FakeNode::join(&client, "n1", 512).await;
@@ -104,10 +104,10 @@ async fn whoever_speaks_to_an_earlier_life_is_told_to_register() {
     node.epoch = stale;
     master.epoch = stale;
     let refused = [
-        node.report().await.expect_err("stale"),
-        client.desired(&node.id, stale).await.expect_err("stale"),
-        master.sync(Vec::new()).await.expect_err("stale"),
-        client.updates(master.app(), stale, 0).await.expect_err("stale"),
+        node.report().await.expect_err("the epoch is stale"),
+        client.desired(&node.id, stale).await.expect_err("the epoch is stale"),
+        master.sync(Vec::new()).await.expect_err("the epoch is stale"),
+        client.updates(master.app(), stale, 0).await.expect_err("the epoch is stale"),
         client.desired(&id("unknown"), current).await.expect_err("not registered"),
     ];
     for error in refused {
@@ -118,7 +118,7 @@ async fn whoever_speaks_to_an_earlier_life_is_told_to_register() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_can_never_be_names_the_largest_node() {
+async fn the_refusal_of_an_infeasible_request_names_the_largest_node() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let _small = FakeNode::join(&client, "small", 256).await;
@@ -126,18 +126,18 @@ async fn what_can_never_be_names_the_largest_node() {
     let master = FakeMaster::submit(&client, "job").await;
     let path = format!("/v1/apps/{}/requests", master.app());
     let body = json!({ "ask": master.ask("main", mib(4096), 1) });
-    let refused = client.post::<_, serde_json::Value>(&path, &body).await.expect_err("never");
+    let refused = client.post::<_, serde_json::Value>(&path, &body).await.expect_err("the request is infeasible");
     assert_eq!(refused.code(), Some(ErrorCode::HR0422), "{refused}");
     assert!(refused.to_string().contains("large") && refused.to_string().contains("512 MiB"), "{refused}");
     let verdicts = master.sync(vec![master.ask("main", mib(4096), 1), master.ask("fine", mib(64), 1)]).await.expect("syncs");
     let PlacementVerdict::Never { largest, .. } = &verdicts[0].verdict else { panic!("{verdicts:?}") };
     assert_eq!(largest.memory, mib(512).memory);
-    assert_eq!(verdicts[1].verdict, PlacementVerdict::Fits, "one refusal does not touch the others");
-    assert_eq!(client.submit(&managed("big", mib(4096), 1)).await.expect_err("never").code(), Some(ErrorCode::HR0422));
+    assert_eq!(verdicts[1].verdict, PlacementVerdict::Fits, "a refusal does not affect other requests");
+    assert_eq!(client.submit(&managed("big", mib(4096), 1)).await.expect_err("infeasible").code(), Some(ErrorCode::HR0422));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_key_is_the_same_application() {
+async fn a_repeated_key_returns_the_same_application() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let mut app = unmanaged("job");
@@ -148,11 +148,11 @@ async fn the_same_key_is_the_same_application() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_is_passed_on_from_its_node_and_a_silent_node_is_named() {
+async fn a_log_is_read_from_its_node_and_a_silent_node_is_named() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let (mut node, _master, container) = one_granted(&client).await;
-    let refused = client.log(&container, "stdout", 100).await.expect_err("nobody listens");
+    let refused = client.log(&container, "stdout", 100).await.expect_err("no process listens on the node");
     assert_eq!(refused.code(), Some(ErrorCode::HR0503), "{refused}");
     assert!(refused.to_string().contains("n1"), "{refused}");
 
@@ -176,27 +176,27 @@ async fn a_log_is_passed_on_from_its_node_and_a_silent_node_is_named() {
         .route(&route, axum::routing::get(answer))
         .route(&format!("/v1/containers/{container}/timeline"), axum::routing::get(|| async move { axum::Json(told) }));
     let agent = tokio::spawn(async move { axum::serve(listener, agent).await });
-    assert_eq!(client.log(&container, "stdout", 100).await.expect("passes on"), "log with tail=100 ");
-    assert_eq!(client.log_end(&container, "stdout", 5).await.expect("passes on"), ("log with tail=5 ".to_owned(), 77));
-    assert_eq!(client.log_after(&container, "stdout", 9).await.expect("passes on"), b"log with  bytes=9-");
-    let mut log = client.follow_log(&container, "stdout", 7).await.expect("passes on");
-    assert_eq!(log.position(), 40, "what is not kept is left out");
+    assert_eq!(client.log(&container, "stdout", 100).await.expect("the log is passed on"), "log with tail=100 ");
+    assert_eq!(client.log_end(&container, "stdout", 5).await.expect("the log is passed on"), ("log with tail=5 ".to_owned(), 77));
+    assert_eq!(client.log_after(&container, "stdout", 9).await.expect("the log is passed on"), b"log with  bytes=9-");
+    let mut log = client.follow_log(&container, "stdout", 7).await.expect("the log is passed on");
+    assert_eq!(log.position(), 40, "removed bytes are skipped");
     let mut text = Vec::new();
     while let Some(bytes) = log.next().await {
         text.extend_from_slice(&bytes.expect("bytes"));
     }
     assert_eq!((text.as_slice(), log.position()), (&b"log with follow=true bytes=7-"[..], 40 + text.len() as u64));
-    assert_eq!(client.timeline(&container).await.expect("passes on"), timeline);
+    assert_eq!(client.timeline(&container).await.expect("the timeline is passed on"), timeline);
     agent.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_master_that_is_over_is_not_served() {
+async fn the_master_of_an_ended_application_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let master = FakeMaster::submit(&client, "job").await;
     master.finish(None).await;
     app_state(&client, master.app(), AppState::Finished).await;
-    let refused = client.updates(master.app(), master.epoch, 0).await.expect_err("over");
+    let refused = client.updates(master.app(), master.epoch, 0).await.expect_err("the application has ended");
     assert_eq!(refused.code(), Some(ErrorCode::HR0409), "{refused}");
 }

@@ -56,11 +56,11 @@ impl Configured {
     /// Writes the file, sends SIGHUP, and waits for the event of the reload.
     async fn reload(&self, text: &str) -> LoggedEvent {
         let mut events = self.events().await;
-        let seen = events.pop().expect("it began").index;
+        let seen = events.pop().expect("the start event").index;
         fs::write(self.file(), text).expect("writes");
         let hup = Command::new("kill").args(["-HUP", &self.child.id().to_string()]).status().expect("kill runs");
         assert!(hup.success());
-        until("an event about it", || async {
+        until("the event of the reload", || async {
             let told = self.events().await;
             told.into_iter().find(|e| e.index > seen && e.reason.starts_with("Config"))
         })
@@ -95,10 +95,10 @@ fn files(dir: &Path) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_can_change_does_and_what_cannot_is_named() {
+async fn a_reload_applies_keys_and_names_those_that_need_a_restart() {
     let daemon = Configured::start("log = \"info\"\n[queues.a]\n").await;
     daemon.list("/v1/queues").await;
-    assert!(!daemon.said().contains("answered"), "reading is not worth a line: {}", daemon.said());
+    assert!(!daemon.said().contains("answered"), "a reading call is logged at info: {}", daemon.said());
     let text = "log = \"debug\"\nlost = \"45s\"\n[limits]\nstreams = 9\n[history]\napps = 1\n[queues.a]\n[queues.b]\n";
     let event = daemon.reload(text).await;
     assert_eq!(
@@ -110,7 +110,7 @@ async fn what_can_change_does_and_what_cannot_is_named() {
     );
     let queues = daemon.list("/v1/queues").await.to_string();
     assert!(queues.contains("root.b"), "{queues}");
-    until("a line about a call that reads", || async { daemon.said().contains("answered").then_some(()) }).await;
+    until("a log line of a reading call", || async { daemon.said().contains("answered").then_some(()) }).await;
     for _ in 0..3 {
         let mut submit = unmanaged("short");
         submit.queue = Some(id("root.b"));
@@ -118,9 +118,9 @@ async fn what_can_change_does_and_what_cannot_is_named() {
         daemon.client.kill(&app, None).await.expect("kills");
         app_state_or_gone(&daemon.client, &app).await;
     }
-    assert_eq!(daemon.client.apps().await.expect("lists").len(), 1, "history.apps counts");
+    assert_eq!(daemon.client.apps().await.expect("lists").len(), 1, "history.apps is in effect");
     let again = daemon.reload(text).await;
-    assert_eq!(again.message, "after a restart: limits.streams", "until there was one");
+    assert_eq!(again.message, "after a restart: limits.streams", "until the next restart");
     let audit = daemon.list("/v1/audit?verb=RELOAD").await;
     let told: Vec<_> = audit.as_array().expect("rows").iter().map(|l| (l["who"].clone(), l["outcome"].clone())).collect();
     assert_eq!(told, [("SIGHUP".into(), 200.into()), ("SIGHUP".into(), 200.into())]);
@@ -137,7 +137,7 @@ async fn app_state_or_gone(client: &Client, app: &headroom_types::AppId) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_with_mistakes_changes_nothing_and_is_explained() {
+async fn an_invalid_file_is_refused_as_a_whole_and_explained() {
     let daemon = Configured::start("[history]\napps = 7\n").await;
     let event = daemon.reload("log = \"debug\"\nlost = \"1s\"\n[history]\napps = 0\n").await;
     assert_eq!(event.reason, "ConfigRefused");
@@ -152,16 +152,16 @@ async fn a_file_with_mistakes_changes_nothing_and_is_explained() {
     assert!(hup.success());
     let refused = |e: &&LoggedEvent| e.reason == "ConfigRefused";
     let third =
-        until("a word about the missing file", || async { daemon.events().await.iter().filter(refused).nth(2).cloned() }).await;
+        until("the event of the missing file", || async { daemon.events().await.iter().filter(refused).nth(2).cloned() }).await;
     assert!(third.message.contains("cannot be read"), "{}", third.message);
     let fine = daemon.reload("[history]\napps = 8\n").await;
-    assert_eq!(fine.message, "history.apps: 7 → 8", "what was refused left no trace");
+    assert_eq!(fine.message, "history.apps: 7 → 8", "a refused reload changes no key");
     let audit = daemon.list("/v1/audit?verb=RELOAD&refused=true").await;
     assert_eq!(audit.as_array().map(Vec::len), Some(3));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tree_somebody_lives_in_is_not_taken_away_and_one_set_at_run_time_stays() {
+async fn a_reload_keeps_used_queues_and_a_tree_set_at_run_time() {
     let daemon = Configured::start("[queues.a]\n").await;
     let mut submit = unmanaged("job");
     submit.queue = Some(id("root.a"));
@@ -169,14 +169,14 @@ async fn a_tree_somebody_lives_in_is_not_taken_away_and_one_set_at_run_time_stay
     let refused = daemon.reload("[queues.b]\n").await;
     assert!(refused.reason == "ConfigRefused" && refused.message.contains("job.1"), "{refused:?}");
     let call = reqwest::Client::new().post(format!("{}/v1/queues/root.a/gate", daemon.client.base()));
-    assert_eq!(soon("an answer", call.body(r#"{"gate":"paused"}"#).send()).await.expect("answers").status(), 200);
+    assert_eq!(soon("a response", call.body(r#"{"gate":"paused"}"#).send()).await.expect("answers").status(), 200);
     let overruled = daemon.reload("[queues.b]\n").await;
-    assert_eq!(overruled.message, "a tree that was set at run time goes before queues");
+    assert_eq!(overruled.message, "a queue tree that was set at run time overrides queues");
     assert!(daemon.list("/v1/queues").await.to_string().contains("root.a"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_bounds_of_the_logs_count_at_once() {
+async fn a_reload_applies_the_log_limits_at_once() {
     let daemon = Configured::start("[audit]\nsegment = \"64KiB\"\nsegments = 10\n").await;
     let logs = daemon.dir.path().join("state/log");
     let wrong = format!("{}/v1/apps/{}.1/kill", daemon.client.base(), "x".repeat(60));
@@ -185,7 +185,7 @@ async fn the_bounds_of_the_logs_count_at_once() {
     while files(&logs) < 4 {
         sent += 1;
         assert!(sent < 5000, "the segments do not fill");
-        soon("an answer", calls.post(&wrong).body("{}").send()).await.expect("answers");
+        soon("a response", calls.post(&wrong).body("{}").send()).await.expect("answers");
     }
     let event = daemon.reload("[audit]\nsegment = \"64KiB\"\nsegments = 2\n").await;
     assert_eq!(event.message, "audit.segments: 10 → 2");
@@ -193,20 +193,20 @@ async fn the_bounds_of_the_logs_count_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_has_it_read_again_and_the_log_say_more() {
+async fn an_operator_can_reload_and_set_the_log_level() {
     let daemon = Configured::start("log = \"info\"\n").await;
     let level = |view: LogLevelView| (view.level, view.configured, view.by_environment);
     assert_eq!(level(daemon.client.log_level().await.expect("answers")), (LogLevel::Info, LogLevel::Info, false));
     let more = daemon.client.set_log_level(SetLogLevel { level: LogLevel::Debug }).await.expect("sets");
     assert_eq!(level(more), (LogLevel::Debug, LogLevel::Info, false));
     daemon.list("/v1/queues").await;
-    until("a line about a call that reads", || async { daemon.said().contains("answered").then_some(()) }).await;
+    until("a log line of a reading call", || async { daemon.said().contains("answered").then_some(()) }).await;
     fs::write(daemon.file(), "log = \"info\"\n[history]\napps = 7\n").expect("writes");
     let reloaded = daemon.client.reload().await.expect("reads");
     assert_eq!((reloaded.holds, reloaded.waits), (vec!["history.apps: 500 → 7".to_owned()], vec![]));
     assert_eq!(daemon.client.log_level().await.expect("answers").level, LogLevel::Info, "until the next reload");
     fs::write(daemon.file(), "history = 7\n").expect("writes");
-    let refused = daemon.client.reload().await.expect_err("a mistake").to_string();
+    let refused = daemon.client.reload().await.expect_err("the file is invalid").to_string();
     assert!(refused.contains("nothing has changed: ") && refused.contains("rm.toml:1"), "{refused}");
     let audit = daemon.list("/v1/audit").await;
     let lines = audit.as_array().expect("rows");
@@ -216,16 +216,16 @@ async fn an_operator_has_it_read_again_and_the_log_say_more() {
         (Some("operator/reload"), Some(200), Some("history.apps: 500 → 7")),
         (Some("operator/reload"), Some(400), None),
     ];
-    assert_eq!(told, expected, "one line for each");
+    assert_eq!(told, expected, "one audit line for each call");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_runs_inside_another_program_has_no_file_to_read() {
+async fn an_embedded_resource_manager_refuses_a_reload() {
     let dir = tempfile::tempdir().expect("a directory");
     let running =
         start(ManagerOptions::new("127.0.0.1:0".parse().expect("address"), dir.path().join("state"))).await.expect("starts");
     let client = Client::new(&running.url).expect("address");
-    let refused = client.reload().await.expect_err("no file");
+    let refused = client.reload().await.expect_err("there is no configuration file");
     assert_eq!(refused.code(), Some(ErrorCode::HR0409));
     running.shutdown().await.expect("ends");
 }

@@ -30,12 +30,12 @@ macro_rules! on_every_store {
 }
 
 on_every_store!(
-    the_next_life_knows_everything_and_grants_nothing_twice,
-    what_jobs_needed_is_remembered_by_the_next_life,
-    killed_in_the_middle_of_it_all_it_loses_and_repeats_nothing,
+    a_restart_keeps_all_state_and_grants_no_container_twice,
+    a_restart_keeps_the_usage_history,
+    repeated_kills_lose_no_application_and_repeat_no_grant,
 );
 
-async fn what_jobs_needed_is_remembered_by_the_next_life(store: StoreBackend) {
+async fn a_restart_keeps_the_usage_history(store: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
     let row = |n: u32| -> TaskRow {
         let profile = serde_json::json!({"heap": 0, "overhead": 64 << 20, "cpus": 1000});
@@ -60,7 +60,7 @@ async fn what_jobs_needed_is_remembered_by_the_next_life(store: StoreBackend) {
     }
     let (_running, client) = resource_manager_with(dir.path(), store).await;
     let name = "count".parse().expect("a name");
-    let family = client.job_history(&name, Some("test")).await.expect("remembered");
+    let family = client.job_history(&name, Some("test")).await.expect("the usage history is kept");
     let need = TaskMemoryNeed {
         peak: Bytes::from_mib(9),
         first: Bytes::from_mib(64),
@@ -72,12 +72,12 @@ async fn what_jobs_needed_is_remembered_by_the_next_life(store: StoreBackend) {
     let next = FakeMaster::submit(&client, "count").await;
     let body = RegisterMaster { attempt: next.attempt.clone(), master_url: None };
     let known = client.register_master(next.app(), &body).await.expect("registers").known;
-    assert_eq!(known.map(|known| known.runs), Some(2), "told to the next master of the family");
-    let other = client.job_history(&name, Some("a/b & c")).await.expect_err("another user's");
+    assert_eq!(known.map(|known| known.runs), Some(2), "the next master receives the usage history");
+    let other = client.job_history(&name, Some("a/b & c")).await.expect_err("the history is of another user");
     assert_eq!(other.code(), Some(ErrorCode::HR0404));
 }
 
-async fn the_next_life_knows_everything_and_grants_nothing_twice(store: StoreBackend) {
+async fn a_restart_keeps_all_state_and_grants_no_container_twice(store: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
     let (running, client) = resource_manager_with(dir.path(), store).await;
     let mut node = FakeNode::join(&client, "n1", 1024).await;
@@ -104,14 +104,14 @@ async fn the_next_life_knows_everything_and_grants_nothing_twice(store: StoreBac
     let known = master.granted.clone();
     master.register().await;
     assert_eq!(master.granted, known, "the same containers");
-    master.sync(vec![master.ask("main", mib(128), 3)]).await.expect("asks again");
+    master.sync(vec![master.ask("main", mib(128), 3)]).await.expect("requests again");
     assert_eq!(client.app(master.app()).await.expect("known").pending, 0);
     assert_eq!(node.orders.len(), 3, "nothing was granted twice");
-    master.sync(vec![master.ask("main", mib(128), 4)]).await.expect("asks for one more");
+    master.sync(vec![master.ask("main", mib(128), 4)]).await.expect("requests one more");
     let all = node.until_orders(4).await;
     assert!(all.iter().all(|c| c.app == *master.app()) && all.iter().filter(|c| c.epoch == node.epoch).count() == 1);
     let next = client.submit(&unmanaged("next")).await.expect("submits");
-    assert_eq!(next.app.seq(), 4, "numbers go on");
+    assert_eq!(next.app.seq(), 4, "application numbers continue");
 }
 
 /// A node and a master that continue after each restart.
@@ -151,7 +151,7 @@ impl Story {
     }
 }
 
-async fn killed_in_the_middle_of_it_all_it_loses_and_repeats_nothing(store: StoreBackend) {
+async fn repeated_kills_lose_no_application_and_repeat_no_grant(store: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
     let port = free_port();
     let mut daemon = Daemon::start_with(dir.path(), port, store).await;
@@ -176,20 +176,20 @@ async fn killed_in_the_middle_of_it_all_it_loses_and_repeats_nothing(store: Stor
         .await;
         daemon.kill();
         for submitter in submitters {
-            accepted.extend(soon("submitters to notice", submitter).await.expect("ends"));
+            accepted.extend(soon("the end of the submitters", submitter).await.expect("ends"));
         }
         daemon = Daemon::start_with(dir.path(), port, store).await;
         let known: BTreeSet<AppId> = daemon.client.apps().await.expect("lists").into_iter().map(|a| a.id).collect();
         assert!(accepted.is_subset(&known), "lost: {:?}", accepted.difference(&known).collect::<Vec<_>>());
         story.reconnect(&daemon.client).await;
-        assert!(story.node.epoch > epoch, "each life has its own number");
+        assert!(story.node.epoch > epoch, "each incarnation has its own epoch");
         epoch = story.node.epoch;
     }
     story.until_ended(16).await;
     let view = daemon.client.app(story.master.app()).await.expect("known");
     assert_eq!((view.pending, view.state), (0, AppState::Running));
     story.node.until("all forgotten", |n| n.has.is_empty().then_some(())).await;
-    assert_eq!(story.node.orders.len(), 16, "as many containers as were asked for, over five lives");
+    assert_eq!(story.node.orders.len(), 16, "as many containers as were requested, over five incarnations");
     assert_eq!(story.master.ended.len(), 16);
 }
 

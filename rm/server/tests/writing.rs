@@ -39,7 +39,7 @@ fn job(name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_key_is_the_same_call() {
+async fn a_repeated_key_returns_the_same_response() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let key = [("idempotency-key", "deploy-1")];
@@ -66,39 +66,39 @@ async fn the_same_key_is_the_same_call() {
 
 /// The key of a submission is in the journal.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_submissions_key_outlives_the_daemon() {
+async fn the_key_of_a_submission_survives_a_restart() {
     let dir = tempfile::tempdir().expect("a directory");
     let key = [("idempotency-key", "once")];
     let (running, client) = resource_manager(dir.path()).await;
-    let first: Value = post(&client, "/v1/apps", &key, &job("a")).await.json().await.expect("an answer");
+    let first: Value = post(&client, "/v1/apps", &key, &job("a")).await.json().await.expect("a response");
     running.shutdown().await.expect("ends");
     let (_running, client) = resource_manager(dir.path()).await;
-    let second: Value = post(&client, "/v1/apps", &key, &job("a")).await.json().await.expect("an answer");
+    let second: Value = post(&client, "/v1/apps", &key, &job("a")).await.json().await.expect("a response");
     assert_eq!(first["app"], second["app"]);
     assert_eq!(client.apps().await.expect("lists").len(), 1);
 }
 
 /// The response to any other call with a key is in the journal as well.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_to_a_key_outlives_the_daemon() {
+async fn the_response_to_a_key_survives_a_restart() {
     let dir = tempfile::tempdir().expect("a directory");
     let (running, client) = resource_manager(dir.path()).await;
     client.submit(&unmanaged("a")).await.expect("submits");
     let (kill, lost) = ([("idempotency-key", "kill#1")], [("idempotency-key", "kill#2")]);
-    let first = post(&client, "/v1/apps/a.1/kill", &kill, &json!({})).await.bytes().await.expect("an answer");
+    let first = post(&client, "/v1/apps/a.1/kill", &kill, &json!({})).await.bytes().await.expect("a response");
     assert_eq!(post(&client, "/v1/apps/a.9/kill", &lost, &json!({})).await.status(), 404);
     running.shutdown().await.expect("ends");
     let (_running, client) = resource_manager(dir.path()).await;
     let again = post(&client, "/v1/apps/a.1/kill", &kill, &json!({})).await;
     assert!(again.headers().contains_key("idempotency-replayed"));
-    assert_eq!(again.bytes().await.expect("an answer"), first);
+    assert_eq!(again.bytes().await.expect("a response"), first);
     assert_eq!(problem(post(&client, "/v1/apps/a.9/kill", &lost, &json!({})).await).await.code, ErrorCode::HR0404);
     let other = problem(post(&client, "/v1/apps/a.9/kill", &kill, &json!({})).await).await;
     assert_eq!(other.code, ErrorCode::HR0409, "the key belongs to another call");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_request_has_a_name() {
+async fn every_request_has_an_id() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let named = post(&client, "/v1/apps/a.9/kill", &[("x-request-id", "deploy-7")], &json!({})).await;
@@ -122,7 +122,7 @@ async fn limited(state: &std::path::Path, limits: CallerLimits) -> (headroom_res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_calls_too_often_is_told_when_to_come_back() {
+async fn a_caller_above_the_rate_limit_receives_retry_after() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) =
         limited(dir.path(), CallerLimits { calls_per_second: 1, calls_at_once: 3, ..CallerLimits::default() }).await;
@@ -134,21 +134,21 @@ async fn whoever_calls_too_often_is_told_when_to_come_back() {
     let refused = last.expect("four");
     assert_eq!((refused.status().as_u16(), refused.headers()["retry-after"].to_str().expect("text")), (429, "1"));
     assert_eq!(problem(refused).await.code, ErrorCode::HR0429);
-    assert_eq!(client.apps().await.expect("reading is free").len(), 3);
+    assert_eq!(client.apps().await.expect("reading calls are not limited").len(), 3);
     for _ in 0..5 {
-        node.report().await.expect("nodes are not counted");
+        node.report().await.expect("calls of nodes are not limited");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn streams_and_connections_have_an_end() {
+async fn streams_and_connections_are_limited() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) =
         limited(dir.path(), CallerLimits { streams: 1, connections_per_peer: 3, ..CallerLimits::default() }).await;
-    let first = client.events(0).await.expect("the only place");
-    assert_eq!(client.events(0).await.expect_err("none left").code(), Some(ErrorCode::HR0429));
+    let first = client.events(0).await.expect("the only stream");
+    assert_eq!(client.events(0).await.expect_err("the limit is reached").code(), Some(ErrorCode::HR0429));
     drop(first);
-    until("the place to be free again", || async { client.events(0).await.ok() }).await;
+    until("the release of the stream", || async { client.events(0).await.ok() }).await;
 
     let address = client.base().strip_prefix("http://").expect("an address").to_owned();
     let mut open = Vec::new();
@@ -163,18 +163,18 @@ async fn streams_and_connections_have_an_end() {
         let read = tokio::io::AsyncReadExt::read(stream, &mut byte);
         closed += usize::from(matches!(tokio::time::timeout(Duration::from_millis(100), read).await, Ok(Ok(0) | Err(_))));
     }
-    assert!(closed >= 1, "the fourth is one too many");
+    assert!(closed >= 1, "the fourth connection is above the limit");
     // Connections without headers time out, so that new connections are accepted again.
     for mut stream in open {
         let mut rest = Vec::new();
         let read = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut rest);
         let _ = soon("the end of a silent connection", read).await;
     }
-    until("room again", || async { client.apps().await.ok() }).await;
+    until("a new connection", || async { client.apps().await.ok() }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_application_is_changed_only_as_it_was_read() {
+async fn an_application_is_changed_only_with_its_current_etag() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     client.submit(&unmanaged("job")).await.expect("submits");
@@ -183,16 +183,16 @@ async fn an_application_is_changed_only_as_it_was_read() {
     let app = id("job.1");
     let priority = |n| ChangeApp { priority: Some(n), ..ChangeApp::default() };
     assert_eq!(client.change_app(&app, Some(&tag), &priority(7)).await.expect("changes").priority, 7);
-    let late = client.change_app(&app, Some(&tag), &priority(8)).await.expect_err("it has changed");
+    let late = client.change_app(&app, Some(&tag), &priority(8)).await.expect_err("the application has changed");
     assert_eq!(late.code(), Some(ErrorCode::HR0409), "{late}");
-    assert_eq!(client.change_app(&app, None, &priority(9)).await.expect("whatever it is").priority, 9);
+    assert_eq!(client.change_app(&app, None, &priority(9)).await.expect("any version is changed").priority, 9);
     let elsewhere = ChangeApp { queue: Some("nowhere".parse().expect("queue")), ..ChangeApp::default() };
-    assert_eq!(client.change_app(&app, None, &elsewhere).await.expect_err("no such queue").code(), Some(ErrorCode::HR0404));
+    assert_eq!(client.change_app(&app, None, &elsewhere).await.expect_err("an unknown queue").code(), Some(ErrorCode::HR0404));
 }
 
 /// The YARN interface compares the same versions.
 #[tokio::test(flavor = "multi_thread")]
-async fn yarns_addresses_compare_the_same_tags() {
+async fn the_yarn_interface_compares_the_same_etags() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     client.submit(&unmanaged("job")).await.expect("submits");
@@ -200,7 +200,7 @@ async fn yarns_addresses_compare_the_same_tags() {
     let read = send(&client, Method::GET, &at("state"), &[], &json!({})).await;
     let tag = read.headers()["etag"].to_str().expect("text").to_owned();
     let ours = send(&client, Method::GET, "/v1/apps/job.1", &[], &json!({})).await;
-    assert!(ours.headers()["etag"].to_str().expect("text").starts_with(tag.trim_end_matches('"')), "one version, two faces");
+    assert!(ours.headers()["etag"].to_str().expect("text").starts_with(tag.trim_end_matches('"')), "the same version");
     let put = async |what: &str, body: Value| {
         let answer = send(&client, Method::PUT, &at(what), &[("if-match", tag.as_str())], &body).await;
         (answer.status().as_u16(), answer.text().await.expect("text"))
@@ -219,7 +219,7 @@ async fn yarns_addresses_compare_the_same_tags() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_can_be_tried_without_asking() {
+async fn a_dry_run_of_a_request_returns_the_verdict() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let _node = FakeNode::join(&client, "n1", 512).await;
@@ -232,8 +232,8 @@ async fn a_request_can_be_tried_without_asking() {
     let never =
         client.create_request(master.app(), DryRunMode::DryRun, &master.ask("main", mib(4096), 1)).await.expect("answers");
     assert!(matches!(never.verdict, PlacementVerdict::Never { .. }), "{never:?}");
-    assert_eq!(client.containers(None).await.expect("lists").len(), 1, "nothing else was granted");
-    assert!(client.why(master.app()).await.expect("answers").is_empty(), "nothing waits");
+    assert_eq!(client.containers(None).await.expect("lists").len(), 1, "a dry run grants no container");
+    assert!(client.why(master.app()).await.expect("answers").is_empty(), "a dry run leaves no request");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -243,23 +243,23 @@ async fn a_container_is_resized_by_version() {
     let (mut node, _master, container) = one_granted(&client).await;
     node.run_all().await;
     let body = |version, size| ResizeContainer { version, resource: mib(size), heap: None };
-    client.resize(&container, DryRunMode::DryRun, &body(Some(1), 128)).await.expect("would");
+    client.resize(&container, DryRunMode::DryRun, &body(Some(1), 128)).await.expect("the resize is possible");
     assert_eq!(client.container(&container).await.expect("known").wanted, None);
     let answer = client.resize(&container, DryRunMode::Really, &body(Some(1), 128)).await.expect("resizes");
     let view = client.container(&container).await.expect("known");
-    let wanted = view.wanted.expect("under way");
+    let wanted = view.wanted.expect("the resize is in progress");
     assert_eq!((view.version, view.resource, wanted.version, wanted.resource), (1, mib(64), answer.version, mib(128)));
-    let stale = client.resize(&container, DryRunMode::Really, &body(Some(9), 100)).await.expect_err("another version");
+    let stale = client.resize(&container, DryRunMode::Really, &body(Some(9), 100)).await.expect_err("the version differs");
     assert_eq!(stale.code(), Some(ErrorCode::HR0409), "{stale}");
     let path = format!("/v1/containers/{container}/resize");
     let both = post(&client, &path, &[("if-match", "\"2\"")], &json!(body(Some(1), 100))).await;
     assert_eq!(both.status(), 400, "two versions");
-    let huge = client.resize(&container, DryRunMode::DryRun, &body(None, 1 << 20)).await.expect_err("no room");
+    let huge = client.resize(&container, DryRunMode::DryRun, &body(None, 1 << 20)).await.expect_err("the size is too large");
     assert!(matches!(huge.code(), Some(ErrorCode::HR0409 | ErrorCode::HR0422)), "{huge}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_is_drained_and_taken_back() {
+async fn a_node_is_drained_and_undrained() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let _node = FakeNode::join(&client, "n1", 512).await;
@@ -268,13 +268,13 @@ async fn a_node_is_drained_and_taken_back() {
     let mark = view.mark.expect("marked");
     assert_eq!((mark.reason.as_str(), mark.drained, mark.decommission), ("kernel upgrade", true, false), "it was empty");
     assert_eq!(view.state, "drained");
-    let back = client.undrain(&id("n1")).await.expect("takes back");
+    let back = client.undrain(&id("n1")).await.expect("undrains");
     assert_eq!((back.state.as_str(), back.mark), ("ready", None));
     assert_eq!(client.drain(&id("n9"), &body).await.expect_err("unknown").code(), Some(ErrorCode::HR0404));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_said_of_a_node_outlives_the_daemon_and_its_agent() {
+async fn the_settings_of_a_node_survive_restarts() {
     let dir = tempfile::tempdir().expect("a directory");
     let (running, client) = resource_manager(dir.path()).await;
     let _node = FakeNode::join(&client, "n1", 512).await;
@@ -286,20 +286,20 @@ async fn what_is_said_of_a_node_outlives_the_daemon_and_its_agent() {
         attributes: [(name("zone"), Some("b".to_owned()))].into(),
         taints: [(name("team"), Some("etl".to_owned()))].into(),
     };
-    let would = client.tag_node(&id("n1"), DryRunMode::DryRun, &body).await.expect("could be");
+    let would = client.tag_node(&id("n1"), DryRunMode::DryRun, &body).await.expect("the change is possible");
     assert_eq!(
         (would.state.as_str(), would.tags.cordon.as_deref(), would.traits.labels.len()),
         ("cordoned", Some("a slow disk"), 1)
     );
     let untouched = client.node(&id("n1")).await.expect("is there");
-    assert_eq!((untouched.state.as_str(), untouched.tags.is_empty()), ("ready", true), "it was only asked");
-    let said = client.tag_node(&id("n1"), DryRunMode::Really, &body).await.expect("is said");
+    assert_eq!((untouched.state.as_str(), untouched.tags.is_empty()), ("ready", true), "a dry run does not change the node");
+    let said = client.tag_node(&id("n1"), DryRunMode::Really, &body).await.expect("the change is applied");
     assert_eq!(
         (said.state.as_str(), said.not_ready_reason(), said.undo_verb()),
         ("cordoned", Some("a slow disk"), Some("uncordon"))
     );
-    let record: serde_json::Value = client.get("/v1/audit?verb=PATCH&object=nodes/n1").await.expect("is recorded");
-    let after = record[1]["after"].as_str().expect("two lines, the second of what was really said");
+    let record: serde_json::Value = client.get("/v1/audit?verb=PATCH&object=nodes/n1").await.expect("the audit log is read");
+    let after = record[1]["after"].as_str().expect("the second line is of the applied change");
     assert_eq!(
         (record[1]["before"].as_str(), after),
         (Some(""), "cordoned: a slow disk, label gpu, attribute zone=b, taint team=etl")
@@ -308,7 +308,7 @@ async fn what_is_said_of_a_node_outlives_the_daemon_and_its_agent() {
 
     let (_running, client) = resource_manager(dir.path()).await;
     let _node = FakeNode::join(&client, "n1", 512).await;
-    let again = client.node(&id("n1")).await.expect("is back");
+    let again = client.node(&id("n1")).await.expect("the node has registered again");
     assert_eq!((again.state.as_str(), &again.tags, &again.traits), ("cordoned", &said.tags, &said.traits));
     let back = TagNode {
         cordon: Some(false),
@@ -317,14 +317,14 @@ async fn what_is_said_of_a_node_outlives_the_daemon_and_its_agent() {
         taints: [(name("team"), None)].into(),
         ..TagNode::default()
     };
-    let free = client.tag_node(&id("n1"), DryRunMode::Really, &back).await.expect("is taken back");
+    let free = client.tag_node(&id("n1"), DryRunMode::Really, &back).await.expect("the settings are removed");
     assert_eq!((free.state.as_str(), free.tags.is_empty(), &free.traits), ("ready", true, &NodeTraits::default()));
 
-    let unknown = client.tag_node(&id("n9"), DryRunMode::Really, &back).await.expect_err("there is none");
+    let unknown = client.tag_node(&id("n9"), DryRunMode::Really, &back).await.expect_err("the node does not exist");
     assert_eq!(unknown.code(), Some(ErrorCode::HR0404));
     let many = TagNode { taints: (0..65).map(|n| (name(&format!("t{n}")), Some(String::new()))).collect(), ..TagNode::default() };
     assert_eq!(
-        client.tag_node(&id("n1"), DryRunMode::Really, &many).await.expect_err("too many").code(),
+        client.tag_node(&id("n1"), DryRunMode::Really, &many).await.expect_err("the node has too many taints").code(),
         Some(ErrorCode::HR0413)
     );
     for wrong in [
@@ -339,7 +339,7 @@ async fn what_is_said_of_a_node_outlives_the_daemon_and_its_agent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tree_of_queues_is_taken_whole_or_not_at_all() {
+async fn a_tree_of_queues_is_applied_completely_or_not_at_all() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let _node = FakeNode::join(&client, "n1", 1000).await;
@@ -358,14 +358,14 @@ async fn a_tree_of_queues_is_taken_whole_or_not_at_all() {
     let unread = send(&client, Method::PUT, "/v1/queues", &[], &tree).await;
     assert!(problem(unread).await.detail.contains("If-Match"));
 
-    let checked = client.check_queues(&tree, Some(before.generation)).await.expect("is right");
+    let checked = client.check_queues(&tree, Some(before.generation)).await.expect("the tree is valid");
     assert_eq!(checked.tree.queues.len(), 2);
-    assert_eq!(client.queues().await.expect("a tree").generation, before.generation, "it was only checked");
+    assert_eq!(client.queues().await.expect("a tree").generation, before.generation, "a check does not change the tree");
     let after = client.set_queues(&tree, Some(before.generation)).await.expect("sets");
     let night: QueuePath = "etl.night".parse().expect("queue");
     let shown = after.root.find(&night).expect("is there");
-    assert_eq!(shown.guaranteed.memory.whole_mib(), 200, "half of two fifths");
-    let late = client.set_queues(&tree, Some(before.generation)).await.expect_err("somebody was first");
+    assert_eq!(shown.guaranteed.memory.whole_mib(), 200, "50% of 40% of 1000 MiB");
+    let late = client.set_queues(&tree, Some(before.generation)).await.expect_err("the generation has changed");
     assert_eq!(late.code(), Some(ErrorCode::HR0409), "{late}");
 
     let patched = client.patch_queue(&night, &json!({"max_apps": 3, "guaranteed": null})).await.expect("patches");
@@ -378,7 +378,7 @@ async fn a_tree_of_queues_is_taken_whole_or_not_at_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tree_that_was_set_outlives_the_daemon() {
+async fn a_tree_that_was_set_survives_a_restart() {
     let dir = tempfile::tempdir().expect("a directory");
     let (running, client) = resource_manager(dir.path()).await;
     let tree = json!({"queues": {"default": {}, "etl": {"guaranteed": "40%"}}});

@@ -38,7 +38,7 @@ async fn an_application_is_submitted_run_and_killed() {
     let between = client.submit(&unmanaged("between")).await.expect("submits");
 
     let path = format!("apps/{id}");
-    assert_eq!(yarn.get(&path).await.status, 404, "reserved is not submitted");
+    assert_eq!(yarn.get(&path).await.status, 404, "a reserved id is not submitted");
     for _ in 0..2 {
         let submitted = yarn.post("apps?user.name=ann", Some(submission(&id))).await;
         assert_eq!((submitted.status, submitted.text.as_str()), (202, ""), "the same id again is the same application");
@@ -52,13 +52,13 @@ async fn an_application_is_submitted_run_and_killed() {
     let launch = &node.orders[&container].launch;
     assert_eq!(launch.command, ["/bin/sh", "-c", "exec sleep 5"]);
     assert_eq!(launch.env.get("A").map(String::as_str), Some("1"));
-    assert!(container.app.seq() < between.app.seq(), "it has the number that was reserved");
+    assert!(container.app.seq() < between.app.seq(), "the application has the reserved number");
     node.run_all().await;
 
     let state = format!("{path}/state");
     assert_eq!(yarn.put(&state, json!({"state": "FINISHED"})).await.exception(), "BadRequestException");
     let asked = yarn.put(&format!("{state}?user.name=bob"), json!({"state": "KILLED"})).await;
-    assert_eq!((asked.status, asked.json()), (202, json!({"state": "RUNNING"})), "its container is still there");
+    assert_eq!((asked.status, asked.json()), (202, json!({"state": "RUNNING"})), "the container still runs");
     assert!(asked.location.expect("a place").ends_with(&state));
     node.until("a stop", |n| n.exits.contains_key(&container).then_some(())).await;
     node.report().await.expect("reports");
@@ -71,7 +71,7 @@ async fn an_application_is_submitted_run_and_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_number_that_was_not_given_is_no_place_to_submit_to() {
+async fn a_submission_with_an_unreserved_id_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client, yarn, _node) = cluster(&dir).await;
     let other = client.submit(&unmanaged("other")).await.expect("submits").app;
@@ -88,13 +88,13 @@ async fn a_number_that_was_not_given_is_no_place_to_submit_to() {
     assert!(refused.exception() == "BadRequestException" && refused.text.contains("local-resources"), "{}", refused.text);
     let mut large = submission(new["application-id"].as_str().expect("an id"));
     large["resource"]["memory"] = json!(4096);
-    assert_eq!(yarn.post("apps", Some(large)).await.exception(), "BadRequestException", "no node is so large");
-    assert_eq!(client.apps().await.expect("lists").len(), 1, "nothing came of any of them");
+    assert_eq!(yarn.post("apps", Some(large)).await.exception(), "BadRequestException", "no node is large enough");
+    assert_eq!(client.apps().await.expect("lists").len(), 1, "no refused submission created an application");
 }
 
 /// Exit status of memory kills in the YARN interface, before and after a restart.
 #[tokio::test(flavor = "multi_thread")]
-async fn ends_are_kept_and_ids_stay() {
+async fn ended_containers_and_ids_survive_a_restart() {
     let dir = tempfile::tempdir().expect("a directory");
     let (running, client, yarn, mut node) = cluster(&dir).await;
     let mut master = FakeMaster::submit(&client, "job").await;
@@ -120,7 +120,7 @@ async fn ends_are_kept_and_ids_stay() {
     let text = fields(&over, "diagnosticsInfo")[0].as_str().expect("a text").to_owned();
     assert!(text.contains("256.0 MB of 256.0 MB physical memory used"), "{text}");
     let kill = yarn.put("apps/application_1700000000000_0001/state", json!({"state": "KILLED"})).await;
-    assert_eq!((kill.status, kill.json()), (200, json!({"state": "KILLED"})), "it had nothing left to end");
+    assert_eq!((kill.status, kill.json()), (200, json!({"state": "KILLED"})), "the application has no running container");
     let app = yarn.get("apps/application_1700000000000_0001").await.json();
     running.shutdown().await.expect("ends");
 
@@ -136,14 +136,14 @@ async fn ends_are_kept_and_ids_stay() {
 
 /// All views with reservations show a reservation.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_kept_for_a_request_is_shown() {
+async fn a_reservation_is_shown() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client, yarn, mut node) = cluster(&dir).await;
     let master = FakeMaster::submit(&client, "job").await;
     master.sync(vec![master.ask("small", mib(256), 1), master.ask("large", mib(1000), 1)]).await.expect("asks");
     node.until_orders(1).await;
     node.run_all().await;
-    until("1000 MB to be kept", || async {
+    until("a reservation of 1000 MB", || async {
         let metrics = yarn.get("metrics").await.json()["clusterMetrics"].clone();
         (metrics["reservedMB"] == 1000 && metrics["containersReserved"] == 1).then_some(())
     })
@@ -155,7 +155,7 @@ async fn what_is_kept_for_a_request_is_shown() {
 
 /// Memory × time of all containers, live and ended.
 #[tokio::test(flavor = "multi_thread")]
-async fn use_over_time_is_counted() {
+async fn memory_seconds_are_counted() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client, yarn, mut node) = cluster(&dir).await;
     let master = FakeMaster::submit(&client, "job").await;
@@ -163,7 +163,7 @@ async fn use_over_time_is_counted() {
     node.until_orders(2).await;
     node.run_all().await;
     let path = "apps/application_1700000000000_0001";
-    until("1024 MB to have been had for a second", || async {
+    until("1024 MB-seconds of use", || async {
         let app = yarn.get(path).await.json()["app"].clone();
         let (seconds, elapsed) = (app["memorySeconds"].as_u64()?, app["elapsedTime"].as_u64()?);
         assert!(seconds <= elapsed * 1024 / 1000 + 1, "{seconds} MB-seconds in {elapsed} ms");
@@ -175,7 +175,7 @@ async fn use_over_time_is_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn applications_are_found_by_what_they_are() {
+async fn applications_are_selected_by_their_fields() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client, yarn, _node) = cluster(&dir).await;
     let mut ids: Vec<AppId> = Vec::new();
@@ -188,7 +188,7 @@ async fn applications_are_found_by_what_they_are() {
         assert_eq!(answer.status, 200, "{query}: {}", answer.text);
         answer.json()["apps"]["app"]
             .as_array()
-            .expect("a list, however short")
+            .expect("a list, even if it is empty")
             .iter()
             .map(|a| a["name"].as_str().expect("a name").to_owned())
             .collect()
@@ -197,7 +197,7 @@ async fn applications_are_found_by_what_they_are() {
     assert_eq!(found("states=ACCEPTED,running").await, ["a", "c"]);
     assert_eq!(found("state=KILLED&user.name=x").await, ["b"]);
     assert_eq!(found("finalStatus=KILLED").await, ["b"]);
-    assert_eq!(found("limit=2").await, ["b", "c"], "the latest");
+    assert_eq!(found("limit=2").await, ["b", "c"], "the latest applications");
     assert_eq!(found("name=c&user=test&queue=default").await, ["c"]);
     assert_eq!(found("queue=root.default&applicationTypes=HEADROOM").await, ["a", "b", "c"]);
     for none in
@@ -205,7 +205,7 @@ async fn applications_are_found_by_what_they_are() {
     {
         assert_eq!(found(none).await, [""; 0], "{none}");
     }
-    assert_eq!(found("finishedTimeBegin=1").await, ["b"], "what goes on has no end");
+    assert_eq!(found("finishedTimeBegin=1").await, ["b"], "a running application has no end time");
     assert_eq!(yarn.get("apps?states=ASLEEP").await.exception(), "BadRequestException");
     let short = yarn.get("apps?deSelects=resourceRequests,timeouts").await.json();
     assert!(short["apps"]["app"][0].get("timeouts").is_none() && short["apps"]["app"][0].get("resourceInfo").is_some());
@@ -216,7 +216,7 @@ async fn applications_are_found_by_what_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_are_found_by_name_and_state() {
+async fn nodes_are_selected_by_name_and_state() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, _client, yarn, _node) = cluster(&dir).await;
     for name in ["n1:9", "n1:1234", "n1"] {
@@ -276,7 +276,7 @@ async fn errors_have_the_shape_that_clients_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_is_told_to_end() {
+async fn a_container_is_stopped_by_a_signal() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client, yarn, mut node) = cluster(&dir).await;
     let master = FakeMaster::submit(&client, "job").await;
@@ -291,7 +291,7 @@ async fn a_container_is_told_to_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_application_is_changed_while_it_lives() {
+async fn a_live_application_is_changed() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client, yarn, _node) = cluster(&dir).await;
     client.submit(&unmanaged("job")).await.expect("submits");
@@ -324,7 +324,7 @@ async fn an_application_is_changed_while_it_lives() {
 /// Every path of the resource manager in `docs/yarn.md` is served, with the method that the page
 /// names.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_names_addresses_that_are_there() {
+async fn every_call_of_the_documentation_is_served() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, _client, yarn, _node) = cluster(&dir).await;
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/yarn.md")).expect("the page");

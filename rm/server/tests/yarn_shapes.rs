@@ -162,7 +162,7 @@ const ROWS: [Row; 18] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_answer_has_the_fields_that_clients_read() {
+async fn every_response_has_the_fields_that_clients_read() {
     let dir = tempfile::tempdir().expect("a directory");
     let (running, client) = resource_manager(dir.path()).await;
     let yarn = Yarn::new(&running.url);

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_come_back_and_the_key_is_not_printed() {
+    fn tokens_are_restored_and_the_key_is_not_printed() {
         let token = SavedToken {
             accessor: "4f1c8a2b9d3e5f60".into(),
             hash: "00".repeat(32),
@@ -136,8 +136,8 @@ mod tests {
             SavedAccess { generation: 3, app_key: key.clone(), bootstrapped: true, tokens: vec![token, join], policies, shares };
         let record = (ACCESS.to_owned(), serde_json::to_vec(&all).expect("encodes"));
         assert_eq!(access(&[record]).expect("reads"), all);
-        assert_eq!(access(&[]).expect("none yet"), SavedAccess::default());
+        assert_eq!(access(&[]).expect("reads no tokens"), SavedAccess::default());
         assert!(!format!("{all:?}").contains(&key));
-        access(&[(ACCESS.to_owned(), b"[".to_vec())]).expect_err("is damaged");
+        access(&[(ACCESS.to_owned(), b"[".to_vec())]).expect_err("the record is damaged");
     }
 }

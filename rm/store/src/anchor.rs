@@ -73,11 +73,11 @@ fn parse(text: &str) -> Option<u64> {
 
 fn damaged(file: PathBuf, dir: &Path) -> StoreError {
     let advice = format!(
-        "If the database in {} is whole, remove {} and start again: the end of the database is then taken as it is",
+        "If the database in {} is complete, remove {} and start again; the last commit of the database is then accepted",
         dir.display(),
         file.display()
     );
-    StoreError::Corrupt { file, what: "its line is not the number of a commit with its checksum".into(), advice }
+    StoreError::Corrupt { file, what: "its line is not a commit number with its checksum".into(), advice }
 }
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_number_written_is_read() {
+    fn the_last_written_number_is_read() {
         let dir = tempfile::tempdir().expect("a directory");
         assert_eq!(Anchor::read(dir.path()).expect("reads"), None);
         let anchor = Anchor::open(dir.path()).expect("opens");
@@ -97,9 +97,9 @@ mod tests {
     }
 
     #[test]
-    fn any_other_line_is_refused_with_the_name_of_the_file() {
+    fn an_invalid_line_is_refused_and_the_error_names_the_file() {
         let dir = tempfile::tempdir().expect("a directory");
-        for text in ["7", "00000000000000000007 00000000\n", "\u{0}", "what?"] {
+        for text in ["7", "00000000000000000007 00000000\n", "\u{0}", "seven"] {
             std::fs::write(dir.path().join(NAME), text).expect("writes");
             let refused = Anchor::read(dir.path()).expect_err(text).to_string();
             assert!(refused.contains(&dir.path().join(NAME).display().to_string()), "{refused}");

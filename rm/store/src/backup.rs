@@ -78,7 +78,7 @@ pub fn backup(dir: &Path, to: &Path) -> Result<BackupSummary, StoreError> {
     refuse_unfinished(dir)?;
     if to.exists() {
         let advice = "name another file".to_owned();
-        return Err(StoreError::NotEmpty { place: to.to_owned(), holds: "is there already".into(), advice });
+        return Err(StoreError::NotEmpty { place: to.to_owned(), holds: "exists already".into(), advice });
     }
     let whole = check_copy(dir, backend)?;
     replay(&whole.scan.records).map_err(|e| crate::open::corrupt(dir, &database_path(dir, backend), &e))?;
@@ -115,8 +115,8 @@ pub fn restore(dir: &Path, from: &Path, backend: StoreBackend, replace: Replace)
     let _lock = lock::lock_directory(dir, Duration::ZERO)?;
     let old = occupied(dir)?;
     if let (Some(first), Replace::No) = (old.first(), replace) {
-        let holds = format!("holds state ({} and {} more)", first.display(), old.len() - 1);
-        let advice = "name an empty directory, or say --replace to have it moved aside".to_owned();
+        let holds = format!("contains state ({} and {} more)", first.display(), old.len() - 1);
+        let advice = "name an empty directory, or add --replace to move the state aside".to_owned();
         return Err(StoreError::NotEmpty { place: dir.to_owned(), holds, advice });
     }
     let known = numbers_in(dir);
@@ -139,7 +139,7 @@ pub fn restore(dir: &Path, from: &Path, backend: StoreBackend, replace: Replace)
 /// Reads the whole file before any change.
 fn verify(from: &Path) -> Result<(Header, MetaRecord), StoreError> {
     let unusable = |what: String| {
-        let advice = "Use another backup, or a snapshot-….jsonl of the state directory".to_owned();
+        let advice = "Use another backup, or a file snapshot-….jsonl of the state directory".to_owned();
         StoreError::Corrupt { file: from.to_owned(), what, advice }
     };
     let mut records = Vec::new();
@@ -222,9 +222,9 @@ pub(crate) fn refuse_unfinished(dir: &Path) -> Result<(), StoreError> {
         return Ok(());
     }
     let advice = format!(
-        "Run it again: rmctl operator state restore --state {} --from FILE --replace; what was there before is in {}",
+        "Run the restore again: rmctl operator state restore --state {} --from FILE --replace; the earlier state is in {}",
         dir.display(),
         dir.join("replaced-…").display()
     );
-    Err(StoreError::Corrupt { file: dir.to_owned(), what: "a restore was cut short in it".into(), advice })
+    Err(StoreError::Corrupt { file: dir.to_owned(), what: "a restore of it was interrupted".into(), advice })
 }

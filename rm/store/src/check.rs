@@ -128,9 +128,9 @@ impl StateReport {
     fn nothing_but_snapshots(&mut self) {
         let usable = self.snapshots.iter().rev().find(|s| s.wrong.is_none());
         let advice = match usable {
-            Some(newest) => format!("The next start goes on from {}", newest.file.display()),
+            Some(newest) => format!("The next start continues from {}", newest.file.display()),
             None => format!(
-                "Put it back, or restore a backup: rmctl operator state restore --state {} --from FILE --replace",
+                "Put the database back, or restore a backup: rmctl operator state restore --state {} --from FILE --replace",
                 self.dir.display()
             ),
         };
@@ -140,9 +140,9 @@ impl StateReport {
     fn damaged_snapshots(&mut self) {
         let damaged = self.snapshots.iter().filter_map(|s| Some((s.file.display().to_string(), s.wrong.clone()?)));
         let told: Vec<StateProblem> = damaged
-            .map(|(file, what)| StateProblem {
-                what: format!("{file} cannot be used: {what}"),
-                advice: "Remove it; the next start writes a new one".into(),
+            .map(|(file, fault)| StateProblem {
+                what: format!("{file} cannot be used: {fault}"),
+                advice: "Remove the file; the next start writes a new snapshot".into(),
             })
             .collect();
         self.problems.extend(told);
@@ -167,7 +167,7 @@ fn problem(error: StoreError) -> StateProblem {
     if let StoreError::Corrupt { file, what, advice } = error {
         return StateProblem { what: format!("{}: {what}", file.display()), advice };
     }
-    StateProblem { what: error.to_string(), advice: "Nothing was changed".into() }
+    StateProblem { what: error.to_string(), advice: "The state was not changed".into() }
 }
 
 /// The displayed kind of the records of a key.

@@ -131,7 +131,7 @@ impl Documents {
                 Ok(_) | Err(_) => break,
             }
         }
-        let advice = || "It is only shown, and nothing depends on it".to_owned();
+        let advice = || "The document is only displayed, and no other state depends on it".to_owned();
         answer.map_err(|e| StoreError::Corrupt { file: self.dir.clone(), what: e.to_string(), advice: advice() })
     }
 

@@ -86,8 +86,8 @@ pub fn present_backend(dir: &Path) -> Result<Option<StoreBackend>, StoreError> {
         [one] => Ok(Some(one)),
         [..] => Err(StoreError::Corrupt {
             file: dir.to_owned(),
-            what: "it holds databases of two kinds, store and store.redb".into(),
-            advice: "Move the one away that is not in use".into(),
+            what: "it contains databases of two kinds, store and store.redb".into(),
+            advice: "Move the unused one away".into(),
         }),
     }
 }

@@ -27,7 +27,7 @@ pub enum StoreError {
         pid: Option<u32>,
     },
     /// The disk is full.
-    #[error("the disk under the state directory {} is full ({source}); free some space there, for a start as much as the database has, and start again: all that was acknowledged is kept", dir.display())]
+    #[error("the disk under the state directory {} is full ({source}); free some space there (a start needs as much as the database) and start again; all acknowledged changes are kept", dir.display())]
     Full {
         /// The directory.
         dir: PathBuf,
@@ -35,7 +35,7 @@ pub enum StoreError {
         source: io::Error,
     },
     /// The directory contains the database of another backend.
-    #[error("the state directory {} was written with store = \"{found}\" and is to be opened with \"{asked}\"; keep \"{found}\", or move it over: rmctl operator state backup --state {} --to FILE, then rmctl operator state restore --state {} --from FILE --store {asked} --replace", dir.display(), dir.display(), dir.display())]
+    #[error("the state directory {} was written with store = \"{found}\" and is to be opened with \"{asked}\"; keep \"{found}\", or convert the state: rmctl operator state backup --state {} --to FILE, then rmctl operator state restore --state {} --from FILE --store {asked} --replace", dir.display(), dir.display(), dir.display())]
     OtherBackend {
         /// The directory.
         dir: PathBuf,
@@ -45,13 +45,13 @@ pub enum StoreError {
         asked: StoreBackend,
     },
     /// An earlier write failed.
-    #[error("the state in {} took no write since one failed; nothing more is accepted until the next start", dir.display())]
+    #[error("an earlier write to the state in {} failed; no change is accepted until the next start", dir.display())]
     Failed {
         /// The directory.
         dir: PathBuf,
     },
     /// The target exists already.
-    #[error("{} {holds}, and nothing is written over; {advice}", place.display())]
+    #[error("{} {holds}, and is not overwritten; {advice}", place.display())]
     NotEmpty {
         /// The file or directory.
         place: PathBuf,
@@ -113,7 +113,7 @@ pub enum StoreError {
         most: usize,
     },
     /// A record could not be encoded.
-    #[error("{key} cannot be written down: {source}")]
+    #[error("{key} cannot be encoded: {source}")]
     Encode {
         /// The record.
         key: String,

@@ -14,7 +14,7 @@ const HEAD: usize = 1 + 4 + 4;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// It is shorter than its head.
-    #[error("{0} is cut off")]
+    #[error("{0} is truncated")]
     Short(String),
     /// The layout is unknown to this version.
     #[error("{0} has the unknown layout {1}")]
@@ -106,7 +106,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_goes_in_comes_out(length in 0usize..40_000, seed in any::<u8>()) {
+        fn a_written_value_is_read_unchanged(length in 0usize..40_000, seed in any::<u8>()) {
             let original: Vec<u8> = (0..length).map(|i| u8::try_from(i % 251).expect("small") ^ seed).collect();
             let written = entries("app/1", &original);
             prop_assert_eq!(written.len(), 1 + pieces(length));
@@ -115,7 +115,7 @@ mod tests {
         }
 
         #[test]
-        fn one_flipped_bit_is_found(length in 1usize..20_000, at in any::<prop::sample::Index>(), bit in 0u8..8) {
+        fn a_flipped_bit_is_detected(length in 1usize..20_000, at in any::<prop::sample::Index>(), bit in 0u8..8) {
             let mut written = entries("app/1", &vec![7; length]);
             let entry = at.index(written.len());
             let byte = at.index(written[entry].1.len());
@@ -125,13 +125,13 @@ mod tests {
     }
 
     #[test]
-    fn a_value_under_another_key_is_found() {
+    fn a_value_under_another_key_is_detected() {
         let written = entries("app/1", b"text");
         assert_eq!(read("app/2", &written), Err(FrameError::Checksum("app/2".into())));
     }
 
     #[test]
-    fn a_missing_piece_is_found() {
+    fn a_missing_piece_is_detected() {
         let mut written = entries("job/1", &vec![1; 3 * PIECE]);
         written.remove(1);
         assert_eq!(read("job/1", &written), Err(FrameError::Length("job/1".into(), 2 * PIECE, 3 * PIECE)));

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_family_comes_back_and_a_damaged_one_is_named() {
+    fn a_job_history_is_restored_and_a_damaged_record_is_named() {
         let name: Name = "count".parse().expect("a name");
         let kinds = vec![SavedKind { name: "map".into(), tasks: vec![[5, 6, 7, 1, 900]] }];
         let family = SavedJobHistory { user: "a/b".into(), name: name.clone(), runs: 2, last: UnixMillis(9), kinds };
@@ -70,8 +70,8 @@ mod tests {
         assert_eq!(key, "family/612f62/count");
         let record = (key.clone(), serde_json::to_vec(&family).expect("encodes"));
         assert_eq!(families(std::slice::from_ref(&record)).expect("reads"), [family]);
-        let damaged = families(&[(key, b"{".to_vec())]).expect_err("is damaged");
+        let damaged = families(&[(key, b"{".to_vec())]).expect_err("the record is damaged");
         assert!(damaged.to_string().contains("family/612f62/count"), "{damaged}");
-        assert_ne!(record_key("a", &name), record_key("A", &name), "users are told apart");
+        assert_ne!(record_key("a", &name), record_key("A", &name), "each user has a separate key");
     }
 }

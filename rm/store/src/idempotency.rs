@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_come_back_in_the_order_they_were_given_and_a_damaged_one_is_named() {
+    fn responses_are_restored_in_order_and_a_damaged_record_is_named() {
         let answer = |key: &str, at| SavedResponse {
             key: key.into(),
             call: 7,
@@ -72,7 +72,7 @@ mod tests {
         let records = [("meta".to_owned(), b"{}".to_vec()), record(&second), record(&first)];
         assert_eq!(records[2].0, "once/7a232f");
         assert_eq!(answers(&records).expect("reads"), [first, second]);
-        let damaged = answers(&[("once/61".to_owned(), b"{}".to_vec())]).expect_err("no answer");
+        let damaged = answers(&[("once/61".to_owned(), b"{}".to_vec())]).expect_err("the record is damaged");
         assert!(damaged.to_string().contains("once/61"), "{damaged}");
     }
 }

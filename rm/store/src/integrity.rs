@@ -91,11 +91,11 @@ fn refuse(dir: &Path, database: &Path, fault: Fault) -> StoreError {
 enum Fault {
     #[error("{0}")]
     Scan(#[from] ScanError),
-    #[error("it cannot be read (the database gave up over it)")]
+    #[error("it cannot be read (the database panicked)")]
     Panicked,
-    #[error("nothing readable is left in it")]
+    #[error("it contains no readable records")]
     Empty,
-    #[error("it reaches up to commit {reaches}, and commit {acknowledged} was acknowledged")]
+    #[error("it ends at commit {reaches}, and commit {acknowledged} was acknowledged")]
     Short { reaches: u64, acknowledged: u64 },
     #[error("it could not be read within {} s", CHECK_TIMEOUT.as_secs())]
     Endless,

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_one_commit_and_the_last_word_on_a_key_counts() {
+    fn a_batch_is_one_commit_and_the_last_change_of_a_key_applies() {
         let mut journal = Journal::new(Written::default(), MetaRecord::default());
         let node: headroom_types::NodeId = "n1".parse().expect("id");
         journal.append(&DurableRecord::Node(node.clone())).expect("appends");
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_beyond_the_bound_is_refused_and_named() {
+    fn a_document_above_the_maximum_size_is_refused_and_named() {
         let mut journal = Journal::new(Written::default(), MetaRecord::default());
         let refused = journal.append_document(&"job.3".parse().expect("id"), vec![b' '; MAX_VALUE + 1]).expect_err("too large");
         assert!(refused.to_string().contains("job/0000000003"), "{refused}");

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_second_is_told_who_was_first() {
+    fn a_second_process_is_refused_with_the_pid_of_the_first() {
         let dir = tempfile::tempdir().expect("a directory");
         let _held = lock_directory(dir.path(), LOCK_TIMEOUT).expect("free");
         let refused = lock_directory(dir.path(), Duration::ZERO).expect_err("in use").to_string();

@@ -60,7 +60,7 @@ fn raised(mut records: Vec<(String, Vec<u8>)>) -> Result<Vec<(String, Vec<u8>)>,
 }
 
 fn unusable(file: &Path, what: String) -> StoreError {
-    let advice = "Restore a backup with rmctl operator state restore, or move the snapshots away to start with nothing";
+    let advice = "Restore a backup with rmctl operator state restore, or move the snapshots away to start with an empty state";
     StoreError::Corrupt { file: file.to_owned(), what, advice: advice.into() }
 }
 
@@ -108,26 +108,26 @@ fn newest(dir: &Path, notes: &mut Vec<String>) -> Result<Option<(PathBuf, Snapsh
     for path in snapshot::list(dir)?.into_iter().rev() {
         match snapshot::read(&path) {
             Ok(snapshot) => return Ok(Some((path, snapshot))),
-            Err(what) => {
-                notes.push(format!("{} was passed over: {what}", path.display()));
-                wrong = Some((path, what));
+            Err(fault) => {
+                notes.push(format!("{} was skipped: {fault}", path.display()));
+                wrong = Some((path, fault));
             }
         }
     }
     match wrong {
         None => Ok(None),
-        Some((file, what)) => Err(unusable(&file, format!("{what}, and there is no database and no other snapshot"))),
+        Some((file, fault)) => Err(unusable(&file, format!("{fault}, and there is no database and no other snapshot"))),
     }
 }
 
 /// An error: commits were acknowledged, but there is no database.
 fn lost(dir: &Path, commit: u64) -> StoreError {
     let advice = format!(
-        "Put it back, or restore a backup: rmctl operator state restore --state {} --from FILE --replace; to begin with nothing, \
-         remove {}",
+        "Put the database back, or restore a backup: rmctl operator state restore --state {} --from FILE --replace; \
+         to start with an empty state, remove {}",
         dir.display(),
         dir.join(anchor::NAME).display()
     );
-    let what = format!("the database is not there, nor any snapshot of it, and commit {commit} was acknowledged");
+    let what = format!("the database and all snapshots are missing, and commit {commit} was acknowledged");
     StoreError::Corrupt { file: dir.to_owned(), what, advice }
 }

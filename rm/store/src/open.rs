@@ -78,8 +78,8 @@ pub fn open(dir: &Path, backend: StoreBackend) -> Result<OpenedStore, StoreError
 pub(crate) fn corrupt(dir: &Path, database: &Path, what: &dyn std::fmt::Display) -> StoreError {
     let usable = snapshot::list(dir).ok().and_then(|all| all.into_iter().rev().find(|path| snapshot::read(path).is_ok()));
     let then = match usable {
-        Some(path) => format!("the next start then goes on from {}", path.display()),
-        None => "there is no readable snapshot to go on from".to_owned(),
+        Some(path) => format!("the next start then continues from {}", path.display()),
+        None => "there is no readable snapshot to continue from".to_owned(),
     };
     let advice = format!(
         "Restore a backup: rmctl operator state restore --state {} --from FILE --replace; or move {} away ({then})",

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_the_same_after_the_disk() {
+    fn a_queue_tree_is_restored_unchanged() {
         for gate in [spec::QueueState::Open, spec::QueueState::Paused, spec::QueueState::Draining, spec::QueueState::Closed] {
             let inner = spec::QueueSpec { children: BTreeMap::from([(name("deep"), told_in_full(gate))]), ..told_in_full(gate) };
             let children = BTreeMap::from([(name("etl"), inner), (name("plain"), spec::QueueSpec::default())]);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_version_did_not_know_has_its_usual_value() {
+    fn a_missing_key_has_its_default() {
         let read: QueueRecord = serde_json::from_str(r#"{"children":{"etl":{"weight":2}}}"#).expect("reads");
         let etl = spec::QueueSpec { weight: Some(2), ..spec::QueueSpec::default() };
         assert_eq!(read.spec(), spec::QueueSpec { children: BTreeMap::from([(name("etl"), etl)]), ..spec::QueueSpec::default() });

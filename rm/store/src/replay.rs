@@ -132,36 +132,37 @@ mod tests {
     }
 
     #[test]
-    fn half_an_application_is_refused() {
+    fn an_application_without_both_records_is_refused() {
         let meta = record(META, r#"{"epoch":3,"last_app":9}"#);
         let state = record("state/0000000009", r#"{"stage":"running","attempt":1}"#);
-        let refused = replay(&[meta.clone(), state]).expect_err("half");
+        let refused = replay(&[meta.clone(), state]).expect_err("a record is missing");
         assert_eq!(refused.to_string(), "application number 0000000009 has no app record");
         let app = record("app/0000000009", r#"{"id":"j.9","submitted":1,"queue":"default"}"#);
-        assert_eq!(replay(&[meta, app]).expect_err("half").to_string(), "application number 0000000009 has no state record");
+        let refused = replay(&[meta, app]).expect_err("a record is missing");
+        assert_eq!(refused.to_string(), "application number 0000000009 has no state record");
     }
 
     #[test]
-    fn the_next_life_has_the_next_number() {
+    fn the_next_incarnation_has_the_next_epoch() {
         let (meta, restored) = replay(&[record(META, r#"{"epoch":3,"last_app":9}"#)]).expect("replays");
         assert_eq!((meta.epoch, restored.epoch, restored.last_app), (Epoch(3), Epoch(4), 9));
     }
 
     #[test]
-    fn the_tree_of_queues_comes_back_and_a_wrong_one_is_refused_with_what_is_wrong() {
+    fn a_queue_tree_is_restored_and_an_invalid_tree_is_refused_with_its_problems() {
         let meta = record(META, r#"{"epoch":3,"last_app":9}"#);
         let queues = |root: &str| replay(&[meta.clone(), record(QUEUES, &format!(r#"{{"generation":4,"root":{root}}}"#))]);
         let (_, restored) = queues(r#"{"children":{"etl":{"weight":2},"adhoc":{"gate":"paused"}}}"#).expect("replays");
-        let (generation, tree) = restored.queues.expect("is there");
+        let (generation, tree) = restored.queues.expect("the tree is restored");
         let names: Vec<&str> = tree.root().children.keys().map(|name| name.as_str()).collect();
         assert_eq!((generation, names), (4, vec!["adhoc", "etl"]));
-        let refused = queues(r#"{"children":{"etl":{"weight":0}}}"#).expect_err("no weight").to_string();
+        let refused = queues(r#"{"children":{"etl":{"weight":0}}}"#).expect_err("the weight is invalid").to_string();
         assert!(refused.contains("generation 4") && refused.contains("root.etl: weight"), "{refused}");
     }
 
     #[test]
-    fn a_kind_from_the_future_is_refused() {
+    fn a_record_of_an_unknown_kind_is_refused() {
         let meta = record(META, r#"{"epoch":3,"last_app":9}"#);
-        assert!(replay(&[meta, record("lease/1", "{}")]).expect_err("unknown").to_string().contains("lease/1"));
+        assert!(replay(&[meta, record("lease/1", "{}")]).expect_err("the kind is unknown").to_string().contains("lease/1"));
     }
 }

@@ -51,10 +51,10 @@ pub enum ScanError {
     #[error("{0}")]
     Frame(#[from] frame::FrameError),
     /// A key is not UTF-8.
-    #[error("it holds a key that is not text")]
+    #[error("it contains a key that is not UTF-8")]
     Key,
     /// A piece has no head.
-    #[error("it holds a part of {0} out of its place")]
+    #[error("it contains a misplaced part of {0}")]
     Stray(String),
     /// The seal cannot be parsed.
     #[error("its seal cannot be read")]
@@ -63,7 +63,7 @@ pub enum ScanError {
     #[error("it has format {0}")]
     Format(u32),
     /// The number of records differs from the seal.
-    #[error("it holds {found} records instead of {sealed}")]
+    #[error("it contains {found} records instead of {sealed}")]
     Count {
         /// The number of records in the database.
         found: u64,

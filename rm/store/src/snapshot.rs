@@ -123,10 +123,10 @@ pub fn walk_text(mut lines: impl BufRead, mut see: impl FnMut(String, Vec<u8>) -
             break;
         }
         if line.pop() != Some(b'\n') {
-            return Err("it is cut off".into());
+            return Err("it is truncated".into());
         }
         let Some(line) = held.replace(line) else { continue };
-        let text = std::str::from_utf8(&line).map_err(|_| "it is not text")?;
+        let text = std::str::from_utf8(&line).map_err(|_| "it is not UTF-8")?;
         if header.is_none() {
             header = Some(first(text)?);
         } else {
@@ -138,7 +138,7 @@ pub fn walk_text(mut lines: impl BufRead, mut see: impl FnMut(String, Vec<u8>) -
         hasher.update(&line);
     }
     let footer: Footer = serde_json::from_slice(&held.unwrap_or_default()).map_err(|_| "its last line is not a checksum")?;
-    let header = header.ok_or("it is cut off")?;
+    let header = header.ok_or("it is truncated")?;
     if footer.crc32 != hasher.finalize() {
         return Err("it does not match its checksum".into());
     }
@@ -151,7 +151,7 @@ pub fn walk_text(mut lines: impl BufRead, mut see: impl FnMut(String, Vec<u8>) -
 fn first(text: &str) -> Result<Header, String> {
     let header: Header = serde_json::from_str(text).map_err(|e| format!("its first line: {e}"))?;
     if header.headroom_snapshot != FORMAT {
-        return Err(format!("it has format {}, and this version knows {FORMAT}", header.headroom_snapshot));
+        return Err(format!("it has format {}, and this version supports {FORMAT}", header.headroom_snapshot));
     }
     Ok(header)
 }
@@ -171,7 +171,7 @@ fn record(text: &str) -> Result<(String, Vec<u8>), String> {
     }
     let before = before(&key).map_err(|e| e.to_string())?;
     let value = text.strip_prefix(&before).and_then(|rest| rest.strip_suffix('}'));
-    let value = value.ok_or_else(|| format!("record {key} is not laid out as it was written"))?;
+    let value = value.ok_or_else(|| format!("record {key} has an unknown layout"))?;
     Ok((key, value.as_bytes().to_vec()))
 }
 
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_it_wrote_and_keeps_three() {
+    fn the_newest_three_snapshots_are_kept_and_readable() {
         let dir = tempfile::tempdir().expect("a directory");
         for commit in [3, 11, 2, 7, 12] {
             write(dir.path(), &snapshot(commit)).expect("writes");
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_the_same_to_the_byte() {
+    fn a_value_is_restored_to_the_byte() {
         let dir = tempfile::tempdir().expect("a directory");
         let values: [&[u8]; 6] = [br#"{"z":1,"a":[1.50]}"#, b"", b"aaaa", b"{\n}", &[0xff, 0, 10], br#"" \u00e4""#];
         let records: Vec<_> = (0..).zip(values).map(|(n, value)| (format!("job/{n}\"x"), value.to_vec())).collect();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_and_every_changed_byte_is_found() {
+    fn a_truncated_or_changed_snapshot_is_refused() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = write(dir.path(), &snapshot(3)).expect("writes");
         let whole = fs::read(&path).expect("reads");

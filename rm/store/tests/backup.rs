@@ -17,13 +17,13 @@ mod backends;
 use backends::on_every_backend;
 
 on_every_backend!(
-    a_backup_brings_everything_to_either_backend,
-    numbers_given_since_the_backup_are_not_given_again,
-    nothing_is_written_over,
-    a_damaged_backup_changes_nothing,
-    a_restore_that_was_cut_short_is_run_again,
-    a_directory_in_use_is_left_alone,
-    a_check_counts_and_names_what_is_wrong,
+    a_backup_is_restored_completely_in_either_backend,
+    a_restore_does_not_reuse_numbers_given_after_the_backup,
+    existing_files_and_state_are_not_overwritten,
+    a_damaged_backup_is_refused_and_leaves_the_state_unchanged,
+    an_interrupted_restore_can_be_run_again,
+    a_directory_in_use_is_refused,
+    a_check_counts_records_and_names_problems,
 );
 
 fn app(n: u32) -> AppId {
@@ -91,15 +91,15 @@ fn names(dir: &Path) -> Vec<String> {
     all
 }
 
-fn a_backup_brings_everything_to_either_backend(backend: StoreBackend) {
+fn a_backup_is_restored_completely_in_either_backend(backend: StoreBackend) {
     let place = tempfile::tempdir().expect("a directory");
     let (from, file) = (place.path().join("from"), place.path().join("backup"));
     live(&from, backend, 9);
     let before = names(&from);
     let kept = backup(&from, &file).expect("writes");
     assert_eq!((kept.backend, kept.records, kept.commit), (backend, 9 * 3 + 2, 12));
-    assert_eq!(kept.bytes, fs::metadata(&file).expect("is there").len());
-    assert_eq!(names(&from), before, "nothing is left behind");
+    assert_eq!(kept.bytes, fs::metadata(&file).expect("the file exists").len());
+    assert_eq!(names(&from), before, "the backup leaves no files in the directory");
     for to in [backend, other(backend)] {
         let dir = place.path().join(to.as_str());
         let filled = restore(&dir, &file, to, Replace::No).expect("fills");
@@ -112,7 +112,7 @@ fn a_backup_brings_everything_to_either_backend(backend: StoreBackend) {
     }
 }
 
-fn numbers_given_since_the_backup_are_not_given_again(backend: StoreBackend) {
+fn a_restore_does_not_reuse_numbers_given_after_the_backup(backend: StoreBackend) {
     let place = tempfile::tempdir().expect("a directory");
     let (dir, file) = (place.path().join("state"), place.path().join("backup"));
     live(&dir, backend, 3);
@@ -120,7 +120,7 @@ fn numbers_given_since_the_backup_are_not_given_again(backend: StoreBackend) {
     let mut epoch = 0;
     for last in 4..40 {
         live(&dir, backend, last);
-        epoch = check(&dir).expect("looks").epoch.expect("is whole").0;
+        epoch = check(&dir).expect("looks").epoch.expect("the state is complete").0;
     }
     let filled = restore(&dir, &file, backend, Replace::MoveAside).expect("fills");
     let next = open(&dir, backend).expect("opens").restored;
@@ -129,10 +129,10 @@ fn numbers_given_since_the_backup_are_not_given_again(backend: StoreBackend) {
     let alone = place.path().join("elsewhere");
     restore(&alone, &file, backend, Replace::No).expect("fills");
     let next = open(&alone, backend).expect("opens").restored;
-    assert!(next.epoch.0 > epoch && next.last_app > 39, "also where nothing else is known: {next:?}");
+    assert!(next.epoch.0 > epoch && next.last_app > 39, "also in an empty directory: {next:?}");
 }
 
-fn nothing_is_written_over(backend: StoreBackend) {
+fn existing_files_and_state_are_not_overwritten(backend: StoreBackend) {
     let place = tempfile::tempdir().expect("a directory");
     let (dir, file) = (place.path().join("state"), place.path().join("backup"));
     live(&dir, backend, 3);
@@ -142,17 +142,17 @@ fn nothing_is_written_over(backend: StoreBackend) {
     assert_eq!(fs::read(&file).expect("reads"), text);
     live(&dir, backend, 4);
     let before = names(&dir);
-    let refused = restore(&dir, &file, backend, Replace::No).expect_err("holds state").to_string();
+    let refused = restore(&dir, &file, backend, Replace::No).expect_err("the directory contains state").to_string();
     assert!(refused.contains("--replace"), "{refused}");
     assert_eq!(names(&dir), before);
     let filled = restore(&dir, &file, other(backend), Replace::MoveAside).expect("fills");
-    let aside = filled.aside.expect("what was there is kept");
-    assert_eq!(names(&aside), before, "all of it, in {}", aside.display());
+    let aside = filled.aside.expect("the earlier state is kept");
+    assert_eq!(names(&aside), before, "all earlier files are in {}", aside.display());
     assert_eq!(open(&aside, backend).expect("still opens").restored.last_app, 4);
     assert_eq!(open(&dir, other(backend)).expect("opens").restored.apps.len(), 3);
 }
 
-fn a_damaged_backup_changes_nothing(backend: StoreBackend) {
+fn a_damaged_backup_is_refused_and_leaves_the_state_unchanged(backend: StoreBackend) {
     let place = tempfile::tempdir().expect("a directory");
     let (dir, file) = (place.path().join("state"), place.path().join("backup"));
     live(&dir, backend, 3);
@@ -171,7 +171,7 @@ fn a_damaged_backup_changes_nothing(backend: StoreBackend) {
     assert!(check(&dir).expect("looks").problems.is_empty());
 }
 
-fn a_restore_that_was_cut_short_is_run_again(backend: StoreBackend) {
+fn an_interrupted_restore_can_be_run_again(backend: StoreBackend) {
     let place_ = tempfile::tempdir().expect("a directory");
     let (dir, file) = (place_.path().join("state"), place_.path().join("backup"));
     live(&dir, backend, 3);
@@ -180,14 +180,14 @@ fn a_restore_that_was_cut_short_is_run_again(backend: StoreBackend) {
     fs::write(dir.join(REPLACING), b"").expect("writes");
     fs::create_dir(dir.join("replaced-1")).expect("makes");
     fs::rename(database_path(&dir, backend), dir.join("replaced-1").join("moved")).expect("moves");
-    let refused = open(&dir, backend).expect_err("half of it").to_string();
-    assert!(refused.contains("cut short") && refused.contains("--replace"), "{refused}");
-    assert!(check(&dir).expect("looks").problems[0].what.contains("cut short"));
+    let refused = open(&dir, backend).expect_err("the restore is incomplete").to_string();
+    assert!(refused.contains("interrupted") && refused.contains("--replace"), "{refused}");
+    assert!(check(&dir).expect("looks").problems[0].what.contains("interrupted"));
     restore(&dir, &file, backend, Replace::MoveAside).expect("fills");
     assert_eq!(open(&dir, backend).expect("opens").restored.apps.len(), 3);
 }
 
-fn a_directory_in_use_is_left_alone(backend: StoreBackend) {
+fn a_directory_in_use_is_refused(backend: StoreBackend) {
     let place = tempfile::tempdir().expect("a directory");
     let (dir, file) = (place.path().join("state"), place.path().join("backup"));
     live(&dir, backend, 3);
@@ -207,7 +207,7 @@ fn a_directory_in_use_is_left_alone(backend: StoreBackend) {
     check(&dir).expect("free");
 }
 
-fn a_check_counts_and_names_what_is_wrong(backend: StoreBackend) {
+fn a_check_counts_records_and_names_problems(backend: StoreBackend) {
     let place_ = tempfile::tempdir().expect("a directory");
     let dir = place_.path().join("state");
     assert!(matches!(check(&dir), Err(StoreError::Nothing { .. })));
@@ -221,7 +221,7 @@ fn a_check_counts_and_names_what_is_wrong(backend: StoreBackend) {
     assert_eq!(report.document_bytes, (1..=3).map(|n| u64::try_from(document(n).len()).expect("small")).sum::<u64>());
     assert_eq!((report.snapshots.len(), report.problems.len()), (1, 0));
     // First the snapshot is damaged, then the database.
-    let newest = snapshot::list(&dir).expect("lists").pop().expect("one");
+    let newest = snapshot::list(&dir).expect("lists").pop().expect("a snapshot");
     fs::write(&newest, b"half").expect("writes");
     let report = check(&dir).expect("looks");
     assert!(report.problems[0].what.contains("snapshot-") && report.snapshots[0].wrong.is_some(), "{report:?}");
@@ -229,7 +229,7 @@ fn a_check_counts_and_names_what_is_wrong(backend: StoreBackend) {
         StoreBackend::Sled => database_path(&dir, backend).join("db"),
         StoreBackend::Redb => database_path(&dir, backend),
     };
-    fs::write(database, b"not what was here").expect("writes");
+    fs::write(database, b"another content").expect("writes");
     let report = check(&dir).expect("looks");
     assert_eq!((report.commit, report.problems.len()), (None, 2));
     assert!(report.problems[0].advice.contains("rmctl operator state restore"), "{report:?}");

@@ -16,20 +16,20 @@ mod backends;
 use backends::on_every_backend;
 
 on_every_backend!(
-    garbage_instead_of_a_database,
-    garbage_everywhere,
-    another_program_s_file_instead_of_a_database,
-    a_torn_tail,
-    a_missing_file,
-    an_empty_database_file,
-    commits_that_vanished_from_the_end,
-    one_flipped_byte_anywhere,
-    the_way_back_is_the_snapshot,
-    a_damaged_snapshot_is_passed_over_and_named,
-    nothing_left_of_what_was_acknowledged,
-    the_other_backend_is_refused_with_the_way_over,
-    a_directory_that_cannot_be_made_is_named,
-    one_process_in_a_directory,
+    garbage_instead_of_a_database_is_refused,
+    garbage_in_all_files_is_refused,
+    the_database_of_another_program_is_refused,
+    a_truncated_database_file_is_refused_or_complete,
+    a_missing_database_file_is_refused_or_replaced_by_a_snapshot,
+    an_empty_database_file_is_refused,
+    a_database_without_the_last_commits_is_refused,
+    a_flipped_byte_is_detected_or_harmless,
+    a_missing_database_is_replaced_by_a_snapshot,
+    a_damaged_snapshot_is_skipped_and_named,
+    a_missing_database_without_snapshots_is_refused,
+    another_backend_is_refused_with_the_commands_to_convert,
+    a_directory_that_cannot_be_created_is_named,
+    a_directory_is_used_by_one_process_at_a_time,
 );
 
 fn app(n: u32) -> headroom_types::AppId {
@@ -95,28 +95,28 @@ fn refused(dir: &Path, backend: StoreBackend) -> String {
     let before = contents(dir);
     let error = open(dir, backend).expect_err("damaged");
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
-    assert_eq!(contents(dir), before, "what is damaged was changed");
+    assert_eq!(contents(dir), before, "the damaged files were changed");
     let text = error.to_string();
     assert!(text.contains(dir.to_str().expect("text")) && !text.contains('\n'), "{text}");
     text
 }
 
-fn garbage_instead_of_a_database(backend: StoreBackend) {
+fn garbage_instead_of_a_database_is_refused(backend: StoreBackend) {
     let dir = filled(backend);
-    fs::write(data(dir.path(), backend), b"this is not what was here before, and much too short").expect("writes");
+    fs::write(data(dir.path(), backend), b"this is not a database, and much too short").expect("writes");
     let text = refused(dir.path(), backend);
-    assert!(text.contains("away (the next start then goes on from") && text.contains("snapshot-"), "{text}");
+    assert!(text.contains("away (the next start then continues from") && text.contains("snapshot-"), "{text}");
 }
 
-fn garbage_everywhere(backend: StoreBackend) {
+fn garbage_in_all_files_is_refused(backend: StoreBackend) {
     let dir = filled(backend);
     for file in contents(dir.path()).into_keys() {
-        fs::write(file, b"this is not what was here before, and much too short").expect("writes");
+        fs::write(file, b"this is not a database, and much too short").expect("writes");
     }
     refused(dir.path(), backend);
 }
 
-fn another_program_s_file_instead_of_a_database(backend: StoreBackend) {
+fn the_database_of_another_program_is_refused(backend: StoreBackend) {
     let dir = filled(backend);
     let mut foreign = b"SQLite format 3\0".to_vec();
     foreign.resize(64 << 10, 0x5a);
@@ -125,7 +125,7 @@ fn another_program_s_file_instead_of_a_database(backend: StoreBackend) {
 }
 
 /// Cuts the file at many places: either all records are present, or the open is refused.
-fn a_torn_tail(backend: StoreBackend) {
+fn a_truncated_database_file_is_refused_or_complete(backend: StoreBackend) {
     let dir = filled(backend);
     let whole = fs::read(data(dir.path(), backend)).expect("reads");
     let last = whole.iter().rposition(|b| *b != 0).expect("not empty");
@@ -142,29 +142,29 @@ fn a_torn_tail(backend: StoreBackend) {
             }
         }
     }
-    assert!(found > 10, "{found} of 17 cuts were found out");
+    assert!(found > 10, "{found} of 17 cuts were detected");
 }
 
-fn a_missing_file(backend: StoreBackend) {
+fn a_missing_database_file_is_refused_or_replaced_by_a_snapshot(backend: StoreBackend) {
     let dir = filled(backend);
     fs::remove_file(data(dir.path(), backend)).expect("removes");
     match backend {
         // The directory of sled still exists.
         StoreBackend::Sled => assert!(refused(dir.path(), backend).contains("is damaged")),
         StoreBackend::Redb => {
-            let opened = open(dir.path(), backend).expect("goes on from the snapshot");
+            let opened = open(dir.path(), backend).expect("continues from the snapshot");
             assert!(opened.notes[0].contains("lacks the last 150 commits"), "{:?}", opened.notes);
         }
     }
 }
 
-fn an_empty_database_file(backend: StoreBackend) {
+fn an_empty_database_file_is_refused(backend: StoreBackend) {
     let dir = filled(backend);
     fs::write(data(dir.path(), backend), b"").expect("writes");
     assert!(refused(dir.path(), backend).contains("is damaged"));
 }
 
-fn commits_that_vanished_from_the_end(backend: StoreBackend) {
+fn a_database_without_the_last_commits_is_refused(backend: StoreBackend) {
     let dir = filled(backend);
     let older = tempfile::tempdir().expect("a directory");
     copy(dir.path(), older.path());
@@ -182,7 +182,7 @@ fn commits_that_vanished_from_the_end(backend: StoreBackend) {
 }
 
 /// Changes a byte at many places: either all records are present, or the open is refused.
-fn one_flipped_byte_anywhere(backend: StoreBackend) {
+fn a_flipped_byte_is_detected_or_harmless(backend: StoreBackend) {
     let dir = filled(backend);
     let file = data(dir.path(), backend);
     let whole = fs::read(&file).expect("reads");
@@ -198,8 +198,8 @@ fn one_flipped_byte_anywhere(backend: StoreBackend) {
             Ok(opened) => {
                 assert_eq!(nodes(&opened.restored), all_nodes(), "byte {at} changed and a part is missing");
                 for n in (0..150).step_by(5) {
-                    let document = opened.documents.get(&app(n)).expect("reads").expect("is there");
-                    assert_eq!(document, vec![b'a'; 20_000], "byte {at} changed and a document with it");
+                    let document = opened.documents.get(&app(n)).expect("reads").expect("the document exists");
+                    assert_eq!(document, vec![b'a'; 20_000], "byte {at} changed, and a document changed");
                 }
                 harmless += 1;
             }
@@ -209,10 +209,10 @@ fn one_flipped_byte_anywhere(backend: StoreBackend) {
             }
         }
     }
-    assert!(found > 0, "no change was found out, {harmless} were harmless");
+    assert!(found > 0, "no change was detected, {harmless} were harmless");
 }
 
-fn the_way_back_is_the_snapshot(backend: StoreBackend) {
+fn a_missing_database_is_replaced_by_a_snapshot(backend: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
     let mut opened = open(dir.path(), backend).expect("opens");
     opened.journal.append(&DurableRecord::Node("n1".parse().expect("id"))).expect("appends");
@@ -223,25 +223,25 @@ fn the_way_back_is_the_snapshot(backend: StoreBackend) {
     fs::rename(database_path(dir.path(), backend), dir.path().join("damaged")).expect("moves");
     let opened = open(dir.path(), backend).expect("opens");
     assert_eq!(nodes(&opened.restored), ["n1"]);
-    assert!(opened.restored.epoch.0 > epoch.0 + 100, "numbers given after the snapshot are not given again");
+    assert!(opened.restored.epoch.0 > epoch.0 + 100, "epochs after the snapshot are not reused");
     assert!(opened.restored.last_app >= 1_000_000);
     assert!(opened.notes[0].contains("snapshot-"), "{:?}", opened.notes);
 }
 
-fn a_damaged_snapshot_is_passed_over_and_named(backend: StoreBackend) {
+fn a_damaged_snapshot_is_skipped_and_named(backend: StoreBackend) {
     let dir = filled(backend);
     drop(open(dir.path(), backend).expect("opens, and writes another snapshot"));
     fs::rename(database_path(dir.path(), backend), dir.path().join("damaged")).expect("moves");
-    let newest = snapshot::list(dir.path()).expect("lists").pop().expect("has some");
+    let newest = snapshot::list(dir.path()).expect("lists").pop().expect("a snapshot");
     let text = fs::read(&newest).expect("reads");
     fs::write(&newest, &text[..text.len() / 2]).expect("writes");
     fs::write(dir.path().join("snapshot-new"), &text[..text.len() / 2]).expect("writes");
-    let opened = open(dir.path(), backend).expect("goes on from the one before");
+    let opened = open(dir.path(), backend).expect("continues from the earlier snapshot");
     assert!(nodes(&opened.restored).is_empty(), "the first snapshot is of the empty store");
     assert!(opened.notes[0].contains(newest.to_str().expect("text")), "{:?}", opened.notes);
 }
 
-fn nothing_left_of_what_was_acknowledged(backend: StoreBackend) {
+fn a_missing_database_without_snapshots_is_refused(backend: StoreBackend) {
     let dir = filled(backend);
     fs::rename(database_path(dir.path(), backend), dir.path().join("damaged")).expect("moves");
     for snapshot in snapshot::list(dir.path()).expect("lists") {
@@ -250,28 +250,28 @@ fn nothing_left_of_what_was_acknowledged(backend: StoreBackend) {
     let text = refused(dir.path(), backend);
     assert!(text.contains("commit 152 was acknowledged") && text.contains("rmctl operator state restore"), "{text}");
     fs::remove_file(dir.path().join(anchor::NAME)).expect("removes");
-    assert!(nodes(&open(dir.path(), backend).expect("begins with nothing, as asked").restored).is_empty());
+    assert!(nodes(&open(dir.path(), backend).expect("starts with an empty state").restored).is_empty());
 }
 
-fn the_other_backend_is_refused_with_the_way_over(backend: StoreBackend) {
+fn another_backend_is_refused_with_the_commands_to_convert(backend: StoreBackend) {
     let dir = filled(backend);
     let other = StoreBackend::ALL.into_iter().find(|b| *b != backend).expect("two");
     let before = contents(dir.path());
-    let text = open(dir.path(), other).expect_err("the other one").to_string();
+    let text = open(dir.path(), other).expect_err("the database is of another backend").to_string();
     assert_eq!(contents(dir.path()), before);
     assert!(text.contains(&format!("written with store = \"{backend}\"")) && text.contains("rmctl operator state"), "{text}");
     fs::write(database_path(dir.path(), other), b"").expect("writes");
     assert!(refused(dir.path(), backend).contains("two kinds"));
 }
 
-fn a_directory_that_cannot_be_made_is_named(backend: StoreBackend) {
+fn a_directory_that_cannot_be_created_is_named(backend: StoreBackend) {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let dir = file.path().join("state");
     let text = open(&dir, backend).expect_err("not a directory").to_string();
     assert!(text.contains(dir.to_str().expect("text")), "{text}");
 }
 
-fn one_process_in_a_directory(backend: StoreBackend) {
+fn a_directory_is_used_by_one_process_at_a_time(backend: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
     let held = open(dir.path(), backend).expect("opens");
     let text = open(dir.path(), backend).expect_err("in use").to_string();

@@ -18,10 +18,10 @@ mod backends;
 use backends::on_every_backend;
 
 on_every_backend!(
-    a_full_disk_is_named_and_what_was_acknowledged_is_there_once_there_is_room,
-    a_start_on_a_full_disk_changes_nothing,
-    a_snapshot_that_does_not_fit_leaves_the_older_ones,
-    a_directory_that_cannot_be_written_is_named,
+    a_full_disk_is_named_and_loses_no_acknowledged_commits,
+    a_start_on_a_full_disk_fails_and_leaves_the_state_unchanged,
+    a_snapshot_that_does_not_fit_keeps_the_older_snapshots,
+    a_read_only_directory_is_named,
 );
 
 /// Passes the small disk to the inner test.
@@ -46,13 +46,13 @@ fn on_a_small_disk(name: &str, backend: StoreBackend, story: impl FnOnce(&Path))
     };
     let possible = inside(&["true"]);
     if !possible.status.success() {
-        println!("SKIPPED: no mounts of one's own here: {}", String::from_utf8_lossy(&possible.stderr).trim());
+        println!("SKIPPED: no private mount namespace: {}", String::from_utf8_lossy(&possible.stderr).trim());
         return;
     }
     let exe = std::env::current_exe().expect("this program");
     let again = inside(&[exe.to_str().expect("text"), "--exact", &format!("{backend}::{name}"), "--nocapture"]);
-    let told = String::from_utf8_lossy(&again.stdout);
-    assert!(again.status.success() && told.contains("1 passed"), "{told}\n{}", String::from_utf8_lossy(&again.stderr));
+    let output = String::from_utf8_lossy(&again.stdout);
+    assert!(again.status.success() && output.contains("1 passed"), "{output}\n{}", String::from_utf8_lossy(&again.stderr));
 }
 
 fn app(n: usize) -> AppId {
@@ -87,40 +87,40 @@ fn assert_names_the_place_and_the_way_out(error: &StoreError, dir: &Path) {
 fn assert_has(opened: &OpenedStore, acked: usize) {
     let mut have: Vec<usize> = opened.restored.nodes.iter().map(|n| n.as_str()[1..].parse().expect("a number")).collect();
     have.sort_unstable();
-    assert_eq!(have, (0..have.len()).collect::<Vec<_>>(), "a hole");
-    assert!(have.len() == acked || have.len() == acked + 1, "acknowledged {acked}, there are {}", have.len());
+    assert_eq!(have, (0..have.len()).collect::<Vec<_>>(), "no batch is missing");
+    assert!(have.len() == acked || have.len() == acked + 1, "acknowledged {acked}, found {}", have.len());
     for n in 0..have.len() {
-        assert_eq!(opened.documents.get(&app(n)).expect("reads"), Some(document(n)), "the batch of {n} is not whole");
+        assert_eq!(opened.documents.get(&app(n)).expect("reads"), Some(document(n)), "the batch of {n} is incomplete");
     }
 }
 
-fn a_full_disk_is_named_and_what_was_acknowledged_is_there_once_there_is_room(backend: StoreBackend) {
-    on_a_small_disk("a_full_disk_is_named_and_what_was_acknowledged_is_there_once_there_is_room", backend, |disk| {
+fn a_full_disk_is_named_and_loses_no_acknowledged_commits(backend: StoreBackend) {
+    on_a_small_disk("a_full_disk_is_named_and_loses_no_acknowledged_commits", backend, |disk| {
         let dir = disk.join("state");
         let mut opened = open(&dir, backend).expect("opens");
         let (acked, error) = fill(&mut opened);
         assert!(acked > 20, "only {acked} fitted");
         assert_names_the_place_and_the_way_out(&error, &dir);
         opened.journal.append(&DurableRecord::Node("late".parse().expect("id"))).expect("appends");
-        let refused = opened.journal.commit().expect_err("nothing is accepted after that");
+        let refused = opened.journal.commit().expect_err("no change is accepted after a failed write");
         assert!(matches!(refused, StoreError::Failed { .. }), "{refused}");
         drop(opened);
         fs::remove_file(disk.join(BALLAST)).expect("removes");
-        let mut opened = open(&dir, backend).expect("opens once there is room");
+        let mut opened = open(&dir, backend).expect("opens once space is free");
         assert_has(&opened, acked);
         opened.journal.append(&DurableRecord::Node("late".parse().expect("id"))).expect("appends");
         opened.journal.commit().expect("commits");
     });
 }
 
-fn a_start_on_a_full_disk_changes_nothing(backend: StoreBackend) {
-    on_a_small_disk("a_start_on_a_full_disk_changes_nothing", backend, |disk| {
+fn a_start_on_a_full_disk_fails_and_leaves_the_state_unchanged(backend: StoreBackend) {
+    on_a_small_disk("a_start_on_a_full_disk_fails_and_leaves_the_state_unchanged", backend, |disk| {
         let dir = disk.join("state");
         let mut opened = open(&dir, backend).expect("opens");
         let (acked, _) = fill(&mut opened);
         drop(opened);
         for _ in 0..3 {
-            let error = open(&dir, backend).expect_err("there is no room for the copy that is looked through");
+            let error = open(&dir, backend).expect_err("the copy for the check does not fit");
             assert_names_the_place_and_the_way_out(&error, &dir);
         }
         fs::remove_file(disk.join(BALLAST)).expect("removes");
@@ -128,8 +128,8 @@ fn a_start_on_a_full_disk_changes_nothing(backend: StoreBackend) {
     });
 }
 
-fn a_snapshot_that_does_not_fit_leaves_the_older_ones(backend: StoreBackend) {
-    on_a_small_disk("a_snapshot_that_does_not_fit_leaves_the_older_ones", backend, |disk| {
+fn a_snapshot_that_does_not_fit_keeps_the_older_snapshots(backend: StoreBackend) {
+    on_a_small_disk("a_snapshot_that_does_not_fit_keeps_the_older_snapshots", backend, |disk| {
         let dir = disk.join("state");
         let mut opened = open(&dir, backend).expect("opens");
         for n in 0..2000 {
@@ -142,7 +142,7 @@ fn a_snapshot_that_does_not_fit_leaves_the_older_ones(backend: StoreBackend) {
         let error = opened.journal.snapshot().expect_err("does not fit");
         assert_names_the_place_and_the_way_out(&error, &dir);
         assert_eq!(snapshot::list(&dir).expect("lists"), before);
-        assert!(!dir.join("snapshot-new").exists(), "it takes room that others need");
+        assert!(!dir.join("snapshot-new").exists(), "the incomplete snapshot is removed");
         fs::remove_file(disk.join(BALLAST)).expect("removes");
         let written = opened.journal.snapshot().expect("fits");
         assert_eq!(snapshot::read(&written).expect("whole").records.len(), 2001);
@@ -153,11 +153,11 @@ fn a_snapshot_that_does_not_fit_leaves_the_older_ones(backend: StoreBackend) {
 fn free_bytes(disk: &Path) -> usize {
     let told = Command::new("df").args(["--output=avail", "-B1"]).arg(disk).output().expect("df runs");
     let text = String::from_utf8(told.stdout).expect("text");
-    text.lines().nth(1).expect("a figure").trim().parse().expect("a number")
+    text.lines().nth(1).expect("a second line").trim().parse().expect("a number")
 }
 
-fn a_directory_that_cannot_be_written_is_named(backend: StoreBackend) {
-    on_a_small_disk("a_directory_that_cannot_be_written_is_named", backend, |disk| {
+fn a_read_only_directory_is_named(backend: StoreBackend) {
+    on_a_small_disk("a_read_only_directory_is_named", backend, |disk| {
         let dir = disk.join("state");
         let mut opened = open(&dir, backend).expect("opens");
         opened.journal.append(&DurableRecord::Node("n0".parse().expect("id"))).expect("appends");

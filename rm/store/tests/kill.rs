@@ -13,7 +13,7 @@ use headroom_types::{AppId, StoreBackend};
 mod backends;
 use backends::on_every_backend;
 
-on_every_backend!(every_acknowledged_batch_survives_a_kill, a_kill_in_a_snapshot_leaves_whole_ones_only);
+on_every_backend!(every_acknowledged_batch_survives_a_kill, a_kill_during_a_snapshot_leaves_only_complete_snapshots);
 
 /// Passes the directory to the process that is killed.
 const CHILD: &str = "HEADROOM_TEST_STORE";
@@ -90,23 +90,23 @@ fn snapshot_for_ever(dir: &Path, backend: StoreBackend) -> ! {
     unreachable!("numbers do not end");
 }
 
-fn a_kill_in_a_snapshot_leaves_whole_ones_only(backend: StoreBackend) {
+fn a_kill_during_a_snapshot_leaves_only_complete_snapshots(backend: StoreBackend) {
     if let Some(dir) = std::env::var_os(CHILD) {
         snapshot_for_ever(Path::new(&dir), backend);
     }
     let dir = tempfile::tempdir().expect("a directory");
     for round in 0..10 {
-        let mut child = start("a_kill_in_a_snapshot_leaves_whole_ones_only", backend, dir.path());
+        let mut child = start("a_kill_during_a_snapshot_leaves_only_complete_snapshots", backend, dir.path());
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         let line = lines.by_ref().filter_map(|line| number(&line.ok()?)).nth(3 + round % 3).expect("snapshots are written");
         child.kill().expect("kills");
         child.wait().expect("ends");
         let acked = lines.filter_map(|line| number(&line.ok()?)).last().unwrap_or(line);
         let all = snapshot::list(dir.path()).expect("lists");
-        assert!((3..=4).contains(&all.len()), "three are kept, one may be one too many when the end comes: {all:?}");
+        assert!((3..=4).contains(&all.len()), "three snapshots are kept, and a fourth one until its removal: {all:?}");
         let newest = all.iter().map(|path| snapshot::read(path).expect("whole")).next_back().expect("some");
         let nodes = newest.records.iter().filter(|(key, _)| key.starts_with("node/")).count();
-        assert!(nodes > acked, "the newest one has {nodes} nodes, {acked} was acknowledged with its snapshot");
+        assert!(nodes > acked, "the newest snapshot has {nodes} nodes, {acked} was acknowledged with its snapshot");
     }
 }
 
@@ -119,10 +119,10 @@ fn verify(dir: &Path, acked: usize, backend: StoreBackend) -> usize {
     let opened = open(dir, backend).expect("opens after a kill");
     let mut have: Vec<usize> = opened.restored.nodes.iter().map(|n| n.as_str()[1..].parse().expect("a number")).collect();
     have.sort_unstable();
-    assert_eq!(have, (0..have.len()).collect::<Vec<_>>(), "a hole");
-    assert!(have.len() == acked + 1 || have.len() == acked + 2, "acknowledged {acked}, there are {}", have.len());
+    assert_eq!(have, (0..have.len()).collect::<Vec<_>>(), "no batch is missing");
+    assert!(have.len() == acked + 1 || have.len() == acked + 2, "acknowledged {acked}, found {}", have.len());
     for n in have.len().saturating_sub(20)..have.len() {
-        assert_eq!(opened.documents.get(&app(n % 20)).expect("reads"), Some(document(n)), "the batch of {n} is not whole");
+        assert_eq!(opened.documents.get(&app(n % 20)).expect("reads"), Some(document(n)), "the batch of {n} is incomplete");
     }
     have.len()
 }

@@ -19,14 +19,14 @@ mod backends;
 use backends::on_every_backend;
 
 on_every_backend!(
-    an_application_comes_back_as_it_was,
-    every_stage_comes_back,
-    what_was_decided_about_nodes_comes_back,
-    what_is_said_of_nodes_comes_back,
-    the_tree_of_queues_comes_back,
-    what_has_gone_stays_gone_and_its_number_is_not_given_again,
-    documents_shrink_and_grow_and_stay_out_of_files_that_are_never_synced,
-    each_life_has_its_own_number,
+    an_application_is_restored_unchanged,
+    all_stages_of_applications_are_restored,
+    drain_marks_are_restored,
+    operator_tags_are_restored,
+    the_queue_tree_is_restored,
+    removed_records_stay_removed_and_their_numbers_are_not_reused,
+    documents_shrink_and_grow_and_are_never_stored_in_unsynced_files,
+    each_incarnation_has_its_own_epoch,
 );
 
 fn id(text: &str) -> AppId {
@@ -110,7 +110,7 @@ fn finished(container: &str, ended: u64) -> EndedContainer {
     }
 }
 
-fn an_application_comes_back_as_it_was(backend: StoreBackend) {
+fn an_application_is_restored_unchanged(backend: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
     let spec = Arc::new(managed());
     {
@@ -128,11 +128,11 @@ fn an_application_comes_back_as_it_was(backend: StoreBackend) {
     let app = &restored.apps[0];
     assert_eq!((&app.id, &*app.spec, app.submitted), (&id("job.7"), &*spec, UnixMillis(5)));
     assert_eq!(app.state, state(SavedStage::Running));
-    assert_eq!(restored.finished, [finished("job.7.e1.c10", 20), finished("job.7.e1.c9", 30)], "the oldest first");
+    assert_eq!(restored.finished, [finished("job.7.e1.c10", 20), finished("job.7.e1.c9", 30)], "the oldest container is first");
     assert_eq!(restored.nodes, ["n1".parse().expect("id")]);
 }
 
-fn every_stage_comes_back(backend: StoreBackend) {
+fn all_stages_of_applications_are_restored(backend: StoreBackend) {
     let outcomes = [Outcome::Succeeded, Outcome::Failed, Outcome::Killed];
     let mut stages = vec![SavedStage::Accepted, SavedStage::Running];
     stages.extend(outcomes.map(SavedStage::Finishing));
@@ -156,7 +156,7 @@ fn every_stage_comes_back(backend: StoreBackend) {
     assert!(apps.iter().all(|a| *a.spec == *spec));
 }
 
-fn what_was_decided_about_nodes_comes_back(backend: StoreBackend) {
+fn drain_marks_are_restored(backend: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
     let mark = |reason: &str, until, then, drained| NodeMark { reason: reason.into(), until, then, drained };
     let marks: [(headroom_types::NodeId, NodeMark); 2] = [
@@ -177,7 +177,7 @@ fn what_was_decided_about_nodes_comes_back(backend: StoreBackend) {
     assert_eq!(open(dir.path(), backend).expect("opens").restored.marks, marks);
 }
 
-fn what_is_said_of_nodes_comes_back(backend: StoreBackend) {
+fn operator_tags_are_restored(backend: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
     let (n1, n2): (headroom_types::NodeId, headroom_types::NodeId) = ("n1".parse().expect("id"), "n2".parse().expect("id"));
     let name = |text: &str| text.parse().expect("a name");
@@ -199,7 +199,7 @@ fn what_is_said_of_nodes_comes_back(backend: StoreBackend) {
     assert_eq!(open(dir.path(), backend).expect("opens").restored.tags, [(n1, tags)]);
 }
 
-fn the_tree_of_queues_comes_back(backend: StoreBackend) {
+fn the_queue_tree_is_restored(backend: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
     let weighs = |weight| QueueSpec { weight: Some(weight), max_apps: Some(9), ..QueueSpec::default() };
     let tree = |names: [&str; 2]| {
@@ -214,10 +214,10 @@ fn the_tree_of_queues_comes_back(backend: StoreBackend) {
         }
     }
     let restored = open(dir.path(), backend).expect("opens").restored;
-    assert_eq!(restored.queues, Some((2, *tree(["etl", "adhoc"]))), "the whole of the latest one");
+    assert_eq!(restored.queues, Some((2, *tree(["etl", "adhoc"]))), "the latest tree is restored completely");
 }
 
-fn what_has_gone_stays_gone_and_its_number_is_not_given_again(backend: StoreBackend) {
+fn removed_records_stay_removed_and_their_numbers_are_not_reused(backend: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
     let container: ContainerId = "job.7.e1.c9".parse().expect("id");
     {
@@ -242,7 +242,7 @@ fn what_has_gone_stays_gone_and_its_number_is_not_given_again(backend: StoreBack
     assert_eq!(restored.last_app, 7);
 }
 
-fn documents_shrink_and_grow_and_stay_out_of_files_that_are_never_synced(backend: StoreBackend) {
+fn documents_shrink_and_grow_and_are_never_stored_in_unsynced_files(backend: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
     let app = id("job.7");
     let mut opened = open(dir.path(), backend).expect("opens");
@@ -260,7 +260,7 @@ fn documents_shrink_and_grow_and_stay_out_of_files_that_are_never_synced(backend
     assert_eq!(documents.get(&app).expect("reads").map(|d| d.len()), Some((6 << 10) + 1));
 }
 
-fn each_life_has_its_own_number(backend: StoreBackend) {
+fn each_incarnation_has_its_own_epoch(backend: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
     for life in 1..=4 {
         assert_eq!(open(dir.path(), backend).expect("opens").restored.epoch, Epoch(life));

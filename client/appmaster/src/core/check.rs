@@ -18,9 +18,9 @@ impl Core {
         for (id, executor) in &self.fleet.executors {
             assert!(executor.used() <= executor.slots, "{id}: {} of {} slots in use", executor.used(), executor.slots);
             for (attempt, seat) in &executor.seats {
-                assert!(seated.insert(attempt, seat.task).is_none(), "{attempt} sits twice");
-                let task = self.tasks.get(seat.task).expect("a seat's task exists");
-                assert_eq!(task.state, LifecycleState::Running { container: id.clone() }, "{attempt} sits in {id}");
+                assert!(seated.insert(attempt, seat.task).is_none(), "{attempt} has two slot assignments");
+                let task = self.tasks.get(seat.task).expect("the task of a slot assignment exists");
+                assert_eq!(task.state, LifecycleState::Running { container: id.clone() }, "{attempt} runs in {id}");
             }
         }
         for (key, task) in self.tasks.iter() {
@@ -29,7 +29,7 @@ impl Core {
         self.check_figures();
         self.check_drained();
         for wanted in self.fleet.desired_requests() {
-            assert!(wanted.settled <= wanted.count, "{} counts below what has ended", wanted.request);
+            assert!(wanted.settled <= wanted.count, "{}: more containers ended than were requested", wanted.request);
         }
     }
 
@@ -43,23 +43,23 @@ impl Core {
         let open = task.open_attempt();
         let running = matches!(task.state, LifecycleState::Running { .. });
         assert_eq!(open.is_some(), running, "{id}: open attempt and state {:?}", task.state);
-        assert!(running || !self.commits.contains_key(&key), "{id}: only what has not been decided is committed");
+        assert!(running || !self.commits.contains_key(&key), "{id}: only a running task has a commit in progress");
         if let Some(row) = open.filter(|_| !self.commits.contains_key(&key)) {
-            assert_eq!(seated.get(&row.attempt), Some(&key), "{id}: a running attempt has its seat");
+            assert_eq!(seated.get(&row.attempt), Some(&key), "{id}: a running attempt has a slot assignment");
         }
         let retry = &self.job.retry;
-        assert!(task.spent.transient <= retry.transient + 1, "{id}: transient budget");
-        assert!(task.spent.plain <= retry.max_attempts, "{id}: plain budget");
-        assert!(task.spent.memory <= retry.memory_attempts.max(retry.max_attempts), "{id}: memory budget");
+        assert!(task.spent.transient <= retry.transient + 1, "{id}: exceeds its transient budget");
+        assert!(task.spent.plain <= retry.max_attempts, "{id}: exceeds its plain budget");
+        assert!(task.spent.memory <= retry.memory_attempts.max(retry.max_attempts), "{id}: exceeds its memory budget");
         let set = self.set_of.get(key.stage).copied().unwrap_or_default();
         let queued = self.queues.get(set).is_some_and(|q| q.contains(key));
         let pending = matches!(task.state, LifecycleState::Pending { .. });
-        assert_eq!(queued, pending && task.size.place == AttemptPlace::Shared, "{id}: in its queue when it waits for slots");
+        assert_eq!(queued, pending && task.size.place == AttemptPlace::Shared, "{id}: queue membership differs from its state");
         let own = !task.is_final() && task.state != LifecycleState::Blocked && task.size.place == AttemptPlace::Own;
         let open = !task.sized && pending;
-        assert_eq!(self.own.contains(&key), own && !open, "{id}: own");
-        assert_eq!(self.learning.in_line(key), own && open, "{id}: in the line for a container of its own");
-        assert!(task.sized || task.attempts.is_empty(), "{id}: what has begun has a size that is written down");
+        assert_eq!(self.own.contains(&key), own && !open, "{id}: own-container set differs from its state");
+        assert_eq!(self.learning.in_line(key), own && open, "{id}: sizing line differs from its state");
+        assert!(task.sized || task.attempts.is_empty(), "{id}: a task with attempts has a recorded size");
     }
 
     /// Checks drained executors. Each one is drained for exactly one escalated task whose container
@@ -69,23 +69,23 @@ impl Core {
             return;
         }
         for (request, wait) in &self.fleet.own_waits {
-            assert!(self.fleet.requests.get(request).is_some_and(|r| r.wanted > 0), "{request}: waited for, and not wanted");
+            assert!(self.fleet.requests.get(request).is_some_and(|r| r.wanted > 0), "{request}: has a wait but is not requested");
             assert!(
                 self.tasks.get(wait.task).is_some_and(|task| task.size.rung > 1),
-                "{request}: drains are for escalated tasks"
+                "{request}: only escalated tasks drain executors"
             );
         }
         let mut containers = BTreeSet::new();
         for (request, drained) in &self.fleet.drained {
-            assert!(self.fleet.own_waits.contains_key(request), "{request}: room is made for nothing");
+            assert!(self.fleet.own_waits.contains_key(request), "{request}: a drain has no waiting request");
             assert!(containers.insert(&drained.container), "{}: drained for two tasks", drained.container);
             let executor = self.fleet.executors.get(&drained.container);
             assert!(
                 executor.is_none_or(|e| e.leaving || e.warning.is_some() || e.ended.is_some()),
-                "{}: drained, and begins tasks",
+                "{}: a drained executor still starts tasks",
                 drained.container
             );
-            assert!(executor.is_none() || drained.gone_at.is_none(), "{}: gone, and there", drained.container);
+            assert!(executor.is_none() || drained.gone_at.is_none(), "{}: exists after its end", drained.container);
         }
     }
 
@@ -99,16 +99,16 @@ impl Core {
             (totals.escalated, self.tasks.iter().filter(|(_, t)| t.escalated).count()),
         ];
         for (told, counted) in pairs {
-            assert_eq!(usize::try_from(told).ok(), Some(counted), "figures: {totals:?}");
+            assert_eq!(usize::try_from(told).ok(), Some(counted), "totals differ from task states: {totals:?}");
         }
-        assert!(totals.rerun_byte_ms <= totals.allocated_byte_ms, "re-run memory is part of all memory");
+        assert!(totals.rerun_byte_ms <= totals.allocated_byte_ms, "re-run memory is at most the allocated memory");
         for (id, request) in &self.fleet.requests {
             let Purpose::Own(key) = request.purpose else { continue };
-            let task = self.tasks.get(key).expect("an own request's task exists");
+            let task = self.tasks.get(key).expect("the task of an own-container request exists");
             let current = spec::own_request(&task.id, task.size.rung).as_ref() == Some(id);
             let over = task.is_final() || !current;
             let settled = matches!(self.phase, super::MasterPhase::Working);
-            assert!(!settled || !over || request.wanted == 0, "{id} is wanted although its task has moved on");
+            assert!(!settled || !over || request.wanted == 0, "{id} is requested although its task does not need it");
         }
     }
 }

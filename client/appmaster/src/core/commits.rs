@@ -71,7 +71,7 @@ impl Core {
             executor.seats.remove(&row.attempt);
         }
         if let Some(task) = self.tasks.get_mut(key) {
-            task.note = "its output is being put in its place".to_owned();
+            task.note = "its output is being committed".to_owned();
         }
         self.commits.insert(key, (row.clone(), need));
         self.view.mark_dirty(key);
@@ -95,7 +95,7 @@ impl Core {
             let end = ClassifiedEnd { class: AttemptEndClass::Success, fate: AttemptFate::Own, need };
             return self.end_attempt(now, key, row, end, out);
         };
-        let message = format!("{} ended well and has no output: {error}", attempt.task);
+        let message = format!("{} succeeded but has no output: {error}", attempt.task);
         let next = TaskDecision::GiveUp { cause: GiveUpCause::Plain, message: message.clone() };
         let row = AttemptRow { decision: format!("given up: {message}"), log_tail: error, ..row };
         let record = Record::Ended {

@@ -69,7 +69,7 @@ impl Core {
     ) {
         let unused = !executor.greeted && !executor.leaving;
         let failed = unused && reason.is_some_and(failed_at_once);
-        let why = reason.map_or_else(|| "it was never reported".to_owned(), |reason| reason.sentence());
+        let why = reason.map_or_else(|| "its end was never reported".to_owned(), |reason| reason.sentence());
         let (request, before) = (executor.request.clone(), self.fleet.failures(&executor.node));
         self.record(now, Record::Gone { container: id.clone(), request: request.clone(), unused, failed }, out);
         if failed {
@@ -104,7 +104,7 @@ impl Core {
         let mut unseen = executor.clone();
         unseen.seats.retain(|_, seat| !seat.started);
         let lost = (ExitReason::AncestorOom, AttemptEndClass::Transient);
-        self.lose_attempts(now, &unseen, lost, "its executor died of memory before it was seen to run", out);
+        self.lose_attempts(now, &unseen, lost, "its executor was killed for memory before it was reported as running", out);
         let seats: Vec<(TaskAttemptId, SlotAssignment, AttemptRow)> = executor
             .seats
             .iter()

@@ -170,7 +170,7 @@ impl Core {
         let started = |key: TaskKey| self.tasks.get(key).and_then(|task| task.open_attempt()).map(|row| row.started);
         let newest = seats.max_by_key(|(_, attempt, key)| (started(*key), (*attempt).clone()));
         if let Some((container, attempt, _)) = newest.map(|(id, attempt, key)| (id.clone(), attempt.clone(), key)) {
-            self.unfreeze_task(now, &container, &attempt, "all tasks there wait for more, and none may give way", out);
+            self.unfreeze_task(now, &container, &attempt, "all tasks on the node wait for memory, and none may be evicted", out);
         }
     }
 
@@ -209,7 +209,7 @@ impl Core {
             contention.sets.insert(set);
             contention.makes_room = Some(PendingRoom { container: container.clone(), attempts: Vec::new(), leaves: true });
         }
-        self.drain_executor(now, container, &format!("{} more of {}", waiter.needs, waiter.attempt), out);
+        self.drain_executor(now, container, &format!("{} more for {}", waiter.needs, waiter.attempt), out);
     }
 
     /// The attempts to evict for the task that has been frozen longest. They may be that task
@@ -299,7 +299,7 @@ impl Core {
         }
         for (attempt, key) in &group.attempts {
             let message =
-                format!("{attempt} gives way on {node}: {} has been held for {needs} more and there is no room", waiter.attempt);
+                format!("{attempt} is evicted on {node}: {} is frozen for {needs} more and no memory is free", waiter.attempt);
             let Some(size) = self.size_after_eviction(now, &group.container, attempt, *key) else { continue };
             let record = Record::GaveWay { task: *key, attempt: attempt.attempt, size, why: message.clone() };
             self.record(now, record, out);
@@ -307,7 +307,7 @@ impl Core {
             self.stop_attempt(*key, out);
         }
         if group.leaves && matches!(purpose, Purpose::Set(_)) {
-            self.drain_executor(now, &group.container, &format!("{needs} more of {}", waiter.attempt), out);
+            self.drain_executor(now, &group.container, &format!("{needs} more for {}", waiter.attempt), out);
         }
     }
 
@@ -340,7 +340,7 @@ impl Core {
             return None;
         }
         let size = gave_way.size.clone();
-        let why = format!("gave way on {}: again with {}, not charged", row.node, size.profile.memory());
+        let why = format!("evicted on {}: restarts with {}, not charged", row.node, size.profile.memory());
         Some((ChargeAccount::Taken, TaskDecision::Again { size, wait_ms: 0, elsewhere: AvoidScope::Node, why }))
     }
 

@@ -134,7 +134,7 @@ impl Core {
                 let (memory, delay) = (self.own_memory(task), in_words(delay));
                 self.note(
                     task,
-                    format!("waits for a container of {memory}; after {delay} an executor of its own job is drained for it"),
+                    format!("waits for a container of {memory}; after {delay}, the job drains an executor for it"),
                 );
             }
         }
@@ -185,7 +185,7 @@ impl Core {
             match (next, first) {
                 (Some(container), _) => self.drain(now, (&request, wait.task, Bytes::ZERO), &container, out),
                 (None, Some(first)) => self.mark_waiting_for_turn(&request, first),
-                (None, None) => self.pause_drains(now.tick, &request, "no executor of its own job can be drained for it"),
+                (None, None) => self.pause_drains(now.tick, &request, "the job has no executor that it can drain"),
             }
         }
     }
@@ -197,7 +197,7 @@ impl Core {
         wait.takes_turns = true;
         let key = wait.task;
         let Some(first) = self.tasks.get(first).map(|task| task.id.clone()) else { return };
-        self.note(key, format!("waits for executors of its own job, one is being drained for {first} first"));
+        self.note(key, format!("waits for an executor of its job to drain for {first} first"));
     }
 
     /// Drains the next executor on the same node after the freed memory was not enough, or pauses
@@ -207,7 +207,7 @@ impl Core {
         match self.next_drain(now, wait.task, self.own_memory(wait.task), Some(&before.node)) {
             Some(container) => self.drain(now, (request, wait.task, before.freed), &container, out),
             None => {
-                self.pause_drains(now.tick, request, "executors of its own job were drained, and their room is not enough");
+                self.pause_drains(now.tick, request, "the memory of the drained executors is not enough");
             }
         }
     }
@@ -220,7 +220,7 @@ impl Core {
         wait.failed_drains = wait.failed_drains.saturating_add(1);
         let task = wait.task;
         let memory = self.own_memory(task);
-        self.note(task, format!("waits for a container of {memory}: {why}; looked at again after {}", in_words(pause)));
+        self.note(task, format!("waits for a container of {memory}: {why}; checked again after {}", in_words(pause)));
     }
 
     fn drain(
@@ -237,11 +237,11 @@ impl Core {
         let Some(task) = self.tasks.get(key).map(|task| task.id.clone()) else { return };
         self.note(
             key,
-            format!("waits for executors of its own job, one is being drained: {container}, to make room for {memory}"),
+            format!("waits for an executor of its job to drain: {container}, to free {memory}"),
         );
         let room = DrainedRoom { container: container.clone(), node, freed, gone_at: None };
         self.fleet.drained.insert(request.clone(), room);
-        self.drain_executor(now, container, &format!("{memory} of {task}"), out);
+        self.drain_executor(now, container, &format!("{memory} for {task}"), out);
     }
 
     /// Drains an executor: it starts no more tasks and ends after those in it. An immediate end
@@ -253,7 +253,7 @@ impl Core {
         what_for: &str,
         out: &mut Vec<MasterEffect>,
     ) {
-        let message = format!("{container} takes no more tasks and leaves, to make room for {what_for}");
+        let message = format!("{container} starts no more tasks and ends when idle, to free {what_for}");
         self.view.add_event(now, Reason::ContainerLeaving, container.to_string(), message);
         self.warn(container, None);
         self.heed_warnings(now, out);

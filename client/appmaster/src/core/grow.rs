@@ -219,7 +219,7 @@ impl Core {
         seat.held = None;
         if let Some(short) = held.short {
             let seconds = held.until.min(now.tick).since(held.since).as_secs();
-            self.tell_not_grown(now, attempt, memory, &format!("no room for {short} more in {seconds} s"));
+            self.tell_not_grown(now, attempt, memory, &format!("no free memory for {short} more in {seconds} s"));
         }
         self.view.mark_dirty(task);
     }
@@ -234,7 +234,7 @@ impl Core {
             if let Some(seat) = self.seat_mut(container, &attempt) {
                 seat.held = Some(TaskFreeze { short: Some(short), ..held });
             }
-            let message = format!("{attempt} is held for {short} more: {why}");
+            let message = format!("{attempt} is frozen for {short} more: {why}");
             self.view.add_event(now, Reason::GrowthWaits, attempt.to_string(), message);
             self.view.mark_dirty(seat.task);
         }

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_kind_reads_twice_what_was_planned_twice_is_expected() {
+    fn expected_input_follows_the_read_ratio_of_the_kind() {
         let mut inputs = Inputs::new(vec![vec![Some(Bytes::from_mib(100))]], vec![0]);
         for _ in 0..3 {
             assert_eq!(inputs.expected(ONE), Some(Bytes::from_mib(100)));
@@ -264,32 +264,32 @@ mod tests {
         for _ in 0..4 {
             inputs.ended(ONE, &read(200, 205));
         }
-        assert_eq!(inputs.expected(ONE), Some(Bytes::from_mib(100)), "most read what was planned");
+        assert_eq!(inputs.expected(ONE), Some(Bytes::from_mib(100)), "most attempts read as much as planned");
         for _ in 0..MAX_RATIOS {
             inputs.ended(ONE, &read(200, 1));
         }
-        assert_eq!(inputs.expected(ONE), Some(Bytes::from_mib(100)), "the plan is all there is to go by");
+        assert_eq!(inputs.expected(ONE), Some(Bytes::from_mib(100)), "without ratios only the plan is known");
     }
 
     #[test]
-    fn a_finished_task_teaches_with_what_it_read_only_where_that_lies_far_from_the_plan() {
+    fn a_finished_task_teaches_read_bytes_that_differ_from_the_plan() {
         let inputs = Inputs::new(vec![vec![Some(Bytes::from_mib(100))]], vec![0]);
         assert_eq!(inputs.actual(ONE, &read(100, 104)), Some(Bytes::from_mib(100)));
         assert_eq!(inputs.actual(ONE, &read(100, 800)), Some(Bytes::from_mib(800)));
         assert_eq!(inputs.actual(ONE, &read(100, 20)), Some(Bytes::from_mib(20)));
         assert_eq!(inputs.actual(ONE, &read(100, 3)), Some(Bytes::from_mib(100)), "it mapped its input");
         let unknown = Inputs::new(vec![vec![None]], vec![0]);
-        assert_eq!(unknown.actual(ONE, &read(100, 800)), None, "whoever comes next has no input to go by either");
+        assert_eq!(unknown.actual(ONE, &read(100, 800)), None, "the next tasks have no planned input either");
     }
 
     #[test]
-    fn a_gap_is_more_than_half_as_much_again_either_way() {
+    fn a_gap_is_a_factor_above_one_and_a_half_in_either_direction() {
         let of = |planned, read, whole| gap(Bytes::from_mib(planned), Bytes::from_mib(read), whole);
-        assert_eq!(of(100, 154, true), None, "what a program reads for itself is no gap");
+        assert_eq!(of(100, 154, true), None, "additional reads of the program are no gap");
         assert_eq!(of(100, 155, true), Some(InputGap::More));
         assert_eq!(of(100, 155, false), Some(InputGap::More));
         assert_eq!((of(155, 100, true), of(154, 100, true)), (Some(InputGap::Less), None));
-        assert_eq!(of(155, 100, false), None, "what was killed has not read it all");
+        assert_eq!(of(155, 100, false), None, "a killed attempt has not read all of its input");
         assert_eq!(of(1, 5, true), None);
     }
 }

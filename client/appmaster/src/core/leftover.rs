@@ -37,7 +37,7 @@ impl Core {
             let Some(left) = self.fleet.executors.get(&container).map(|e| e.left.clone()) else { continue };
             let Some(next) = self.tasks.get(next).map(|task| task.id.clone()) else { continue };
             let message = format!(
-                "{container} takes no more tasks and leaves: ended tasks left {} in it ({}), and the next one, {next}, needs {needs}",
+                "{container} starts no more tasks and ends when idle: ended tasks left {} in it ({}), and the next task, {next}, needs {needs}",
                 left.memory,
                 left.owners_text()
             );

@@ -59,9 +59,9 @@ impl Core {
         if shunned.failures > before {
             let wait = match shunned.launched {
                 LaunchSubject::Executor => String::new(),
-                LaunchSubject::Task(_) => format!("nothing is begun there for {} s, ", backoff(shunned.failures).as_secs()),
+                LaunchSubject::Task(_) => format!("no task starts there for {} s, ", backoff(shunned.failures).as_secs()),
             };
-            let message = format!("{node}: {what}; {} in a row there: {wait}other nodes are asked for", shunned.failures);
+            let message = format!("{node}: {what}; {} failures in a row: {wait}the job requests other nodes", shunned.failures);
             self.view.add_event(now, Reason::NodeShunned, node.to_string(), message);
         }
     }
@@ -70,7 +70,7 @@ impl Core {
     pub(super) fn note_shunned(&mut self, key: TaskKey, node: &NodeId) {
         let wait = backoff(self.fleet.failures(node)).as_secs();
         if let Some(task) = self.tasks.get_mut(key).filter(|task| !task.is_final()) {
-            task.note.push_str(&format!("; nothing is begun on {node} for {wait} s"));
+            task.note.push_str(&format!("; no task starts on {node} for {wait} s"));
             self.view.mark_dirty(key);
         }
     }
@@ -99,7 +99,7 @@ impl Core {
         if exclude {
             self.leave_node(&row.node);
             let message = format!(
-                "{}: tasks were killed for an outer limit {MAX_PER_NODE} times there: the job begins nothing there while there is another node",
+                "{}: an outer limit killed tasks {MAX_PER_NODE} times there: the job starts nothing there while it has another node",
                 row.node
             );
             self.view.add_event(now, Reason::NodeShunned, row.node.to_string(), message);

@@ -68,7 +68,7 @@ impl Core {
     fn retry(&mut self, key: TaskKey, number: u32, out: &mut Vec<MasterEffect>) {
         if self.stage_of(key).is_some_and(|stage| stage.idempotent == Idempotent::No) {
             if let Some(task) = self.tasks.get_mut(key) {
-                task.note = "not tried again on request: it must not run twice (idempotent = \"no\")".to_owned();
+                task.note = "not retried on request: it must not run twice (idempotent = \"no\")".to_owned();
             }
             self.view.mark_dirty(key);
             return;
@@ -125,7 +125,7 @@ impl Core {
         if row.reason != Some(ExitReason::Stopped) || !seat.is_some_and(|seat| seat.to_retry) {
             return (account, next);
         }
-        let why = "tried again on request, not charged".to_owned();
+        let why = "retried on request, not charged".to_owned();
         (ChargeAccount::Taken, TaskDecision::Again { size: task.size.clone(), wait_ms: 0, elsewhere: AvoidScope::No, why })
     }
 

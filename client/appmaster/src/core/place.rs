@@ -155,7 +155,7 @@ impl Core {
             executor.reserved = Some((key, until));
         }
         if let Some(task) = self.tasks.get_mut(key) {
-            task.note = format!("waits for {slots} slots of {container} to come free");
+            task.note = format!("waits for {slots} free slots of {container}");
         }
         self.view.mark_dirty(key);
     }
@@ -180,8 +180,11 @@ impl Core {
             }
             return;
         }
-        let why =
-            format!("no executor drained within {} s: {} in a container of its own", WIDE_TASK_TIMEOUT.as_secs(), size.profile);
+        let why = format!(
+            "no executor had enough free slots within {} s: {} in a container of its own",
+            WIDE_TASK_TIMEOUT.as_secs(),
+            size.profile
+        );
         self.record(now, Record::Moved { task: key, size, why: why.clone() }, out);
         self.tell_moved(now, key, &why);
     }

@@ -81,7 +81,7 @@ impl Core {
         }
         let known = self.fleet.executors.iter().filter(|(id, _)| !alive.iter().any(|granted| granted.container == **id));
         for (container, executor) in known.map(|(id, e)| (id.clone(), e.clone())).collect::<Vec<_>>() {
-            let why = "its executor ended under another run of the master";
+            let why = "its executor ended during another run of the master";
             self.lose_attempts(now, &executor, (ExitReason::NodeLost, AttemptEndClass::Transient), why, out);
             self.record(now, Record::Gone { container, request: executor.request, unused: false, failed: false }, out);
         }

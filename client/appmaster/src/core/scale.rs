@@ -22,14 +22,16 @@ impl Core {
         };
         let Some((set, spec)) = found.and_then(|set| Some((set, self.job.executors.get(set)?))) else {
             let names: Vec<&str> = self.job.executors.iter().map(|set| set.name.as_str()).collect();
-            let wanted =
-                order.executors.as_ref().map_or_else(|| "which executors".to_owned(), |name| format!("executors {name}"));
-            let message = format!("{wanted} is not known: there are {}; nothing was changed", names.join(", "));
+            let wanted = order.executors.as_ref().map_or_else(
+                || "the request names no executor set".to_owned(),
+                |name| format!("executor set {name} does not exist"),
+            );
+            let message = format!("{wanted}: the job has {}; nothing was changed", names.join(", "));
             return self.view.add_event(now, Reason::ScaleRefused, job, message);
         };
         let (name, was) = (spec.name.clone(), spec.count);
         let message = if was == order.count {
-            format!("executors {name}: {was} at most, as before{because}")
+            format!("executors {name}: {was} at most, unchanged{because}")
         } else {
             format!("executors {name}: {was} → {} at most{because}", order.count)
         };

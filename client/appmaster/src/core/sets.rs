@@ -83,7 +83,7 @@ impl Core {
             now,
             executor,
             (ExitReason::NodeLost, AttemptEndClass::Transient),
-            "its executor did not come back",
+            "its executor did not reconnect",
             out,
         );
         self.end_executor(container, out);
@@ -138,7 +138,7 @@ impl Core {
         } else {
             ladder::with_heap_filling(last, cap)
         };
-        let why = format!("no container here is as large as {}: {profile} instead", task.size.memory());
+        let why = format!("no node can hold a container of {}: {profile} instead", task.size.memory());
         let size = AttemptSize { profile, ..task.size.clone() };
         self.record(now, Record::Moved { task: key, size, why: why.clone() }, out);
         self.tell_moved(now, key, &why);

@@ -48,7 +48,7 @@ impl Core {
         let worth = is_worth_telling(before, size);
         if worth {
             let name = stage.name.to_string();
-            let message = format!("a task such as {name}/0 begins with {size}, {before} before: {why}");
+            let message = format!("tasks such as {name}/0 start with {size} instead of {before}: {why}");
             self.view.add_event(now, Reason::RungLearned, name, message);
         }
         self.learning.told.sizes.insert(kind, if worth { size } else { before });
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tenth_more_or_less_is_not_told() {
+    fn a_size_change_of_at_most_a_tenth_is_not_reported() {
         let worth = |before, now| is_worth_telling(Bytes::from_mib(before), Bytes::from_mib(now));
         assert_eq!([worth(100, 110), worth(100, 90), worth(100, 111), worth(100, 89)], [false, false, true, true]);
         assert!(is_worth_telling(Bytes::ZERO, Bytes::new(1)) && !is_worth_telling(Bytes::MAX, Bytes::MAX));

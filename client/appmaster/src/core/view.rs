@@ -125,7 +125,7 @@ impl Core {
             | ChargeAccount::Collateral => {
                 let gave_way = self.tasks.get(key).and_then(|task| task.gave_way.as_ref());
                 let gave_way = gave_way.is_some_and(|g| g.attempt == row.attempt.attempt && reason == ExitReason::Stopped);
-                let why = if gave_way { "stopped to make room for a held task".to_owned() } else { reason.sentence() };
+                let why = if gave_way { "evicted to free memory for a frozen task".to_owned() } else { reason.sentence() };
                 let message = format!("{attempt} on {}: {why}{}", row.node, treated(row));
                 self.view.add_event(now, Reason::AttemptLost, attempt, message);
             }
@@ -156,13 +156,13 @@ impl Core {
 
     pub(super) fn tell_grown(&mut self, now: EventTimestamp, attempt: &TaskAttemptId, from: Bytes, to: Bytes) {
         let attempt = attempt.to_string();
-        let message = format!("{attempt} {} where it runs", arrow(from, to));
+        let message = format!("{attempt} grows in place: {}", arrow(from, to));
         self.view.add_event(now, Reason::Grown, attempt, message);
     }
 
     pub(super) fn tell_not_grown(&mut self, now: EventTimestamp, attempt: &TaskAttemptId, has: Bytes, why: &str) {
         let attempt = attempt.to_string();
-        let message = format!("{attempt} gets no more than {has} where it runs: {why}");
+        let message = format!("{attempt} does not grow beyond {has}: {why}");
         self.view.add_event(now, Reason::GrowthRefused, attempt, message);
     }
 
@@ -181,16 +181,16 @@ impl Core {
             return;
         }
         let so = match gap {
-            InputGap::More => "sizes that were learned from planned inputs do not hold: see how the input is split",
-            InputGap::Less => "it did not read it all, or by mapped files, which are not counted",
+            InputGap::More => "sizes learned from planned inputs do not apply: check how the input is split",
+            InputGap::Less => "it skipped a part, or read through mapped files, which are not counted",
         };
-        let message = format!("{} was to read {planned} and read {read}; {so}", row.attempt);
+        let message = format!("{} planned to read {planned} and read {read}; {so}", row.attempt);
         self.view.add_event(now, Reason::InputGap, stage.to_string(), message);
     }
 
     pub(super) fn tell_badly_sized(&mut self, now: EventTimestamp, key: TaskKey, why: &str) {
         let Some(stage) = self.stage_of(key).map(|s| s.name.to_string()) else { return };
-        let message = format!("{why}: the stage is badly sized, and nothing of it is given more from now on");
+        let message = format!("{why}: the stage is badly sized, and its tasks get no more memory");
         self.view.add_event(now, Reason::BadlySized, stage, message);
     }
 
@@ -211,7 +211,7 @@ impl Core {
         let totals = self.ledger.totals();
         if totals.done == totals.tasks {
             let diagnostics = format!(
-                "{} tasks done; {} escalated, {} memory kills, {} innocent re-runs",
+                "{} tasks done; {} escalated, {} memory kills, {} collateral re-runs",
                 totals.done, totals.escalated, totals.memory_kills, totals.innocent_reruns
             );
             return JobOutcome { ending: JobEndKind::Succeeded, diagnostics };

@@ -20,7 +20,7 @@ impl Core {
         if self.warn(container, Some(until)) {
             let object = container.to_string();
             let left = at.since(now.unix).as_secs();
-            let message = format!("{container} will be taken in {left} s: {why}; {}", self.words_on_running(container));
+            let message = format!("{container} will be preempted in {left} s: {why}; {}", self.words_on_running(container));
             self.view.add_event(now, Reason::PreemptSoon, object, message);
         }
     }
@@ -33,7 +33,7 @@ impl Core {
         for container in there {
             if self.warn(&container, moment) {
                 let time = until.map_or_else(String::new, |at| format!(" within {} s", at.since(now.unix).as_secs()));
-                let message = format!("{node} is to be empty{time}; {}", self.words_on_running(&container));
+                let message = format!("{node} must be empty{time}; {}", self.words_on_running(&container));
                 self.view.add_event(now, Reason::ContainerLeaving, container.to_string(), message);
             }
         }
@@ -71,9 +71,9 @@ impl Core {
 
     fn words_on_running(&self, container: &ContainerId) -> String {
         match self.fleet.executors.get(container).map_or(0, |e| e.seats.len()) {
-            0 => "nothing runs in it".to_owned(),
-            1 => "the task in it may end by itself until then".to_owned(),
-            n => format!("the {n} tasks in it may end by themselves until then"),
+            0 => "no task runs in it".to_owned(),
+            1 => "its task may finish until then".to_owned(),
+            n => format!("its {n} tasks may finish until then"),
         }
     }
 }

@@ -48,8 +48,8 @@ impl Commits {
             let error = carry_out(commit).await.err().map(|error| error.in_words());
             drop(place);
             match &error {
-                Some(error) => tracing::error!(%attempt, error, "an output cannot be put in its place"),
-                None => tracing::debug!(%attempt, "its output is in its place"),
+                Some(error) => tracing::error!(%attempt, error, "cannot commit an output"),
+                None => tracing::debug!(%attempt, "committed an output"),
             }
             MasterEvent::Committed { task, attempt, error }
         });
@@ -67,7 +67,7 @@ impl Commits {
     pub(super) async fn last(&mut self, time: Duration) {
         let all = async { while self.running.join_next().await.is_some() {} };
         if timeout(time, all).await.is_err() {
-            tracing::warn!("some outputs are still on their way; the next run of this master looks after them");
+            tracing::warn!("some commits are in progress; the next run of this master completes them");
         }
     }
 }
@@ -76,7 +76,7 @@ async fn carry_out(mut commit: Commit) -> Result<(), OutputError> {
     for pause in PAUSES {
         match once(commit.clone()).await {
             Err(error) if error.is_transient() => {
-                tracing::warn!(error = error.in_words(), "an output is not in its place yet, trying again")
+                tracing::warn!(error = error.in_words(), "cannot commit an output yet, retrying")
             }
             done => return done,
         }

@@ -288,7 +288,7 @@ impl MasterDriver {
             let verdict = reply.verdicts.iter().find(|v| v.request == ask.request).map(|v| v.verdict.clone());
             match verdict {
                 Some(PlacementVerdict::Never { sentence, largest }) => {
-                    tracing::warn!(request = %ask.request, "refused for ever: {sentence}");
+                    tracing::warn!(request = %ask.request, "the resource manager refused an infeasible request: {sentence}");
                     self.step(MasterEvent::Refused { request: ask.request, sentence, largest });
                 }
                 Some(PlacementVerdict::Fits | PlacementVerdict::Waits { .. }) | None => {
@@ -302,21 +302,21 @@ impl MasterDriver {
         self.dialog.asking.clear();
         match error.failure_kind() {
             CallFailureKind::Stale => {
-                tracing::info!("the resource manager has begun another life, registering again");
+                tracing::info!("the resource manager restarted, registering again");
                 self.dialog.register();
             }
             CallFailureKind::Gone => {
-                tracing::warn!(%error, "the resource manager does not know this master any more, ending");
+                tracing::warn!(%error, "the resource manager no longer knows this master, ending");
                 self.step(MasterEvent::Stop);
                 self.dialog.stage = SessionPhase::Over;
             }
             CallFailureKind::TooOld | CallFailureKind::Refused => {
-                tracing::warn!(%error, "the resource manager did not take a sync, trying again");
+                tracing::warn!(%error, "the resource manager refused a sync, retrying");
                 self.dialog.forget_asked();
                 self.dialog.again_later();
             }
             CallFailureKind::Silent => {
-                tracing::debug!(%error, "the resource manager does not answer, trying again");
+                tracing::debug!(%error, "the resource manager does not answer, retrying");
                 self.dialog.forget_asked();
                 self.dialog.again_later();
                 if self.outcome.is_some() && self.dialog.silent_for() > FINISH_TIMEOUT {
@@ -339,7 +339,7 @@ impl MasterDriver {
             CallFailureKind::TooOld | CallFailureKind::Refused | CallFailureKind::Silent
                 if self.dialog.silent_for() > FINISH_TIMEOUT =>
             {
-                tracing::error!(%error, "the end of the job could not be told");
+                tracing::error!(%error, "cannot report the end of the job");
                 self.dialog.stage = SessionPhase::Over;
             }
             CallFailureKind::TooOld | CallFailureKind::Refused | CallFailureKind::Silent => self.dialog.again_later(),

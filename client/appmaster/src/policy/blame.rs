@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn two_large_ones_are_both_blamed() {
+    fn two_large_tasks_are_both_blamed() {
         let fates = blame(ROOM, &[used(200), used(60), used(260), used(60)]);
         assert_eq!(fates, [AttemptFate::Blamed, AttemptFate::Innocent, AttemptFate::Blamed, AttemptFate::Innocent]);
     }
@@ -164,13 +164,13 @@ mod tests {
         let slight = Suspect { peak: Some(Bytes::from_kib(64 * 1024 + 300)), ..used(0) };
         let fates = blame(ROOM, &[slight, used(150), slight]);
         assert_eq!(fates, [AttemptFate::Innocent, AttemptFate::Blamed, AttemptFate::Innocent]);
-        assert_eq!(blame(ROOM, &[slight, used(60)]), [AttemptFate::Innocent; 2], "together they fit: it was the executor itself");
+        assert_eq!(blame(ROOM, &[slight, used(60)]), [AttemptFate::Innocent; 2], "the tasks fit: the executor is the cause");
         let full = blame(Bytes::from_mib(126), &[slight, used(60)]);
         assert_eq!(full, [AttemptFate::Blamed, AttemptFate::Innocent], "nothing else explains the death");
     }
 
     #[test]
-    fn without_figures_a_task_whose_kind_fits_is_not_charged() {
+    fn an_unmeasured_task_whose_kind_fits_is_not_charged() {
         let fits = Suspect { kind_fits: true, ..unseen() };
         let fates = blame(ROOM, &[unseen(), fits]);
         assert_eq!(

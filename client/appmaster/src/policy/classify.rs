@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dimension_is_the_reporters_unless_there_is_only_one() {
+    fn the_reported_dimension_counts_unless_the_runtime_is_native() {
         let e = evidence();
         let of = |reason, dimension, runtime| failed(class(reason, dimension, runtime, &e, &[])).dimension;
         assert_eq!(of(ExitReason::HeapOom, Some(Dimension::Heap), Runtime::Native), Dimension::Native);
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(
             of(ExitReason::TaskOom, Some(Dimension::Native), Runtime::Jvm),
             Dimension::Overhead,
-            "nothing says the heap is full"
+            "no evidence of a full heap"
         );
     }
 
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outer_limit_makes_a_bystander_only_when_it_is_its_executors() {
+    fn a_kill_for_the_limit_of_the_executor_makes_a_bystander() {
         let mut e = evidence();
         let hit = MemoryEvents { oom: 1, ..MemoryEvents::default() };
         e.outer = vec![OuterLevel::counted("container", None, hit)];
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_the_tasks_own_failure() {
+    fn a_missing_program_is_a_failure_of_the_task() {
         let mut e = evidence();
         assert_eq!(
             class(ExitReason::LaunchFailed, None, Runtime::Native, &e, &[]),
@@ -228,7 +228,7 @@ mod tests {
         };
         let spike = |reason, e: &Evidence, s| failed(class(reason, None, Runtime::Native, e, &[s])).spike;
         assert!(spike(ExitReason::TaskOom, &e, sample(99, 65, 32)));
-        assert!(!spike(ExitReason::HeapOom, &e, sample(99, 65, 32)), "the runtime said so, cache has no part in it");
+        assert!(!spike(ExitReason::HeapOom, &e, sample(99, 65, 32)), "the runtime reported it, so cache is not the cause");
         assert!(!spike(ExitReason::TaskOom, &e, sample(60, 25, 32)), "the last sample was long before the kill");
         assert!(!spike(ExitReason::TaskOom, &e, sample(99, 90, 8)));
         e.own.stat.shmem = Some(Bytes::from_mib(30));

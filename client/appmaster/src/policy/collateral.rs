@@ -151,7 +151,7 @@ pub fn is_outer(reason: ExitReason) -> bool {
 /// The next attempt: after a wait that grows with each kill, and on another node if there is one.
 pub(super) fn again(case: &DecisionInput<'_>) -> TaskDecision {
     let wait = backoff(case.spent.collateral.saturating_add(1));
-    let why = format!("not its fault ({}): same size on another node in {} s, not charged", case.reason, wait.as_secs());
+    let why = format!("not caused by the task ({}): same size on another node in {} s, not charged", case.reason, wait.as_secs());
     let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
     TaskDecision::Again { size: case.size.clone(), wait_ms, elsewhere: AvoidScope::Node, why }
 }
@@ -202,18 +202,18 @@ mod tests {
     }
 
     #[test]
-    fn only_what_began_on_an_excluded_node_is_charged() {
+    fn only_attempts_started_on_an_excluded_node_are_charged() {
         let (all, _) = play(&[(10, "n0", 1), (20, "n0", 2), (30, "n0", 3)]);
         let class = |node: &str, started, elsewhere, kills| {
             all.class(&ids(node, 1).0, UnixMillis(started), (elsewhere, kills), AttemptEndClass::Collateral)
         };
         let (there, missing) = (OtherNodeExists::There, OtherNodeExists::Missing);
         let table = [
-            ("it was there before", class("n0", 29_999, missing, 1), AttemptEndClass::Collateral),
-            ("there was no other place", class("n0", 30_000, missing, 1), AttemptEndClass::Transient),
-            ("there is another place", class("n0", 30_000, there, 1), AttemptEndClass::Collateral),
+            ("the attempt started before the exclusion", class("n0", 29_999, missing, 1), AttemptEndClass::Collateral),
+            ("no other node was available", class("n0", 30_000, missing, 1), AttemptEndClass::Transient),
+            ("another node is available", class("n0", 30_000, there, 1), AttemptEndClass::Collateral),
             ("the node is not excluded", class("n1", 60_000, missing, 1), AttemptEndClass::Collateral),
-            ("the most that any task has", class("n1", 60_000, there, MAX_PER_TASK), AttemptEndClass::Transient),
+            ("the maximum of all tasks", class("n1", 60_000, there, MAX_PER_TASK), AttemptEndClass::Transient),
         ];
         for (name, found, wanted) in table {
             assert_eq!(found, wanted, "{name}");

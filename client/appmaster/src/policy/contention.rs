@@ -71,12 +71,12 @@ mod tests {
         assert_eq!(
             chosen(&[candidate(1, 10, 1024), candidate(2, 5, 300)], 300),
             Some(2),
-            "what is beyond the need is worth nothing"
+            "memory beyond the need has no value"
         );
         assert_eq!(
             chosen(&[candidate(1, 5, 100), candidate(2, 9, 300)], 300),
             Some(2),
-            "one that is enough is better than several"
+            "one sufficient task is better than several"
         );
     }
 
@@ -86,14 +86,14 @@ mod tests {
     }
 
     #[test]
-    fn several_give_way_one_after_the_other_where_that_is_enough() {
+    fn the_fewest_tasks_that_free_enough_memory_are_evicted() {
         let three = [candidate(1, 9, 100), candidate(2, 5, 100), candidate(3, 20, 100)];
         assert_eq!(chosen(&three, 300), Some(2));
-        assert_eq!(chosen(&three, 301), None, "nobody is evicted in vain");
+        assert_eq!(chosen(&three, 301), None, "no task is evicted if that does not free enough");
     }
 
     #[test]
-    fn the_held_task_itself_gives_way_where_that_costs_less() {
+    fn the_frozen_task_is_evicted_if_that_costs_less() {
         let cheaper = |other: Option<u64>, own: Option<u64>| cheaper(other, own, |seconds| Duration::from_secs(*seconds));
         assert_eq!((cheaper(Some(5), Some(3)), cheaper(Some(3), Some(5))), (Some(3), Some(3)));
         assert_eq!((cheaper(None, Some(9)), cheaper(Some(9), None), cheaper(None, None)), (Some(9), Some(9), None));

@@ -35,10 +35,10 @@ pub struct GrowthInput<'a> {
 /// The next profile, or the reason for no growth, for display.
 pub fn next(pressed: &GrowthInput<'_>) -> Result<Profile, String> {
     if !mode_allows_growth(pressed.mode) {
-        return Err(format!("mode {} gives nothing more to what runs", pressed.mode.as_str()));
+        return Err(format!("mode {} does not grow running tasks", pressed.mode.as_str()));
     }
     if pressed.steps >= MOST_STEPS {
-        return Err(format!("it was given more {MOST_STEPS} times"));
+        return Err(format!("it has grown {MOST_STEPS} times already"));
     }
     let (profile, cap) = (pressed.profile, pressed.cap.task);
     let memory = profile.memory();
@@ -75,15 +75,15 @@ mod tests {
     }
 
     #[test]
-    fn a_native_task_gets_half_as_much_again_and_a_jvm_more_outside_its_heap() {
+    fn a_native_task_grows_by_half_and_a_jvm_outside_its_heap() {
         assert_eq!(grown(Runtime::Native, 64, 0, NO_CAP), Ok((96, 0)));
-        assert_eq!(grown(Runtime::Native, 8, 0, NO_CAP), Ok((16, 0)), "small ones get a step worth the while");
+        assert_eq!(grown(Runtime::Native, 8, 0, NO_CAP), Ok((16, 0)), "small tasks get the minimum step");
         assert_eq!(grown(Runtime::Jvm, 96, 32, NO_CAP), Ok((96, 48)));
-        assert_eq!(grown(Runtime::Jvm, 400, 8, NO_CAP), Ok((400, 64)), "a small overhead is no measure");
+        assert_eq!(grown(Runtime::Jvm, 400, 8, NO_CAP), Ok((400, 64)), "a small overhead does not set the step");
     }
 
     #[test]
-    fn the_cap_the_mode_and_the_number_of_steps_bound_it() {
+    fn cap_mode_and_number_of_steps_limit_growth() {
         let cap = TaskSizeCap { task: Bytes::from_mib(80), largest: None, by_job: true };
         assert_eq!(grown(Runtime::Native, 64, 0, cap), Ok((80, 0)));
         assert!(grown(Runtime::Native, 80, 0, cap).is_err_and(|why| why.contains("retry.cap")));

@@ -19,7 +19,7 @@ pub(super) fn grow(case: &DecisionInput<'_>, failure: MemoryFailure) -> LadderSt
     if size.memory() >= cap {
         if let Some(profile) = parted_anew(case, failure) {
             let rung = size.rung + 1;
-            let why = format!("rung {rung}: {profile}, as much as before, of which the other quantity did not need its part");
+            let why = format!("rung {rung}: {profile}, the same total, with unused memory of the other quantity");
             return LadderStep::To(AttemptSize { profile, rung, ..size.clone() }, why);
         }
         let place = match size.place {
@@ -78,10 +78,10 @@ fn climb(case: &DecisionInput<'_>, failure: MemoryFailure, cap: Bytes) -> Ladder
 fn learned(growth: LadderStep, known: SizeAfterKill) -> LadderStep {
     match (growth, known) {
         (LadderStep::To(size, why), SizeAfterKill::Rung(_)) => {
-            LadderStep::To(size, format!("{why}, which holds all that was seen of its kind"))
+            LadderStep::To(size, format!("{why}, which fits all observed tasks of its kind"))
         }
         (LadderStep::To(size, why), SizeAfterKill::Beyond) => {
-            LadderStep::To(size, format!("{why}: it needs more than all that was seen of its kind"))
+            LadderStep::To(size, format!("{why}: it needs more than all observed tasks of its kind"))
         }
         (
             growth @ (LadderStep::To(..) | LadderStep::Top(_)),

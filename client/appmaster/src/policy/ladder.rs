@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn overhead_grows_beyond_what_was_seen() {
+    fn overhead_grows_beyond_the_observed_use() {
         assert_eq!(next_overhead(Bytes::from_mib(32), Bytes::from_mib(20)), Bytes::from_mib(64));
         assert_eq!(next_overhead(Bytes::from_mib(32), Bytes::from_mib(100)), Bytes::from_mib(200));
         assert_eq!(next_overhead(Bytes::from_mib(384), Bytes::from_mib(1000)), Bytes::from_mib(1500));
@@ -63,7 +63,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_way_of_filling_makes_exactly_the_memory(heap in 1u64..4096, overhead in 0u64..4096, memory in 1u64..16384) {
+        fn every_fill_rule_yields_exactly_the_memory(heap in 1u64..4096, overhead in 0u64..4096, memory in 1u64..16384) {
             let p = profile(heap, overhead);
             let memory = Bytes::from_mib(memory);
             prop_assert_eq!(in_proportion(&p, memory).memory(), memory);

@@ -36,9 +36,9 @@ pub fn diagnose(rows: &[&AttemptRow]) -> Option<Diagnosis> {
     let pace = same_pace(&paces).filter(|_| reached >= began.mul_ratio(factor, 1))?;
     let sizes = rows.len() + rows.iter().map(|row| row.grown.len()).sum::<usize>();
     let cause =
-        format!("it grew steadily by {pace} a second through {sizes} sizes, from {began} to {reached}, without an end in sight");
+        format!("it grew steadily by {pace} a second through {sizes} sizes, from {began} to {reached}, without levelling off");
     let fix = format!(
-        "look for what it keeps and never lets go of (a heap dump, tracemalloc, pprof); if it needs so much, give its stage more than {reached}"
+        "find the objects that it never releases (a heap dump, tracemalloc, pprof); if it needs so much, give its stage more than {reached}"
     );
     Some(Diagnosis::new(SubCause::Leak, Certainty::Likely, cause, fix).with_trade_off("none"))
 }
@@ -158,14 +158,14 @@ mod tests {
     fn the_same_pace_through_three_sizes_is_a_leak() {
         let all: Vec<AttemptRow> = [64, 128, 256].map(|mib| row(mib, life(16, mib, |mib| mib))).into();
         assert!(found(&all));
-        assert!(!found(&all[..2]), "two sizes say nothing");
+        assert!(!found(&all[..2]), "two sizes prove no leak");
         let close: Vec<AttemptRow> = [64, 72, 80].map(|mib| row(mib, life(16, mib, |mib| mib))).into();
         assert!(!found(&close), "it may need a little more");
     }
 
     /// Like an interpreter that uses 10 MiB before the first line of its program runs.
     #[test]
-    fn what_a_runtime_takes_to_start_does_not_matter() {
+    fn startup_memory_of_a_runtime_is_not_a_leak() {
         let starts = |at: u64| if at == 0 { 1 } else { at.max(10) };
         let all: Vec<AttemptRow> = [48, 96, 192].map(|mib| row(mib, life(20, mib, starts))).into();
         assert!(found(&all));
@@ -173,7 +173,7 @@ mod tests {
 
     /// The sample between the kill and its detection.
     #[test]
-    fn what_a_dying_process_has_given_back_does_not_matter() {
+    fn memory_freed_by_a_dying_process_does_not_hide_a_leak() {
         let dying = |mib: u64| -> Vec<MemorySample> {
             let mut life = life(16, mib, |mib| mib);
             let last = life.len() - 1;
@@ -185,18 +185,18 @@ mod tests {
         let mut earlier = all.clone();
         let last = earlier[1].timeline.len() - 1;
         earlier[1].timeline[last - 4].current = Bytes::from_mib(40);
-        assert!(!found(&earlier), "it gave something back and went on");
+        assert!(!found(&earlier), "the task freed memory and continued");
     }
 
     #[test]
-    fn other_shapes_and_other_paces_are_none() {
+    fn other_shapes_and_other_paces_are_no_leak() {
         let jump = |mib: u64| move |at: u64| if at * 10 >= mib * 9 { mib } else { 8 };
         let jumps: Vec<AttemptRow> = [64, 128, 256].map(|mib| row(mib, life(16, mib, jump(mib)))).into();
-        assert!(!found(&jumps), "it asks for much at once");
+        assert!(!found(&jumps), "the task allocates much at once");
         let paces: Vec<AttemptRow> = [(64, 16), (128, 64), (256, 256)].map(|(mib, pace)| row(mib, life(pace, mib, |m| m))).into();
         assert!(!found(&paces));
         let short: Vec<AttemptRow> = [64, 128, 256].map(|mib| row(mib, life(4096, mib, |mib| mib))).into();
-        assert!(!found(&short), "too short a life");
+        assert!(!found(&short), "the attempt is too short");
     }
 
     fn growing(steps: &[u64], every_ms: u64) -> AttemptRow {
@@ -218,8 +218,8 @@ mod tests {
         let steps = [64, 192, 320, 448, 576];
         let now = UnixMillis(1 + 1000 * 4);
         assert!(grows_like_a_leak(&growing(&steps, 1000), now).is_some_and(|why| why.contains("128 MiB a second")));
-        assert!(grows_like_a_leak(&growing(&steps[..4], 1000), now).is_none(), "not far from where it began");
-        assert!(grows_like_a_leak(&growing(&steps, 10), UnixMillis(41)).is_none(), "it loads what it needs");
+        assert!(grows_like_a_leak(&growing(&steps[..4], 1000), now).is_none(), "not far above its first size");
+        assert!(grows_like_a_leak(&growing(&steps, 10), UnixMillis(41)).is_none(), "the task loads its working set");
         assert!(grows_like_a_leak(&growing(&[64], 1000), now).is_none());
     }
 }

@@ -272,7 +272,7 @@ pub fn decide(case: &DecisionInput<'_>) -> (ChargeAccount, TaskDecision) {
             let why = if case.reason == ExitReason::LaunchFailed {
                 "its node could not start it: same size on another node, not charged".to_owned()
             } else {
-                format!("its place was taken ({}): same size on another node, not charged", case.reason)
+                format!("its container was taken ({}): same size on another node, not charged", case.reason)
             };
             again(case.size.clone(), AvoidScope::Node, why)
         }
@@ -323,7 +323,7 @@ fn again(size: AttemptSize, elsewhere: AvoidScope, why: impl Into<String>) -> Ta
 
 fn not_again(case: &DecisionInput<'_>) -> TaskDecision {
     let message = format!(
-        "{} ended ({}) at {} and must not run twice (idempotent = \"no\"); give it more room from the start, or make it repeatable",
+        "{} ended ({}) at {} and must not run twice (idempotent = \"no\"); give it more memory from the start, or make it idempotent",
         case.task,
         case.reason,
         case.size.memory()
@@ -341,10 +341,10 @@ fn plain(case: &DecisionInput<'_>) -> TaskDecision {
     let (task, most) = (case.task, case.retry.max_attempts);
     if tries(case) >= most {
         let message = if case.reason == ExitReason::LaunchFailed {
-            format!("{task}: there is no such program, or it cannot be executed; correct its command")
+            format!("{task}: its program does not exist or cannot be executed; correct its command")
         } else {
             format!(
-                "{task} failed {failures} times by itself, last: {}; no matter of memory, see its standard error",
+                "{task} failed {failures} times, last: {}; memory is not the cause, see its standard error",
                 case.reason.sentence()
             )
         };
@@ -373,15 +373,15 @@ fn transient(case: &DecisionInput<'_>) -> TaskDecision {
     let losses = case.spent.transient + 1;
     if losses > case.retry.transient {
         let next = if case.reason == ExitReason::LaunchFailed {
-            format!("rmctl diagnose JOB/{} says at which step; is the directory of the job file on every node?", case.task)
+            format!("rmctl diagnose JOB/{} shows the failed step; every node needs the directory of the job file", case.task)
         } else {
-            "see the nodes it ran on, or raise retry.transient".to_owned()
+            "check the nodes on which it ran, or raise retry.transient".to_owned()
         };
         let (task, last) = (case.task, case.reason.sentence());
-        let message = format!("{task} was lost {losses} times through no fault of its own, last: {last}; {next}");
+        let message = format!("{task} was lost {losses} times for causes outside the task, last: {last}; {next}");
         return TaskDecision::GiveUp { cause: GiveUpCause::Transient, message };
     }
-    let why = format!("not its fault ({}): same size, another node preferred", case.reason);
+    let why = format!("not caused by the task ({}): same size, another node preferred", case.reason);
     again(case.size.clone(), AvoidScope::Node, why)
 }
 
@@ -393,7 +393,7 @@ fn innocent(case: &DecisionInput<'_>) -> TaskDecision {
         },
         (MemoryFailureMode::Headroom, AttemptFate::Innocent) if case.size.place == AttemptPlace::Shared => {
             let size = AttemptSize { slots: 1, place: AttemptPlace::Own, ..case.size.clone() };
-            let why = "another task's memory failure took its executor: same size in a container of its own, not charged";
+            let why = "another task's memory failure ended its executor: same size in a container of its own, not charged";
             again(size, AvoidScope::No, why)
         }
         (

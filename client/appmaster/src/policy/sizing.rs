@@ -225,7 +225,7 @@ fn stated(ask: &TaskSizeQuery<'_>) -> FirstTaskSize {
     FirstTaskSize {
         profile: ask.stated.clone(),
         learned: false,
-        why: format!("the size of its stage; nothing is known of kind {}", ask.kind),
+        why: format!("the size of its stage; no size is known for kind {}", ask.kind),
     }
 }
 
@@ -234,8 +234,8 @@ fn one(learner: &mut Learner, ask: &TaskSizeQuery<'_>, stated: Bytes) -> Option<
     let first = learner.first(&asks(ask, stated));
     let why = match first.source {
         SizeOrigin::Kind(way) => format!("learned from kind {} by {}", ask.kind, words(way)),
-        SizeOrigin::Pool => "what the other kinds of the job turned out to need of what was stated".to_owned(),
-        SizeOrigin::Killed => format!("a quarter more than what was not enough for kind {}", ask.kind),
+        SizeOrigin::Pool => "the ratio of need to stated size of the other kinds of the job".to_owned(),
+        SizeOrigin::Killed => format!("a quarter more than the size that was not enough for kind {}", ask.kind),
         SizeOrigin::Request | SizeOrigin::Share => return None,
     };
     Some((first.size, why))

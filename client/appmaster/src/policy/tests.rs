@@ -114,7 +114,7 @@ fn headroom_climbs_by_its_factors() {
         "the last chance is the cap itself"
     );
     assert_eq!(h().after(5, 4096, AttemptPlace::Own).next(), None);
-    assert_eq!(h().after(2, 4096, AttemptPlace::Own).next(), None, "alone at the cap is final whatever is left of the budget");
+    assert_eq!(h().after(2, 4096, AttemptPlace::Own).next(), None, "alone at the cap is final despite remaining budget");
 }
 
 #[test]
@@ -125,12 +125,12 @@ fn headroom_without_slots_to_spare_asks_for_a_container_at_once() {
 }
 
 #[test]
-fn headroom_goes_by_what_is_known_of_the_kind() {
+fn headroom_uses_the_learned_size_of_the_kind() {
     let known = |known: SizeAfterKill| Given { known, ..Given::shared(MemoryFailureMode::Headroom) };
     let rung = |mib| SizeAfterKill::Rung(Bytes::from_mib(mib));
     assert_eq!(known(rung(96)).next(), Some((128, 2, AttemptPlace::Shared)), "whole slots, where there are enough");
-    assert_eq!(known(rung(180)).next(), Some((192, 3, AttemptPlace::Shared)), "not twice the share, which would not do");
-    assert_eq!(known(rung(500)).next(), Some((500, 1, AttemptPlace::Own)), "straight to a container that holds it");
+    assert_eq!(known(rung(180)).next(), Some((192, 3, AttemptPlace::Shared)), "twice the share would be too small");
+    assert_eq!(known(rung(500)).next(), Some((500, 1, AttemptPlace::Own)), "directly to a container of that size");
     assert_eq!(
         known(rung(66)).after(0, 64, AttemptPlace::Own).next(),
         Some((72, 1, AttemptPlace::Own)),
@@ -145,7 +145,7 @@ fn headroom_goes_by_what_is_known_of_the_kind() {
 }
 
 #[test]
-fn what_is_known_of_one_quantity_leaves_the_other_alone() {
+fn a_learned_quantity_does_not_change_the_other() {
     for (dimension, wanted) in [(Dimension::Heap, (300, 32)), (Dimension::Overhead, (64, 300))] {
         let given = Given { known: SizeAfterKill::Rung(Bytes::from_mib(300)), ..Given::jvm(dimension, 64, 32, 40) };
         let TaskDecision::Again { size, .. } = given.killed() else { panic!("again") };
@@ -154,7 +154,7 @@ fn what_is_known_of_one_quantity_leaves_the_other_alone() {
 }
 
 #[test]
-fn nothing_of_a_badly_sized_stage_is_given_more() {
+fn tasks_of_a_badly_sized_stage_get_no_more_memory() {
     let given = Given {
         bound: Some(GrowthBound::Stage("11 of 20 tasks of stage map were killed")),
         ..Given::shared(MemoryFailureMode::Headroom)
@@ -163,7 +163,7 @@ fn nothing_of_a_badly_sized_stage_is_given_more() {
     assert_eq!(cause, GiveUpCause::Memory);
     assert!(message.contains("11 of 20") && message.contains("retry.breaker"), "{message}");
     let fixed = Given { bound: given.bound, ..Given::shared(MemoryFailureMode::Fixed) };
-    assert_eq!(fixed.next(), Some((64, 1, AttemptPlace::Shared)), "it gives no more anyway");
+    assert_eq!(fixed.next(), Some((64, 1, AttemptPlace::Shared)), "the mode does not grow in any case");
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn uber_gives_a_whole_executor_once() {
 }
 
 #[test]
-fn uber_isolates_everyone_who_was_there_without_charging_them() {
+fn uber_isolates_all_tasks_of_the_executor_without_a_charge() {
     let failure = MemoryFailure { dimension: Dimension::Native, off_heap: Bytes::ZERO, live: None, spike: false };
     let (account, next) =
         Given::shared(MemoryFailureMode::Uber).decide_with(AttemptEndClass::Memory(failure), AttemptFate::Innocent);
@@ -207,7 +207,7 @@ fn uber_isolates_everyone_who_was_there_without_charging_them() {
 }
 
 #[test]
-fn past_the_budget_of_its_job_nothing_is_given_more() {
+fn tasks_of_a_job_over_its_budget_get_no_more_memory() {
     let given = Given {
         bound: Some(GrowthBound::Budget("memory failures have cost this job 2.600 GiB·h")),
         ..Given::shared(MemoryFailureMode::Headroom)
@@ -221,7 +221,7 @@ fn past_the_budget_of_its_job_nothing_is_given_more() {
 }
 
 #[test]
-fn headroom_sets_the_innocent_and_the_guilty_apart_after_the_death_of_an_executor() {
+fn headroom_separates_blamed_and_collateral_tasks_of_a_dead_executor() {
     let failure = MemoryFailure { dimension: Dimension::Native, off_heap: Bytes::from_mib(100), live: None, spike: false };
     let after = |fate| Given::shared(MemoryFailureMode::Headroom).decide_with(AttemptEndClass::Memory(failure), fate);
     let sized = |next: TaskDecision| match next {
@@ -232,12 +232,12 @@ fn headroom_sets_the_innocent_and_the_guilty_apart_after_the_death_of_an_executo
     assert_eq!(
         (account, sized(next)),
         (ChargeAccount::Innocent, Some((64, 1, AttemptPlace::Own))),
-        "its own size, beside nobody"
+        "its own size, alone in a container"
     );
     let (account, next) = after(AttemptFate::Blamed);
-    assert_eq!((account, sized(next)), (ChargeAccount::Memory, Some((128, 2, AttemptPlace::Own))), "not beside others again");
+    assert_eq!((account, sized(next)), (ChargeAccount::Memory, Some((128, 2, AttemptPlace::Own))), "not with other tasks again");
     let (_, next) = after(AttemptFate::Own);
-    assert_eq!(sized(next), Some((128, 2, AttemptPlace::Shared)), "its own limit held it, so nobody beside it is in danger");
+    assert_eq!(sized(next), Some((128, 2, AttemptPlace::Shared)), "its own limit stopped it, so other tasks are not in danger");
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn databricks_doubles_up_to_the_largest_there_is() {
     assert_eq!(d().after(1, 128, AttemptPlace::Own).next(), Some((256, 1, AttemptPlace::Own)));
     assert_eq!(d().after(2, 3000, AttemptPlace::Own).next(), Some((4096, 1, AttemptPlace::Own)), "the last class is the cap");
     assert_eq!(d().after(3, 4096, AttemptPlace::Own).next(), None);
-    assert_eq!(d().after(5, 128, AttemptPlace::Own).next(), None, "six attempts are all");
+    assert_eq!(d().after(5, 128, AttemptPlace::Own).next(), None, "six attempts are the maximum");
 }
 
 #[test]
@@ -333,7 +333,7 @@ proptest! {
 /// Two quantities at the cap: memory that the other quantity does not need is moved before the task
 /// is given up.
 #[test]
-fn at_the_largest_size_the_quantity_that_ran_out_gets_what_the_other_does_not_use() {
+fn at_the_largest_size_unused_memory_moves_between_heap_and_overhead() {
     let parted = |dimension, live, off_heap| {
         let given = Given {
             size: size(3072, 1024, 1, AttemptPlace::Own),
@@ -350,13 +350,13 @@ fn at_the_largest_size_the_quantity_that_ran_out_gets_what_the_other_does_not_us
     };
     assert_eq!(parted(Dimension::Overhead, Some(400), 1024), Some((600, 3496, AttemptPlace::Own)));
     assert_eq!(parted(Dimension::Overhead, Some(2000), 1024), None, "the heap is used");
-    assert_eq!(parted(Dimension::Overhead, None, 1024), None, "nobody knows what the heap holds");
+    assert_eq!(parted(Dimension::Overhead, None, 1024), None, "the used heap is unknown");
     assert_eq!(parted(Dimension::Heap, Some(3072), 200), Some((3792, 304, AttemptPlace::Own)));
-    assert_eq!(parted(Dimension::Heap, Some(3072), 900), None, "what is beside the heap is used");
+    assert_eq!(parted(Dimension::Heap, Some(3072), 900), None, "the overhead is used");
 }
 
 #[test]
-fn a_remote_input_is_held_by_the_next_overhead_and_by_nothing_else() {
+fn the_next_overhead_includes_a_remote_input() {
     let next = |dimension, remote_input| match (Given { remote_input, ..Given::jvm(dimension, 64, 32, 40) }).killed() {
         TaskDecision::Again { size, why, .. } => (size.profile.heap.whole_mib(), size.profile.overhead.whole_mib(), why),
         TaskDecision::Done | TaskDecision::GiveUp { .. } => panic!("given up"),

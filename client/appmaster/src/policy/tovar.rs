@@ -69,17 +69,17 @@ mod tests {
     }
 
     #[test]
-    fn the_first_size_wastes_least_and_one_outlier_does_not_set_it() {
+    fn the_first_size_wastes_least_and_ignores_an_outlier() {
         assert_eq!(first(&[]), None);
         assert_eq!(first(&[900]), Some(900));
         let mut needs = vec![100; 20];
         needs.push(1000);
-        assert_eq!(first(&needs), Some(100), "all for 900 more would cost more than one retry");
-        assert_eq!(first(&[100, 110, 120, 130]), Some(130), "here a retry costs more than a little for all");
+        assert_eq!(first(&needs), Some(100), "900 more for all tasks costs more than one retry");
+        assert_eq!(first(&[100, 110, 120, 130]), Some(130), "a retry costs more than a little more for all tasks");
     }
 
     #[test]
-    fn what_is_seen_later_counts_and_kinds_are_apart() {
+    fn later_needs_count_and_kinds_are_separate() {
         let mut needs = ObservedNeeds::default();
         needs.ended("sort", Bytes::from_mib(100), 10.0);
         assert_eq!((needs.first("sort"), needs.first("join")), (Some(Bytes::from_mib(100)), None));

@@ -123,7 +123,7 @@ pub(super) fn next(case: &DecisionInput<'_>, account: ChargeAccount) -> Option<T
     let same = |elsewhere, why: String| left.then(|| again(case.size.clone(), elsewhere, why));
     match (treatment, remedy) {
         (Treatment::Fail, _) => {
-            let override_it = format!("[treatments] {name} = \"grow\" in the job file tries larger sizes all the same");
+            let override_it = format!("[treatments] {name} = \"grow\" in the job file tries larger sizes instead");
             let message = format!("{} failed at once ({name}): {}; {override_it}", case.task, treated.words);
             Some(TaskDecision::GiveUp { cause, message })
         }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_holds_unless_the_job_says_otherwise() {
+    fn the_job_file_overrides_the_treatment_table() {
         for cause in SubCause::ALL.iter().copied().filter(|cause| *cause != SubCause::PageCache) {
             let found = treatment(&TreatmentInput { runtime: Runtime::Jvm, ..finding(cause) });
             assert_eq!((found.treatment, found.remedy), (usual_treatment(cause).first, usual_treatment(cause).remedy), "{cause}");
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remedy_is_tried_once_and_only_where_the_runtime_takes_it() {
+    fn a_remedy_is_tried_once_and_only_if_the_runtime_supports_it() {
         assert_eq!(treatment(&finding(SubCause::NativeArenas)).to_string(), "remedy one_arena");
         let again = TreatmentInput { tried: &[Remedy::OneArena], ..finding(SubCause::NativeArenas) };
         assert_eq!(treatment(&again).to_string(), "grow memory");
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(treatment(&go).to_string(), "grow memory");
         assert_eq!(treatment(&finding(SubCause::CodeCache)).to_string(), "grow memory", "only a JVM has the flag");
         let threads = TreatmentInput { tried: &[Remedy::FewerThreads], ..finding(SubCause::ThreadLimit) };
-        assert_eq!(treatment(&threads).to_string(), "fail", "more memory makes no more threads");
+        assert_eq!(treatment(&threads).to_string(), "fail", "more memory does not allow more threads");
     }
 
     #[test]
@@ -191,6 +191,6 @@ mod tests {
         let asks = |gib| TreatmentInput { asked: Some(Bytes::from_gib(gib)), ..finding(SubCause::ImpossibleRequest) };
         assert_eq!(treatment(&asks(6)).to_string(), "grow memory");
         assert_eq!(treatment(&asks(200)).to_string(), "fail");
-        assert_eq!(treatment(&finding(SubCause::ImpossibleRequest)).to_string(), "fail", "nothing says how much");
+        assert_eq!(treatment(&finding(SubCause::ImpossibleRequest)).to_string(), "fail", "the needed size is unknown");
     }
 }

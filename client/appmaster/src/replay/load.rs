@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pace_makes_the_need_a_part_of_the_memory() {
+    fn the_submission_rate_follows_from_the_utilization() {
         let cluster = ClusterShape { nodes: 4, cpus: 32, memory: Bytes::from_gib(10) };
         // 1000 GiB·s on 40 GiB, half of them used: 50 s
         let load = TraceLoad::paced(&tasks(100, 1024, 10.0), 0.5, cluster, StatedNodes::Nodes);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_trace_gives_the_nodes_that_are_not_stated() {
+    fn the_trace_determines_an_unstated_number_of_nodes() {
         let load = TraceLoad::paced(&tasks(4000, 1024, 10.0), 0.5, ClusterShape::default(), StatedNodes::Nothing);
         assert_eq!(load.cluster.memory, Bytes::from_gib(8));
         assert_eq!(load.cluster.nodes, 100, "40,000 GiB·s in 100 s need 400 GiB, half of 800");

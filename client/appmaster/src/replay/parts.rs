@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn most_kinds_keep_within_the_rule_and_some_have_most_of_their_need_outside_the_heap() {
+    fn few_kinds_need_most_of_their_memory_outside_the_heap() {
         let shares: Vec<f64> = (0..400)
             .map(|k| {
                 let (heap, overhead) = parts(7, &task(&format!("kind-{k}")));
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn one_knob_has_to_turn_the_heap_for_what_is_beside_it() {
+    fn a_single_size_raises_the_heap_for_memory_outside_it() {
         let native = (0..99).map(|k| task(&format!("kind-{k}"))).find(|t| parts(0, t).1 > parts(0, t).0).expect("a native kind");
         let whole = Bytes::from_gib(128);
         let mut knob = MemorySplitSizes::new(MemorySplitRule::OneKnob);

@@ -51,9 +51,9 @@ fn none_lost(rows: &[ReplayResultRow], ours: &ReplayResultRow) -> Requirement {
 
 fn few_kills(ours: &ReplayResultRow) -> Requirement {
     let (asks, kills, maq) = if ours.growth {
-        ("with growth at most 12 kills / 1000 and .83 used of what is given", 12.0, 0.83)
+        ("with growth at most 12 kills / 1000 and .83 of the allocated memory used", 12.0, 0.83)
     } else {
-        ("at most 35 kills / 1000 and .80 used of what is given", 35.0, 0.80)
+        ("at most 35 kills / 1000 and .80 of the allocated memory used", 35.0, 0.80)
     };
     let met = ours.kills_per_1000 <= kills && ours.maq >= maq;
     Requirement { name: "G2", asks, met, says: format!("{:.1} kills / 1000, {:.3} used", ours.kills_per_1000, ours.maq) }
@@ -72,7 +72,7 @@ struct ExecutorSizes {
 const SIXTEEN: ExecutorSizes = ExecutorSizes {
     name: "G3",
     enough: |a, b| a < b || (a, b) == (0, 0),
-    asks: "shared executors, 4 slots and 16 GiB: no avoidable loss, innocent kills below mode uber on every trace",
+    asks: "shared executors, 4 slots and 16 GiB: no avoidable loss, collateral kills below mode uber on every trace",
     of: |row| &row.shared,
 };
 const TIGHT: ExecutorSizes = ExecutorSizes {
@@ -80,7 +80,7 @@ const TIGHT: ExecutorSizes = ExecutorSizes {
     // Tasks that die with the first executor of an unknown kind die in every mode: equal numbers
     // are allowed.
     enough: |a, b| a <= b,
-    asks: "the same where one task in ten does not fit its share: fewer in all, and more on no trace",
+    asks: "the same with one task in ten above its share: fewer in total, and not more on any trace",
     of: |row| &row.tight,
 };
 
@@ -103,16 +103,16 @@ fn innocents(rows: &[ReplayResultRow], ours: &ReplayResultRow, executors: &Execu
         (false, _) => format!("; too many on {}", worse.join(", ")),
         (true, 0) => String::new(),
         (true, as_many) => {
-            format!("; as many on {as_many} of {} traces, fewer on the others where any executor died", pairs.len())
+            format!("; equal on {as_many} of {} traces, fewer on the others with dead executors", pairs.len())
         }
     };
-    let nothing = if deaths == 0 && theirs == 0 { "; no executor died in either mode, so these traces say nothing" } else { "" };
+    let nothing = if deaths == 0 && theirs == 0 { "; no executor died in either mode, so the traces prove nothing" } else { "" };
     Some(Requirement {
         name: executors.name,
         asks: executors.asks,
         met: lost_avoidable == 0 && worse.is_empty() && (innocent_kills < theirs || theirs == 0),
         says: format!(
-            "{lost_avoidable} avoidably lost, {innocent_kills} innocent kills ({innocent_charged} charged) beside {theirs}{on}{nothing}"
+            "{lost_avoidable} avoidably lost, {innocent_kills} collateral kills ({innocent_charged} charged) against {theirs}{on}{nothing}"
         ),
     })
 }
@@ -121,10 +121,10 @@ fn apart(ours: &ReplayResultRow) -> Option<Requirement> {
     let parts = ours.parts?;
     Some(Requirement {
         name: "G4",
-        asks: "heap and overhead learned apart take at most half of what one knob (10 % rule, twice after a kill) takes",
+        asks: "heap and overhead learned separately take at most half as much as one size (10 % rule, doubled after a kill)",
         met: parts.apart_gib_h * 2.0 <= parts.one_knob_gib_h && parts.apart_lost_avoidable == 0,
         says: format!(
-            "{:.1} GiB·h beside {:.1}, {} avoidably lost; one knob that is learned takes {:.1}; the parting is made up",
+            "{:.1} GiB·h against {:.1}, {} avoidably lost; one learned size takes {:.1}; the split is synthetic",
             parts.apart_gib_h, parts.one_knob_gib_h, parts.apart_lost_avoidable, parts.one_knob_learned_gib_h
         ),
     })

@@ -24,7 +24,7 @@ fn row(rows: &[ReplayResultRow], mode: MemoryFailureMode) -> &ReplayResultRow {
 }
 
 #[test]
-fn what_learns_wastes_less_than_a_share_for_all_and_loses_nobody() {
+fn learning_wastes_less_than_fixed_shares_and_loses_no_task() {
     let tasks = (0..2000).map(|n| task("sort", 900 + (n * 7919) % 200)).collect();
     let rows = rows(tasks, &MemoryFailureMode::ALL, false);
     let (ours, fixed) = (row(&rows, MemoryFailureMode::Headroom), row(&rows, MemoryFailureMode::Fixed));
@@ -44,7 +44,7 @@ fn heavy_tasks_are_lost_by_those_that_do_not_escalate() {
 }
 
 #[test]
-fn growth_in_place_ends_kills_where_there_is_room() {
+fn growth_in_place_prevents_kills_on_nodes_with_free_memory() {
     let tasks: Vec<RecordedTask> = (0..400).map(|n| task("skew", if n % 20 == 0 { 9000 } else { 1000 })).collect();
     let kills =
         |growth| row(&rows(tasks.clone(), &[MemoryFailureMode::Headroom], growth), MemoryFailureMode::Headroom).kills_per_1000;
@@ -65,17 +65,17 @@ fn a_partition_larger_than_any_node_costs_three_attempts() {
 }
 
 #[test]
-fn how_far_it_is_is_told_and_never_beyond_the_end() {
+fn progress_rises_and_never_exceeds_the_total() {
     let tasks: Vec<RecordedTask> = (0..400).map(|n| task("sort", 500 + n)).collect();
     let mut told: Vec<ReplayProgress> = Vec::new();
     let data = [Dataset { name: "made".into(), tasks }];
     replay(&data, &scenario(&MemoryFailureMode::ALL, false, ClusterShape::default()), &mut |done| told.push(done));
     assert!(told.len() > 7 && told.iter().all(|done| done.of == 2800 && done.tasks <= done.of));
-    assert!(told.windows(2).all(|two| two[0].tasks <= two[1].tasks), "it only goes on");
+    assert!(told.windows(2).all(|two| two[0].tasks <= two[1].tasks), "progress never falls");
 }
 
 #[test]
-fn what_no_host_can_hold_is_lost_and_not_avoidable() {
+fn a_task_larger_than_any_host_is_an_unavoidable_loss() {
     let rows = rows(vec![task("giant", 200 * 1024)], &[MemoryFailureMode::Headroom], false);
     assert_eq!((row(&rows, MemoryFailureMode::Headroom).lost, row(&rows, MemoryFailureMode::Headroom).lost_avoidable), (1, 0));
 }
@@ -83,7 +83,7 @@ fn what_no_host_can_hold_is_lost_and_not_avoidable() {
 /// Gate 3, on a trace made for it: tasks in the executor of a heavy task die with it, once, and are
 /// not charged.
 #[test]
-fn in_shared_executors_the_innocent_die_less_often_than_where_everybody_is_marked() {
+fn headroom_has_fewer_collateral_kills_than_uber_in_shared_executors() {
     let tasks: Vec<RecordedTask> = (0..800).map(|n| task("skew", if n % 10 == 0 { 13_000 } else { 1500 })).collect();
     let rows = rows(tasks, &[MemoryFailureMode::Headroom, MemoryFailureMode::Uber], false);
     let (ours, uber) = (row(&rows, MemoryFailureMode::Headroom).shared, row(&rows, MemoryFailureMode::Uber).shared);
@@ -93,11 +93,11 @@ fn in_shared_executors_the_innocent_die_less_often_than_where_everybody_is_marke
     let gates = &row(&rows, MemoryFailureMode::Headroom).gates;
     let said = |name: &str| gates.iter().find(|gate| gate.name == name).expect("said");
     assert!(said("G3").met, "{}", said("G3").says);
-    assert!(row(&rows, MemoryFailureMode::Uber).gates.is_empty(), "they are about the house's own mode");
+    assert!(row(&rows, MemoryFailureMode::Uber).gates.is_empty(), "gates are for mode headroom only");
 }
 
 #[test]
-fn who_fits_a_slot_is_left_alone_in_shared_executors() {
+fn tasks_that_fit_a_slot_are_not_killed_in_shared_executors() {
     let tasks = (0..400).map(|_| task("small", 2000)).collect();
     let rows = rows(tasks, &MemoryFailureMode::ALL, false);
     for mode in MemoryFailureMode::ALL {
@@ -108,7 +108,7 @@ fn who_fits_a_slot_is_left_alone_in_shared_executors() {
 
 /// Gate 4: a kind with much memory outside its heap makes the one knob raise the heap.
 #[test]
-fn two_quantities_take_less_than_one_knob() {
+fn two_learned_quantities_allocate_less_than_one() {
     let tasks: Vec<RecordedTask> = (0..400).map(|n| task(&format!("kind-{}", n % 10), 1000 + n % 300)).collect();
     let rows = rows(tasks, &[MemoryFailureMode::Headroom], false);
     let parts = row(&rows, MemoryFailureMode::Headroom).parts.expect("measured");
@@ -116,11 +116,11 @@ fn two_quantities_take_less_than_one_knob() {
     assert_eq!(parts.apart_lost_avoidable, 0);
     let gates = &row(&rows, MemoryFailureMode::Headroom).gates;
     assert!(gates.iter().any(|gate| gate.name == "G4" && gate.met));
-    assert!(!gates.iter().any(|gate| gate.name == "G3"), "there is nobody to compare with");
+    assert!(!gates.iter().any(|gate| gate.name == "G3"), "no other mode to compare with");
 }
 
 #[test]
-fn a_folder_that_is_no_trace_is_refused_with_the_place() {
+fn a_folder_without_a_trace_is_refused_with_file_and_line() {
     let dir = tempfile::tempdir().expect("a directory");
     let message = |dir: &std::path::Path| trace::read(dir).expect_err("refused").to_string();
     assert!(message(dir.path()).contains("no .csv file"));
@@ -138,7 +138,7 @@ fn crowded() -> (Vec<RecordedTask>, ClusterShape) {
 }
 
 #[test]
-fn on_full_nodes_attempts_give_way_instead_of_being_killed() {
+fn on_full_nodes_attempts_are_evicted_instead_of_killed() {
     let (tasks, cluster) = crowded();
     let of =
         |growth| row(&on(tasks.clone(), &[MemoryFailureMode::Headroom], growth, cluster), MemoryFailureMode::Headroom).clone();
@@ -153,18 +153,18 @@ fn on_full_nodes_attempts_give_way_instead_of_being_killed() {
 
 /// Both need more memory at the same time and neither would end: one is evicted at once.
 #[test]
-fn a_node_on_which_all_are_held_does_not_stand_still() {
+fn a_node_with_only_frozen_tasks_makes_progress() {
     let tasks: Vec<RecordedTask> = (0..200).map(|n| task("twins", if n < 100 { 1000 } else { 3500 })).collect();
     for gib in [4, 5, 6, 8] {
         let cluster = ClusterShape { nodes: 1, cpus: 8, memory: Bytes::from_gib(gib) };
         let ours = row(&on(tasks.clone(), &[MemoryFailureMode::Headroom], true, cluster), MemoryFailureMode::Headroom).clone();
         assert_eq!(ours.lost, 0, "{gib} GiB: {ours:?}");
-        assert!(ours.evictions <= 200, "never twice the same task: {ours:?}");
+        assert!(ours.evictions <= 200, "no task is evicted twice: {ours:?}");
     }
 }
 
 #[test]
-fn a_paced_trace_comes_near_the_utilization_that_was_asked_for() {
+fn a_paced_trace_reaches_about_the_requested_utilization() {
     let tasks: Vec<RecordedTask> = (0..600).map(|n| task("sort", 900 + (n * 7919) % 200)).collect();
     let data = [Dataset { name: "made".into(), tasks }];
     let cluster = ClusterShape { memory: Bytes::from_gib(8), ..ClusterShape::default() };
@@ -178,7 +178,7 @@ fn a_paced_trace_comes_near_the_utilization_that_was_asked_for() {
     for row in totals {
         let missed = row.target_utilization.unwrap_or_default() - row.utilization;
         assert!(missed > 0.0 && missed < 0.15, "{row:?}");
-        assert!(row.gates.is_empty(), "they are about nodes that are always the same");
+        assert!(row.gates.is_empty(), "gates need a constant number of nodes");
     }
 }
 
@@ -199,7 +199,7 @@ fn in_tight_executors_growth_kills_fewer() {
 
 /// If executors fill the nodes, no memory is left to enlarge them.
 #[test]
-fn full_nodes_hold_the_growth_of_executors() {
+fn full_nodes_limit_the_growth_of_executors() {
     let tasks: Vec<RecordedTask> = (0..400).map(|n| task("skew", if n % 20 == 0 { 6000 } else { 1400 + n % 100 })).collect();
     for gib in [8, 12, 13, 16] {
         let cluster = ClusterShape { nodes: 2, cpus: 64, memory: Bytes::from_gib(gib) };

@@ -46,7 +46,7 @@ pub(super) async fn claim(
         Err(error) if beginning == JobStartState::New => (EarlierCommit::First, Some(error.in_words())),
         // A running job continues: a commit that fails reports its own error.
         Err(error) => {
-            tracing::warn!(error = error.in_words(), "the directory of the outputs cannot be looked at, going on");
+            tracing::warn!(error = error.in_words(), "cannot inspect the output directory, continuing");
             (EarlierCommit::First, None)
         }
     };
@@ -59,7 +59,7 @@ async fn left_behind(client: &Client, dir: &std::path::Path, owner: &str) -> boo
     let Ok(owner) = owner.parse::<OutputOwner>() else { return false };
     let over = client.app(&owner.app).await.is_ok_and(|view| view.submitted == owner.submitted && view.state.is_final());
     if over {
-        tracing::info!(dir = %dir.display(), %owner, "the application whose outputs were made there is over");
+        tracing::info!(dir = %dir.display(), %owner, "the application that owns the output directory has ended");
         let dir: PathBuf = dir.to_owned();
         run_blocking(move || output::remove_leftovers(&dir, &owner)).await;
     }

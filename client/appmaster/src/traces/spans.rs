@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_is_an_error_and_the_attempt_after_it_says_why_it_is_there() {
+    fn a_kill_is_an_error_and_the_next_attempt_links_its_reason() {
         let mut killed = row(1, Some(ExitReason::TaskOom));
         (killed.peak, killed.dimension) = (Some(Bytes::from_mib(64)), Some(Dimension::Native));
         killed.decision = "twice the memory".into();
@@ -375,7 +375,7 @@ mod tests {
         let (began, ended) = (UnixMillis(900), UnixMillis(9000));
         let whole = JobSpanFacts { name: "sort", mode: "headroom", tasks: 1, memory_kills: 1, began, ended, failure: None };
         let job = ids.job(&whole);
-        let task = ids.task(&of, ended).expect("it was tried");
+        let task = ids.task(&of, ended).expect("the task has an attempt");
         let attempt = ids.attempt(&of.attempts[1], of.attempts.first(), ended);
         assert_eq!(job.parent_span_id, SpanId::INVALID);
         assert_eq!(task.parent_span_id, job.span_context.span_id());
@@ -384,13 +384,13 @@ mod tests {
         assert!(job.start_time <= task.start_time && task.end_time <= job.end_time);
         assert_eq!((value(&task, names::ATTEMPTS).as_deref(), &task.status), (Some("2"), &Status::Ok));
         of.attempts.clear();
-        assert_eq!(ids.task(&of, ended), None, "nothing is told of a task that was never tried");
+        assert_eq!(ids.task(&of, ended), None, "a task without attempts has no span");
         let failed = ids.job(&JobSpanFacts { failure: Some("1 failed"), ..whole });
         assert_eq!(failed.status, Status::error("1 failed"));
     }
 
     #[test]
-    fn nothing_ends_before_it_begins_and_what_did_not_end_says_so() {
+    fn no_span_ends_before_its_start_and_open_attempts_are_marked() {
         let mut open = row(3, None);
         open.ended = None;
         let span = ids().attempt(&open, None, UnixMillis(10));
@@ -403,6 +403,6 @@ mod tests {
         let page = include_str!("../../../../docs/observing.md");
         let own = names::ALL.into_iter().chain([GROWN]);
         let missing: Vec<&str> = own.filter(|name| !page.contains(&format!("`{name}`"))).collect();
-        assert!(missing.is_empty(), "docs/observing.md says nothing of {missing:?}");
+        assert!(missing.is_empty(), "docs/observing.md does not describe {missing:?}");
     }
 }

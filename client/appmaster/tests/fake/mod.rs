@@ -189,7 +189,7 @@ impl Cluster {
         let mut changes = self.changed.subscribe();
         let wait = async {
             while !holds(&self.seen()) {
-                changes.changed().await.expect("the cluster lives");
+                changes.changed().await.expect("the cluster runs");
             }
         };
         tokio::time::timeout(Duration::from_secs(60), wait)

@@ -20,13 +20,13 @@ pub struct Files {
 
 impl Files {
     pub(super) fn new(rename_ms: u64, places: &[&str]) -> Files {
-        let places = places.iter().map(|p| (PathBuf::from(p), PathBuf::from("somebody else"))).collect();
+        let places = places.iter().map(|p| (PathBuf::from(p), PathBuf::from("another owner"))).collect();
         Files { rename_ms, places, ..Files::default() }
     }
 
     pub(super) fn make(&mut self, output: Option<&str>) {
         if let Some(output) = output {
-            assert!(self.made.insert(output.into()), "{output} was made before: two attempts share it");
+            assert!(self.made.insert(output.into()), "{output} exists already: two attempts share it");
         }
     }
 
@@ -46,7 +46,7 @@ impl Files {
             }
             (false, true, EarlierCommit::Again | EarlierCommit::Anew) => None,
             (false, _, _) => Some("it is gone".to_owned()),
-            (true, true, _) => Some("it was there before".to_owned()),
+            (true, true, _) => Some("it existed before".to_owned()),
         }
     }
 }

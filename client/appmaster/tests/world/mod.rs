@@ -128,7 +128,7 @@ pub struct MasterScenario {
 
 impl Drop for MasterScenario {
     fn drop(&mut self) {
-        assert!(self.run || std::thread::panicking(), "a scenario was built and never run");
+        assert!(self.run || std::thread::panicking(), "a scenario was created but not run");
     }
 }
 
@@ -139,7 +139,7 @@ pub fn task(text: &str) -> TaskId {
 impl MasterScenario {
     pub fn of(job_file: &str) -> Self {
         let job =
-            headroom_config::job::compile(job_file, "job.toml").map_err(|p| headroom_config::render(&p)).expect("a right job");
+            headroom_config::job::compile(job_file, "job.toml").map_err(|p| headroom_config::render(&p)).expect("a valid job");
         MasterScenario {
             job,
             nodes: vec![Bytes::from_gib(8)],
@@ -378,7 +378,7 @@ impl SimulatedCluster {
                     let ((at, _), thing) = self.things.pop_first().expect("there");
                     self.jump(at, thing)
                 }
-                (None, None) => panic!("nothing will ever happen: {:?} {:?}", self.core.totals(), self.core.fleet()),
+                (None, None) => panic!("no further event is scheduled: {:?} {:?}", self.core.totals(), self.core.fleet()),
             };
             self.happen(thing);
         }
@@ -499,7 +499,7 @@ impl SimulatedCluster {
             match effect {
                 MasterEffect::Record(record) => {
                     let text = serde_json::to_string(&record).expect("writes");
-                    self.records.push(serde_json::from_str(&text).expect("reads what it wrote"));
+                    self.records.push(serde_json::from_str(&text).expect("reads its own record"));
                     if self.die_after == Some(self.records.len()) {
                         self.master_dies();
                         return;
@@ -538,7 +538,7 @@ impl SimulatedCluster {
         };
         other.step(self.now(), event, &mut Vec::new());
         assert_eq!(other.first_sizes(), self.core.first_sizes(), "sizes after {} records", self.records.len());
-        assert_eq!(other.totals(), self.core.totals(), "figures after {} records", self.records.len());
+        assert_eq!(other.totals(), self.core.totals(), "totals after {} records", self.records.len());
     }
 
     fn take(&mut self, patch: JobPatch) {

@@ -73,7 +73,7 @@ impl ExecutorHarness {
                 attached: false,
             };
             let found = detect(&wanted).expect("an enforcer");
-            assert!(found.enforcer.kind().is_kernel(), "these tests want the kernel's limits: {:?}", found.notes);
+            assert!(found.enforcer.kind().is_kernel(), "these tests need the limits of the kernel: {:?}", found.notes);
             let limits = GroupLimits { memory: Some(setup.memory), ..GroupLimits::default() };
             let group = found.enforcer.create("c1", &limits).expect("a container group");
             (Some(found.enforcer), Some(group))
@@ -186,7 +186,7 @@ impl Drop for ExecutorHarness {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let log = std::fs::read_to_string(self.dir.path().join("stderr")).unwrap_or_default();
-            let _ = std::io::stderr().write_all(format!("--- the executor's log\n{log}---\n").as_bytes());
+            let _ = std::io::stderr().write_all(format!("--- log of the executor\n{log}---\n").as_bytes());
         }
         if let Some(executor) = self.executor.take() {
             let _ = executor.signal(9);
@@ -194,10 +194,10 @@ impl Drop for ExecutorHarness {
         }
         if let Some(group) = self.group.take() {
             let _ = group.kill();
-            group.remove(Duration::from_secs(10)).expect("the container's group goes");
+            group.remove(Duration::from_secs(10)).expect("removes the group");
         }
         if let Some(enforcer) = self.enforcer.take() {
-            enforcer.remove_root().expect("the root goes");
+            enforcer.remove_root().expect("removes the root");
         }
     }
 }
@@ -281,7 +281,7 @@ impl Master {
 
     /// Returns the first result of `want` that is `Some`. Other lines are skipped; results among
     /// them are kept.
-    pub(crate) fn wait<T>(&mut self, what: &str, mut want: impl FnMut(&FromExecutor) -> Option<T>) -> T {
+    pub(crate) fn wait<T>(&mut self, event: &str, mut want: impl FnMut(&FromExecutor) -> Option<T>) -> T {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
             let line = self.line();
@@ -292,7 +292,7 @@ impl Master {
                 self.passed.push(*report);
             }
         }
-        panic!("{what}: not within {PATIENCE:?}")
+        panic!("{event}: timeout after {} s", PATIENCE.as_secs())
     }
 
     pub(crate) fn started(&mut self, id: &str) {
@@ -345,10 +345,10 @@ pub(crate) fn task(id: &str, command: &[&str]) -> TaskStart {
 }
 
 /// Polls until `is` returns true.
-pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
+pub(crate) fn until(description: &str, mut is: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is() {
-        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        assert!(Instant::now() < deadline, "{description}: timeout after {} s", PATIENCE.as_secs());
         std::thread::park_timeout(Duration::from_millis(5));
     }
 }

@@ -471,7 +471,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_life_has_an_end_or_none() {
+    fn a_lifetime_is_a_duration_or_unlimited() {
         assert_eq!((life("none"), life("2h")), (Ok(Life::Unbounded), Ok(Life::AtMost(Duration::from_secs(7200)))));
         assert!(life("never").is_err() && gate("shut").is_err());
     }

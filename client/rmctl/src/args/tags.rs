@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_is_put_given_a_value_or_taken_back() {
+    fn a_label_is_set_given_a_value_or_removed() {
         let name = |text: &str| text.parse::<Name>().expect("a name");
         assert_eq!(word("gpu"), Ok(NodeMarkEdit::Alone(name("gpu"))));
         assert_eq!(word("zone=b=c"), Ok(NodeMarkEdit::With(name("zone"), "b=c".into())));

@@ -48,7 +48,7 @@ async fn tokens(context: &Context, client: &Client, what: TokenVerb) -> Result<E
         }
         TokenVerb::Revoke { accessor } => {
             let gone = client.revoke(&accessor).await?;
-            context.term.say(&format!("token {} holds no more", gone.accessor));
+            context.term.say(&format!("token {} is revoked", gone.accessor));
             Ok(Exit::Ok)
         }
         TokenVerb::Own => {
@@ -69,7 +69,7 @@ async fn policies(context: &Context, client: &Client, what: PolicyVerb) -> Resul
         }
         PolicyVerb::Unset { subject } => {
             client.forget_policy(&subject).await?;
-            context.term.say(&format!("{subject} may the usual again: see, submit, and end what is its own"));
+            context.term.say(&format!("{subject} has the default rights again: see and submit jobs, and end its own jobs"));
             return Ok(Exit::Ok);
         }
     };
@@ -101,7 +101,7 @@ fn shown(context: &Context, minted: &MintedToken, out: Option<&Path>) -> Result<
     let found = MachineOutput { items: std::slice::from_ref(minted), list: false };
     let text = found.text(&context.output, |minted| minted.token.0.clone());
     context.term.print(&text.unwrap_or_else(|| format!("{}\n", minted.token.0)));
-    context.term.say("It is shown this once. Keep it in a file that only you can read, and name that: HEADROOM_TOKEN_FILE");
+    context.term.say("The token is shown only once. Keep it in a file that only you can read, and set HEADROOM_TOKEN_FILE");
     Ok(Exit::Ok)
 }
 
@@ -109,7 +109,7 @@ fn shown(context: &Context, minted: &MintedToken, out: Option<&Path>) -> Result<
 pub(crate) async fn join(context: &Context, args: &JoinNode) -> Result<Exit, Failure> {
     let addr = &context.addr;
     if !addr.starts_with("https://") {
-        let failure = Failure::new(Exit::Usage, format!("a host joins over an encrypted connection, and {addr} is none"));
+        let failure = Failure::new(Exit::Usage, format!("a host joins over https, but the address is {addr}"));
         return Err(failure.help("rmctl node join --addr https://MANAGER:7070 …"));
     }
     let at = |name: &str| args.out.join(name);
@@ -118,8 +118,8 @@ pub(crate) async fn join(context: &Context, args: &JoinNode) -> Result<Exit, Fai
     }
     let token = context.settings.trust.token.clone();
     if token == TokenSource::Nowhere {
-        let failure = Failure::new(Exit::Usage, "a host joins with a token, and none was given");
-        return Err(failure.help("--token-file FILE; on the manager's host: rmctl acl join-token create"));
+        let failure = Failure::new(Exit::Usage, "a host needs a token to join, but none was given");
+        return Err(failure.help("add --token-file FILE; create a token on the manager's host: rmctl acl join-token create"));
     }
     let ca = vouched(addr, &args.pin).await?;
     std::fs::create_dir_all(&args.out).map_err(|source| files::FileError::Io { path: args.out.clone(), source })?;
@@ -142,15 +142,15 @@ async fn vouched(addr: &str, pin: &str) -> Result<String, Failure> {
         return Ok(ca);
     }
     let failure =
-        Failure::new(Exit::Auth, format!("who answers at {addr} is vouched for by {}, and not by --pin", read.fingerprint));
-    Err(failure.help("either the pin was mistyped, or this is somebody else; nothing was sent"))
+        Failure::new(Exit::Auth, format!("the authority of {addr} has the fingerprint {}, not that of --pin", read.fingerprint));
+    Err(failure.help("check the pin and the address: another server may answer there; no token was sent"))
 }
 
 async fn certify(context: &Context, args: &JoinNode, token: TokenSource) -> Result<Exit, Failure> {
     let at = |name: &str| args.out.join(name);
     let node = match args.name.clone().or_else(own_name) {
         Some(node) => node,
-        None => return Err(Failure::new(Exit::Usage, "this host's name cannot name a node").help("--name NODE")),
+        None => return Err(Failure::new(Exit::Usage, "the name of this host is not a valid node name").help("--name NODE")),
     };
     let files = KeyFiles { ca: Some(at("ca.pem")), own: None };
     let client = Client::with_credentials(&context.addr, ClientCredentials { files, token, other: ExpectedPeer::Manager })?;

@@ -47,10 +47,10 @@ async fn share(context: &Context, job: &str, wanted: AppAccess, nobody: bool) ->
 }
 
 fn with_whom(app: &AppView, access: &AppAccess) -> String {
-    let named = |list: &[String]| if list.is_empty() { "nobody else".to_owned() } else { list.join(", ") };
+    let named = |list: &[String]| if list.is_empty() { "no other user".to_owned() } else { list.join(", ") };
     let AppAccess { view, change } = access;
     format!(
-        "{}  of {}; may look: {}; may change and end: {}\nnext: rmctl ps {}\n",
+        "{}  of {}; may view: {}; may change and end: {}\nnext: rmctl ps {}\n",
         app.id,
         app.user,
         named(view),
@@ -60,9 +60,9 @@ fn with_whom(app: &AppView, access: &AppAccess) -> String {
 }
 
 fn people(app: &AppView, now: UnixMillis) -> String {
-    let until = app.until.map_or_else(|| "as long as it likes".to_owned(), |until| format!("{} more", span(until.since(now))));
+    let until = app.until.map_or_else(|| "unlimited".to_owned(), |until| format!("{} left", span(until.since(now))));
     let id = &app.id;
-    format!("{id}  queue {}, priority {}, may live {until}\nnext: rmctl why {id}\n", app.queue.short(), app.priority)
+    format!("{id}  queue {}, priority {}, lifetime {until}\nnext: rmctl why {id}\n", app.queue.short(), app.priority)
 }
 
 #[cfg(test)]
@@ -71,21 +71,21 @@ mod tests {
     use crate::render::fixture;
 
     #[test]
-    fn with_whom_a_job_is_shared_is_said() {
+    fn the_screen_names_the_users_that_share_a_job() {
         let access = AppAccess { view: vec!["bob".into(), "@etl".into()], change: vec![] };
         let text = with_whom(&fixture::app(), &access);
-        assert!(text.contains("may look: bob, @etl; may change and end: nobody else"), "{text}");
+        assert!(text.contains("may view: bob, @etl; may change and end: no other user"), "{text}");
     }
 
     #[test]
-    fn what_holds_now_is_said() {
+    fn the_screen_shows_queue_priority_and_lifetime() {
         let mut app = fixture::app();
         app.until = Some(UnixMillis(fixture::NOW.0 + 90_000));
         assert_eq!(
             people(&app, fixture::NOW),
-            "wordcount.7  queue default, priority 0, may live 1m30s more\nnext: rmctl why wordcount.7\n"
+            "wordcount.7  queue default, priority 0, lifetime 1m30s left\nnext: rmctl why wordcount.7\n"
         );
         app.until = None;
-        assert!(people(&app, fixture::NOW).contains("as long as it likes"));
+        assert!(people(&app, fixture::NOW).contains("lifetime unlimited"));
     }
 }

@@ -12,7 +12,7 @@ pub(crate) async fn run(context: &Context, job: &str) -> Result<Exit, Failure> {
     let app = tokio::select! {
         app = stay(context, &client, &app.id, people) => app?,
         _ = tokio::signal::ctrl_c() => {
-            context.term.say(&format!("detached; {} goes on: rmctl attach {}", app.id, app.id));
+            context.term.say(&format!("detached; {} keeps running: rmctl attach {}", app.id, app.id));
             return Ok(Exit::Ok);
         }
     };

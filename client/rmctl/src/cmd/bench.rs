@@ -124,7 +124,7 @@ fn figures(args: &Bench, app: &AppView, containers: &[ContainerView]) -> NodeBen
     let number = u32::try_from(started.len()).unwrap_or(u32::MAX);
     let fill = attempts("fill").into_iter().filter(well).filter_map(took).next().map(|t| t.as_secs_f64()).filter(|s| *s > 0.0);
     let killed = attempts("kill").into_iter().next();
-    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    #[expect(clippy::cast_precision_loss, reason = "a rounded number for a screen")]
     let filled = BLOCK.get() as f64 * BLOCKS as f64 / Bytes::from_mib(1).get() as f64;
     NodeBenchReport {
         node: args.node.clone(),
@@ -169,12 +169,12 @@ fn people(f: &NodeBenchReport, paint: Paint) -> String {
     let ms = |ms: Option<u64>| ms.map_or_else(|| "–".to_owned(), |ms| format!("{ms} ms"));
     let rate = |rate: Option<f64>, unit: &str| rate.map_or_else(|| "–".to_owned(), |rate| format!("{rate:.0} {unit}"));
     let kill = match f.kill {
-        Some(reason) => format!("told as {reason} {} after its start", ms(f.kill_ms)),
-        None => paint.bad("was not told"),
+        Some(reason) => format!("reported as {reason} {} after its start", ms(f.kill_ms)),
+        None => paint.bad("was not reported"),
     };
     format!(
         "{}\ncontainers  {} of {}, from grant to first task p50 {}, p99 {}\ntasks       {} that end at once: {}, each p50 {}, p99 {}\n\
-         memory      filled anew, 32 MiB by a process, at {}\nkill        {kill}\n{}\n",
+         memory      new pages, 32 MiB in each process, filled at {}\nkill        {kill}\n{}\n",
         paint.strong(f.node.as_str()),
         f.containers,
         short(SIZE),
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_job_is_right_and_goes_to_that_node() {
+    fn the_job_file_compiles_and_names_the_node() {
         let args = Bench { node: "worker-03".parse().expect("a node"), containers: 4, tasks: 40 };
         let spec = headroom_config::job::compile(&job_file(&args), "bench")
             .unwrap_or_else(|problems| panic!("{}", headroom_config::render(&problems)));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_of_a_hundred() {
+    fn percentiles_are_taken_from_sorted_times() {
         let all: Vec<Duration> = (1..=200).map(Duration::from_millis).collect();
         assert_eq!((at(&all, 50), at(&all, 99), at(&all[..1], 99), at(&[], 50)), (Some(100), Some(198), Some(1), None));
     }

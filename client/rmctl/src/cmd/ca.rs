@@ -99,7 +99,7 @@ fn init(context: &Context, place: &CaPlace, name: &str, days: u32) -> Result<Exi
     folder(&place.dir)?;
     let made = authority::create(name, now(), days * DAY)?;
     let written = put(&made, &place.dir, "ca")?;
-    context.term.say("ca.key signs for whoever has it: keep it off the nodes. Next: rmctl ca issue manager --at HOST");
+    context.term.say("Anyone with ca.key can sign certificates: keep it off the nodes. Next: rmctl ca issue manager --at HOST");
     show(context, &[written])
 }
 
@@ -108,7 +108,7 @@ fn issue(context: &Context, args: &CaIssue) -> Result<Exit, Failure> {
     if args.names.is_empty() && !matches!(args.role, Role::User(_)) {
         return Err(Failure::new(
             Exit::Usage,
-            format!("a certificate of {} says where it is reached, and no host was given", args.role),
+            format!("a certificate of {} needs a host name or an address", args.role),
         )
         .help(format!("rmctl ca issue {} --at HOSTNAME --at ADDRESS", args.role)));
     }
@@ -149,8 +149,8 @@ fn renew(context: &Context, file: &Path, place: &CaPlace, days: u32) -> Result<E
     let authority = open(place)?;
     let old = read(file)?;
     let Some(role) = old.role else {
-        return Err(Failure::new(Exit::Usage, format!("{} says no role of Headroom, so it was not signed here", file.display()))
-            .help("rmctl ca issue ROLE makes one"));
+        return Err(Failure::new(Exit::Usage, format!("{} names no role of Headroom: another authority issued it", file.display()))
+            .help("rmctl ca issue ROLE creates a certificate"));
     };
     let key = files::read_secret(&key_of(file))?;
     let wanted = CertificateRequest { role, names: &old.names, now: now(), lifetime: days * DAY };
@@ -178,7 +178,7 @@ fn open(place: &CaPlace) -> Result<Authority, Failure> {
         if failure.exit() != Exit::NotFound {
             return failure;
         }
-        failure.help("rmctl ca init makes an authority; --dir says where it is")
+        failure.help("rmctl ca init creates an authority; --dir names its directory")
     };
     let certificate = files::read(&certificate).map_err(|e| missing(e.into()))?;
     let key = files::read_secret(&key).map_err(|e| missing(e.into()))?;

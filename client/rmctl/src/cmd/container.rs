@@ -56,17 +56,17 @@ async fn timeline(context: &Context, container: &ContainerId) -> Result<Exit, Fa
 pub(super) fn drawn(found: &ContainerTimeline, peak: Option<Bytes>, width: usize, paint: Paint) -> String {
     let killed = found.reason.is_some_and(|reason| reason.charge() == Charge::Memory);
     let end = if killed { End::Killed } else { End::Other };
-    let state = found.reason.map_or_else(|| "lives".to_owned(), |reason| format!("ended: {reason}"));
+    let state = found.reason.map_or_else(|| "runs".to_owned(), |reason| format!("ended: {reason}"));
     let seen = found.samples.iter().map(|s| s.current).max();
     let most = match (peak, seen) {
         (Some(peak), seen) => format!(", peak {}", short(peak.max(seen.unwrap_or_default()))),
-        (None, Some(seen)) => format!(", {} at most where it was looked at", short(seen)),
+        (None, Some(seen)) => format!(", {} at most in the samples", short(seen)),
         (None, None) => String::new(),
     };
     let mut lines = vec![format!("{} on {}  {state}{most}", found.container, found.node)];
     let chart = timeline::chart(&found.samples, end, width, paint);
     if chart.is_empty() {
-        lines.push("it was not looked at twice yet: four times a second is usual".to_owned());
+        lines.push("fewer than two samples so far; the default is four samples a second".to_owned());
     }
     lines.extend(chart);
     lines.extend(timeline::shape(&found.samples));
@@ -85,7 +85,7 @@ async fn resize(context: &Context, args: Resize) -> Result<Exit, Failure> {
     if args.dry_run {
         let to = &body.resource;
         context.term.line(&format!(
-            "{} could have {}, {}: version {}",
+            "{} could be resized to {}, {}: version {}",
             before.id,
             short(to.memory),
             to.cpus.words(),
@@ -109,7 +109,7 @@ async fn resize(context: &Context, args: Resize) -> Result<Exit, Failure> {
 
 fn people(c: &ContainerView) -> String {
     let size = format!("{}  has {}, {} (version {})", c.id, short(c.resource.memory), c.resource.cpus.words(), c.version);
-    let wanted = c.wanted.as_ref().map(|w| format!(", {} is on its way (version {})", short(w.resource.memory), w.version));
+    let wanted = c.wanted.as_ref().map(|w| format!(", {} is pending (version {})", short(w.resource.memory), w.version));
     format!("{size}{}\nnext: rmctl events --tail 5\n", wanted.unwrap_or_default())
 }
 
@@ -121,36 +121,36 @@ mod tests {
     use headroom_wire::v1::apps::DesiredSize;
 
     #[test]
-    fn a_timeline_is_drawn_with_what_it_is_about() {
+    fn a_timeline_is_drawn_with_a_heading() {
         let samples = fixture::killed().timeline;
         let container = fixture::containers().remove(1).id;
         let mut found = ContainerTimeline { container, node: "n1".parse().expect("name"), reason: None, samples };
         let text = drawn(&found, None, 40, Paint::PLAIN);
-        assert!(text.starts_with("wordcount.7.e1.c2 on n1  lives, 4.4G at most where it was looked at\n"), "{text}");
+        assert!(text.starts_with("wordcount.7.e1.c2 on n1  runs, 4.4G at most in the samples\n"), "{text}");
         assert!(text.contains('█') && text.contains('└'), "{text}");
         found.samples.truncate(1);
-        assert!(drawn(&found, None, 40, Paint::PLAIN).contains("not looked at twice"), "one point is no line");
+        assert!(drawn(&found, None, 40, Paint::PLAIN).contains("fewer than two samples"), "one point makes no chart");
     }
 
     #[test]
-    fn the_peak_of_a_short_life_is_that_of_the_kernel() {
+    fn the_kernels_peak_overrides_the_samples() {
         let mut samples = fixture::killed().timeline;
         samples.truncate(1);
         let container = fixture::containers().remove(1).id;
         let found =
             ContainerTimeline { container, node: "n1".parse().expect("name"), reason: Some(ExitReason::TaskOom), samples };
         let first = |peak| drawn(&found, peak, 40, Paint::PLAIN).lines().next().map(str::to_owned).unwrap_or_default();
-        assert_eq!(first(Some(Bytes::from_mib(64))), "wordcount.7.e1.c2 on n1  ended: task_oom, peak 410M", "more was seen");
+        assert_eq!(first(Some(Bytes::from_mib(64))), "wordcount.7.e1.c2 on n1  ended: task_oom, peak 410M", "a sample is larger");
         assert!(first(Some(Bytes::from_gib(4))).ends_with(", peak 4G"));
     }
 
     #[test]
-    fn a_size_on_its_way_is_said() {
+    fn a_pending_size_is_shown() {
         let mut c = fixture::containers().remove(1);
         assert_eq!(people(&c).lines().next(), Some("wordcount.7.e1.c2  has 10.4G, 1 cpu (version 1)"));
         let mut resource = c.resource.clone();
         resource.memory = Bytes::from_gib(12);
         c.wanted = Some(DesiredSize { resource, version: 2 });
-        assert!(people(&c).contains("12G is on its way (version 2)"), "{}", people(&c));
+        assert!(people(&c).contains("12G is pending (version 2)"), "{}", people(&c));
     }
 }

@@ -61,8 +61,8 @@ pub(crate) async fn files(context: &Context, what: FilesVerb) -> Result<Exit, Fa
         FilesVerb::Get { container, path, to, force, range } => {
             let to = destination(&path, to)?;
             if !force && to.exists() {
-                let there = Failure::new(Exit::Conflict, format!("{} is there already", to.display()));
-                return Err(there.help("--force goes over it, or name another file"));
+                let there = Failure::new(Exit::Conflict, format!("{} already exists", to.display()));
+                return Err(there.help("use --force to overwrite it, or name another file"));
             }
             let stream = opened(&client, &container, &path, range).await?;
             let length = copy(stream, &to).await?;
@@ -131,7 +131,7 @@ async fn container_of(context: &Context, text: &str) -> Result<ContainerId, Fail
         Part::Attempt(id) => Some(target::attempt(&app, id)?.1),
         Part::Task(id) => target::task(&app, id)?.attempts.last(),
         Part::Whole | Part::Container(_) | Part::Several(_) => {
-            let wrong = Failure::new(Exit::Usage, format!("{text} is no task"));
+            let wrong = Failure::new(Exit::Usage, format!("{text} is not a task"));
             return Err(wrong.help(format!("write for example {}/map/7", app.id)));
         }
     };
@@ -158,12 +158,12 @@ async fn stay(context: &Context, container: &ContainerId, beside: &ExecOptions) 
             ExecLine::Ended { end } => return Ok(ended(context, &client, container, &end).await),
         }
     }
-    let cut = Failure::new(Exit::Failed, format!("container {container} fell silent before the program had ended"));
+    let cut = Failure::new(Exit::Failed, format!("the connection to container {container} was lost before the program ended"));
     Err(cut.help(format!("rmctl container show {container}")))
 }
 
 fn bytes(data: &TextOrBytes) -> Result<Vec<u8>, Failure> {
-    data.bytes().map_err(|why| Failure::new(Exit::Failed, format!("the answer cannot be read: {why}")))
+    data.bytes().map_err(|why| Failure::new(Exit::Failed, format!("the response cannot be read: {why}")))
 }
 
 fn standard_input() -> Result<Vec<u8>, Failure> {
@@ -198,8 +198,8 @@ fn code(end: &ExecExitStatus) -> (i32, Option<String>) {
         ExecExitStatus::Signal { signal } => (128 + signal, Some(format!("the program was ended by signal {signal}"))),
         ExecExitStatus::NotFound { why } => (NO_PROGRAM, Some(why.clone())),
         ExecExitStatus::NotStarted { why } => (NOT_STARTED, Some(why.clone())),
-        ExecExitStatus::Timeout => (OURS, Some("its time was over, and it was ended; --timeout gives it more".to_owned())),
-        ExecExitStatus::TooMuchOutput => (OURS, Some("it printed more than 64 MiB, and was ended".to_owned())),
+        ExecExitStatus::Timeout => (OURS, Some("the program was ended at its timeout; set a longer --timeout".to_owned())),
+        ExecExitStatus::TooMuchOutput => (OURS, Some("the program printed more than 64 MiB and was ended".to_owned())),
     }
 }
 
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_goes_where_it_is_wanted() {
+    fn a_file_is_written_to_its_destination() {
         let dir = tempfile::tempdir().expect("dir");
         assert_eq!(destination("work/part-0", None), Ok("part-0".into()));
         assert_eq!(destination("work/part-0", Some(dir.path().into())), Ok(dir.path().join("part-0")));

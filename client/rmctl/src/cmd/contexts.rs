@@ -107,7 +107,7 @@ pub(crate) fn config(context: &Context, what: ConfigVerb) -> Result<Exit, Failur
         ConfigVerb::Validate => {
             settings::load(context.given.clone())?;
             for place in places {
-                let found = if place.exists() { "✓" } else { "– not there:" };
+                let found = if place.exists() { "✓" } else { "– does not exist:" };
                 context.term.line(&format!("{found} {}", place.display()));
             }
         }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contexts_are_taken_and_forgotten() {
+    fn contexts_are_selected_and_removed() {
         let text = "[contexts.lab]\naddr = \"http://lab:1\"\n";
         let mut user = file::read_user(text, "c").expect("reads");
         assert!(take(&mut user, "lba").expect_err("none").to_string().contains("did you mean \"lab\"?"));

@@ -88,7 +88,7 @@ pub(crate) async fn loglevel(context: &Context, level: Option<LogLevel>) -> Resu
 
 fn in_words(log: &LogLevelView) -> String {
     match log {
-        LogLevelView { by_environment: true, .. } => "as HEADROOM_LOG in its environment says".to_owned(),
+        LogLevelView { by_environment: true, .. } => "set by HEADROOM_LOG in its environment".to_owned(),
         LogLevelView { level, configured, .. } if level == configured => level.to_string(),
         LogLevelView { level, configured, .. } => format!("{level}, and {configured} after the next reload or restart"),
     }
@@ -100,7 +100,7 @@ fn changes(reloaded: &ReloadResult, paint: Paint) -> String {
     text.extend(waits.iter().map(|key| format!("{} {key}  after a restart\n", paint.warn("…"))));
     text.extend(notes.iter().map(|note| format!("! {note}\n")));
     if text.is_empty() {
-        text = "no key has another value\n".to_owned();
+        text = "no key has changed\n".to_owned();
     }
     text + &paint.dim("next: rmctl operator status") + "\n"
 }
@@ -156,11 +156,11 @@ fn people(v: &DaemonView, paint: Paint) -> String {
         let text = format!("{n} {what}");
         if n > 0 { paint.bad(&text) } else { text }
     };
-    let log = v.log.as_ref().map_or_else(|| "of the program it runs inside".to_owned(), in_words);
+    let log = v.log.as_ref().map_or_else(|| "set by the program that runs it".to_owned(), in_words);
     format!(
-        "{} {} · life {} · up {}\nloop    a turn takes at most {} (half), {} (99 of 100) · {} wait for it\n\
-         disk    a commit takes at most {} (half), {} (99 of 100) · {} of state\n\
-         calls   {} being answered · {} · {}\nprocess {} · {:.1} s of processor · {} of {} files · {} threads\nlog     {log}\n{}\n",
+        "{} {} · epoch {} · up {}\nloop    a cycle takes p50 {}, p99 {} · {} inputs wait\n\
+         disk    a commit takes p50 {}, p99 {} · {} of state\n\
+         calls   {} in flight · {} · {}\nprocess {} · {:.1} s of CPU · {} of {} files · {} threads\nlog     {log}\n{}\n",
         paint.strong("resourcemanager"),
         v.version,
         v.epoch,
@@ -172,8 +172,8 @@ fn people(v: &DaemonView, paint: Paint) -> String {
         time(v.write_p99_s),
         short(Bytes::new(v.state_bytes)),
         v.calls,
-        bad(v.faults, "ended by a fault"),
-        bad(v.events_dropped, "events missed"),
+        bad(v.faults, "failed with 5xx"),
+        bad(v.events_dropped, "events dropped"),
         short(Bytes::new(v.memory_bytes)),
         v.cpu_s,
         v.open_files,
@@ -199,14 +199,14 @@ mod tests {
     }
 
     #[test]
-    fn the_daemon_on_one_screen() {
+    fn the_screen_shows_the_daemon() {
         let log = LogLevelView { level: LogLevel::Debug, configured: LogLevel::Info, by_environment: false };
         insta::assert_snapshot!(people(&seen(Some(log)), Paint::PLAIN), @r"
-        resourcemanager 0.1.0 · life 4 · up 1h01m
-        loop    a turn takes at most 1.0 ms (half), 10.0 ms (99 of 100) · 0 wait for it
-        disk    a commit takes at most – (half), – (99 of 100) · 2M of state
-        calls   3 being answered · 2 ended by a fault · 0 events missed
-        process 40M · 1.5 s of processor · 17 of 1024 files · 6 threads
+        resourcemanager 0.1.0 · epoch 4 · up 1h01m
+        loop    a cycle takes p50 1.0 ms, p99 10.0 ms · 0 inputs wait
+        disk    a commit takes p50 –, p99 – · 2M of state
+        calls   3 in flight · 2 failed with 5xx · 0 events dropped
+        process 40M · 1.5 s of CPU · 17 of 1024 files · 6 threads
         log     debug, and info after the next reload or restart
         next: rmctl operator metrics · rmctl operator debug
         ");
@@ -222,12 +222,12 @@ mod tests {
     }
 
     #[test]
-    fn what_came_of_a_reload_is_a_line_for_each_key() {
+    fn a_reload_prints_a_line_for_each_key() {
         let text = changes(
             &ReloadResult { holds: vec!["log: a → b".into()], waits: vec!["listen".into()], notes: vec![] },
             Paint::PLAIN,
         );
         assert_eq!(text, "✓ log: a → b\n… listen  after a restart\nnext: rmctl operator status\n");
-        assert!(changes(&ReloadResult::default(), Paint::PLAIN).starts_with("no key has another value"));
+        assert!(changes(&ReloadResult::default(), Paint::PLAIN).starts_with("no key has changed"));
     }
 }

@@ -113,7 +113,7 @@ pub(crate) async fn run(context: &Context, args: DebugBundle) -> Result<Exit, Fa
 fn people(w: &Written) -> String {
     let file = w.file.display();
     let size = short(headroom_types::Bytes::new(w.bytes));
-    let lacks = if w.missing.is_empty() { String::new() } else { format!(", {} could not be had", w.missing.len()) };
+    let lacks = if w.missing.is_empty() { String::new() } else { format!(", {} could not be collected", w.missing.len()) };
     format!("{file}  {} files, {size}{lacks}\nnext: tar -tzf {file}\n", w.files.len())
 }
 
@@ -125,10 +125,10 @@ fn unwritable(path: &Path, e: &std::io::Error) -> Failure {
 fn about(pieces: &[BundleFile], missing: &[String]) -> String {
     let files: String = pieces.iter().map(|p| format!("  {}\n", p.name)).collect();
     let lacks: String = missing.iter().map(|m| format!("  {m}\n")).collect();
-    let lacks = if lacks.is_empty() { String::new() } else { format!("\nCould not be had:\n{lacks}") };
+    let lacks = if lacks.is_empty() { String::new() } else { format!("\nNot collected:\n{lacks}") };
     format!(
-        "Made by rmctl {} at {}.\n\nFiles:\n{files}{lacks}\nLeft out on purpose: logs of containers and tasks, commands, environments, and whatever looks like a \
-         password or a token.\n",
+        "Made by rmctl {} at {}.\n\nFiles:\n{files}{lacks}\nLeft out on purpose: logs of containers and tasks, commands, \
+         environments, and text that looks like a password or a token.\n",
         env!("CARGO_PKG_VERSION"),
         rfc3339(now()),
     )
@@ -184,6 +184,6 @@ async fn doctor() -> Result<Value, Failure> {
         ipc: config.isolation.ipc,
     };
     let look = tokio::task::spawn_blocking(move || examine(&place)).await;
-    let findings = look.map_err(|e| Failure::new(Exit::Failed, format!("the look at this host ended by a fault: {e}")))?;
+    let findings = look.map_err(|e| Failure::new(Exit::Failed, format!("the checks of this host failed: {e}")))?;
     serde_json::to_value(&findings).map_err(|e| Failure::new(Exit::Failed, e.to_string()))
 }

@@ -60,8 +60,8 @@ pub(crate) async fn run(context: &Context, args: Demo) -> Result<Exit, Failure> 
 fn check(args: &Demo) -> Result<(), Failure> {
     match args.share {
         Some(share) if args.input.is_none() && !(SHARES.0..=SHARES.1).contains(&share) => {
-            Err(Failure::new(Exit::Usage, format!("--share {share} does not suit the generated data set"))
-                .help(format!("write a size from {} to {}, or bring data with --input FILE", SHARES.0, SHARES.1)))
+            Err(Failure::new(Exit::Usage, format!("--share {share} is outside the range of the generated data set"))
+                .help(format!("use a size from {} to {}, or your own data with --input FILE", SHARES.0, SHARES.1)))
         }
         Some(_) | None => Ok(()),
     }
@@ -78,7 +78,7 @@ async fn play(context: &Context, args: &Demo, dir: &Path, interrupt: &Interrupt)
         return tokio::select! {
             shown = stage.show() => shown,
             () = interrupt.asked() => {
-                Err(Failure::new(Exit::Failed, "interrupted; the job goes on").help("rmctl kill last"))
+                Err(Failure::new(Exit::Failed, "interrupted; the job keeps running").help("rmctl kill last"))
             }
         };
     }
@@ -126,7 +126,7 @@ async fn prepare(context: &Context, args: &Demo, dir: &Path) -> Result<Data, Fai
     let term = context.term;
     let made = tokio::task::spawn_blocking(move || data::prepare(&wanted, &term)).await;
     let mut data =
-        made.map_err(|e| Failure::new(Exit::Failed, format!("the data set was not made: {e}")))?.map_err(|e| refused(&e))?;
+        made.map_err(|e| Failure::new(Exit::Failed, format!("the data set was not created: {e}")))?.map_err(|e| refused(&e))?;
     if !data.generated && args.share.is_none() {
         data.share = probe(context, &data, dir).await?;
     }
@@ -170,7 +170,7 @@ async fn probe(context: &Context, data: &Data, dir: &Path) -> Result<Bytes, Fail
 
 /// This program, which the tasks also run.
 fn program() -> Result<PathBuf, Failure> {
-    std::env::current_exe().map_err(|e| Failure::new(Exit::Failed, format!("this program's own file cannot be found: {e}")))
+    std::env::current_exe().map_err(|e| Failure::new(Exit::Failed, format!("the path of this program cannot be read: {e}")))
 }
 
 /// The inputs of a run.

@@ -38,7 +38,7 @@ pub(crate) async fn run(context: &Context, args: Dev) -> Result<Exit, Failure> {
         Err(_) => None,
     };
     let alive = status.map_or("all containers".to_owned(), |status| count(status.containers, "container"));
-    context.term.say(&format!("stopping: {alive} to end"));
+    context.term.say(&format!("stopping: waiting for {alive} to end"));
     cluster.stop().await;
     failed.map_or(Ok(Exit::Ok), Err)
 }
@@ -61,7 +61,7 @@ fn greet(context: &Context, cluster: &LocalCluster, kept: bool) {
     let fate = if kept { "kept" } else { "removed at the end" };
     lines.push(format!("state             {} ({fate})", cluster.home().display()));
     lines.push(format!("export HEADROOM_ADDR={}", cluster.url()));
-    lines.push(paint.dim("next, in another terminal: rmctl status · rmctl submit FILE --follow      Ctrl-C here ends all of it"));
+    lines.push(paint.dim("next, in another terminal: rmctl status · rmctl submit FILE --follow      Ctrl-C here stops it"));
     context.term.print(&(lines.join("\n") + "\n"));
 }
 

@@ -53,5 +53,5 @@ async fn of_this_host(args: Doctor) -> Result<Vec<DoctorFinding>, Failure> {
         ipc: config.isolation.ipc,
     };
     let look = tokio::task::spawn_blocking(move || doctor::examine(&place)).await;
-    look.map_err(|e| Failure::new(Exit::Failed, format!("the look at this host ended by a fault: {e}")))
+    look.map_err(|e| Failure::new(Exit::Failed, format!("the checks of this host failed: {e}")))
 }

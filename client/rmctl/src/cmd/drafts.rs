@@ -22,7 +22,7 @@ name = "NAME"
 memory = "512MiB"
 cpus = 1
 
-[executors.main]                # so many of them; a task has a slot of one
+[executors.main]                # equal containers; a task takes a slot of one
 profile = "exec"
 count = 1
 slots = 2
@@ -61,7 +61,7 @@ pub(super) async fn validate(context: &Context, file: &Path) -> Result<Exit, Fai
     let stages = u64::try_from(job.spec.stages.len()).unwrap_or(u64::MAX);
     let what = format!("{} in {}", count(job.spec.tasks(), "task"), count(stages, "stage"));
     context.term.print(&plan::named(&job.named));
-    context.term.line(&format!("{} is right: {what}\nnext: rmctl job plan {}", file.display(), file.display()));
+    context.term.line(&format!("{} is valid: {what}\nnext: rmctl job plan {}", file.display(), file.display()));
     Ok(Exit::Ok)
 }
 
@@ -83,7 +83,8 @@ pub(super) async fn plan(context: &Context, file: &Path) -> Result<Exit, Failure
     }
     let room =
         nodes.iter().filter(|n| n.state == "ready").filter_map(|n| n.offers.checked_sub(&n.allocated)).map(|r| r.memory).max();
-    let best = room.map_or_else(|| "no node is ready".to_owned(), |room| format!("the most room on one node is {}", short(room)));
+    let best =
+        room.map_or_else(|| "no node is ready".to_owned(), |room| format!("the most free memory on a node is {}", short(room)));
     context.term.line(&format!("now   {}", paint.warn(&format!("… {fit} of {} fit; {best}", count(wanted, "executor")))));
     context.term.line(&paint.dim("next: rmctl node list"));
     Ok(Exit::NotNow)
@@ -120,14 +121,14 @@ mod tests {
     use crate::render::fixture;
 
     #[test]
-    fn the_draft_is_right() {
+    fn the_draft_compiles() {
         let text = DRAFT.replace("NAME", "etl");
         let job = headroom_config::job::compile(&text, "job.toml").unwrap_or_else(|p| panic!("{}", headroom_config::render(&p)));
         assert_eq!((job.name.as_str(), job.tasks()), ("etl", 4));
     }
 
     #[test]
-    fn room_is_counted_once() {
+    fn free_memory_is_counted_once() {
         let job = |memory: &str, count: u32| {
             let text = DRAFT.replace("NAME", "etl").replace("512MiB", memory).replace("count = 1", &format!("count = {count}"));
             headroom_config::job::compile(&text, "job.toml").expect("compiles")

@@ -134,7 +134,7 @@ mod tests {
     use crate::render::fixture;
 
     #[test]
-    fn an_event_is_about_its_object_its_attempts_and_its_node() {
+    fn an_event_matches_its_object_its_attempts_and_its_node() {
         let mut event = fixture::events().remove(1);
         assert!(concerns(&event, "map/7") && concerns(&event, "map/7@2"), "{}", event.object);
         assert!(!concerns(&event, "map/70") && !concerns(&event, "map") && !concerns(&event, "worker-01"));

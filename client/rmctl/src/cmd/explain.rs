@@ -18,7 +18,7 @@ pub(crate) fn run(context: &Context, word: Option<&str>) -> Result<Exit, Failure
     };
     let found = explain::find(&all, word);
     if found.is_empty() {
-        let failure = Failure::new(Exit::NotFound, format!("nothing is known of {word:?}"));
+        let failure = Failure::new(Exit::NotFound, format!("{word:?} is not a known code, verdict, event, field or key"));
         let failure = failure.near(word, all.iter().map(|e| e.word.as_str()));
         return Err(failure.help(
             "rmctl explain lists codes and verdicts; fields are written AppView.until, keys retry.cap or scheduling.preempt_part",

@@ -227,9 +227,9 @@ mod tests {
     use crate::render::fixture;
 
     #[test]
-    fn an_attempt_that_follows_another_is_news_once() {
+    fn a_following_attempt_is_reported_once() {
         let (mut handovers, mut app) = (Handovers::default(), fixture::app());
-        assert!(handovers.news(&app, &Part::Whole).is_empty(), "it was so before");
+        assert!(handovers.news(&app, &Part::Whole).is_empty(), "the state has not changed");
         let rows = &mut app.job.as_mut().expect("job").tasks;
         let row = rows.iter_mut().find(|row| row.task.index == 7).expect("map/7");
         let mut next = row.attempts[2].clone();
@@ -238,7 +238,7 @@ mod tests {
         row.attempts.push(next);
         assert!(handovers.news(&app, &Part::Task("map/4".parse().expect("id"))).is_empty(), "another task");
         let several = |text: &str| Part::Several(crate::selector::parse(text).expect("a selector"));
-        assert!(handovers.news(&app, &several("map/2-4,9")).is_empty(), "nor among these");
+        assert!(handovers.news(&app, &several("map/2-4,9")).is_empty(), "none of these follows another attempt");
         let lines = handovers.news(&app, &Part::Whole);
         assert_eq!(lines, ["── map/7@3 ended: out of memory at 8.8 GiB; continuing with @4 ──"]);
         assert!(handovers.news(&app, &Part::Whole).is_empty());

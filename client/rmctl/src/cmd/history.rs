@@ -85,18 +85,18 @@ pub(super) async fn purge(context: &Context, job: &str, sure: ConfirmOptions) ->
     let client = context.client()?;
     let (app, target) = context.app_figures(&client, job).await?;
     if target.part != crate::target::Part::Whole {
-        let wrong = Failure::new(Exit::Usage, format!("{job} is a part of a job, and jobs are forgotten as a whole"));
+        let wrong = Failure::new(Exit::Usage, format!("{job} is part of a job, but only whole jobs can be purged"));
         return Err(wrong.help(format!("rmctl job purge {}", app.id)));
     }
     let tasks = app.job.as_ref().map_or(0, |j| j.totals.tasks);
     let what = format!("{} ({}, {})", app.id, app.state.as_str(), count(tasks, "task"));
     if !sure.dry_run && app.state.is_final() {
-        context.confirm(sure, &format!("{what} is forgotten, with its tasks and containers; what was learned from it stays"))?;
+        context.confirm(sure, &format!("{what} is purged with its tasks and containers; its job history stays"))?;
     }
     let how = if sure.dry_run { DryRunMode::DryRun } else { DryRunMode::Really };
     let was = client.purge(&app.id, how).await?;
     let text = MachineOutput { items: std::slice::from_ref(&was), list: false }.text(&context.output, |a| a.id.to_string());
-    let goes = if sure.dry_run { "would be forgotten" } else { "is forgotten" };
+    let goes = if sure.dry_run { "would be purged" } else { "is purged" };
     let state = apps::state(was.state, context.term.paint);
     context.term.print(&text.unwrap_or_else(|| format!("{}  {state}: {goes}\nnext: rmctl job history\n", was.id)));
     Ok(Exit::Ok)
@@ -110,7 +110,7 @@ mod tests {
     use headroom_wire::v1::apps::AppState;
 
     #[test]
-    fn a_job_is_told_by_its_figures_and_one_without_tasks_by_none() {
+    fn a_row_has_statistics_only_if_the_job_has_tasks() {
         let mut app = fixture::app();
         app.state = AppState::Finished;
         let whole = row(&app);
@@ -122,9 +122,9 @@ mod tests {
     }
 
     #[test]
-    fn recovered_is_what_was_killed_and_is_done() {
+    fn killed_tasks_that_are_done_count_as_recovered() {
         let mut job = fixture::app().job.expect("a job");
-        assert_eq!(recovered(&job), 0, "who was killed still runs");
+        assert_eq!(recovered(&job), 0, "the killed task still runs");
         let killed = job.tasks.iter_mut().find(|t| t.task.to_string() == "map/7").expect("a task");
         killed.state = TaskState::Done;
         let last = killed.attempts.last_mut().expect("an attempt");

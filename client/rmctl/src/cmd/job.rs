@@ -78,7 +78,7 @@ pub(super) async fn recorded(context: &Context, job: &str) -> Result<String, Fai
     let (app, _) = context.app(&client, job).await?;
     let text = record::trace(&app);
     if text.lines().count() < 2 {
-        let failure = Failure::new(Exit::NotFound, format!("no task of {} has ended well, so nothing is recorded of it", app.id));
+        let failure = Failure::new(Exit::NotFound, format!("no task of {} has succeeded, so there is no record of it", app.id));
         return Err(failure.help(format!("rmctl ps {}", app.id)));
     }
     Ok(text)

@@ -13,7 +13,7 @@ pub(crate) async fn run(context: &Context, args: Kill) -> Result<Exit, Failure> 
     let client = context.client()?;
     let (app, target) = context.app_figures(&client, &job).await?;
     if let Some(task) = target.part.task() {
-        return Err(Failure::new(Exit::Usage, format!("{job} is a task, and this ends a whole job"))
+        return Err(Failure::new(Exit::Usage, format!("{job} is a task, but rmctl kill ends a whole job"))
             .help(format!("rmctl task kill {}/{task}", app.id))
             .help(format!("rmctl kill {}", app.id)));
     }
@@ -40,5 +40,5 @@ pub(crate) async fn run(context: &Context, args: Kill) -> Result<Exit, Failure> 
 fn what_ends(app: &AppView) -> String {
     let tasks = app.job.as_ref().map_or(0, |j| j.totals.running);
     let (containers, tasks) = (count(app.containers, "container"), count(tasks, "running task"));
-    format!("{containers} ({}), {tasks}, {} asked for and not granted", short(app.memory), app.pending)
+    format!("{containers} ({}), {tasks}, {} requested and not granted", short(app.memory), app.pending)
 }

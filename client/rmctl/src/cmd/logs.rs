@@ -111,7 +111,7 @@ pub(super) async fn sources(client: &Client, app: &AppView, part: &Part, args: &
                 Err(Failure::new(Exit::NotFound, format!("the master of {} has not been launched yet", app.id))
                     .help(format!("rmctl why {}", app.id)))
             }
-            None => Err(Failure::new(Exit::NotFound, format!("the master of {} runs beside its user: its log is there", app.id))),
+            None => Err(Failure::new(Exit::NotFound, format!("the master of {} is unmanaged: its user has its log", app.id))),
         };
     }
     match part {

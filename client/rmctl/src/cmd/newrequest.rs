@@ -62,7 +62,7 @@ fn read(file: &Path) -> Result<PlacementRequest, Failure> {
     };
     let mut value = parsed.map_err(wrong)?;
     let inner = value.get_mut("ask").map(serde_json::Value::take).unwrap_or(value);
-    let help = "rmctl request show JOB REQUEST -o json prints one that is right; rmctl explain Ask names its fields";
+    let help = "rmctl request show JOB REQUEST -o json prints a valid request; rmctl explain Ask names its fields";
     serde_json::from_value(inner).map_err(|e| wrong(e.to_string()).help(help))
 }
 
@@ -70,7 +70,7 @@ fn read(file: &Path) -> Result<PlacementRequest, Failure> {
 fn typed(args: &NewRequest) -> Result<PlacementRequest, Failure> {
     let (Some(request), Some(memory)) = (args.name.clone(), args.memory) else {
         return Err(
-            Failure::new(Exit::Usage, "a request has a name and a size").help("add --name NAME --memory SIZE, or --file FILE")
+            Failure::new(Exit::Usage, "a request needs a name and a size").help("add --name NAME --memory SIZE, or --file FILE")
         );
     };
     let env = args.env.iter().filter_map(|e| e.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn options_and_a_file_mean_the_same() {
+    fn options_and_a_file_give_the_same_request() {
         let words = [
             "--name",
             "extra",
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn each_answer_says_what_to_type_next() {
+    fn each_answer_shows_the_next_command() {
         let ask = typed(&args(&["--name", "extra", "-m", "2GiB", "--", "true"])).expect("right");
         let said = |verdict| people("sort.3", &ask, &PlacementResponse { request: ask.request.clone(), verdict }, Paint::PLAIN);
         assert_eq!(said(PlacementVerdict::Fits), "extra  1 container of 2G  ✓ fits now\nnext: rmctl container list sort.3\n");

@@ -72,7 +72,7 @@ async fn happened(context: &Context, node: &NodeId, watch: bool) -> Result<Exit,
 async fn drain(context: &Context, args: Drain) -> Result<Exit, Failure> {
     let client = context.client()?;
     let fate = match (args.deadline, args.decommission) {
-        (Some(time), _) => format!("what still runs in {} is stopped", span(time)),
+        (Some(time), _) => format!("the rest is stopped in {}", span(time)),
         (None, true) => "it leaves the cluster once they have ended".to_owned(),
         (None, false) => "they may run to their end".to_owned(),
     };
@@ -105,7 +105,7 @@ async fn until_empty(context: &Context, client: &Client, mut view: NodeView) -> 
         if said != Some(view.containers) {
             said = Some(view.containers);
             let left = view.mark.as_ref().and_then(|m| m.until).map(|until| span(until.since(now())));
-            let left = left.map(|l| format!(", what is left is stopped in {l}")).unwrap_or_default();
+            let left = left.map(|l| format!(", the rest is stopped in {l}")).unwrap_or_default();
             progress.at(most.saturating_sub(u64::from(view.containers)), most);
             let line = format!("{}  {} on it{left}", view.id, count(view.containers, "container"));
             progress.above(|| context.term.say(&line));

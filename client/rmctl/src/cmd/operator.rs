@@ -29,7 +29,7 @@ pub(crate) async fn run(context: &Context, verb: OperatorVerb) -> Result<Exit, F
 async fn state(context: &Context, what: StateVerb) -> Result<Exit, Failure> {
     let context = context.clone();
     let done = tokio::task::spawn_blocking(move || on_state(&context, what)).await;
-    done.map_err(|e| Failure::new(Exit::Failed, format!("the work on the state ended by a fault: {e}")))?
+    done.map_err(|e| Failure::new(Exit::Failed, format!("the operation on the state failed: {e}")))?
 }
 
 fn on_state(context: &Context, what: StateVerb) -> Result<Exit, Failure> {
@@ -78,7 +78,7 @@ fn failure(error: StoreError) -> Failure {
     };
     let failure = Failure::new(exit, error.to_string());
     if matches!(error, StoreError::Locked { .. }) {
-        return failure.help("a snapshot-….jsonl of a running one can be copied and restored elsewhere");
+        return failure.help("copy a snapshot-….jsonl of the running daemon and restore it elsewhere");
     }
     failure
 }

@@ -44,7 +44,7 @@ pub(crate) async fn run(context: &Context, wish: TaskCommand, ordered: TaskOrder
     let client = context.client()?;
     let (app, target) = context.app(&client, &ordered.task).await?;
     let Some(task) = target.part.task().cloned() else {
-        let wrong = format!("{} is no task", ordered.task);
+        let wrong = format!("{} is not a task", ordered.task);
         return Err(Failure::new(Exit::Usage, wrong).help(format!("write for example {}/map/7", app.id)));
     };
     let row = target::task(&app, &task)?;
@@ -95,8 +95,8 @@ async fn watch(client: &Client, app: &AppId, before: &TaskRow, wish: TaskCommand
         }
         if tokio::time::Instant::now() >= until {
             let seen = if now.note.is_empty() { String::new() } else { format!(": {}", now.note) };
-            let text = format!("{app}/{} is as it was after {} s{seen}", before.task, ORDER_TIMEOUT.as_secs());
-            return Err(Failure::new(Exit::WaitTimeout, text).help("give the order again; twice changes nothing more"));
+            let text = format!("{app}/{} has not changed after {} s{seen}", before.task, ORDER_TIMEOUT.as_secs());
+            return Err(Failure::new(Exit::WaitTimeout, text).help("repeat the command; a repetition has no further effect"));
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -118,23 +118,23 @@ fn would(row: &TaskRow, wish: TaskCommand) -> String {
     let size = row.profile.memory();
     match wish {
         TaskCommand::Cancel => match row.state {
-            TaskState::Running => format!("would end, its attempt {} of {size} with it", row.attempts.len()),
+            TaskState::Running => format!("would end with its attempt {} of {size}", row.attempts.len()),
             TaskState::Blocked | TaskState::Pending => "would never run".to_owned(),
-            TaskState::Done | TaskState::Failed => "is over already".to_owned(),
+            TaskState::Done | TaskState::Failed => "has already ended".to_owned(),
         },
         TaskCommand::Retry => format!("would begin attempt {} at {size}", row.attempts.len() + 1),
-        TaskCommand::Resize { memory } => format!("would get {memory} in the place of {size}"),
-        TaskCommand::Rank { priority } => format!("would have priority {priority} in the place of {}", row.priority),
+        TaskCommand::Resize { memory } => format!("would get {memory} instead of {size}"),
+        TaskCommand::Rank { priority } => format!("would have priority {priority} instead of {}", row.priority),
     }
 }
 
 fn people(app: &AppId, row: &TaskRow, wish: TaskCommand) -> String {
     let task = &row.task;
     let done = match (wish, row.state) {
-        (_, TaskState::Done) => "was done before".to_owned(),
+        (_, TaskState::Done) => "had already finished".to_owned(),
         (TaskCommand::Cancel, TaskState::Failed) => "will not be tried again".to_owned(),
         (TaskCommand::Retry | TaskCommand::Resize { .. } | TaskCommand::Rank { .. }, TaskState::Failed) => {
-            format!("was given up before: {}", row.note)
+            format!("had already failed: {}", row.note)
         }
         (TaskCommand::Retry, TaskState::Blocked | TaskState::Pending | TaskState::Running) => {
             format!("is tried again at {}, charged to no budget", row.profile.memory())
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_shows_in_the_row() {
+    fn the_task_row_shows_the_effect_of_an_order() {
         let (runs, failed) = (row(TaskState::Running), row(TaskState::Failed));
         assert!(!is_so(&runs, &runs, TaskCommand::Cancel) && is_so(&runs, &failed, TaskCommand::Cancel));
         let mut again = runs.clone();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_of_it_is_said() {
+    fn the_result_of_an_order_is_printed() {
         let app: AppId = "wordcount.7".parse().expect("id");
         let waits = row(TaskState::Pending);
         let more = waits.profile.memory().saturating_add(Bytes::from_mib(1));

@@ -26,7 +26,7 @@ pub(crate) async fn run(context: &Context, what: ProfileVerb) -> Result<Exit, Fa
         ProfileVerb::Set(args) => set(context, &client, args).await,
         ProfileVerb::Unset { name, revision, dry_run } => {
             let profile = client.unset_profile(&name, revision, how(dry_run)).await?;
-            let goes = if dry_run { "would go" } else { "is gone" };
+            let goes = if dry_run { "would be removed" } else { "is removed" };
             print_profile(context, &profile, |p| format!("{} ({}) {goes}\nnext: rmctl profile list\n", p.name, p.size()));
             Ok(Exit::Ok)
         }
@@ -123,7 +123,7 @@ async fn suggest(context: &Context, client: &Client, name: Option<&Name>, user: 
         found.retain(|one| one.job == *name || Some(one.asked) == size);
         if found.is_empty() && profile.is_none() {
             let failure =
-                Failure::new(Exit::NotFound, format!("{name} is neither a profile of the cluster nor a job that is remembered"));
+                Failure::new(Exit::NotFound, format!("{name} is neither a profile of the cluster nor a job with a history"));
             return Err(failure.near(name.as_str(), known.iter().map(String::as_str)));
         }
     }

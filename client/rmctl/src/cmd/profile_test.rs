@@ -34,7 +34,7 @@ pub(crate) async fn test(context: &Context, args: TestProfile) -> Result<Exit, F
     let app = run::to_its_end(&beside, &wanted).await?;
     let Some(attempt) = run::last_attempt(&app) else {
         return Err(
-            Failure::new(Exit::Failed, format!("it never ran: {}", app.diagnostics)).help(format!("rmctl why {}", app.id))
+            Failure::new(Exit::Failed, format!("the task never ran: {}", app.diagnostics)).help(format!("rmctl why {}", app.id))
         );
     };
     let machine =
@@ -61,7 +61,7 @@ fn people(name: &Name, app: &AppView, a: &AttemptRow, paint: Paint) -> String {
             format!("{} at most of {}, {} to spare", short(peak), short(limit), percent(limit.saturating_sub(peak), limit))
         }
         Some(_) => format!("all of {}", short(limit)),
-        None => format!("too short to see what of {}", short(limit)),
+        None => format!("too short to measure its use of {}", short(limit)),
     };
     let (fate, next) = match a.reason.map(|reason| reason.charge()) {
         Some(Charge::Success) => (paint.good("✓ enough"), format!("rmctl profile show {name}")),
@@ -80,7 +80,7 @@ mod tests {
     use headroom_types::ExitReason;
 
     #[test]
-    fn what_was_spare_is_told_and_what_was_short_too() {
+    fn the_result_shows_spare_and_missing_memory() {
         let (name, app) = ("etl".parse().expect("a name"), fixture::app());
         let mut attempt = fixture::killed();
         let text = people(&name, &app, &attempt, Paint::PLAIN);

@@ -67,7 +67,7 @@ async fn set(context: &Context, client: &Client, file: &Path, generation: Option
         let checked = client.check_queues(&tree, generation).await.map_err(told)?;
         let machine = MachineOutput { items: std::slice::from_ref(&checked), list: false }
             .text(&context.output, |c| c.generation.to_string());
-        context.term.print(&machine.unwrap_or_else(|| format!("it is right: it would be generation {}\n", checked.generation)));
+        context.term.print(&machine.unwrap_or_else(|| format!("the file is valid for generation {}\n", checked.generation)));
         return Ok(Exit::Ok);
     }
     let view: QueuesView = client.set_queues(&tree, generation).await.map_err(told)?;
@@ -122,7 +122,7 @@ async fn set_gate(context: &Context, client: &Client, queue: &QueuePath, gate: Q
     let machine = MachineOutput { items: std::slice::from_ref(&view), list: false }.text(&context.output, |q| q.path.to_string());
     let people = || {
         let (own, held) = (gate.as_str(), view.gate.as_str());
-        let note = if gate == view.gate { String::new() } else { format!(", but {held} in effect, by a queue that holds it") };
+        let note = if gate == view.gate { String::new() } else { format!(", but {held} in effect because of a parent queue") };
         format!("{} is {own}{note}\nnext: rmctl queue show {}\n", view.path.short(), view.path.short())
     };
     context.term.print(&machine.unwrap_or_else(people));

@@ -51,8 +51,8 @@ fn scenario(args: &Replay) -> Result<ReplayScenario, Failure> {
     if let ([mode], true) = (modes.as_slice(), args.growth)
         && !replay::grows(*mode)
     {
-        let sentence = format!("--growth: mode {} gives nothing more to a task that runs", mode.as_str());
-        return Err(Failure::coded(ErrorCode::HR0400, sentence).help("leave --growth out, or use --mode headroom"));
+        let sentence = format!("--growth: mode {} never grows a running task", mode.as_str());
+        return Err(Failure::coded(ErrorCode::HR0400, sentence).help("omit --growth, or use --mode headroom"));
     }
     let growth = match (args.growth, args.no_growth) {
         (false, true) => GrowthChoice::Off,
@@ -131,8 +131,8 @@ mod tests {
         );
         assert_eq!(
             refused(&["--growth", "--mode", "uber"]),
-            "error[HR0400]: --growth: mode uber gives nothing more to a task that runs\n\
-             help: leave --growth out, or use --mode headroom"
+            "error[HR0400]: --growth: mode uber never grows a running task\n\
+             help: omit --growth, or use --mode headroom"
         );
         assert!(replay::grows(MemoryFailureMode::Headroom));
     }

@@ -69,13 +69,13 @@ async fn cancel(context: &Context, client: &Client, job: &str, name: &str, sure:
     let open = ask.count.saturating_sub(ask.settled);
     let what = format!("{} of {}", count(open, "container"), short(ask.resource.memory));
     if sure.dry_run {
-        context.term.line(&format!("{} would be withdrawn: {what} still to come", ask.request));
+        context.term.line(&format!("{} would be withdrawn: {what} still open", ask.request));
         return Ok(Exit::Ok);
     }
-    context.confirm(sure, &format!("{} is withdrawn: {what} still to come", ask.request))?;
+    context.confirm(sure, &format!("{} is withdrawn: {what} still open", ask.request))?;
     let after: AppView = client.withdraw(&app.id, &ask.request).await?;
     let text = (MachineOutput { items: std::slice::from_ref(&after), list: false }).rows(&context.output);
-    let people = || format!("{} withdrawn: {what} still to come\nnext: rmctl request list {}\n", ask.request, app.id);
+    let people = || format!("{} withdrawn: {what} still open\nnext: rmctl request list {}\n", ask.request, app.id);
     context.term.print(&text.unwrap_or_else(people));
     Ok(Exit::Ok)
 }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_found_by_its_beginning() {
+    fn a_request_is_found_by_its_prefix() {
         let app = "sort.1".parse().expect("id");
         let all = asks(&["executor-main", "own-map-1-r1", "own-map-1-r2"]);
         let find = |name: &str| one(&all, &app, name).map(|a| a.request.to_string());

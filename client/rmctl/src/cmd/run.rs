@@ -113,7 +113,7 @@ async fn watched(context: &Context, client: &Client, id: &AppId) -> Result<AppVi
 fn ended(context: &Context, app: &AppView) -> i32 {
     let (code, sentence) = match last_attempt(app) {
         Some(attempt) => code(attempt),
-        None => (OURS, Some(format!("it never ran: {}", app.diagnostics))),
+        None => (OURS, Some(format!("the task never ran: {}", app.diagnostics))),
     };
     if let Some(sentence) = sentence {
         context.term.say(&format!("rmctl: {sentence}\nnext: rmctl diagnose {}", app.id));
@@ -122,7 +122,7 @@ fn ended(context: &Context, app: &AppView) -> i32 {
 }
 
 fn code(a: &AttemptRow) -> (i32, Option<String>) {
-    let Some(reason) = a.reason else { return (OURS, Some("it was given up while it ran".to_owned())) };
+    let Some(reason) = a.reason else { return (OURS, Some("the job ended while the task ran".to_owned())) };
     let size = short(a.profile.memory());
     match (reason, reason.charge()) {
         (ExitReason::Exit { code }, _) => (code, None),
@@ -198,15 +198,15 @@ mod tests {
     }
 
     #[test]
-    fn a_command_line_is_a_job_of_one_task() {
+    fn a_command_line_becomes_a_job_with_a_single_task() {
         let args = args(&["--memory", "1G", "--env", "A=b c", "--timeout", "2m", "--", "/bin/sh", "-c", "echo \"${HOME}\" 'x'"]);
         let spec = headroom_config::job::compile(&job_file(&args, None), "x")
             .unwrap_or_else(|p| panic!("{}", headroom_config::render(&p)));
         assert_eq!((spec.name.as_str(), spec.tasks()), ("sh", 1));
         let stage = &spec.stages[0];
         let words: Vec<String> = stage.command.iter().map(ToString::to_string).collect();
-        assert_eq!(words[2], "echo \"${{HOME}}\" 'x'", "braces are what was typed");
-        assert_eq!(stage.profile.memory(), Bytes::from_gib(1), "all of what was asked is the command's");
+        assert_eq!(words[2], "echo \"${{HOME}}\" 'x'", "braces are taken literally");
+        assert_eq!(stage.profile.memory(), Bytes::from_gib(1), "the command gets all of the requested memory");
         assert!(stage.env.contains_key("A") && stage.timeout.is_some());
     }
 
@@ -220,7 +220,7 @@ mod tests {
             headroom_config::job::compile(&text, "x").unwrap_or_else(|p| panic!("{}", headroom_config::render(&p)))
         };
         let spec = compiled(&size);
-        assert_eq!(spec.stages[0].profile.memory(), size.memory(), "all of the profile is the command's");
+        assert_eq!(spec.stages[0].profile.memory(), size.memory(), "the command gets all of the profile");
         assert_eq!((spec.executors[0].profile.heap, spec.executors[0].profile.cpus), (mib(512), size.cpus));
         assert_eq!(spec.executors[0].place.nodes.len(), 2);
         let one = Profile { overhead: Bytes::ZERO, ..size };
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_for_memory_never_looks_like_an_end() {
+    fn a_memory_kill_has_its_own_exit_code() {
         let mut a = fixture::killed();
         let (killed, sentence) = code(&a);
         assert_eq!(killed, 9);
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!((of(ExitReason::LaunchFailed), of(ExitReason::NodeLost)), (126, 125));
         a.evidence.as_mut().expect("evidence").exit_code = Some(127);
         a.log_tail = "cannot start nothing: step exec failed on nothing".into();
-        assert_eq!(code(&a).0, 125, "still the node that was lost");
+        assert_eq!(code(&a).0, 125, "the node is still lost");
         a.reason = Some(ExitReason::LaunchFailed);
         let (missing, sentence) = code(&a);
         assert_eq!(missing, 127);

@@ -33,7 +33,7 @@ pub(super) async fn run(
     let view = client.scale(&app.id, &ScaleApp { executors, count, reason }).await?;
     let machine = MachineOutput { items: std::slice::from_ref(&view), list: false }.text(&context.output, |a| a.id.to_string());
     if no_wait {
-        let people = || format!("{}: its master is told\nnext: rmctl events {}\n", app.id, app.id);
+        let people = || format!("{}: the order is sent to its master\nnext: rmctl events {}\n", app.id, app.id);
         context.term.print(&machine.unwrap_or_else(people));
         return Ok(Exit::Ok);
     }
@@ -50,7 +50,7 @@ pub(super) async fn run(
 /// Parses a job and a set of its executors, such as `sort.3/main`.
 fn parted(text: &str) -> Result<(&str, Option<Name>), Failure> {
     let Some((job, set)) = text.split_once('/') else { return Ok((text, None)) };
-    let wrong = |_| Failure::new(Exit::Usage, format!("{set:?} is no name of executors")).help("write for example sort.3/main");
+    let wrong = |_| Failure::new(Exit::Usage, format!("{set:?} is no executor name")).help("write for example sort.3/main");
     Ok((job, Some(set.parse().map_err(wrong)?)))
 }
 
@@ -61,7 +61,7 @@ async fn answered(client: &Client, app: &AppId, after: u64) -> Result<LoggedEven
             return Ok(event);
         }
         if Instant::now() >= deadline {
-            let silent = Failure::new(Exit::WaitTimeout, format!("the master of {app} has not said what it makes of it"));
+            let silent = Failure::new(Exit::WaitTimeout, format!("the master of {app} has not answered the order"));
             return Err(silent.help(format!("rmctl events {app}")));
         }
         tokio::time::sleep(LOOK).await;
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_may_be_followed_by_the_name_of_its_executors() {
+    fn a_job_may_be_followed_by_the_name_of_an_executor_set() {
         assert_eq!(parted("sort.3"), Ok(("sort.3", None)));
         assert_eq!(parted("last/main"), Ok(("last", Some("main".parse().expect("name")))));
         assert_eq!(parted("sort.3/a b").expect_err("no name").exit(), Exit::Usage);

@@ -74,7 +74,7 @@ pub(crate) async fn run(context: &Context, args: Submit) -> Result<Exit, Failure
     let app = tokio::select! {
         app = stay(context, &client, &submitted.app, people) => app?,
         _ = tokio::signal::ctrl_c() => {
-            context.term.say(&format!("detached; {} goes on: rmctl attach {}", submitted.app, submitted.app));
+            context.term.say(&format!("detached; {} keeps running: rmctl attach {}", submitted.app, submitted.app));
             return Ok(Exit::Ok);
         }
     };
@@ -105,7 +105,7 @@ pub(crate) async fn load(context: &Context, file: &Path, mode: Option<MemoryFail
 fn without_the_cluster(file: &Path, text: &str, unasked: Failure) -> Failure {
     let foreign = profiles::cluster_profile_names(text);
     let names: Vec<&str> = foreign.iter().map(headroom_types::Name::as_str).collect();
-    let what = format!("{} names {}, which only the cluster can know", file.display(), names.join(", "));
+    let what = format!("{} names {}, which only the cluster can define", file.display(), names.join(", "));
     let mut own = headroom_config::job::compile(text, &file.display().to_string()).err().unwrap_or_default();
     own.retain(|problem| names.iter().all(|name| problem.what != profiles::unknown_profile_message(name)));
     if own.is_empty() { unasked.help(what) } else { mistakes(own).help(what).help(unasked.to_string()) }
@@ -128,7 +128,7 @@ pub(crate) fn compiled(
     let mut named = cluster.clone();
     named.retain(|name, _| profiles::cluster_profile_names(&text).contains(name));
     let text = profiles::inline_cluster_profiles(&text, &named);
-    let advice = "profiles of the cluster can be named beside [profiles.NAME] tables, not beside profiles = { ... }";
+    let advice = "cluster profiles can be combined with [profiles.NAME] tables, not with profiles = { ... }";
     let spec = headroom_config::job::compile(&text, &name).map_err(|found| mistakes(found).help(advice))?;
     let parent = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let base = parent.canonicalize().map_err(|e| Failure::new(Exit::Usage, format!("{}: {e}", parent.display())))?;
@@ -147,7 +147,7 @@ pub(crate) fn refuse_infeasible(job: &JobSpec, nodes: &[NodeView]) -> Result<(),
         return Ok(());
     }
     if let Some(set) = job.executors.iter().find(|set| !candidates(nodes).any(|n| set.place.matches_node(&n.id, &n.traits))) {
-        let what = format!("{} cannot run here: no node is {}, as [executors.{}] wants", job.name, set.place, set.name);
+        let what = format!("{} cannot run here: no node is {}, as [executors.{}] requires", job.name, set.place, set.name);
         return Err(Failure::new(Exit::Never, what).help("rmctl node list -o wide shows labels and taints"));
     }
     let fails = |stage: &StageSpec, n: &NodeView| {
@@ -284,7 +284,7 @@ fn summary(app: &AppView, paint: Paint) -> String {
         let (kills, escalated) = (count(t.memory_kills, "kill"), count(t.escalated, "task"));
         let innocent = match t.innocent_reruns {
             0 => String::new(),
-            n => format!(", {}", count(n, "innocent re-run")),
+            n => format!(", {}", count(n, "collateral re-run")),
         };
         let rerun = byte_time(t.rerun_byte_ms);
         format!(" · {} ok, {} failed · {kills}, {escalated} escalated{innocent}, {rerun} re-run", t.done, t.failed)
@@ -306,8 +306,8 @@ fn print_submitted(context: &Context, submitted: &SubmissionResult, people: bool
 #[cfg(not(feature = "dev"))]
 async fn unmanaged(_context: &Context, args: &Submit, _job: &Job) -> Result<Exit, Failure> {
     let file = args.file.display();
-    Err(Failure::new(Exit::Usage, "this rmctl was built without an application master inside")
-        .help(format!("run it beside: appmaster --job {file}, or leave out --unmanaged")))
+    Err(Failure::new(Exit::Usage, "this rmctl was built without an application master")
+        .help(format!("start the master separately: appmaster --job {file}, or omit --unmanaged")))
 }
 
 /// Runs the master in this process. The master cannot outlive the process, so this waits until the
@@ -388,13 +388,13 @@ mod tests {
     }
 
     #[test]
-    fn what_no_node_is_is_refused_by_the_name_of_its_table() {
+    fn an_unmatched_node_constraint_is_refused_with_its_table() {
         let mut nodes = fixture::nodes();
         nodes.iter_mut().for_each(|n| n.traits.taints = [("etl".parse().expect("a name"), String::new())].into());
-        assert_eq!(refuse_infeasible(&job("1GiB").spec, &nodes), Ok(()), "taints may be taken back: it waits");
+        assert_eq!(refuse_infeasible(&job("1GiB").spec, &nodes), Ok(()), "the job waits, because taints can be removed");
         nodes.iter_mut().for_each(|n| n.traits.exclusive = true);
         let refused = refuse_infeasible(&job("1GiB").spec, &nodes).expect_err("kept for others").to_string();
-        assert!(refused.contains("no node is kept for nobody, as [executors.main] wants"), "{refused}");
+        assert!(refused.contains("no node is open to all requests, as [executors.main] requires"), "{refused}");
         nodes[0].traits.exclusive = false;
         assert_eq!(refuse_infeasible(&job("1GiB").spec, &nodes), Ok(()));
         let large = refuse_infeasible(&job("20GiB").spec, &nodes).expect_err("the large one is kept for others").to_string();
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_on_no_node_is_refused_by_the_name_of_the_largest() {
+    fn an_infeasible_job_is_refused_with_the_largest_node() {
         let refused = refuse_infeasible(&job("64GiB").spec, &fixture::nodes()).expect_err("too large");
         assert_eq!(refused.exit() as u8, 7);
         assert!(refused.to_string().contains("worker-03"), "{refused}");
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_that_is_asked_for_and_cannot_be_served_is_refused_with_its_place() {
+    fn impossible_growth_is_refused_with_its_place_in_the_file() {
         let asked = |mode: MemoryFailureMode| {
             let text = job("1GiB").text + "grow = true\n";
             let spec = headroom_config::job::compile(&text, "job.toml").expect("compiles");
@@ -422,13 +422,13 @@ mod tests {
         poll.iter_mut().for_each(|n| n.enforcer = EnforcerKind::Poll);
         assert_eq!(refuse_growth(&asked(MemoryFailureMode::Headroom), "job.toml", &kernel), Ok(()));
         assert_eq!(refuse_growth(&asked(MemoryFailureMode::Headroom), "job.toml", &[]), Ok(()), "a node may still come");
-        assert_eq!(refuse_growth(&job("1GiB"), "job.toml", &poll), Ok(()), "the default is silently off");
+        assert_eq!(refuse_growth(&job("1GiB"), "job.toml", &poll), Ok(()), "the default is off without an error");
         for (mode, nodes, word) in [(MemoryFailureMode::Headroom, &poll, "poll"), (MemoryFailureMode::Uber, &kernel, "mode uber")]
         {
             let refused = refuse_growth(&asked(mode), "job.toml", nodes).expect_err(word).to_string();
             assert!(refused.contains("job.toml:13:") && refused.contains(word) && refused.contains("remove grow"), "{refused}");
         }
-        assert!(polls(&job("1GiB").spec, &job("1GiB").spec.stages[0], &poll), "and its plan says so");
+        assert!(polls(&job("1GiB").spec, &job("1GiB").spec.stages[0], &poll), "the plan shows it");
     }
 
     #[test]
@@ -451,14 +451,14 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_says_how_it_ended() {
+    fn the_summary_shows_the_result_of_the_job() {
         let mut app = fixture::app();
         app.state = headroom_wire::v1::apps::AppState::Finished;
         app.ended = Some(UnixMillis(fixture::START + 280_000));
         insta::assert_snapshot!(summary(&app, Paint::PLAIN));
         assert!(next(&app).ends_with("rmctl ps wordcount.7"));
         app.job.as_mut().expect("job").totals.innocent_reruns = 1;
-        assert!(summary(&app, Paint::PLAIN).contains("1 task escalated, 1 innocent re-run, "));
+        assert!(summary(&app, Paint::PLAIN).contains("1 task escalated, 1 collateral re-run, "));
         app.state = headroom_wire::v1::apps::AppState::Failed;
         assert_eq!(next(&app), "rmctl diagnose wordcount.7");
     }

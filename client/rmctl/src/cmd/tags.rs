@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_become_what_is_sent() {
+    fn arguments_become_the_request_body() {
         let name = |text: &str| text.parse::<headroom_types::Name>().expect("a name");
         let words =
             [NodeMarkEdit::Alone(name("gpu")), NodeMarkEdit::With(name("zone"), "b".into()), NodeMarkEdit::Gone(name("old"))];

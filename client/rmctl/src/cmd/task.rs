@@ -55,7 +55,8 @@ async fn list(context: &Context, job: &str, rows: Rows) -> Result<Exit, Failure>
 async fn find(context: &Context, text: &str) -> Result<(AppView, TaskRow), Failure> {
     let (app, target) = context.app(&context.client()?, text).await?;
     let Some(id) = target.part.task() else {
-        return Err(Failure::new(Exit::Usage, format!("{text} is no task")).help(format!("write for example {}/map/7", app.id)));
+        let failure = Failure::new(Exit::Usage, format!("{text} is not a task"));
+        return Err(failure.help(format!("write for example {}/map/7", app.id)));
     };
     let row = target::task(&app, id)?.clone();
     Ok((app, row))

@@ -200,7 +200,7 @@ impl Screen {
 /// Runs until the user quits. The terminal is restored afterwards, also after a failure.
 pub(super) async fn run(context: &Context, client: &Client, path: &str, wanted: &RowSelection) -> Result<Exit, Failure> {
     let broken =
-        |e: std::io::Error| Failure::new(Exit::Failed, format!("the terminal cannot be drawn on: {e}")).help("rmctl top --once");
+        |e: std::io::Error| Failure::new(Exit::Failed, format!("the terminal cannot be used: {e}")).help("rmctl top --once");
     let mut terminal = ratatui::try_init().map_err(broken)?;
     let ended = live(context, client, path, wanted, &mut terminal).await;
     ratatui::restore();
@@ -220,7 +220,7 @@ async fn live(
     let colour = context.term.paint.is_colour();
     loop {
         let drawn = terminal.draw(|frame| screen.draw(frame, colour)).map(|_| ());
-        drawn.map_err(|e| Failure::new(Exit::Failed, format!("the terminal cannot be drawn on: {e}")))?;
+        drawn.map_err(|e| Failure::new(Exit::Failed, format!("the terminal cannot be used: {e}")))?;
         tokio::select! {
             _ = looks.tick() => match look(client, path, wanted).await {
                 Ok(rows) => {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_yes_kills() {
+    fn a_kill_needs_a_confirmation() {
         let mut screen = screen();
         let first = screen.rows[0].container.clone();
         assert_eq!(press(&mut screen, KeyCode::Char('k')), Act::Nothing);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chosen_one_stays_chosen() {
+    fn the_selected_row_stays_selected() {
         let mut screen = screen();
         press(&mut screen, KeyCode::Down);
         let chosen = screen.chosen().expect("one").container.clone();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_go_round_and_keys_leave() {
+    fn sort_orders_cycle_and_keys_quit() {
         let mut screen = screen();
         let orders: Vec<Order> = (0..4)
             .map(|_| {
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(orders, [Order::Used, Order::Rate, Order::Name, Order::Share]);
         assert_eq!(press(&mut screen, KeyCode::Char('q')), Act::Quit);
         screen.shown = Shown::About("x".into());
-        assert_eq!(press(&mut screen, KeyCode::Char('q')), Act::Nothing, "back to the list first");
+        assert_eq!(press(&mut screen, KeyCode::Char('q')), Act::Nothing, "the first key returns to the list");
         let stop = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
         assert_eq!(screen.key(stop), Act::Quit);
     }

@@ -8,8 +8,8 @@ use crate::exit::{Exit, Failure};
 /// Opens the page, or prints its address.
 pub(crate) async fn run(context: &Context, print_url: bool) -> Result<Exit, Failure> {
     if context.addr.starts_with(headroom_client::UNIX) {
-        return Err(Failure::new(Exit::Usage, "a browser cannot open the page by a socket")
-            .help("rmctl ui --addr http://127.0.0.1:7070, or the address that `listen` of the resource manager says"));
+        return Err(Failure::new(Exit::Usage, "a browser cannot open the page through a Unix socket")
+            .help("rmctl ui --addr http://127.0.0.1:7070, or the address in `listen` of the resource manager"));
     }
     let url = format!("{}/ui", context.addr.trim_end_matches('/'));
     context.term.line(&url);

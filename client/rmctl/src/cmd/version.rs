@@ -33,8 +33,8 @@ pub(crate) async fn run(context: &Context, check: bool) -> Result<Exit, Failure>
     match versions.server.as_deref() {
         Some(server) if server == versions.client => Ok(Exit::Ok),
         Some(server) => {
-            Err(Failure::new(Exit::Conflict, format!("rmctl {} speaks to a resource manager {server}", versions.client))
-                .help("install the rmctl of that version; what both know of /v1 works all the same"))
+            Err(Failure::new(Exit::Conflict, format!("rmctl has version {}, the resource manager {server}", versions.client))
+                .help("install that version of rmctl; calls of /v1 that both versions know still work"))
         }
         None => Err(Failure::new(Exit::Unreachable, format!("no answer from {}", versions.addr))
             .help("is it running? `rmctl dev` starts a cluster on this machine")),

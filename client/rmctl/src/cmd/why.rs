@@ -18,7 +18,7 @@ pub(crate) async fn run(context: &Context, text: &str) -> Result<Exit, Failure> 
         (None, Part::Task(task)) => why::of_task(&app, target::task(&app, task)?, &waits, now(), paint),
         (None, Part::Attempt(id)) => why::of_task(&app, target::task(&app, &id.task)?, &waits, now(), paint),
         (None, Part::Container(_)) => {
-            return Err(Failure::new(Exit::Usage, format!("{text} is a container: it has been granted and waits for nothing"))
+            return Err(Failure::new(Exit::Usage, format!("{text} is a container: it is granted and does not wait"))
                 .help(format!("rmctl why {}", app.id)));
         }
     };

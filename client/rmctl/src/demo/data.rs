@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_one_of_them() {
+    fn the_median_is_an_existing_partition() {
         let part = |index, bytes| Part { index, path: PathBuf::new(), rows: 1, bytes };
         let parts = [part(0, 900), part(1, 10), part(2, 30), part(3, 20)];
         assert_eq!(median(&parts).map(|p| p.index), Some(3));

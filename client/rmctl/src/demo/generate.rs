@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn each_partition_has_the_keys_it_was_promised() {
+    fn each_partition_has_the_planned_keys() {
         let want = [300, 100, 900, 0, 100];
         let text = made(&want, 7);
         let mut have: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn some_keys_come_again_and_most_do_not() {
+    fn some_keys_repeat_and_most_do_not() {
         let text = made(&[5000, 5000], 1);
         let rows = text.lines().count() - 1;
         assert!((10_400..11_000).contains(&rows), "{rows} rows of 10000 keys");

@@ -51,7 +51,7 @@ reserve = {reserve}
 name = \"group\"
 array = \"0-{last}\"
 command = [{command}]
-grow = false              # by default a task near its limit is given more where it runs: there would be no kill to see
+grow = false              # by default a task near its limit grows, and no kill would occur
 timeout = \"10m\"
 ",
         mode = mode.as_str()
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_compiles_and_shares_as_promised() {
+    fn the_file_compiles_and_has_the_planned_shares() {
         let spec = headroom_config::job::compile(&job("/tmp/demo"), "job.toml").expect("compiles");
         assert_eq!((spec.tasks(), spec.executors[0].slot_memory()), (20, Bytes::from_mib(32)));
         assert_eq!(spec.stages[0].profile.memory(), Bytes::from_mib(32));

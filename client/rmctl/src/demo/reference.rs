@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn one_changed_byte_is_found() {
+    fn a_changed_byte_is_found() {
         let set = grouped();
         let text = std::fs::read_to_string(&set.outputs[3]).expect("reads");
         let at = text.rfind(',').expect("a comma") + 1;

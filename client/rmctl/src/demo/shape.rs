@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn four_of_twenty_are_heavy_and_one_is_more_than_an_executor() {
+    fn four_partitions_are_heavy_and_the_largest_exceeds_an_executor() {
         let all = weights(20);
         let count = |w: Weight| all.iter().filter(|x| **x == w).count();
         assert_eq!((count(Weight::Light), count(Weight::Heavy), count(Weight::Mega)), (15, 4, 1));
@@ -67,6 +67,6 @@ mod tests {
     fn keys_grow_with_the_share() {
         let at = |mib| keys(Weight::Light, Bytes::from_mib(mib));
         assert!(at(48) > at(32) && at(32) > 100_000);
-        assert_eq!(keys(Weight::Light, Bytes::from_mib(1)), 0, "a share smaller than the program itself holds no key");
+        assert_eq!(keys(Weight::Light, Bytes::from_mib(1)), 0, "a share below the size of the program holds no key");
     }
 }

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_arrives_once_beside_those_of_its_key() {
+    fn every_row_arrives_once_in_the_partition_of_its_key() {
         let rows: String = (0..1000).map(|i| format!("{},x,k{}\n", i, i % 37)).collect();
         let (dir, path) = file(&format!("n,text,name\n{rows}"));
         let columns = columns(&path, Some("name"), None).expect("columns");
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn quoted_keys_stay_one_field() {
+    fn quoted_keys_stay_a_single_field() {
         let (dir, path) = file("key,value\n\"a,b\",1\n\"a,b\",2\n");
         let columns = columns(&path, None, None).expect("columns");
         let parts = split(&path, &columns, 1, dir.path(), |_| {}).expect("splits");
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_files_are_told_with_their_line() {
+    fn bad_files_are_reported_with_their_line() {
         let told = |text: &str, key: Option<&str>, value: Option<&str>| {
             let (dir, path) = file(text);
             let columns = columns(&path, key, value).map_err(|e| e.to_string())?;

@@ -243,14 +243,14 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_counted_through_quoted_ones() {
+    fn line_numbers_count_lines_inside_quotes() {
         let mut reader = Reader::new("a\n\"x\ny\"\nz\n".as_bytes(), Path::new("x.csv")).expect("header");
         assert!(reader.advance().expect("reads") && reader.line() == 2);
         assert!(reader.advance().expect("reads") && reader.line() == 4);
     }
 
     #[test]
-    fn broken_records_are_told_with_their_line() {
+    fn broken_records_are_reported_with_their_line() {
         let told = |text: &str| all(text).expect_err(text).to_string();
         assert_eq!(told("a,b\n1,2,3\n"), "x.csv:2: the record has 3 fields, the header has 2");
         assert_eq!(told("a\nb\n\"c\n"), "x.csv:3: the quote that opens in this record is never closed");
@@ -264,7 +264,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_quoted_is_read_back(fields in proptest::collection::vec("[a-z,\"\n\r ]{0,12}", 1..5)) {
+        fn a_quoted_field_is_read_back(fields in proptest::collection::vec("[a-z,\"\n\r ]{0,12}", 1..5)) {
             let header: Vec<String> = (0..fields.len()).map(|i| format!("c{i}")).collect();
             let record: Vec<_> = fields.iter().map(|f| quoted(f)).collect();
             // A record of one empty field is an empty line, which is skipped.

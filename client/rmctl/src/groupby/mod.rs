@@ -120,11 +120,11 @@ mod tests {
         std::fs::write(&input, text).expect("writes");
         let outcome = group_file(&input, &output, "key", "value");
         let names: Vec<_> = std::fs::read_dir(dir.path()).expect("lists").collect();
-        assert!(names.len() <= 2, "nothing is left behind: {names:?}");
+        assert!(names.len() <= 2, "no files are left behind: {names:?}");
         match outcome {
             Ok(_) => Ok(std::fs::read_to_string(&output).expect("reads")),
             Err(e) => {
-                assert!(!output.exists(), "no result without success");
+                assert!(!output.exists(), "there is no result without success");
                 Err(e.to_string())
             }
         }

@@ -35,7 +35,7 @@ fn ends(expires: Option<UnixMillis>, now: UnixMillis) -> String {
 /// Policies of users and groups.
 pub(crate) fn policies(all: &[PolicyView], look: ListStyle) -> String {
     if all.is_empty() {
-        return "no policies: everybody may the usual\nnext: rmctl acl policy set alice --right job:read\n".to_owned();
+        return "no policies: every user has the default rights\nnext: rmctl acl policy set alice --right job:read\n".to_owned();
     }
     let mut table = Table::new(&["SUBJECT", "RIGHTS"]);
     for policy in all {
@@ -46,8 +46,8 @@ pub(crate) fn policies(all: &[PolicyView], look: ListStyle) -> String {
 
 /// The caller and its rights.
 pub(crate) fn own(own: &WhoAmI, now: UnixMillis) -> String {
-    let who = own.who.as_deref().unwrap_or("nobody in particular: callers are not asked who they are");
-    let rights = if own.rights.is_empty() { "none of a user's".to_owned() } else { own.rights.join(", ") };
+    let who = own.who.as_deref().unwrap_or("unauthenticated: the resource manager does not authenticate callers");
+    let rights = if own.rights.is_empty() { "no user rights".to_owned() } else { own.rights.join(", ") };
     let token = own.token.as_ref().map(|token| format!("token   {}, expires {}\n", token.accessor, ends(token.expires, now)));
     format!("you     {who}\n{}rights  {rights}\n", token.unwrap_or_default())
 }
@@ -58,7 +58,7 @@ mod tests {
     use headroom_wire::v1::acl::TokenKind;
 
     #[test]
-    fn what_is_shown_of_tokens_and_policies() {
+    fn tokens_and_policies_are_listed_without_secrets() {
         let now = UnixMillis(1_790_000_000_000);
         let alice = TokenView {
             accessor: "4f1c8a2b9d3e5f60".into(),

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn no_jobs_says_how_to_get_one() {
+    fn an_empty_list_shows_how_to_submit_a_job() {
         let bare = ListStyle { headers: false, ..ListStyle::USUAL };
         assert_eq!(screen(&[], fixture::NOW, bare, Paint::PLAIN), "");
         assert!(screen(&[], fixture::NOW, ListStyle::USUAL, Paint::PLAIN).contains("rmctl submit"));

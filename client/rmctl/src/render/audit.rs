@@ -33,7 +33,7 @@ pub(crate) fn line(a: &AuditLine, wide: bool, paint: Paint) -> String {
 /// The command to type after these entries.
 pub(crate) fn next(all: &[AuditLine], paint: Paint) -> String {
     if all.is_empty() {
-        return "nothing was changed, as far as is kept\nnext: rmctl events\n".to_owned();
+        return "no change is recorded\nnext: rmctl events\n".to_owned();
     }
     let refused = all.iter().rev().find_map(|a| a.code);
     let see = refused.map(|code| format!("rmctl explain {code} · ")).unwrap_or_default();

@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn little_is_still_seen_and_too_much_does_not_overflow() {
+    fn small_parts_are_visible_and_large_parts_do_not_overflow() {
         assert_eq!(bar(1, 0, 100), "█·········");
         assert_eq!(bar(1, 1, 100), "█▒········");
         assert_eq!(bar(200, 50, 100), "██████████");

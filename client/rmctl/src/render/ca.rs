@@ -31,10 +31,10 @@ pub(crate) fn certificates(all: &[Shown], now: UnixMillis) -> String {
 fn validity(c: &Shown, now: UnixMillis) -> String {
     let until = rfc3339(UnixMillis(c.until_ms));
     if now.0 >= c.until_ms {
-        return format!("NO MORE, it ended {until}: rmctl ca renew {}", c.file);
+        return format!("EXPIRED at {until}: rmctl ca renew {}", c.file);
     }
     if now.0 < c.from_ms {
-        return format!("not yet, from {}: does this clock go right?", rfc3339(UnixMillis(c.from_ms)));
+        return format!("not yet, from {}: check the clock of this host", rfc3339(UnixMillis(c.from_ms)));
     }
     format!("for {} more, until {until}", span(Duration::from_millis(c.until_ms - now.0)))
 }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_says_how_long_it_is_valid() {
+    fn a_certificate_is_shown_with_its_validity() {
         let shown = Shown {
             file: "node-n1.pem".into(),
             role: Some("node/n1".into()),

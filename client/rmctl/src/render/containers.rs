@@ -65,9 +65,9 @@ pub(crate) fn one(c: &ContainerView, now: UnixMillis, paint: Paint) -> String {
     let mut text = format!("{}  {}\n", paint.strong(&c.id.to_string()), state(c, paint));
     let mut line = |name: &str, value: String| text.push_str(&format!("{name:<9}{value}\n"));
     let whose = c.request.as_ref().map_or_else(|| "application master".to_owned(), |r| format!("request {r}"));
-    line("for", format!("{} of {}, run {}", whose, c.id.app, c.attempt));
+    line("for", format!("{} of {}, attempt {}", whose, c.id.app, c.attempt));
     line("node", c.node.to_string());
-    let on_its_way = c.wanted.as_ref().map(|w| format!(", {} is on its way (version {})", w.resource, w.version));
+    let on_its_way = c.wanted.as_ref().map(|w| format!(", {} is pending (version {})", w.resource, w.version));
     line("size", format!("{} (version {}){}", c.resource, c.version, on_its_way.unwrap_or_default()));
     let part = |b: Bytes| format!("{} ({})", short(b), percent(b, c.resource.memory));
     let used = c.used.map_or_else(|| "not known".to_owned(), part);

@@ -127,7 +127,7 @@ fn rounded(x: f64) -> f64 {
 
 /// The whole screen.
 pub(crate) fn outcome(report: &Report, paint: Paint) -> String {
-    let mut table = Table::new(&["MODE", "ENDED", ">KILLS", ">INNOCENT", ">RE-RUN", ">WALL", "RESULT"]);
+    let mut table = Table::new(&["MODE", "ENDED", ">KILLS", ">COLLATERAL", ">RE-RUN", ">WALL", "RESULT"]);
     let run = &report.run;
     let ended = |ok: bool| if ok { paint.good("✓ finished") } else { paint.bad("✗ failed") };
     table.row([
@@ -140,7 +140,7 @@ pub(crate) fn outcome(report: &Report, paint: Paint) -> String {
         result(run, paint),
     ]);
     if let Some(fixed) = report.fixed {
-        let said = if fixed.finished { "finished without escalation" } else { "lost, as expected" };
+        let said = if fixed.finished { "finished without escalation" } else { "failed, as expected" };
         let (kills, wall) = (fixed.kills.to_string(), fine_span(fixed.wall));
         table.row(["fixed".to_owned(), ended(fixed.finished), kills, "–".into(), "–".into(), wall, said.into()]);
     }
@@ -152,10 +152,10 @@ pub(crate) fn outcome(report: &Report, paint: Paint) -> String {
         text.push_str(&format!("{}\n", run.diagnostics));
     }
     if report.generated && report.fixed.is_some_and(|f| f.finished) {
-        let note = "mode fixed was expected to lose this job and did not: this cluster did not hold the tasks to their shares";
+        let note = "mode fixed was expected to fail this job but did not: this cluster did not enforce the shares of its tasks";
         text.push_str(&format!("{} {note}\n", paint.warn("!")));
     }
-    let next = "next: rmctl dev in another terminal, then rmctl demo --addr http://127.0.0.1:7070 to look around while it runs";
+    let next = "next: rmctl dev in another terminal, then rmctl demo --addr http://127.0.0.1:7070 to inspect it while it runs";
     text + &paint.dim(next) + "\n"
 }
 
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_go_as_hoped_is_said() {
+    fn unexpected_results_are_reported() {
         let mut r = report();
         r.fixed = Some(Fixed { finished: true, kills: 0, wall: Duration::from_secs(5) });
         r.enforcer = "poll".into();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn success_needs_all_of_it() {
+    fn success_needs_a_finished_job_and_an_equal_result() {
         let with = |change: fn(&mut Report)| {
             let mut r = report();
             change(&mut r);

@@ -18,7 +18,7 @@ const CHART: usize = 64;
 pub(crate) fn attempt(app: &AppView, task: &TaskRow, a: &AttemptRow, width: usize, paint: Paint) -> String {
     let mut page = Page { text: String::new(), width };
     page.block("VERDICT", &verdict(a, paint));
-    page.wrapped("WHAT", &what(a));
+    page.wrapped("ATTEMPT", &what(a));
     if let Some(size) = size(a) {
         page.wrapped("SIZE", &size);
     }
@@ -27,7 +27,7 @@ pub(crate) fn attempt(app: &AppView, task: &TaskRow, a: &AttemptRow, width: usiz
     }
     match &a.evidence {
         Some(e) => page.lines("EVIDENCE", &evidence::lines(e, &a.timeline)),
-        None if a.reason.is_some() => page.wrapped("EVIDENCE", "none was kept"),
+        None if a.reason.is_some() => page.wrapped("EVIDENCE", "none is stored"),
         None => page.wrapped("EVIDENCE", &so_far(a)),
     }
     let end = if charge(a) == Some(Charge::Memory) { End::Killed } else { End::Other };
@@ -63,7 +63,7 @@ pub(crate) fn of_app(app: &AppView, paint: Paint) -> String {
     text.push_str(&if app.diagnostics.is_empty() { "\n".to_owned() } else { format!(" · {}\n", app.diagnostics) });
     let Some(view) = &app.job else {
         let see = format!("rmctl logs {} --master --stderr", app.id);
-        return text + "its master has not told of any task\n" + &paint.dim(&format!("next: {see}")) + "\n";
+        return text + "its master has not reported any task\n" + &paint.dim(&format!("next: {see}")) + "\n";
     };
     text.push_str(&job::figures(&view.totals));
     text.push_str(&inputs::remote_kills(&view.totals.inputs));
@@ -91,7 +91,7 @@ pub(crate) fn container(c: &ContainerView, paint: Paint) -> String {
     let verdict = c.reason.map_or_else(|| format!("{}: it has not ended", c.state), |r| format!("{r}: {}", r.sentence()));
     let used = c.used.map(|u| format!(" · last seen using {u}")).unwrap_or_default();
     format!(
-        "VERDICT   {verdict}\nWHAT      {} on {} for {whose}\nEVIDENCE  size {}{used}\nSEE       {}\n",
+        "VERDICT   {verdict}\nCONTAINER {} on {} for {whose}\nEVIDENCE  size {}{used}\nSEE       {}\n",
         c.id,
         c.node,
         c.resource,
@@ -184,7 +184,7 @@ fn dimension(d: Dimension) -> &'static str {
 
 /// The treatment of the sub-cause.
 fn treatment(treated: &AppliedTreatment) -> String {
-    let remedy = treated.remedy.map(|remedy| format!(": the same size once more, {}", remedy.sentence())).unwrap_or_default();
+    let remedy = treated.remedy.map(|remedy| format!(": the same size again, {}", remedy.sentence())).unwrap_or_default();
     format!("{treated} for {}{remedy}", treated.cause)
 }
 
@@ -205,13 +205,13 @@ fn did(task: &TaskRow, a: &AttemptRow) -> String {
 
 fn fixes(diagnosis: &[Diagnosis], charge: Option<Charge>) -> Vec<String> {
     if diagnosis.is_empty() {
-        let plain = "no matter of memory: its standard error says more";
+        let plain = "memory is not the cause: read its standard error";
         let told = if charge == Some(Charge::Plain) { plain } else { "no rule applies to this evidence" };
         return vec![told.to_owned()];
     }
     let one = |d: &Diagnosis| {
         let cost = if d.trade_off.is_empty() { String::new() } else { format!(" (costs: {})", d.trade_off) };
-        let fits = d.would_fit.map(|b| format!("; with that alone it would have fitted in {b} so far")).unwrap_or_default();
+        let fits = d.would_fit.map(|b| format!("; with this fix alone it would have fitted in {b} so far")).unwrap_or_default();
         format!("{} · {}: {} → {}{fits}{cost}", d.name, d.certainty, d.cause, d.fix)
     };
     diagnosis.iter().map(one).collect()
@@ -229,7 +229,7 @@ fn enough(task: &TaskRow, a: &AttemptRow) -> Option<String> {
     let fits = peak.mul_ratio(51, 50).round_up(step);
     let given = next.profile.memory();
     let not = if fits < given { format!(", not {given}") } else { String::new() };
-    Some(format!("{fits} would do{not}: attempt {} came to {peak}", next.attempt.attempt))
+    Some(format!("{fits} would be enough{not}: attempt {} peaked at {peak}", next.attempt.attempt))
 }
 
 fn tail(log: &str) -> Option<Vec<String>> {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_runs_and_one_that_lost_its_node() {
+    fn a_running_attempt_and_a_lost_attempt() {
         let row = fixture::retried();
         let texts: Vec<String> = row.attempts.iter().map(|a| attempt(&fixture::app(), &row, a, 100, Paint::PLAIN)).collect();
         insta::assert_snapshot!(texts.join("---\n"));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_given_up_points_at_the_attempt_that_ended_it() {
+    fn a_failed_job_points_at_its_last_failed_attempt() {
         let mut app = fixture::app();
         app.job.as_mut().expect("job").tasks.push(fixture::task_given_up());
         assert!(of_app(&app, Paint::PLAIN).contains("next: rmctl diagnose wordcount.7/map/11@6"));

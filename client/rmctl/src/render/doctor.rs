@@ -40,9 +40,9 @@ fn mark(state: CheckResult, paint: Paint) -> String {
 fn last_line(findings: &[DoctorFinding], paint: Paint) -> String {
     let number = |state: CheckResult| findings.iter().filter(|f| f.state == state).count() as u64;
     match (number(CheckResult::Fail), number(CheckResult::Warn)) {
-        (0, 0) => format!("{} nothing is missing\n", mark(CheckResult::Ok, paint)),
-        (0, less) => format!("{} a node works here; {} could be better\n", mark(CheckResult::Warn, paint), count(less, "thing")),
-        (ills, _) => format!("{} a node does not work here for {}\n", mark(CheckResult::Fail, paint), count(ills, "reason")),
+        (0, 0) => format!("{} no problem found\n", mark(CheckResult::Ok, paint)),
+        (0, less) => format!("{} a node works here, with {}\n", mark(CheckResult::Warn, paint), count(less, "warning")),
+        (ills, _) => format!("{} a node does not work here: {}\n", mark(CheckResult::Fail, paint), count(ills, "error")),
     }
 }
 
@@ -54,22 +54,22 @@ mod tests {
         DoctorFinding {
             code: code.into(),
             state,
-            what: "what it is for".into(),
+            what: "the purpose of the check".into(),
             found: found.into(),
             fix: fix.map(str::to_owned),
         }
     }
 
     #[test]
-    fn what_is_wrong_is_told_below_with_its_cure() {
-        let long = "no CAP_SYS_ADMIN (user namespaces: 31000); the host's /tmp is seen by all; only TMPDIR points elsewhere";
+    fn problems_are_listed_below_with_their_fixes() {
+        let long = "no CAP_SYS_ADMIN (user namespaces: 31000); all programs share the /tmp of the host; only TMPDIR is private";
         let findings = [
             finding("cgroup", CheckResult::Ok, "v2 with the memory controller", None),
             finding("private_tmp", CheckResult::Warn, long, Some("give the agent CAP_SYS_ADMIN, as its unit does")),
             finding("disk", CheckResult::Fail, "/var: 97 % in use, 1GiB free (limit 90 %)", Some("make room")),
         ];
         insta::assert_snapshot!(screen(&findings, 80, Paint::PLAIN));
-        assert!(screen(&findings[..1], 80, Paint::PLAIN).ends_with("✓ nothing is missing\n"));
-        assert!(screen(&findings[..2], 80, Paint::PLAIN).ends_with("! a node works here; 1 thing could be better\n"));
+        assert!(screen(&findings[..1], 80, Paint::PLAIN).ends_with("✓ no problem found\n"));
+        assert!(screen(&findings[..2], 80, Paint::PLAIN).ends_with("! a node works here, with 1 warning\n"));
     }
 }

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_begin_with_the_life() {
+    fn event_numbers_begin_with_the_epoch() {
         assert_eq!((number(8812), number((3 << 32) + 12)), ("#8812".to_owned(), "#3.12".to_owned()));
     }
 

@@ -18,21 +18,21 @@ pub(crate) fn lines(e: &Evidence, timeline: &[MemorySample]) -> Vec<String> {
     lines.extend(heap(e));
     lines.extend(collecting(e));
     if let Some(marker) = &e.heap_marker {
-        lines.push(format!("the runtime said: {}", marker.trim()));
+        lines.push(format!("runtime message: {}", marker.trim()));
     }
     if !e.own_limits.is_empty() {
         let set: Vec<String> = e.own_limits.iter().map(ToString::to_string).collect();
         lines.push(format!("limits set by hand: {}", set.join(", ")));
     }
     if let Some(cause) = e.stop_asked {
-        lines.push(format!("end asked for: {}", stop(cause)));
+        lines.push(format!("stop requested: {}", stop(cause)));
     }
     if !e.victims.is_empty() {
         let named: Vec<String> = e.victims.iter().take(3).map(|v| format!("{} (pid {}) {}", v.name, v.pid, v.rss)).collect();
         lines.push(format!("largest: {}", named.join(", ")));
     }
     if !e.missing.is_empty() {
-        lines.push(format!("not weighed, could not be read: {}", e.missing.join("; ")));
+        lines.push(format!("not used, because it could not be read: {}", e.missing.join("; ")));
     }
     lines
 }
@@ -41,7 +41,7 @@ fn own(e: &Evidence) -> String {
     let limit = e.own.limit.map_or_else(|| "no limit".to_owned(), |l| format!("limit {l}"));
     let peak = e.own.peak.map(|p| format!(", peak {p}")).unwrap_or_default();
     let held = if e.enforcer.is_kernel() { e.enforcer.to_string() } else { "poll (not kernel-enforced)".to_owned() };
-    format!("{limit}{peak} · own counters: {} · held by {held}", counters(&e.own.local, &e.own.events))
+    format!("{limit}{peak} · own counters: {} · enforcer {held}", counters(&e.own.local, &e.own.events))
 }
 
 /// The counters that are not zero. A local counter is shown if it differs from the hierarchical
@@ -61,7 +61,7 @@ fn counters(local: &MemoryEvents, all: &MemoryEvents) -> String {
     .into_iter()
     .flatten()
     .collect();
-    if moved.is_empty() { "none moved".to_owned() } else { moved.join(", ") }
+    if moved.is_empty() { "all zero".to_owned() } else { moved.join(", ") }
 }
 
 fn level(level: &OuterLevel) -> String {
@@ -89,16 +89,16 @@ fn parts(e: &Evidence) -> Option<String> {
     let worth = shares.iter().filter(|share| share.bytes >= whole.mul_ratio(1, 100));
     let told: Vec<String> =
         worth.map(|share| format!("{} {} ({})", share.what, percent(share.bytes, whole), share.bytes)).collect();
-    (!told.is_empty()).then(|| format!("at its fullest: {}", told.join(", ")))
+    (!told.is_empty()).then(|| format!("at its largest: {}", told.join(", ")))
 }
 
 fn collecting(e: &Evidence) -> Option<String> {
     let gc = e.heap?.gc?;
     let which = gc.collector.map(|c| format!("{c}: ")).unwrap_or_default();
-    let recent = gc.recent_percent.map(|p| format!(", {p} % of its last seconds")).unwrap_or_default();
-    let large = gc.humongous.map(|n| format!(", {n} regions of large objects")).unwrap_or_default();
+    let recent = gc.recent_percent.map(|p| format!(", {p} % of the last seconds")).unwrap_or_default();
+    let large = gc.humongous.map(|n| format!(", {n} humongous regions")).unwrap_or_default();
     let time = fine_span(Duration::from_millis(gc.spent_ms));
-    Some(format!("collecting: {which}{} times ({} of them whole), {time} in all{recent}{large}", gc.collections, gc.full))
+    Some(format!("garbage collections: {which}{} ({} full), {time} in total{recent}{large}", gc.collections, gc.full))
 }
 
 fn shares(when: &str, whole: Bytes, parts: &[(&str, Option<Bytes>)]) -> Option<String> {
@@ -110,13 +110,13 @@ fn shares(when: &str, whole: Bytes, parts: &[(&str, Option<Bytes>)]) -> Option<S
 fn heap(e: &Evidence) -> Option<String> {
     let budget = e.heap_budget?;
     let Some(heap) = e.heap else {
-        return Some(format!("heap budget {budget}; the runtime did not tell its use"));
+        return Some(format!("heap budget {budget}; the runtime did not report its use"));
     };
     let outside = e.own.peak.unwrap_or(e.own.current).saturating_sub(heap.committed);
     let room = e.own.limit.map(|l| l.saturating_sub(budget)).unwrap_or_default();
     let verdict = match (heap.used >= budget.mul_ratio(95, 100), outside > room) {
-        (true, _) => " → the heap is what ran out",
-        (false, true) => " → the overhead is what ran out",
+        (true, _) => " → the heap ran out",
+        (false, true) => " → the overhead ran out",
         (false, false) => "",
     };
     let threads = heap.threads.map(|n| format!(", {n} threads")).unwrap_or_default();
@@ -127,11 +127,11 @@ fn heap(e: &Evidence) -> Option<String> {
 fn stop(cause: StopCause) -> &'static str {
     match cause {
         StopCause::Asked => "by the application or a user",
-        StopCause::Preempted => "by the resource manager, which took it back",
-        StopCause::Timeout => "its time was up",
-        StopCause::OverLimit => "by the agent's own measuring: beyond its limit",
+        StopCause::Preempted => "by the resource manager, which preempted it",
+        StopCause::Timeout => "its timeout",
+        StopCause::OverLimit => "by the agent: a measurement above its limit",
         StopCause::Stalled => "by the agent: stuck at its limit",
-        StopCause::Fenced => "by the agent: it heard nothing of the resource manager for too long",
+        StopCause::Fenced => "by the agent: no contact with the resource manager for too long",
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_was_given_back_is_told_by_the_largest_sample() {
+    fn released_memory_is_shown_by_the_largest_sample() {
         let mut e = fixture::evidence();
         e.own.current = Bytes::from_kib(280);
         let text = lines(&e, &fixture::killed().timeline).join("\n");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_and_collections_are_told_where_they_are_known() {
+    fn memory_parts_and_collections_are_shown_if_known() {
         use headroom_types::exit::{CollectionReport, GarbageCollector, ProcessMemory};
         let mut e = fixture::evidence();
         let gc = CollectionReport {
@@ -174,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_told_is_not_made_up() {
+    fn unknown_evidence_is_not_shown() {
         let bare = Evidence::empty(headroom_types::EnforcerKind::Poll);
-        assert_eq!(lines(&bare, &[]), ["no limit · own counters: none moved · held by poll (not kernel-enforced)"]);
+        assert_eq!(lines(&bare, &[]), ["no limit · own counters: all zero · enforcer poll (not kernel-enforced)"]);
         let mut e = fixture::evidence();
         e.heap = None;
         e.missing = vec!["memory.peak".into()];
         let text = lines(&e, &[]).join("\n");
-        assert!(text.contains("did not tell its use") && text.contains("could not be read: memory.peak"), "{text}");
+        assert!(text.contains("did not report its use") && text.contains("could not be read: memory.peak"), "{text}");
         assert!(!text.contains("ran out"), "{text}");
     }
 }

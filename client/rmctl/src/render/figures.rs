@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_a_time_has_one_unit_where_it_can() {
+    fn parts_and_wholes_share_a_unit_where_possible() {
         let minutes = |n: u128| (n * 60_000) << 30;
         assert_eq!(byte_time_of(minutes(3), minutes(34)), "3.0 of 34.0 GiB·min");
         assert_eq!(byte_time_of(minutes(3), minutes(340)), "3.0 GiB·min of 5.7 GiB·h");

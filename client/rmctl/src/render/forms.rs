@@ -201,13 +201,13 @@ mod tests {
     }
 
     #[test]
-    fn yaml_is_what_a_reader_of_yaml_reads() {
+    fn yaml_output_parses_as_yaml() {
         let text = yaml(&json!({"rows": rows(), "none": [], "word": "no", "n": "1"}));
         insta::assert_snapshot!(text);
     }
 
     #[test]
-    fn csv_quotes_what_must_be() {
+    fn csv_quotes_special_characters() {
         let text = csv(&rows(), true);
         assert_eq!(
             text,

@@ -19,8 +19,8 @@ pub(crate) fn of_attempt(input: &AttemptInput) -> String {
     };
     let gap = match input.gap {
         None => "",
-        Some(InputGap::More) => "; far more than planned: limits of the split size may be ignored by its reader",
-        Some(InputGap::Less) => "; far less than planned: it did not read it all, or by mapped files, which are not counted",
+        Some(InputGap::More) => "; far more than planned: its reader may ignore limits of the split size",
+        Some(InputGap::Less) => "; far less than planned: it read only a part, or through mapped files, which are not counted",
     };
     format!("{read}{place}{gap}")
 }
@@ -51,7 +51,7 @@ fn of_stage(s: &StageInputs) -> String {
 pub(crate) fn remote_kills(stages: &[StageInputs]) -> String {
     let one = |s: &StageInputs| {
         format!(
-            "cause   most kills of {} were where its input came over the network: {} of {}, while {} of {} were there at all → \
+            "cause   most kills of {} hit attempts with remote input: {} of {}, while {} of {} had remote input → \
              smaller partitions, blocks fetched to disk (spark.maxRemoteBlockSizeFetchToMem), or a longer wait for a local node\n",
             s.stage,
             s.remote_kills,
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_and_what_most_of_its_kills_have_in_common() {
+    fn a_stage_is_shown_with_the_common_cause_of_its_kills() {
         let text = of_stages(&[stage()]);
         assert_eq!(text, "input   map: 6 of 40 attempts remote, of 5 kills 4 remote; 1 read far more than planned, 0 far less\n");
         assert!(remote_kills(&[stage()]).contains("4 of 5, while 6 of 40 attempts"));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_says_what_it_read_and_from_where() {
+    fn an_attempt_shows_the_size_and_place_of_its_input() {
         let input = AttemptInput {
             planned: Some(Bytes::from_mib(64)),
             read: Some(Bytes::from_mib(512)),

@@ -23,7 +23,7 @@ pub(crate) fn screen(app: &AppView, chosen: Option<&[TaskRow]>, now: UnixMillis,
         text.push_str(&look.advice(format!("{}\n", app.diagnostics)));
     }
     let Some(job) = &app.job else {
-        return text + &look.advice("its master has not told of any task yet\n".to_owned() + &next(app, paint));
+        return text + &look.advice("its master has not reported any task yet\n".to_owned() + &next(app, paint));
     };
     text.push_str(&look.advice(figures(&job.totals)));
     let mut rows: Vec<&TaskRow> = chosen.unwrap_or(&job.tasks).iter().collect();
@@ -42,7 +42,7 @@ pub(crate) fn screen(app: &AppView, chosen: Option<&[TaskRow]>, now: UnixMillis,
     }
     if counted > 0 {
         let counted = count(counted, "task");
-        text.push_str(&look.advice(format!("{counted} that ended well at their first attempt are counted and have no row\n")));
+        text.push_str(&look.advice(format!("{counted} that succeeded at their first attempt have no row\n")));
     }
     text + &look.advice(next(app, paint))
 }
@@ -81,7 +81,7 @@ pub(crate) fn figures(t: &JobTotals) -> String {
         t.mode.as_str(),
         count(t.memory_kills, "kill"),
         t.escalated,
-        count(t.innocent_reruns, "innocent re-run"),
+        count(t.innocent_reruns, "collateral re-run"),
         t.transient,
         byte_time_of(t.rerun_byte_ms, t.allocated_byte_ms),
     )
@@ -89,9 +89,9 @@ pub(crate) fn figures(t: &JobTotals) -> String {
 
 /// The result that learned sizes would have had.
 fn shadow(s: &ShadowTotals) -> String {
-    let perhaps = if s.perhaps == 0 { String::new() } else { format!(", {} perhaps not", s.perhaps) };
+    let perhaps = if s.perhaps == 0 { String::new() } else { format!(", {} uncertain", s.perhaps) };
     format!(
-        "shadow  learned sizes would have given {} where {} were given; {} would have fitted, {} been killed{perhaps}\n",
+        "shadow  learned sizes would have given {} instead of {}; {} would have fitted, {} would have been killed{perhaps}\n",
         byte_time(s.learned_byte_ms),
         byte_time(s.given_byte_ms),
         s.fit,
@@ -153,9 +153,9 @@ fn note(t: &TaskRow, now: UnixMillis, wide: bool) -> String {
     format!("{ladder} {said}").trim().to_owned()
 }
 
-/// `held 12s for 300 MiB`.
+/// `frozen 12s for 300 MiB`.
 pub(crate) fn held(held: &FrozenTaskView, now: UnixMillis) -> String {
-    format!("held {} for {}", span(now.since(held.since)), held.more)
+    format!("frozen {} for {}", span(now.since(held.since)), held.more)
 }
 
 /// A task's state with its glyph.
@@ -195,14 +195,14 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_is_held_says_how_long_and_for_how_much() {
+    fn a_frozen_task_shows_its_time_and_the_missing_memory() {
         let mut app = fixture::app();
         let job = app.job.as_mut().expect("job");
-        let running = job.tasks.iter_mut().find(|t| t.state == TaskState::Running).expect("one runs");
+        let running = job.tasks.iter_mut().find(|t| t.state == TaskState::Running).expect("a running task");
         let since = UnixMillis(fixture::NOW.0 - 12_000);
         running.held = Some(FrozenTaskView { since, more: headroom_types::Bytes::from_mib(300) });
         let shown = screen(&app, None, fixture::NOW, ListStyle::USUAL, Paint::PLAIN);
-        assert!(shown.contains("held 12s for 300 MiB"), "{shown}");
+        assert!(shown.contains("frozen 12s for 300 MiB"), "{shown}");
     }
 
     #[test]
@@ -218,26 +218,27 @@ mod tests {
     }
 
     #[test]
-    fn a_job_whose_sizes_are_only_watched() {
+    fn a_job_in_shadow_mode_shows_the_learned_sizes() {
         let mut app = fixture::app();
         let job = app.job.as_mut().expect("job");
         job.totals.shadow =
             Some(ShadowTotals { fit: 3, killed: 1, perhaps: 2, given_byte_ms: 400 << 50, learned_byte_ms: 100 << 50 });
         let text = figures(&job.totals);
         let line = text.lines().nth(2).expect("a third line");
-        assert!(line.starts_with("shadow") && line.ends_with("3 would have fitted, 1 been killed, 2 perhaps not"), "{line}");
+        assert!(line.starts_with("shadow"), "{line}");
+        assert!(line.ends_with("3 would have fitted, 1 would have been killed, 2 uncertain"), "{line}");
         job.totals.shadow = None;
         assert_eq!(figures(&job.totals).lines().count(), 2);
     }
 
     #[test]
-    fn before_the_master_has_spoken() {
+    fn a_job_without_a_report_of_its_master() {
         let app = AppView { job: None, pending: 0, ..fixture::app() };
-        assert!(screen(&app, None, fixture::NOW, ListStyle::USUAL, Paint::PLAIN).contains("has not told of any task"));
+        assert!(screen(&app, None, fixture::NOW, ListStyle::USUAL, Paint::PLAIN).contains("has not reported any task"));
     }
 
     #[test]
-    fn a_large_job_shows_what_matters() {
+    fn a_large_job_shows_the_important_rows_first() {
         let mut app = fixture::app();
         let job = app.job.as_mut().expect("job");
         for i in 100..200 {

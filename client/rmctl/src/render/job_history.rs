@@ -14,7 +14,7 @@ const COLUMNS: usize = 100;
 /// All jobs with a history.
 pub(crate) fn list(rows: &[JobHistoryRow], now: UnixMillis, paint: Paint) -> String {
     if rows.is_empty() {
-        return "no job has ended yet that taught something\nnext: rmctl submit FILE\n".to_owned();
+        return "no ended job has a history yet\nnext: rmctl submit FILE\n".to_owned();
     }
     let mut table = Table::new(&["NAME", "USER", ">RUNS", ">TASKS", ">LAST"]);
     for row in rows {
@@ -35,7 +35,7 @@ pub(crate) fn suggestions(family: &JobHistory, found: &[Suggestion], paint: Pain
 /// Suggestions for all jobs with a history, each with the name of its job.
 pub(crate) fn all_suggestions(found: &[Suggestion], paint: Paint) -> String {
     if found.is_empty() {
-        return "nothing is remembered that it could be about\nnext: rmctl job families · rmctl profile list\n".to_owned();
+        return "no job has a history for a suggestion\nnext: rmctl job families · rmctl profile list\n".to_owned();
     }
     let whole = |one: &Suggestion| format!("{}/{}", one.job, one.kind);
     suggested(found, whole, "JOB/STAGE", paint)
@@ -58,8 +58,8 @@ fn suggested(found: &[Suggestion], name: impl Fn(&Suggestion) -> String, what: &
     }
     let words = found.iter().flat_map(|one| wrap(&format!("{}: {}", name(one), one.why), COLUMNS));
     let words: String = words.map(|line| format!("{line}\n")).collect();
-    let note = "WASTE: given and not needed, of memory × time. THEN: for a task that fails at SUGGEST.\n\
-                SAVES: of what was given, with each such task counted twice.\n";
+    let note = "WASTE: part of the given memory × time that was not needed. THEN: size after a failure at SUGGEST.\n\
+                SAVES: part of the given memory × time that is saved, with each failing task counted twice.\n";
     table.text() + "\n" + &words + &paint.dim(note)
 }
 
@@ -79,11 +79,11 @@ mod tests {
         };
         let rows = [row("count", "ann", 3), row("train", "bob", 1)];
         insta::assert_snapshot!(list(&rows, UnixMillis(1_000_000 + 90 * 60_000), Paint::PLAIN));
-        assert!(list(&[], UnixMillis(0), Paint::PLAIN).contains("no job has ended"));
+        assert!(list(&[], UnixMillis(0), Paint::PLAIN).contains("no ended job"));
     }
 
     #[test]
-    fn a_suggestion_stands_beside_what_was_asked() {
+    fn suggestions_are_listed_with_the_requested_sizes() {
         let name: headroom_types::Name = "count".parse().expect("a name");
         let (then, stated) = (Some(Bytes::from_mib(5120)), Some(Bytes::from_mib(736)));
         let one = |kind: &str, suggested: Option<Bytes>, why: &str| Suggestion {

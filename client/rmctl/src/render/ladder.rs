@@ -80,7 +80,7 @@ mod tests {
         let rows = &app.job.as_ref().expect("job").tasks;
         let all: Vec<String> = rows.iter().map(ladder).collect();
         assert_eq!(all, ["[2.4✓]", "2.4↻ [2.4▶] 4.8 9.6 15", "2.4✗ 4.4✗ [8.8▶] 15", "[2.4…]"]);
-        assert_eq!(rows.iter().map(rung).collect::<Vec<_>>(), ["1", "1/4", "3/4", "1"], "of one that is over nothing follows");
+        assert_eq!(rows.iter().map(rung).collect::<Vec<_>>(), ["1", "1/4", "3/4", "1"], "a finished task has no further steps");
     }
 
     #[test]

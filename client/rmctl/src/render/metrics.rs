@@ -97,7 +97,7 @@ mod tests {
                         headroom_rm_pass_seconds_bucket{le=\"+Inf\"} +Inf\n# EOF\n";
 
     #[test]
-    fn some_metrics_come_with_what_explains_them() {
+    fn filtered_metrics_keep_their_help_lines() {
         let text = only(PAGE, "pending");
         assert_eq!(text.lines().count(), 3, "{text}");
         assert!(text.starts_with("# HELP headroom_rm_pending"));

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_colour_nothing_is_added() {
+    fn plain_output_has_no_escape_codes() {
         assert_eq!(Paint::PLAIN.bad("✗"), "✗");
         assert_eq!(Paint::new(true).bad("✗"), "\u{1b}[31m✗\u{1b}[0m");
         assert_eq!(Paint::new(true).bad(""), "");

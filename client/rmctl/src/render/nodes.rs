@@ -54,7 +54,7 @@ pub(crate) fn one(n: &NodeView, on_it: &[ContainerView], now: UnixMillis, paint:
     let held = if n.enforcer.is_kernel() { "" } else { " (not kernel-enforced)" };
     line("enforcer", format!("{}{held}", n.enforcer));
     let silent = span(Duration::from_millis(n.silent_ms));
-    line("agent", format!("{} at {}, heard {silent} ago", n.version, n.url));
+    line("agent", format!("{} at {}, last heartbeat {silent} ago", n.version, n.url));
     for (name, words) in [("labels", tags::labels(n)), ("taints", tags::taints(n))] {
         if !words.is_empty() {
             line(name, words.join(", "));
@@ -65,7 +65,7 @@ pub(crate) fn one(n: &NodeView, on_it: &[ContainerView], now: UnixMillis, paint:
     }
     if let Some(mark) = &n.mark {
         let until =
-            mark.until.map(|until| format!(", what is left is stopped in {}", span(until.since(now)))).unwrap_or_default();
+            mark.until.map(|until| format!(", the rest is stopped in {}", span(until.since(now)))).unwrap_or_default();
         line("drained", format!("{}{until}", mark.reason));
     }
     text.push_str(&self::on_it(on_it, now, paint));
@@ -83,14 +83,14 @@ pub(crate) fn on_it(all: &[ContainerView], now: UnixMillis, paint: Paint) -> Str
 /// The result of a drain.
 pub(crate) fn drained(n: &NodeView, now: UnixMillis) -> String {
     let id = &n.id;
-    let Some(mark) = &n.mark else { return format!("{id} is {}: somebody took it back\n", n.state) };
+    let Some(mark) = &n.mark else { return format!("{id} is {}: its drain was cancelled\n", n.state) };
     if mark.drained && mark.decommission {
-        return format!("{id} is empty and has left the cluster\nnext: rmctl node undrain {id} lets it come back\n");
+        return format!("{id} is empty and has left the cluster\nnext: rmctl node undrain {id} lets it rejoin\n");
     }
     if mark.drained {
         return format!("{id} is empty\nnext: rmctl node undrain {id} when it may take work again\n");
     }
-    let left = mark.until.map(|until| format!(", what is left in {} is stopped", span(until.since(now)))).unwrap_or_default();
+    let left = mark.until.map(|until| format!(", the rest is stopped in {}", span(until.since(now)))).unwrap_or_default();
     format!("{id} gets no new work; {} on it{left}\nnext: rmctl node list\n", count(n.containers, "container"))
 }
 
@@ -147,12 +147,12 @@ mod tests {
     }
 
     #[test]
-    fn one_node_with_what_is_on_it() {
+    fn a_node_with_its_containers() {
         insta::assert_snapshot!(one(&fixture::nodes()[0], &fixture::containers(), fixture::NOW, Paint::PLAIN));
     }
 
     #[test]
-    fn a_node_with_an_operators_words() {
+    fn a_node_with_labels_and_a_cordon() {
         let node = fixture::tagged();
         insta::assert_snapshot!(one(&node, &[], fixture::NOW, Paint::PLAIN));
         insta::assert_snapshot!(screen(&[node], ListStyle::WIDE, Paint::PLAIN));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drained_node_says_why() {
+    fn a_drained_node_shows_its_reason() {
         let mut node = fixture::nodes().remove(0);
         node.state = "draining".into();
         node.mark = Some(NodeDrainMark { reason: "kernel upgrade".into(), until: None, decommission: false, drained: false });
@@ -182,12 +182,12 @@ mod tests {
     }
 
     #[test]
-    fn wide_tells_where_they_are() {
+    fn wide_output_shows_addresses_and_versions() {
         insta::assert_snapshot!(screen(&fixture::nodes(), ListStyle::WIDE, Paint::PLAIN));
     }
 
     #[test]
-    fn a_node_on_its_way_to_be_empty() {
+    fn a_draining_node_shows_its_remaining_containers() {
         let mut node = fixture::nodes().remove(0);
         let until = Some(UnixMillis(fixture::NOW.0 + 600_000));
         let mut mark = NodeDrainMark { reason: "kernel".into(), until, decommission: false, drained: false };
@@ -196,7 +196,7 @@ mod tests {
             drained(node, fixture::NOW)
         };
         let text = told(&mark, &mut node);
-        assert!(text.starts_with("worker-01 gets no new work; 4 containers on it, what is left in 10m"), "{text}");
+        assert!(text.starts_with("worker-01 gets no new work; 4 containers on it, the rest is stopped in 10m"), "{text}");
         mark.drained = true;
         assert!(told(&mark, &mut node).starts_with("worker-01 is empty\n"));
         mark.decommission = true;
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn no_node_says_how_to_get_one() {
+    fn an_empty_list_shows_how_to_start_a_node() {
         assert!(screen(&[], ListStyle::USUAL, Paint::PLAIN).contains("rmctl dev"));
     }
 }

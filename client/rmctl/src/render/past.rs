@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn none_says_so() {
+    fn an_empty_history_is_reported() {
         assert!(screen(&[], 0, NOW, ListStyle::USUAL, Paint::PLAIN).starts_with("no job has ended\n"));
     }
 }

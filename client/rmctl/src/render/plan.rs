@@ -53,19 +53,19 @@ fn stage(job: &JobSpec, s: &StageSpec) -> String {
 /// Whether tasks of a stage grow before they are killed.
 fn growth(s: &StageSpec, mode: MemoryFailureMode, polls: bool) -> String {
     let off = match s.grow {
-        _ if !growth::mode_allows_growth(mode) => format!("mode {} kills", mode.as_str()),
+        _ if !growth::mode_allows_growth(mode) => format!("mode {} does not grow tasks", mode.as_str()),
         GrowSpec::Usual(_) if polls => "no node has a limit that can be raised".to_owned(),
         GrowSpec::Usual(hold) | GrowSpec::Stated(hold) => {
             let seconds = hold.as_secs_f64();
             return format!(
-                "      {}: a task near its limit is given more where it runs; it waits up to {seconds} s for it\n",
+                "      {}: a task near its limit grows in place; it waits up to {seconds} s for the memory\n",
                 s.name
             );
         }
         GrowSpec::Off if s.enforce == TaskLimit::Executor => "its tasks have no limits of their own".to_owned(),
         GrowSpec::Off => "grow = false".to_owned(),
     };
-    format!("      {}: a running task is given no more memory: {off}\n", s.name)
+    format!("      {}: a running task does not grow: {off}\n", s.name)
 }
 
 /// The consequences of the location of a stage's input.
@@ -74,10 +74,10 @@ fn input(s: &StageSpec) -> String {
         (None, _) => String::new(),
         (Some(InputLocality::Local), _) => format!("      {}: containers wait 3 s for nodes that hold its input\n", s.name),
         (Some(InputLocality::Remote), MemoryQuantities::HeapAndOverhead) if s.input.is_some() => {
-            format!("      {}: each task gets as much overhead more as it fetches from other hosts\n", s.name)
+            format!("      {}: the input that a task fetches from other hosts is added to its overhead\n", s.name)
         }
         (Some(InputLocality::Remote), MemoryQuantities::HeapAndOverhead) => {
-            format!("      {}: its input is fetched from other hosts, and nothing says how large it is; add input = …\n", s.name)
+            format!("      {}: its input is fetched from other hosts, but its size is not known; add input = …\n", s.name)
         }
         (Some(InputLocality::Remote), MemoryQuantities::One) => {
             format!("      {}: its input is fetched from other hosts\n", s.name)
@@ -101,7 +101,7 @@ fn ladder(job: &JobSpec, mode: MemoryFailureMode, largest: Option<Bytes>) -> Str
         MemoryFailureMode::Databricks => {
             format!("a task killed for memory gets twice the size, {cap}; {} tries", job.retry.memory_attempts)
         }
-        MemoryFailureMode::Tovar => format!("a task killed for memory gets the largest size there is, {cap}"),
+        MemoryFailureMode::Tovar => format!("a task killed for memory gets the largest possible size, {cap}"),
         MemoryFailureMode::Fixed => {
             format!("a task killed for memory runs again at the same size, {} tries", job.retry.max_attempts)
         }
@@ -135,7 +135,7 @@ command = ["prog", "all"]
 "#;
 
     #[test]
-    fn where_the_input_is_has_consequences() {
+    fn the_location_of_the_input_changes_the_plan() {
         let plan_of = |more: &str| {
             let text = JOB.replace("array = \"0-19\"", &format!("array = \"0-19\"\n{more}"));
             let text = text.replace(
@@ -148,8 +148,8 @@ command = ["prog", "all"]
         };
         assert!(plan_of("input_hosts = [\"w{index}\"]").contains("group: containers wait 3 s"));
         let jvm = "profile = \"task\"\nruntime = \"jvm\"\ninput_locality = \"remote\"";
-        assert!(plan_of(jvm).contains("nothing says how large it is"));
-        assert!(plan_of(&format!("{jvm}\ninput = \"{{index}}.csv\"")).contains("as much overhead more"));
+        assert!(plan_of(jvm).contains("its size is not known"));
+        assert!(plan_of(&format!("{jvm}\ninput = \"{{index}}.csv\"")).contains("is added to its overhead"));
         assert!(!plan_of("").contains("input"));
     }
 

@@ -57,7 +57,7 @@ pub(crate) fn imported(rows: &[ClusterProfile], before: &[ClusterProfile], dry_r
         let was = before.iter().find(|p| p.name == row.name);
         let change = match was {
             None => paint.good("+ new"),
-            Some(was) if was.size() == row.size() => "= as it was".to_owned(),
+            Some(was) if was.size() == row.size() => "= unchanged".to_owned(),
             Some(_) => paint.warn("~ changed"),
         };
         changed += u32::from(was.is_none_or(|was| was.size() != row.size()));
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles_stand_below_each_other_and_by_themselves() {
+    fn profiles_are_listed_and_shown() {
         let all = [profile("jvm-medium", 4096, 512), profile("small", 1024, 0)];
         insta::assert_snapshot!(screen(&all, NOW, ListStyle::WIDE, Paint::PLAIN));
         insta::assert_snapshot!(one(&all[0], NOW, Paint::PLAIN));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn an_import_tells_what_it_changed() {
+    fn an_import_lists_its_changes() {
         let before = [profile("jvm-medium", 2048, 512), profile("small", 1024, 0)];
         let now = [profile("jvm-medium", 4096, 512), profile("large", 16_384, 0), profile("small", 1024, 0)];
         insta::assert_snapshot!(imported(&now, &before, false, Paint::PLAIN));

@@ -79,7 +79,7 @@ pub(crate) fn one(q: &QueueView, paint: Paint) -> String {
     line("guaranteed", figures(&q.guaranteed));
     line("maximum", figures(&q.maximum));
     let below = if q.below_guarantee { ", below its guarantee" } else { "" };
-    line("used", format!("{} ({}% of what it can count on{below})", figures(&q.used), q.share / 10));
+    line("used", format!("{} ({}% of its guarantee{below})", figures(&q.used), q.share / 10));
     line("masters", figures(&q.masters));
     line("waiting", format!("{} in {} containers", figures(&q.waiting), q.pending));
     line("applications", format!("{} of {} run", q.running, q.apps));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_stand_below_those_that_hold_them() {
+    fn queues_are_listed_below_their_parents() {
         let text = screen(&view(), ListStyle::USUAL, Paint::PLAIN);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("QUEUE") && lines[1].starts_with("root ") && lines[2].starts_with("  etl "), "{text}");

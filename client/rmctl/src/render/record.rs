@@ -42,7 +42,7 @@ mod tests {
 
     #[cfg(feature = "dev")]
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_record_is_read_back() {
         let read = headroom_appmaster::replay::trace::parse(&trace(&fixture::app()), "record").expect("a trace");
         assert_eq!(read.len(), 1);
         assert!(read.iter().all(|dataset| dataset.tasks.iter().all(|t| t.request.is_some() && t.peak.get() > 0)));

@@ -38,12 +38,12 @@ pub(crate) fn screen(rows: &[ReplayResultRow], paint: Paint) -> String {
             grown,
         ]);
     }
-    let note = "USED/GIVEN: memory that tasks needed, as a part of what they were given, over time.\n\
+    let note = "USED/GIVEN: memory that tasks needed, as a part of the memory that they were given, over time.\n\
                 UTILIZED: the same as a part of the memory of the nodes. WAITED: attempts that did not start at once, and\n\
-                for how long. HELD: attempts at their limit whose node was full; EVICTED: attempts that gave way to them.\n\
-                SHARED EXECUTORS: 4 slots that share 16 GiB; TIGHT ONES: so little that one task in ten does\n\
-                not fit its share; INNOCENT: within their size, CHARGED: of those, charged all the same.\n\
-                MAKESPAN: beside a run in which every need is known beforehand.";
+                for how long. HELD: attempts at their limit whose node was full; EVICTED: attempts ended for them.\n\
+                SHARED EXECUTORS: 4 slots that share 16 GiB; TIGHT EXECUTORS: one task in ten does not fit its share;\n\
+                COLLATERAL: killed within their size; CHARGED: of those, charged nevertheless.\n\
+                MAKESPAN: relative to a run in which every need is known in advance.";
     let nodes = rows.last().map_or_else(String::new, |row| {
         format!(" Nodes: {}, each {} processors and {}.", row.nodes, row.node_cpus, row.node_memory)
     });
@@ -51,7 +51,7 @@ pub(crate) fn screen(rows: &[ReplayResultRow], paint: Paint) -> String {
         + "\n"
         + &on_nodes(rows, paint)
         + &shared("SHARED EXECUTORS", rows, |row| &row.shared, paint)
-        + &shared("TIGHT ONES", rows, |row| &row.tight, paint)
+        + &shared("TIGHT EXECUTORS", rows, |row| &row.tight, paint)
         + &gates(rows, paint)
         + &paint.dim(&(note.to_owned() + &nodes + "\n"))
 }
@@ -121,14 +121,14 @@ fn utilizations(rows: &[ReplayResultRow], paint: Paint) -> String {
     let note = "UTILIZATION: memory that tasks need, as a part of the memory of the nodes, at the pace they are submitted at;\n\
                 UTILIZED: the same from the first task to the last, with the beginning and the end of each trace.\n\
                 WAITED: attempts that did not start at once. HELD: attempts at their limit whose node was full; EVICTED:\n\
-                attempts that gave way to them. USED/GIVEN: needed, as a part of what was given. MAKESPAN: beside a run in\n\
+                attempts ended for them. USED/GIVEN: needed, as a part of the given memory. MAKESPAN: relative to a run in\n\
                 which every need is known. Each dataset by itself: -o json.\n";
     table.text() + "\n" + &paint.dim(note)
 }
 
 /// The same tasks in shared executors.
 fn shared(name: &str, rows: &[ReplayResultRow], of: fn(&ReplayResultRow) -> &SharedResults, paint: Paint) -> String {
-    let mut table = Table::new(&[name, "MODE", ">KILLS", ">INNOCENT", ">CHARGED", ">DIED", ">LOST", ">USED/GIVEN"]);
+    let mut table = Table::new(&[name, "MODE", ">KILLS", ">COLLATERAL", ">CHARGED", ">DIED", ">LOST", ">USED/GIVEN"]);
     for row in rows {
         let name = name_of(row, paint);
         let s = of(row);

@@ -18,7 +18,7 @@ pub(crate) fn screen(
     if asks.is_empty() {
         return look.advice(format!("{app} has no open request\nnext: rmctl ps {app}\n"));
     }
-    let mut headers = vec!["REQUEST", "STATE", ">MEMORY", ">CPUS", ">COUNT", ">SETTLED", ">PRIORITY"];
+    let mut headers = vec!["REQUEST", "STATE", ">MEMORY", ">CPUS", ">COUNT", ">ENDED", ">PRIORITY"];
     if look.wide {
         headers.push("COMMAND");
     }
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_says_why() {
+    fn a_waiting_request_shows_its_reason() {
         let asks = [ask("executor-main", 4), ask("own-map-9-r2", 10)];
         insta::assert_snapshot!("requests", screen("wordcount.7", &asks, &fixture::why(), ListStyle::USUAL, Paint::PLAIN));
         assert!(screen("a.1", &[], &[], ListStyle::USUAL, Paint::PLAIN).contains("no open request"));

@@ -24,7 +24,7 @@ pub(crate) fn settings(s: &Settings, files: &[(String, bool)], paint: Paint) -> 
     table.row(["output".to_owned(), s.output.value.to_string(), s.output.by.to_string()]);
     table.row(["timeout".to_owned(), fine_span(s.timeout.value), s.timeout.by.to_string()]);
     table.row(["context".to_owned(), context, by]);
-    let there = |(path, there): &(String, bool)| format!("file {path} {}\n", if *there { "" } else { "(not there)" });
+    let there = |(path, there): &(String, bool)| format!("file {path} {}\n", if *there { "" } else { "(does not exist)" });
     let files: String = files.iter().map(there).map(|l| l.trim_end().to_owned() + "\n").collect();
     table.text() + &files + &paint.dim("next: rmctl config validate · rmctl context list") + "\n"
 }

@@ -33,7 +33,7 @@ pub(crate) fn report(report: &StateReport, paint: Paint) -> String {
         text += &format!("{} {}\n  {}\n", paint.bad("✗"), problem.what, problem.advice);
     }
     if report.problems.is_empty() {
-        text += &format!("{} nothing is wrong with it\n", paint.good("✓"));
+        text += &format!("{} no problem found\n", paint.good("✓"));
     }
     text
 }
@@ -43,7 +43,7 @@ fn facts(report: &StateReport) -> String {
     let mut lines = vec![("state", report.dir.display().to_string()), ("store", or_dash(report.backend.map(|b| b.to_string())))];
     let acknowledged = report.acknowledged.map(|n| format!(" ({n} acknowledged)")).unwrap_or_default();
     lines.push(("last commit", or_dash(report.commit.map(|n| n.to_string())) + &acknowledged));
-    lines.push(("life", or_dash(report.epoch.map(|e| e.to_string()))));
+    lines.push(("epoch", or_dash(report.epoch.map(|e| e.to_string()))));
     lines.push(("last application", or_dash(report.last_app.map(|n| n.to_string()))));
     lines.push(("documents", short(Bytes::new(report.document_bytes))));
     lines.into_iter().map(|(name, value)| format!("{name:<18}{value}\n")).collect()
@@ -65,7 +65,7 @@ pub(crate) fn kept(kept: &BackupSummary) -> String {
 /// Screen of `rmctl operator state restore`.
 pub(crate) fn filled(filled: &RestoreSummary) -> String {
     let mut text = format!(
-        "{} holds {}, up to commit {}, in {}\nnumbers jump ahead: the next life is {}, the next application {}\n",
+        "{} holds {}, up to commit {}, in {}\nnumbers skip ahead: the next epoch is {}, the next application {}\n",
         filled.dir.display(),
         records(filled.records),
         filled.commit,
@@ -74,7 +74,7 @@ pub(crate) fn filled(filled: &RestoreSummary) -> String {
         filled.last_app.saturating_add(1)
     );
     if let Some(aside) = &filled.aside {
-        text += &format!("what was there before is in {}\n", aside.display());
+        text += &format!("the previous contents are in {}\n", aside.display());
     }
     text + &format!("next: resourcemanager --state {} --store {}\n", filled.dir.display(), filled.backend)
 }
@@ -123,14 +123,14 @@ mod tests {
         (damaged.epoch, damaged.last_app, damaged.commit) = (None, None, None);
         (damaged.records, damaged.document_bytes) = (BTreeMap::new(), 0);
         let file = "/var/lib/rm/snapshot-88.jsonl".into();
-        damaged.snapshots[1] = SnapshotReport { file, commit: None, records: None, wrong: Some("it is cut off".into()) };
-        let (what, advice) = ("/var/lib/rm/store: it holds 3 records instead of 24".into(), "Restore a backup".into());
+        damaged.snapshots[1] = SnapshotReport { file, commit: None, records: None, wrong: Some("it is truncated".into()) };
+        let (what, advice) = ("/var/lib/rm/store: it contains 3 records instead of 24".into(), "Restore a backup".into());
         damaged.problems.push(StateProblem { what, advice });
         insta::assert_snapshot!(report(&damaged, Paint::PLAIN));
     }
 
     #[test]
-    fn what_was_kept_and_put_back() {
+    fn a_backup_and_a_restore() {
         let kept_ = BackupSummary { file: "/b/rm".into(), backend: StoreBackend::Sled, commit: 90, records: 24, bytes: 3 << 20 };
         let filled_ = RestoreSummary {
             dir: "/var/lib/rm".into(),

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_containers_left_on_a_ready_node_wants_a_look() {
+    fn memory_left_on_a_ready_node_needs_attention() {
         let mut nodes = fixture::nodes();
         nodes[0].unattributed = Bytes::from_gib(12);
         let text = screen(&fixture::cluster(), &nodes, &[], Paint::PLAIN);
@@ -169,14 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_manager_that_does_not_tell_what_became_of_kills() {
+    fn kills_are_counted_without_a_report_of_their_results() {
         let mut c = fixture::cluster();
         c.memory_1h = None;
         assert!(screen(&c, &[], &[], Paint::PLAIN).contains("\noom 1h  6 kills\n"));
     }
 
     #[test]
-    fn an_empty_cluster_that_only_measures() {
+    fn an_empty_cluster_without_kernel_enforcement() {
         let mut c = fixture::cluster();
         (c.nodes, c.nodes_ready, c.memory, c.allocated, c.used) = (1, 1, Bytes::from_gib(2), Bytes::ZERO, Bytes::ZERO);
         (c.oom_1h, c.memory_1h, c.longest_wait, c.enforcers) = (0, None, None, vec!["poll".into()]);

@@ -35,9 +35,9 @@ fn pair(name: &Name, value: &str) -> String {
 /// The result of `cordon`.
 pub(crate) fn cordoned(n: &NodeView, dry_run: bool) -> String {
     let would = if dry_run { "would get" } else { "gets" };
-    let state = if n.state == "cordoned" { String::new() } else { format!("; it is {} as well", n.state) };
+    let state = if n.state == "cordoned" { String::new() } else { format!("; the node is also {}", n.state) };
     let stay = match n.containers {
-        0 => "it has none".to_owned(),
+        0 => "no container runs on it".to_owned(),
         some => format!("{} on it may run to the end", count(some, "container")),
     };
     format!("{} {would} no new containers; {stay}{state}\nnext: rmctl node uncordon {}\n", n.id, n.id)
@@ -67,7 +67,7 @@ pub(crate) fn stays(n: &NodeView, gone: &[Name]) -> String {
         .filter(|name| n.traits.labels.contains(*name) || n.traits.attributes.contains_key(*name))
         .map(|name| (name, ()))
         .collect();
-    own.keys().map(|name| format!("note: {name} stays: the node's own configuration says it\n")).collect()
+    own.keys().map(|name| format!("note: {name} stays: the node's own configuration sets it\n")).collect()
 }
 
 #[cfg(test)]
@@ -76,26 +76,26 @@ mod tests {
     use crate::render::fixture;
 
     #[test]
-    fn what_is_said_by_whom() {
+    fn labels_and_taints_are_shown_with_their_source() {
         insta::assert_snapshot!(said(&fixture::tagged(), false, Paint::PLAIN));
     }
 
     #[test]
-    fn what_the_agent_says_cannot_be_taken_back_here() {
+    fn labels_of_the_nodes_configuration_cannot_be_removed() {
         let names = ["ssd", "old"].map(|name| name.parse().expect("a name"));
         let text = stays(&fixture::tagged(), &names);
-        assert_eq!(text, "note: ssd stays: the node's own configuration says it\n");
+        assert_eq!(text, "note: ssd stays: the node's own configuration sets it\n");
     }
 
     #[test]
-    fn a_cordon_says_what_goes_on() {
+    fn a_cordon_shows_the_containers_that_stay() {
         let mut node = fixture::tagged();
         assert_eq!(
             cordoned(&node, false),
             "worker-01 gets no new containers; 4 containers on it may run to the end\nnext: rmctl node uncordon worker-01\n"
         );
         node.state = "drained".into();
-        assert!(cordoned(&node, true).contains("would get") && cordoned(&node, true).contains("it is drained as well"));
+        assert!(cordoned(&node, true).contains("would get") && cordoned(&node, true).contains("the node is also drained"));
         (node.state, node.tags.cordon) = ("ready".into(), None);
         assert_eq!(uncordoned(&node, false), "worker-01 is ready\nnext: rmctl node list\n");
     }

@@ -35,7 +35,7 @@ pub(crate) fn one(app: &AppView, t: &TaskRow, now: UnixMillis, look: ListStyle, 
 /// Attempts of one or several tasks as a table.
 pub(crate) fn attempts(app: &AppView, all: &[AttemptRow], now: UnixMillis, look: ListStyle, paint: Paint) -> String {
     if all.is_empty() {
-        return look.advice(format!("nothing has been started\nnext: rmctl why {}\n", app.id));
+        return look.advice(format!("no attempt has been started\nnext: rmctl why {}\n", app.id));
     }
     let failed = |a: &&AttemptRow| a.reason.is_some_and(|r| r.charge() != Charge::Success);
     let worst = all.iter().rev().find(failed).or(all.last());
@@ -107,7 +107,7 @@ mod tests {
     use crate::render::fixture;
 
     #[test]
-    fn a_task_that_climbed() {
+    fn a_task_that_escalated() {
         let (app, row) = (fixture::app(), fixture::escalated());
         insta::assert_snapshot!("task", one(&app, &row, fixture::NOW, ListStyle::USUAL, Paint::PLAIN));
         insta::assert_snapshot!("task_ladder", ladder(&app, &row, Paint::PLAIN));

@@ -87,7 +87,7 @@ pub(crate) fn shape(samples: &[MemorySample]) -> Option<String> {
             format!("grew all its life, by {} a second: data that only grows, or a leak", per_second(grown, length))
         }
         () if fell(samples, length) => "rose and fell: its largest moment counts".to_owned(),
-        () => "rose in steps, and gave nothing back: it needed all of it until its end".to_owned(),
+        () => "rose in steps and never fell: it needed all of the memory until its end".to_owned(),
     })
 }
 
@@ -129,7 +129,7 @@ fn sign(mark: TimelineMark) -> char {
 fn legend(samples: &[MemorySample]) -> Option<String> {
     let mut words = Vec::new();
     if samples.iter().any(|s| s.heap.is_some()) {
-        words.push(format!("█ heap {BESIDE} beside it"));
+        words.push(format!("█ heap {BESIDE} other memory"));
     }
     let begun = samples.first().map_or(0, |s| s.at_ms);
     for mark in [
@@ -216,7 +216,7 @@ mod tests {
     use crate::render::fixture;
 
     #[test]
-    fn a_life_that_ended_at_its_limit() {
+    fn a_timeline_that_ends_at_its_limit() {
         let lines = chart(&fixture::killed().timeline, End::Killed, 48, Paint::PLAIN);
         insta::assert_snapshot!(lines.join("\n"));
     }
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_stand_where_they_happened() {
+    fn marks_are_drawn_at_their_time() {
         let sample = |i: u64| MemorySample {
             at_ms: i * 250,
             current: Bytes::from_mib(10 + i * 6),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leak_and_a_jump_are_told_apart() {
+    fn a_leak_and_a_jump_are_distinguished() {
         let life = |of: fn(u64) -> u64| -> Vec<MemorySample> {
             let point = |i| MemorySample {
                 at_ms: i * 250,
@@ -286,14 +286,14 @@ mod tests {
     }
 
     #[test]
-    fn one_point_is_no_life() {
+    fn a_single_point_makes_no_chart() {
         let one = fixture::killed().timeline.into_iter().take(1).collect::<Vec<_>>();
         assert!(chart(&one, End::Killed, 40, Paint::PLAIN).is_empty());
         assert!(chart(&[], End::Killed, 40, Paint::PLAIN).is_empty());
     }
 
     #[test]
-    fn rows_are_never_wider_than_asked() {
+    fn rows_are_never_wider_than_the_given_width() {
         for width in [8, 9, 40, 120] {
             let lines = chart(&fixture::killed().timeline, End::Other, width, Paint::PLAIN);
             let chart = lines.iter().take_while(|l| !l.contains("beside"));

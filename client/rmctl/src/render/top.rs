@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_says_when_it_is_at_its_limit() {
+    fn a_growing_container_shows_the_time_to_its_limit() {
         let all = usages();
         assert_eq!(all[0].rate, 120 << 20, "30 MiB each quarter of a second");
         assert_eq!(all[0].limit_in_s, Some(12), "{:?}", all[0]);
@@ -232,11 +232,11 @@ mod tests {
     }
 
     #[test]
-    fn what_shrinks_has_no_end() {
+    fn a_shrinking_container_has_no_predicted_limit() {
         let falls: Vec<MemorySample> = (0..40).map(|i| sample(i * 250, 900 - i * 10)).collect();
         let u = Usage::of(&fixture::containers()[1], &falls);
         assert!(u.rate < 0 && u.limit_in_s.is_none() && warning(&u).is_none(), "{u:?}");
-        assert_eq!(u.past.iter().flatten().count(), 2, "it lived for ten seconds of sixty");
+        assert_eq!(u.past.iter().flatten().count(), 2, "it ran for ten of sixty seconds");
     }
 
     #[test]

@@ -20,12 +20,12 @@ pub(crate) fn of_app(app: &AppView, waits: &[PendingExplanation], now: UnixMilli
     }
     text.extend(waits.iter().map(|w| request(w, paint)));
     if waits.is_empty() {
-        text.push_str("no container request waits: all that was asked for has been granted\n");
+        text.push_str("no container request waits: all requests are granted\n");
     }
     if let Some(view) = &app.job {
         text.push_str(&job::figures(&view.totals));
         let held = view.tasks.iter().filter_map(|t| Some((t, t.held.as_ref()?))).take(5);
-        text.extend(held.map(|(t, held)| format!("{:<10} {}, its node has no room for more\n", t.task, job::held(held, now))));
+        text.extend(held.map(|(t, held)| format!("{:<10} {}: its node has no more free memory\n", t.task, job::held(held, now))));
         let notes = view.tasks.iter().filter(|t| t.state == TaskState::Pending && !t.note.is_empty()).take(5);
         text.extend(notes.map(|t| format!("{:<10} {}\n", t.task, t.note)));
     }
@@ -36,7 +36,7 @@ pub(crate) fn of_app(app: &AppView, waits: &[PendingExplanation], now: UnixMilli
 pub(crate) fn of_requests(app: &AppView, waits: &[PendingExplanation], paint: Paint) -> String {
     let mut text: String = waits.iter().map(|w| request(w, paint)).collect();
     if waits.is_empty() {
-        text.push_str("it does not wait: all that was asked for has been granted\n");
+        text.push_str("the request does not wait: all its containers are granted\n");
     }
     text + &next(&format!("rmctl request list {} · rmctl node list", app.id), paint)
 }
@@ -46,8 +46,8 @@ pub(crate) fn of_task(app: &AppView, t: &TaskRow, waits: &[PendingExplanation], 
     let head = format!("{}/{}  {}", app.id, t.task, job::state(t.state, paint));
     let mut text = format!("{}  {} · rung {}  {}\n", head, t.profile, rung(t), ladder(t));
     let usual = match t.state {
-        TaskState::Blocked => "its stage has not begun: it waits for the stages before it",
-        TaskState::Pending if waits.is_empty() => "it waits for a slot: every executor that was asked for is there and taken",
+        TaskState::Blocked => "its stage has not started: it waits for the stages before it",
+        TaskState::Pending if waits.is_empty() => "it waits for a slot: all slots of its executors are taken",
         TaskState::Pending | TaskState::Running | TaskState::Done | TaskState::Failed => "",
     };
     let said = if t.note.is_empty() { usual } else { t.note.as_str() };
@@ -56,7 +56,7 @@ pub(crate) fn of_task(app: &AppView, t: &TaskRow, waits: &[PendingExplanation], 
     }
     if let Some(held) = &t.held {
         text.push_str(&format!(
-            "{} more: its node has no room; an executor of its job leaves for it, or a task gives way\n",
+            "{} more: its node is full; the master drains an executor of the job or evicts a task\n",
             job::held(held, now)
         ));
     }
@@ -101,7 +101,7 @@ fn request(w: &PendingExplanation, paint: Paint) -> String {
     );
     if let Some(r) = &w.reserved {
         let since = span(Duration::from_millis(r.for_ms));
-        text.push_str(&format!("{} is kept free for it since {since}: {} of {} there now\n", r.node, r.free, w.asks));
+        text.push_str(&format!("{} is reserved for it since {since}: {} of {} free now\n", r.node, r.free, w.asks));
     }
     let mut table = Table::new(&["NODE", ">FREE", ">MAX", ">CPUS", "VERDICT"]);
     for (i, n) in w.nodes.iter().enumerate() {
@@ -135,7 +135,7 @@ mod tests {
     use headroom_wire::v1::apps::NodeReservation;
 
     #[test]
-    fn a_drained_node_with_room_is_a_way() {
+    fn a_drained_node_with_free_memory_is_suggested() {
         let mut waits = fixture::why();
         assert!(!of_requests(&fixture::app(), &waits, Paint::PLAIN).contains("ways"));
         waits[0].nodes[2].verdict = "draining".into();
@@ -149,24 +149,24 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_waits_for_room() {
+    fn a_job_that_waits_for_free_memory() {
         insta::assert_snapshot!(of_app(&fixture::app(), &fixture::why(), fixture::NOW, Paint::PLAIN));
     }
 
     #[test]
-    fn a_request_with_a_node_kept_for_it() {
+    fn a_request_with_a_reserved_node() {
         let mut waits = fixture::why();
         let free = waits[0].nodes[0].free.clone();
         waits[0].reserved = Some(NodeReservation { node: waits[0].nodes[0].node.clone(), free, for_ms: 90_000 });
         let text = of_app(&fixture::app(), &waits, fixture::NOW, Paint::PLAIN);
         assert!(
-            text.contains("worker-03 is kept free for it since 1m30s: 9.5 GiB, 2 cpus of 10 GiB, 2 cpus there now"),
+            text.contains("worker-03 is reserved for it since 1m30s: 9.5 GiB, 2 cpus of 10 GiB, 2 cpus free now"),
             "{text}"
         );
     }
 
     #[test]
-    fn a_task_that_waits_for_a_container_of_its_own() {
+    fn a_task_that_waits_for_its_own_container() {
         let app = fixture::app();
         let row = app.job.as_ref().and_then(|j| j.tasks.last()).expect("a task");
         insta::assert_snapshot!(of_task(&app, row, &fixture::why(), fixture::NOW, Paint::PLAIN));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_says_nothing_is_explained_by_its_state() {
+    fn a_task_without_a_note_is_explained_by_its_state() {
         let mut row = fixture::done();
         row.attempts.clear();
         row.state = TaskState::Blocked;
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_waits() {
+    fn a_job_without_waiting_requests() {
         let text = of_app(&fixture::app(), &[], fixture::NOW, Paint::PLAIN);
         assert!(text.contains("no container request waits"), "{text}");
     }

@@ -308,7 +308,7 @@ mod tests {
     use crate::render::fixture;
 
     #[test]
-    fn fields_are_found_by_figure_and_by_path() {
+    fn fields_are_found_by_column_name_and_by_path() {
         let doc = Doc::of(&fixture::escalated());
         let get = |name: &str| doc.get(name).map(|v| text(&v)).unwrap_or_else(|| "none".into());
         assert_eq!(get("state"), "running");

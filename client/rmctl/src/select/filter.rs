@@ -127,7 +127,7 @@ impl FromStr for Filter {
         let filter = reader.either()?;
         match reader.peek() {
             None => Ok(filter),
-            Some(token) => Err(format!("{} is one too many; write for example {EXAMPLE}", token.shown())),
+            Some(token) => Err(format!("{} is not expected; write for example {EXAMPLE}", token.shown())),
         }
     }
 }
@@ -233,7 +233,7 @@ impl Reader<'_> {
         }
         let field = self.word("a field")?;
         let Some(Token::Operator(operator)) = self.peek().cloned() else {
-            return Err(format!("after {field:?} comes ==, !=, <, <=, >, >= or =~; write for example {EXAMPLE}"));
+            return Err(format!("after {field:?} write ==, !=, <, <=, >, >= or =~; write for example {EXAMPLE}"));
         };
         self.at += 1;
         let value = self.word("a value")?;
@@ -245,7 +245,7 @@ impl Reader<'_> {
                 self.at += 1;
                 Ok(word)
             }
-            Some(token) => Err(format!("{} stands where {what} should; write for example {EXAMPLE}", token.shown())),
+            Some(token) => Err(format!("{} found, but {what} is expected; write for example {EXAMPLE}", token.shown())),
             None => Err(format!("{what} is missing at the end; write for example {EXAMPLE}")),
         }
     }
@@ -296,15 +296,15 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_say_what_was_expected() {
+    fn errors_name_the_expected_token() {
         for (text, told) in [
             ("", "a field is missing"),
             ("state", "after \"state\""),
             ("state ==", "a value is missing"),
             ("(state==a", "a ) is missing"),
-            ("state==a b", "\"b\" is one too many"),
+            ("state==a b", "\"b\" is not expected"),
             ("state=='a", "not closed"),
-            ("&& a==b", "stands where a field should"),
+            ("&& a==b", "found, but a field is expected"),
         ] {
             let wrong = text.parse::<Filter>().expect_err(text);
             assert!(wrong.contains(told), "{text}: {wrong}");

@@ -131,24 +131,24 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_no_row_has_is_a_mistake() {
+    fn an_unknown_field_is_an_error() {
         let wanted = RowSelection { filter: Some("stat == ready".parse().expect("reads")), ..RowSelection::default() };
         let wrong = wanted.of(fixture::nodes(), fixture::NOW).expect_err("no such field");
         assert_eq!(wrong.exit(), Exit::Usage);
         assert!(wrong.to_string().contains("did you mean \"state\"?"), "{wrong}");
-        assert!(wanted.of(Vec::<headroom_wire::v1::nodes::NodeView>::new(), fixture::NOW).is_ok(), "nothing to be wrong about");
+        assert!(wanted.of(Vec::<headroom_wire::v1::nodes::NodeView>::new(), fixture::NOW).is_ok(), "no rows, no error");
     }
 
     #[test]
-    fn what_has_no_time_has_no_since() {
+    fn rows_without_a_time_refuse_since() {
         let wanted = RowSelection { since: Some(Duration::from_secs(60)), ..RowSelection::default() };
         assert!(wanted.of(fixture::nodes(), fixture::NOW).is_err());
         let events = wanted.of(fixture::events(), UnixMillis(fixture::START + 120_000)).expect("events have times");
-        assert_eq!(events.len(), 4, "one is older");
+        assert_eq!(events.len(), 4, "an older event is left out");
     }
 
     #[test]
-    fn what_is_missing_goes_last() {
+    fn missing_values_sort_last() {
         let (none, one, two) = (None, Some(Value::from(1)), Some(Value::from(10)));
         assert_eq!((compare(&none, &one, false), compare(&none, &one, true)), (Ordering::Greater, Ordering::Greater));
         assert_eq!((compare(&one, &two, false), compare(&one, &two, true)), (Ordering::Less, Ordering::Greater));

@@ -177,7 +177,7 @@ fn mistake(e: &toml::de::Error, text: &str, name: &str) -> Failure {
         problem.source = Some(line.to_owned());
     }
     problem.fix =
-        "a context may say addr, ca, cert, key, token_file, output and timeout; rmctl config validate checks both files"
+        "a context has the keys addr, ca, cert, key, token_file, output and timeout; rmctl config validate checks both files"
             .to_owned();
     Failure::laid_out(Exit::Usage, problem.to_string())
 }
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mistakes_are_told_at_their_place() {
+    fn mistakes_are_reported_with_their_place() {
         let wrong = read_user("[contexts.prod]\nadr = \"x\"\n", "config.toml").expect_err("unknown key").to_string();
         assert!(wrong.contains("config.toml:2:1") && wrong.contains("adr = \"x\"") && wrong.contains("^^^"), "{wrong}");
         let wrong = read_machine("timeout = \"soon\"\n", "client.toml").expect_err("no time").to_string();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn each_key_is_in_the_reference_with_the_default_that_holds() {
+    fn each_key_is_in_the_reference_with_its_default() {
         let file = ContextSettings {
             addr: Some("http://h:1".into()),
             ca: Some("/c.pem".into()),
@@ -229,14 +229,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_file_is_read_back() {
         let dir = tempfile::tempdir().expect("directory");
         let place = dir.path().join("a/config.toml");
-        assert_eq!(user(&place), Ok(UserFile::default()), "a file that is not there says nothing");
+        assert_eq!(user(&place), Ok(UserFile::default()), "a missing file has no settings");
         let text = "current = \"x\"\n[contexts.x]\naddr = \"http://h:1\"\noutput = \"cols=id,state\"\ntimeout = \"1500ms\"\n";
         let file = read_user(text, "c").expect("reads");
         write(&place, &file).expect("writes");
         assert_eq!(user(&place), Ok(file));
-        assert_eq!(std::fs::read_dir(dir.path().join("a")).expect("lists").count(), 1, "nothing is left beside it");
+        assert_eq!(std::fs::read_dir(dir.path().join("a")).expect("lists").count(), 1, "no temporary file is left");
     }
 }

@@ -123,7 +123,7 @@ fn trust(token: Option<String>, said: [CredentialFiles; 3]) -> Result<ClientCred
 }
 
 fn half(there: &std::path::Path, lacks: &str) -> Failure {
-    let failure = Failure::new(Exit::Usage, format!("{} is of no use without its {lacks}", there.display()));
+    let failure = Failure::new(Exit::Usage, format!("{} needs its {lacks}", there.display()));
     failure.help("--client-cert FILE and --client-key FILE, or cert and key of the same context")
 }
 
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_strongest_word_counts() {
+    fn the_source_with_the_highest_precedence_wins() {
         let argument = |a: &str| Some((a.to_owned(), SettingSource::Argument("--addr")));
         let variable = |a: &str| Some((a.to_owned(), SettingSource::Variable("HEADROOM_ADDR")));
         let context = |name: &str, by| Some((name.to_owned(), by));
@@ -281,7 +281,7 @@ mod tests {
         let given = Given { addr: variable("http://env:1"), ..Given::default() };
         assert_eq!(addr(given.clone(), &user(), machine()).0, "http://env:1");
         let typed = Given { context: context("lab", SettingSource::Argument("--context")), ..given.clone() };
-        assert_eq!(addr(typed.clone(), &user(), machine()).0, "http://lab:1", "an argument goes before the environment");
+        assert_eq!(addr(typed.clone(), &user(), machine()).0, "http://lab:1", "an argument overrides the environment");
         let both = Given { addr: argument("http://arg:1"), ..typed };
         assert_eq!(addr(both, &user(), machine()).0, "http://arg:1");
         let quietly = Given { context: context("lab", SettingSource::Variable("HEADROOM_CONTEXT")), ..given };
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_goes_before_the_usual_address_only() {
+    fn the_socket_overrides_only_the_default_address() {
         let socket = Some(("unix:/run/x".to_owned(), SettingSource::Socket));
         let given = Given { socket, ..Given::default() };
         assert_eq!(addr(given.clone(), &UserFile::default(), None), ("unix:/run/x".into(), "socket of this host".into()));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn each_setting_is_weighed_by_itself() {
+    fn each_setting_is_resolved_separately() {
         let settings = resolve_settings(Given::default(), &user(), machine()).expect("weighs");
         assert_eq!((settings.output.value.format, settings.output.by), (Format::Wide, SettingSource::Context("prod".into())));
         assert_eq!(settings.timeout.value, Duration::from_secs(3));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_context_that_is_not_there_is_a_mistake() {
+    fn an_unknown_context_is_an_error() {
         let given = Given { context: Some(("prd".into(), SettingSource::Argument("--context"))), ..Given::default() };
         let wrong = resolve_settings(given, &user(), None).expect_err("no such context");
         assert_eq!(wrong.exit(), Exit::Usage);

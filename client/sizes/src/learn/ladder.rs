@@ -147,18 +147,18 @@ mod tests {
     }
 
     #[test]
-    fn of_nothing_there_is_no_ladder() {
+    fn no_observations_yield_no_ladder() {
         assert_eq!(cheapest(&mut Vec::new(), KillPrices::default()), CheapestLadder::default());
     }
 
     #[test]
-    fn alike_tasks_get_one_size_that_fits_all_that_were_seen() {
+    fn similar_tasks_get_one_size_that_fits_all_observed_tasks() {
         let rungs = cheapest(&mut seen(&[1.0; 50]), KillPrices::default());
         assert!(rungs.sizes.first().is_some_and(|size| (1.0..1.2).contains(size)), "{rungs:?}");
     }
 
     #[test]
-    fn one_giant_among_many_does_not_set_the_first_size() {
+    fn an_outlier_does_not_set_the_first_size() {
         let mut needs = vec![1.0; 99];
         needs.push(40.0);
         let rungs = cheapest(&mut seen(&needs), KillPrices::default());
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn where_kills_are_dear_the_first_size_is_larger() {
+    fn expensive_kills_make_the_first_size_larger() {
         let needs: Vec<f64> = (0..100).map(|n| if n % 10 == 0 { 6.0 } else { 1.0 }).collect();
         let first = |kill| cheapest(&mut seen(&needs), KillPrices { kill, ..KillPrices::default() }).sizes.first().copied();
         assert_eq!(first(0.6), Some(1.0));
@@ -176,7 +176,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_ladder_grows_and_reaches_beyond_all_that_was_seen(needs in prop::collection::vec(0.01f64..100.0, 1..250)) {
+        fn a_ladder_grows_beyond_all_observed_needs(needs in prop::collection::vec(0.01f64..100.0, 1..250)) {
             let most = needs.iter().copied().fold(0.0, f64::max);
             let rungs = cheapest(&mut seen(&needs), KillPrices::default());
             prop_assert!(rungs.sizes.windows(2).all(|pair| pair[0] < pair[1]));

@@ -229,22 +229,22 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_found() {
+    fn a_linear_relation_is_learned() {
         assert!(near(history(|x| 5e7 + 3.0 * x).predict(PredictionMethod::Linear, 7e7), 5e7 + 21e7));
     }
 
     #[test]
-    fn a_power_is_found() {
+    fn a_power_relation_is_learned() {
         assert!(near(history(|x| 2.0 * x.powf(1.2)).predict(PredictionMethod::LogLog, 6e7), 2.0 * 6e7_f64.powf(1.2)));
     }
 
     #[test]
-    fn the_nearest_give_their_largest() {
+    fn nearest_inputs_predict_their_largest_need() {
         assert!(near(history(|x| x).predict(PredictionMethod::Nearest, 20.2e6), 22e6));
     }
 
     #[test]
-    fn without_an_input_only_the_median_speaks() {
+    fn without_an_input_only_the_median_predicts() {
         let history = history(|x| x);
         assert!(history.predict(PredictionMethod::Median, 0.0).is_some());
         for way in [PredictionMethod::Linear, PredictionMethod::LogLog, PredictionMethod::Nearest] {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn one_place_makes_no_line() {
+    fn equal_inputs_yield_no_line() {
         let mut history = History::default();
         assert_eq!(history.predict(PredictionMethod::Median, 1.0), None);
         (0..10).for_each(|_| history.push(Observation { input: 5.0, need: 7.0, runtime: 1.0 }));

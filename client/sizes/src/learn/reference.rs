@@ -168,7 +168,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_learner_gives_the_sizes_of_the_plain_one(history in history(), asked in prop::collection::vec(0u64..1 << 33, 3)) {
+    fn the_learner_matches_the_reference_implementation(history in history(), asked in prop::collection::vec(0u64..1 << 33, 3)) {
         let prices = KillPrices::default();
         let (mut fast, mut plain) = (Learner::new(Bytes::from_gib(4), prices), ReferenceLearner::default());
         for (n, (happens, task, input, size, millis)) in history.iter().copied().enumerate() {

@@ -15,7 +15,7 @@ fn taught(needs_mib: impl IntoIterator<Item = u64>) -> Learner {
 }
 
 #[test]
-fn of_a_new_kind_the_request_counts_and_then_the_share() {
+fn a_new_kind_gets_the_request_or_else_the_share() {
     let mut learner = taught([]);
     assert_eq!(learner.first(&asks("sort")), FirstSize { size: step_up(float(Bytes::from_gib(4))), source: SizeOrigin::Share });
     let asked = SizeRequest { request: Some(Bytes::from_mib(512)), ..asks("sort") };
@@ -23,20 +23,20 @@ fn of_a_new_kind_the_request_counts_and_then_the_share() {
 }
 
 #[test]
-fn tasks_alike_get_what_they_need_and_little_more() {
+fn similar_tasks_get_little_more_than_their_need() {
     let first = taught([900; 60]).first(&asks("sort"));
     assert!(matches!(first.source, SizeOrigin::Kind(_)));
     assert!((Bytes::from_mib(900)..Bytes::from_mib(1100)).contains(&first.size), "{first:?}");
 }
 
 #[test]
-fn one_outlier_does_not_move_the_first_size() {
+fn an_outlier_does_not_change_the_first_size() {
     let first = taught((0..100).map(|n| if n == 50 { 20_000 } else { 900 })).first(&asks("sort"));
     assert!(first.size < Bytes::from_mib(1400), "{first:?}");
 }
 
 #[test]
-fn the_size_of_the_input_tells_where_it_does() {
+fn the_input_size_predicts_the_need_of_dependent_kinds() {
     let mut learner = taught([]);
     for n in 1..60u64 {
         let asks = SizeRequest { input: Some(Bytes::from_mib(n * 10)), ..asks("join") };
@@ -67,7 +67,7 @@ fn a_size_that_killed_tasks_of_a_new_kind_is_not_given_again() {
 }
 
 #[test]
-fn what_is_remembered_of_a_kind_is_bounded() {
+fn the_memory_of_a_kind_is_bounded() {
     let learner = taught((0..2000).map(|n| 500 + n % 300));
     let kind = learner.kinds.get("sort").expect("known");
     assert_eq!(kind.history.points().len(), MAX_OBSERVATIONS);
@@ -95,22 +95,22 @@ fn lives(learner: &mut Learner, task: u64, mib: u64) -> (u32, Bytes) {
 }
 
 #[test]
-fn of_a_new_kind_a_few_run_first_and_more_with_every_one_that_ends_well() {
+fn few_tasks_of_a_new_kind_run_first_and_more_after_each_success() {
     let mut learner = taught([]);
     assert!(learner.may_start("sort", 7) && !learner.may_start("sort", 8));
     learner.record_success(&asks("sort"), 0, Bytes::from_mib(900), 10.0);
     assert!(learner.may_start("sort", 11) && !learner.may_start("sort", 12));
     learner.record_kill(&asks("sort"), 1, Bytes::from_mib(900));
-    assert!(!learner.may_start("sort", 8), "what was killed outweighs it");
+    assert!(!learner.may_start("sort", 8), "the kills outweigh the success");
     assert!(taught([900; 100]).may_start("sort", 400));
 }
 
 #[test]
-fn two_hundred_of_a_new_kind_killed_in_one_wave_raise_the_size_of_all_that_wait() {
+fn a_wave_of_kills_of_a_new_kind_raises_the_size_of_waiting_tasks() {
     let mut learner = taught([]);
     (0..200).for_each(|task| learner.record_kill(&asks("sort"), task, Bytes::from_gib(4)));
     assert!(learner.first(&asks("sort")).size >= Bytes::from_gib(5));
-    assert!(!learner.may_start("sort", 8), "and no second wave is begun beside them");
+    assert!(!learner.may_start("sort", 8), "no second wave starts beside them");
     // For a known kind, three kills are enough.
     let mut learner = taught([900; 20]);
     (0..3).for_each(|task| learner.record_kill(&asks("sort"), task, Bytes::from_mib(1200)));
@@ -118,7 +118,7 @@ fn two_hundred_of_a_new_kind_killed_in_one_wave_raise_the_size_of_all_that_wait(
 }
 
 #[test]
-fn an_unknown_input_and_an_empty_one_are_sized_as_their_kind() {
+fn tasks_with_unknown_or_empty_input_are_sized_as_their_kind() {
     let mut learner = taught([]);
     for n in 1..60u64 {
         let asks = SizeRequest { input: Some(Bytes::from_mib(n * 10)), ..asks("sort") };
@@ -132,7 +132,7 @@ fn an_unknown_input_and_an_empty_one_are_sized_as_their_kind() {
 }
 
 #[test]
-fn of_a_kind_with_two_peaks_the_second_size_reaches_the_second() {
+fn the_second_size_reaches_the_second_peak_of_a_kind() {
     let mut learner = taught((0..200).map(|n| if n % 8 == 0 { 3000 } else { 100 }));
     let first = learner.first(&asks("sort")).size;
     let enough = Bytes::from_mib(3000);
@@ -159,20 +159,20 @@ fn five_in_a_hundred_more_every_day_is_followed() {
 }
 
 #[test]
-fn one_leak_does_not_poison_what_is_known() {
+fn a_leak_does_not_change_learned_sizes() {
     let mut learner = taught([900; 100]);
     let before = learner.first(&asks("sort")).size;
     lives(&mut learner, 1000, 60_000);
     assert!(learner.first(&asks("sort")).size <= before.mul_ratio(5, 4), "the first size stays");
     (0..300).for_each(|n| assert_eq!(lives(&mut learner, 2000 + n, 900).0, 0));
     let after = learner.next(&asks("sort"), before, 1, Bytes::from_gib(128));
-    assert!(after < Bytes::from_gib(4), "it is forgotten in time: {after}");
+    assert!(after < Bytes::from_gib(4), "the leak is forgotten after a while: {after}");
 }
 
 #[test]
-fn three_kills_of_one_task_are_the_most() {
+fn a_task_is_killed_at_most_three_times() {
     let mut learner = taught([900; 100]);
-    assert!(lives(&mut learner, 1000, 100_000).0 <= 2, "the third attempt has everything there is");
+    assert!(lives(&mut learner, 1000, 100_000).0 <= 2, "the third attempt has the largest size");
 }
 
 /// Gate 6: bound on the memory of a kind.
@@ -191,7 +191,7 @@ fn a_kind_takes_less_than_64_kib() {
 }
 
 #[test]
-fn the_pool_is_worked_out_again_when_a_kind_needs_more() {
+fn the_pool_is_recomputed_when_a_kind_needs_more() {
     let mut learner = taught([]);
     let mut sizes = std::collections::BTreeSet::new();
     for n in 0..40u64 {
@@ -207,7 +207,7 @@ fn the_pool_is_worked_out_again_when_a_kind_needs_more() {
 
 /// The cost of a task must not depend on the number of waiting tasks.
 #[test]
-fn tasks_that_ask_between_two_observations_share_one_set_of_ladders() {
+fn requests_between_two_observations_share_their_ladders() {
     let mut learner = taught([900; 60]);
     learner.first(&asks("sort"));
     let ladders = |learner: &Learner| learner.kinds.get("sort").and_then(|kind| kind.ladders.as_ref()).map(|l| l.as_ptr());

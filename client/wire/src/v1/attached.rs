@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_reports_read_back() {
+    fn both_reports_round_trip() {
         let ready = StartReport::Ready(ManagerReady { url: "http://127.0.0.1:7070".into() });
         let text = serde_json::to_string(&ready).expect("a line");
         assert_eq!(text, r#"{"ready":{"url":"http://127.0.0.1:7070"}}"#);

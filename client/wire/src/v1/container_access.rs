@@ -129,7 +129,7 @@ impl TextOrBytes {
     pub fn bytes(&self) -> Result<Vec<u8>, String> {
         match self {
             TextOrBytes::Text(text) => Ok(text.clone().into_bytes()),
-            TextOrBytes::Base64(text) => STANDARD.decode(text).map_err(|error| format!("no base64: {error}")),
+            TextOrBytes::Base64(text) => STANDARD.decode(text).map_err(|error| format!("not base64: {error}")),
         }
     }
 }
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_text_where_they_can_be() {
+    fn valid_utf8_bytes_are_sent_as_text() {
         assert_eq!(TextOrBytes::of("grün\n".as_bytes()), TextOrBytes::Text("grün\n".into()));
         for bytes in [&b"plain"[..], b"\xff\x00\xfe", b"", b"half \xc3"] {
             let text = serde_json::to_string(&TextOrBytes::of(bytes)).expect("writes");

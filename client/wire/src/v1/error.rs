@@ -78,16 +78,16 @@ impl ErrorCode {
     pub fn title(self) -> &'static str {
         match self {
             ErrorCode::HR0400 => "The request is not valid",
-            ErrorCode::HR0401 => "Nobody knows who calls",
+            ErrorCode::HR0401 => "Not authenticated",
             ErrorCode::HR0403 => "Not allowed",
-            ErrorCode::HR0404 => "There is no such thing",
-            ErrorCode::HR0409 => "Its state does not allow that",
+            ErrorCode::HR0404 => "Not found",
+            ErrorCode::HR0409 => "Conflict with the current state",
             ErrorCode::HR0410 => "Stale epoch",
             ErrorCode::HR0411 => "Cursor too old",
             ErrorCode::HR0413 => "Too large",
-            ErrorCode::HR0416 => "Nothing there yet",
+            ErrorCode::HR0416 => "Beyond the end of the log",
             ErrorCode::HR0422 => "Can never be scheduled",
-            ErrorCode::HR0429 => "Too many at once",
+            ErrorCode::HR0429 => "Too many requests",
             ErrorCode::HR0500 => "Internal fault",
             ErrorCode::HR0503 => "Not available",
         }
@@ -120,7 +120,7 @@ impl std::str::FromStr for ErrorCode {
         let digits = text.trim().to_ascii_uppercase();
         let digits = digits.strip_prefix("HR").unwrap_or(&digits);
         let meant = ErrorCode::ALL.into_iter().find(|code| code.to_string()[2..] == format!("{digits:0>4}"));
-        meant.ok_or_else(|| format!("{text:?} is not an error code; they read like HR0404"))
+        meant.ok_or_else(|| format!("{text:?} is not an error code; write for example HR0404"))
     }
 }
 

@@ -61,14 +61,14 @@ const ABOUT: &str = "# Events
 
 Generated from `client/types/src/reason.rs`; a test keeps it current.
 
-The event log has one entry for each thing an operator would want to have seen: number, time, level, reason, object, application,
-node, and a sentence. Numbers go up over restarts and never repeat. `GET /v1/events` gives what is kept, `?follow=true` what comes as
-well, as lines of JSON or as server-sent events; `?cursor=N` (or `Last-Event-ID`) goes on after what was read last. A cursor older
-than what is kept is refused (HR0411), so that nothing is missed unnoticed.
+Each entry of the event log has a number, time, level, reason, object, application, node, and a message. Numbers increase across
+restarts and never repeat. `GET /v1/events` returns the kept events. `?follow=true` also streams new ones, as lines of JSON or as
+server-sent events. `?cursor=N` (or `Last-Event-ID`) continues after this event. A cursor older than the oldest kept event is
+refused (HR0411), so that a reader notices missing events.
 
-Filters, all of which must hold: `app`, `topic` (a heading below), `type=warning`, `reason`, `object` (an id, or the beginning of ids), `node`,
+An event must match all filters: `app`, `topic` (a heading below), `type=warning`, `reason`, `object` (an id, or the beginning of ids), `node`,
 `since` (an age such as `1h`). The latest 100000 are kept in memory; the files `events-*.jsonl` in `log` of the state directory keep more, are
-bounded by `events.segment` and `events.segments`, and are read again at the start. An event is with the kernel at once, so it survives the end of the
-resource manager. It survives the end of its host once it is on the disk: that is waited for after every 256 events, and one second after the first that
-is not there yet.
+bounded by `events.segment` and `events.segments`, and are read again at the start. An event is written to the file at once, so it survives the end of the
+resource manager. It survives the end of the host after the next sync to disk: after every 256 events, and one second after the
+first unsynced event.
 ";

@@ -56,48 +56,48 @@ fn cause_and_remedies(code: ErrorCode) -> CauseAndRemedies {
 }
 
 const HR0400: CauseAndRemedies = (
-    "The body is not JSON of the shape the call takes, an id cannot be read, or a parameter is unknown or has a wrong \
-             value. Nothing was changed.",
+    "The body is not the JSON that the call expects, an id is not valid, or a parameter is unknown or has a wrong value. \
+             Nothing was changed.",
     &[
         "Read the detail: it names the field and, in a body, the line and column.",
         "Compare the call with /v1/openapi.json of the same server; a client of another version may send other fields.",
-        "With rmctl, repeat the command with --curl to see what is sent.",
+        "With rmctl, repeat the command with --curl to see the request.",
     ],
 );
 const HR0401: CauseAndRemedies = (
-    "The call came without anything that says who makes it, and only some calls are for everybody.",
+    "The call has no credentials, and only a few calls work without them.",
     &[
-        "On the host of the resource manager: call by its socket, --addr unix:/run/headroom/resourcemanager.sock.",
-        "Read-only looks at whether it lives, its version and its page need nothing.",
+        "On the host of the resource manager: call through its socket, --addr unix:/run/headroom/resourcemanager.sock.",
+        "The health checks, the version and the web page need no credentials.",
     ],
 );
 const HR0403: CauseAndRemedies = (
-    "It is known who calls, and that user has not got the right that the detail names. The refusal is in the record of changes.",
+    "The caller is authenticated, but lacks the right that the detail names. The audit log has the refusal.",
     &[
-        "Somebody in the group of administrators, or root, can do it.",
-        "What is one's own can be ended and changed by its owner: `rmctl job list --filter user==NAME` tells whose it is.",
+        "A member of the group of administrators, or root, can make the call.",
+        "The owner of a job can end and change it: `rmctl job list --filter user==NAME` lists the jobs of a user.",
     ],
 );
 const HR0404: CauseAndRemedies = (
-    "The address is right, but nothing of that name is known: it was never there, its name is written differently, or it \
-             ended so long ago that it is no longer kept.",
+    "The address is valid, but no object has that name: it never existed, its name is spelled differently, or it ended so \
+             long ago that it was deleted.",
     &[
         "Take the name from a list: rmctl ps, rmctl node list, rmctl queue list. A hint names the nearest one.",
-        "Ended jobs are kept up to a number; an older one is only in the logs and in what was exported.",
+        "Ended jobs are kept up to a number; an older job is only in the logs and in exported data.",
         "Check that --addr, HEADROOM_ADDR or the context names the cluster you mean.",
     ],
 );
 const HR0409: CauseAndRemedies = (
-    "The thing exists and its state forbids the call: the job is over, the queue is closed, the run of the master was \
-             replaced, or somebody changed it after you had read it.",
+    "The object exists, but its state forbids the call: the job has ended, the queue is closed, the run of the master was \
+             replaced, or another caller changed the object after you had read it.",
     &[
-        "Read it again and decide by what it is now.",
+        "Read the object again and decide by its current state.",
         "When If-Match was sent: send the ETag of the new answer.",
-        "A master that is told so belongs to an earlier run and has to end.",
+        "A master that gets this error belongs to an earlier run and must end.",
     ],
 );
 const HR0410: CauseAndRemedies = (
-    "The resource manager was restarted, or it gave the sender up. What it knew of this node or master has to be told again.",
+    "The resource manager was restarted, or it declared the sender lost. The node or master must register again.",
     &[
         "Nothing, for node agents and masters of this project: they register again by themselves.",
         "A master of your own: call register, then sync with the new epoch and cursor.",
@@ -105,50 +105,50 @@ const HR0410: CauseAndRemedies = (
     ],
 );
 const HR0411: CauseAndRemedies = (
-    "The log of events, or of updates, has a bounded length. The cursor stands before the oldest entry that is kept, so \
-             entries in between would be missing without anybody noticing.",
+    "The log of events, or of updates, has a bounded length. The cursor is older than the oldest entry that is kept, so \
+             entries in between would be missing without notice.",
     &[
         "Read the lists as they are now, then follow from cursor 0 or from the index they were given with.",
-        "Follow the stream instead of asking now and then.",
+        "Follow the stream instead of polling.",
         "Keep more: events.keep and events.segments in resourcemanager.toml.",
     ],
 );
 const HR0413: CauseAndRemedies = (
-    "The body, the number of things in it, or a name in it is larger than the call takes. Bodies of calls that people make \
-             may have 1 MiB, those of nodes and masters 16 MiB.",
+    "The body, the number of its elements, or a name in it is larger than the call accepts. The limit is 1 MiB for the \
+             bodies of users, and 16 MiB for those of nodes and masters.",
     &[
         "Send several smaller calls.",
-        "Put large files where nodes can fetch them, and name them in the job file instead of carrying them in it.",
+        "Put large files where nodes can fetch them, and name them in the job file instead of including them.",
     ],
 );
 const HR0416: CauseAndRemedies = (
-    "A part of a log was asked for that begins behind its end. The program has not written so much yet.",
-    &["Ask again later, from the same place.", "Leave the range out, or follow the log."],
+    "The requested part of a log begins after its end. The program has not written so much yet.",
+    &["Try again later, from the same position.", "Leave the range out, or follow the log."],
 );
 const HR0422: CauseAndRemedies = (
-    "The size is larger than what any node offers, or than what its queue may ever have. Waiting does not help, so the \
+    "No node is large enough for the size, or the maximum of its queue is smaller. Waiting does not help, so the \
              request is refused at once; the detail names the largest node.",
     &[
-        "Ask for less: lower memory, heap or overhead in the profile, or the cap of its ladder.",
-        "See what there is: rmctl node list; and what the queue may have: rmctl queue list.",
+        "Request less: lower memory, heap or overhead in the profile, or the cap of its ladder.",
+        "Compare the nodes, rmctl node list, and the maximum of the queue, rmctl queue list.",
         "Add a node that is large enough, or raise the maximum of the queue.",
-        "Look at labels, racks and attributes of the request: no node may have what it insists on.",
+        "Check labels, racks and attributes of the request: perhaps no node matches all of them.",
     ],
 );
 const HR0429: CauseAndRemedies = (
-    "One address sends more calls than limits.calls_per_second allows, as many streams are open as limits.streams allows, \
-             or a queue holds as many jobs as it may.",
+    "An address sends more calls than limits.calls_per_second allows, limits.streams streams are already open, or a queue \
+             has reached its maximum number of jobs.",
     &[
         "Wait for as long as the header Retry-After says, and send the same call again.",
-        "Put several things into one call, and follow one stream instead of many.",
+        "Combine several changes in one call, and follow one stream instead of many.",
         "Raise the limit in resourcemanager.toml, or max_apps of the queue.",
     ],
 );
 const HR0500: CauseAndRemedies = (
-    "A fault of the resource manager or of the node agent itself. What was done is safe: an answer is given after the disk \
-             has it. Whether this call was done is not known.",
+    "An internal fault of the resource manager or of the node agent. Earlier answered calls are safe: an answer is sent \
+             after the change is on disk. It is unknown whether this call was carried out.",
     &[
-        "Look for the id in instance in the log: journalctl -u headroom-resourcemanager | grep ID.",
+        "Search the log for the id in instance: journalctl -u headroom-resourcemanager | grep ID.",
         "Send the same call again, with the same Idempotency-Key.",
         "Report it with the lines of the log around it.",
     ],
@@ -158,8 +158,8 @@ const HR0503: CauseAndRemedies = (
              for the answer does not answer.",
     &[
         "Try again in a second; rmctl and the client library do.",
-        "When it stays: rmctl status, and /readyz. After a restart, nodes have up to the time lost to come back.",
-        "For logs of a container: see whether its node is reachable with rmctl node show NODE.",
+        "If the error persists: check rmctl status and /readyz. After a restart, nodes have the time lost to reconnect.",
+        "For logs of a container: check whether its node is reachable with rmctl node show NODE.",
     ],
 );
 
@@ -168,13 +168,13 @@ pub fn page() -> String {
     let mut text = String::from(
         "# Errors\n\nGenerated from `client/wire/src/v1/explain.rs`; a test keeps it current.\n\n\
          Every refusal is a problem document (RFC 9457, `application/problem+json`). Its `code` is stable and never gets a second\n\
-         meaning; its `type` is the address of the code's page on the server that answered: `/v1/errors/CODE`. `detail` says what\n\
-         happened this time, `hints` what to do about it, `instance` under which id the log has the request, and `retryable`\n\
-         whether the same call may succeed later. `rmctl explain CODE` shows a section of this page.\n",
+         meaning; its `type` is the address of the code's page on the server that answered: `/v1/errors/CODE`. `detail`\n\
+         describes this case, `hints` the possible fixes, `instance` has the id of the request in the log, and `retryable`\n\
+         states whether the same call may succeed later. `rmctl explain CODE` shows a section of this page.\n",
     );
     for code in ErrorCode::ALL {
         let Explanation { title, status, retryable, cause, remedies, .. } = code.explanation();
-        let again = if retryable { "may succeed when it is sent again" } else { "will not succeed unchanged" };
+        let again = if retryable { "may succeed later" } else { "does not succeed unchanged" };
         // Writing to a `String` cannot fail.
         let _ = write!(text, "\n## {code}\n\n**{title}.** HTTP status {status}; the same call {again}.\n\n{cause}\n\n");
         for remedy in remedies {
@@ -190,7 +190,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn each_code_is_explained_by_itself() {
+    fn each_code_has_its_own_explanation() {
         let all: Vec<Explanation> = ErrorCode::ALL.into_iter().map(ErrorCode::explanation).collect();
         assert_eq!(all.iter().map(|e| e.cause).collect::<BTreeSet<_>>().len(), ErrorCode::ALL.len());
         for e in all {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_is_read_as_people_write_it() {
+    fn a_code_is_parsed_in_common_spellings() {
         for code in ErrorCode::ALL {
             assert_eq!(code.to_string().parse(), Ok(code));
             assert_eq!(code.to_string().to_lowercase().parse(), Ok(code));

@@ -62,7 +62,7 @@ impl QueueTreeParser {
                 "guaranteed" => spec.guaranteed = self.share(path, key, value),
                 "maximum" => spec.maximum = self.share(path, key, value),
                 _ if known => self.plain(path, key, value, &mut spec),
-                _ => self.note(path, key, format!("a queue has no key {key:?}"), format!("known are {}", KEYS.join(", "))),
+                _ => self.note(path, key, format!("a queue has no key {key:?}"), format!("the keys are {}", KEYS.join(", "))),
             }
         }
         spec
@@ -70,13 +70,13 @@ impl QueueTreeParser {
 
     fn children(&mut self, path: &QueuePath, value: &Value) -> BTreeMap<Name, QueueSpec> {
         let Some(object) = value.as_object() else {
-            self.note(path, "queues", "the queues in a queue are an object by their names", "write {\"etl\": {}}");
+            self.note(path, "queues", "`queues` must be an object with queue names as keys", "write {\"etl\": {}}");
             return BTreeMap::new();
         };
         let mut found = BTreeMap::new();
         for (name, value) in object {
             if self.queues >= MAX_QUEUES {
-                self.note(path, "queues", format!("more than {MAX_QUEUES} queues"), "use fewer of them");
+                self.note(path, "queues", format!("more than {MAX_QUEUES} queues"), "use fewer queues");
                 break;
             }
             let whole = format!("{path}.{name}");
@@ -149,7 +149,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_mistake_of_a_tree_is_told_with_its_queue_and_key() {
+    fn every_mistake_of_a_tree_is_reported_with_queue_and_key() {
         let tree = json!({
             "order": "lifo",
             "queues": {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_by_hand_and_by_serde_agree() {
+    fn the_tree_parser_agrees_with_serde() {
         let tree = json!({
             "queues": { "etl": {
                 "guaranteed": "40%", "maximum": {"memory": "80GiB", "cpus": 4}, "weight": 2, "priority": 3, "order": "fair",
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_takes_away_and_adds() {
+    fn a_patch_removes_and_adds_queues() {
         let mut queue = json!({"weight": 2, "guaranteed": {"memory": "40%", "cpus": 4}, "queues": {"a": {}, "b": {}}});
         apply_merge_patch(
             &mut queue,

@@ -243,7 +243,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn percentages_have_one_spelling_and_an_end() {
+    fn percentages_have_one_spelling_and_a_maximum() {
         for (text, thousandths) in [("40%", 400), ("12.5%", 125), ("0%", 0), ("100%", 1000)] {
             let percent: Percent = text.parse().expect(text);
             assert_eq!((percent.thousandths(), percent.to_string().as_str()), (thousandths, text));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_one_percentage_or_an_object() {
+    fn a_share_is_a_percentage_or_an_object() {
         let short: ResourceShare = serde_json::from_value(json!("40%")).expect("reads");
         assert_eq!(short.memory, Some(ShareAmount::Part(Percent(400))));
         assert_eq!(serde_json::to_value(&short).expect("writes"), json!("40%"));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_of_a_share_is_told() {
+    fn every_mistake_of_a_share_is_reported() {
         let wrong = ResourceShare::read(&json!({"memory": "many", "cpus": "two", "g/u": 1})).expect_err("three");
         assert_eq!(wrong.iter().map(|(k, _)| k.as_str()).collect::<Vec<_>>(), ["cpus", "g/u", "memory"]);
     }

@@ -184,10 +184,10 @@ impl ToExecutor {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
     /// A kind that this version does not know; the reader ignores the line.
-    #[error("the kind `{0}` is not known here")]
+    #[error("unknown message kind `{0}`")]
     Unknown(String),
     /// A known kind with invalid contents.
-    #[error("a line of the kind `{kind}` is not right: {what}")]
+    #[error("invalid message of kind `{kind}`: {what}")]
     Wrong {
         /// The kind.
         kind: String,
@@ -265,7 +265,7 @@ impl<'de> Visitor<'de> for TokenVisitor<'_> {
 impl std::fmt::Debug for HelloPreamble {
     /// Omits the secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Salute").field("version", &self.version).finish_non_exhaustive()
+        f.debug_struct("HelloPreamble").field("version", &self.version).finish_non_exhaustive()
     }
 }
 
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lists_of_kinds_are_whole() {
+    fn the_lists_of_kinds_are_complete() {
         assert_eq!(expected::<FromExecutor>(), FromExecutor::KINDS);
         assert_eq!(expected::<ToExecutor>(), ToExecutor::KINDS);
     }
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_found_in_a_hello_that_is_not_all_there() {
+    fn the_token_is_found_in_an_incomplete_hello() {
         let hello = FromExecutor::Hello {
             version: VERSION,
             container: "job.1.e1.c1".parse().expect("id"),
@@ -351,13 +351,13 @@ mod tests {
             unacked: Vec::new(),
         };
         let line = serde_json::to_vec(&hello).expect("writes");
-        let shown = line.windows(7).position(|w| w == b"\"slots\"").expect("it is after the token");
+        let shown = line.windows(7).position(|w| w == b"\"slots\"").expect("follows the token");
         for end in 0..line.len().min(MAX_UNAUTHENTICATED_BYTES) {
             let found = hello_token(&line[..end]);
             assert!(found.is_none() || found.as_deref() == Some("se\"cret"), "{found:?} in {end} bytes");
             assert_eq!(found.is_some(), end >= shown - 1, "in {end} bytes");
         }
-        assert!(shown < 1024 && line.len() > MAX_UNAUTHENTICATED_BYTES, "it is where it has to be in a long one");
+        assert!(shown < 1024 && line.len() > MAX_UNAUTHENTICATED_BYTES, "a long hello has the token in its first bytes");
         assert_eq!(hello_token(br#"{"running":[{"token":"a"}],"slots":{"token":["b"]},"token":"c","#).as_deref(), Some("c"));
         for none in
             ["", "[", r#"["token","a"]"#, r#"{"token":7}"#, r#"{"tokens":"a""#, "token", &"[".repeat(MAX_UNAUTHENTICATED_BYTES)]

@@ -33,10 +33,10 @@ pub fn check_launch(launch: &LaunchSpec) -> Result<(), ProblemDetails> {
         ));
     }
     if launch.command.iter().chain(launch.env.keys()).chain(launch.env.values()).any(|w| w.contains('\0')) {
-        return Err(bad("launch.command and launch.env cannot hold a NUL character"));
+        return Err(bad("launch.command and launch.env cannot contain a NUL character"));
     }
     if let Some(key) = launch.env.keys().find(|k| k.is_empty() || k.contains('=')) {
-        return Err(bad(format!("launch.env: {key:?} is not a variable's name")));
+        return Err(bad(format!("launch.env: {key:?} is not a variable name")));
     }
     if let Some(name) = launch.files.keys().find(|n| !is_plain_file_name(n)) {
         return Err(
@@ -67,7 +67,7 @@ pub fn check_fetched(file: &FetchedFile) -> Result<(), (String, &'static str)> {
     }
     if from.len() > 2048 || from.chars().any(|c| c.is_control() || c == ' ') {
         return Err((
-            format!("{name}: where it comes from is not one word of at most 2048 characters"),
+            format!("{name}: `from` is not one word of at most 2048 characters"),
             "write an address or a path",
         ));
     }
@@ -75,7 +75,7 @@ pub fn check_fetched(file: &FetchedFile) -> Result<(), (String, &'static str)> {
     match (address, sha256) {
         (true, Some(_)) => Ok(()),
         (true, None) => Err((
-            format!("{name}: an address without sha256, so that nothing says which bytes are meant"),
+            format!("{name}: an address without sha256, so its content cannot be verified"),
             "add the SHA-256 of the file, as `sha256sum` prints it",
         )),
         (false, _) if from.starts_with('/') => Ok(()),
@@ -94,7 +94,7 @@ fn is_plain_file_name(name: &str) -> bool {
 pub fn check_request(ask: &PlacementRequest) -> Result<(), ProblemDetails> {
     if ask.resource.memory.is_zero() {
         return Err(bad(format!("request {}: resource.memory is 0", ask.request))
-            .hint("ask for at least what the program needs to start"));
+            .hint("request at least the memory that the program needs to start"));
     }
     if ask.count > MAX_CONTAINERS || ask.settled > ask.count {
         return Err(bad(format!(
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fetched_file_says_where_it_is_and_what_it_is() {
+    fn a_fetched_file_needs_a_source_and_a_checksum() {
         let sum = "ab".repeat(32).parse().ok();
         let problem = |name: &str, from: &str, sha256| {
             let mut l = launch();

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_memory_kill_has_the_words_that_are_searched_for() {
+    fn a_memory_kill_has_the_message_that_yarn_clients_search() {
         let text = end(ExitReason::OverheadOom, None).diagnostics("c");
         assert!(text.ends_with("64.0 MB of 64.0 MB physical memory used."), "{text}");
         let over = YarnContainerEnd { peak: Some(Bytes::from_mib(1536)), ..end(ExitReason::StalledAtLimit, None) };
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn other_ends_do_not_have_them() {
+    fn other_ends_do_not_have_the_memory_kill_message() {
         for reason in [ExitReason::Exit { code: 3 }, ExitReason::Signal { signal: 9 }, ExitReason::Stopped, ExitReason::NodeOom] {
             assert!(!end(reason, None).diagnostics("c").contains("physical memory used"), "{reason}");
         }
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_have_a_unit_that_is_looked_for() {
+    fn sizes_have_the_units_of_yarn() {
         assert_eq!(format_size(Bytes::new(0)), "0.0 KB");
         assert_eq!(format_size(Bytes::new(u64::MAX)), "17179869183.9 GB");
     }

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_looks_as_yarn_writes_it() {
+    fn an_error_has_the_format_of_yarn() {
         let text = serde_json::to_string(&RemoteError::new(YarnErrorKind::NotFound, "no such node")).expect("writes");
         assert_eq!(
             text,

@@ -165,7 +165,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn ids_look_as_yarn_writes_them() {
+    fn ids_have_the_format_of_yarn() {
         let id: ContainerId = "word-count.7.e3.c12".parse().expect("id");
         assert_eq!(YarnApp::of(&id.app).to_string(), "application_1700000000000_0007");
         let attempt = AttemptId { app: id.app.clone(), attempt: 2 };
@@ -174,16 +174,16 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_other_clusters_and_other_things_are_refused() {
+    fn ids_of_other_clusters_and_kinds_are_refused() {
         for text in
             ["application_1_0007", "application_1700000000000_", "application_1700000000000_+7", "application_1700000000000_7_1"]
         {
             assert!(text.parse::<YarnApp>().is_err(), "{text}");
         }
         assert!("appattempt_1700000000000_0007".parse::<YarnAttempt>().is_err());
-        assert!("application_1700000000000_4294967296".parse::<YarnApp>().is_err(), "no number of ours is so large");
+        assert!("application_1700000000000_4294967296".parse::<YarnApp>().is_err(), "application numbers have 32 bits");
         assert!("container_e03_1700000000000_0007_02_0000x2".parse::<YarnContainer>().is_err());
-        assert!("container_1700000000000_0007_02_000012".parse::<YarnContainer>().is_err(), "every container has an epoch");
+        assert!("container_1700000000000_0007_02_000012".parse::<YarnContainer>().is_err(), "every container id has an epoch");
     }
 
     proptest! {

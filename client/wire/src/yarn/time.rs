@@ -77,7 +77,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn known_moments() {
+    fn known_times_are_formatted_and_parsed() {
         assert_eq!(format_timestamp(UnixMillis(0)), "1970-01-01T00:00:00.000+0000");
         assert_eq!(format_timestamp(UnixMillis(1_795_257_667_250)), "2026-11-21T10:41:07.250+0000");
         assert_eq!(parse_timestamp("2000-02-29T01:00:00+01:00"), Some(UnixMillis(951_782_400_000)));
@@ -98,13 +98,13 @@ mod tests {
     proptest! {
         /// A formatted time parses to the same time.
         #[test]
-        fn moments_round_trip(ms in 0u64..253_402_300_799_999) {
+        fn times_round_trip(ms in 0u64..253_402_300_799_999) {
             prop_assert_eq!(parse_timestamp(&format_timestamp(UnixMillis(ms))), Some(UnixMillis(ms)));
         }
 
         /// Parsing never panics, for any text.
         #[test]
-        fn any_text_is_read_or_refused(text in "\\PC{0,40}") {
+        fn no_text_panics(text in "\\PC{0,40}") {
             let _ = parse_timestamp(&text);
         }
     }

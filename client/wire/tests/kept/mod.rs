@@ -14,7 +14,7 @@ pub(crate) fn golden<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: 
         std::fs::write(&path, &text).expect("the golden file can be written");
     }
     let kept = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    assert_eq!(text, kept, "{name}: version 1 is additive; what is written today must stay readable");
+    assert_eq!(text, kept, "{name}: version 1 is additive; messages of today must stay readable");
     let back: T = serde_json::from_str(&kept).unwrap_or_else(|e| panic!("{name}: {e}"));
     assert_eq!(&back, sample, "{name}");
 }

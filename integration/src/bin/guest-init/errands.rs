@@ -34,7 +34,7 @@ pub(crate) fn run() -> Result<()> {
 }
 
 fn sh(script: &Path) -> Result<ExitStatus> {
-    let text = fs::read_to_string(script).context("reading an errand")?;
+    let text = fs::read_to_string(script).context("reading a script")?;
     let mut command = Command::new("sh");
     command.args(["-c", &text]).env("DEBIAN_FRONTEND", "noninteractive").current_dir("/").stdin(Stdio::null());
     command.stdout(File::create(script.with_extension("out"))?).stderr(File::create(script.with_extension("err"))?);

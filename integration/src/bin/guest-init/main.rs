@@ -58,7 +58,7 @@ fn serve(dir: &Path) -> Result<()> {
 
 fn read_job() -> Result<GuestJob> {
     let text = fs::read(Path::new(job::MOUNT).join(job::JOB)).context("reading the job")?;
-    serde_json::from_slice(&text).context("understanding the job")
+    serde_json::from_slice(&text).context("parsing the job")
 }
 
 /// Runs the program and reaps all orphans meanwhile. Returns its exit code; 128 + n for signal n.
@@ -100,7 +100,7 @@ fn leave_result(code: i32) -> Result<()> {
     let mut file = File::create(&unfinished)?;
     write!(file, "{code}")?;
     file.sync_all()?;
-    fs::rename(&unfinished, Path::new(job::MOUNT).join(job::RC)).context("leaving the result")
+    fs::rename(&unfinished, Path::new(job::MOUNT).join(job::RC)).context("writing the result")
 }
 
 fn complain(text: &str) {

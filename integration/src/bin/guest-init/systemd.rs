@@ -99,7 +99,7 @@ pub(crate) fn become_systemd(
         lay(files, if task.disk.is_some() { "multi-user.target" } else { "" })?;
     }
     chdir(NEW_ROOT)?;
-    mount(Some("."), "/", None::<&str>, MsFlags::MS_MOVE, None::<&str>).context("taking the new root")?;
+    mount(Some("."), "/", None::<&str>, MsFlags::MS_MOVE, None::<&str>).context("moving to the new root")?;
     chroot(".")?;
     chdir("/")?;
     let words = ["/lib/systemd/systemd", "--unit=guest-job.target", "--log-target=console", "--show-status=no"];

@@ -54,7 +54,7 @@ pub(crate) fn measure(containers: u64) -> Result<AgentCostResults> {
     desk.run(orders?);
     let all = |book: &integration::single_agent::fake_manager::ReceivedReports| ids.iter().all(|id| book.running.contains_key(id)).then_some(());
     desk.until("all containers to run", PATIENCE, all).with_context(|| agent.last_words())?;
-    progress::tell(&format!("{containers} containers run; {} s are looked at", WINDOW.as_secs()));
+    progress::tell(&format!("{containers} containers run; measuring for {} s", WINDOW.as_secs()));
     clock::pause(SETTLE);
     let pid = agent.pid()?;
     let (before, begun) = (ticks(pid)?, Instant::now());
@@ -101,7 +101,7 @@ mod tests {
     use super::kib;
 
     #[test]
-    fn a_figure_is_found_by_its_key() {
+    fn a_value_is_found_by_its_key() {
         assert_eq!(kib("Rss:  900 kB\nPrivate_Dirty:      64 kB\n", "Private_Dirty:"), Some(64.0));
         assert_eq!(kib("Rss:  900 kB\n", "Pss:"), None);
     }

@@ -50,7 +50,7 @@ pub(crate) fn measure(rounds: u32, only: &str) -> Result<DiagnosisResults> {
 pub(crate) fn in_a_guest(rounds: u32, only: &str) -> Result<DiagnosisResults> {
     let words = ["diagnosis", "--rounds", &rounds.to_string(), "--only", only];
     let figures = guest_run::in_a_guest(&words, ROUND * rounds)?;
-    serde_json::from_value(Value::Object(figures)).context("the figures of the guest")
+    serde_json::from_value(Value::Object(figures)).context("the report of the guest")
 }
 
 fn one(bench: &DiagnosisBench, case: &DiagnosisCase, round: u32) -> Result<DiagnosisRow> {

@@ -134,7 +134,7 @@ fn told(rounds: u32) -> Result<(Vec<u128>, String)> {
     for n in 0..rounds {
         times.extend(lone.round(n).with_context(|| format!("round {n}"))?);
     }
-    progress::tell(&format!("{} of {rounds} words of pressure were seen by both", times.len()));
+    progress::tell(&format!("{} of {rounds} pressure notifications were seen by both", times.len()));
     let kind = lone.container()?.kind().to_string();
     lone.close()?;
     Ok((times, kind))
@@ -155,7 +155,7 @@ impl SingleExecutor {
         let dir = tempfile::Builder::new().prefix("headroom-growth-").tempdir().context("a directory")?;
         let name = format!("headroom-growth-{}", std::process::id());
         let enforcer = detect(&EnforcerRequest { kind: None, root: None, name, attached: false })?.enforcer;
-        ensure!(enforcer.kind().is_kernel(), "the kernel must hold the limits here");
+        ensure!(enforcer.kind().is_kernel(), "the kernel must enforce the limits here");
         let group = enforcer.create("c1", &GroupLimits { memory: Some(Bytes::from_mib(1024)), ..GroupLimits::default() })?;
         let listener = TcpListener::bind("127.0.0.1:0").context("a free port")?;
         let executor = executor(dir.path(), &group, listener.local_addr()?.port())?;
@@ -167,7 +167,7 @@ impl SingleExecutor {
     }
 
     fn container(&self) -> Result<&Group> {
-        self.group.as_ref().context("it is closed")
+        self.group.as_ref().context("the executor is closed")
     }
 
     /// Runs one task that reaches its limit once. `None` if it ended before this program read the
@@ -200,7 +200,7 @@ impl SingleExecutor {
         self.send(&ToExecutor::Resize { attempt: attempt.clone(), limit: Bytes::from_mib(256) })?;
         self.until(|line| matches!(line, FromExecutor::Ended { .. }))?;
         self.send(&ToExecutor::Ack { attempt })?;
-        let Ok(rang) = watcher.join() else { bail!("the thread that watches is gone") };
+        let Ok(rang) = watcher.join() else { bail!("the watching thread has ended") };
         // The executor can handle the same event before this thread runs; the difference then
         // counts as 0.
         Ok(rang?.map(|rang| told.saturating_duration_since(rang).as_nanos()))
@@ -216,7 +216,7 @@ impl SingleExecutor {
         loop {
             let mut line = String::new();
             let n = self.read.read_line(&mut line).context("a line of the executor")?;
-            ensure!(n > 0, "the executor hung up");
+            ensure!(n > 0, "the executor closed the connection");
             if wanted(&serde_json::from_str(&line).with_context(|| line.clone())?) {
                 return Ok(());
             }
@@ -283,7 +283,7 @@ impl Pressure {
             if let Some((_, task)) = container.tasks()?.into_iter().find(|(n, _)| *n == name) {
                 break task;
             }
-            ensure!(Instant::now() < deadline, "the task's cgroup is not there");
+            ensure!(Instant::now() < deadline, "the task's cgroup does not exist");
             clock::pause(GLANCE);
         };
         let watch = match Watch::usage(&task, pressure_threshold(LIMIT))? {
@@ -299,9 +299,9 @@ impl Pressure {
         go_first()?;
         let most = Timespec { tv_sec: i64::try_from(PATIENCE.as_secs())?, tv_nsec: 0 };
         loop {
-            let ready = poll(&mut [PollFd::new(&self.watch, PollFlags::IN)], Some(&most)).context("the kernel's word")?;
+            let ready = poll(&mut [PollFd::new(&self.watch, PollFlags::IN)], Some(&most)).context("the kernel's notification")?;
             let rang = Instant::now();
-            ensure!(ready > 0, "no word of pressure for {} s", PATIENCE.as_secs());
+            ensure!(ready > 0, "no pressure notification for {} s", PATIENCE.as_secs());
             self.watch.clear()?;
             let Ok(facts) = self.task.facts() else { return Ok(None) };
             if is_pressed(&facts, LIMIT) {
@@ -316,6 +316,6 @@ fn go_first() -> Result<()> {
     let own = rustix::thread::gettid().as_raw_nonzero().to_string();
     let done = Command::new("chrt").args(["-f", "-p", "10", &own]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     let done = done.context("chrt: `apt-get install -y util-linux`")?;
-    ensure!(done.success(), "chrt: only root may have a thread go first");
+    ensure!(done.success(), "chrt: only root may set a real-time priority");
     Ok(())
 }

@@ -92,7 +92,7 @@ fn one(listener: &UnixListener) -> Result<u128> {
     let killed = end_of(first)?;
     let second = next(listener)?;
     ensure!(second.attempt == 2, "attempt {} came second", second.attempt);
-    second.born.checked_sub(killed).context("the clock was set back")
+    second.born.checked_sub(killed).context("the clock moved backwards")
 }
 
 fn next(listener: &UnixListener) -> Result<AttemptStart> {
@@ -101,9 +101,9 @@ fn next(listener: &UnixListener) -> Result<AttemptStart> {
     let (line, _) = listener.accept()?;
     line.set_read_timeout(Some(Duration::from_secs(5)))?;
     let mut text = String::new();
-    BufReader::new(line.try_clone()?).read_line(&mut text).context("reading what an attempt says")?;
+    BufReader::new(line.try_clone()?).read_line(&mut text).context("reading the line of an attempt")?;
     let words: Vec<&str> = text.split_whitespace().collect();
-    let [_task, attempt, pid, born] = words[..] else { bail!("an attempt said {text:?}") };
+    let [_task, attempt, pid, born] = words[..] else { bail!("an attempt sent {text:?}") };
     Ok(AttemptStart { line, attempt: attempt.parse()?, pid: pid.parse()?, born: born.parse()? })
 }
 
@@ -115,6 +115,6 @@ fn end_of(mut victim: AttemptStart) -> Result<u128> {
     let begun = Instant::now();
     let gone = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&PATIENCE)).context("waiting for the kill")?;
     let killed = clock::realtime_nanos();
-    ensure!(gone > 0, "the attempt lives {} s after it should have been killed", begun.elapsed().as_secs());
+    ensure!(gone > 0, "the attempt still runs {} s after its limit was exceeded", begun.elapsed().as_secs());
     Ok(killed)
 }

@@ -123,12 +123,12 @@ fn one_by_one(desk: &FakeManager, agent: &SingleAgent, next: &mut u64, rounds: u
         let begun = Instant::now();
         desk.run([(id.clone(), order(MEMORY, words(&["/bin/sleep", "60"]))?)]);
         let running =
-            desk.until("it to run", PATIENCE, |book| book.running.get(&id).copied()).with_context(|| agent.last_words())?;
+            desk.until("a container", PATIENCE, |book| book.running.get(&id).copied()).with_context(|| agent.last_words())?;
         starts.push(running.duration_since(begun).as_nanos());
-        let pid = agent.process(&id, "pid").context("its process id")?;
+        let pid = agent.process(&id, "pid").context("the process id")?;
         let killed = Instant::now();
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).context("killing it")?;
-        let told = desk.until("its end", PATIENCE, |book| book.ends.get(&id).map(|end| end.at))?;
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).context("the kill")?;
+        let told = desk.until("the end of the container", PATIENCE, |book| book.ends.get(&id).map(|end| end.at))?;
         ends.push(told.duration_since(killed).as_nanos());
         let_go(desk, &[id]);
     }
@@ -166,7 +166,7 @@ fn crowd_of(desk: &FakeManager, agent: &SingleAgent, next: &mut u64, count: u64)
         .values()
         .filter(|end| end.report.reason.name() != "exit" && end.report.reason.name() != "killed_externally")
         .count();
-    ensure!(wrong == 0, "{wrong} containers did not end as they should");
+    ensure!(wrong == 0, "{wrong} containers ended for another reason");
     Ok(Pace { per_s: as_f64(count) / took, cpu_ms: (cpu_of(agent)? - before) * 1e3 / as_f64(count) })
 }
 
@@ -206,7 +206,7 @@ struct Bare {
 impl Bare {
     fn new(agent: &SingleAgent) -> Result<Self> {
         let roots = agent.cgroups();
-        let memory = roots.first().context("this host gives no cgroups; there is nothing to compare with")?.join("containers");
+        let memory = roots.first().context("this host has no cgroups to compare with")?.join("containers");
         let v1 = memory.join("memory.limit_in_bytes").exists();
         let pids =
             roots.iter().map(|root| root.join("containers")).find(|dir| *dir != memory && dir.join("cgroup.procs").exists());
@@ -289,7 +289,7 @@ fn own_cpu() -> Result<f64> {
 fn crun(dir: &Path, rounds: u32) -> Result<Option<f64>> {
     let installed = Command::new("crun").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !installed.is_ok_and(|status| status.success()) {
-        progress::tell("crun is not installed; without it");
+        progress::tell("crun is not installed; measuring without it");
         return Ok(None);
     }
     let bundle = dir.join("bundle");

@@ -97,7 +97,7 @@ fn play(bench: &mut LeftoverBench, case: &LeftoverCase) -> Result<LeftoverRow> {
 /// As `measure`, in a guest with cgroup v2.
 pub(crate) fn in_a_guest(plan: &Plan) -> Result<LeftoverResults> {
     let words = ["leftovers", "--only", &plan.only, "--ipc", &plan.ipc];
-    serde_json::from_value(Value::Object(guest_run::in_a_guest(&words, GUEST_TIMEOUT)?)).context("the figures of the guest")
+    serde_json::from_value(Value::Object(guest_run::in_a_guest(&words, GUEST_TIMEOUT)?)).context("the report of the guest")
 }
 
 fn line(row: &LeftoverRow) -> String {

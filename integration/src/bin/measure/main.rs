@@ -217,7 +217,7 @@ fn main() -> Result<ExitCode> {
 
 /// The object of a measurement's results.
 fn figures<T: Serialize>(measured: &T) -> Result<Map<String, Value>> {
-    let Value::Object(figures) = serde_json::to_value(measured)? else { bail!("a measurement gave no object") };
+    let Value::Object(figures) = serde_json::to_value(measured)? else { bail!("the result of a measurement is not an object") };
     Ok(figures)
 }
 

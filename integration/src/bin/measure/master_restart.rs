@@ -37,7 +37,7 @@ pub(crate) fn measure(rounds: u32, seed: Option<u64>) -> Result<MasterRestartRes
     let tally = masters::run(rounds, seed, &mut |n, tally| {
         if (n + 1) % TELL == 0 {
             let masters::MasterKillResults { kills, mid_escalation, lost, twice, rerun_finished, .. } = tally;
-            let words = format!("{kills} kills, {mid_escalation} of them in mid-escalation, {lost} lost, {twice} twice");
+            let words = format!("{kills} kills, {mid_escalation} of them during an escalation, {lost} lost, {twice} twice");
             progress::tell(&format!("{} rounds: {words}, {rerun_finished} run again", n + 1));
         }
     })?;

@@ -96,7 +96,7 @@ pub(crate) fn measure(seconds: u64) -> Result<IsolationResults> {
             Ok(())
         })();
         over.store(true, Ordering::Relaxed);
-        hostile.join().map_err(|_| anyhow::anyhow!("the thread of the hostile jobs is gone"))??;
+        hostile.join().map_err(|_| anyhow::anyhow!("the thread of the hostile jobs has ended"))??;
         ended.map(|()| (all, rounds))
     });
     let (beside, victim_jobs) = beside?;

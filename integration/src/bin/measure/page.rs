@@ -95,10 +95,10 @@ pub(crate) fn measure(agents: usize) -> Result<PageResults> {
     let later = browser.received - bytes;
     ensure!(
         browser.eval("document.querySelector('[data-chip=nodes] b').innerText")? == grouped(agents),
-        "not all nodes are told"
+        "the page does not count all nodes"
     );
     let list_view_ms = list(&mut browser)?;
-    ensure!(browser.complaints.is_empty(), "the page complained: {:?}", browser.complaints);
+    ensure!(browser.complaints.is_empty(), "the page reported errors: {:?}", browser.complaints);
     tell(&format!("frames: {frames}"));
     let figures = PageResults {
         nodes: agents,
@@ -121,11 +121,11 @@ pub(crate) fn measure(agents: usize) -> Result<PageResults> {
 /// Time from the overview to the last rows of the list of nodes. Milliseconds.
 fn list(browser: &mut Browser) -> Result<f64> {
     let go = "new Promise(done => {
-        const begun = performance.now();
+        const start = performance.now();
         const look = new MutationObserver(() => {
             if (document.querySelectorAll('[data-card=nodes] tbody tr').length < 50) return;
             look.disconnect();
-            requestAnimationFrame(() => done(performance.now() - begun));
+            requestAnimationFrame(() => done(performance.now() - start));
         });
         look.observe(document.body, { childList: true, subtree: true });
         location.hash = '#/nodes?sort=used&from=50';
@@ -158,7 +158,7 @@ fn busy(daemon: &Daemon, meanwhile: impl FnOnce()) -> Result<f64> {
 }
 
 fn number(value: &Value) -> Result<f64> {
-    value.as_f64().with_context(|| format!("{value} is no number"))
+    value.as_f64().with_context(|| format!("{value} is not a number"))
 }
 
 /// A number in the format of the page.

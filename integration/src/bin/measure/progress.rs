@@ -35,7 +35,7 @@ pub(crate) async fn until(what: &str, wanted: usize, time: Duration, mut look: i
             tell(&format!("{what}: {there} of {wanted}"));
         }
         if begun.elapsed() >= time {
-            bail!("waited {} s in vain for {wanted} {what}; there are {there}", time.as_secs());
+            bail!("timed out after {} s waiting for {wanted} {what}; there are {there}", time.as_secs());
         }
         tokio::time::sleep(LOOK).await;
     }

@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quantile_is_one_of_the_values() {
+    fn a_quantile_is_an_existing_value() {
         let values: Vec<u128> = (1..=50).rev().collect();
         assert_eq!((quantile(&values, 50), quantile(&values, 99)), (Some(25), Some(50)));
         assert_eq!(quantile(&[7], 99), Some(7));

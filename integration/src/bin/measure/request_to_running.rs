@@ -71,7 +71,7 @@ impl Master {
         let container = loop {
             let update = self.update().await?;
             if let ApplicationUpdateKind::Exited { report, .. } = update {
-                bail!("it ended by itself: {}", report.reason.sentence());
+                bail!("the container ended by itself: {}", report.reason.sentence());
             }
             if let ApplicationUpdateKind::Running { container } = update {
                 break container;

@@ -58,7 +58,7 @@ pub(crate) fn measure() -> Result<ManagerCoreResults> {
         at_small.push(small.round()?);
         at_large.push(large.round()?);
     }
-    ensure!(large.load.granted > DECISIONS, "hardly anything was granted");
+    ensure!(large.load.granted > DECISIONS, "too few containers were granted");
     large.cluster.assert_invariants();
     let per_decision = median(at_large.iter().map(|round| round.per_decision).collect());
     let before = median(at_small.iter().map(|round| round.per_decision).collect());
@@ -114,7 +114,7 @@ impl Run {
             self.cluster.step(now, event, &mut out);
             times.push(begin.elapsed());
             self.load.take(out.drain(..));
-            ensure!(times.len() < 100_000_000, "nothing is granted any more");
+            ensure!(times.len() < 100_000_000, "no more containers are granted");
         }
         let all: Duration = times.iter().sum();
         times.sort_unstable();

@@ -161,10 +161,10 @@ async fn watch(what: &str, daemon: &Daemon, crowd: &MasterPool) -> Result<Phase>
 
 /// Ends all containers and compares the records of agents and masters.
 async fn close(fleet: AgentFleet, crowd: MasterPool) -> Result<RecordComparison> {
-    let masters = tokio::time::timeout(ARRIVAL, crowd.drain()).await.context("the masters came to no end")??;
+    let masters = tokio::time::timeout(ARRIVAL, crowd.drain()).await.context("the masters did not end in time")??;
     let agents = fleet.end().await?;
     let balance = compare(&agents, &masters);
-    tell(&format!("books: {balance:?}"));
+    tell(&format!("records: {balance:?}"));
     Ok(balance)
 }
 

@@ -66,7 +66,7 @@ async fn rate(to: SocketAddr, turn: u32) -> Result<u128> {
         })
     });
     for caller in callers.collect::<Vec<_>>() {
-        caller.await.context("a caller ended by a fault")??;
+        caller.await.context("a caller panicked")??;
     }
     Ok(u128::from(TURN) * 1_000_000_000 / begun.elapsed().as_nanos().max(1))
 }
@@ -76,7 +76,7 @@ async fn rate(to: SocketAddr, turn: u32) -> Result<u128> {
 async fn empty(rm: SocketAddr) -> Result<()> {
     let client = headroom_client::Client::new(&format!("http://{rm}"))?;
     let live: Vec<_> = client.apps().await?.into_iter().filter(|a| !a.state.is_final()).map(|a| a.id).collect();
-    ensure!(live.len() == TURN as usize, "{TURN} applications were accepted, and {} are there", live.len());
+    ensure!(live.len() == TURN as usize, "{TURN} applications were accepted, but {} are listed", live.len());
     let mut wire = HttpConnection::connect(rm, limits::address(0)).await?;
     let body = serde_json::to_vec(&KillApp { reason: None })?;
     for app in live {
@@ -100,7 +100,7 @@ impl Echo {
         let mut line = String::new();
         let output = child.stdout.take().context("the output of the bare server")?;
         BufReader::new(output).read_line(&mut line)?;
-        let address = line.trim().parse().with_context(|| format!("the bare server said {line:?}"))?;
+        let address = line.trim().parse().with_context(|| format!("the bare server printed {line:?}"))?;
         Ok(Echo { child, address })
     }
 }

@@ -52,7 +52,7 @@ pub(crate) fn measure(n: u32) -> Result<TaskRateResults> {
     end_of(&cluster, &app, SELDOM)?;
     let all = begun.elapsed();
     let done = cluster.app(&app)?.job.map_or(0, |job| job.totals.done);
-    ensure!(done == n, "{done} of {n} tasks are told as done");
+    ensure!(done == n, "{done} of {n} tasks are reported as done");
     let singles: Vec<u128> = (0..SINGLES).map(|_| single(&cluster)).collect::<Result<_>>()?;
     let at = |percent| quantile(&singles, percent).map(millis).context("nothing was measured");
     Ok(TaskRateResults {
@@ -109,7 +109,7 @@ fn peer(program: &str, args: &[&str]) -> Result<Option<f64>> {
         Err(e) => return Err(e).context(program.to_owned()),
     };
     let lines: String = (0..PEERS).map(|i| format!("{i}\n")).collect();
-    child.stdin.take().context("its input")?.write_all(lines.as_bytes())?;
+    child.stdin.take().context("the input of the program")?.write_all(lines.as_bytes())?;
     ensure!(child.wait()?.success(), "{program} failed");
     Ok(Some(f64::from(PEERS) / begun.elapsed().as_secs_f64()))
 }
@@ -130,5 +130,5 @@ fn hyperqueue(n: u32) -> Result<Option<f64>> {
     ensure!(output.status.success(), "HyperQueue ended with {}", output.status);
     let told = String::from_utf8_lossy(&output.stdout);
     let rate = told.lines().rev().find_map(|line| line.trim().parse().ok());
-    rate.with_context(|| format!("HyperQueue told no rate: {told}")).map(Some)
+    rate.with_context(|| format!("HyperQueue printed no rate: {told}")).map(Some)
 }

@@ -75,7 +75,7 @@ fn measure(only: &str) -> Result<TreatmentResults> {
 /// As `measure`, in a guest with cgroup v2.
 fn in_a_guest(only: &str) -> Result<TreatmentResults> {
     let figures = guest_run::in_a_guest(&["treatments", "--only", only], ROUND)?;
-    serde_json::from_value(Value::Object(figures)).context("the figures of the guest")
+    serde_json::from_value(Value::Object(figures)).context("the report of the guest")
 }
 
 /// The table as text, with one row for each program.

@@ -32,7 +32,7 @@ pub(crate) struct Args {
 
 fn enforcer(text: &str) -> Result<EnforcerKind, String> {
     let kinds = [EnforcerKind::Cgroup2, EnforcerKind::Cgroup1, EnforcerKind::Poll];
-    kinds.into_iter().find(|k| k.as_str() == text).ok_or_else(|| "there are cgroup2, cgroup1 and poll".to_owned())
+    kinds.into_iter().find(|k| k.as_str() == text).ok_or_else(|| "use cgroup2, cgroup1 or poll".to_owned())
 }
 
 /// Runs the matrix, prints the results, and returns success if all were right.
@@ -49,7 +49,7 @@ fn play(rounds: u32, args: &Args) -> Result<MatrixResults> {
         return here(rounds, args.only.clone(), args.stages.clone());
     }
     if args.guest {
-        let own = std::env::current_exe().context("where this program lies")?;
+        let own = std::env::current_exe().context("the path of this program")?;
         return in_guests(rounds, &args.only, &args.stages, &own, &["verdicts", "-o", "json"]);
     }
     let scratch = tempfile::Builder::new().prefix("headroom-scratch-").tempdir().context("a directory for files")?;

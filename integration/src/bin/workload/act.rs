@@ -82,7 +82,7 @@ fn one(held: &mut Held, word: &str, value: &str) -> Result<Option<u8>> {
         "err" => writeln!(std::io::stderr(), "{}", value.replace('_', " "))?,
         "exit" => return Ok(Some(value.parse()?)),
         "raise" => nix::sys::signal::raise(Signal::try_from(value.parse::<i32>()?)?)?,
-        _ => bail!("there is no such step"),
+        _ => bail!("unknown step"),
     }
     Ok(None)
 }
@@ -106,7 +106,7 @@ fn until(what: &str, mut see: impl FnMut() -> bool) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !see() {
         if Instant::now() > deadline {
-            bail!("waited in vain for {what}");
+            bail!("timed out waiting for {what}");
         }
         clock::pause(GLANCE);
     }

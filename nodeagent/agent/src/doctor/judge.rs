@@ -23,7 +23,7 @@ const YEAR: u64 = 2025;
 /// Fix: boot with cgroup v2 only.
 const UNIFY: &str = "boot with systemd.unified_cgroup_hierarchy=1 and cgroup_no_v1=all";
 const DELEGATE: &str =
-    "run headroom-containers.service, or give a cgroup of yours with --cgroup-root (systemd-run --user -p Delegate=yes)";
+    "run headroom-containers.service, or give your own cgroup with --cgroup-root (systemd-run --user -p Delegate=yes)";
 
 pub(super) fn all(facts: &DoctorFacts, place: &DoctorSettings) -> Vec<DoctorFinding> {
     let mut findings = vec![cgroup(facts), controllers(facts), delegation(facts)];
@@ -49,11 +49,11 @@ impl DoctorFinding {
 }
 
 fn cgroup(facts: &DoctorFacts) -> DoctorFinding {
-    let about = |found: &str| fine("cgroup", "holds containers to their limits", found);
+    let about = |found: &str| fine("cgroup", "enforces the limits of containers", found);
     match facts.cgroup.mode {
         HierarchyMode::Unified => about("v2 with the memory controller"),
         HierarchyMode::Hybrid => about("v1 has the memory controller, v2 is empty").warn(UNIFY),
-        HierarchyMode::V1 => about("v1 alone").warn(UNIFY),
+        HierarchyMode::V1 => about("v1 only").warn(UNIFY),
         HierarchyMode::Nothing => about("no memory controller; limits would be measured, not enforced")
             .warn("mount cgroup2 at /sys/fs/cgroup; boot without cgroup_disable=memory"),
     }
@@ -66,22 +66,22 @@ fn controllers(facts: &DoctorFacts) -> DoctorFinding {
     let found = match (facts.cgroup.controllers.as_slice(), lacking.as_slice()) {
         ([], _) => "none".to_owned(),
         (there, []) => there.join(" "),
-        (there, lacking) => format!("{}; not {}", there.join(" "), lacking.join(", ")),
+        (there, lacking) => format!("{}; missing: {}", there.join(" "), lacking.join(", ")),
     };
-    let finding = fine("controllers", "memory, number of processes, shares of processors and disks", found);
+    let finding = fine("controllers", "memory, number of processes, shares of processors and of disks", found);
     if lacking.is_empty() {
         return finding;
     }
-    finding.warn(format!("delegate {} to the cgroup the agent works in (Delegate=yes)", lacking.join(", ")))
+    finding.warn(format!("delegate {} to the cgroup of the agent (Delegate=yes)", lacking.join(", ")))
 }
 
 fn delegation(facts: &DoctorFacts) -> DoctorFinding {
     let dir = facts.cgroup.dir.as_ref().map_or_else(|| "no directory".to_owned(), |dir| dir.display().to_string());
-    let about = |found: String| fine("delegation", "the agent makes a group for each container", found);
+    let about = |found: String| fine("delegation", "the agent creates a cgroup for each container", found);
     if facts.cgroup.writable {
-        about(format!("{dir} can be written to"))
+        about(format!("{dir} is writable"))
     } else {
-        about(format!("{dir} cannot be written to; limits would be measured, not enforced")).warn(DELEGATE)
+        about(format!("{dir} is not writable; limits would be measured, not enforced")).warn(DELEGATE)
     }
 }
 
@@ -93,8 +93,8 @@ fn of_v2(facts: &DoctorFacts, about: DoctorFinding, there: Option<bool>, instead
             DoctorFinding { found: format!("not in Linux {}; {instead}", facts.kernel), ..about }
                 .warn(format!("run Linux {since} or newer"))
         }
-        (HierarchyMode::Unified, None) => DoctorFinding { found: "no group is there to tell".into(), ..about }
-            .warn(format!("it is there from Linux {since} on")),
+        (HierarchyMode::Unified, None) => DoctorFinding { found: "unknown: there is no cgroup to inspect".into(), ..about }
+            .warn(format!("run Linux {since} or newer, which has it")),
         (HierarchyMode::Hybrid | HierarchyMode::V1 | HierarchyMode::Nothing, _) => {
             DoctorFinding { found: format!("cgroup v2 only; {instead}"), ..about }.warn(UNIFY)
         }
@@ -102,22 +102,22 @@ fn of_v2(facts: &DoctorFacts, about: DoctorFinding, there: Option<bool>, instead
 }
 
 fn oom_group(facts: &DoctorFacts) -> DoctorFinding {
-    let about = fine("memory_oom_group", "the kernel ends a whole container at its limit, not one process of it", "");
-    of_v2(facts, about, facts.cgroup.oom_group, "the agent ends the rest itself", "4.19")
+    let about = fine("memory_oom_group", "the kernel kills the whole container at its limit, not one process", "");
+    of_v2(facts, about, facts.cgroup.oom_group, "the agent kills the other processes", "4.19")
 }
 
 fn kill(facts: &DoctorFacts) -> DoctorFinding {
-    let about = fine("cgroup_kill", "a container is ended in one step, forks or not", "");
-    of_v2(facts, about, facts.cgroup.kill, "the agent signals one process after the other", "5.14")
+    let about = fine("cgroup_kill", "one step kills a container, also while it forks", "");
+    of_v2(facts, about, facts.cgroup.kill, "the agent kills the processes one by one", "5.14")
 }
 
 fn high(facts: &DoctorFacts) -> DoctorFinding {
-    let about = fine("memory_high", "a container is slowed down before its limit, so that it can grow", "");
-    of_v2(facts, about, facts.cgroup.high, "growth has only the limit itself as a sign", "4.19")
+    let about = fine("memory_high", "the kernel throttles a container before its limit, so that it can grow", "");
+    of_v2(facts, about, facts.cgroup.high, "only the limit itself triggers growth", "4.19")
 }
 
 fn psi(facts: &DoctorFacts) -> DoctorFinding {
-    let about = |found: &str| fine("psi", "tells who waits for memory, and how long", found);
+    let about = |found: &str| fine("psi", "measures how long programs wait for memory", found);
     if facts.psi {
         about("yes")
     } else {
@@ -128,10 +128,10 @@ fn psi(facts: &DoctorFacts) -> DoctorFinding {
 fn system_call(call: KernelCall, there: bool, kernel: &str) -> DoctorFinding {
     let (code, what, since) = match call {
         KernelCall::PidfdOpen => {
-            ("pidfd", "a process is watched and signalled by descriptor, never by a number used again", "5.3")
+            ("pidfd", "a process is watched and signalled by descriptor, not by a reused process id", "5.3")
         }
-        KernelCall::Openat2 => ("openat2", "files are opened below a directory and not beyond", "5.6"),
-        KernelCall::Clone3 => ("clone3", "a program is born in its cgroup of version 2 instead of moving there", "5.7"),
+        KernelCall::Openat2 => ("openat2", "files are opened only below a directory", "5.6"),
+        KernelCall::Clone3 => ("clone3", "a program is cloned into its cgroup of version 2 instead of moved", "5.7"),
     };
     if there {
         return fine(code, what, "yes");
@@ -143,20 +143,20 @@ fn system_call(call: KernelCall, there: bool, kernel: &str) -> DoctorFinding {
 }
 
 fn memory(facts: &DoctorFacts) -> DoctorFinding {
-    let finding = fine("memory", "what the node has to offer", facts.memory.to_string());
-    if facts.memory < MEMORY { finding.fail(format!("a node needs {MEMORY} at least")) } else { finding }
+    let finding = fine("memory", "memory of the host", facts.memory.to_string());
+    if facts.memory < MEMORY { finding.fail(format!("a node needs at least {MEMORY}")) } else { finding }
 }
 
 fn swap(facts: &DoctorFacts) -> DoctorFinding {
-    let about = |found: String| fine("swap", "containers get none, so that a limit is a limit", found);
+    let about = |found: String| fine("swap", "containers get no swap, so that the memory limit is exact", found);
     match (facts.swap.is_zero(), facts.cgroup.mode, facts.cgroup.writable) {
         (true, _, _) => about("none".into()),
         (false, HierarchyMode::Unified | HierarchyMode::Hybrid | HierarchyMode::V1, true) => {
-            about(format!("{}, kept from containers", facts.swap))
+            about(format!("{}, not available to containers", facts.swap))
         }
         (false, HierarchyMode::Unified | HierarchyMode::Hybrid | HierarchyMode::V1, false)
         | (false, HierarchyMode::Nothing, _) => {
-            about(format!("{}, and nothing keeps containers from it", facts.swap)).warn("switch it off: swapoff -a")
+            about(format!("{}, and containers can use it", facts.swap)).warn("switch it off: swapoff -a")
         }
     }
 }
@@ -166,24 +166,24 @@ fn systemd(facts: &DoctorFacts) -> DoctorFinding {
     match &facts.systemd {
         Some(version) => about(version.clone()),
         None => about(format!("process 1 is {}", facts.first_process))
-            .warn("see to it that whatever starts the agent does not end its children with it"),
+            .warn("start the agent with a program that does not end the children of the agent"),
     }
 }
 
 fn bounded(finding: DoctorFinding, most: Option<u64>, wanted: u64, fix: &str) -> DoctorFinding {
-    let finding = DoctorFinding { found: most.map_or_else(|| "no bound".to_owned(), |n| n.to_string()), ..finding };
+    let finding = DoctorFinding { found: most.map_or_else(|| "no limit".to_owned(), |n| n.to_string()), ..finding };
     if most.is_some_and(|n| n < wanted) { finding.warn(fix) } else { finding }
 }
 
 fn open_files(facts: &DoctorFacts) -> DoctorFinding {
-    let about = fine("open_files", "about eight for each container", "");
+    let about = fine("open_files", "a container needs about eight", "");
     let fix = "LimitNOFILE=1048576 in the unit, or `ulimit -Hn 1048576` as root";
     let finding = bounded(about, facts.open_files, FILES, fix);
     if facts.open_files.is_some_and(|n| n < FEWEST_FILES) { finding.fail(fix) } else { finding }
 }
 
 fn processes(facts: &DoctorFacts) -> DoctorFinding {
-    let about = fine("processes", "of this user, all containers together", "");
+    let about = fine("processes", "processes of this user in all containers together", "");
     bounded(about, facts.processes, PROCESSES, "LimitNPROC=infinity and TasksMax=infinity in the unit, or raise `ulimit -Hu`")
 }
 
@@ -192,12 +192,12 @@ fn disk(facts: &DoctorFacts, place: &DoctorSettings) -> DoctorFinding {
     let about = |found: String| fine("disk", "records, logs and working directories of containers", found);
     let (at, full) = (disk.dir.display(), u64::from(place.disk_full));
     match disk.room {
-        None => about(format!("{at} cannot be asked")).fail("choose another --state"),
+        None => about(format!("the free space of {at} cannot be read")).fail("choose another --state"),
         Some(_) if !disk.writable => {
-            about(format!("{at} cannot be written to")).fail("run as a user who may, or choose another --state")
+            about(format!("{at} is not writable")).fail("run as a user with write permission, or choose another --state")
         }
         Some((used, free)) if used >= full => about(format!("{at}: {used} % in use, {free} free (limit {full} %)"))
-            .fail("make room, choose another --state, or raise disk_full under [health]"),
+            .fail("free space, choose another --state, or raise disk_full under [health]"),
         Some((used, free)) => about(format!("{at}: {used} % in use, {free} free")),
     }
 }
@@ -206,53 +206,53 @@ fn clock(facts: &DoctorFacts) -> DoctorFinding {
     let about = |found: String| fine("clock", "times of several nodes are compared", found);
     let fix = "run chronyd or systemd-timesyncd";
     match facts.clock {
-        (_, year) if year < YEAR => about(format!("it shows {year}; it was never set")).warn(fix),
-        (Some(true), _) => about("kept by a source of time".into()),
-        (Some(false), _) => about("nothing keeps it right".into()).warn(fix),
+        (_, year) if year < YEAR => about(format!("the year is {year}; the clock was never set")).warn(fix),
+        (Some(true), _) => about("synchronized".into()),
+        (Some(false), _) => about("not synchronized".into()).warn(fix),
         (None, _) => {
-            about("cannot be asked".into()).warn("allow adjtimex in the seccomp profile, and see that the host keeps time")
+            about("unknown".into()).warn("allow adjtimex in the seccomp profile, and synchronize the clock of the host")
         }
     }
 }
 
 fn users(facts: &DoctorFacts) -> DoctorFinding {
-    let about = |found: &str| fine("users", "programs run as whoever submitted them", found);
+    let about = |found: &str| fine("users", "programs run as the user who submitted them", found);
     if facts.rights.root {
-        about("the agent may start programs as others")
+        about("the agent may start programs as other users")
     } else {
-        about("not root: all programs run as the agent's own user")
-            .warn("run the agent as root; its unit leaves it few capabilities")
+        about("not root: all programs run as the user of the agent")
+            .warn("run the agent as root; its unit drops most capabilities")
     }
 }
 
 fn tmp(facts: &DoctorFacts, place: &DoctorSettings) -> DoctorFinding {
     let about = |found: String| fine("private_tmp", "programs do not see each other's files in /tmp", found);
-    let only = "the host's /tmp is seen by all; only TMPDIR points elsewhere";
+    let only = "all programs share the /tmp of the host; only TMPDIR is private";
     match (place.private_tmp, facts.rights.mounts) {
-        (true, true) => about("each container gets its own".into()),
+        (true, true) => about("each container has its own".into()),
         (true, false) => about(format!("no CAP_SYS_ADMIN (user namespaces: {}); {only}", facts.user_namespaces))
             .warn("give the agent CAP_SYS_ADMIN, as its unit does"),
         (false, _) => {
-            about(format!("not asked for; {only}")).warn("set private_tmp = true under [isolation], without --shared-tmp")
+            about(format!("not configured; {only}")).warn("set private_tmp = true under [isolation], without --shared-tmp")
         }
     }
 }
 
 fn namespaces(facts: &DoctorFacts, place: &DoctorSettings) -> DoctorFinding {
-    let about = |found: &str| fine("namespaces", "shared memory and IPC of a program end with it", found);
+    let about = |found: &str| fine("namespaces", "shared memory and IPC objects of a program are removed with it", found);
     match (place.ipc, facts.rights.namespaces) {
         (IpcScope::Task | IpcScope::Container, Some(Privilege::SysAdmin)) => {
-            about("each container gets its own; so do tasks of user 0, and those of others where user namespaces can be had")
+            about("each container has its own; tasks of user 0 too, and tasks of other users if user namespaces are available")
         }
         (IpcScope::Task | IpcScope::Container, Some(Privilege::UserNamespace)) => {
-            about("each container and task gets its own, by user namespaces")
+            about("each container and task has its own, by user namespaces")
         }
         (IpcScope::Task | IpcScope::Container, None) => about(
-            "neither CAP_SYS_ADMIN nor user namespaces: programs share /dev/shm and IPC of the host, and their leftovers stay charged",
+            "neither CAP_SYS_ADMIN nor user namespaces: programs use /dev/shm and IPC of the host, and leftovers stay charged",
         )
         .warn("give the agent CAP_SYS_ADMIN, or allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone)"),
         (IpcScope::Host, _) => {
-            about("not asked for: programs share /dev/shm and IPC of the host").warn("set ipc = \"task\" under [isolation]")
+            about("not configured: programs use /dev/shm and IPC of the host").warn("set ipc = \"task\" under [isolation]")
         }
     }
 }
@@ -261,10 +261,10 @@ fn namespaces(facts: &DoctorFacts, place: &DoctorSettings) -> DoctorFinding {
 pub(crate) fn left_behind(left: Option<(Bytes, Bytes)>) -> DoctorFinding {
     let about = |found: String| fine("unattributed", "memory of ended containers is free for the next ones", found);
     match left {
-        None => about("no cgroup of a node agent to look at".to_owned()),
-        Some((memory, _)) if memory.is_zero() => about("nothing is left".to_owned()),
+        None => about("this host has no cgroup of a node agent".to_owned()),
+        Some((memory, _)) if memory.is_zero() => about("no memory of ended containers".to_owned()),
         Some((memory, limit)) => about(format!("{memory} of {limit} are held by memory that no running container owns")).warn(
-            "remove what ended programs left: df -t tmpfs, ls -l /dev/shm, ipcs -m; rmctl node show NODE names who left it",
+            "remove leftovers of ended programs: df -t tmpfs, ls -l /dev/shm, ipcs -m; rmctl node show NODE lists owners",
         ),
     }
 }
@@ -327,13 +327,13 @@ mod tests {
     }
 
     #[test]
-    fn a_good_host_has_nothing_wrong() {
+    fn a_good_host_passes_every_check() {
         assert!(ills(&good()).is_empty());
         assert_eq!(worst(&all(&good(), &place())), CheckResult::Ok);
     }
 
     #[test]
-    fn each_lack_is_told_by_its_own_name() {
+    fn each_missing_feature_has_its_own_finding() {
         type Spoil = fn(&mut DoctorFacts);
         let cases: [(&str, CheckResult, Spoil); 15] = [
             ("unattributed", CheckResult::Warn, |f| f.left = Some((Bytes::from_mib(300), Bytes::from_gib(3)))),
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_v1_lacks_and_what_swap_means_there() {
+    fn a_v1_host_has_warnings_for_v2_features_and_for_swap() {
         let mut facts = good();
         facts.cgroup.mode = HierarchyMode::Hybrid;
         facts.cgroup.controllers = vec!["memory".into(), "pids".into(), "cpu".into(), "blkio".into()];
@@ -372,11 +372,11 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_may_not_mount_says_what_that_means() {
+    fn without_mount_permission_only_tmpdir_is_private() {
         let mut facts = good();
         facts.rights = AgentPrivileges { root: true, mounts: false, namespaces: None, maps_root: false, limits: false };
         let finding = tmp(&facts, &place());
-        assert!(finding.state == CheckResult::Warn && finding.found.contains("only TMPDIR points elsewhere"), "{finding:?}");
-        assert!(tmp(&good(), &DoctorSettings { private_tmp: false, ..place() }).found.contains("not asked for"));
+        assert!(finding.state == CheckResult::Warn && finding.found.contains("only TMPDIR is private"), "{finding:?}");
+        assert!(tmp(&good(), &DoctorSettings { private_tmp: false, ..place() }).found.contains("not configured"));
     }
 }

@@ -55,8 +55,8 @@ fn admit(shared: &Shared, headers: &HeaderMap) -> Result<(), Refused> {
     if differs == 0 {
         return Ok(());
     }
-    let mut problem = ProblemDetails::new(ErrorCode::HR0403, "only the resource manager of this node may do that");
-    problem.hints.push("ask the resource manager: rmctl container".to_owned());
+    let mut problem = ProblemDetails::new(ErrorCode::HR0403, "only the resource manager of this node may make this call");
+    problem.hints.push("call the resource manager: rmctl container".to_owned());
     Err(Refused(Box::new(problem)))
 }
 
@@ -88,7 +88,7 @@ pub(super) async fn signal(
     let (id, asked) = (parse(&id)?, body(asked)?);
     let found = running(&shared, &id).await?;
     let over = || refuse(ErrorCode::HR0409, format!("container {id} has ended"));
-    tracing::info!(container_id = %id, signal = %asked.signal, all = asked.all, "a signal was asked for");
+    tracing::info!(container_id = %id, signal = %asked.signal, all = asked.all, "a caller requests a signal");
     if asked.signal == Signal::KILL {
         let group = found.group.clone();
         let living = spawn_blocking(move || group.and_then(|group| group.pids().ok()).map_or(1, |pids| pids.len()));
@@ -108,7 +108,7 @@ pub(super) async fn signal(
         Ok(Ok(0)) => Err(over()),
         Ok(Ok(processes)) => Ok(Json(SignalDelivered { signal: asked.signal, processes })),
         Ok(Err(error)) => Err(refuse(ErrorCode::HR0500, format!("{} for container {id}: {error:#}", asked.signal))),
-        Err(_) => Err(refuse(ErrorCode::HR0500, "the signal was not sent; the log of the node agent says more")),
+        Err(_) => Err(refuse(ErrorCode::HR0500, "the signal was not sent; see the log of the node agent")),
     }
 }
 
@@ -129,8 +129,8 @@ fn unread(id: &ContainerId, at: &At, error: &io::Error) -> Refused {
     if is(&[io::ErrorKind::NotFound, io::ErrorKind::NotADirectory]) {
         return refuse(ErrorCode::HR0404, format!("container {id} has no {path} on this node"));
     }
-    let (code, what) = if is(&[io::ErrorKind::PermissionDenied]) {
-        (ErrorCode::HR0400, "is not shown")
+    let (code, problem) = if is(&[io::ErrorKind::PermissionDenied]) {
+        (ErrorCode::HR0400, "is not accessible")
     } else if is(&[io::ErrorKind::FileTooLarge]) {
         (ErrorCode::HR0413, "is not listed")
     } else if is(&[io::ErrorKind::ResourceBusy]) {
@@ -138,7 +138,7 @@ fn unread(id: &ContainerId, at: &At, error: &io::Error) -> Refused {
     } else {
         (ErrorCode::HR0500, "cannot be read")
     };
-    refuse(code, format!("{path} of container {id} {what}: {error}"))
+    refuse(code, format!("{path} of container {id} {problem}: {error}"))
 }
 
 /// Lists a directory of a container.
@@ -164,7 +164,7 @@ pub(super) async fn content(
 ) -> Result<Response, Refused> {
     admit(&shared, &headers)?;
     let (id, place, range) = (parse(&id)?, place(&at)?, Range::of(&headers)?);
-    let busy = |_| refuse(ErrorCode::HR0503, format!("{READ} files are read on this node already"));
+    let busy = |_| refuse(ErrorCode::HR0503, format!("{READ} files are read on this node, its limit; try later"));
     let seat = Arc::clone(&shared.readers).try_acquire_owned().map_err(busy)?;
     let dir = shared.site.layout.container(&id);
     let opened = spawn_blocking(move || files::open(&dir, &place)).await.map_err(io::Error::other).and_then(|opened| opened);
@@ -235,27 +235,27 @@ pub(super) async fn run(
         return Err(refuse(ErrorCode::HR0409, format!("container {id} is about to end")));
     }
     let (Some(order), Some(group)) = (found.order, found.group) else {
-        return Err(refuse(ErrorCode::HR0409, format!("what container {id} was launched as is not known any more")));
+        return Err(refuse(ErrorCode::HR0409, format!("the launch of container {id} is not known any more")));
     };
-    let busy = |_| refuse(ErrorCode::HR0503, format!("{} programs are run so on this node already", exec::AT_ONCE));
+    let busy = |_| refuse(ErrorCode::HR0503, format!("{} exec programs run on this node, its limit; try later", exec::AT_ONCE));
     let seat = Arc::clone(&shared.execs).try_acquire_owned().map_err(busy)?;
     let time = Duration::from_millis(asked.timeout_ms.unwrap_or(DEFAULT_EXEC_TIMEOUT_MS));
-    tracing::info!(container_id = %id, program = asked.command.first(), "a program is run in it on request");
+    tracing::info!(container_id = %id, program = asked.command.first(), "a caller runs an exec program");
     let wish = ExecRequest { id: id.clone(), order, group, command: asked.command, input, time };
     let words = exec::run(Arc::clone(&shared.site), wish, seat).await;
-    let words = words.map_err(|error| refuse(ErrorCode::HR0500, format!("nothing was run in container {id}: {error:#}")))?;
+    let words = words.map_err(|error| refuse(ErrorCode::HR0500, format!("no program was started in container {id}: {error:#}")))?;
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines(words))).into_response())
 }
 
 fn checked(asked: &ExecContainer) -> Result<Option<Vec<u8>>, Refused> {
     if asked.command.first().is_none_or(String::is_empty) {
-        return Err(refuse(ErrorCode::HR0400, "command: it names no program"));
+        return Err(refuse(ErrorCode::HR0400, "command: the program is missing"));
     }
     if asked.command.iter().any(|word| word.contains('\0')) {
-        return Err(refuse(ErrorCode::HR0400, "command: a NUL cannot be part of it"));
+        return Err(refuse(ErrorCode::HR0400, "command: an argument contains a NUL character"));
     }
     if asked.timeout_ms.is_some_and(|ms| ms == 0 || ms > MAX_EXEC_TIMEOUT_MS) {
-        return Err(refuse(ErrorCode::HR0400, format!("timeout_ms: from 1 to {MAX_EXEC_TIMEOUT_MS}")));
+        return Err(refuse(ErrorCode::HR0400, format!("timeout_ms: write a number from 1 to {MAX_EXEC_TIMEOUT_MS}")));
     }
     let input = asked.input.as_ref().map(TextOrBytes::bytes).transpose();
     let input = input.map_err(|why| refuse(ErrorCode::HR0400, format!("input: {why}")))?;

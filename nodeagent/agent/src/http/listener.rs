@@ -111,7 +111,7 @@ impl NodeListener {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
                     let Some(present) = self.peers.acquire(peer.ip()) else {
-                        let open = format_args!("{} are open", self.peers.most());
+                        let open = format_args!("{} connections are open", self.peers.most());
                         self.refusals.connections.record_rejection(peer.ip(), RejectionReason::Crowded, &open);
                         continue;
                     };
@@ -126,12 +126,12 @@ impl NodeListener {
                     let router = router.clone();
                     tokio::spawn(async move {
                         if let Err(error) = visit.serve_http(stream, router).await {
-                            debug!(%peer, %error, "a connection ended");
+                            debug!(%peer, %error, "a connection ended with an error");
                         }
                     });
                 }
                 Err(error) => {
-                    warn!(%error, "a connection could not be taken in, going on");
+                    warn!(%error, "a connection could not be accepted; the listener continues");
                     tokio::time::sleep(RECOVER).await;
                 }
             }
@@ -160,7 +160,7 @@ impl NodeConnection {
         let stranger = match caller {
             PeerIdentity::Nobody => {
                 let strangers = self.inside.strangers.clone().try_acquire_owned();
-                let full = || io::Error::other(format!("{MAX_UNAUTHENTICATED} without a certificate are here"));
+                let full = || io::Error::other(format!("{MAX_UNAUTHENTICATED} callers without a certificate are connected"));
                 Some(strangers.map_err(|_| away(RejectionReason::Strangers, full()))?)
             }
             PeerIdentity::Unasked | PeerIdentity::Known(_) => None,
@@ -187,8 +187,8 @@ pub(crate) async fn guard(ConnectInfo(guest): ConnectInfo<ConnectedCaller>, requ
         PeerIdentity::Unasked | PeerIdentity::Known(Role::Manager) => return next.run(request).await,
         PeerIdentity::Known(Role::User(_)) if of_the_node => return next.run(request).await,
         PeerIdentity::Known(Role::Node(_)) | PeerIdentity::Nobody if path == "/livez" => return next.run(request).await,
-        PeerIdentity::Known(role) => (ErrorCode::HR0403, format!("{role} may not do this here: ask the resource manager")),
-        PeerIdentity::Nobody => (ErrorCode::HR0401, "nobody may do this without showing a certificate".to_owned()),
+        PeerIdentity::Known(role) => (ErrorCode::HR0403, format!("{role} may not make this call; call the resource manager")),
+        PeerIdentity::Nobody => (ErrorCode::HR0401, "this call requires a client certificate".to_owned()),
     };
     warn!(peer = %guest.peer, path, why, "a call was refused");
     refuse(code, why).into_response()
@@ -257,7 +257,7 @@ mod tests {
         }
         assert!(asked(address).await.ends_with("well"));
         for drip in dripping {
-            timeout(SOON, drip).await.expect("it is cut off").expect("ends");
+            timeout(SOON, drip).await.expect("the connection is closed").expect("ends");
         }
         assert!(asked(address).await.ends_with("well"));
         serving.abort();
@@ -269,7 +269,7 @@ mod tests {
         let (address, serving) = door(Duration::from_millis(500)).await;
         let mut silent = TcpStream::connect(address).await.expect("connects");
         let mut text = Vec::new();
-        timeout(SOON, silent.read_to_end(&mut text)).await.expect("it is closed").expect("reads");
+        timeout(SOON, silent.read_to_end(&mut text)).await.expect("the connection is closed").expect("reads");
         assert!(asked(address).await.ends_with("well"));
         serving.abort();
     }
@@ -327,7 +327,7 @@ mod tests {
         for mut one in silent {
             let mut said = Vec::new();
             // Closed with or without a response, such as 408.
-            let _ = timeout(SOON, one.read_to_end(&mut said)).await.expect("it is closed");
+            let _ = timeout(SOON, one.read_to_end(&mut said)).await.expect("the connection is closed");
             assert!(!String::from_utf8_lossy(&said).contains("well"));
         }
         let mut page = MetricsPage::new();
@@ -340,7 +340,7 @@ mod tests {
     /// An address at its limit is disconnected. Its permits are free again after its connections
     /// close.
     #[tokio::test]
-    async fn one_address_does_not_take_every_place() {
+    async fn connections_of_one_address_are_limited() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("an address");
         let peers = ConnectionLimiter::new(2, LoopbackPolicy::Counted);
@@ -353,7 +353,7 @@ mod tests {
         }
         let mut third = TcpStream::connect(address).await.expect("connects");
         let mut said = Vec::new();
-        let _ = timeout(SOON, third.read_to_end(&mut said)).await.expect("it is closed"); // a reset counts as closed
+        let _ = timeout(SOON, third.read_to_end(&mut said)).await.expect("the connection is closed"); // a reset counts as closed
         assert!(said.is_empty());
         let mut page = MetricsPage::new();
         refusals.put(&mut page);
@@ -365,7 +365,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        timeout(SOON, gone).await.expect("their places are free");
+        timeout(SOON, gone).await.expect("the permits are free");
         assert!(asked(address).await.ends_with("well"));
         serving.abort();
     }

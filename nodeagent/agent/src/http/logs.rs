@@ -52,7 +52,7 @@ pub(super) async fn log(
     if logs::place(&name).is_none() {
         return Err(refuse(
             ErrorCode::HR0400,
-            format!("{name:?} is no log; there are stdout, stderr, and TASK.out and TASK.err"),
+            format!("{name:?} is not a log; the logs are stdout, stderr, TASK.out and TASK.err"),
         ));
     }
     let range = Range::of(&headers)?;
@@ -66,7 +66,7 @@ pub(super) async fn log(
     };
     if wish.follow {
         let (from, start) = file.first(range, wish.tail).await.map_err(failed)?;
-        let busy = |_| refuse(ErrorCode::HR0503, format!("{FOLLOWED} logs are followed on this node already"));
+        let busy = |_| refuse(ErrorCode::HR0503, format!("{FOLLOWED} logs are followed on this node, its limit; try later"));
         let permit = Arc::clone(&shared.followers).try_acquire_owned().map_err(busy)?;
         return Ok(follow(file, from.max(start), permit));
     }
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_read_as_they_are_written() {
+    fn ranges_of_the_range_header_are_parsed() {
         assert_eq!(Range::parse("bytes=5-"), Some(Range::From(5, None)));
         assert_eq!(Range::parse("bytes=5-9"), Some(Range::From(5, Some(9))));
         assert_eq!(Range::parse("bytes=-9"), Some(Range::Last(9)));

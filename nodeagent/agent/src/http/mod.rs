@@ -185,7 +185,7 @@ async fn alive(State(shared): State<Shared>) -> Result<&'static str, Refused> {
     Ok(match diagnosis.resource_manager {
         NodeMembership::Registered | NodeMembership::Searching => "ok\n",
         NodeMembership::Decommissioned => {
-            "ok\nthis node is decommissioned: the resource manager takes it back with `rmctl node undrain`\n"
+            "ok\nthis node is decommissioned: `rmctl node undrain` takes it back\n"
         }
     })
 }

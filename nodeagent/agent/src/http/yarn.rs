@@ -67,7 +67,7 @@ async fn no_route(uri: axum::http::Uri) -> YarnProblem {
 }
 
 async fn no_method(method: axum::http::Method, uri: axum::http::Uri) -> YarnProblem {
-    YarnProblem(YarnErrorKind::NotAllowed, format!("{} does not take {method}", uri.path()))
+    YarnProblem(YarnErrorKind::NotAllowed, format!("{} does not support {method}", uri.path()))
 }
 
 async fn json_only(request: Request, next: Next) -> Response {
@@ -75,7 +75,7 @@ async fn json_only(request: Request, next: Next) -> Response {
     if accept::accepts_json(accepted.iter().filter_map(|value| value.to_str().ok())) {
         return next.run(request).await;
     }
-    YarnProblem(YarnErrorKind::NotAcceptable, "only application/json is written here; leave Accept out, or name that".into())
+    YarnProblem(YarnErrorKind::NotAcceptable, "the response is application/json; omit Accept, or accept application/json".into())
         .into_response()
 }
 
@@ -187,7 +187,7 @@ async fn apps(State(shared): State<Shared>, Query(wanted): Query<Wanted>) -> Res
 async fn app(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<OneApp>, YarnProblem> {
     let id: YarnApp = parse(&id)?;
     let found = yarn_json::apps(&held(&shared).await?).into_iter().find(|app| app.id == id);
-    let none = || YarnProblem(YarnErrorKind::NotFound, format!("{id} has no container on this node, or none that is kept"));
+    let none = || YarnProblem(YarnErrorKind::NotFound, format!("{id} has no container on this node, or none is kept"));
     found.map(|app| Json(OneApp { app })).ok_or_else(none)
 }
 
@@ -246,7 +246,7 @@ async fn log(
         Some(other) => {
             return Err(YarnProblem(
                 YarnErrorKind::BadRequest,
-                format!("format is text or octet-stream, and {other:?} is asked for"),
+                format!("format is text or octet-stream, not {other:?}"),
             ));
         }
     };

@@ -229,7 +229,7 @@ pub(super) fn info(about: &NodeSummary, (healthy, report): (bool, String), enfor
         "nmStartupTime": about.started.0,
         "resourceTypes": "memory-mb (unit=Mi), vcores",
         "nodeManagerVersion": VERSION,
-        "nodeManagerBuildVersion": format!("headroom {VERSION}, limits held by {enforcer}"),
+        "nodeManagerBuildVersion": format!("headroom {VERSION}, limits enforced by {enforcer}"),
         "nodeManagerVersionBuiltOn": "",
         "hadoopVersion": YARN_VERSION,
         "hadoopBuildVersion": format!("none; headroom {VERSION} answers as YARN {YARN_VERSION} does"),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_memory_kill_has_yarns_number_and_words() {
+    fn a_memory_kill_has_the_status_and_text_of_yarn() {
         let over = container(&held(1, ShownPhase::Over(report(ExitReason::OverheadOom))), &about(), vec!["stdout".into()]);
         assert_eq!((over.exit_code, over.state, over.total_v_cores_needed), (-104, "EXITED_WITH_FAILURE", 2));
         assert!(over.diagnostics.contains("64.0 MB of 64.0 MB physical memory used"), "{}", over.diagnostics);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn an_application_is_as_far_as_its_last_container() {
+    fn the_state_of_an_application_is_that_of_its_last_container() {
         let states = |lives: Vec<ShownPhase>| {
             let all: Vec<ShownContainer> = lives.into_iter().zip(1..).map(|(life, seq)| held(seq, life)).collect();
             apps(&all).iter().map(|app| app.state).collect::<Vec<_>>()

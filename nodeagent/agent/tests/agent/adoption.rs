@@ -9,7 +9,7 @@ use crate::node::{GREEDY, Node, kill, sh};
 const COUNTED: &str = "echo launched >> launches; while [ ! -e go ]; do sleep 0.05; done; exit 4";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_container_is_adopted_and_its_end_is_told() {
+async fn a_running_container_is_adopted_and_its_exit_is_reported() {
     let rm = FakeRm::start().await;
     let mut node = Node::start(&rm.url, 256, &[]);
     let id = rm.run(1, 32, sh(COUNTED));
@@ -23,11 +23,11 @@ async fn a_running_container_is_adopted_and_its_end_is_told() {
     std::fs::write(node.file(&id, "work/go"), "").expect("writes");
     let report = rm.exit(&id).await;
     assert_eq!(report.reason, ExitReason::Exit { code: 4 }, "{report:#?}");
-    assert_eq!(node.text(&id, "work/launches"), "launched\n", "launched once");
+    assert_eq!(node.text(&id, "work/launches"), "launched\n", "the container was launched once");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_while_no_agent_was_there_is_not_lost() {
+async fn an_exit_without_an_agent_is_reported_after_the_restart() {
     let rm = FakeRm::start().await;
     let mut node = Node::start(&rm.url, 256, &[]);
     let plain = rm.run(1, 32, sh(COUNTED));
@@ -45,11 +45,11 @@ async fn an_end_while_no_agent_was_there_is_not_lost() {
     node.start_again();
     assert_eq!(rm.exit(&plain).await.reason, ExitReason::Exit { code: 4 });
     assert_eq!(rm.exit(&greedy).await.reason, ExitReason::OverheadOom);
-    assert_eq!(node.text(&plain, "work/launches"), "launched\n", "launched once");
+    assert_eq!(node.text(&plain, "work/launches"), "launched\n", "the container was launched once");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_whose_shim_was_lost_is_ended_and_said_to_be() {
+async fn a_container_without_its_shim_is_killed_and_reported() {
     let rm = FakeRm::start().await;
     let mut node = Node::start(&rm.url, 256, &[]);
     let id = rm.run(1, 32, sh("sleep 60"));
@@ -63,16 +63,16 @@ async fn a_container_whose_shim_was_lost_is_ended_and_said_to_be() {
     assert_eq!(report.reason, ExitReason::KilledExternally, "{report:#?}");
     assert!(report.evidence.missing.iter().any(|m| m.contains("shim was lost")), "{:#?}", report.evidence.missing);
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    assert!(state.is_empty() || state.contains(") Z "), "nothing runs on without anybody to see it: {state}");
+    assert!(state.is_empty() || state.contains(") Z "), "the program still runs: {state}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_report_nobody_has_survives_the_agent() {
+async fn an_unacknowledged_report_survives_a_restart() {
     let rm = FakeRm::start().await;
     let mut node = Node::start(&rm.url, 256, &[]);
     rm.with(|b| b.deaf = true);
     let id = rm.run(1, 32, sh("exit 6"));
-    rm.until("its report in a file", |_| node.file(&id, "report.json").exists().then_some(())).await;
+    rm.until("the report in a file", |_| node.file(&id, "report.json").exists().then_some(())).await;
     node.crash();
     rm.with(|b| b.deaf = false);
     node.start_again();
@@ -86,13 +86,13 @@ async fn a_report_nobody_has_survives_the_agent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_that_was_recorded_is_finished_by_the_next_agent() {
+async fn a_recorded_stop_is_finished_by_the_next_agent() {
     let rm = FakeRm::start().await;
     let mut node = Node::start(&rm.url, 256, &[]);
     let mut launch = sh("trap '' TERM; echo up; while :; do sleep 0.05; done");
     launch.stop_grace_ms = Some(60_000);
     let id = rm.run(1, 32, launch);
-    rm.until("its first word", |_| (node.text(&id, "stdout") == "up\n").then_some(())).await;
+    rm.until("the first output", |_| (node.text(&id, "stdout") == "up\n").then_some(())).await;
     rm.stop(&id, StopCause::Timeout);
     rm.until("the recorded stop", |_| node.file(&id, "stop").exists().then_some(())).await;
     node.crash();
@@ -101,7 +101,7 @@ async fn a_stop_that_was_recorded_is_finished_by_the_next_agent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_launcher_takes_nothing_with_it_and_another_one_follows() {
+async fn a_lost_launcher_is_replaced_and_loses_no_container() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
     let before = rm.run(1, 32, sh(COUNTED));
@@ -109,7 +109,7 @@ async fn a_lost_launcher_takes_nothing_with_it_and_another_one_follows() {
     let first = node.launcher().expect("a launcher");
     let name =
         std::fs::read_to_string(format!("/proc/{}/cmdline", node.text(&before, "shim.pid").split(' ').next().expect("a pid")));
-    assert!(name.expect("a command line").contains(&before.to_string()), "a list of processes tells whose shim it is");
+    assert!(name.expect("a command line").contains(&before.to_string()), "the command line of the shim names the container");
     // Orders in progress while the launcher dies are launched once each, by it or by the next
     // launcher.
     let ids: Vec<_> = (2..10).map(|n| rm.run(n, 16, sh("echo launched >> launches; exit 5"))).collect();
@@ -117,11 +117,11 @@ async fn a_lost_launcher_takes_nothing_with_it_and_another_one_follows() {
     for id in &ids {
         let report = rm.exit(id).await;
         assert_eq!(report.reason, ExitReason::Exit { code: 5 }, "{report:#?}");
-        assert_eq!(node.text(id, "work/launches"), "launched\n", "launched once");
+        assert_eq!(node.text(id, "work/launches"), "launched\n", "the container was launched once");
     }
     let after = rm.run(10, 16, sh("exit 6"));
     assert_eq!(rm.exit(&after).await.reason, ExitReason::Exit { code: 6 });
     assert_ne!(node.launcher().expect("another launcher"), first);
     std::fs::write(node.file(&before, "work/go"), "").expect("writes");
-    assert_eq!(rm.exit(&before).await.reason, ExitReason::Exit { code: 4 }, "its shim did not need the launcher");
+    assert_eq!(rm.exit(&before).await.reason, ExitReason::Exit { code: 4 }, "the shim does not depend on the launcher");
 }

@@ -10,7 +10,7 @@ use crate::fake_rm::FakeRm;
 use crate::node::{Node, sh};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_cut_off_ends_its_containers_and_tells_it_later() {
+async fn a_disconnected_node_ends_its_containers_and_reports_later() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &["--self-fence=4s"]);
     let mut launch = sh("trap 'exit 0' TERM; while :; do sleep 0.05; done");
@@ -22,18 +22,18 @@ async fn a_node_that_is_cut_off_ends_its_containers_and_tells_it_later() {
     tokio::time::sleep(Duration::from_millis(5500)).await;
     rm.with(|b| assert!(b.exits.is_empty()));
     rm.set_gone(true);
-    rm.until("its report in a file", |_| node.file(&id, "report.json").exists().then_some(())).await;
-    rm.with(|b| assert!(b.exits.is_empty(), "nobody could be told"));
+    rm.until("the report in a file", |_| node.file(&id, "report.json").exists().then_some(())).await;
+    rm.with(|b| assert!(b.exits.is_empty(), "the resource manager was unreachable"));
     rm.set_gone(false);
     let report = rm.exit(&id).await;
     assert_eq!((report.reason, report.evidence.stop_asked), (ExitReason::NodeLost, Some(StopCause::Fenced)), "{report:#?}");
     assert_eq!(report.reason.charge(), Charge::Free);
     let again = rm.run(2, 32, sh("exit 5"));
-    assert_eq!(rm.exit(&again).await.reason, ExitReason::Exit { code: 5 }, "it works on");
+    assert_eq!(rm.exit(&again).await.reason, ExitReason::Exit { code: 5 }, "the node runs further containers");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_decommissioned_node_says_so_and_asks_slowly() {
+async fn a_decommissioned_node_registers_rarely_and_reports_its_state() {
     let rm = FakeRm::start().await;
     rm.with(|b| b.decommissioned = true);
     let node = Node::start(&rm.url, 256, &["--enforcer=poll"]);
@@ -49,11 +49,11 @@ async fn a_decommissioned_node_says_so_and_asks_slowly() {
     }
     assert_eq!(doctor["resource_manager"], "decommissioned", "{doctor}");
     tokio::time::sleep(Duration::from_secs(2)).await;
-    rm.with(|b| assert_eq!(b.asked, 1, "it does not hurry"));
+    rm.with(|b| assert_eq!(b.asked, 1, "the agent waits before the next registration"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_node_is_goes_with_its_registration() {
+async fn the_registration_contains_the_traits_of_the_node() {
     let rm = FakeRm::start().await;
     let dir = tempfile::tempdir().expect("dir");
     let file = dir.path().join("nodeagent.toml");

@@ -8,7 +8,7 @@ use crate::fake_rm::FakeRm;
 use crate::node::{GREEDY, Node, kill, sh};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_ends_well() {
+async fn a_program_that_exits_0_is_reported_and_forgotten() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
     let id = rm.run(1, 32, LaunchSpec { command: vec!["/bin/true".into()], ..LaunchSpec::default() });
@@ -22,14 +22,14 @@ async fn a_program_that_ends_well() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn environment_files_words_and_logs() {
+async fn environment_files_placeholders_and_logs_are_provided() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
     let mut launch =
         sh("cat greeting; ./hello $0 $A; echo $HEADROOM_CONTAINER $HEADROOM_MEMORY_BYTES $HEADROOM_HEAP_BYTES; pwd >&2; exit 7");
     launch.command.push("{heap}/{node}".into());
     launch.env.insert("A".into(), "{memory}".into());
-    launch.env.insert("HEADROOM_CONTAINER".into(), "somebody else".into());
+    launch.env.insert("HEADROOM_CONTAINER".into(), "another container".into());
     launch.files.insert("greeting".into(), "good day\n".into());
     launch.files.insert("hello".into(), "#!/bin/sh\necho hello $@\n".into());
     launch.heap = Some(Bytes::from_mib(24));
@@ -44,11 +44,11 @@ async fn environment_files_words_and_logs() {
     assert!(lines[1].starts_with("hello 24m/test-") && lines[1].ends_with(" 33554432"), "{log}");
     assert_eq!(lines[2], format!("{id} 33554432 25165824"));
     let wrong = client.log(&id, "order.json", 10).await.expect_err("no log");
-    assert!(wrong.to_string().contains("is no log"), "{wrong}");
+    assert!(wrong.to_string().contains("is not a log"), "{wrong}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_takes_too_much() {
+async fn a_program_over_its_limit_is_killed_for_memory() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
     let id = rm.run(1, 24, sh(GREEDY));
@@ -66,7 +66,7 @@ async fn a_program_that_takes_too_much() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_that_takes_too_much_takes_its_parent_with_it() {
+async fn a_child_over_the_limit_ends_the_whole_container() {
     let rm = FakeRm::start().await;
     let _node = Node::start(&rm.url, 256, &[]);
     let id = rm.run(1, 24, sh(&format!("/bin/sh -c '{GREEDY}'; echo survived; sleep 60")));
@@ -75,7 +75,7 @@ async fn a_child_that_takes_too_much_takes_its_parent_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_privileges_the_agent_enforces() {
+async fn the_poll_enforcer_kills_a_program_over_its_limit() {
     let rm = FakeRm::start().await;
     let _node = Node::start(&rm.url, 256, &["--enforcer=poll"]);
     let id = rm.run(1, 24, sh(GREEDY));
@@ -86,7 +86,7 @@ async fn without_privileges_the_agent_enforces() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_victim_of_the_nodes_own_limit_is_not_charged() {
+async fn a_victim_of_the_limit_of_the_node_is_not_charged() {
     let rm = FakeRm::start().await;
     let _node = Node::start(&rm.url, 48, &[]);
     // A real resource manager would never grant more than the node has. Here the size lets the
@@ -108,7 +108,7 @@ async fn a_victim_of_the_nodes_own_limit_is_not_charged() {
 /// The master has the most memory and asks for more when there is none; the kernel kills another container. When the node is full, the
 /// master has 122 MiB and each other 92: half of the 60 MiB by which the kernel counts a container as larger than a master.
 #[tokio::test(flavor = "multi_thread")]
-async fn at_the_nodes_limit_masters_are_killed_last() {
+async fn at_the_limit_of_the_node_masters_are_killed_last() {
     let rm = FakeRm::start().await;
     let _node = Node::start(&rm.url, 400, &[]);
     let kind = rm.until("the registration", |b| b.registrations.first().map(|r| r.enforcer)).await;
@@ -134,7 +134,7 @@ async fn at_the_nodes_limit_masters_are_killed_last() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kill_from_outside_is_nobodys_fault() {
+async fn an_external_kill_is_not_charged() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
     let id = rm.run(1, 32, sh("sleep 60"));
@@ -146,7 +146,7 @@ async fn a_kill_from_outside_is_nobodys_fault() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_heap_is_told_by_the_runtimes_own_words() {
+async fn a_full_heap_is_recognized_by_the_message_of_the_runtime() {
     let rm = FakeRm::start().await;
     let _node = Node::start(&rm.url, 256, &[]);
     let jvm = |script: &str| LaunchSpec { heap: Some(Bytes::from_mib(24)), heap_exit_codes: vec![3], ..sh(script) };
@@ -162,7 +162,7 @@ async fn a_full_heap_is_told_by_the_runtimes_own_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_is_not_there() {
+async fn a_missing_program_is_a_failed_launch() {
     let rm = FakeRm::start().await;
     let _node = Node::start(&rm.url, 256, &[]);
     let id = rm.run(1, 32, LaunchSpec { command: vec!["/no/such/program".into()], ..LaunchSpec::default() });
@@ -173,7 +173,7 @@ async fn a_program_that_is_not_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_executor_tells_of_the_tasks_found_in_it() {
+async fn the_report_lists_the_task_groups_of_an_executor() {
     let rm = FakeRm::start().await;
     let _node = Node::start(&rm.url, 256, &[]);
     let mut launch = sh("[ -n \"$HEADROOM_CGROUP\" ] && mkdir $HEADROOM_CGROUP/task-map-7-1; exit 0");

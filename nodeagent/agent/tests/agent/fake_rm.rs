@@ -121,7 +121,7 @@ impl FakeRm {
 
     /// Orders another size of a container.
     pub(crate) fn resize(&self, id: &ContainerId, version: u32, memory_mib: u64) {
-        let mut want = self.with(|book| book.wants.get(id).cloned()).expect("it was wanted before");
+        let mut want = self.with(|book| book.wants.get(id).cloned()).expect("an ordered container");
         if let ContainerDesiredState::Run(order) = &mut want {
             (order.version, order.resource) = (version, Resource::new(Size::from_mib(memory_mib), Cpus::from_cores(2)));
         }
@@ -165,7 +165,7 @@ impl FakeRm {
     }
 
     /// Waits until `f` returns a value from the record.
-    pub(crate) async fn until<T>(&self, what: &str, mut f: impl FnMut(&mut FakeRmState) -> Option<T>) -> T {
+    pub(crate) async fn until<T>(&self, event: &str, mut f: impl FnMut(&mut FakeRmState) -> Option<T>) -> T {
         let wait = async {
             loop {
                 let changed = self.shared.changed.notified();
@@ -178,7 +178,7 @@ impl FakeRm {
         };
         match tokio::time::timeout(PATIENCE, wait).await {
             Ok(found) => found,
-            Err(_) => panic!("waited in vain for {what}: {:#?}", self.with(|b| format!("{b:#?}"))),
+            Err(_) => panic!("timeout while waiting for {event}: {:#?}", self.with(|b| format!("{b:#?}"))),
         }
     }
 
@@ -220,7 +220,7 @@ impl FakeRmState {
 }
 
 fn absent() -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, Json(ProblemDetails::new(ErrorCode::HR0503, "nobody is here"))).into_response()
+    (StatusCode::SERVICE_UNAVAILABLE, Json(ProblemDetails::new(ErrorCode::HR0503, "no service"))).into_response()
 }
 
 fn stale() -> Response {
@@ -241,7 +241,7 @@ async fn register(State(shared): State<Arc<Shared>>, Json(body): Json<RegisterNo
         }
         if body.serial <= book.above {
             let problem =
-                ProblemDetails { above: Some(book.above), ..ProblemDetails::new(ErrorCode::HR0409, "another one came later") };
+                ProblemDetails { above: Some(book.above), ..ProblemDetails::new(ErrorCode::HR0409, "a later agent exists") };
             return (StatusCode::CONFLICT, Json(problem)).into_response();
         }
         book.above = body.serial;

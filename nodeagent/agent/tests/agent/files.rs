@@ -107,7 +107,7 @@ async fn refusal(rm: &FakeRm, n: u64, file: FetchedFile) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_fetched_is_there_before_the_program_starts() {
+async fn files_are_fetched_before_the_program_starts() {
     let (rm, server) = (FakeRm::start().await, Server::start().await);
     let node = Node::start(&rm.url, 256, &[]);
     let program = rm.run(1, 32, with(server.file("a", TEXT, FileKind::Program), "./it"));
@@ -117,7 +117,7 @@ async fn what_is_fetched_is_there_before_the_program_starts() {
     let archive = rm.run(2, 32, with(archive, "./it/bin/it; ls -a . it"));
     assert_eq!(rm.exit(&archive).await.reason, ExitReason::Exit { code: 0 });
     assert!(node.text(&archive, "stdout").starts_with("fetched\n"), "{}", node.text(&archive, "stdout"));
-    assert!(!node.text(&archive, "stdout").contains(".fetching"), "nothing half-made stays");
+    assert!(!node.text(&archive, "stdout").contains(".fetching"), "temporary files are left");
     let local = node.state().join("data");
     std::fs::write(&local, "local").expect("writes");
     let from = local.to_str().expect("text").to_owned();
@@ -128,7 +128,7 @@ async fn what_is_fetched_is_there_before_the_program_starts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_is_refused_and_said() {
+async fn an_invalid_file_fails_the_launch_with_a_reason() {
     let (rm, server) = (FakeRm::start().await, Server::start().await);
     let node = Node::start(&rm.url, 256, &[]);
     let other = refusal(&rm, 1, server.file("a", b"other bytes", FileKind::File)).await;
@@ -143,11 +143,11 @@ async fn what_is_wrong_is_refused_and_said() {
     let large = refusal(&rm, 4, large).await;
     assert!(large.contains("larger than"), "{large}");
     let kept = std::fs::read_dir(node.state().join("cache")).expect("lists").count();
-    assert_eq!(kept, 0, "nothing of what was refused is kept");
+    assert_eq!(kept, 0, "the cache keeps a refused file");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_containers_fetch_once_and_a_later_agent_not_at_all() {
+async fn containers_share_one_fetch_and_a_later_agent_uses_the_cache() {
     let (rm, server) = (FakeRm::start().await, Server::start().await);
     let mut node = Node::start(&rm.url, 512, &[]);
     let ids: Vec<_> = (1..=6).map(|n| rm.run(n, 32, with(server.file("slow", TEXT, FileKind::Program), "./it"))).collect();
@@ -155,7 +155,7 @@ async fn many_containers_fetch_once_and_a_later_agent_not_at_all() {
         assert_eq!(rm.exit(id).await.reason, ExitReason::Exit { code: 0 });
         assert_eq!(node.text(id, "stdout"), "fetched\n");
     }
-    assert_eq!(server.asked(), 1, "fetched once for all");
+    assert_eq!(server.asked(), 1, "all containers share one fetch");
     node.crash();
     node.start_again();
     let id = rm.run(7, 32, with(server.file("slow", TEXT, FileKind::Program), "./it"));
@@ -164,7 +164,7 @@ async fn many_containers_fetch_once_and_a_later_agent_not_at_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_does_not_answer_is_given_up() {
+async fn a_fetch_from_a_silent_server_times_out() {
     let (rm, server) = (FakeRm::start().await, Server::start().await);
     let dir = tempfile::tempdir().expect("dir");
     let config = dir.path().join("nodeagent.toml");
@@ -172,11 +172,11 @@ async fn a_server_that_does_not_answer_is_given_up() {
         .expect("writes");
     let _node = Node::start(&rm.url, 256, &[&format!("--config={}", config.display())]);
     let late = refusal(&rm, 1, server.file("never", TEXT, FileKind::File)).await;
-    assert!(late.contains("was not here after 1s") && late.contains("deadline"), "{late}");
+    assert!(late.contains("did not finish within 1s") && late.contains("deadline"), "{late}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_with_tls_is_trusted_when_its_authority_is() {
+async fn a_tls_server_is_trusted_if_its_authority_is_configured() {
     let rm = FakeRm::start().await;
     let (server, pem) = Server::secure().await;
     let dir = tempfile::tempdir().expect("dir");
@@ -191,13 +191,13 @@ async fn a_server_with_tls_is_trusted_when_its_authority_is() {
         assert_eq!(node.text(&id, "stdout"), "fetched\n");
     }
     let down = refusal(&rm, 3, server.file("down", b"else", FileKind::File)).await;
-    assert!(down.contains("it leads from https to http://localhost:1/a"), "{down}");
+    assert!(down.contains("redirects from https to http://localhost:1/a"), "{down}");
     let round = refusal(&rm, 4, server.file("round", b"else", FileKind::File)).await;
     assert!(round.contains("more than 10 times"), "{round}");
     let stranger = FakeRm::start().await;
     let _other = Node::start(&stranger.url, 256, &[]);
     let distrusted = refusal(&stranger, 1, server.file("a", TEXT, FileKind::File)).await;
-    assert!(distrusted.contains("its certificate is not trusted") && distrusted.contains("ca_file"), "{distrusted}");
+    assert!(distrusted.contains("certificate of the server is not trusted") && distrusted.contains("ca_file"), "{distrusted}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -207,12 +207,12 @@ async fn a_stop_does_not_wait_for_a_fetch() {
     let fetching = rm.run(1, 32, with(server.file("never", TEXT, FileKind::File), "exit 0"));
     // A second container waits for the same fetch.
     let waiting = rm.run(2, 32, with(server.file("never", TEXT, FileKind::File), "exit 0"));
-    rm.until("the server to be asked", |_| (server.asked() == 1).then_some(())).await;
+    rm.until("a request to the server", |_| (server.asked() == 1).then_some(())).await;
     for id in [&fetching, &waiting] {
         rm.stop(id, StopCause::Asked);
         let report = rm.exit(id).await;
         assert_eq!((report.reason, report.started), (ExitReason::Stopped, None), "{report:#?}");
     }
     let kept = std::fs::read_dir(node.state().join("cache")).expect("lists").count();
-    assert_eq!(kept, 0, "nothing half fetched stays");
+    assert_eq!(kept, 0, "the cache keeps a partial file");
 }

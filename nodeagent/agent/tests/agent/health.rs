@@ -9,7 +9,7 @@ use crate::fake_rm::FakeRm;
 use crate::node::{Node, sh};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sites_own_program_drains_the_node_and_brings_it_back() {
+async fn the_health_script_makes_the_node_unhealthy_and_healthy_again() {
     let rm = FakeRm::start().await;
     let dir = tempfile::tempdir().expect("dir");
     let (config, check, ill) = (dir.path().join("node.toml"), dir.path().join("check"), dir.path().join("ill"));
@@ -24,18 +24,18 @@ async fn the_sites_own_program_drains_the_node_and_brings_it_back() {
     let runs = rm.run(1, 32, sh("sleep 64"));
     rm.running(&runs).await;
     fs::write(&ill, "").expect("writes");
-    let reason = rm.until("an ill node", |book| match &book.health {
+    let reason = rm.until("an unhealthy node", |book| match &book.health {
         Some(NodeHealthState::Unhealthy { reason }) => Some(reason.clone()),
         Some(NodeHealthState::Healthy) | None => None,
     });
     assert_eq!(reason.await, "ERROR scratch is read-only");
-    assert!(rm.with(|book| !book.exits.contains_key(&runs)), "what runs is left alone");
+    assert!(rm.with(|book| !book.exits.contains_key(&runs)), "the running container is not ended");
     fs::remove_file(&ill).expect("removes");
     rm.until("a healthy node", |book| (book.health == Some(NodeHealthState::Healthy)).then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_is_told_at_registration() {
+async fn a_full_disk_is_reported_at_registration() {
     let rm = FakeRm::start().await;
     let dir = tempfile::tempdir().expect("dir");
     let config = dir.path().join("node.toml");

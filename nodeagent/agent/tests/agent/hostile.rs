@@ -46,14 +46,14 @@ fn groups(pid: i32) -> Vec<std::path::PathBuf> {
 }
 
 /// The result of one attempt. Each output line has the form `attempt=result`.
-fn tried(text: &str, what: &str) -> String {
-    let line = text.lines().find_map(|l| l.strip_prefix(what)?.strip_prefix('='));
-    line.unwrap_or_else(|| panic!("nothing of {what} in {text}")).to_owned()
+fn tried(text: &str, attempt: &str) -> String {
+    let line = text.lines().find_map(|l| l.strip_prefix(attempt)?.strip_prefix('='));
+    line.unwrap_or_else(|| panic!("no result of {attempt} in {text}")).to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_neither_leaves_its_cgroup_nor_raises_its_limit_nor_reaches_others() {
-    if !is_root("a_task_neither_leaves_its_cgroup_nor_raises_its_limit_nor_reaches_others") {
+async fn a_task_cannot_leave_its_cgroup_raise_its_limit_or_reach_others() {
+    if !is_root("a_task_cannot_leave_its_cgroup_raise_its_limit_or_reach_others") {
         return;
     }
     let dir = tempfile::tempdir().expect("a directory");
@@ -95,22 +95,22 @@ async fn a_task_neither_leaves_its_cgroup_nor_raises_its_limit_nor_reaches_other
     let report = rm.exit(&id).await;
     let text = node.text(&id, "stdout");
     assert_eq!(report.reason, ExitReason::Exit { code: 0 }, "{report:#?}\n{text}{}", node.text(&id, "stderr"));
-    assert_eq!(tried(&text, "own-signal"), "done", "the attempts mean something: {text}");
-    for what in ["signal", "signal-agent", "signal-shim", "environment", "memory", "trace", "descriptors"] {
-        assert_eq!(tried(&text, what), "refused", "{what}: {text}");
+    assert_eq!(tried(&text, "own-signal"), "done", "the script can send signals: {text}");
+    for attempt in ["signal", "signal-agent", "signal-shim", "environment", "memory", "trace", "descriptors"] {
+        assert_eq!(tried(&text, attempt), "refused", "{attempt}: {text}");
     }
-    for what in ["agent-environment", "file", "order", "token", "node", "oom-score"] {
-        assert_eq!(tried(&text, what), "refused", "{what}: {text}");
+    for attempt in ["agent-environment", "file", "order", "token", "node", "oom-score"] {
+        assert_eq!(tried(&text, attempt), "refused", "{attempt}: {text}");
     }
     for done in ["raised=", "left=", "made="] {
         assert!(!text.contains(done), "{text}");
     }
     // If there was no file to write to, the test proves nothing.
     if others.is_empty() {
-        eprintln!("SKIPPED: the half about cgroups: this host's tasks have none");
+        eprintln!("SKIPPED: the part about cgroups; tasks of this host have no cgroup");
     } else {
-        assert!(text.contains("limit=/sys/fs/cgroup"), "no limit was found to be raised: {text}");
-        assert_eq!(groups(pid), others, "the other one is where it was");
+        assert!(text.contains("limit=/sys/fs/cgroup"), "the task found no limit file: {text}");
+        assert_eq!(groups(pid), others, "the other container is still in its groups");
     }
     rm.stop(&victim, StopCause::Asked);
     rm.exit(&victim).await;
@@ -120,7 +120,7 @@ async fn a_task_neither_leaves_its_cgroup_nor_raises_its_limit_nor_reaches_other
 /// its own name. A restarted agent handles both: it neither loses such a program nor starts it
 /// twice.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_whose_name_is_no_text_is_adopted() {
+async fn a_program_whose_name_is_not_utf8_is_adopted() {
     let dir = tempfile::tempdir().expect("a directory");
     let rm = FakeRm::start().await;
     let mut node = Node::start(&rm.url, 256, &[]);
@@ -141,9 +141,9 @@ async fn a_program_whose_name_is_no_text_is_adopted() {
     rm.restart();
     node.start_again();
     let seen = |book: &mut crate::fake_rm::FakeRmState| book.seen.get(&id).map(|o| o.phase);
-    let phase = rm.until("the container to be told of again", seen).await;
+    let phase = rm.until("the container in a report of the next agent", seen).await;
     assert_eq!(phase, headroom_wire::v1::nodes::NodeContainerPhase::Running);
-    assert!(named(), "it is the same process");
+    assert!(named(), "the process is the same");
     for (id, pid) in [(&id, pid), (&by_chance, node.pid(&by_chance))] {
         kill(pid, 15);
         let report = rm.exit(id).await;
@@ -176,14 +176,14 @@ fn get(node: &Node, key: &str, path: &str) -> (Option<u16>, String) {
 fn lives(node: &Node) {
     let from = Instant::now();
     assert_eq!(get(node, "", "/livez").0, Some(200));
-    assert!(from.elapsed() < Duration::from_secs(10), "others are served meanwhile");
+    assert!(from.elapsed() < Duration::from_secs(10), "other calls are served meanwhile");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn malformed_calls_are_refused_and_others_are_served() {
+async fn malformed_calls_are_refused_without_blocking_other_calls() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
-    let key = rm.until("a word", |book| book.registrations.last().and_then(|r| r.key.clone())).await;
+    let key = rm.until("the key of the node", |book| book.registrations.last().and_then(|r| r.key.clone())).await;
     let id = rm.run(1, 64, sh("echo said; exec sleep 600"));
     rm.running(&id).await;
     let post = |body: &str| {
@@ -199,7 +199,7 @@ async fn malformed_calls_are_refused_and_others_are_served() {
     for body in [deep.as_str(), &nested, "", "\0", "{\"command\":[]}", "{\"command\":[\"a\\u0000b\"]}"] {
         let answer = post(body);
         assert!(matches!(status(&answer), Some(400 | 422)), "{:.80}: {answer:.300}", body);
-        assert!(answer.len() < 4096, "it is not sent back");
+        assert!(answer.len() < 4096, "the error does not repeat the body");
     }
     let huge = format!("{{\"command\":[\"true\"],\"input\":\"{}\"}}", "a".repeat(16 << 20));
     let answer = post(&huge);
@@ -212,18 +212,18 @@ async fn malformed_calls_are_refused_and_others_are_served() {
     assert!(matches!(status(&call(&node, long.as_bytes())), None | Some(431 | 400)));
     let both =
         "POST /v1/containers/x/exec HTTP/1.1\r\nhost: h\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
-    assert_ne!(status(&call(&node, both.as_bytes())), Some(200), "two lengths are one too many");
+    assert_ne!(status(&call(&node, both.as_bytes())), Some(200), "two body lengths are refused");
     lives(&node);
     names_lead_nowhere(&node, &key, &id);
-    assert!(rm.with(|book| !book.exits.contains_key(&id)), "the container runs on");
+    assert!(rm.with(|book| !book.exits.contains_key(&id)), "the container still runs");
 }
 
 /// A body arrives byte by byte and never ends. Clients with and without the node's key try it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_drips_is_cut_off_and_nobody_waits_for_it() {
+async fn a_slow_body_is_cut_off_without_blocking_other_calls() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
-    let key = rm.until("a word", |book| book.registrations.last().and_then(|r| r.key.clone())).await;
+    let key = rm.until("the key of the node", |book| book.registrations.last().and_then(|r| r.key.clone())).await;
     let id = rm.run(1, 64, sh("exec sleep 600"));
     rm.running(&id).await;
     let mut dripping = Vec::new();
@@ -237,12 +237,12 @@ async fn a_body_that_drips_is_cut_off_and_nobody_waits_for_it() {
     }
     lives(&node);
     for (known, drip) in dripping {
-        let answer = tokio::time::timeout(PATIENCE, drip).await.expect("it is cut off").expect("ends");
+        let answer = tokio::time::timeout(PATIENCE, drip).await.expect("the connection is closed").expect("ends");
         let status = status(&answer);
         assert!(status == Some(400) || (!known && status == Some(403)), "{answer:.300}");
         lives(&node);
     }
-    assert!(rm.with(|book| !book.exits.contains_key(&id)), "nothing came of it");
+    assert!(rm.with(|book| !book.exits.contains_key(&id)), "the container still runs");
 }
 
 /// Sends blanks until the agent closes the connection. Returns the response.
@@ -260,7 +260,7 @@ fn drip(address: &str, beginning: &str) -> String {
             Err(_) => return String::from_utf8_lossy(&text).into_owned(),
         }
     }
-    panic!("it may drip for ever")
+    panic!("the agent does not close a slow connection")
 }
 
 /// Each of these names would lead to another file if it were not checked.
@@ -284,10 +284,10 @@ fn names_lead_nowhere(node: &Node, key: &str, id: &ContainerId) {
 /// The task swaps its log directory and files with links to a secret while they are read. The
 /// reader gets only the task's own bytes.
 #[tokio::test(flavor = "multi_thread")]
-async fn links_that_come_and_go_while_they_are_read_lead_nowhere() {
+async fn links_swapped_during_reads_do_not_lead_out() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
-    let key = rm.until("a word", |book| book.registrations.last().and_then(|r| r.key.clone())).await;
+    let key = rm.until("the key of the node", |book| book.registrations.last().and_then(|r| r.key.clone())).await;
     let script = "cd ..; echo own > work/f; mkdir -p tasks real; echo own > tasks/map-0-1.out; echo own > real/map-0-1.out\n\
         while :; do ln -sfn /etc work/d; ln -sf /etc/shadow work/g; ln -sf /etc/shadow work/h; mv -f work/h work/f\n\
         echo own > work/i; mv -f work/i work/f; ln -sf /etc/shadow tasks/x; mv -f tasks/x tasks/map-0-1.out\n\
@@ -310,7 +310,7 @@ async fn links_that_come_and_go_while_they_are_read_lead_nowhere() {
             }
         }
     }
-    assert!(own > 0 && refused > 0, "{own} were read and {refused} refused: nothing was shown");
+    assert!(own > 0 && refused > 0, "the test needs both results: {own} read, {refused} refused");
     rm.stop(&id, StopCause::Asked);
     rm.exit(&id).await;
 }

@@ -40,8 +40,8 @@ const LOOK: &str = "cat /proc/self/status; echo umask=$(umask); echo files=$(uli
      echo mine > made && ls -ln made | cut -c1-10 | sed 's/^/made=/'; exit 0";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_has_its_users_rights_and_no_others() {
-    if !is_root("a_program_has_its_users_rights_and_no_others") {
+async fn a_program_has_only_the_rights_of_its_user() {
+    if !is_root("a_program_has_only_the_rights_of_its_user") {
         return;
     }
     let rm = FakeRm::start().await;
@@ -57,7 +57,7 @@ async fn a_program_has_its_users_rights_and_no_others() {
         (field(&text, "Uid"), field(&text, "Gid")),
         (four(nobody.uid.as_raw()).as_str(), four(nobody.gid.as_raw()).as_str())
     );
-    assert_eq!(field(&text, "Groups"), nobody.gid.as_raw().to_string(), "none of root's groups is left");
+    assert_eq!(field(&text, "Groups"), nobody.gid.as_raw().to_string(), "the program has no group of root");
     for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
         assert_eq!(field(&text, set), "0000000000000000", "{set}");
     }
@@ -69,8 +69,8 @@ async fn a_program_has_its_users_rights_and_no_others() {
     assert_eq!((field(&text, "core"), field(&text, "oom")), ("0", "200"));
     assert_eq!(field(&text, "fds"), "0 1 2 3", "3 is the directory that ls reads");
     assert_eq!(field(&text, "stdin"), "/dev/null");
-    assert_eq!(field(&text, "session_of"), field(&text, "own"), "a session of its own");
-    assert_eq!((field(&text, "records"), field(&text, "order")), ("closed", "closed"), "the shim's records are not its to write");
+    assert_eq!(field(&text, "session_of"), field(&text, "own"), "the program leads its session");
+    assert_eq!((field(&text, "records"), field(&text, "order")), ("closed", "closed"), "the shim's records are accessible");
     assert_eq!(field(&text, "made"), "-rw-r-----");
     let names: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("env ")?.split('=').next()).collect();
     let foreign: Vec<&&str> = names
@@ -78,12 +78,12 @@ async fn a_program_has_its_users_rights_and_no_others() {
         .filter(|n| !n.starts_with("HEADROOM_"))
         .filter(|n| !["HOME", "LANG", "LOGNAME", "OLDPWD", "PATH", "PWD", "SHLVL", "TMPDIR", "USER", "_"].contains(*n))
         .collect();
-    assert!(foreign.is_empty() && !names.contains(&"HEADROOM_LOG"), "not from the agent: {foreign:?}");
+    assert!(foreign.is_empty() && !names.contains(&"HEADROOM_LOG"), "variables of the agent were inherited: {foreign:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn root_without_rights_is_only_a_name() {
-    if !is_root("root_without_rights_is_only_a_name") {
+async fn a_program_of_root_has_no_capabilities() {
+    if !is_root("a_program_of_root_has_no_capabilities") {
         return;
     }
     let rm = FakeRm::start().await;
@@ -101,8 +101,8 @@ async fn root_without_rights_is_only_a_name() {
 
 /// Shared memory of a program is freed at its end, for any user.
 #[tokio::test(flavor = "multi_thread")]
-async fn shared_memory_ends_with_its_container() {
-    if !is_root("shared_memory_ends_with_its_container") {
+async fn shared_memory_is_freed_with_its_container() {
+    if !is_root("shared_memory_is_freed_with_its_container") {
         return;
     }
     let rm = FakeRm::start().await;
@@ -119,14 +119,14 @@ async fn shared_memory_ends_with_its_container() {
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         assert_eq!(&lines[..3], [name.as_str(), "67108864", "1"], "{text}{report:#?}");
         let own = fs::read_link("/proc/self/ns/ipc").expect("a link");
-        assert_ne!(lines.get(3).copied(), own.to_str(), "the host's IPC namespace");
-        assert!(!std::path::Path::new("/dev/shm").join(&name).exists(), "its file is on the host");
+        assert_ne!(lines.get(3).copied(), own.to_str(), "the container uses the IPC namespace of the host");
+        assert!(!std::path::Path::new("/dev/shm").join(&name).exists(), "the file is on the host");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_has_a_tmp_of_its_own() {
-    if !is_root("each_has_a_tmp_of_its_own") {
+async fn each_container_has_its_own_tmp() {
+    if !is_root("each_container_has_its_own_tmp") {
         return;
     }
     let rm = FakeRm::start().await;
@@ -146,14 +146,14 @@ async fn each_has_a_tmp_of_its_own() {
         // Both names are the same directory, which was empty before.
         assert_eq!(text, format!("{n}\n{n}\ntmpdir=/tmp\nown=there\n"), "{words}");
         assert!(!node.text(&id, "work/before").contains(&name), "a container sees the files of another");
-        assert!(node.file(&id, "tmp").join(&name).exists(), "it lies in the container's directory");
+        assert!(node.file(&id, "tmp").join(&name).exists(), "the file is in the directory of the container");
     }
-    assert!(!std::path::Path::new("/tmp").join(&name).exists(), "the host does not see it");
+    assert!(!std::path::Path::new("/tmp").join(&name).exists(), "the file is in the /tmp of the host");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_not_run_here_is_told_why_and_what_to_do() {
-    if !is_root("who_may_not_run_here_is_told_why_and_what_to_do") {
+async fn a_refused_user_gets_a_cause_and_a_fix() {
+    if !is_root("a_refused_user_gets_a_cause_and_a_fix") {
         return;
     }
     let rm = FakeRm::start().await;
@@ -162,13 +162,13 @@ async fn who_may_not_run_here_is_told_why_and_what_to_do() {
         (1, Some("root"), "as root"),
         (2, Some("no-such-user"), "not known"),
         (3, Some("daemon"), "min_uid"),
-        (4, None, "nobody"),
+        (4, None, "no submitter"),
     ] {
         let id = rm.run_by(n, user, sh("exit 0"));
         let report = rm.exit(&id).await;
         assert_eq!(report.reason, ExitReason::LaunchFailed, "{report:#?}");
-        let told = &report.diagnosis[0];
-        assert!(told.cause.contains(why) && told.fix.contains("submit"), "{user:?}: {told:?}");
+        let diagnosis = &report.diagnosis[0];
+        assert!(diagnosis.cause.contains(why) && diagnosis.fix.contains("submit"), "{user:?}: {diagnosis:?}");
     }
     let id = rm.run_by(5, Some("nobody"), sh("id -un"));
     assert_eq!(rm.exit(&id).await.evidence.exit_code, Some(0));

@@ -10,12 +10,12 @@ use crate::fake_rm::FakeRm;
 use crate::node::{GREEDY, Node, sh};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_is_polite_first() {
+async fn a_stop_sends_sigterm_first() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
     let id = rm.run(1, 32, sh("trap 'echo goodbye; exit 0' TERM; echo up; while :; do sleep 0.05; done"));
     rm.running(&id).await;
-    rm.until("its first word", |_| (node.text(&id, "stdout") == "up\n").then_some(())).await;
+    rm.until("the first output", |_| (node.text(&id, "stdout") == "up\n").then_some(())).await;
     rm.stop(&id, StopCause::Preempted);
     let report = rm.exit(&id).await;
     assert_eq!(report.reason, ExitReason::Preempted, "{report:#?}");
@@ -23,22 +23,22 @@ async fn a_stop_is_polite_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_ignores_the_stop_is_killed_after_the_grace() {
+async fn a_program_that_ignores_the_stop_is_killed_after_the_grace() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
     let mut launch = sh("trap '' TERM; echo up; (setsid sleep 61 &) ; while :; do sleep 0.05; done");
     launch.stop_grace_ms = Some(300);
     let id = rm.run(1, 32, launch);
-    rm.until("its first word", |_| (node.text(&id, "stdout") == "up\n").then_some(())).await;
+    rm.until("the first output", |_| (node.text(&id, "stdout") == "up\n").then_some(())).await;
     let asked = Instant::now();
     rm.stop(&id, StopCause::Asked);
     let report = rm.exit(&id).await;
     assert_eq!((report.reason, report.evidence.signal), (ExitReason::Stopped, Some(9)), "{report:#?}");
-    assert!(asked.elapsed() >= Duration::from_millis(300), "the grace was kept");
+    assert!(asked.elapsed() >= Duration::from_millis(300), "the kill waits for the grace period");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_stopped_without_ever_having_come_is_answered() {
+async fn a_stop_of_an_unknown_container_is_reported() {
     let rm = FakeRm::start().await;
     let _node = Node::start(&rm.url, 256, &[]);
     let id = "test.1.e1.c77".parse().expect("id");
@@ -48,7 +48,7 @@ async fn what_is_stopped_without_ever_having_come_is_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_at_once_do_not_disturb_each_other() {
+async fn a_memory_kill_does_not_affect_another_container() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
     let quiet = rm.run(1, 32, sh("sleep 60"));
@@ -63,18 +63,18 @@ async fn two_at_once_do_not_disturb_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_is_told_until_somebody_listens() {
+async fn an_exit_is_reported_until_acknowledged() {
     let rm = FakeRm::start().await;
     let _node = Node::start(&rm.url, 256, &[]);
     rm.with(|b| b.deaf = true);
     let id = rm.run(1, 32, LaunchSpec { command: vec!["true".into()], ..LaunchSpec::default() });
-    rm.until("the end in a sign of life", |b| b.seen.get(&id).filter(|o| o.phase == NodeContainerPhase::Exited).cloned()).await;
+    rm.until("the end in a heartbeat", |b| b.seen.get(&id).filter(|o| o.phase == NodeContainerPhase::Exited).cloned()).await;
     rm.with(|b| b.deaf = false);
     assert_eq!(rm.exit(&id).await.reason, ExitReason::Exit { code: 0 });
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_resource_manager_is_told_everything() {
+async fn a_restarted_resource_manager_receives_all_containers_and_exits() {
     let rm = FakeRm::start().await;
     let _node = Node::start(&rm.url, 256, &[]);
     let stays = rm.run(1, 32, sh("sleep 60"));
@@ -88,19 +88,19 @@ async fn another_resource_manager_is_told_everything() {
     assert_eq!(again.exits.len(), 1);
     assert_eq!(rm.exit(&ended).await.reason, ExitReason::Exit { code: 5 });
     rm.stop(&stays, StopCause::Asked);
-    assert_eq!(rm.exit(&stays).await.reason, ExitReason::Stopped, "the new stream is listened to");
+    assert_eq!(rm.exit(&stays).await.reason, ExitReason::Stopped, "the agent follows the new stream");
 }
 
 /// The time is the serial number of a registration. An agent whose clock was set back learns the
 /// required number.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_registration_is_numbered_above_all_before() {
+async fn a_registration_has_a_higher_number_than_all_before() {
     let rm = FakeRm::start().await;
     let ahead = u64::MAX / 2;
     rm.with(|book| book.above = ahead);
     let _node = Node::start(&rm.url, 256, &[]);
     let (asked, first) = rm.until("a registration", |b| b.registrations.first().map(|r| (b.asked, r.serial))).await;
-    assert!(asked >= 2, "the first was numbered by the time");
+    assert!(asked >= 2, "the first registration is numbered by the time");
     assert_eq!(first, ahead + 1);
     rm.restart();
     let second = rm.until("another registration", |b| b.registrations.get(1).map(|r| r.serial)).await;

@@ -20,7 +20,7 @@ fn call(node: &Node, path: &str, headers: &str) -> (String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_goes_on_where_it_was() {
+async fn a_range_request_continues_a_log() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
     let id = rm.run(1, 64, sh("printf 0123456789; exit 0"));
@@ -56,7 +56,7 @@ async fn a_follower_gets_every_line_until_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_is_bounded_while_it_is_written_and_a_killed_agent_loses_no_line() {
+async fn a_log_is_bounded_and_a_killed_agent_loses_no_line() {
     let rm = FakeRm::start().await;
     let dir = tempfile::tempdir().expect("dir");
     let config = dir.path().join("nodeagent.toml");
@@ -75,7 +75,7 @@ async fn a_log_is_bounded_while_it_is_written_and_a_killed_agent_loses_no_line()
     let first: usize = lines[1].parse().expect("a whole line");
     assert!(
         lines[1..lines.len() - 1].iter().zip(first..).all(|(line, n)| *line == n.to_string()),
-        "no line is missing in between"
+        "a line is missing"
     );
     node.start_again();
     let facts = || std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(node.file(&id, "stdout")).expect("facts")) * 512;

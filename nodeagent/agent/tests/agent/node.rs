@@ -77,8 +77,8 @@ impl Node {
         self.child = Some(child);
         let mut lines = BufReader::new(log).lines();
         let mut said = Vec::new();
-        let ready = lines.by_ref().map_while(Result::ok).inspect(|l| said.push(l.clone())).any(|l| l.contains(" ready "));
-        assert!(ready, "the agent did not get ready: {said:#?}");
+        let ready = lines.by_ref().map_while(Result::ok).inspect(|l| said.push(l.clone())).any(|l| l.contains("agent is ready"));
+        assert!(ready, "the agent did not become ready: {said:#?}");
         // The rest of its log belongs to the output of the test.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("agent: {line}")));
         let record = fs::read_to_string(self.dir.path().join("node.json")).expect("node.json");

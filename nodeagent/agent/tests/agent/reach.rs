@@ -21,7 +21,7 @@ struct Caller {
 
 impl Caller {
     fn new(rm: &FakeRm, node: &Node) -> Caller {
-        let key = rm.with(|book| book.registrations.last().and_then(|r| r.key.clone())).expect("a word");
+        let key = rm.with(|book| book.registrations.last().and_then(|r| r.key.clone())).expect("the key of the node");
         let nobody = headroom_transport::trust_none_config().expect("a library that works");
         let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).tls_backend_preconfigured(nobody);
         let http = http.build().expect("a client");
@@ -74,7 +74,7 @@ fn wish(command: &[&str]) -> ExecContainer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_whoever_knows_the_word_comes_in() {
+async fn calls_without_the_key_of_the_node_are_refused() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
     let id = rm.run(1, 64, sh("sleep 61"));
@@ -86,7 +86,7 @@ async fn only_whoever_knows_the_word_comes_in() {
     assert_eq!(stranger.get::<Vec<ContainerFileEntry>>(&format!("/v1/containers/{id}/files")).await, Err(ErrorCode::HR0403));
     stranger.key.clear();
     assert_eq!(stranger.bytes(&format!("/v1/containers/{id}/files/content?path=stdout")).await, Err(ErrorCode::HR0403));
-    let page = String::from_utf8(stranger.bytes("/metrics").await.expect("figures are for everybody")).expect("text");
+    let page = String::from_utf8(stranger.bytes("/metrics").await.expect("any caller may read metrics")).expect("text");
     assert!(page.contains("headroom_node_calls_refused_total{code=\"HR0403\"} 4.0\n"), "{page}");
 }
 
@@ -105,12 +105,12 @@ async fn a_signal_reaches_the_program_or_all_processes() {
     assert_eq!(caller.signal(&id, "USR1", true).await, Ok(2));
     let report = rm.exit(&id).await;
     assert_eq!(report.reason, ExitReason::Exit { code: 3 }, "{report:#?}");
-    assert_eq!(caller.signal(&id, "TERM", false).await, Err(ErrorCode::HR0409), "it has ended");
+    assert_eq!(caller.signal(&id, "TERM", false).await, Err(ErrorCode::HR0409), "the container has ended");
     assert_eq!(caller.signal(&"test.1.e1.c9".parse().expect("id"), "TERM", false).await, Err(ErrorCode::HR0404));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kill_is_one_that_was_asked_for() {
+async fn a_requested_kill_is_reported_as_a_stop() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
     let id = rm.run(1, 64, sh("trap '' TERM; echo ready; while true; do sleep 1; done"));
@@ -150,13 +150,13 @@ async fn files_are_listed_and_read_also_after_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_runs_beside_with_its_output_and_its_code() {
+async fn an_exec_program_returns_its_output_and_exit_code() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
     let mut launch = sh("echo mine > here; sleep 61");
     launch.env.insert("COLOUR".into(), "green".into());
     let id = rm.run(1, 64, launch);
-    rm.until("its file", |_| node.file(&id, "work/here").exists().then_some(())).await;
+    rm.until("the file of the program", |_| node.file(&id, "work/here").exists().then_some(())).await;
     let caller = Caller::new(&rm, &node);
     let mut asked = wish(&["sh", "-c", "cat here -; echo $COLOUR $HEADROOM_CONTAINER; echo to err >&2; exit 7"]);
     asked.input = Some(TextOrBytes::of(b"typed\n"));
@@ -168,19 +168,19 @@ async fn a_program_runs_beside_with_its_output_and_its_code() {
     assert!(matches!(odd, ExecExitStatus::NotStarted { .. }), "{odd:?}");
     let killed = caller.exec(&id, &wish(&["sh", "-c", "kill -9 $$"])).await.expect("answers").2;
     assert_eq!(killed, ExecExitStatus::Signal { signal: 9 });
-    let long = ExecContainer { timeout_ms: Some(2000), ..wish(&["sh", "-c", "echo begun; sleep 62 & sleep 62"]) };
-    assert_eq!(caller.exec(&id, &long).await.expect("answers"), ("begun\n".into(), String::new(), ExecExitStatus::Timeout));
+    let long = ExecContainer { timeout_ms: Some(2000), ..wish(&["sh", "-c", "echo started; sleep 62 & sleep 62"]) };
+    assert_eq!(caller.exec(&id, &long).await.expect("answers"), ("started\n".into(), String::new(), ExecExitStatus::Timeout));
     let many = caller.exec(&id, &wish(&["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x"])).await.expect("answers");
     assert_eq!((many.0.len(), many.2), (3_000_000, ExecExitStatus::Exit { code: 0 }));
     assert_eq!(caller.exec(&id, &wish(&[])).await, Err(ErrorCode::HR0400));
-    assert_eq!(std::fs::read_dir(node.file(&id, "exec")).expect("its folder").count(), 0, "nothing of them is left");
+    assert_eq!(std::fs::read_dir(node.file(&id, "exec")).expect("lists").count(), 0, "a directory is left");
     // None of these ends counts as the end of the container's own program.
     assert!(!node.file(&id, "exit").exists());
     assert_eq!(caller.signal(&id, "TERM", false).await, Ok(1));
     let report = rm.exit(&id).await;
     assert_eq!(report.reason, ExitReason::Signal { signal: 15 }, "{report:#?}");
     assert!(report.tasks.is_empty(), "{:#?}", report.tasks);
-    assert_eq!(caller.exec(&id, &wish(&["true"])).await, Err(ErrorCode::HR0409), "it has ended");
+    assert_eq!(caller.exec(&id, &wish(&["true"])).await, Err(ErrorCode::HR0409), "the container has ended");
 }
 
 /// Runs a program that allocates too much in a container of 24 MiB, whose own program uses little.
@@ -197,28 +197,28 @@ async fn greedy_beside(extra: &[&str]) -> (EnforcerKind, ExitReason) {
     if enforcer.is_kernel() {
         // The kernel kills in the group with the largest use, on cgroup v2 all processes of that
         // group. The container's own program is not in it.
-        assert_eq!(caller.signal(&id, "TERM", false).await, Ok(1), "it lives");
+        assert_eq!(caller.signal(&id, "TERM", false).await, Ok(1), "the program of the container still runs");
     }
     (enforcer, rm.exit(&id).await.reason)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_memory_counts_in_the_container() {
+async fn memory_of_an_exec_program_counts_in_the_container() {
     match greedy_beside(&[]).await {
         (EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2, reason) => {
-            assert_eq!(reason, ExitReason::Signal { signal: 15 }, "its kill is not the container's")
+            assert_eq!(reason, ExitReason::Signal { signal: 15 }, "a kill of an exec program is not counted for the container")
         }
         (EnforcerKind::Poll, reason) => assert_eq!(reason, ExitReason::OverheadOom),
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_memory_counts_where_the_agent_enforces() {
+async fn memory_of_an_exec_program_counts_with_the_poll_enforcer() {
     assert_eq!(greedy_beside(&["--enforcer=poll"]).await, (EnforcerKind::Poll, ExitReason::OverheadOom));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_agent_leaves_behind_is_ended_by_the_next() {
+async fn exec_programs_of_an_earlier_agent_are_ended() {
     let rm = FakeRm::start().await;
     let mut node = Node::start(&rm.url, 256, &[]);
     let id = rm.run(1, 64, sh("sleep 61"));
@@ -233,8 +233,8 @@ async fn what_an_agent_leaves_behind_is_ended_by_the_next() {
     assert!(lives());
     node.crash();
     node.start_again();
-    rm.until("it to be ended", |_| (!lives()).then_some(())).await;
+    rm.until("the end of the exec program", |_| (!lives()).then_some(())).await;
     assert!(!node.file(&id, "exec").exists());
-    rm.until("the next one's word", |book| (book.registrations.len() > 1).then_some(())).await;
+    rm.until("the registration of the next agent", |book| (book.registrations.len() > 1).then_some(())).await;
     assert_eq!(Caller::new(&rm, &node).exec(&id, &wish(&["true"])).await.expect("runs").2, ExecExitStatus::Exit { code: 0 });
 }

@@ -7,7 +7,7 @@ use crate::fake_rm::FakeRm;
 use crate::node::{Node, sh};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_is_read_again_as_a_whole_or_not_at_all() {
+async fn a_reload_applies_the_whole_file_or_no_key() {
     let rm = FakeRm::start().await;
     let dir = tempfile::tempdir().expect("dir");
     let config = dir.path().join("nodeagent.toml");
@@ -25,22 +25,22 @@ async fn a_file_is_read_again_as_a_whole_or_not_at_all() {
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("may be run");
     write(&format!("umask = '077'\n[logs]\ncount = 7\n[health]\nscript = '{}'\n", script.display()));
     node.hang_up();
-    let told = rm.until("what became of it", |book| book.reloads.first().cloned()).await;
-    assert!(!told.refused && told.message.contains("logs.count: ") && told.message.contains(" → 7; health.script: "), "{told:?}");
-    assert!(told.message.ends_with("; after a restart: isolation.umask"), "{told:?}");
+    let seen = rm.until("the result of the reload", |book| book.reloads.first().cloned()).await;
+    assert!(!seen.refused && seen.message.contains("logs.count: ") && seen.message.contains(" → 7; health.script: "), "{seen:?}");
+    assert!(seen.message.ends_with("; after a restart: isolation.umask"), "{seen:?}");
     let ill =
         |health: &NodeHealthState| matches!(health, NodeHealthState::Unhealthy { reason } if reason.contains("the fan is off"));
-    rm.until("the new script to be asked", |book| book.health.as_ref().is_some_and(ill).then_some(())).await;
+    rm.until("the result of the new script", |book| book.health.as_ref().is_some_and(ill).then_some(())).await;
 
     write("[logs]\ncount = 1\n[health]\nevery = '1s'\n");
     node.hang_up();
-    let told = rm.until("what became of it", |book| book.reloads.get(1).cloned()).await;
-    assert!(told.refused && told.message.starts_with("nothing has changed: ") && told.message.contains("logs.count"), "{told:?}");
+    let seen = rm.until("the result of the reload", |book| book.reloads.get(1).cloned()).await;
+    assert!(seen.refused && seen.message.starts_with("nothing has changed: ") && seen.message.contains("logs.count"), "{seen:?}");
 
     write("");
     node.hang_up();
-    let told = rm.until("what became of it", |book| book.reloads.get(2).cloned()).await;
-    assert!(told.message.contains("logs.count: 7 → "), "what was refused was not taken: {told:?}");
-    rm.until("the host to be well again", |book| (book.health == Some(NodeHealthState::Healthy)).then_some(())).await;
-    rm.with(|book| assert!(book.exits.is_empty(), "no container has noticed"));
+    let seen = rm.until("the result of the reload", |book| book.reloads.get(2).cloned()).await;
+    assert!(seen.message.contains("logs.count: 7 → "), "the refused file was not applied: {seen:?}");
+    rm.until("a healthy host", |book| (book.health == Some(NodeHealthState::Healthy)).then_some(())).await;
+    rm.with(|book| assert!(book.exits.is_empty(), "the reloads ended no container"));
 }

@@ -12,8 +12,8 @@ const GROWS: &str = "echo $HEADROOM_MEMORY_BYTES; while [ ! -e go ]; do sleep 0.
                      x=0123456789abcdef; n=0; while [ $n -lt 20 ]; do x=$x$x; n=$((n+1)); done; \
                      echo grown; while [ ! -e end ]; do sleep 0.05; done; exit 0";
 
-fn let_it(node: &Node, id: &ContainerId, what: &str) {
-    std::fs::write(node.file(id, &format!("work/{what}")), "").expect("writes");
+fn let_it(node: &Node, id: &ContainerId, file: &str) {
+    std::fs::write(node.file(id, &format!("work/{file}")), "").expect("writes");
 }
 
 async fn has_version(rm: &FakeRm, id: &ContainerId, version: u32) -> ObservedContainer {
@@ -26,9 +26,9 @@ async fn is_refused(rm: &FakeRm, id: &ContainerId, version: u32) -> ObservedCont
 }
 
 async fn grown(rm: &FakeRm, node: &Node, id: &ContainerId) {
-    rm.until("it to have grown", |_| node.text(id, "stdout").ends_with("grown\n").then_some(())).await;
+    rm.until("the allocation of the program", |_| node.text(id, "stdout").ends_with("grown\n").then_some(())).await;
     let enough = Some(Bytes::from_mib(16));
-    rm.until("its use", |b| b.seen.get(id).filter(|o| o.used >= enough).map(|_| ())).await;
+    rm.until("the use of the container", |b| b.seen.get(id).filter(|o| o.used >= enough).map(|_| ())).await;
 }
 
 /// The same scenario for each enforcer.
@@ -46,8 +46,8 @@ async fn grows_within_the_raised_limit_and_shrinks_no_further_than_its_use(more:
     rm.resize(&id, 3, 8);
     let seen = is_refused(&rm, &id, 3).await;
     let why = seen.refused.expect("a refusal").why;
-    assert_eq!((seen.version, seen.resource.memory), (2, Bytes::from_mib(120)), "it keeps what it has");
-    assert!(why.contains("a limit of 8 MiB is below the ") && why.contains("it keeps 120 MiB"), "{why}");
+    assert_eq!((seen.version, seen.resource.memory), (2, Bytes::from_mib(120)), "the container keeps its size");
+    assert!(why.contains("a limit of 8 MiB is below the ") && why.contains("the container keeps 120 MiB"), "{why}");
     rm.resize(&id, 4, 96);
     assert_eq!(has_version(&rm, &id, 4).await.refused, None);
 
@@ -55,24 +55,24 @@ async fn grows_within_the_raised_limit_and_shrinks_no_further_than_its_use(more:
     let report = rm.exit(&id).await;
     assert_eq!(report.reason, ExitReason::Exit { code: 0 }, "{report:#?}");
     assert_eq!(report.evidence.own.limit, Some(Bytes::from_mib(96)));
-    assert!(report.evidence.own.peak > Some(Bytes::from_mib(12)), "it was beyond its first limit: {:#?}", report.evidence.own);
+    assert!(report.evidence.own.peak > Some(Bytes::from_mib(12)), "the peak exceeds the first limit: {:#?}", report.evidence.own);
     let limits: Vec<Option<Bytes>> = report.timeline.iter().map(|s| s.limit).collect();
-    assert!(limits.contains(&Some(Bytes::from_mib(120))), "the timeline shows the change: {limits:?}");
-    assert!(node.text(&id, "stdout").starts_with("12582912\n"), "its environment is that of its launch");
+    assert!(limits.contains(&Some(Bytes::from_mib(120))), "the timeline contains the change: {limits:?}");
+    assert!(node.text(&id, "stdout").starts_with("12582912\n"), "the environment has the size at launch");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_the_enforcer_of_this_host() {
+async fn a_resize_with_the_enforcer_of_this_host() {
     grows_within_the_raised_limit_and_shrinks_no_further_than_its_use(&[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_the_agents_own_measuring() {
+async fn a_resize_with_the_poll_enforcer() {
     grows_within_the_raised_limit_and_shrinks_no_further_than_its_use(&["--enforcer=poll"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn beyond_the_raised_limit_it_is_killed_for_that_one() {
+async fn a_program_beyond_the_raised_limit_is_killed_at_that_limit() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
     let id = rm.run(1, 8, sh(GROWS));
@@ -95,7 +95,7 @@ fn torn(node: &Node, id: &ContainerId, version: u32, memory_mib: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_later_agent_tells_the_size_that_the_kernel_has() {
+async fn a_later_agent_reports_the_size_in_the_kernel() {
     let rm = FakeRm::start().await;
     let mut node = Node::start(&rm.url, 256, &[]);
     let id = rm.run(1, 12, sh(GROWS));

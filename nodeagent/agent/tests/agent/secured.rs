@@ -32,7 +32,7 @@ impl TlsTestListener {
             .expect("versions")
             .with_no_client_auth()
             .with_single_cert(vec![made.cert.der().clone()], key)
-            .expect("they belong together");
+            .expect("the certificate belongs to the key");
         let tcp = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let port = tcp.local_addr().expect("address").port();
         (TlsTestListener { tcp, tls: TlsAcceptor::from(Arc::new(config)), port }, made.cert.pem())

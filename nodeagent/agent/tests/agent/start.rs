@@ -18,12 +18,12 @@ fn agent(args: &[&str]) -> Output {
 fn refusal(args: &[&str]) -> (Option<i32>, String) {
     let output = agent(args);
     let said = String::from_utf8(output.stderr).expect("text");
-    assert_eq!(said.trim_end().lines().count(), 1, "one sentence: {said}");
+    assert_eq!(said.trim_end().lines().count(), 1, "the error is not one line: {said}");
     (output.status.code(), said)
 }
 
 #[test]
-fn what_cannot_start_says_why_in_one_sentence() {
+fn an_agent_that_cannot_start_prints_one_line() {
     let dir = tempfile::tempdir().expect("dir");
     let (state, bin) = (dir.path().join("state"), bin_dir());
     let (state, bin) = (state.to_str().expect("text"), bin.to_str().expect("text"));
@@ -47,7 +47,7 @@ fn what_cannot_start_says_why_in_one_sentence() {
 }
 
 #[test]
-fn a_bad_configuration_is_told_and_a_good_one_is_not_run() {
+fn check_config_reports_errors_and_starts_no_agent() {
     let dir = tempfile::tempdir().expect("dir");
     let file = dir.path().join("nodeagent.toml");
     let path = file.to_str().expect("text");
@@ -60,7 +60,7 @@ fn a_bad_configuration_is_told_and_a_good_one_is_not_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operators_stop_is_a_good_end_and_a_second_agent_is_refused() {
+async fn sigterm_ends_the_agent_with_0_and_a_second_agent_is_refused() {
     let rm = FakeRm::start().await;
     let mut node = Node::start(&rm.url, 256, &[]);
     let state = node.state().to_str().expect("text").to_owned();
@@ -74,12 +74,12 @@ async fn an_operators_stop_is_a_good_end_and_a_second_agent_is_refused() {
         "--bin-dir",
         bin_dir().to_str().expect("text"),
     ]);
-    assert!(code == Some(1) && said.contains("another node agent works in"), "{said}");
+    assert!(code == Some(1) && said.contains("another node agent uses"), "{said}");
     assert_eq!(node.terminate(), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_embedded_agent_takes_its_containers_with_it() {
+async fn an_embedded_agent_ends_its_containers() {
     let rm = FakeRm::start().await;
     let dir = tempfile::tempdir().expect("dir");
     let name = format!("test-{}-embedded", std::process::id());
@@ -108,6 +108,6 @@ async fn an_embedded_agent_takes_its_containers_with_it() {
     let detail: serde_json::Value = client.get(&format!("/v1/containers/{id}")).await.expect("container");
     assert_eq!((detail["phase"].as_str(), detail["report"].is_null()), (Some("running"), true), "{detail}");
     agent.shutdown(ShutdownContainers::Kill).await;
-    assert_eq!(rm.exit(&id).await.reason, ExitReason::Stopped, "the last end was told");
-    assert!(root.is_none_or(|r| !r.exists()), "no cgroup stays behind");
+    assert_eq!(rm.exit(&id).await.reason, ExitReason::Stopped, "the exit was reported before the shutdown");
+    assert!(root.is_none_or(|r| !r.exists()), "a cgroup is left");
 }

@@ -38,7 +38,7 @@ fn name(id: &ContainerId) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_is_seen_while_it_lives_and_after() {
+async fn a_container_is_listed_while_running_and_after_its_end() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
     let (lives, dies) = (rm.run(1, 32, sh("echo hello; exec sleep 60")), rm.run(2, 32, sh(GREEDY)));
@@ -47,7 +47,7 @@ async fn a_container_is_seen_while_it_lives_and_after() {
     assert_eq!(report.reason, ExitReason::OverheadOom, "{report:#?}");
 
     // The API may show the ended container a moment after its report arrived.
-    rm.until("it to be published", |_| {
+    rm.until("the ended container in the YARN API", |_| {
         let (status, _) = call(&node, &format!("/ws/v1/node/containers/{}", name(&dies)), "application/json");
         (status == 200).then_some(())
     })
@@ -72,7 +72,7 @@ async fn a_container_is_seen_while_it_lives_and_after() {
 
     // The container is forgotten; its directory is kept for its logs.
     rm.forget(&dies);
-    rm.until("it to be forgotten", |_| {
+    rm.until("the forgotten container", |_| {
         let state = get(&node, &format!("containers/{}", name(&dies)))["container"]["state"].clone();
         (state == "DONE").then_some(())
     })
@@ -80,7 +80,7 @@ async fn a_container_is_seen_while_it_lives_and_after() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn logs_are_read_from_either_end() {
+async fn logs_are_read_from_the_beginning_or_the_end() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
     let id = rm.run(1, 32, sh("echo first; echo last; echo oops >&2"));
@@ -105,7 +105,7 @@ async fn logs_are_read_from_either_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_says_what_it_is_and_refuses_in_yarns_shape() {
+async fn node_information_and_errors_have_the_format_of_yarn() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
     let info = get(&node, "info")["nodeInfo"].clone();
@@ -124,7 +124,7 @@ async fn a_node_says_what_it_is_and_refuses_in_yarns_shape() {
 
 /// Every address of the node agent that the documentation page names is served.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_names_addresses_that_are_there() {
+async fn the_documented_yarn_addresses_are_served() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
     let page = include_str!("../../../../docs/yarn.md");

@@ -47,7 +47,7 @@ impl Drop for Host {
             assert!(std::thread::panicking(), "{error}");
         }
         if let Some(root) = root {
-            assert!(std::thread::panicking() || !root.exists(), "{} stays behind", root.display());
+            assert!(std::thread::panicking() || !root.exists(), "{} was not removed", root.display());
         }
     }
 }
@@ -78,10 +78,10 @@ pub fn holder(mib: u64) -> String {
 }
 
 /// Waits for a condition, with a deadline.
-pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub fn until(description: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        assert!(Instant::now() < deadline, "timeout while waiting until: {description}");
         // A fixed wait, because the kernel has no event for these conditions.
         let _ = nix::poll::poll(&mut [], 5u8);
     }

@@ -29,7 +29,7 @@ pub(super) fn beyond_budget(c: &Case<'_>) -> Option<Diagnosis> {
     }
     let cause = format!("the runtime may let its heap grow to {}, beyond its budget of {budget}", heap.max);
     let fix = format!(
-        "pass the budget on (-Xmx{}k, or {{heap}} in the command), or declare a heap of {}",
+        "pass the budget to the runtime (-Xmx{}k, or {{heap}} in the command), or declare a heap of {}",
         budget.get() >> 10,
         heap.max
     );
@@ -55,12 +55,12 @@ pub(super) fn cache(c: &Case<'_>) -> Option<Diagnosis> {
         None => format!("heap {}", next_size(budget.max(room))),
     };
     let fix = format!(
-        "keep at most {} as a cache (let go of the rest, or keep it on a disk or off the heap); or {other}",
+        "keep at most {} as a cache (drop the rest, or keep it on a disk or off the heap); or {other}",
         old.mul_ratio(9, 10)
     );
     Some(
         row(SubCause::CacheBeyondOld, Certainty::Certain, cause, fix)
-            .with_trade_off("what a smaller cache lets go of is made again; a larger old generation leaves less for new objects"),
+            .with_trade_off("dropped entries are computed again; a larger old generation leaves less for new objects"),
     )
 }
 
@@ -76,8 +76,8 @@ pub(super) fn idle(c: &Case<'_>) -> Option<Diagnosis> {
     let row = row(
         SubCause::HeapIdle,
         Certainty::Likely,
-        format!("the heap uses {live} of its {budget}; what is beside it ran out"),
-        format!("make the heap {smaller}: the same container then has {freed} more for all else"),
+        format!("the heap uses {live} of its {budget}; the memory outside it ran out"),
+        format!("make the heap {smaller}: the same container then has {freed} more for other memory"),
     )
     .with_trade_off("the collector runs more often");
     let given_back = heap.committed.saturating_sub(smaller);
@@ -96,7 +96,7 @@ pub(super) fn bound(c: &Case<'_>) -> Option<Diagnosis> {
     }
     let figures = gc.map(|gc| {
         let recent = gc.recent_percent.map(|p| format!("{p} % of its last seconds")).unwrap_or_else(|| "most of its time".into());
-        format!(": {recent} in {} collections, {} of them of the whole heap", gc.collections, gc.full)
+        format!(": {recent} in {} collections, {} of the whole heap", gc.collections, gc.full)
     });
     let cause = format!("the runtime spent its time collecting a nearly full heap{}", figures.unwrap_or_default());
     let wanted = c.e.heap_budget.map(|b| format!("heap {}", next_size(b))).unwrap_or_else(|| "a larger heap".to_owned());
@@ -136,14 +136,14 @@ fn untold(c: &Case<'_>) -> Diagnosis {
         Some(budget) => row(
             SubCause::LiveHeap,
             Certainty::Likely,
-            format!("the runtime said that its heap of {budget} is full; it shares no counters that tell of what"),
+            format!("the runtime reported that its heap of {budget} is full; it shares no counters about the contents"),
             format!("heap {}, or smaller partitions", next_size(budget)),
         )
         .with_trade_off("a larger heap means fewer tasks on a node"),
         None => row(
             SubCause::LiveHeap,
             Certainty::Likely,
-            "the runtime said that its heap is full",
+            "the runtime reported that its heap is full",
             "declare the heap of this runtime, so that it can be sized and measured",
         ),
     }
@@ -161,7 +161,7 @@ fn fragmented(heap: &HeapReport, budget: Bytes, larger: Bytes, long_lived: &str)
     let of_them = regions.map(|n| format!("; {n} regions hold one large object each")).unwrap_or_default();
     let size = gc.region.map(|r| format!(", now {r}")).unwrap_or_default();
     let cause = format!(
-        "the heap of {budget} failed with only {} in use{long_lived}: one very large allocation, or no free regions in a row{of_them}",
+        "the heap of {budget} failed with only {} in use{long_lived}: a very large allocation, or a fragmented heap{of_them}",
         heap.used
     );
     let fix = format!(

@@ -26,10 +26,10 @@ pub(super) fn refused(c: &Case<'_>) -> Option<Diagnosis> {
 }
 
 fn rlimit(c: &Case<'_>, limit: OwnLimit, asked: Option<Bytes>) -> Diagnosis {
-    let wanted = asked.map(|asked| format!(" when it asked for {asked} more")).unwrap_or_default();
-    let cause = format!("its own limit {limit} refused it memory{wanted}, with {} of {} in use", c.seen, c.limit);
+    let wanted = asked.map(|asked| format!(" for a request of {asked}")).unwrap_or_default();
+    let cause = format!("the program's own limit {limit} refused memory{wanted}, with {} of {} in use", c.seen, c.limit);
     let fix = format!(
-        "remove or raise {} in its command or script; its container allows {}, and a larger container does not help",
+        "remove or raise {} in the command or script; the container allows {}, and a larger container does not help",
         limit.kind.setting(),
         c.limit
     );
@@ -37,9 +37,9 @@ fn rlimit(c: &Case<'_>, limit: OwnLimit, asked: Option<Bytes>) -> Diagnosis {
 }
 
 fn impossible(c: &Case<'_>, asked: Option<Bytes>) -> Diagnosis {
-    let what = asked.map_or_else(|| "one request".to_owned(), |asked| format!("one request for {asked}"));
-    let cause = format!("{what} was refused at once, with {} of {} in use: it is more than its host has", c.seen, c.limit);
-    let fix = "ask for less at once: smaller arrays, blocks or partitions; a larger container does not help";
+    let request = asked.map_or_else(|| "one request".to_owned(), |asked| format!("one request for {asked}"));
+    let cause = format!("{request} was refused at once, with {} of {} in use: the host has less memory", c.seen, c.limit);
+    let fix = "request less at once: smaller arrays, blocks or partitions; a larger container does not help";
     let certainty = if asked.is_some() { Certainty::Certain } else { Certainty::Likely };
     Diagnosis { asked, ..row(SubCause::ImpossibleRequest, certainty, cause, fix) }
 }
@@ -49,7 +49,7 @@ pub(super) fn array_size(c: &Case<'_>) -> Option<Diagnosis> {
     if !c.message_contains("requested array size exceeds vm limit") {
         return None;
     }
-    let cause = "it asked for an array with more elements than a JVM allows";
+    let cause = "the program requested an array with more elements than a JVM allows";
     Some(row(SubCause::ImpossibleRequest, Certainty::Certain, cause, "use several smaller arrays; a larger heap does not help"))
 }
 
@@ -94,7 +94,7 @@ pub(super) fn beside_heap(c: &Case<'_>) -> Option<Diagnosis> {
         return None;
     };
     let limit = c.e.own_limits.iter().find(|limit| limit.kind == kind)?;
-    let cause = format!("its own limit {limit} is full");
+    let cause = format!("the program's own limit {limit} is reached");
     let fix = format!(
         "remove or raise {} in the command, and raise the overhead by the same amount; more overhead alone does not help",
         kind.setting()

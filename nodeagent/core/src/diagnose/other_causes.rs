@@ -14,16 +14,16 @@ pub(super) fn own_data(c: &Case<'_>) -> Option<Diagnosis> {
     let (certainty, what) = match (anon, anon.map(|anon| anon.saturating_sub(explained(c)))) {
         (Some(anon), Some(plain)) if c.is_share(plain, 50) => (
             Certainty::Certain,
-            format!("its own data ({anon} of anonymous memory when last measured) filled the limit of {}", c.limit),
+            format!("the program's own data ({anon} of anonymous memory when measured) filled the limit of {}", c.limit),
         ),
         (_, _) if c.told.is_some() => {
-            (Certainty::Likely, format!("the runtime said that its memory is full, at a limit of {}", c.limit))
+            (Certainty::Likely, format!("the runtime reported that its memory is full, at a limit of {}", c.limit))
         }
         (_, _) => {
-            (Certainty::Possible, format!("it needs more than its limit of {}; where all of it went was not seen", c.limit))
+            (Certainty::Possible, format!("the program needs more than its limit of {}; the use is only partly known", c.limit))
         }
     };
-    let fix = format!("{} is the next size worth trying: more than {} is all a killed process tells", next_size(c.seen), c.seen);
+    let fix = format!("try {}, the next size; a kill shows only that the program needs more than {}", next_size(c.seen), c.seen);
     Some(row(SubCause::OwnData, certainty, what, fix).with_trade_off("fewer tasks fit on a node"))
 }
 
@@ -62,13 +62,13 @@ pub(super) fn leftover(c: &Case<'_>) -> Option<Diagnosis> {
     let left = level.unattributed.as_ref()?;
     let certainty = if is_share(level, LEFTOVER_CERTAIN) { Certainty::Certain } else { Certainty::Likely };
     let cause = format!(
-        "{} ran out of memory with {} of it held by no running program, {}; this was chosen as the victim with {} in use",
+        "{} ran out of memory with {} of it held by no running program, {}; the kernel chose this victim with {} in use",
         words(level),
         left.memory,
         left.owners_text(),
         c.seen
     );
-    let fix = "try again with the same size elsewhere; here, remove the files or shared memory that ended programs left behind";
+    let fix = "try again with the same size elsewhere; here, remove the files or shared memory of ended programs";
     Some(row(SubCause::Leftover, certainty, cause, fix).with_trade_off("none for the application"))
 }
 
@@ -76,25 +76,25 @@ pub(super) fn outer_limit(c: &Case<'_>) -> Diagnosis {
     let level = c.e.outer.iter().find(|level| is_hit(level));
     let whose = level.map_or("an outer cgroup".to_owned(), words);
     let certainty = if level.is_some() { Certainty::Certain } else { Certainty::Likely };
-    let cause = format!("{whose} ran out of memory, and this was chosen as the victim with {} in use", c.seen);
+    let cause = format!("{whose} ran out of memory, and the kernel chose this victim with {} in use", c.seen);
     let fix = "try again with the same size on another node; here, raise the outer limit or offer less";
     row(SubCause::OuterLimit, certainty, cause, fix).with_trade_off("none for the application")
 }
 
 pub(super) fn host() -> Diagnosis {
-    let cause = "the host itself ran out of memory; something outside the containers took it";
+    let cause = "the host itself ran out of memory; programs outside the containers use it";
     let fix = "try again with the same size on another node; here, raise the node's `reserve`";
     row(SubCause::HostMemory, Certainty::Certain, cause, fix)
         .with_trade_off("a larger reserve means fewer containers on this node")
 }
 
 pub(super) fn from_outside() -> Diagnosis {
-    let cause = "a SIGKILL that neither the kernel's memory counters nor this agent account for";
+    let cause = "neither the kernel's memory counters nor this agent explain the SIGKILL";
     let fix = "look for an operator or for systemd-oomd (journalctl -u systemd-oomd) at the time of the end";
     row(SubCause::FromOutside, Certainty::Possible, cause, fix)
 }
 
 pub(super) fn code_137() -> Diagnosis {
-    let cause = "exit code 137 means that some process below it got SIGKILL, and no memory counter moved";
-    row(SubCause::Code137, Certainty::Possible, cause, "look into its log for who was killed, and by whom")
+    let cause = "exit code 137 means that a child process got SIGKILL, and no memory counter moved";
+    row(SubCause::Code137, Certainty::Possible, cause, "look into its log for the killed process and the sender")
 }

@@ -21,12 +21,12 @@ pub(super) fn thrashing(c: &Case<'_>, taken: bool) -> Option<Diagnosis> {
     }
     let reads = c.e.own.stat.workingset_refault_file.unwrap_or_default();
     let cause = format!(
-        "its limit of {} left no room for its own code and files: it read {reads} pages of them again and again",
+        "the limit of {} left no memory for code and files of the program: it read {reads} pages of them repeatedly",
         c.limit
     );
-    let fix = format!("add at least 32 MiB beside what it needs itself, {} in all", next_size(c.seen));
+    let fix = format!("add at least 32 MiB to the memory that it needs, {} in all", next_size(c.seen));
     let certainty = if taken { Certainty::Likely } else { Certainty::Certain };
-    Some(row(SubCause::Thrashing, certainty, cause, fix).with_trade_off("memory that is idle when the program needs less"))
+    Some(row(SubCause::Thrashing, certainty, cause, fix).with_trade_off("the memory is idle when the program needs less"))
 }
 
 pub(super) fn tmpfs(c: &Case<'_>) -> Option<Diagnosis> {
@@ -96,7 +96,7 @@ pub(super) fn arenas(c: &Case<'_>) -> Option<Diagnosis> {
         return None;
     }
     let cause =
-        format!("{} arenas of the native allocator, one for each few threads, hold {}", inside.arena_count, inside.arenas);
+        format!("{} arenas of the native allocator, one per few threads, hold {}", inside.arena_count, inside.arenas);
     let kept = inside.arenas.mul_ratio(2, u64::from(inside.arena_count));
     Some(
         row(
@@ -105,7 +105,7 @@ pub(super) fn arenas(c: &Case<'_>) -> Option<Diagnosis> {
             cause,
             "MALLOC_ARENA_MAX=2, or another allocator (jemalloc), or fewer threads",
         )
-        .with_trade_off("fewer arenas cost some speed with many threads; what is really in use does not shrink")
+        .with_trade_off("fewer arenas cost some speed with many threads; memory in use does not shrink")
         .with_would_fit(c.without(inside.arenas.saturating_sub(kept))),
     )
 }
@@ -117,13 +117,13 @@ pub(super) fn page_cache(c: &Case<'_>) -> Option<Diagnosis> {
         return None;
     }
     let mapped = c.e.inside.map(|i| i.file).filter(|mapped| c.is_share(*mapped, 30));
-    let (certainty, what) = match mapped {
+    let (certainty, part) = match mapped {
         Some(mapped) => (Certainty::Likely, format!(", {mapped} of it mapped or locked by the largest process")),
         None => (Certainty::Possible, String::new()),
     };
     let cause =
-        format!("{file} were page cache or mapped files when it was last measured{what}; what it cannot give back was {demand}");
-    let fix = "read through smaller windows (no mmap or mlock of whole files), or try the same size once more: cache is given back first";
+        format!("{file} were page cache or mapped files at the last measurement{part}; {demand} could not be reclaimed");
+    let fix = "read through smaller windows (no mmap or mlock of whole files), or try the same size again: cache is reclaimable";
     Some(
         row(SubCause::PageCache, certainty, cause, fix)
             .with_trade_off("another try may end the same way")
@@ -132,7 +132,7 @@ pub(super) fn page_cache(c: &Case<'_>) -> Option<Diagnosis> {
 }
 
 pub(super) fn sockets(c: &Case<'_>) -> Option<Diagnosis> {
-    let fix = "fewer connections at once, readers that keep up, or smaller buffers (SO_SNDBUF, SO_RCVBUF)";
+    let fix = "fewer connections at once, faster readers, or smaller buffers (SO_SNDBUF, SO_RCVBUF)";
     let dear = "each transfer may be slower";
     if let Some(sock) = c.e.own.stat.sock.filter(|sock| c.is_share(*sock, 15)) {
         let cause = format!("{sock} are buffers of sockets");
@@ -143,7 +143,7 @@ pub(super) fn sockets(c: &Case<'_>) -> Option<Diagnosis> {
     let kernel = kernel_beside_stacks(c).filter(|kernel| c.is_share(*kernel, 25))?;
     let ProcessMemory { sockets, pipes, .. } = c.e.inside.filter(|i| i.sockets.saturating_add(i.pipes) >= MANY_ENDS)?;
     let cause =
-        format!("{kernel} of kernel memory, with {sockets} sockets and {pipes} ends of pipes open: data that waits in them");
+        format!("{kernel} of kernel memory, with {sockets} sockets and {pipes} pipe ends open: unread data in them");
     Some(row(SubCause::Sockets, Certainty::Likely, cause, fix).with_trade_off(dear).with_would_fit(c.without(kernel)))
 }
 
@@ -157,7 +157,7 @@ pub(super) fn kernel(c: &Case<'_>) -> Option<Diagnosis> {
     if sockets(c).is_some() || threads(c).is_some() {
         return None;
     }
-    let cause = format!("{kernel} are the kernel's own: page tables, directory entries, pipes");
+    let cause = format!("{kernel} are kernel memory: page tables, directory entries, pipes");
     let fix = "fewer open files and mappings, or huge pages for a large sparse mapping";
     Some(row(SubCause::KernelMemory, Certainty::Likely, cause, fix).with_would_fit(c.without(kernel)))
 }
@@ -168,9 +168,9 @@ pub(super) fn metaspace(c: &Case<'_>) -> Option<Diagnosis> {
     if !c.is_share(metaspace, 20) {
         return None;
     }
-    let cause = format!("{metaspace} of class metadata, beside a heap of {}", heap.committed);
+    let cause = format!("{metaspace} of class metadata, outside a heap of {}", heap.committed);
     let fix = format!(
-        "generate or load fewer classes, or close their loaders; overhead {} if they are needed; -XX:MaxMetaspaceSize tells a leak sooner",
+        "generate or load fewer classes, or close their loaders; else overhead {}; -XX:MaxMetaspaceSize shows a leak sooner",
         next_size(c.seen.saturating_sub(heap.committed))
     );
     Some(row(SubCause::Metaspace, Certainty::Certain, cause, fix).with_trade_off(MORE_OVERHEAD))
@@ -178,11 +178,11 @@ pub(super) fn metaspace(c: &Case<'_>) -> Option<Diagnosis> {
 
 pub(super) fn code(c: &Case<'_>) -> Option<Diagnosis> {
     let code = c.e.inside.map(|i| i.code).filter(|code| c.is_share(*code, 20) && c.is_kill())?;
-    let cause = format!("{code} of code made at run time");
-    let fix = "-XX:ReservedCodeCacheSize below what the overhead allows (48m is plenty for most); or generate less code";
+    let cause = format!("{code} of code generated at run time");
+    let fix = "-XX:ReservedCodeCacheSize below the overhead (48m is enough for most programs); or generate less code";
     Some(
         row(SubCause::CodeCache, Certainty::Certain, cause, fix)
-            .with_trade_off("with a full code cache the rest of the program is interpreted, which is slow")
+            .with_trade_off("with a full code cache, the rest of the program is interpreted, which is slow")
             .with_would_fit(c.without(code.mul_ratio(1, 2))),
     )
 }
@@ -198,11 +198,11 @@ pub(super) fn direct(c: &Case<'_>) -> Option<Diagnosis> {
         return None;
     }
     let cause = format!(
-        "{blocks} in large native blocks beside the heap, with {overhead} planned: direct (NIO) buffers, or a native library"
+        "{blocks} in large native blocks outside the heap, with {overhead} planned: direct (NIO) buffers, or a native library"
     );
     let wanted = next_size(c.seen.saturating_sub(heap.committed));
     let fix = format!(
-        "fewer tasks or fetches at once; or overhead {wanted} instead of {overhead}; -XX:MaxDirectMemorySize tells a leak sooner"
+        "fewer tasks or fetches at once; or overhead {wanted} instead of {overhead}; -XX:MaxDirectMemorySize shows a leak sooner"
     );
     Some(row(SubCause::DirectBuffers, Certainty::Likely, cause, fix).with_trade_off(format!("{LESS_AT_ONCE}; {MORE_OVERHEAD}")))
 }
@@ -220,11 +220,11 @@ pub(super) fn unknown(c: &Case<'_>) -> Option<Diagnosis> {
         Some(b) if c.e.inside.is_none() => (
             Certainty::Likely,
             format!(
-                "{b} beside the heap{meta} with {overhead} planned for it: direct buffers, native libraries or allocator arenas"
+                "{b} outside the heap{meta} with {overhead} planned for it: direct buffers, native libraries or allocator arenas"
             ),
         ),
-        Some(b) => (Certainty::Possible, format!("{b} beside the heap{meta} with {overhead} planned for it")),
-        None => (Certainty::Possible, format!("memory beside the heap passed the {overhead} planned for it")),
+        Some(b) => (Certainty::Possible, format!("{b} outside the heap{meta} with {overhead} planned for it")),
+        None => (Certainty::Possible, format!("memory outside the heap exceeded the {overhead} planned for it")),
     };
     let fix =
         format!("overhead {wanted} instead of {overhead}; or fewer tasks at once, or MALLOC_ARENA_MAX=2 for native allocators");

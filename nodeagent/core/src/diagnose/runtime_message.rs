@@ -12,7 +12,7 @@ fn says(c: &Case<'_>, words: &str) -> bool {
 pub(super) fn direct(c: &Case<'_>) -> Option<Diagnosis> {
     let fix = "fewer tasks or fetches at once; or raise -XX:MaxDirectMemorySize and the overhead by the same amount";
     says(c, "direct buffer").then(|| {
-        row(SubCause::DirectBuffers, Certainty::Certain, "direct (NIO) buffers reached the runtime's own maximum for them", fix)
+        row(SubCause::DirectBuffers, Certainty::Certain, "direct (NIO) buffers reached the runtime's own maximum", fix)
             .with_trade_off(format!("{LESS_AT_ONCE}; {MORE_OVERHEAD}"))
     })
 }
@@ -32,7 +32,7 @@ pub(super) fn code(c: &Case<'_>) -> Option<Diagnosis> {
         return None;
     }
     let fix = "raise -XX:ReservedCodeCacheSize and the overhead by the same amount; or generate less code";
-    let cause = "compiled code reached its maximum: not even a stub found room";
+    let cause = "compiled code reached its maximum: the code cache has no free memory";
     Some(row(SubCause::CodeCache, Certainty::Certain, cause, fix).with_trade_off(MORE_OVERHEAD))
 }
 
@@ -40,8 +40,8 @@ pub(super) fn threads(c: &Case<'_>) -> Option<Diagnosis> {
     if !says(c, "native thread") {
         return None;
     }
-    let many = c.e.heap.and_then(|h| h.threads).map(|n| format!(" beside the {n} it had")).unwrap_or_default();
+    let many = c.e.heap.and_then(|h| h.threads).map(|n| format!(" in addition to its {n}")).unwrap_or_default();
     let fix = "smaller thread pools or fewer tasks at once; or raise max_processes of the launch";
-    let cause = format!("the runtime could not make another thread{many}");
+    let cause = format!("the runtime could not create another thread{many}");
     Some(row(SubCause::ThreadLimit, Certainty::Certain, cause, fix).with_trade_off(LESS_AT_ONCE))
 }

@@ -36,11 +36,11 @@ impl Cluster {
             let app = self.apps.get(&c.id.app).unwrap_or_else(|| panic!("{} has no application", c.id));
             let leaf = self.queue.leaf_of(&app.id).unwrap_or_else(|| panic!("{} has containers and no leaf", app.id));
             for (ix, slot) in self.queue.path_of(leaf) {
-                let sum = sums.get_mut(&ix).unwrap_or_else(|| panic!("{} is not there", slot.path));
+                let sum = sums.get_mut(&ix).unwrap_or_else(|| panic!("queue {} has no sum", slot.path));
                 add(sum, c);
                 if ix == leaf {
                     let user = sum.users.entry(app.spec.user.as_str().into()).or_default();
-                    *user = user.checked_add(&c.counted().0).expect("sums of containers can be written");
+                    *user = user.checked_add(&c.counted().0).expect("the sum of the containers is representable");
                 }
             }
         }
@@ -59,34 +59,42 @@ impl Cluster {
         let mut live = 0;
         for app in self.apps.values() {
             let leaf = self.queue.leaf_of(&app.id);
-            assert_eq!(leaf.is_none(), app.state.is_over(), "{}: in a leaf exactly until it is over", app.id);
+            assert_eq!(leaf.is_none(), app.state.is_over(), "{}: a live application is in a leaf, and no other is", app.id);
             let path = leaf.and_then(|leaf| self.queue.slot(leaf)).map(|slot| &slot.path);
-            assert!(path.is_none_or(|path| *path == app.queue), "{} says {} and is in {path:?}", app.id, app.queue);
+            assert!(path.is_none_or(|path| *path == app.queue), "{} has queue {} and is in {path:?}", app.id, app.queue);
             live += usize::from(leaf.is_some());
         }
         let listed: usize = self.queue.slots().map(|(_, slot)| slot.apps.len()).sum();
-        assert_eq!(listed, live, "leaves list applications that are not there");
+        assert_eq!(listed, live, "leaves list removed applications");
         for (_, slot) in self.queue.slots() {
             let running = slot.apps.iter().filter(|app| self.queue.is_running(app)).count();
-            assert_eq!(usize::try_from(slot.running).ok(), Some(running), "{}: running applications", slot.path);
+            assert_eq!(
+                usize::try_from(slot.running).ok(),
+                Some(running),
+                "{}: the number of running applications is wrong",
+                slot.path
+            );
         }
     }
 
     fn check_waiting(&self) {
         let all = self.queue.all(&self.ledger);
-        assert_eq!(all.len(), self.queue.len(), "waiters are counted wrongly");
+        assert_eq!(all.len(), self.queue.len(), "the count of waiters is wrong");
         for waiter in &all {
-            let app = self.apps.get(&waiter.app).expect("who waits has an application");
+            let app = self.apps.get(&waiter.app).expect("the application of a waiter exists");
             if let Some(request) = &waiter.request {
-                assert!(app.missing(request) > 0, "{}/{request} waits for nothing", waiter.app);
+                assert!(app.missing(request) > 0, "{}/{request} is queued and needs no container", waiter.app);
             }
-            let need = PlacementNeed::of(app, waiter.request.as_ref()).expect("who waits has a size");
+            let need = PlacementNeed::of(app, waiter.request.as_ref()).expect("a waiter has a size");
             let free = self.held(app).is_none() && self.limit(app, part(waiter.request.as_ref()), need.size).is_none();
-            assert!(!free || !self.could_place(need), "{waiter:?} waits while there is room and no limit holds it");
+            assert!(
+                !free || !self.could_place(need),
+                "{waiter:?} waits although a node has enough free resources and no limit applies"
+            );
         }
         let missing = self.apps.values().flat_map(|a| a.requests.keys().map(move |r| a.missing(r))).filter(|n| *n > 0);
         let queued = all.iter().filter(|w| w.request.is_some()).count();
-        assert_eq!(missing.count(), queued, "requests that wait and are not queued");
+        assert_eq!(missing.count(), queued, "waiting requests that are not queued");
     }
 
     /// A queue above a lowered maximum gets no containers.
@@ -96,7 +104,7 @@ impl Cluster {
             let over = slot.maximum.passed(used, &Resource::default()).is_some();
             for app in slot.apps.iter().filter_map(|app| self.apps.get(app)).filter(|_| over) {
                 let held = self.limit(app, ContainerRole::Work, &Resource::default()).is_some();
-                assert!(held, "{} has {used}, more than it may have, and {} would be given more", slot.path, app.id);
+                assert!(held, "{} uses {used}, more than its maximum, and {} would get more", slot.path, app.id);
             }
         }
     }
@@ -105,8 +113,8 @@ impl Cluster {
 fn add(sum: &mut Sum, c: &Container) {
     sum.containers += 1;
     let (size, _) = c.counted();
-    sum.used = sum.used.checked_add(&size).expect("sums of containers can be written");
+    sum.used = sum.used.checked_add(&size).expect("the sum of the containers is representable");
     if part(c.request.as_ref()) == ContainerRole::Master {
-        sum.masters = sum.masters.checked_add(&size).expect("sums of containers can be written");
+        sum.masters = sum.masters.checked_add(&size).expect("the sum of the containers is representable");
     }
 }

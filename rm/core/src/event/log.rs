@@ -73,8 +73,8 @@ impl LogLine {
         match &self.words {
             LogMessage::Text(text) => text.clone(),
             LogMessage::Runs(request) => {
-                let what = request.as_ref().map_or("master", RequestId::as_str);
-                format!("{what} runs on {}", self.node.as_ref().map_or("a node", NodeId::as_str))
+                let name = request.as_ref().map_or("master", RequestId::as_str);
+                format!("{name} runs on {}", self.node.as_ref().map_or("a node", NodeId::as_str))
             }
             LogMessage::Ended(reason) => reason.sentence(),
             LogMessage::Granted(request, container, waited) => {
@@ -109,7 +109,7 @@ mod tests {
     use crate::testkit::id;
 
     #[test]
-    fn what_happens_to_every_container_reads_like_any_other_line() {
+    fn container_events_have_a_message() {
         let object = LogObject::Container(id("job.1.e1.c2"));
         let line = |words| LogLine {
             level: LogSeverity::Normal,

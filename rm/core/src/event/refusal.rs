@@ -35,7 +35,7 @@ pub enum CallRefusal {
         task: TaskId,
     },
     /// The message is for an earlier incarnation of the resource manager.
-    #[error("the message is for life {given} of the resource manager; this is life {current}")]
+    #[error("the message is for epoch {given} of the resource manager; the current epoch is {current}")]
     StaleEpoch {
         /// Epoch in the message.
         given: Epoch,
@@ -46,7 +46,7 @@ pub enum CallRefusal {
     #[error("node {0} is not registered")]
     NodeNotRegistered(NodeId),
     /// A later registration of the same node was already processed.
-    #[error("registration {given} of node {node} comes after its registration {latest}")]
+    #[error("registration {given} of node {node} is not newer than its registration {latest}")]
     Overtaken {
         /// The node.
         node: NodeId,
@@ -59,7 +59,7 @@ pub enum CallRefusal {
     #[error("the master of {0} is not registered")]
     MasterNotRegistered(AppId),
     /// A later attempt has replaced this one.
-    #[error("{given} is not the current attempt; that is attempt {current}")]
+    #[error("{given} is not the current attempt; the current one is attempt {current}")]
     StaleAttempt {
         /// Attempt in the message.
         given: AttemptId,
@@ -81,7 +81,7 @@ pub enum CallRefusal {
         state: &'static str,
     },
     /// The application has not ended.
-    #[error("application {app} is {state}, and only what has ended can be forgotten")]
+    #[error("application {app} is {state}; only an ended application can be purged")]
     NotOver {
         /// The application.
         app: AppId,
@@ -103,7 +103,7 @@ pub enum CallRefusal {
     #[error("there is no queue {0}")]
     NoSuchQueue(QueuePath),
     /// The queue has child queues; applications belong to leaves.
-    #[error("{queue} holds other queues; choose one of them, such as {leaf}")]
+    #[error("queue {queue} has child queues; choose a leaf queue, such as {leaf}")]
     NotALeaf {
         /// Queue in the call.
         queue: QueuePath,
@@ -119,7 +119,7 @@ pub enum CallRefusal {
         gate: &'static str,
     },
     /// The queue tree is not valid; nothing of it was applied.
-    #[error("{} problems in the queues, first {}", .0.len(), .0.first().map(ToString::to_string).unwrap_or_default())]
+    #[error("{} problems in the queue tree; the first is {}", .0.len(), .0.first().map(ToString::to_string).unwrap_or_default())]
     BadQueues(Vec<QueueProblem>),
     /// The object has changed since the caller read it.
     #[error("{what} is at version {current}, and the call is for version {given}")]

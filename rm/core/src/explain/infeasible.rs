@@ -73,7 +73,7 @@ impl Cluster {
         let working = candidates(&self.index, &ANYWHERE, &Resource::default()).filter(|slot| self.works(&slot.node));
         let rows = working.map(|slot| (misfits(place, slot), slot));
         let best = rows.min_by_key(|(against, slot)| (against.len(), memory(slot)));
-        let kind = if is_choosy(place) { rules(place) } else { "open to all".into() };
+        let kind = if is_choosy(place) { rules(place) } else { "open to all requests".into() };
         let Some((against, slot)) = best else { return Some(format!("no node is {kind}, and none takes work now")) };
         let reasons: Vec<String> = against.iter().map(ToString::to_string).collect();
         Some(format!("no node is {kind}; closest is {}: {}", slot.node, reasons.join(", ")))
@@ -95,7 +95,7 @@ fn too_small(size: &Resource, place: &PlacementRules, node: &NodeId, offers: &Re
     let only_named = PlacementRules { nodes: place.nodes.clone(), ..PlacementRules::default() };
     if rules(&only_named) == rules(place) {
         return format!(
-            "needs {size} on one of the {} nodes it names; the largest of them is {node} with {offers}",
+            "needs {size} on one of the {} named nodes; the largest of them is {node} with {offers}",
             place.nodes.len()
         );
     }

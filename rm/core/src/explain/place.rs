@@ -37,14 +37,14 @@ impl Cluster {
             let (node, since) = (&kept.node, now.since(kept.since).as_secs());
             let short = super::shortfall(need.size, &free(kept)?);
             let frees = self.frees_up(kept, now).unwrap_or_default();
-            return Some(format!("{node} is reserved for it since {since} s, {short}{frees}"));
+            return Some(format!("{node} is reserved for this request since {since} s, {short}{frees}"));
         }
         let would = |kept: &&Reservation| {
             let slot = self.index.ix(&kept.node).and_then(|ix| self.index.slot(ix));
             free(kept).is_some_and(|free| need.size.fits(&free)) && slot.is_some_and(|slot| misfit(need.place, slot).is_none())
         };
         let kept = self.reservations().find(would)?;
-        Some(format!("{} has the room and is {}", kept.node, reserved_for(kept, now)))
+        Some(format!("{} has enough free resources and is {}", kept.node, reserved_for(kept, now)))
     }
 
     fn frees_up(&self, kept: &Reservation, now: Tick) -> Option<String> {
@@ -52,21 +52,21 @@ impl Cluster {
         let alive = node.containers.iter().filter_map(|id| self.containers.get(id)).filter(|c| c.state.is_alive());
         let oldest = alive.min_by_key(|c| (c.granted, &c.id))?;
         let age = self.wall(now).0.saturating_sub(oldest.granted.0) / 1000;
-        Some(format!("; it frees up as its containers end, of which {} has run longest, for {age} s", oldest.id))
+        Some(format!("; its containers must end first; {} has run longest, for {age} s", oldest.id))
     }
 
     /// Reason when a node has enough free resources, but the request still waits for a preferred
     /// one.
     fn patience_sentence(&self, need: PlacementNeed<'_>, now: Tick) -> Option<String> {
-        let whom = match (need.place.relax, need.reach) {
+        let preferred = match (need.place.relax, need.reach) {
             (RelaxPolicy::After(_), LocalityLevel::Nodes) => either(need.prefer.iter()),
-            (RelaxPolicy::After(_), LocalityLevel::Racks) => format!("a rack it prefers, such as {}", self.near(need)?),
+            (RelaxPolicy::After(_), LocalityLevel::Racks) => format!("a preferred rack, such as {}", self.near(need)?),
             (RelaxPolicy::AtOnce | RelaxPolicy::Never, _) | (RelaxPolicy::After(_), LocalityLevel::Anywhere) => return None,
         };
         let (app, request) = need.of?;
         let elsewhere = self.index.id(fit::choose(&self.index, PlacementNeed { reach: LocalityLevel::Anywhere, ..need })?)?;
         let left = self.wait_left(&app.id, request, now);
-        Some(format!("waits {left} s more for {whom}; {elsewhere} has the room"))
+        Some(format!("waits {left} s more for {preferred}; {elsewhere} has enough free resources"))
     }
 
     fn near(&self, need: PlacementNeed<'_>) -> Option<String> {
@@ -90,7 +90,7 @@ impl Cluster {
         }
         let beside = self.index.id(fit::choose(&self.index, PlacementNeed { of: None, ..need })?)?;
         Some(format!(
-            "{beside} has the room, and containers beside which it must not go: it keeps away from them or they from it"
+            "{beside} has enough free resources, but anti-affinity with containers there excludes it"
         ))
     }
 
@@ -101,13 +101,13 @@ impl Cluster {
         let named = has_rules(place)
             && rules(place) == rules(&PlacementRules { nodes: place.nodes.clone(), ..PlacementRules::default() });
         let count = if named { place.nodes.len() } else { kind.len() };
-        let those = if named { "it names".into() } else { rules(place) };
+        let those = if named { "that the request names".into() } else { rules(place) };
         let open = kind.iter().filter_map(|slot| Some((slot.room.as_ref()?, &slot.node)));
         let Some((room, node)) = open.max_by_key(|(room, node)| (size.fits(room), room.memory, room.cpus, *node)) else {
             let but = |slot: &&IndexedNode| lasting_misfit(place, slot).is_none();
             let tainted = candidates(&self.index, place, size).find(but).filter(|_| count == 0);
             return if let Some((slot, misfit)) = tainted.and_then(|slot| Some((slot, misfit(place, slot)?))) {
-                format!("no node {those} takes it now; {}: {misfit}", slot.node)
+                format!("no node {those} takes this request now; {}: {misfit}", slot.node)
             } else if count == 0 {
                 format!("no node is {those} now")
             } else {
@@ -115,7 +115,7 @@ impl Cluster {
             };
         };
         if size.fits(room) {
-            return "there is room; it is about to be placed".into();
+            return "a node has enough free resources; the container is about to be placed".into();
         }
         let largest = kind.iter().filter_map(|slot| Some((slot.offers.as_ref()?, &slot.node)));
         let largest = largest.max_by_key(|(offers, node)| (size.fits(offers), offers.memory, *node));
@@ -125,7 +125,7 @@ impl Cluster {
         let left = if size.memory > room.memory { self.left_words(node) } else { String::new() };
         if named {
             return format!(
-                "needs {} on one of the {count} nodes it names; best of them is {node} with {room} free{left}",
+                "needs {} on one of the {count} named nodes; best of them is {node} with {room} free{left}",
                 size.memory
             );
         }
@@ -146,7 +146,7 @@ impl Cluster {
             return format!("needs {} on one node; best is {most} with {} free{left}", size.memory, room.memory);
         }
         if self.index.best_fit(size).is_some() {
-            return "there is room; it is about to be placed".into();
+            return "a node has enough free resources; the container is about to be placed".into();
         }
         let (node, room) = self.most_pieces(need).or_else(|| self.index.most_cpus(size.memory)).unwrap_or((most, room));
         format!("needs {size} on one node; best is {node} with {room} free")
@@ -185,7 +185,7 @@ pub(super) fn reserved_for(kept: &Reservation, now: Tick) -> String {
 pub(super) fn rules(place: &PlacementRules) -> String {
     let mut all = Vec::new();
     if !place.nodes.is_empty() {
-        all.push(format!("among the {} it names", place.nodes.len()));
+        all.push(format!("among the {} named nodes", place.nodes.len()));
     }
     if !place.racks.is_empty() {
         all.push(format!("in rack {}", either(place.racks.iter())));
@@ -199,12 +199,12 @@ pub(super) fn rules(place: &PlacementRules) -> String {
     }));
     if !place.tolerate.is_empty() {
         let taints = place.tolerate.iter().map(|(name, value)| pair(name, value.as_deref().unwrap_or_default()));
-        all.push(format!("without a taint but {}", either(taints)));
+        all.push(format!("without taints other than {}", either(taints)));
     }
     if place.relax == RelaxPolicy::Never && !place.prefer_nodes.is_empty() {
-        all.push(format!("such as it insists on: {}", either(place.prefer_nodes.iter())));
+        all.push(format!("among its required preferences: {}", either(place.prefer_nodes.iter())));
     } else if place.relax == RelaxPolicy::Never && !place.prefer_racks.is_empty() {
-        all.push(format!("in a rack it insists on: {}", either(place.prefer_racks.iter())));
+        all.push(format!("in one of its required racks: {}", either(place.prefer_racks.iter())));
     }
     all.join(" and ")
 }
@@ -228,7 +228,7 @@ pub(super) fn barred(index: &FreeIndex, need: PlacementNeed<'_>, slot: &IndexedN
     let barred = ExcludedPlaces::apart(index, app, request, need.place);
     let ix = index.ix(&slot.node)?;
     match &slot.traits.rack {
-        Some(rack) if barred.racks.contains(rack) => Some(format!("in rack {rack}, which has containers it keeps apart from")),
-        Some(_) | None => barred.nodes.contains(&ix).then(|| "has containers it keeps apart from".into()),
+        Some(rack) if barred.racks.contains(rack) => Some(format!("anti-affinity with containers in rack {rack}")),
+        Some(_) | None => barred.nodes.contains(&ix).then(|| "anti-affinity with containers there".into()),
     }
 }

@@ -162,7 +162,7 @@ mod tests {
     use crate::testkit::id;
 
     #[test]
-    fn the_same_reason_is_counted_and_the_oldest_goes_first() {
+    fn a_repeated_reason_is_counted_and_the_oldest_is_dropped_first() {
         let (mut ring, a, b) = (WaitReasonLog::default(), id("a"), id("b"));
         ring.note(UnixMillis(1), &a, "full".into());
         ring.note(UnixMillis(2), &b, "full".into());

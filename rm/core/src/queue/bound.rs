@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_named_follows_the_part_of_memory_or_is_open() {
+    fn an_unnamed_resource_follows_the_share_of_memory_or_has_no_bound() {
         let mut base = size(100, 40);
         base.extra.insert("gpu".parse().expect("name"), 8);
         let half = ResourceBound::part_of(&base, 500);
@@ -176,7 +176,7 @@ mod tests {
             ResourceBound::of(&QueueShare { memory: Some(Amount::Exactly(Bytes::from_gib(7))), ..QueueShare::default() }, &base);
         assert_eq!((exact.memory, exact.cpus, exact.extra.len()), (Some(Bytes::from_gib(7)), None, 0));
         assert!(exact.admits(&size(6, 1000), &size(1, 1000)) && !exact.admits(&size(6, 0), &size(2, 0)));
-        let passed = exact.passed(&size(6, 0), &size(2, 0)).expect("too much");
+        let passed = exact.passed(&size(6, 0), &size(2, 0)).expect("exceeds the bound");
         assert_eq!((passed.used.as_str(), passed.most.as_str(), passed.needs.as_str()), ("6 GiB", "7 GiB", "2 GiB"));
     }
 
@@ -187,6 +187,6 @@ mod tests {
         assert!(of(30, 1) > of(1, 2) && of(30, 1) == of(0, 3));
         assert_eq!(of(30, 1).thousandths(), 299, "rounded down");
         assert!(of(30, 1).by_weight(3) <= of(10, 1) && of(100, 0).is_whole() && !of(99, 0).is_whole());
-        assert!(DominantShare::of_all(&size(1, 1), &Resource::default()).is_whole(), "something of nothing");
+        assert!(DominantShare::of_all(&size(1, 1), &Resource::default()).is_whole(), "a use without a capacity is a whole share");
     }
 }

@@ -136,15 +136,15 @@ mod tests {
     proptest! {
         /// A class never requires more than its sizes, so no fitting waiter is skipped.
         #[test]
-        fn a_class_never_asks_for_more_than_its_sizes(n in any::<u64>(), more in 0u64..1 << 40) {
+        fn a_size_class_never_requires_more_than_its_sizes(n in any::<u64>(), more in 0u64..1 << 40) {
             prop_assert!(edge(step(n)) <= n);
             prop_assert!(step(n) <= step(n.saturating_add(more)));
-            prop_assert!(n < 8 || edge(step(n)) >= n - n / 4, "and not much less");
+            prop_assert!(n < 8 || edge(step(n)) >= n - n / 4, "a class requires at least three quarters of its sizes");
         }
     }
 
     #[test]
-    fn the_first_of_all_open_classes_is_next() {
+    fn the_first_rank_of_all_open_classes_is_next() {
         let rank = |priority, share, who| {
             let share =
                 DominantShare::of_all(&Resource::new(Bytes::new(share), Cpus::ZERO), &Resource::new(Bytes::new(100), Cpus::ZERO));

@@ -24,15 +24,15 @@ pub(super) fn problems(root: &QueueSpec) -> Vec<QueueProblem> {
     let mut check = Check { queues: 0, problems: Vec::new() };
     let path = QueuePath::root();
     if root.children.is_empty() {
-        check.wrong(&path, "queues", "holds no queue".into(), "add one, such as default");
+        check.wrong(&path, "queues", "has no child queue".into(), "add one, such as default");
     }
     if root.guaranteed != QueueShare::default() {
-        check.wrong(&path, "guaranteed", "nobody could take anything from the root".into(), "leave it out");
+        check.wrong(&path, "guaranteed", "the root queue cannot have a guarantee".into(), "remove it");
     }
     check.queue(&path, root, 0);
     if check.queues > MAX_QUEUES {
-        let what = format!("{} queues in all", check.queues);
-        check.wrong(&path, "queues", what, "keep to 10000 and put applications of several users into one leaf");
+        let what = format!("{} queues are too many", check.queues);
+        check.wrong(&path, "queues", what, "define at most 10000, and let several users share a leaf");
     }
     check.problems
 }
@@ -58,13 +58,14 @@ impl Check {
             self.guarantees_of_children(path, spec);
         }
         if depth == MAX_DEPTH && !spec.children.is_empty() {
-            self.wrong(path, "queues", format!("lies {MAX_DEPTH} levels below the root already"), "make it a leaf");
+            let what = format!("is {MAX_DEPTH} levels below the root and cannot have child queues");
+            self.wrong(path, "queues", what, "make it a leaf");
             return;
         }
         for (name, child) in &spec.children {
             let path = path.child(name);
             if path.as_str().len() > MAX_PATH {
-                self.wrong(&path, "queues", format!("its path is longer than {MAX_PATH} letters"), "use shorter names");
+                self.wrong(&path, "queues", format!("its path is longer than {MAX_PATH} bytes"), "use shorter names");
             }
             self.queue(&path, child, depth + 1);
         }
@@ -76,12 +77,12 @@ impl Check {
         let extra = share.extra.iter().map(|(name, amount)| (name.as_str(), part(*amount), false));
         for (resource, part, zero) in memory.into_iter().chain(cpus).chain(extra) {
             if part.is_some_and(|part| part > WHOLE) {
-                let what = format!("{resource} is more than all that the queue above has");
+                let what = format!("{resource} is more than 100 % of the parent queue");
                 self.wrong(path, key, what, "write at most 100 %");
             }
             // a queue may be excluded from a countable resource
             if key == "maximum" && (zero || (part == Some(0) && matches!(resource, "memory" | "cpus"))) {
-                self.wrong(path, key, format!("{resource} is 0"), "write more than 0, or close the queue by its gate");
+                self.wrong(path, key, format!("{resource} is 0"), "write more than 0, or close the queue with its key gate");
             }
         }
     }
@@ -110,11 +111,11 @@ impl Check {
 
     fn limits(&mut self, path: &QueuePath, spec: &QueueSpec) {
         if spec.weight.is_some_and(|weight| !(1..=MAX_WEIGHT).contains(&weight)) {
-            self.wrong(path, "weight", "is no weight".into(), "write 1 to 1000000");
+            self.wrong(path, "weight", "is not a valid weight".into(), "write 1 to 1000000");
         }
         for (key, part) in [("user_limit", spec.user_limit), ("master_share", spec.master_share)] {
             if part.is_some_and(|part| !(1..=WHOLE).contains(&part)) {
-                self.wrong(path, key, "is no part of the queue".into(), "write more than 0 and at most 100 %");
+                self.wrong(path, key, "is not a valid share of the queue".into(), "write more than 0 and at most 100 %");
             }
         }
         for (key, zero) in [
@@ -123,7 +124,7 @@ impl Check {
             ("max_lifetime", spec.max_lifetime_ms == Some(0)),
         ] {
             if zero {
-                self.wrong(path, key, "is 0".into(), "write more than 0, or close the queue by its gate");
+                self.wrong(path, key, "is 0".into(), "write more than 0, or close the queue with its key gate");
             }
         }
     }
@@ -139,7 +140,7 @@ impl Check {
             ("max_lifetime", spec.max_lifetime_ms.is_some()),
         ] {
             if set {
-                self.wrong(path, key, "no application is in a queue that holds other queues".into(), "set it on its leaves");
+                self.wrong(path, key, "has no effect on a queue with child queues".into(), "set it on its leaves");
             }
         }
     }
@@ -161,13 +162,13 @@ impl Check {
 
     fn promised(&mut self, path: &QueuePath, resource: &str, (parts, exact): (u64, u64), own: Option<u64>) {
         if parts > u64::from(WHOLE) {
-            let what = format!("its queues are guaranteed {}.{} % of its {resource} together", parts / 10, parts % 10);
-            self.wrong(path, "guaranteed", what, "lower them to 100 % in all");
+            let what = format!("its child queues are guaranteed {}.{} % of its {resource} together", parts / 10, parts % 10);
+            self.wrong(path, "guaranteed", what, "lower them to at most 100 % together");
         }
         let left = own.map(|own| own.saturating_sub(own.saturating_mul(parts.min(u64::from(WHOLE))) / u64::from(WHOLE)));
         if left.is_some_and(|left| exact > left) {
-            let what = format!("its queues are guaranteed more {resource} than it is guaranteed itself");
-            self.wrong(path, "guaranteed", what, "lower them, or raise its own");
+            let what = format!("its child queues are guaranteed more {resource} than the queue itself");
+            self.wrong(path, "guaranteed", what, "lower them, or raise the guarantee of the queue");
         }
     }
 }

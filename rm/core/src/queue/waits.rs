@@ -222,18 +222,18 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_served_by_priority_and_arrival_and_fail_once_for_all_in_them() {
+    fn requests_are_tried_by_priority_and_arrival_and_fail_once_per_group() {
         let mut waits = WaitingRequests::default();
         waits.put(&id("a"), &size(1), 0, 1, LineSharing::Anywhere);
         waits.put(&id("b"), &size(2), 0, 2, LineSharing::Anywhere);
         waits.put(&id("c"), &size(1), 0, 3, LineSharing::Anywhere);
         waits.put(&id("d"), &size(4), 7, 4, LineSharing::Somewhere);
-        assert_eq!(walk(&waits, 1), ["d", "a", "b"], "c stands behind a");
+        assert_eq!(walk(&waits, 1), ["d", "a", "b"], "c waits behind a");
         assert_eq!(waits.all().len(), 4);
-        assert_eq!((waits.ahead(Some(&id("c"))), waits.least()), (3, Some(SizeClass::ANY)), "d may be easy to please");
+        assert_eq!((waits.ahead(Some(&id("c"))), waits.least()), (3, Some(SizeClass::ANY)), "d may fit on some node");
         waits.fail(&Head { request: Some(id("a")), at: Some((0, 1)) }, 1);
         assert_eq!(walk(&waits, 1), ["d", "b"]);
-        assert_eq!(walk(&waits, 2), ["d", "a", "b"], "until something changes");
+        assert_eq!(walk(&waits, 2), ["d", "a", "b"], "a failure holds for one pass");
         waits.put(&id("d"), &size(4), 7, 4, LineSharing::Anywhere);
         waits.remove(Some(&id("a")));
         assert_eq!(walk(&waits, 2), ["d", "b", "c"], "and b came before c");

@@ -31,7 +31,7 @@ mod tests {
     use headroom_types::{Bytes, Cpus};
 
     #[test]
-    fn larger_is_hopeless_too_and_smaller_is_not() {
+    fn a_blocked_size_covers_only_larger_sizes() {
         let size = |gib, cores| Resource::new(Bytes::from_gib(gib), Cpus::from_cores(cores));
         let mut hopeless = BlockedSizes::default();
         hopeless.add(&size(4, 2));
@@ -39,6 +39,6 @@ mod tests {
         assert!(!hopeless.covers(&size(3, 2)) && !hopeless.covers(&size(8, 1)));
         hopeless.add(&size(2, 1));
         assert!(hopeless.covers(&size(3, 1)));
-        assert_eq!(hopeless.sizes.len(), 1, "the smaller size says all that the larger one said");
+        assert_eq!(hopeless.sizes.len(), 1, "the smaller size covers the larger one");
     }
 }

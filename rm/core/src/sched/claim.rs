@@ -155,8 +155,8 @@ impl Cluster {
     pub(crate) fn claim(&mut self, claim: Claim, why: &str, ctx: &mut StepContext<'_>) {
         let (node, at) = (claim.node.clone(), claim.at);
         let size = claim.size.clone();
-        let who = claim.waiter.request.as_ref().map_or("its master".to_owned(), ToString::to_string);
-        let message = format!("{who} needs {size}: {} containers on {node} have to go", claim.victims.len());
+        let who = claim.waiter.request.as_ref().map_or("the master".to_owned(), ToString::to_string);
+        let message = format!("{who} needs {size}: {} containers on {node} will be preempted", claim.victims.len());
         ctx.log_app(LogSeverity::Normal, Reason::PreemptPlanned, &claim.waiter.app, message);
         for victim in &claim.victims {
             let what = UpdateKind::PreemptSoon { container: victim.clone(), at, why: why.to_owned() };
@@ -172,11 +172,11 @@ impl Cluster {
     /// Cancels the reservation of the same request, and the reservation on the same node.
     fn claim_instead(&mut self, waiter: &Waiter, node: &NodeId, ctx: &mut StepContext<'_>) {
         if let Some(ix) = self.index.ix(node).filter(|ix| self.reservations.on(*ix).is_some()) {
-            self.unreserve(ix, "room is made there for a queue that has less than its guarantee", ctx);
+            self.unreserve(ix, "preemption frees resources there for a queue below its guarantee", ctx);
         }
         let Some(request) = &waiter.request else { return };
         if let Some((ix, _)) = self.reservations.of(&waiter.app, request) {
-            self.unreserve(ix, "room is made for it by preemption", ctx);
+            self.unreserve(ix, "preemption frees resources for the request", ctx);
         }
     }
 
@@ -186,7 +186,7 @@ impl Cluster {
         let Some(claim) = self.claims.all.get(&number) else { return };
         let victims: Vec<ContainerId> = claim.victims.iter().filter(|victim| self.can_go(victim)).cloned().collect();
         if !self.may_still_take(claim, &victims) {
-            return self.call_off(number, "its queue or theirs is no longer where it was", ctx);
+            return self.call_off(number, "the queues do not allow the preemption any more", ctx);
         }
         if let Some(claim) = self.claims.all.get_mut(&number) {
             claim.stage = ClaimStage::Taken;
@@ -218,27 +218,27 @@ impl Cluster {
         }
         let left = claim.victims.iter().any(|v| self.containers.get(v).is_some_and(|c| c.state.is_alive()));
         if !left {
-            self.call_off(number, "what had to go has gone, and it is not enough", ctx);
+            self.call_off(number, "all victims have ended, and the free resources are not enough", ctx);
         }
     }
 
     /// Reason why a claim is obsolete.
     fn is_vain(&self, number: u64, claim: &Claim) -> Option<&'static str> {
         let Some(app) = self.apps.get(&claim.waiter.app).filter(|_| self.queue.contains(&claim.waiter)) else {
-            return Some("nobody waits for it any more");
+            return Some("the request does not wait any more");
         };
         let request = claim.waiter.request.as_ref();
         let need = PlacementNeed::of(app, request)?;
         if *need.size != claim.size {
-            return Some("another size is asked for now");
+            return Some("the size of the request has changed");
         }
         let missing = request.map_or(1, |request| app.missing(request));
         let before = self.claims.all.range(..number).filter(|(_, other)| other.waiter == claim.waiter).count();
         if before >= usize::try_from(missing).unwrap_or(usize::MAX) {
-            return Some("what it waited for was found elsewhere");
+            return Some("the request was granted elsewhere");
         }
         if !self.allows(need, &claim.node) {
-            return Some("its node takes nothing of it any more");
+            return Some("the node does not accept the request any more");
         }
         None
     }
@@ -261,7 +261,7 @@ impl Cluster {
 
     fn call_off(&mut self, number: u64, why: &str, ctx: &mut StepContext<'_>) {
         let Some(claim) = self.drop_claim(number) else { return };
-        let message = format!("room for {} on {} is not made: {why}", claim.size, claim.node);
+        let message = format!("preemption for {} on {} is cancelled: {why}", claim.size, claim.node);
         ctx.log_app(LogSeverity::Normal, Reason::PreemptCalledOff, &claim.waiter.app, message);
     }
 
@@ -281,42 +281,46 @@ impl Cluster {
         Some(match claim.stage {
             ClaimStage::Warned => {
                 let left = at.since(now).as_secs_f64().ceil();
-                format!("room is made for it on {node}: {victims} containers of other queues go in {left} s")
+                format!("preemption frees resources on {node}: {victims} containers of other queues are stopped in {left} s")
             }
-            ClaimStage::Taken => format!("room is made for it on {node}: {victims} containers of other queues are being stopped"),
+            ClaimStage::Taken => {
+                format!("preemption frees resources on {node}: {victims} containers of other queues are being stopped")
+            }
         })
     }
 
     /// Sentence about the claim because of which a size does not fit on a node.
     pub(crate) fn claimed_sentence(&self, node: &NodeId, size: &Resource) -> Option<String> {
         let claim = self.claims.on(node).next().filter(|_| !size.fits(&self.room_for_all(node)))?;
-        Some(format!("keeps its room for {}, which has a better claim", claim.waiter.app))
+        Some(format!("its free resources are set aside for {} by preemption", claim.waiter.app))
     }
 
     /// Sentence about an application's own containers that will be preempted.
     pub(crate) fn loss_sentence(&self, app: &AppId) -> Option<String> {
         let going = self.claims.victims.keys().filter(|victim| victim.app == *app).count();
         let queue = self.apps.get(app).map(|app| app.queue.short().to_owned())?;
-        (going > 0).then(|| format!("queue {queue} has more than its guarantee, and {going} of its containers have to go"))
+        (going > 0).then(|| {
+            format!("queue {queue} has more than its guarantee, and {going} containers of the application will be preempted")
+        })
     }
 
     /// Checks the invariants of claims.
     pub(crate) fn check_claims(&self) {
         for (number, claim) in &self.claims.all {
             let timed = self.timers.of(&TimerKey::Claim(*number)).is_some();
-            assert_eq!(timed, claim.stage == ClaimStage::Warned, "a claim on {} is never due", claim.node);
+            assert_eq!(timed, claim.stage == ClaimStage::Warned, "the timer of a claim on {} contradicts its stage", claim.node);
             assert!(
                 self.claims.by_node.get(&claim.node).is_some_and(|all| all.contains(number)),
-                "{} forgets a claim",
+                "{} does not list its claim",
                 claim.node
             );
             for victim in &claim.victims {
-                assert_eq!(self.claims.victims.get(victim), Some(number), "{victim} has to go for two");
+                assert_eq!(self.claims.victims.get(victim), Some(number), "{victim} is a victim of two claims");
                 let master = self.containers.get(victim).is_some_and(|c| c.request.is_none());
-                assert!(!master, "{victim} is a master and has to go");
+                assert!(!master, "{victim} is a master and a victim");
             }
         }
         let listed: usize = self.claims.all.values().map(|claim| claim.victims.len()).sum();
-        assert_eq!(listed, self.claims.victims.len(), "containers have to go for nobody");
+        assert_eq!(listed, self.claims.victims.len(), "victims without a claim");
     }
 }

@@ -190,13 +190,13 @@ fn compares(wanted: &AttributeCondition, has: Option<&str>) -> bool {
 impl fmt::Display for ConstraintMismatch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ConstraintMismatch::NotNamed => write!(f, "not among the nodes it names"),
+            ConstraintMismatch::NotNamed => write!(f, "not among the named nodes"),
             ConstraintMismatch::Rack(None) => write!(f, "in no rack"),
-            ConstraintMismatch::Rack(Some(rack)) => write!(f, "in rack {rack}, which it does not name"),
-            ConstraintMismatch::NotPreferred => write!(f, "not where it insists on going"),
-            ConstraintMismatch::Label(label) => write!(f, "has not label {label}"),
-            ConstraintMismatch::Exclusive(labels) if labels.is_empty() => write!(f, "kept for asks with a label, and has none"),
-            ConstraintMismatch::Exclusive(labels) => write!(f, "kept for asks with label {}", either(labels.iter())),
+            ConstraintMismatch::Rack(Some(rack)) => write!(f, "in rack {rack}, which the request does not name"),
+            ConstraintMismatch::NotPreferred => write!(f, "not among the required preferences"),
+            ConstraintMismatch::Label(label) => write!(f, "does not have label {label}"),
+            ConstraintMismatch::Exclusive(labels) if labels.is_empty() => write!(f, "exclusive, and has no label"),
+            ConstraintMismatch::Exclusive(labels) => write!(f, "exclusive for requests with label {}", either(labels.iter())),
             ConstraintMismatch::Taint { name, value } => write!(f, "has taint {}, which it does not tolerate", pair(name, value)),
             ConstraintMismatch::Attribute { name, wanted, has } => {
                 match has {
@@ -205,9 +205,9 @@ impl fmt::Display for ConstraintMismatch<'_> {
                 }
                 match wanted {
                     AttributeCondition::Exists => Ok(()),
-                    AttributeCondition::Absent => write!(f, ", wanted none"),
-                    AttributeCondition::OneOf(values) => write!(f, ", wanted {}", either(values.iter())),
-                    AttributeCondition::NoneOf(values) => write!(f, ", wanted anything but {}", either(values.iter())),
+                    AttributeCondition::Absent => write!(f, ", required none"),
+                    AttributeCondition::OneOf(values) => write!(f, ", required {}", either(values.iter())),
+                    AttributeCondition::NoneOf(values) => write!(f, ", required any but {}", either(values.iter())),
                 }
             }
         }
@@ -237,28 +237,28 @@ mod tests {
     /// One row per rule: the placement, and its mismatch with a node in rack `r1` with label `ssd`
     /// and zone `a`.
     #[test]
-    fn every_rule() {
+    fn each_rule_excludes_nodes_that_violate_the_rule() {
         let node = slot(Some("r1"), &["ssd"], Exclusive::No, Some("a"));
         let rows: [(PlacementRules, Option<&str>); 13] = [
             (PlacementRules::default(), None),
             (with(|p| p.nodes = vec![id("n1")]), None),
-            (with(|p| p.nodes = vec![id("n2")]), Some("not among the nodes it names")),
+            (with(|p| p.nodes = vec![id("n2")]), Some("not among the named nodes")),
             (with(|p| p.racks = vec![id("r2"), id("r1")]), None),
-            (with(|p| p.racks = vec![id("r2")]), Some("in rack r1, which it does not name")),
+            (with(|p| p.racks = vec![id("r2")]), Some("in rack r1, which the request does not name")),
             (with(|p| p.labels = [id("ssd")].into()), None),
-            (with(|p| p.labels = [id("gpu"), id("ssd")].into()), Some("has not label gpu")),
+            (with(|p| p.labels = [id("gpu"), id("ssd")].into()), Some("does not have label gpu")),
             (with(|p| p.attributes = [(id("zone"), AttributeCondition::Exists)].into()), None),
             (
                 with(|p| p.attributes = [(id("zone"), AttributeCondition::Absent)].into()),
-                Some("attribute zone is a, wanted none"),
+                Some("attribute zone is a, required none"),
             ),
             (
                 with(|p| p.attributes = [(id("zone"), AttributeCondition::OneOf(set(&["b", "c"])))].into()),
-                Some("attribute zone is a, wanted b or c"),
+                Some("attribute zone is a, required b or c"),
             ),
             (
                 with(|p| p.attributes = [(id("zone"), AttributeCondition::NoneOf(set(&["a"])))].into()),
-                Some("attribute zone is a, wanted anything but a"),
+                Some("attribute zone is a, required any but a"),
             ),
             (with(|p| p.attributes = [(id("kernel"), AttributeCondition::NoneOf(set(&["5"])))].into()), None),
             (with(|p| p.attributes = [(id("kernel"), AttributeCondition::Exists)].into()), Some("has no attribute kernel")),
@@ -269,20 +269,20 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_node_takes_only_asks_that_name_one_of_its_labels() {
+    fn an_exclusive_node_accepts_only_requests_with_one_of_its_labels() {
         let node = slot(None, &["gpu", "big"], Exclusive::Yes, None);
         assert_eq!(
             misfit(&PlacementRules::default(), &node).map(|m| m.to_string()).as_deref(),
-            Some("kept for asks with label big or gpu")
+            Some("exclusive for requests with label big or gpu")
         );
-        assert!(misfit(&with(|p| p.nodes = vec![id("n1")]), &node).is_some(), "to name the node is not enough");
+        assert!(misfit(&with(|p| p.nodes = vec![id("n1")]), &node).is_some(), "a request that only names the node is excluded");
         assert_eq!(misfit(&with(|p| p.labels = [id("gpu")].into()), &node), None);
         let nobody = slot(None, &[], Exclusive::Yes, None);
         assert!(misfit(&PlacementRules::default(), &nobody).is_some());
     }
 
     #[test]
-    fn a_tainted_node_takes_only_asks_that_tolerate_every_taint() {
+    fn a_tainted_node_accepts_only_requests_that_tolerate_every_taint() {
         let mut node = slot(None, &[], Exclusive::No, None);
         node.traits.taints = [(id("etl"), String::new()), (id("user"), "ada".to_owned())].into();
         let tolerating = |pairs: &[(&str, Option<&str>)]| {
@@ -291,14 +291,18 @@ mod tests {
         let said = |place: &PlacementRules| misfit(place, &node).map(|m| m.to_string());
         assert_eq!(said(&PlacementRules::default()).as_deref(), Some("has taint etl, which it does not tolerate"));
         assert_eq!(said(&tolerating(&[("etl", None)])).as_deref(), Some("has taint user=ada, which it does not tolerate"));
-        assert!(said(&tolerating(&[("etl", None), ("user", Some("bob"))])).is_some(), "another value");
+        assert!(said(&tolerating(&[("etl", None), ("user", Some("bob"))])).is_some(), "a toleration of another value");
         assert_eq!(said(&tolerating(&[("etl", None), ("user", Some("ada"))])), None);
-        assert_eq!(said(&tolerating(&[("etl", None), ("user", None), ("spot", None)])), None, "any value, and one it has not");
+        assert_eq!(
+            said(&tolerating(&[("etl", None), ("user", None), ("spot", None)])),
+            None,
+            "tolerations of any value, and of a missing taint"
+        );
         assert_eq!(misfits(&PlacementRules::default(), &node).len(), 2);
     }
 
     #[test]
-    fn a_preference_that_never_gives_way_is_a_must() {
+    fn a_preference_that_is_never_relaxed_is_a_constraint() {
         let node = slot(Some("r1"), &[], Exclusive::No, None);
         let never = |nodes: &[&str], racks: &[&str]| {
             with(|p| {

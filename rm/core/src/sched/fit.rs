@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn named_places_are_a_must() {
+    fn named_places_are_a_constraint() {
         assert_eq!(any(3, |p| p.nodes = vec![id("big"), id("mid")]).as_deref(), Some("mid"));
         assert_eq!(any(9, |p| p.nodes = vec![id("mid")]), None);
         assert_eq!(any(5, |p| p.racks = vec![id("r1")]).as_deref(), Some("big"));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preference_reaches_as_far_as_it_may() {
+    fn a_preference_applies_up_to_its_locality_level() {
         let near = |p: &mut PlacementRules| (p.prefer_nodes, p.relax) = (vec![id("small")], RelaxPolicy::AtOnce);
         assert_eq!(any(3, near).as_deref(), Some("small"));
         assert_eq!(any(5, near).as_deref(), Some("big"), "the rack of the preferred node comes before a tighter node elsewhere");

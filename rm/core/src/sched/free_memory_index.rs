@@ -245,7 +245,7 @@ mod tests {
     proptest! {
         /// After any changes, the list finds the same entries as a scan, and its heads are exact.
         #[test]
-        fn agrees_with_a_scan(moves in proptest::collection::vec((0u32..400, proptest::option::of((0u64..50, 0u32..9))), 0..900),
+        fn the_free_memory_index_agrees_with_a_scan(moves in proptest::collection::vec((0u32..400, proptest::option::of((0u64..50, 0u32..9))), 0..900),
                               memory in 0u64..50, cpus in 0u32..9, barred in 0u32..400) {
             let mut shelf = FreeMemoryIndex::default();
             let mut plain: BTreeMap<NodeIx, Entry> = BTreeMap::new();

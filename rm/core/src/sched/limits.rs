@@ -63,10 +63,10 @@ impl Cluster {
         let limit = self.limit(app, part, size)?;
         let of = |path: &QueuePath| self.queue.find(path).and_then(|ix| Some((self.queue.slot(ix)?, self.ledger.queue(ix)?)));
         Some(match &limit {
-            Limit::Gate(path, gate) => format!("queue {} is {}, and grants nothing", path.short(), gate.as_str()),
+            Limit::Gate(path, gate) => format!("queue {} is {} and grants no containers", path.short(), gate.as_str()),
             Limit::Running(path) => {
                 let (slot, _) = of(path)?;
-                format!("{} applications run in queue {}, and no more may", slot.running, path.short())
+                format!("{} applications run in queue {}, as many as max_running allows", slot.running, path.short())
             }
             Limit::Maximum(path) => {
                 let (slot, account) = of(path)?;
@@ -76,7 +76,7 @@ impl Cluster {
                 let (slot, account) = of(path)?;
                 let user = app.spec.user.as_str();
                 full(
-                    &format!("user {user} is at the limit of one user in queue {}", path.short()),
+                    &format!("user {user} is at the user limit of queue {}", path.short()),
                     &slot.user,
                     &account.users.get(user)?.used,
                     size,

@@ -186,7 +186,7 @@ impl World {
             (AttributeCondition::OneOf(values), has) => has.is_some_and(|h| values.contains(h)),
             (AttributeCondition::NoneOf(values), has) => !has.is_some_and(|h| values.contains(h)),
         });
-        let ix = self.index.ix(&slot.node).expect("a node of this test");
+        let ix = self.index.ix(&slot.node).expect("the node is in the index");
         let beside = |asking: &RequestId, other: &RequestId| {
             let Some(apart) = self.app.requests.get(asking).and_then(|r| r.ask.place.apart.as_ref()) else { return false };
             let named = if apart.from.is_empty() { asking == other } else { apart.from.contains(other) };
@@ -255,12 +255,12 @@ proptest! {
 
     /// For any nodes and requests, the index finds the same node as a scan of all nodes.
     #[test]
-    fn the_index_finds_what_a_scan_finds(nodes in proptest::collection::vec(any_node(), 0..30),
-                                         asks in proptest::array::uniform3((any_place(), any_room())),
-                                         containers in proptest::collection::vec((0usize..3, 0..NODES), 0..10)) {
+    fn the_index_finds_the_same_node_as_a_scan(nodes in proptest::collection::vec(any_node(), 0..30),
+                                               asks in proptest::array::uniform3((any_place(), any_room())),
+                                               containers in proptest::collection::vec((0usize..3, 0..NODES), 0..10)) {
         let world = world(&nodes, asks, &containers);
         for request in REQUESTS.map(id::<RequestId>) {
-            let need = PlacementNeed::of(&world.app, Some(&request)).expect("it is asked");
+            let need = PlacementNeed::of(&world.app, Some(&request)).expect("the request exists");
             let name = |ix: Option<NodeIx>| ix.and_then(|ix| world.index.id(ix)).cloned();
             prop_assert_eq!(name(fit::choose(&world.index, need)), name(world.scan(&request)), "{}", request);
         }
@@ -268,7 +268,7 @@ proptest! {
 
     /// A node that left is not found any more, and the index keeps no data of it.
     #[test]
-    fn a_node_that_left_leaves_nothing(nodes in proptest::collection::vec(any_node(), 0..30)) {
+    fn a_removed_node_leaves_no_data_in_the_index(nodes in proptest::collection::vec(any_node(), 0..30)) {
         let mut index = world(&nodes, Default::default(), &vec![]).index;
         for ix in index.members().clone() {
             index.leave(ix);

@@ -353,7 +353,7 @@ impl Cluster {
             let Some(need) = app.and_then(|app| PlacementNeed::of(app, Some(&reservation.request))) else { continue };
             let better = self.soonest(need, &BTreeSet::new()).filter(|(lack, ..)| *lack < lacks(&free, need.size).0);
             if let Some((lack, to, node)) = better {
-                self.unreserve(ix, &format!("{node} lacks less"), ctx);
+                self.unreserve(ix, &format!("{node} lacks fewer resources"), ctx);
                 self.reserve(to, Reservation { node, lacks: (lack, ctx.now), ..reservation }, ctx);
             }
         }
@@ -361,7 +361,7 @@ impl Cluster {
 
     fn reserve(&mut self, ix: NodeIx, reservation: Reservation, ctx: &mut StepContext<'_>) {
         let node = reservation.node.clone();
-        let message = format!("{node} is kept for {}, {}", reservation.request, reservation.size);
+        let message = format!("{node} is reserved for {}, {}", reservation.request, reservation.size);
         ctx.log_app(LogSeverity::Normal, Reason::NodeReserved, &reservation.app, message);
         self.reservations.put(ix, reservation);
         self.reservations.mark_all_dirty();
@@ -373,7 +373,7 @@ impl Cluster {
         let Some(reservation) = self.reservations.take(ix) else { return };
         self.room_changed = true;
         self.reindex(&reservation.node);
-        let message = format!("{} is not kept for {} any more: {why}", reservation.node, reservation.request);
+        let message = format!("{} is not reserved for {} any more: {why}", reservation.node, reservation.request);
         ctx.log_app(LogSeverity::Normal, Reason::ReservationEnded, &reservation.app, message);
     }
 
@@ -392,7 +392,7 @@ impl Cluster {
             }
         }
         for ix in still {
-            self.unreserve(ix, "nothing ends there, so others have a turn", ctx);
+            self.unreserve(ix, "no container ended there; other requests have a turn", ctx);
         }
     }
 
@@ -410,7 +410,7 @@ impl Cluster {
             if let Some(why) = self.is_void(ix, &reservation) {
                 self.unreserve(ix, why, ctx);
             } else if !leaves.insert(leaf) {
-                self.unreserve(ix, "its application moved to a queue that has another node kept", ctx);
+                self.unreserve(ix, "its application moved to a queue that has another reservation", ctx);
             } else if self.ledger.node(&reservation.node).is_some_and(|account| reservation.size.fits(&account.free())) {
                 self.grant_request(&reservation.app, &reservation.request, &reservation.node, ctx);
                 self.queue.run(&reservation.app);
@@ -420,30 +420,32 @@ impl Cluster {
         while self.reservations.on.len() > most {
             let newest = self.reservations.all().max_by_key(|(ix, r)| (r.since, *ix)).map(|(ix, _)| ix);
             let Some(newest) = newest else { break };
-            self.unreserve(newest, "too few nodes are left to keep so many", ctx);
+            self.unreserve(newest, "too few nodes are left for so many reservations", ctx);
         }
     }
 
     /// Reason why a reservation is obsolete. `None` when it is valid.
     fn is_void(&self, ix: NodeIx, reservation: &Reservation) -> Option<&'static str> {
-        let Some(app) = self.apps.get(&reservation.app) else { return Some("its application is gone") };
+        let Some(app) = self.apps.get(&reservation.app) else { return Some("its application does not exist any more") };
         if app.missing(&reservation.request) == 0 {
-            return Some("it waits no more");
+            return Some("the request does not wait any more");
         }
-        let Some(need) = PlacementNeed::of(app, Some(&reservation.request)) else { return Some("it is gone") };
+        let Some(need) = PlacementNeed::of(app, Some(&reservation.request)) else {
+            return Some("the request does not exist any more");
+        };
         if *need.size != reservation.size {
-            return Some("it has another size now");
+            return Some("the size of the request has changed");
         }
         if !self.may_be_served(app, need.size) {
-            return Some("it may not be given anything now");
+            return Some("the request may not get containers now");
         }
         let Some(slot) = self.index.slot(ix).filter(|slot| slot.room.is_some()) else { return Some("the node takes no work") };
         let large = slot.offers.as_ref().is_some_and(|offers| need.size.fits(offers));
         if !large || !self.could_hold(&reservation.node, need.size) || misfit(need.place, slot).is_some() {
-            return Some("it may not go there now");
+            return Some("the request may not use the node now");
         }
         let barred = ExcludedPlaces::apart(&self.index, app, &reservation.request, need.place);
-        barred.bars(ix, slot.traits.rack.as_ref()).then_some("containers came there that it keeps apart from")
+        barred.bars(ix, slot.traits.rack.as_ref()).then_some("anti-affinity with new containers there")
     }
 
     /// True when a container of this request uses no resources that are set aside for others on the
@@ -468,7 +470,7 @@ mod tests {
     use crate::testkit::{id, size};
 
     #[test]
-    fn what_is_set_aside_is_at_most_what_is_free() {
+    fn a_reservation_sets_aside_at_most_the_free_resources() {
         let mut free = size(6, 4);
         free.extra.insert(id("gpu"), 3);
         let mut aside = size(8, 1);
@@ -479,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn only_smaller_ones_served_since_count() {
+    fn only_later_grants_of_smaller_sizes_count() {
         let mut lately = RecentGrants::default();
         for (seq, gib) in [(1, 1), (2, 8), (3, 4), (4, 6)] {
             lately.granted(seq, &size(gib, 4));
@@ -488,8 +490,8 @@ mod tests {
         assert!(since(0, 2), "1 GiB was granted");
         assert!(!since(1, 4), "4 GiB is not smaller than 4 GiB");
         assert!(since(1, 5) && since(2, 5));
-        assert!(!since(3, 5), "only 6 GiB came after");
-        assert!(!since(4, 100), "nothing came after");
-        assert!(lately.smaller_since(3, &size(1, 5)), "it has fewer processors");
+        assert!(!since(3, 5), "only 6 GiB was granted later");
+        assert!(!since(4, 100), "no container was granted later");
+        assert!(lately.smaller_since(3, &size(1, 5)), "the grant has fewer processors");
     }
 }

@@ -36,7 +36,7 @@ pub(crate) async fn tokens(State(web): State<Web>, Params(EmptyQuery {}): Params
 ///
 /// The secret is only in this response.
 #[utoipa::path(post, path = "/v1/acl/tokens", tag = "access", request_body = NewToken,
-    responses((status = 201, description = "It holds.", body = MintedToken), Bad, TooLarge, TooMany))]
+    responses((status = 201, description = "The token is valid.", body = MintedToken), Bad, TooLarge, TooMany))]
 pub(crate) async fn mint(
     State(web): State<Web>,
     Extension(principal): Extension<Principal>,
@@ -55,7 +55,7 @@ pub(crate) async fn mint(
 ///
 /// Allowed once in the lifetime of a cluster, and only on the host of the resource manager.
 #[utoipa::path(post, path = "/v1/acl/bootstrap", tag = "access",
-    responses((status = 201, description = "It holds.", body = MintedToken), Bad, Conflict, TooMany))]
+    responses((status = 201, description = "The token is valid.", body = MintedToken), Bad, Conflict, TooMany))]
 pub(crate) async fn bootstrap(
     State(web): State<Web>,
     Extension(principal): Extension<Principal>,
@@ -63,8 +63,8 @@ pub(crate) async fn bootstrap(
     peer: Option<Extension<Peer>>,
 ) -> Result<Response, ProblemResponse> {
     if !peer.is_some_and(|Extension(Peer(peer))| peer.is_loopback()) {
-        let problem = ProblemDetails::new(ErrorCode::HR0403, "the first token is given out on the manager's own host only");
-        return Err(problem.hint("type rmctl acl bootstrap there").into());
+        let problem = ProblemDetails::new(ErrorCode::HR0403, "the first token can be created only on the manager's host");
+        return Err(problem.hint("run rmctl acl bootstrap on that host").into());
     }
     let whose = TokenPurpose::User { user: "admin".to_owned(), rights: Rights::all() };
     give(&web, &principal, whose, ("the first token".to_owned(), None), true).await
@@ -74,7 +74,7 @@ pub(crate) async fn bootstrap(
 ///
 /// The secret is only in this response.
 #[utoipa::path(post, path = "/v1/acl/join-tokens", tag = "access", request_body = NewJoinToken,
-    responses((status = 201, description = "It holds.", body = MintedToken), Bad, Conflict, TooLarge, TooMany))]
+    responses((status = 201, description = "The token is valid.", body = MintedToken), Bad, Conflict, TooLarge, TooMany))]
 pub(crate) async fn mint_join(
     State(web): State<Web>,
     Extension(principal): Extension<Principal>,
@@ -83,8 +83,8 @@ pub(crate) async fn mint_join(
 ) -> Result<Response, ProblemResponse> {
     if web.authority.is_none() {
         let problem =
-            ProblemDetails::new(ErrorCode::HR0409, "this manager cannot sign certificates, so nobody can join by a token");
-        return Err(problem.hint("give it an authority: authority = \"/etc/headroom/authority\" in resourcemanager.toml").into());
+            ProblemDetails::new(ErrorCode::HR0409, "this manager has no authority to sign certificates, so hosts cannot join");
+        return Err(problem.hint("set authority = \"/etc/headroom/authority\" in resourcemanager.toml").into());
     }
     let NewJoinToken { node, names, lifetime_s } = body;
     let whose = TokenPurpose::Join { node, names };
@@ -93,7 +93,7 @@ pub(crate) async fn mint_join(
 
 /// Revokes a token, from the next call on.
 #[utoipa::path(delete, path = "/v1/acl/tokens/{accessor}", tag = "access", params(("accessor" = String, Path)),
-    responses((status = 200, description = "As it was.", body = TokenView), Bad, Missing, TooMany))]
+    responses((status = 200, description = "The token before the call.", body = TokenView), Bad, Missing, TooMany))]
 pub(crate) async fn revoke(
     State(web): State<Web>,
     Extension(principal): Extension<Principal>,
@@ -168,7 +168,7 @@ pub(crate) async fn allow(
 
 /// Removes the policy of a user or group, so that the default rights apply again.
 #[utoipa::path(delete, path = "/v1/acl/policies/{subject}", tag = "access", params(("subject" = String, Path)),
-    responses((status = 200, description = "As it was.", body = PolicyView), Bad, Missing, TooMany))]
+    responses((status = 200, description = "The policy before the call.", body = PolicyView), Bad, Missing, TooMany))]
 pub(crate) async fn forget(
     State(web): State<Web>,
     Id(subject): Id<String>,
@@ -194,8 +194,8 @@ pub(crate) async fn session(
     let token = token.trim();
     let principal = web.shared.access.borrow().bearer(token, web.clock.unix_now())?;
     let Principal::User { .. } = &principal else {
-        let problem = ProblemDetails::new(ErrorCode::HR0401, "this token is an application's, and the page is for people");
-        return Err(problem.hint("rmctl acl token create --right cluster:read,job:read makes one").into());
+        let problem = ProblemDetails::new(ErrorCode::HR0401, "this is an application's token; the web page needs a user's token");
+        return Err(problem.hint("create one: rmctl acl token create --right cluster:read,job:read").into());
     };
     let after = format!("{} signed in", principal.audit_name().unwrap_or_default());
     let changed = Extension(AuditChange { before: String::new(), after });
@@ -212,7 +212,7 @@ fn cookie(web: &Web, token: &str) -> String {
 
 /// Signs out of the web page.
 #[utoipa::path(delete, path = "/v1/session", tag = "access",
-    responses((status = 204, description = "The cookie is gone."), Bad, TooMany))]
+    responses((status = 204, description = "The cookie is deleted."), Bad, TooMany))]
 pub(crate) async fn leave(State(web): State<Web>, Params(EmptyQuery {}): Params<EmptyQuery>) -> Response {
     (StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie(&web, ""))]).into_response()
 }
@@ -235,10 +235,10 @@ fn within(principal: &Principal, rights: &Rights) -> Result<(), ProblemDetails> 
     let wider = !own.has(&Right::Admin) && own.names_queues() && !rights.names_queues();
     match lacks {
         Some(right) => {
-            Err(ProblemDetails::new(ErrorCode::HR0403, format!("{name} may not give the right {right}, which {name} lacks")))
+            Err(ProblemDetails::new(ErrorCode::HR0403, format!("{name} may not grant the right {right}, which {name} lacks")))
         }
         None if wider => {
-            let detail = format!("{name} may use some queues only, so a token of {name} must name them: queue:NAME");
+            let detail = format!("{name} may use only some queues, so a token of {name} must name them: queue:NAME");
             Err(ProblemDetails::new(ErrorCode::HR0403, detail))
         }
         None => Ok(()),
@@ -249,13 +249,13 @@ fn within(principal: &Principal, rights: &Rights) -> Result<(), ProblemDetails> 
 fn in_the_name_of(principal: &Principal, wanted: Option<String>) -> Result<String, ProblemDetails> {
     if let Some(bad) = wanted.as_ref().filter(|user| !is_user(user)) {
         let shown: String = bad.chars().take(80).collect();
-        return Err(ProblemDetails::new(ErrorCode::HR0400, format!("{shown:?} is no name of an account")));
+        return Err(ProblemDetails::new(ErrorCode::HR0400, format!("{shown:?} is not a valid user name")));
     }
     let Some((name, rights)) = giver(principal)? else { return Ok(wanted.unwrap_or_else(|| "admin".to_owned())) };
     match wanted {
         Some(other) if other != *name && !rights.has(&Right::Admin) => Err(ProblemDetails::new(
             ErrorCode::HR0403,
-            format!("{name} may not make a token for {other}: it needs the right admin"),
+            format!("{name} may not create a token for {other}: it needs the right admin"),
         )),
         Some(user) => Ok(user),
         None => Ok(name.to_owned()),
@@ -269,11 +269,11 @@ fn giver(principal: &Principal) -> Result<Option<(&str, &Rights)>, ProblemDetail
     match principal {
         Principal::Open => Ok(None),
         Principal::User { name, token: Some(token), rights, .. } if !rights.has(&Right::Admin) => {
-            refused(format!("{name} (token {token}) may not give rights away with a token: it needs the right admin"))
+            refused(format!("{name} (token {token}) may not grant rights with a token: it needs the right admin"))
         }
         Principal::User { name, rights, .. } => Ok(Some((name, rights))),
         Principal::Anonymous | Principal::Manager | Principal::Node(_) | Principal::Master(_) | Principal::Executor(_) => {
-            refused("only a user gives rights away".to_owned())
+            refused("only a user can grant rights".to_owned())
         }
     }
 }
@@ -288,7 +288,7 @@ async fn give(
     if about.len() > MAX_ABOUT_BYTES {
         return Err(ProblemDetails::new(
             ErrorCode::HR0413,
-            format!("about has {} bytes, {MAX_ABOUT_BYTES} at most", about.len()),
+            format!("about has {} bytes; at most {MAX_ABOUT_BYTES} are allowed", about.len()),
         )
         .into());
     }
@@ -299,7 +299,7 @@ async fn give(
     let token = Token::mint(kind).map_err(|error| ProblemDetails::new(ErrorCode::HR0503, error.to_string()))?;
     let created: UnixMillis = web.clock.unix_now();
     let expires = lifetime_s.map(|seconds| access::until(created, seconds));
-    let by = principal.audit_name().unwrap_or_else(|| "anybody".to_owned());
+    let by = principal.audit_name().unwrap_or_else(|| "unauthenticated".to_owned());
     let held = StoredToken { hash: token.hash(), whose, about, by, created, expires };
     let (accessor, view) = (token.accessor(), held.view(&token.accessor()));
     rule(web, AccessChange::Keep { accessor, held, first }).await?;

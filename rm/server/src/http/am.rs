@@ -130,7 +130,7 @@ pub(crate) struct UpdatesQuery {
 #[utoipa::path(get, path = "/v1/apps/{app}/updates", tag = "application masters", params(
     ("app" = AppId, Path), UpdatesQuery,
     ("Accept" = Option<String>, Header, description = "`text/event-stream` for server-sent events."),
-    ("Last-Event-ID" = Option<u64>, Header, description = "The last number that was seen."),
+    ("Last-Event-ID" = Option<u64>, Header, description = "The cursor of the last update that the caller received."),
 ), responses(
     (status = 200, content((ApplicationUpdate = "application/x-ndjson"), (ApplicationUpdate = "text/event-stream"))),
     Bad, Missing, Conflict, StaleOrTooOld,

@@ -72,8 +72,8 @@ fn json<T: Serialize>(value: &T) -> Result<Response, ProblemResponse> {
 }
 
 fn unwritten(error: &serde_json::Error) -> ProblemResponse {
-    tracing::error!(%error, "an answer could not be written as JSON; the caller was told, going on");
-    ProblemDetails::new(ErrorCode::HR0500, "a fault inside the resource manager; its log says more").into()
+    tracing::error!(%error, "cannot write a response as JSON; the caller received an internal error");
+    ProblemDetails::new(ErrorCode::HR0500, "internal error in the resource manager; its log has the details").into()
 }
 
 fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
@@ -115,8 +115,8 @@ impl IfMatch {
         let mut versions = Vec::new();
         for value in headers.get_all(header::IF_MATCH) {
             let wrong = || {
-                ProblemDetails::new(ErrorCode::HR0400, "If-Match is not a list of tags")
-                    .hint("send the ETag as it was given, or *")
+                ProblemDetails::new(ErrorCode::HR0400, "If-Match is not a list of ETags")
+                    .hint("send the ETag as it was received, or *")
             };
             for tag in value.to_str().map_err(|_| wrong())?.split(',').map(str::trim) {
                 if tag == "*" {
@@ -134,8 +134,8 @@ impl IfMatch {
     pub(crate) fn number<N: std::str::FromStr>(&self) -> Result<Option<N>, ProblemDetails> {
         let IfMatch::Versions(versions) = self else { return Ok(None) };
         let wrong = || {
-            ProblemDetails::new(ErrorCode::HR0400, "If-Match names no version of this")
-                .hint("send the ETag as it was given, or *")
+            ProblemDetails::new(ErrorCode::HR0400, "If-Match does not name a version of this object")
+                .hint("send the ETag as it was received, or *")
         };
         match versions.as_slice() {
             [one] => one.parse().map(Some).map_err(|_| wrong()),
@@ -149,7 +149,7 @@ impl IfMatch {
             IfMatch::Absent | IfMatch::Any => Ok(()),
             IfMatch::Versions(versions) if versions.iter().any(|v| v == current) => Ok(()),
             IfMatch::Versions(_) => Err(ProblemDetails::new(ErrorCode::HR0409, format!("{what} has changed since it was read"))
-                .hint("read it again, and send the ETag it has now")),
+                .hint("read it again, and send its current ETag")),
         }
     }
 }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_that_has_it_gets_nothing() {
+    fn a_current_etag_is_answered_with_304() {
         let value = json!({"a": 1, "age": 7});
         let steady = json!({"a": 1});
         let first = single(&HeaderMap::new(), Some("3"), 9, &value, &steady).expect("answers");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_compared_without_what_moves_beside_it() {
+    fn if_match_compares_the_version_without_the_content_hash() {
         let read = |value: &str| IfMatch::of(&headers(header::IF_MATCH, value));
         assert_eq!(IfMatch::of(&HeaderMap::new()), Ok(IfMatch::Absent));
         assert_eq!(read("*"), Ok(IfMatch::Any));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_says_where_it_goes_on() {
+    fn a_list_links_to_its_next_page() {
         let uri: Uri = "/v1/apps?limit=2&after=a.1&index=4&state=running".parse().expect("an address");
         let piece = list(&uri, 3, &[1, 2], Some("b.2")).expect("answers");
         assert_eq!(text(&piece, header::LINK), "</v1/apps?limit=2&state=running&after=b.2>; rel=\"next\"");

@@ -102,8 +102,8 @@ pub(crate) struct AppListQuery {
 /// Tasks and application attempts are left out.
 #[utoipa::path(get, path = "/v1/apps", tag = "applications", params(AppListQuery), responses(
     (status = 200, body = Vec<AppView>, headers(
-        ("Link", description = "The address of the next piece, when there is more."),
-        ("X-Headroom-Index", description = "The place of the latest change."),
+        ("Link", description = "The address of the next page, if there is one."),
+        ("X-Headroom-Index", description = "The index of the latest change."),
     )), Bad, TooMany,
 ))]
 pub(crate) async fn list(
@@ -129,10 +129,10 @@ pub(crate) async fn list(
 /// Shows one application with its tasks and application attempts.
 #[utoipa::path(get, path = "/v1/apps/{app}", tag = "applications", params(("app" = AppId, Path), rows::AppDetailQuery), responses(
     (status = 200, body = AppView, headers(
-        ("ETag", description = "What PATCH can change, and all that is shown."),
-        ("Link", description = "The address of the next page of tasks, when there is more."),
+        ("ETag", description = "The version of the fields that PATCH can change, and a hash of the response."),
+        ("Link", description = "The address of the next page of tasks, if there is one."),
     )),
-    (status = 304, description = "It is what If-None-Match names."),
+    (status = 304, description = "Unchanged: If-None-Match names the current version."),
     Bad, Missing, TooMany,
 ))]
 pub(crate) async fn one(
@@ -178,7 +178,7 @@ pub(crate) fn version_of(queue: &QueuePath, priority: i32, until: Option<UnixMil
 /// Changes the queue, priority or lifetime of an application.
 #[utoipa::path(patch, path = "/v1/apps/{app}", tag = "applications", params(
     ("app" = AppId, Path),
-    ("If-Match" = Option<String>, Header, description = "The ETag that was read; left out for whatever it is."),
+    ("If-Match" = Option<String>, Header, description = "ETag of the expected version; without it, any version matches."),
 ), request_body = ChangeApp, responses((status = 200, body = AppView), Bad, Missing, Conflict, TooLarge, TooMany))]
 pub(crate) async fn change(
     State(web): State<Web>,
@@ -231,7 +231,7 @@ pub(crate) async fn job(web: &Web, app: &AppId) -> Option<JobView> {
     match read {
         Ok(document) => serde_json::from_slice(&document?).ok(),
         Err(error) => {
-            tracing::warn!(%app, error = &error as &dyn std::error::Error, "the view of a job cannot be read, going on without");
+            tracing::warn!(%app, error = &error as &dyn std::error::Error, "cannot read the view of a job; omitting its tasks");
             None
         }
     }
@@ -257,7 +257,8 @@ pub(crate) async fn kill(
 /// requests executors when there is work for them. For a smaller number, the newest executors start
 /// no new tasks and end after their running tasks.
 #[utoipa::path(post, path = "/v1/apps/{app}/scale", tag = "applications", params(("app" = AppId, Path)), request_body = ScaleApp,
-    responses((status = 202, description = "Its master is told.", body = AppView), Bad, Missing, Conflict, TooLarge, TooMany))]
+    responses((status = 202, description = "The command is sent to the master.", body = AppView),
+        Bad, Missing, Conflict, TooLarge, TooMany))]
 pub(crate) async fn scale(
     State(web): State<Web>,
     Id(app): Id<AppId>,
@@ -267,7 +268,7 @@ pub(crate) async fn scale(
     let ScaleApp { executors, count, reason } = body;
     if !(1..=MOST_EXECUTORS).contains(&count) {
         return Err(
-            ProblemDetails::new(ErrorCode::HR0400, format!("count is {count}, and must be from 1 to {MOST_EXECUTORS}")).into()
+            ProblemDetails::new(ErrorCode::HR0400, format!("count is {count}; it must be from 1 to {MOST_EXECUTORS}")).into()
         );
     }
     let reason = reason.map(|reason| cut(reason, 1024)).filter(|reason| !reason.trim().is_empty());
@@ -281,8 +282,8 @@ pub(crate) async fn scale(
 /// The usage history, its events and the audit log stay. The response contains the application as
 /// it was.
 #[utoipa::path(delete, path = "/v1/apps/{app}", tag = "applications", params(("app" = AppId, Path), DryRunQuery), responses(
-    (status = 200, description = "It is forgotten.", body = AppView),
-    (status = 202, description = "With dry_run: it would be.", body = AppView),
+    (status = 200, description = "The application is deleted.", body = AppView),
+    (status = 202, description = "With dry_run: the application can be deleted.", body = AppView),
     Bad, Missing, Conflict, TooMany,
 ))]
 pub(crate) async fn purge(
@@ -315,7 +316,7 @@ fn checked_access(access: &AppAccess) -> Result<(), ProblemDetails> {
         if list.len() > MOST_NAMED {
             let problem = ProblemDetails::new(
                 ErrorCode::HR0413,
-                format!("{} accounts and groups are named, {MOST_NAMED} at most", list.len()),
+                format!("{} users and groups are named; at most {MOST_NAMED} are allowed", list.len()),
             );
             return Err(problem.hint("name a group of the manager's host: @etl"));
         }

@@ -41,8 +41,8 @@ pub(crate) struct AuditListQuery {
 /// The latest 10000 are kept in memory, more on disk.
 #[utoipa::path(get, path = "/v1/audit", tag = "cluster", params(AuditListQuery), responses(
     (status = 200, body = Vec<AuditLine>, headers(
-        ("Link", description = "The address of the next piece, when there is more."),
-        ("X-Headroom-Index", description = "The number of the last one that is shown."),
+        ("Link", description = "The address of the next page, if there is one."),
+        ("X-Headroom-Index", description = "The number of the last call in the list."),
     )), Bad,
 ))]
 pub(crate) async fn list(

@@ -108,7 +108,7 @@ pub(crate) fn shown(headers: &HeaderMap) -> Option<Result<PresentedToken<'_>, &'
     if let Some(value) = headers.get(header::AUTHORIZATION) {
         let bearer = value.to_str().ok().and_then(|text| text.split_once(' '));
         let token = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
-        return Some(token.map(PresentedToken::Header).ok_or("Authorization is written: Bearer TOKEN"));
+        return Some(token.map(PresentedToken::Header).ok_or("the header Authorization must have the form: Bearer TOKEN"));
     }
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
@@ -124,13 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn a_token_comes_in_a_header_or_in_the_pages_cookie() {
+    fn a_token_is_read_from_a_header_or_from_the_session_cookie() {
         assert_eq!(shown(&headers(&[])), None);
         assert_eq!(shown(&headers(&[(header::AUTHORIZATION, "bearer hru_1_2")])), Some(Ok(PresentedToken::Header("hru_1_2"))));
         assert!(shown(&headers(&[(header::AUTHORIZATION, "Basic cm9vdDo=")])).is_some_and(|shown| shown.is_err()));
         let cookie = headers(&[(header::COOKIE, "theme=dark; headroom_session=hru_3_4")]);
         assert_eq!(shown(&cookie), Some(Ok(PresentedToken::Cookie("hru_3_4"))));
         let both = headers(&[(header::COOKIE, "headroom_session=a"), (header::AUTHORIZATION, "Bearer b")]);
-        assert_eq!(shown(&both), Some(Ok(PresentedToken::Header("b"))), "the header goes before");
+        assert_eq!(shown(&both), Some(Ok(PresentedToken::Header("b"))), "the header overrides the cookie");
     }
 }

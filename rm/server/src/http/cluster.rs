@@ -21,7 +21,7 @@ use crate::view::ViewSection;
 
 /// Shows the status of the cluster.
 #[utoipa::path(get, path = "/v1/status", tag = "cluster", params(LongPollParams), responses((status = 200, body = ClusterView, headers(
-    ("X-Headroom-Index", description = "The place of the latest change of anything; what is only measured is not counted."),
+    ("X-Headroom-Index", description = "The index of the latest change; changes of measurements are not counted."),
 )), Bad, TooMany))]
 pub(crate) async fn status(
     State(web): State<Web>,
@@ -68,7 +68,8 @@ pub(crate) async fn live() -> &'static str {
 /// Reports whether the resource manager accepts calls.
 #[utoipa::path(get, path = "/readyz", tag = "health", responses(
     (status = 200, body = String, content_type = "text/plain"),
-    (status = 503, body = ProblemDetails, content_type = "application/problem+json", description = "Not now."),
+    (status = 503, body = ProblemDetails, content_type = "application/problem+json",
+        description = "The resource manager accepts no calls."),
 ))]
 pub(crate) async fn ready(State(web): State<Web>) -> Result<&'static str, ProblemResponse> {
     web.handle.turns().await?;

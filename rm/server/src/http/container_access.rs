@@ -118,7 +118,7 @@ impl FilePathQuery {
     /// URL on the node with this path as a parameter, percent-encoded.
     fn below(&self, address: &str) -> Result<reqwest::Url, ProblemResponse> {
         let odd = |_| {
-            ProblemResponse(ProblemDetails::new(ErrorCode::HR0503, format!("the node gave an address that is none: {address}")))
+            ProblemResponse(ProblemDetails::new(ErrorCode::HR0503, format!("the node registered an invalid address: {address}")))
         };
         reqwest::Url::parse_with_params(address, [("path", &self.path)]).map_err(odd)
     }
@@ -149,7 +149,7 @@ pub(crate) async fn files(
     ("Range" = Option<String>, Header, description = "bytes=FROM-, bytes=FROM-TO or bytes=-LAST"),
 ), responses(
     (status = 200, body = Vec<u8>, content_type = "application/octet-stream"),
-    (status = 206, body = Vec<u8>, content_type = "application/octet-stream", description = "The range that was asked for."),
+    (status = 206, body = Vec<u8>, content_type = "application/octet-stream", description = "The requested range."),
     Bad, Missing, Beyond, TooMany,
 ))]
 pub(crate) async fn content(
@@ -167,8 +167,8 @@ pub(crate) async fn content(
     }
     let answer = request.header(NODE_KEY_HEADER, key).send().await.map_err(|error| unanswered(&node, &base, &error))?;
     if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
-        let problem = ProblemDetails::new(ErrorCode::HR0416, format!("{} is not as long as that", at.path));
-        return Err(problem.hint("list it: rmctl container files ls").into());
+        let problem = ProblemDetails::new(ErrorCode::HR0416, format!("the range begins after the end of {}", at.path));
+        return Err(problem.hint("rmctl container files ls shows its size").into());
     }
     pass_on(&web, success(answer).await?, &PASSED_ON, Some(seat))
 }
@@ -180,7 +180,8 @@ pub(crate) async fn content(
 /// response is an `ExecLine`; the last one contains the exit status.
 #[utoipa::path(post, path = "/v1/containers/{id}/exec", tag = "containers", params(("id" = ContainerId, Path)),
     request_body = ExecContainer, responses(
-        (status = 200, body = ExecLine, content_type = "application/x-ndjson", description = "One line for each piece of output, then its end."),
+        (status = 200, body = ExecLine, content_type = "application/x-ndjson",
+            description = "One line for each piece of output, then the exit status."),
         Bad, Missing, Conflict, TooLarge, TooMany,
 ))]
 pub(crate) async fn exec(
@@ -215,8 +216,8 @@ async fn access_address(web: &Web, node: &NodeId) -> Result<(String, String), Pr
     let base = address(web, node).await?;
     let closed = || {
         let problem =
-            ProblemDetails::new(ErrorCode::HR0503, format!("node {node} has not said how its containers are reached into"));
-        ProblemResponse(problem.hint("its agent may be of an earlier release, or about to register again: try again in a moment"))
+            ProblemDetails::new(ErrorCode::HR0503, format!("node {node} has not registered its key for container access"));
+        ProblemResponse(problem.hint("its agent may be an earlier release, or about to register again: try again in a moment"))
     };
     Ok((base, web.keys.of(node).ok_or_else(closed)?))
 }
@@ -235,7 +236,7 @@ async fn success(answer: reqwest::Response) -> Result<reqwest::Response, Problem
     // key.
     let ours = said.code == ErrorCode::HR0403;
     Err(if ours {
-        odd("the node does not know this resource manager; its agent is about to register again".into())
+        odd("the node refused the key of the resource manager; its agent is about to register again".into())
     } else {
         said
     }
@@ -257,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reload_is_told_once_however_often_it_is_repeated() {
+    fn a_repeated_report_of_a_reload_makes_no_second_event() {
         let (keys, node) = (NodeKeys::default(), "n1".parse::<NodeId>().expect("name"));
         let reload = |at, refused| ConfigReload { at: UnixMillis(at), refused, message: "logs.count: 4 → 7".into() };
         let told = |at, refused| keys.reloaded(&node, reload(at, refused), UnixMillis(9)).map(|event| event.reason);

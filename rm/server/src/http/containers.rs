@@ -58,8 +58,8 @@ pub(crate) struct ContainerListQuery {
 /// Lists containers by id, including ended containers that are kept.
 #[utoipa::path(get, path = "/v1/containers", tag = "containers", params(ContainerListQuery), responses(
     (status = 200, body = Vec<ContainerView>, headers(
-        ("Link", description = "The address of the next piece, when there is more."),
-        ("X-Headroom-Index", description = "The place of the latest change; use is not counted."),
+        ("Link", description = "The address of the next page, if there is one."),
+        ("X-Headroom-Index", description = "The index of the latest change; changes of measurements are not counted."),
     )), Bad, TooMany,
 ))]
 pub(crate) async fn list(
@@ -87,8 +87,10 @@ pub(crate) async fn list(
 
 /// Shows one container.
 #[utoipa::path(get, path = "/v1/containers/{id}", tag = "containers", params(("id" = ContainerId, Path)), responses(
-    (status = 200, body = ContainerView, headers(("ETag", description = "The version of its size, and all but its use."))),
-    (status = 304, description = "It is what If-None-Match names."),
+    (status = 200, body = ContainerView, headers(
+        ("ETag", description = "The version of its size, and a hash of all fields except its use."),
+    )),
+    (status = 304, description = "Unchanged: If-None-Match names the current version."),
     Bad, Missing,
 ))]
 pub(crate) async fn one(
@@ -126,7 +128,7 @@ pub(crate) async fn stop(
 /// response.
 #[utoipa::path(post, path = "/v1/containers/{id}/resize", tag = "containers", params(
     ("id" = ContainerId, Path), DryRunQuery,
-    ("If-Match" = Option<String>, Header, description = "The ETag that was read; the same as `version` in the body."),
+    ("If-Match" = Option<String>, Header, description = "ETag of the expected version; the same as `version` in the body."),
 ), request_body = ResizeContainer, responses((status = 200, body = ResizeAccepted), Bad, Missing, Conflict, Never, TooMany))]
 pub(crate) async fn resize(
     State(web): State<Web>,
@@ -137,8 +139,8 @@ pub(crate) async fn resize(
 ) -> Result<Json<ResizeAccepted>, ProblemResponse> {
     let matched: Option<u32> = IfMatch::of(&headers)?.number()?;
     if matched.is_some() && body.version.is_some() && matched != body.version {
-        return Err(ProblemDetails::new(ErrorCode::HR0400, "If-Match and version name two versions")
-            .hint("send one of them")
+        return Err(ProblemDetails::new(ErrorCode::HR0400, "If-Match and version name different versions")
+            .hint("send only one of them")
             .into());
     }
     let how = if change.dry_run { DryRun::DryRun } else { DryRun::Really };
@@ -159,7 +161,7 @@ impl FromStr for LogFile {
     fn from_str(text: &str) -> Result<Self, String> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
         if text.is_empty() || text.len() > 200 || text.starts_with('.') || !text.chars().all(plain) {
-            return Err(format!("{text:?} is not a log; ask for stdout, stderr, or TASK.out or TASK.err"));
+            return Err(format!("{text:?} is not a log; use stdout, stderr, TASK.out or TASK.err"));
         }
         Ok(LogFile(text.to_owned()))
     }
@@ -188,15 +190,15 @@ const PASSED_ON: [HeaderName; 5] = [
 
 /// Returns a log of a container, read from its node.
 #[utoipa::path(get, path = "/v1/containers/{id}/logs/{file}", tag = "containers", params(
-    ("id" = ContainerId, Path), ("file" = String, Path, description = "stdout, stderr, or TASK.out or TASK.err"), ContainerLogQuery,
-    ("Range" = Option<String>, Header, description = "bytes=FROM-, bytes=FROM-TO or bytes=-LAST, by positions in all that was ever \
-        written; with `follow`, where to begin."),
+    ("id" = ContainerId, Path), ("file" = String, Path, description = "stdout, stderr, TASK.out or TASK.err"), ContainerLogQuery,
+    ("Range" = Option<String>, Header, description = "bytes=FROM-, bytes=FROM-TO or bytes=-LAST. Positions count all \
+        bytes that were ever written; with `follow`, the start position."),
 ), responses(
     (status = 200, body = String, content_type = "text/plain", headers(
         ("Headroom-Log-Start", description = "Position of the first byte that is still kept."),
-        ("Headroom-Log-End", description = "Position behind the last byte."),
+        ("Headroom-Log-End", description = "Position after the last byte."),
     )),
-    (status = 206, body = String, content_type = "text/plain", description = "The range that was asked for."),
+    (status = 206, body = String, content_type = "text/plain", description = "The requested range."),
     Bad, Missing, Beyond, TooMany,
 ))]
 pub(crate) async fn log(
@@ -213,7 +215,7 @@ pub(crate) async fn log(
     if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
         let end = answer.headers().get("headroom-log-end").and_then(|end| end.to_str().ok()).unwrap_or("unknown");
         return Err(ProblemDetails::new(ErrorCode::HR0416, format!("the log ends at byte {end}"))
-            .hint("follow it, or ask again later")
+            .hint("follow the log, or try again later")
             .into());
     }
     pass_on(&web, answer, &PASSED_ON, seat)
@@ -253,7 +255,7 @@ pub(super) fn unanswered(node: &NodeId, base: &str, error: &reqwest::Error) -> P
 }
 
 fn silent(what: String) -> ProblemResponse {
-    ProblemDetails::new(ErrorCode::HR0503, what).hint("what it has is on that node's disk").into()
+    ProblemDetails::new(ErrorCode::HR0503, what).hint("the files of its containers are on the disk of that node").into()
 }
 
 /// Shows the memory of a container over time, as measured by its node.
@@ -272,7 +274,7 @@ pub(crate) async fn timeline(
         response = response.header(header::CONTENT_TYPE, kind);
     }
     let passed_on = response.body(Bytes::from_stream(answer.bytes_stream()));
-    passed_on.map_err(|_| ProblemDetails::new(ErrorCode::HR0500, "the node's answer cannot be passed on").into())
+    passed_on.map_err(|_| ProblemDetails::new(ErrorCode::HR0500, "the response of the node cannot be passed on").into())
 }
 
 #[cfg(test)]

@@ -36,16 +36,16 @@ macro_rules! problems {
     )*};
 }
 problems! {
-    Bad: HR0400; "The body, the address or a parameter is not what the call takes."
-    Missing: HR0404; "There is no such thing."
-    Conflict: HR0409; "Its state does not allow that, or somebody else was first."
-    Stale: HR0410; "The call is for another life of the resource manager: register again."
-    TooOld: HR0411; "The cursor is older than what is kept."
-    StaleOrTooOld: HR0410, HR0411; "The call is for another life of the resource manager, or the cursor is older than what is kept."
+    Bad: HR0400; "The body, the path or a parameter is invalid."
+    Missing: HR0404; "The object does not exist."
+    Conflict: HR0409; "The state of the object does not allow the call, or another caller changed it first."
+    Stale: HR0410; "The call names another epoch of the resource manager: register again."
+    TooOld: HR0411; "The cursor is before the oldest kept entry."
+    StaleOrTooOld: HR0410, HR0411; "The call names another epoch, or the cursor is before the oldest kept entry."
     TooLarge: HR0413; "The body, a count or a name is too large."
-    Beyond: HR0416; "There is nothing from there on yet."
-    Never: HR0422; "It can never fit on any node or in the queue."
-    TooMany: HR0429; "Too many at once; Retry-After says when to come back."
+    Beyond: HR0416; "The range begins after the last byte."
+    Never: HR0422; "The request is infeasible: it exceeds every node or the queue."
+    TooMany: HR0429; "Too many at once; try again after the time in Retry-After."
 }
 
 fn problem(codes: &[ErrorCode], what: &str) -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
@@ -73,10 +73,10 @@ pub(crate) fn whole(api: OpenApi) -> OpenApi {
     api
 }
 
-const ABOUT: &str = "Applications, containers, nodes and queues of one cluster. Additive within /v1: fields and calls are added, \
-    none changes its meaning. Every problem is an RFC 9457 document with a stable code. A request may carry an X-Request-Id of \
-    its own; the answer, its problem and the log have it. A POST may carry an Idempotency-Key: the same key is answered as it \
-    was answered the first time.";
+const ABOUT: &str = "Applications, containers, nodes and queues of one cluster. Within /v1, fields and calls are added, \
+    but none changes its meaning. Every problem is an RFC 9457 document with a stable code. A request may have an \
+    X-Request-Id; the response, its problem and the log contain it. A POST may have an Idempotency-Key: a repeated key \
+    returns the first response again.";
 
 pub(crate) fn operations(item: &mut PathItem) -> Vec<(&'static str, &mut Operation)> {
     let all = [
@@ -103,18 +103,18 @@ fn finish(path: &str, method: &str, operation: &mut Operation) {
     if !path.starts_with("/v1") {
         return;
     }
-    let mut usual = problem(&[ErrorCode::HR0500], "A fault inside; the log says more.");
-    usual.extend(problem(&[ErrorCode::HR0503], "Not ready, or it was not got to in time; Retry-After says when to come back."));
+    let mut usual = problem(&[ErrorCode::HR0500], "Internal error; the log of the resource manager contains the details.");
+    usual.extend(problem(&[ErrorCode::HR0503], "Not ready, or no response in time; try again after the time in Retry-After."));
     if guard::need(&verb(method), path, path) != CallRequirement::Nothing || JUDGES.contains(&path) {
-        usual.extend(problem(&[ErrorCode::HR0401], "Nobody knows who calls."));
-        usual.extend(problem(&[ErrorCode::HR0403], "Who calls may not do this; the detail names the right that is needed."));
+        usual.extend(problem(&[ErrorCode::HR0401], "The caller is not authenticated."));
+        usual.extend(problem(&[ErrorCode::HR0403], "The caller is not authorized; the detail names the missing right."));
     }
     for (status, response) in usual {
         operation.responses.responses.entry(status).or_insert(response);
     }
-    let mut headers = vec![header_parameter("X-Request-Id", "An id for this request; made when it is left out.")];
+    let mut headers = vec![header_parameter("X-Request-Id", "An id for this request; assigned if it is absent.")];
     if method == "post" && !super::trace::DAEMONS.contains(&path) {
-        headers.push(header_parameter("Idempotency-Key", "Names this call: sent again with the same key, it is made once."));
+        headers.push(header_parameter("Idempotency-Key", "Key of this call: calls with the same key are made only once."));
     }
     operation.parameters.get_or_insert_default().extend(headers);
 }

@@ -46,7 +46,7 @@ pub(crate) async fn no_method(method: axum::http::Method, uri: axum::http::Uri) 
 /// response.
 pub(crate) fn panicked(what: Box<dyn std::any::Any + Send>) -> Response {
     let text = what.downcast_ref::<String>().map(String::as_str).or_else(|| what.downcast_ref::<&str>().copied());
-    tracing::error!(what = text.unwrap_or("unknown"), "a handler panicked; the caller was told, going on");
-    ProblemResponse(ProblemDetails::new(ErrorCode::HR0500, "a fault inside the resource manager; its log says more"))
+    tracing::error!(what = text.unwrap_or("unknown"), "a handler panicked; the caller received an internal error");
+    ProblemResponse(ProblemDetails::new(ErrorCode::HR0500, "internal error in the resource manager; its log has the details"))
         .into_response()
 }

@@ -29,7 +29,7 @@ pub(crate) async fn one(
     found.map(|code| Json(code.explanation())).map_err(|what| {
         let problem = ProblemDetails::new(ErrorCode::HR0404, what);
         let near = did_you_mean(&code.to_ascii_uppercase(), ErrorCode::ALL.map(|c| c.to_string()));
-        problem.hint(near.unwrap_or_else(|| "GET /v1/errors lists all of them".to_owned())).into()
+        problem.hint(near.unwrap_or_else(|| "GET /v1/errors lists all codes".to_owned())).into()
     })
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn with_nearest(view: &View, refusal: &CallRefusal, problem: ProblemD
     } else if let CallRefusal::NoSuchQueue(queue) = refusal {
         let all: Vec<&str> = view.queues.root.walk().into_iter().map(|q| q.path.as_str()).collect();
         let near = did_you_mean(queue.as_str(), &all);
-        Some(near.unwrap_or_else(|| "rmctl queue list shows all of them".to_owned()))
+        Some(near.unwrap_or_else(|| "rmctl queue list shows all queues".to_owned()))
     } else {
         None
     };

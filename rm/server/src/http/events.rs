@@ -82,7 +82,7 @@ struct Reader {
 #[utoipa::path(get, path = "/v1/events", tag = "cluster", params(
     EventListQuery,
     ("Accept" = Option<String>, Header, description = "`text/event-stream` for server-sent events."),
-    ("Last-Event-ID" = Option<u64>, Header, description = "The last number that was seen."),
+    ("Last-Event-ID" = Option<u64>, Header, description = "The id of the last event that the caller received."),
 ), responses(
     (status = 200, content((LoggedEvent = "application/x-ndjson"), (LoggedEvent = "text/event-stream"))), Bad, Old, TooMany,
 ))]
@@ -116,8 +116,8 @@ pub(crate) async fn events(
 }
 
 fn too_old(cursor: u64, old: &TooOld) -> ProblemResponse {
-    let detail = format!("events after {cursor} are asked for, and the oldest that is kept is {}", old.oldest);
-    ProblemDetails::new(ErrorCode::HR0411, detail).hint("start from cursor 0 to get all that is kept").into()
+    let detail = format!("events after {cursor} were requested, but the oldest kept event is {}", old.oldest);
+    ProblemDetails::new(ErrorCode::HR0411, detail).hint("start from cursor 0 to get all kept events").into()
 }
 
 async fn next(mut reader: Reader) -> Option<(Bytes, Reader)> {
@@ -173,7 +173,7 @@ mod tests {
     use headroom_types::UnixMillis;
 
     #[test]
-    fn a_server_sent_event_has_its_number_and_its_word() {
+    fn a_server_sent_event_has_its_number_and_reason() {
         let event = LoggedEvent {
             index: 7,
             time: UnixMillis(1),

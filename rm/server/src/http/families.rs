@@ -50,7 +50,7 @@ pub(crate) async fn one(
 }
 
 fn no_such_family(user: &str, name: &Name) -> ProblemDetails {
-    let whose = if user.is_empty() { "nobody".to_owned() } else { format!("user {user}") };
-    ProblemDetails::new(ErrorCode::HR0404, format!("no job called {name} of {whose} has taught anything yet"))
-        .hint("GET /v1/families lists those that have; another user's are named with ?user=")
+    let whose = if user.is_empty() { "an unknown user".to_owned() } else { format!("user {user}") };
+    ProblemDetails::new(ErrorCode::HR0404, format!("there is no usage history of jobs {name} of {whose}"))
+        .hint("GET /v1/families lists all job histories; ?user= selects those of another user")
 }

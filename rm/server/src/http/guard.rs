@@ -180,17 +180,17 @@ mod tests {
     }
 
     #[test]
-    fn every_address_is_named() {
+    fn every_route_has_a_requirement() {
         for (method, template) in super::super::operations() {
             let path = template.replace("{app}", "sort.1").replace("{node}", "n1").replace("{id}", "sort.1.e1.c1");
             let method: Method = method.to_uppercase().parse().expect("a method");
-            assert_ne!(need(&method, &template, &path), CallRequirement::Right(Right::Admin), "{method} {template} has no row");
+            assert_ne!(need(&method, &template, &path), CallRequirement::Right(Right::Admin), "{method} {template}");
         }
     }
 
     #[test]
-    fn calls_need_what_they_do() {
-        let app: AppId = "sort.1".parse().expect("an app");
+    fn each_call_requires_its_own_right() {
+        let app: AppId = "sort.1".parse().expect("an application id");
         let own = CallRequirement::Own(Right::JobKill, app.clone());
         assert_eq!(of(Method::POST, "/v1/apps/{app}/kill", "/v1/apps/sort.1/kill"), own);
         assert_eq!(of(Method::PATCH, "/v1/apps/{app}", "/v1/apps/sort.1"), own);
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(of(Method::GET, "/v1/audit", "/v1/audit"), CallRequirement::Right(Right::OperatorRead));
         assert_eq!(of(Method::PUT, "/v1/queues", "/v1/queues"), CallRequirement::Right(Right::OperatorWrite));
         assert_eq!(of(Method::DELETE, "/v1/unheard/of", "/v1/unheard/of"), CallRequirement::Right(Right::Admin));
-        let (app, into) = (|| "sort.1".parse().expect("an app"), |last: &str| format!("/v1/containers/{{id}}/{last}"));
+        let (app, into) = (|| "sort.1".parse().expect("an application id"), |last: &str| format!("/v1/containers/{{id}}/{last}"));
         let at = |method, last: &str| of(method, &into(last), &format!("/v1/containers/sort.1.e1.c2/{last}"));
         assert_eq!(at(Method::GET, "files/content"), CallRequirement::Own(Right::JobRead, app()));
         assert_eq!(at(Method::POST, "exec"), CallRequirement::Own(Right::JobKill, app()));
@@ -226,12 +226,12 @@ mod tests {
     }
 
     #[test]
-    fn nobody_submits_for_others_without_the_right_to() {
+    fn a_submission_for_another_user_requires_a_right() {
         let user = |rights| Principal::User { name: "alice".into(), token: None, rights, groups: [].into() };
         let own = |rights, wanted: Option<&str>| submits(&user(rights), wanted.map(str::to_owned));
         assert_eq!(own(Rights::user_default(), None), Ok(Some("alice".into())));
         assert_eq!(own(Rights::user_default(), Some("alice")), Ok(Some("alice".into())));
-        assert_eq!(own(Rights::user_default(), Some("bob")).expect_err("no").code, ErrorCode::HR0403);
+        assert_eq!(own(Rights::user_default(), Some("bob")).expect_err("it lacks the right").code, ErrorCode::HR0403);
         assert_eq!(own(Rights::all(), Some("bob")), Ok(Some("bob".into())));
         assert_eq!(submits(&Principal::Open, Some("bob".into())), Ok(Some("bob".into())));
     }

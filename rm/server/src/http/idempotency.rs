@@ -180,7 +180,7 @@ pub(crate) async fn once(State(keys): State<Keys>, request: Request, next: Next)
     };
     let (parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, LARGEST).await else {
-        return ProblemResponse(ProblemDetails::new(ErrorCode::HR0413, "the body is larger than this call takes"))
+        return ProblemResponse(ProblemDetails::new(ErrorCode::HR0413, "the body is larger than this call allows"))
             .into_response();
     };
     let mut whole = format!("{} {}\n", parts.method, parts.uri).into_bytes();
@@ -264,8 +264,8 @@ fn digest(call: &[u8]) -> u64 {
 async fn later(mut answer: watch::Receiver<Option<RecordedResponse>>) -> Response {
     // Ends without a response if the first call failed.
     let Ok(answer) = answer.wait_for(Option::is_some).await.map(|a| a.clone()) else {
-        let problem = ProblemDetails::new(ErrorCode::HR0503, "the first call with this Idempotency-Key came to nothing");
-        return ProblemResponse(problem.hint("send it again")).into_response();
+        let problem = ProblemDetails::new(ErrorCode::HR0503, "the first call with this Idempotency-Key has failed");
+        return ProblemResponse(problem.hint("send the call again")).into_response();
     };
     let Some(answer) = answer else { return broken() };
     let mut response = Response::new(Body::from(answer.body));
@@ -279,7 +279,7 @@ async fn later(mut answer: watch::Receiver<Option<RecordedResponse>>) -> Respons
 }
 
 fn broken() -> Response {
-    ProblemResponse(ProblemDetails::new(ErrorCode::HR0500, "a fault inside the resource manager; its log says more"))
+    ProblemResponse(ProblemDetails::new(ErrorCode::HR0500, "internal error in the resource manager; its log has the details"))
         .into_response()
 }
 
@@ -288,57 +288,57 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_keys_make_room_and_old_ones_go() {
+    fn the_oldest_keys_are_removed_and_keys_expire() {
         let once = IdempotencyStore::default();
         let start = Instant::now();
         let first = |key: &str, at| matches!(once.turn(key, 1, at), KeyedCallRole::First(_));
         assert!((0..MOST).all(|i| first(&format!("k{i}"), start)));
-        assert!(!first("k0", start), "still there");
-        assert!(first("one more", start) && first("k0", start), "it made room for one more");
+        assert!(!first("k0", start), "the key is kept");
+        assert!(first("one more", start) && first("k0", start), "the oldest key was removed");
         assert_eq!(once.kept().entries.len(), MOST);
-        assert!(first("k9999", start + KEPT), "a day later nothing is remembered");
+        assert!(first("k9999", start + KEPT), "all keys expire after a day");
         assert_eq!(once.kept().entries.len(), 1);
     }
 
     #[test]
-    fn an_answer_outlives_the_process_and_its_time_goes_on() {
+    fn a_recorded_response_survives_a_restart_and_expires() {
         let answer = RecordedResponse {
             status: StatusCode::CREATED,
             headers: HeaderMap::from_iter([(axum::http::header::ETAG, HeaderValue::from_static("\"3\""))]),
             body: Bytes::from_static(b"{}"),
             problem: None,
         };
-        let saved = answer.saved("a".into(), 1, UnixMillis(1_000_000)).expect("a text");
+        let saved = answer.saved("a".into(), 1, UnixMillis(1_000_000)).expect("the body is text");
         let large = RecordedResponse { body: Bytes::from(vec![b' '; LARGEST_SAVED + 1]), ..answer };
         assert_eq!(large.saved("b".into(), 1, UnixMillis(0)), None);
         let once = IdempotencyStore::restored(vec![saved], UnixMillis(1_001_000));
         assert!(matches!(once.turn("a", 2, Instant::now()), KeyedCallRole::Taken));
-        let KeyedCallRole::Later(again) = once.turn("a", 1, Instant::now()) else { panic!("it was answered") };
-        let again = again.borrow().clone().expect("an answer");
+        let KeyedCallRole::Later(again) = once.turn("a", 1, Instant::now()) else { panic!("the call has no response") };
+        let again = again.borrow().clone().expect("a response");
         assert_eq!(
             (again.status, again.headers["etag"].as_bytes(), &*again.body),
             (StatusCode::CREATED, &b"\"3\""[..], &b"{}"[..])
         );
-        assert!(matches!(once.turn("a", 1, Instant::now() + KEPT), KeyedCallRole::First(_)), "a day has passed");
+        assert!(matches!(once.turn("a", 1, Instant::now() + KEPT), KeyedCallRole::First(_)), "the key expires after a day");
         assert_eq!((once.take_gone(), once.take_gone()), (vec!["a".to_owned()], Vec::new()));
     }
 
     #[test]
-    fn large_answers_make_room_too() {
+    fn large_responses_are_removed_at_the_size_limit() {
         let once = IdempotencyStore::default();
         let now = Instant::now();
-        let KeyedCallRole::First(tell) = once.turn("a", 1, now) else { panic!("the first") };
+        let KeyedCallRole::First(tell) = once.turn("a", 1, now) else { panic!("the call is not the first") };
         let body = Bytes::from(vec![0; MOST_BYTES]);
         once.answered(body.len());
         tell.send(Some(RecordedResponse { status: StatusCode::OK, headers: HeaderMap::new(), body, problem: None }))
-            .expect("kept");
+            .expect("the receiver is kept");
         assert!(matches!(once.turn("b", 1, now), KeyedCallRole::First(_)));
-        assert!(matches!(once.turn("a", 1, now), KeyedCallRole::First(_)), "it is forgotten");
+        assert!(matches!(once.turn("a", 1, now), KeyedCallRole::First(_)), "the large response was removed");
         assert_eq!(once.kept().bytes, 0);
     }
 
     #[test]
-    fn a_key_belongs_to_one_call() {
+    fn a_key_is_bound_to_a_single_call() {
         let once = IdempotencyStore::default();
         let now = Instant::now();
         assert!(matches!(once.turn("a", 1, now), KeyedCallRole::First(_)));

@@ -76,11 +76,11 @@ pub(crate) async fn join(
     let Some(signer) = &web.authority else {
         return Err(ProblemDetails::new(
             ErrorCode::HR0409,
-            "this manager cannot sign certificates, so nobody can join by a token",
+            "this manager has no authority to sign certificates, so hosts cannot join",
         )
         .into());
     };
-    let nobody = || ProblemDetails::new(ErrorCode::HR0401, "a host joins with a token; rmctl acl join-token create makes one");
+    let nobody = || ProblemDetails::new(ErrorCode::HR0401, "a host needs a join token; rmctl acl join-token create makes one");
     let token = callers::shown(&headers).and_then(Result::ok).ok_or_else(nobody)?.token();
     let now = web.clock.unix_now();
     let (accessor, node, names) = web.shared.access.borrow().joins(token, now)?;
@@ -105,14 +105,14 @@ fn allowed(asked: &[String], named: &[String], peer: Option<IpAddr>) -> Result<(
         if asked.is_empty() {
             return Err(ProblemDetails::new(
                 ErrorCode::HR0400,
-                "a node's certificate says where it is reached, and no address was given",
+                "a node's certificate needs an address, and the request names none",
             ));
         }
         return Ok(());
     };
     let shown: String = foreign.chars().take(80).collect();
-    let problem = ProblemDetails::new(ErrorCode::HR0403, format!("this token does not let {shown:?} stand in a certificate"));
-    Err(problem.hint("a token lets the address in that is called from; others: rmctl acl join-token create --at NAME"))
+    let problem = ProblemDetails::new(ErrorCode::HR0403, format!("this token does not allow {shown:?} in a certificate"));
+    Err(problem.hint("without names, a token allows the caller's address only: rmctl acl join-token create --at NAME"))
 }
 
 fn sign(signer: &Signer, body: &JoinRequest, now: UnixMillis) -> Result<String, ProblemDetails> {
@@ -125,14 +125,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_gets_a_certificate_with_the_name_of_another_host() {
+    fn a_certificate_with_the_name_of_another_host_is_refused() {
         let peer: Option<IpAddr> = Some([10, 0, 0, 7].into());
         let words = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<String>>();
-        allowed(&words(&["10.0.0.7"]), &[], peer).expect("where it calls from");
-        allowed(&words(&["10.0.0.8"]), &[], peer).expect_err("somebody else's");
-        allowed(&words(&["rm.example"]), &[], peer).expect_err("a name that nobody allowed");
-        allowed(&words(&["w1.example"]), &words(&["w1.example"]), peer).expect("named in the token");
-        allowed(&words(&["10.0.0.7"]), &words(&["w1.example"]), peer).expect_err("the token says which");
-        assert_eq!(allowed(&[], &[], peer).expect_err("nowhere").code, ErrorCode::HR0400);
+        allowed(&words(&["10.0.0.7"]), &[], peer).expect("the address of the caller is allowed");
+        allowed(&words(&["10.0.0.8"]), &[], peer).expect_err("another address is refused");
+        allowed(&words(&["rm.example"]), &[], peer).expect_err("a name outside the token is refused");
+        allowed(&words(&["w1.example"]), &words(&["w1.example"]), peer).expect("the token names it");
+        allowed(&words(&["10.0.0.7"]), &words(&["w1.example"]), peer).expect_err("the token names other addresses");
+        assert_eq!(allowed(&[], &[], peer).expect_err("the request has no address").code, ErrorCode::HR0400);
     }
 }

@@ -105,7 +105,7 @@ fn too_many(problem: ProblemDetails, after: &str) -> Response {
 pub(crate) fn place(streams: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ProblemResponse> {
     streams.clone().try_acquire_owned().map_err(|_| {
         let problem =
-            ProblemDetails::new(ErrorCode::HR0429, "as many streams and waiting queries are open as the configuration allows");
+            ProblemDetails::new(ErrorCode::HR0429, "the number of open streams and waiting queries is at its limit");
         problem.hint("close one, or raise limits.streams").into()
     })
 }
@@ -171,12 +171,12 @@ mod tests {
         assert!((0..3).all(|_| at(0).is_ok()));
         assert_eq!(at(0), Err(Duration::from_millis(100)));
         assert!(at(100).is_ok() && at(100).is_err());
-        assert!(rates.take(ip("10.0.0.2"), start).is_ok(), "another caller has its own");
-        assert!((0..3).all(|_| at(60_000).is_ok()) && at(60_000).is_err(), "it never holds more than at once");
+        assert!(rates.take(ip("10.0.0.2"), start).is_ok(), "each caller has its own bucket");
+        assert!((0..3).all(|_| at(60_000).is_ok()) && at(60_000).is_err(), "a bucket never holds more than calls_at_once");
     }
 
     #[test]
-    fn the_same_machine_is_let_through_unless_told_otherwise() {
+    fn loopback_callers_are_exempt_unless_configured() {
         let rates = Rates::new(limits());
         let now = Instant::now();
         assert!((0..100).all(|_| rates.take(ip("127.0.0.1"), now).is_ok() && rates.take(ip("::ffff:127.0.0.1"), now).is_ok()));
@@ -185,18 +185,18 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_addresses_does_not_fill_the_memory() {
+    fn a_flood_of_addresses_does_not_exhaust_memory() {
         let (rates, start) = (Rates::new(limits()), Instant::now());
         let address = |n: u32| IpAddr::from(std::net::Ipv4Addr::from(0x0a00_0000 + n));
-        let n = u32::try_from(PEERS).expect("few");
+        let n = u32::try_from(PEERS).expect("the number fits");
         assert!((0..n).all(|i| rates.take(address(i), start).is_ok()));
-        assert!(rates.take(address(n), start).is_err(), "nobody can be forgotten yet");
+        assert!(rates.take(address(n), start).is_err(), "no bucket is full and can be removed");
         assert!(rates.take(address(n), start + Duration::from_secs(1)).is_ok());
-        assert_eq!(rates.buckets.lock().expect("whole").len(), 1, "those that were full again were forgotten");
+        assert_eq!(rates.buckets.lock().expect("the lock is not poisoned").len(), 1, "full buckets were removed");
     }
 
     #[test]
-    fn a_door_is_free_again_when_somebody_leaves() {
+    fn a_closed_connection_releases_its_place() {
         let doors = ConnectionLimits::new(limits(), Arc::default());
         let (first, second) = (doors.enter(ip("10.0.0.1")), doors.enter(ip("10.0.0.1")));
         assert!(first.is_some() && second.is_some() && doors.enter(ip("10.0.0.1")).is_none());

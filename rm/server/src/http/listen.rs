@@ -67,13 +67,13 @@ pub(crate) async fn serve<D: ServerListener>(
             http.timer(TokioTimer::new()).header_read_timeout(headers);
             let connection = watcher.watch(http.serve_connection(TokioIo::new(stream), service));
             if let Err(error) = connection.await {
-                debug!(error = &error as &dyn std::error::Error, "connection ended");
+                debug!(error = &error as &dyn std::error::Error, "a connection failed");
             }
         });
     }
     drop(door);
     if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
-        debug!("some connections did not end in time and are cut");
+        debug!("some connections did not end in time; closing them");
     }
 }
 
@@ -89,7 +89,7 @@ fn descriptors() -> u64 {
     match setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: hard }) {
         Ok(()) => wanted,
         Err(error) => {
-            warn!(error = &error as &dyn std::error::Error, soft, "the limit of open files stays low, going on");
+            warn!(error = &error as &dyn std::error::Error, soft, "cannot raise the limit of open files");
             soft
         }
     }
@@ -108,7 +108,7 @@ async fn take<D: ServerListener>(door: &Arc<D>, places: &Arc<Semaphore>) -> Opti
     match door.accept().await {
         Ok((raw, peer)) => Some((place, raw, peer)),
         Err(error) => {
-            warn!(error = &error as &dyn std::error::Error, "a connection could not be taken in, going on");
+            warn!(error = &error as &dyn std::error::Error, "cannot accept a connection; trying again");
             tokio::time::sleep(RECOVER).await;
             None
         }
@@ -123,7 +123,7 @@ mod tests {
     fn connections_never_take_the_last_descriptor() {
         assert_eq!(places(u64::MAX), CONNECTIONS);
         assert_eq!(places(20_000), 20_000 - OTHERS);
-        assert_eq!(places(100), 1, "even then somebody can look");
+        assert_eq!(places(100), 1, "at least one connection is possible");
         assert!(descriptors() >= 256);
     }
 }

@@ -111,10 +111,10 @@ impl UnixSocketListener {
             std::fs::create_dir_all(folder)?;
         }
         match std::os::unix::net::UnixStream::connect(path) {
-            Ok(_) => return Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody else answers there")),
+            Ok(_) => return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there")),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
-                    return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something that is no socket lies there"));
+                    return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the path exists and is not a socket"));
                 }
                 std::fs::remove_file(path)?;
             }
@@ -179,39 +179,39 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_socket_that_was_left_behind_is_taken_over_and_one_in_use_is_not() {
+    async fn an_abandoned_socket_is_replaced_and_a_used_socket_is_not() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("run/rm.sock");
         let first = UnixSocketListener::bind(&path).expect("binds");
-        let mode = std::fs::metadata(&path).expect("is there").permissions().mode();
+        let mode = std::fs::metadata(&path).expect("the socket exists").permissions().mode();
         assert_eq!(mode & 0o777, 0o666);
-        assert_eq!(UnixSocketListener::bind(&path).expect_err("in use").kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(UnixSocketListener::bind(&path).expect_err("the socket is in use").kind(), io::ErrorKind::AddrInUse);
         drop(first);
-        assert!(!path.exists(), "nothing is left");
+        assert!(!path.exists(), "the socket file is removed");
         drop(std::os::unix::net::UnixListener::bind(&path).expect("binds")); // as a killed incarnation leaves it
         assert!(path.exists());
-        drop(UnixSocketListener::bind(&path).expect("takes it over"));
-        std::fs::write(&path, "somebody's").expect("writes");
-        assert_eq!(UnixSocketListener::bind(&path).expect_err("no socket").kind(), io::ErrorKind::AlreadyExists);
-        assert_eq!(std::fs::read_to_string(&path).expect("reads"), "somebody's", "what is no socket is left alone");
+        drop(UnixSocketListener::bind(&path).expect("the abandoned socket is replaced"));
+        std::fs::write(&path, "another file").expect("writes");
+        assert_eq!(UnixSocketListener::bind(&path).expect_err("the file is not a socket").kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read_to_string(&path).expect("reads"), "another file", "a file that is not a socket is kept");
     }
 
     #[tokio::test]
-    async fn the_kernel_says_who_calls() {
+    async fn the_kernel_identifies_the_caller() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("rm.sock");
         let socket = UnixSocketListener::bind(&path).expect("binds");
         let _caller = UnixStream::connect(&path).await.expect("connects");
-        let (raw, from) = socket.accept().await.expect("comes in");
-        let (_, ConnectionIdentity { principal, groups, .. }) = socket.authenticate(raw).await.expect("the kernel knows");
-        assert!(!groups.is_empty(), "everybody is in a group");
-        let me = User::from_uid(Uid::effective()).expect("accounts").expect("an account").name;
+        let (raw, from) = socket.accept().await.expect("the connection is accepted");
+        let (_, ConnectionIdentity { principal, groups, .. }) = socket.authenticate(raw).await.expect("the peer is known");
+        assert!(!groups.is_empty(), "each user is in a group");
+        let me = User::from_uid(Uid::effective()).expect("the user database is readable").expect("the user exists").name;
         assert!(from.is_loopback());
-        assert_eq!(principal, user(me, Rights::all()), "whoever runs the daemon");
+        assert_eq!(principal, user(me, Rights::all()), "the user of the daemon has all rights");
     }
 
     #[test]
-    fn somebody_else_works_with_the_cluster() {
+    fn an_unknown_user_has_default_rights() {
         let stranger = account(Uid::from_raw(3_999_999_999), Gid::from_raw(3_999_999_999));
         let nobody = user("uid-3999999999".into(), Rights::user_default());
         assert_eq!(stranger.principal, nobody);

@@ -15,7 +15,8 @@ use super::parse::{EmptyQuery, Params};
 /// A caller that accepts `application/openmetrics-text` receives OpenMetrics.
 #[utoipa::path(get, path = "/metrics", tag = "health", responses(
     (status = 200, content((String = "text/plain"), (String = "application/openmetrics-text"))),
-    (status = 503, body = headroom_wire::v1::error::ProblemDetails, content_type = "application/problem+json", description = "Not now."),
+    (status = 503, body = headroom_wire::v1::error::ProblemDetails, content_type = "application/problem+json",
+        description = "The metrics are not available."),
     Bad,
 ))]
 pub(crate) async fn metrics(

@@ -261,6 +261,6 @@ pub(crate) fn router(web: Web, once: IdempotencyStore, listen: SocketAddr, bound
 
 /// The core returned another kind of result than the call expects. This is a bug.
 pub(crate) fn unexpected() -> ProblemResponse {
-    tracing::error!("the core gave an answer of another kind than the call asks for; the caller was told, going on");
-    ProblemDetails::new(ErrorCode::HR0500, "a fault inside the resource manager; its log says more").into()
+    tracing::error!("the core returned an unexpected result; the caller received an internal error");
+    ProblemDetails::new(ErrorCode::HR0500, "internal error in the resource manager; its log has the details").into()
 }

@@ -54,8 +54,8 @@ pub(crate) struct NodeListQuery {
 
 /// Lists all nodes, by name.
 #[utoipa::path(get, path = "/v1/nodes", tag = "nodes", params(NodeListQuery), responses((status = 200, body = Vec<NodeView>, headers(
-    ("Link", description = "The address of the next piece, when there is more."),
-    ("X-Headroom-Index", description = "The place of the latest change; what is only measured is not counted."),
+    ("Link", description = "The address of the next page, if there is one."),
+    ("X-Headroom-Index", description = "The index of the latest change; changes of measurements are not counted."),
 )), Bad, TooMany))]
 pub(crate) async fn list(
     State(web): State<Web>,
@@ -79,8 +79,8 @@ pub(crate) async fn list(
 
 /// Shows one node.
 #[utoipa::path(get, path = "/v1/nodes/{node}", tag = "nodes", params(("node" = NodeId, Path), LongPollParams), responses(
-    (status = 200, body = NodeView, headers(("ETag", description = "Changes with all but what is only measured."))),
-    (status = 304, description = "It is what If-None-Match names."),
+    (status = 200, body = NodeView, headers(("ETag", description = "A hash of all fields except measurements."))),
+    (status = 304, description = "Unchanged: If-None-Match names the current version."),
     Bad, Missing, TooMany,
 ))]
 pub(crate) async fn one(
@@ -191,8 +191,8 @@ pub(crate) async fn undrain(
 /// running containers.
 #[utoipa::path(patch, path = "/v1/nodes/{node}", tag = "nodes", params(("node" = NodeId, Path), DryRunQuery), request_body = TagNode,
     responses(
-        (status = 200, description = "It is so now.", body = NodeView),
-        (status = 202, description = "With dry_run: it would be so.", body = NodeView),
+        (status = 200, description = "The node has these settings.", body = NodeView),
+        (status = 202, description = "With dry_run: the node as the change would leave it.", body = NodeView),
         Bad, Missing, TooLarge, TooMany,
     ))]
 pub(crate) async fn tag(

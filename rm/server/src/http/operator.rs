@@ -17,7 +17,8 @@ use crate::reload::words;
 ///
 /// All keys that can change in a running daemon take effect. A file with an error changes nothing.
 #[utoipa::path(post, path = "/v1/operator/reload", tag = "operator",
-    responses((status = 200, description = "What holds now, and what waits.", body = ReloadResult), Bad, Conflict, TooMany))]
+    responses((status = 200, description = "The keys that took effect, and those that need a restart.", body = ReloadResult),
+        Bad, Conflict, TooMany))]
 pub(crate) async fn reload(
     State(web): State<Web>,
     Params(EmptyQuery {}): Params<EmptyQuery>,
@@ -25,7 +26,7 @@ pub(crate) async fn reload(
     let reloaded = operator(&web)?.ask(OperatorRequest::Reload).await?;
     let reloaded = reloaded.map_err(|why| {
         let problem = ProblemDetails::new(ErrorCode::HR0400, format!("nothing has changed: {why}"));
-        problem.hint("resourcemanager --check-config says all that is wrong with the file")
+        problem.hint("resourcemanager --check-config lists all errors of the file")
     })?;
     Ok((Extension(AuditChange { before: String::new(), after: words(&reloaded) }), Json(reloaded)))
 }
@@ -51,8 +52,8 @@ pub(crate) async fn set_log(
     let before = operator.ask(|reply| OperatorRequest::Log(None, reply)).await?;
     if before.by_environment {
         let problem =
-            ProblemDetails::new(ErrorCode::HR0409, "HEADROOM_LOG in the daemon's environment says how much is in its log");
-        return Err(problem.hint("take it out of the unit and start the daemon again").into());
+            ProblemDetails::new(ErrorCode::HR0409, "HEADROOM_LOG in the daemon's environment sets the log level");
+        return Err(problem.hint("remove it from the unit, and restart the daemon").into());
     }
     let after = operator.ask(|reply| OperatorRequest::Log(Some(body.level), reply)).await?;
     Ok((Extension(AuditChange { before: before.level.to_string(), after: after.level.to_string() }), Json(after)))
@@ -61,7 +62,7 @@ pub(crate) async fn set_log(
 fn operator(web: &Web) -> Result<&OperatorHandle, ProblemDetails> {
     let inside = || {
         let problem =
-            ProblemDetails::new(ErrorCode::HR0409, "this resource manager runs inside another program, which has no file for it");
+            ProblemDetails::new(ErrorCode::HR0409, "this resource manager runs in another program, without a configuration file");
         problem.hint("start it as resourcemanager --config FILE")
     };
     web.operator.as_ref().ok_or_else(inside)

@@ -32,14 +32,14 @@ fn check(listen: IpAddr, method: &Method, headers: &HeaderMap) -> Result<(), Pro
     let changes = *method != Method::GET && *method != Method::HEAD;
     match text(header::ORIGIN) {
         Some(origin) if changes && origin.split_once("://").map(|(_, o)| o) != Some(host) => {
-            Err(refused(format!("a page of {origin} may not change anything here")))
+            Err(refused(format!("a web page of {origin} may not send changing calls")))
         }
         Some(_) | None => Ok(()),
     }
 }
 
 fn refused(detail: String) -> ProblemDetails {
-    ProblemDetails::new(ErrorCode::HR0400, detail).hint("use rmctl, or a program that is not a web page of another address")
+    ProblemDetails::new(ErrorCode::HR0400, detail).hint("use rmctl, or the web page of this resource manager")
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -65,17 +65,17 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_others_change_nothing() {
-        assert!(asked("127.0.0.1", Method::POST, "127.0.0.1:7070", None), "no page");
-        assert!(asked("127.0.0.1", Method::POST, "localhost:7070", Some("http://localhost:7070")), "our own page");
+    fn pages_of_other_origins_cannot_send_changing_calls() {
+        assert!(asked("127.0.0.1", Method::POST, "127.0.0.1:7070", None), "the request is not from a web page");
+        assert!(asked("127.0.0.1", Method::POST, "localhost:7070", Some("http://localhost:7070")), "same origin");
         assert!(!asked("127.0.0.1", Method::POST, "localhost:7070", Some("http://evil.example")));
         assert!(!asked("127.0.0.1", Method::POST, "localhost:7070", Some("null")));
         assert!(!asked("0.0.0.0", Method::DELETE, "rm.example:7070", Some("http://evil.example")));
-        assert!(asked("0.0.0.0", Method::GET, "rm.example:7070", Some("http://evil.example")), "the browser keeps the answer");
+        assert!(asked("0.0.0.0", Method::GET, "rm.example:7070", Some("http://evil.example")), "the browser hides the response");
     }
 
     #[test]
-    fn a_name_pointed_at_loopback_is_not_answered_to() {
+    fn a_foreign_host_name_on_loopback_is_refused() {
         assert!(!asked("127.0.0.1", Method::GET, "evil.example:7070", None));
         assert!(asked("127.0.0.1", Method::GET, "[::1]:7070", None));
         assert!(asked("::1", Method::GET, "[::1]", None));

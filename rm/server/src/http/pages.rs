@@ -10,7 +10,7 @@ pub(crate) fn limit(asked: Option<usize>) -> Result<usize, ProblemDetails> {
     match asked {
         None => Ok(usize::MAX),
         Some(n) if (1..=MOST).contains(&n) => Ok(n),
-        Some(n) => Err(ProblemDetails::new(ErrorCode::HR0400, format!("the parameters: limit is {n}"))
+        Some(n) => Err(ProblemDetails::new(ErrorCode::HR0400, format!("the parameters: limit is {n}, which is out of range"))
             .hint(format!("write 1 to {MOST}, and follow the header Link for more"))),
     }
 }
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_cover_everything_once() {
+    fn pages_contain_each_row_once() {
         let all: Vec<u32> = (0..25).collect();
         for size in 1..30 {
             let (mut seen, mut after) = (Vec::new(), None);
@@ -48,18 +48,18 @@ mod tests {
                     None => break,
                 }
             }
-            assert_eq!(seen, all, "in pieces of {size}");
+            assert_eq!(seen, all, "in pages of {size}");
         }
     }
 
     #[test]
-    fn a_row_that_is_gone_is_still_a_place() {
+    fn a_page_can_start_after_a_deleted_row() {
         assert_eq!(piece([1, 3, 5].into_iter(), |n| n, Some(&2), 1), (vec![3], Some(3)));
         assert_eq!(piece([1, 3, 5].into_iter(), |n| n, Some(&9), 1), (vec![], None));
     }
 
     #[test]
-    fn a_bound_has_bounds() {
+    fn the_page_limit_has_a_minimum_and_a_maximum() {
         assert_eq!(limit(Some(1000)), Ok(1000));
         assert!(limit(Some(0)).is_err() && limit(Some(1001)).is_err());
     }

@@ -33,7 +33,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
 
 fn unread(rejection: BytesRejection) -> ProblemResponse {
     let problem = if rejection.status().as_u16() == 413 {
-        ProblemDetails::new(ErrorCode::HR0413, "the body is larger than this call takes").hint("send less at once")
+        ProblemDetails::new(ErrorCode::HR0413, "the body is larger than this call allows").hint("send less in one call")
     } else {
         ProblemDetails::new(ErrorCode::HR0400, format!("the body did not arrive: {}", rejection.body_text()))
     };
@@ -100,8 +100,8 @@ fn mistaken(what: &str) -> ProblemDetails {
                 ProblemDetails::new(ErrorCode::HR0400, format!("the parameters: there is no parameter {written:?} here"));
             match headroom_config::toml_reader::closest_name(written, &known) {
                 Some(near) => problem.hint(format!("did you mean {near:?}?")),
-                None if known.is_empty() => problem.hint("this call takes none"),
-                None => problem.hint(format!("it takes {}", known.join(", "))),
+                None if known.is_empty() => problem.hint("this call has no parameters"),
+                None => problem.hint(format!("the parameters are {}", known.join(", "))),
             }
         }
     }
@@ -180,11 +180,11 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_nobody_knows_is_named_with_the_one_that_was_meant() {
+    fn an_unknown_parameter_is_answered_with_the_closest_name() {
         let problem = told::<Asked>("lmit=3");
         assert!(problem.detail.contains("\"lmit\"") && problem.hints == ["did you mean \"limit\"?"], "{problem:?}");
-        assert_eq!(told::<Asked>("colour=3").hints, ["it takes limit, after"]);
-        assert_eq!(told::<EmptyQuery>("colour=3").hints, ["this call takes none"]);
+        assert_eq!(told::<Asked>("colour=3").hints, ["the parameters are limit, after"]);
+        assert_eq!(told::<EmptyQuery>("colour=3").hints, ["this call has no parameters"]);
         assert!(told::<Asked>("limit=many").detail.contains("limit"), "{:?}", told::<Asked>("limit=many"));
     }
 }

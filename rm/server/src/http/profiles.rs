@@ -20,8 +20,8 @@ use crate::profiles::{ProfileAction, ProfileChange, ProfileOutcome};
 
 /// Lists the profiles of the cluster, by name.
 #[utoipa::path(get, path = "/v1/profiles", tag = "profiles", responses(
-    (status = 200, body = Vec<ClusterProfile>, headers(("ETag", description = "Another one after every change of any of them."))),
-    (status = 304, description = "It is what If-None-Match names."),
+    (status = 200, body = Vec<ClusterProfile>, headers(("ETag", description = "Changes with every change of a profile."))),
+    (status = 304, description = "Unchanged: If-None-Match names the current version."),
     Bad, TooMany,
 ))]
 pub(crate) async fn list(
@@ -36,8 +36,8 @@ pub(crate) async fn list(
 
 /// Shows one profile of the cluster.
 #[utoipa::path(get, path = "/v1/profiles/{name}", tag = "profiles", params(("name" = Name, Path)), responses(
-    (status = 200, body = ClusterProfile, headers(("ETag", description = "The revision."))),
-    (status = 304, description = "It is what If-None-Match names."),
+    (status = 200, body = ClusterProfile, headers(("ETag", description = "The revision of the profile."))),
+    (status = 304, description = "Unchanged: If-None-Match names the current version."),
     Bad, Missing, TooMany,
 ))]
 pub(crate) async fn one(
@@ -56,10 +56,10 @@ pub(crate) async fn one(
 /// Jobs that were submitted before keep the size with which they were submitted.
 #[utoipa::path(put, path = "/v1/profiles/{name}", tag = "profiles", params(
     ("name" = Name, Path), DryRunQuery,
-    ("If-Match" = Option<String>, Header, description = "The ETag that was read; left out for whatever it is."),
+    ("If-Match" = Option<String>, Header, description = "ETag of the expected version; without it, any version matches."),
 ), request_body = ProfileSpec, responses(
-    (status = 200, description = "It is so now.", body = ClusterProfile),
-    (status = 202, description = "With dry_run: it would be so.", body = ClusterProfile),
+    (status = 200, description = "The profile is set.", body = ClusterProfile),
+    (status = 202, description = "With dry_run: the profile as the change would leave it.", body = ClusterProfile),
     Bad, Conflict, TooLarge, TooMany,
 ))]
 pub(crate) async fn put(
@@ -80,10 +80,10 @@ pub(crate) async fn put(
 /// Jobs that were submitted with it keep its size. The response contains the deleted profile.
 #[utoipa::path(delete, path = "/v1/profiles/{name}", tag = "profiles", params(
     ("name" = Name, Path), DryRunQuery,
-    ("If-Match" = Option<String>, Header, description = "The ETag that was read; left out for whatever it is."),
+    ("If-Match" = Option<String>, Header, description = "ETag of the expected version; without it, any version matches."),
 ), responses(
-    (status = 200, description = "It is gone.", body = ClusterProfile),
-    (status = 202, description = "With dry_run: it would go.", body = ClusterProfile),
+    (status = 200, description = "The profile is deleted.", body = ClusterProfile),
+    (status = 202, description = "With dry_run: the profile can be deleted.", body = ClusterProfile),
     Bad, Missing, Conflict, TooMany,
 ))]
 pub(crate) async fn delete(

@@ -24,8 +24,8 @@ use crate::{to_wire, queues};
 
 /// Shows the tree of queues with their use.
 #[utoipa::path(get, path = "/v1/queues", tag = "queues", params(LongPollParams), responses(
-    (status = 200, body = QueuesView, headers(("ETag", description = "The generation and what is in the queues."))),
-    (status = 304, description = "It is what If-None-Match names."),
+    (status = 200, body = QueuesView, headers(("ETag", description = "The generation of the tree, and a hash of the queues."))),
+    (status = 304, description = "Unchanged: If-None-Match names the current version."),
     Bad, TooMany,
 ))]
 pub(crate) async fn list(
@@ -40,8 +40,8 @@ pub(crate) async fn list(
 
 /// Shows one queue with the queues below it.
 #[utoipa::path(get, path = "/v1/queues/{path}", tag = "queues", params(("path" = QueuePath, Path), LongPollParams), responses(
-    (status = 200, body = QueueView, headers(("ETag", description = "The generation and what is in the queue."))),
-    (status = 304, description = "It is what If-None-Match names."),
+    (status = 200, body = QueueView, headers(("ETag", description = "The generation of the tree, and a hash of the queue."))),
+    (status = 304, description = "Unchanged: If-None-Match names the current version."),
     Bad, Missing, TooMany,
 ))]
 pub(crate) async fn one(
@@ -63,10 +63,10 @@ fn no_such_queue(view: &View, path: &QueuePath) -> ProblemDetails {
 
 /// Replaces the whole tree of queues, or changes nothing.
 #[utoipa::path(put, path = "/v1/queues", tag = "queues", params(
-    DryRunQuery, ("If-Match" = String, Header, description = "The ETag that was read, or `*` for whatever it is."),
+    DryRunQuery, ("If-Match" = String, Header, description = "ETag of the expected version, or `*` for any version."),
 ), request_body = QueueSpec, responses(
-    (status = 200, description = "It is in force.", body = QueuesView),
-    (status = 202, description = "With dry_run: it would be in force.", body = QueueTreeCheck),
+    (status = 200, description = "The tree is in effect.", body = QueuesView),
+    (status = 202, description = "With dry_run: the tree is valid.", body = QueueTreeCheck),
     Bad, Conflict, TooLarge, TooMany,
 ))]
 pub(crate) async fn put(
@@ -78,8 +78,8 @@ pub(crate) async fn put(
     let matched = IfMatch::of(&headers)?;
     if matched == IfMatch::Absent {
         let problem =
-            ProblemDetails::new(ErrorCode::HR0400, "If-Match is missing: a tree may not be put over one that was never read");
-        return Err(problem.hint("send the ETag of GET /v1/queues, or * for whatever it is").into());
+            ProblemDetails::new(ErrorCode::HR0400, "If-Match is missing: read the tree of queues before you replace it");
+        return Err(problem.hint("send the ETag of GET /v1/queues, or * for any version").into());
     }
     set(&web, &tree, matched.number()?, change).await
 }
@@ -87,10 +87,10 @@ pub(crate) async fn put(
 /// Changes some keys of one queue, as a JSON merge patch (RFC 7396): null removes a key.
 #[utoipa::path(patch, path = "/v1/queues/{path}", tag = "queues", params(
     ("path" = QueuePath, Path), DryRunQuery,
-    ("If-Match" = Option<String>, Header, description = "The ETag that was read; left out for whatever it is."),
+    ("If-Match" = Option<String>, Header, description = "ETag of the expected version; without it, any version matches."),
 ), request_body = QueueSpec, responses(
-    (status = 200, description = "It is in force.", body = QueuesView),
-    (status = 202, description = "With dry_run: it would be in force.", body = QueueTreeCheck),
+    (status = 200, description = "The tree is in effect.", body = QueuesView),
+    (status = 202, description = "With dry_run: the tree is valid.", body = QueueTreeCheck),
     Bad, Missing, Conflict, TooLarge, TooMany,
 ))]
 pub(crate) async fn patch(

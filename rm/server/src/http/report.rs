@@ -84,10 +84,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_stays_inside_its_element() {
+    fn report_data_cannot_leave_its_script_element() {
         let told = json!({"message": "</script><script>alert(1)</script><!--"}).to_string();
         let text = file(&"sort.3".parse().expect("id"), &told);
-        assert_eq!(text.matches("<script").count(), 2, "the data and the page's own");
+        assert_eq!(text.matches("<script").count(), 2, "the data and the script of the page");
         assert_eq!(text.matches("</script>").count(), 2);
         assert!(!text.contains("<!--"));
         let data = text.split("id=\"report\">").nth(1).and_then(|t| t.split("</script>").next()).expect("there");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_script_and_the_style_can_stand_in_a_page() {
+    fn the_script_and_the_style_can_be_embedded_in_a_page() {
         assert!(!ui::SCRIPT.contains("</script") && !ui::SCRIPT.contains("<!--"), "the script would end early");
         assert!(!ui::STYLE.contains("</style"), "the style would end early");
     }

@@ -41,7 +41,7 @@ impl FromStr for TaskRowSelection {
             number => match number.parse() {
                 Ok(page) if page > 0 => Ok(TaskRowSelection::Page(page)),
                 Ok(_) | Err(_) => {
-                    Err(format!("tasks: {text:?} is none of all, none, kills, first and the number of a page from 1"))
+                    Err(format!("tasks: {text:?} is not all, none, kills, first or a page number from 1"))
                 }
             },
         }

@@ -51,7 +51,7 @@ where
                 chunk = lasting.body.next() => return chunk.map(|chunk| (chunk, lasting)),
             }
             if !(lasting.holds)(&lasting.access.borrow()) {
-                tracing::info!("an answer that went on was ended: its caller's token or rights are not what they were");
+                tracing::info!("closing a stream, because the token or the rights of its caller have changed");
                 return None;
             }
         }

@@ -47,7 +47,8 @@ pub(crate) async fn one(
 /// contains the row before the change.
 #[utoipa::path(post, path = "/v1/apps/{app}/tasks/{stage}/{index}/kill", tag = "tasks",
     params(("app" = AppId, Path), ("stage" = Name, Path), ("index" = u32, Path)), request_body = TaskOrderRequest,
-    responses((status = 202, description = "Its master is told.", body = TaskRow), Bad, Missing, Conflict, TooLarge, TooMany))]
+    responses((status = 202, description = "The command is sent to the master.", body = TaskRow),
+        Bad, Missing, Conflict, TooLarge, TooMany))]
 pub(crate) async fn kill(
     State(web): State<Web>,
     TaskOf(app, task): TaskOf,
@@ -62,7 +63,8 @@ pub(crate) async fn kill(
 /// The response contains the row before the change.
 #[utoipa::path(post, path = "/v1/apps/{app}/tasks/{stage}/{index}/retry", tag = "tasks",
     params(("app" = AppId, Path), ("stage" = Name, Path), ("index" = u32, Path)), request_body = TaskOrderRequest,
-    responses((status = 202, description = "Its master is told.", body = TaskRow), Bad, Missing, Conflict, TooLarge, TooMany))]
+    responses((status = 202, description = "The command is sent to the master.", body = TaskRow),
+        Bad, Missing, Conflict, TooLarge, TooMany))]
 pub(crate) async fn retry(
     State(web): State<Web>,
     TaskOf(app, task): TaskOf,
@@ -79,7 +81,8 @@ pub(crate) async fn retry(
 /// The response contains the row before the change.
 #[utoipa::path(post, path = "/v1/apps/{app}/tasks/{stage}/{index}/resize", tag = "tasks",
     params(("app" = AppId, Path), ("stage" = Name, Path), ("index" = u32, Path)), request_body = ResizeTask,
-    responses((status = 202, description = "Its master is told.", body = TaskRow), Bad, Missing, Conflict, TooLarge, TooMany))]
+    responses((status = 202, description = "The command is sent to the master.", body = TaskRow),
+        Bad, Missing, Conflict, TooLarge, TooMany))]
 pub(crate) async fn resize(
     State(web): State<Web>,
     TaskOf(app, task): TaskOf,
@@ -87,8 +90,8 @@ pub(crate) async fn resize(
     Body(body): Body<ResizeTask>,
 ) -> TaskOrderResult {
     if body.memory < LEAST {
-        let problem = ProblemDetails::new(ErrorCode::HR0400, format!("memory: {} holds no process", body.memory));
-        return Err(problem.hint(format!("ask for {LEAST} or more")).into());
+        let problem = ProblemDetails::new(ErrorCode::HR0400, format!("memory: {} is too small for a process", body.memory));
+        return Err(problem.hint(format!("request {LEAST} or more")).into());
     }
     order(&web, app, task, body.reason, |_| TaskOrderAction::Resize { memory: body.memory }).await
 }
@@ -98,7 +101,8 @@ pub(crate) async fn resize(
 /// The response contains the row before the change.
 #[utoipa::path(post, path = "/v1/apps/{app}/tasks/{stage}/{index}/priority", tag = "tasks",
     params(("app" = AppId, Path), ("stage" = Name, Path), ("index" = u32, Path)), request_body = PrioritizeTask,
-    responses((status = 202, description = "Its master is told.", body = TaskRow), Bad, Missing, Conflict, TooLarge, TooMany))]
+    responses((status = 202, description = "The command is sent to the master.", body = TaskRow),
+        Bad, Missing, Conflict, TooLarge, TooMany))]
 pub(crate) async fn rank(
     State(web): State<Web>,
     TaskOf(app, task): TaskOf,
@@ -108,7 +112,7 @@ pub(crate) async fn rank(
     if !PRIORITIES.contains(&body.priority) {
         let problem =
             ProblemDetails::new(ErrorCode::HR0400, format!("priority: {} is not between -1000 and 1000", body.priority));
-        return Err(problem.hint("0 is the usual, and 1 goes before it").into());
+        return Err(problem.hint("0 is the default, and higher priorities start first").into());
     }
     order(&web, app, task, body.reason, |_| TaskOrderAction::Rank { priority: body.priority }).await
 }
@@ -154,10 +158,10 @@ fn not_now(app: &AppId, row: &TaskRow, wish: TaskOrderAction) -> Option<ProblemD
         (TaskState::Done, _) => says("is done", format!("rmctl task show {app}/{}", row.task)),
         (TaskState::Failed, _) => says("was given up", format!("rmctl diagnose {app}/{}", row.task)),
         (TaskState::Blocked | TaskState::Pending, TaskOrderAction::Retry { .. }) => {
-            says("does not run, and will when its turn comes", format!("rmctl why {app}"))
+            says("does not run yet", format!("rmctl why {app}"))
         }
         (TaskState::Running, TaskOrderAction::Resize { .. }) => {
-            says("runs, and what runs keeps its size", format!("rmctl task retry {app}/{0}, or rmctl container resize", row.task))
+            says("runs, so its size cannot change", format!("rmctl task retry {app}/{0}, or rmctl container resize", row.task))
         }
         (
             TaskState::Blocked | TaskState::Pending | TaskState::Running,

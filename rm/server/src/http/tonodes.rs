@@ -69,7 +69,7 @@ impl ToNodes {
         if now.generation != generation {
             match make(self.keys.as_deref(), generation) {
                 Ok(pair) => *now = pair,
-                Err(error) => tracing::warn!(%error, "nodes are called with the certificate of before, going on"),
+                Err(error) => tracing::warn!(%error, "cannot use the new certificate; calls to nodes use the previous one"),
             }
         }
         now.clone()

@@ -106,7 +106,7 @@ struct Follower {
 #[utoipa::path(get, path = "/v1/stream", tag = "cluster", params(
     StreamQuery,
     ("Accept" = Option<String>, Header, description = "`text/event-stream` for server-sent events."),
-    ("Last-Event-ID" = Option<u64>, Header, description = "The last number that was seen."),
+    ("Last-Event-ID" = Option<u64>, Header, description = "The id of the last event that the caller received."),
 ), responses(
     (status = 200, content((TopicMessage = "application/x-ndjson"), (TopicMessage = "text/event-stream"))), Bad, TooMany,
 ))]
@@ -154,7 +154,7 @@ impl Follower {
         };
         let names: Vec<&str> = topics.split(',').map(str::trim).collect();
         if names.len() > TOPICS {
-            return Err(bad(format!("{} topics are more than the {TOPICS} of one stream", names.len())));
+            return Err(bad(format!("{} topics are named; a stream has at most {TOPICS}", names.len())));
         }
         let find = wanted.find.map(|f| f.trim().to_lowercase()).filter(|f| !f.is_empty());
         let (mut topics, mut refused, mut reading, now) = (Vec::new(), Vec::new(), None, Instant::now());

@@ -112,7 +112,7 @@ pub(crate) async fn trace(State(ids): State<Arc<Ids>>, request: Request, next: N
     let (status, ms) = (response.status().as_u16(), began.elapsed().as_millis());
     let (request, path) = (id.to_str().unwrap_or_default(), uri.path());
     if response.status().is_server_error() && status != StatusCode::SERVICE_UNAVAILABLE.as_u16() {
-        warn!(request, peer, %method, path, status, ms, "a call was not answered as it should be");
+        warn!(request, peer, %method, path, status, ms, "a call failed with a server error");
     } else if matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         let who = who.as_deref();
         info!(name: "call-refused", request, peer, who, %method, path, status, ms, "a call was refused");
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_callers_id_is_kept_when_it_is_plain() {
+    fn a_plain_request_id_of_the_caller_is_kept() {
         assert_eq!(id_for(Some("deploy-7/step:2")), "deploy-7/step:2");
         for odd in [None, Some(""), Some("two words"), Some("tab\tbed")] {
             assert_eq!(id_for(odd), "e4-1", "{odd:?}");

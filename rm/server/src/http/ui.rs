@@ -57,13 +57,13 @@ fn pack(plain: &[u8]) -> std::io::Result<Vec<u8>> {
 }
 
 /// Redirects to the web page.
-#[utoipa::path(get, path = "/", tag = "page", responses((status = 307, description = "To the page.")))]
+#[utoipa::path(get, path = "/", tag = "page", responses((status = 307, description = "Redirect to the web page.")))]
 pub(crate) async fn root() -> Response {
     to("ui/")
 }
 
 /// Redirects to the web page.
-#[utoipa::path(get, path = "/ui", tag = "page", responses((status = 307, description = "To the page.")))]
+#[utoipa::path(get, path = "/ui", tag = "page", responses((status = 307, description = "Redirect to the web page.")))]
 pub(crate) async fn folder() -> Response {
     to("ui/")
 }
@@ -75,7 +75,8 @@ fn to(place: &'static str) -> Response {
 
 /// Returns the web page.
 #[utoipa::path(get, path = "/ui/", tag = "page", responses(
-    (status = 200, body = String, content_type = "text/html"), (status = 304, description = "It is what If-None-Match names."),
+    (status = 200, body = String, content_type = "text/html"),
+    (status = 304, description = "Unchanged: If-None-Match names the current version."),
 ))]
 pub(crate) async fn index(headers: HeaderMap) -> Result<Response, ProblemResponse> {
     serve("index.html", &headers)
@@ -83,7 +84,9 @@ pub(crate) async fn index(headers: HeaderMap) -> Result<Response, ProblemRespons
 
 /// Returns a file of the web page.
 #[utoipa::path(get, path = "/ui/{file}", tag = "page", params(("file" = String, Path)), responses(
-    (status = 200, body = String, content_type = "text/plain"), (status = 304, description = "It is what If-None-Match names."), Missing,
+    (status = 200, body = String, content_type = "text/plain"),
+    (status = 304, description = "Unchanged: If-None-Match names the current version."),
+    Missing,
 ))]
 pub(crate) async fn file(Path(name): Path<String>, headers: HeaderMap) -> Result<Response, ProblemResponse> {
     serve(&name, &headers)
@@ -136,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_browser_that_has_a_file_gets_nothing() {
+    fn a_current_etag_is_answered_with_304() {
         let first = serve("app.js", &HeaderMap::new()).expect("there");
         let tag = first.headers()[header::ETAG].to_str().expect("text").to_owned();
         for known in [tag.clone(), format!("W/{tag}"), format!("\"x\", {tag}")] {
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_is_what_is_plain() {
+    fn packed_files_unpack_to_the_plain_files() {
         for file in FILES.iter() {
             let mut text = Vec::new();
             flate2::read::GzDecoder::new(file.packed.as_slice()).read_to_end(&mut text).expect("reads");
@@ -158,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_no_script_and_no_style_in_its_text() {
+    fn the_page_has_no_inline_script_or_style() {
         let index = FILES.iter().find(|f| f.name == "index.html").expect("there");
         let text = String::from_utf8(index.plain.to_vec()).expect("text");
         assert!(text.contains("src=\"app.js\""), "{text}");

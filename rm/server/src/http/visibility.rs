@@ -55,6 +55,6 @@ impl AppVisibility {
         }
         let who = self.principal.audit_name().unwrap_or_default();
         let problem = ProblemDetails::new(ErrorCode::HR0403, format!("{who} may not see {id}: it needs the right job:read"));
-        Err(problem.hint("its owner can let others look: rmctl app share").into())
+        Err(problem.hint("its owner can grant access: rmctl app share").into())
     }
 }

@@ -61,7 +61,7 @@ pub(crate) async fn view(web: &Web, part: ViewSection, patience: LongPollParams)
         (Some(Wait(wait)), Some(index)) => (wait, index),
         (Some(_), None) => {
             let problem = ProblemDetails::new(ErrorCode::HR0400, "the parameters: wait is given without index");
-            return Err(problem.hint("send the X-Headroom-Index of the answer before as index").into());
+            return Err(problem.hint("send the X-Headroom-Index of the previous response as index").into());
         }
     };
     if view.index(part) != index {
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_has_a_unit_and_an_end() {
+    fn a_wait_has_a_unit_and_a_maximum() {
         assert_eq!("30s".parse(), Ok(Wait(Duration::from_secs(30))));
         assert_eq!("2h".parse(), Ok(Wait(MOST)));
         assert!("30".parse::<Wait>().is_err() && "".parse::<Wait>().is_err());

@@ -119,7 +119,7 @@ mod tests {
     use headroom_telemetry::Format;
 
     #[test]
-    fn a_call_is_counted_at_its_address() {
+    fn a_call_is_counted_by_its_route() {
         let calls = Calls::new(vec!["/v1/nodes/{node}".to_owned(), "/v1/apps".to_owned()]);
         let one = calls.begin();
         calls.end(&one, Some("/v1/apps"), &Method::POST, StatusCode::CONFLICT);

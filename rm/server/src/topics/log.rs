@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_come_first_and_then_what_happens() {
+    fn the_latest_events_come_first_and_then_new_events() {
         let log = EventLog::new(Epoch(2));
         log.push((0..400).map(|_| event("x", EventLevel::Normal)));
         let mut reading = Reading::new(Filter::default(), None);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_looks_through_everything() {
+    fn a_filter_searches_all_kept_events() {
         let log = EventLog::new(Epoch(2));
         log.push([event("OomKilled", EventLevel::Warning)]);
         log.push((0..1000).map(|_| event("x", EventLevel::Normal)));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_application_is_not_its_name_with_more_behind_it() {
+    fn an_application_filter_does_not_match_longer_ids() {
         let log = EventLog::new(Epoch(2));
         let of = |app: &str| LoggedEvent { app: app.parse().ok(), ..event("Escalated", EventLevel::Warning) };
         log.push([of("sort.1"), of("sort.10"), event("NodeLost", EventLevel::Warning)]);
@@ -161,13 +161,13 @@ mod tests {
         let mut reading = Reading::new(own, None);
         assert_eq!(words(&reading.look(&log)), ["true:1"]);
         log.push([of("sort.10")]);
-        assert!(reading.look(&log).is_empty(), "what comes later is chosen likewise");
+        assert!(reading.look(&log).is_empty(), "later events are filtered too");
         log.push([of("sort.1")]);
         assert_eq!(words(&reading.look(&log)), ["false:1"]);
     }
 
     #[test]
-    fn the_latest_warnings_are_warnings() {
+    fn the_latest_warnings_exclude_other_levels() {
         let log = EventLog::new(Epoch(2));
         log.push([event("a", EventLevel::Warning), event("b", EventLevel::Normal), event("c", EventLevel::Warning)]);
         let found = |most| latest_warnings(&log, most).iter().map(|e| e.reason.clone()).collect::<Vec<_>>();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_back_goes_on_or_is_told_that_something_was_missed() {
+    fn a_returning_reader_continues_or_receives_a_resync() {
         let log = EventLog::new(Epoch(2));
         log.push((0..10).map(|_| event("x", EventLevel::Normal)));
         let seen = *log.watch().borrow() - 3;

@@ -90,7 +90,8 @@ impl FromStr for Topic {
                 Ok(Topic::Task(app.parse().map_err(|e| bad(&e))?, task.parse().map_err(|e| bad(&e))?))
             }
             Some(_) | None => Err(bad(
-                &"known are overview, nodes, node:NODE, queues, jobs, job:JOB, task:JOB/STAGE/INDEX, container:ID, events, families, profiles, audit",
+                &"known topics are overview, nodes, node:NODE, queues, jobs, job:JOB, task:JOB/STAGE/INDEX, \
+                  container:ID, events, families, profiles, audit",
             )),
         }
     }
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changed_is_told() {
+    fn a_patch_contains_only_changed_parts() {
         let (before, now) = (board(&[("a", 1), ("b", 2), ("c", 3)]), board(&[("a", 1), ("b", 5), ("d", 4)]));
         let told = json(&patch("x", &before, &now));
         assert_eq!(told, json!({"kind": "patch", "topic": "x", "set": {"b": 5, "d": 4}, "gone": ["c"]}));
@@ -248,9 +249,9 @@ mod tests {
     }
 
     #[test]
-    fn patches_upon_a_snapshot_give_the_board() {
+    fn a_snapshot_with_its_patches_gives_the_topic_state() {
         let (before, now) = (board(&[("a", 1), ("b", 2)]), board(&[("b", 3), ("c", 1)]));
-        let Some(TopicMessage::Patch { set, gone, .. }) = patch("x", &before, &now) else { panic!("they differ") };
+        let Some(TopicMessage::Patch { set, gone, .. }) = patch("x", &before, &now) else { panic!("there is no patch") };
         let mut followed = before;
         gone.iter().for_each(|name| drop(followed.remove(name)));
         followed.extend(set);
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn topics_are_named_as_things_are_named_elsewhere() {
+    fn topics_use_the_ids_of_other_calls() {
         let task: Topic = "task:count.7/map/7".parse().expect("a topic");
         assert_eq!(task, Topic::Task("count.7".parse().expect("id"), "map/7".parse().expect("id")));
         assert_eq!("node:n-1".parse(), Ok(Topic::Node("n-1".parse().expect("id"))));

@@ -32,7 +32,7 @@ use headroom_wire::v1::nodes::{
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(SOON, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+    tokio::time::timeout(SOON, future).await.unwrap_or_else(|_| panic!("timeout while waiting for {what}"))
 }
 
 /// Polls until the result exists.
@@ -71,7 +71,7 @@ pub(crate) struct Daemon {
 /// resource manager in their own process.
 fn program() -> &'static str {
     let built: Option<&'static str> = option_env!("CARGO_BIN_EXE_resourcemanager");
-    built.expect("a test of the resource manager's own crate")
+    built.expect("the test belongs to the crate of the resource manager")
 }
 
 /// Free port below the range that the kernel uses for outgoing connections. Each process has its
@@ -207,7 +207,7 @@ impl FakeNode {
         }
         self.line = Some(self.client.desired(&self.id, self.epoch).await.expect("listens"));
         let first = self.next_line().await;
-        assert!(first.full, "the first line names everything");
+        assert!(first.full, "the first message has the full state");
         self.obey(first);
     }
 
@@ -218,7 +218,7 @@ impl FakeNode {
 
     async fn next_line(&mut self) -> DesiredStateLine {
         let line = self.line.as_mut().expect("listens");
-        soon("a line for the node", line.next()).await.expect("the line is open").expect("a line")
+        soon("a message for the node", line.next()).await.expect("the stream is open").expect("a message")
     }
 
     /// Applies the orders of a message, without processes.
@@ -430,7 +430,7 @@ impl FakeMaster {
                     return seen;
                 }
                 let line = self.line.as_mut().expect("listens");
-                let update = line.next().await.expect("the line is open").expect("an update");
+                let update = line.next().await.expect("the stream is open").expect("an update");
                 self.take(update);
             }
         })
@@ -441,7 +441,7 @@ impl FakeMaster {
         if update.what == ApplicationUpdateKind::Alive {
             return;
         }
-        assert_eq!(update.cursor, self.cursor + 1, "updates have no holes");
+        assert_eq!(update.cursor, self.cursor + 1, "the cursors of updates are consecutive");
         self.cursor = update.cursor;
         match update.what {
             ApplicationUpdateKind::Allocated(granted) => {

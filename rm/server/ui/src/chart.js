@@ -104,7 +104,7 @@ export function Chart({ lines, label }) {
   useEffect(() => plot.current?.setData(data(lines)), [lines]);
   const kills = lines.marks.filter((m) => m.kind === 'kill').length;
   return html`<div class="chart" ref=${el} role="img" aria-label=${`${label}: ${kills} kills; as a table below`} data-kills=${kills}></div>
-    <ul class="legend" aria-label="legend"><li><i class="line"></i>in use</li><li><i class="line anon"></i>anonymous</li><li><i class="line heap"></i>heap, told by the runtime</li><li><i class="line limit"></i>limit</li><li><i class="dot bad">✕</i>killed</li><li><i class="dot over">▲</i>grew</li><li><i class="dot good">✓</i>done</li></ul>`;
+    <ul class="legend" aria-label="legend"><li><i class="line"></i>in use</li><li><i class="line anon"></i>anonymous</li><li><i class="line heap"></i>heap, reported by the runtime</li><li><i class="line limit"></i>limit</li><li><i class="dot bad">✕</i>killed</li><li><i class="dot over">▲</i>grew</li><li><i class="dot good">✓</i>done</li></ul>`;
 }
 
 /** @returns {Lines} */

@@ -54,7 +54,7 @@ export function GoTo() {
 /** The list of keys. */
 export function Help() {
   if (!help.value) return null;
-  const rows = [['j  k', 'next and previous row'], ['Enter', 'open it'], ['/', 'search, or go to an id'], ['g o', 'overview'], ['g n', 'nodes'], ['g q', 'queues'], ['g j', 'jobs'], ['g e', 'events'], ['g s', 'sizes'], ['g p', 'profiles'], ['g a', 'who changed what'], ['t', 'all pictures as tables'], ['?', 'this list'], ['Esc', 'close']];
+  const rows = [['j  k', 'next and previous row'], ['Enter', 'open it'], ['/', 'search, or go to an id'], ['g o', 'overview'], ['g n', 'nodes'], ['g q', 'queues'], ['g j', 'jobs'], ['g e', 'events'], ['g s', 'sizes'], ['g p', 'profiles'], ['g a', 'audit log'], ['t', 'all charts as tables'], ['?', 'this list'], ['Esc', 'close']];
   return html`<div class="veil" onClick=${() => (help.value = false)}><div class="card help" role="dialog" aria-label="keys" aria-modal="true">
     <h2>Keys</h2><dl>${rows.map(([key, what]) => html`<div><dt>${key.split(' ').filter(Boolean).map((k) => html`<kbd>${k}</kbd> `)}</dt><dd>${what}</dd></div>`)}</dl></div></div>`;
 }

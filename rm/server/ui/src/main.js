@@ -42,7 +42,7 @@ function Line() {
 
 /** What whoever looks may not see, and what that needs. @param {{ why: string }} p */
 function Barred({ why }) {
-  return html`<section class="card nowhere" data-barred=""><h2>This is not for you</h2><p role="alert">✗ ${why}</p><p><a href="#/overview">to the overview</a></p></section>`;
+  return html`<section class="card nowhere" data-barred=""><h2>Access denied</h2><p role="alert">✗ ${why}</p><p><a href="#/overview">to the overview</a></p></section>`;
 }
 
 function App() {

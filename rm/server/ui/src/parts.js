@@ -106,5 +106,5 @@ export function Waiting() {
 
 /** A thing that is not there. @param {{ what: string }} p */
 export function Nowhere({ what }) {
-  return html`<div class="card nowhere"><h2>Not here</h2><p>${what}. It may have been forgotten after its end, or the id is another one.</p><p><a href="#/overview">to the overview</a></p></div>`;
+  return html`<div class="card nowhere"><h2>Not found</h2><p>${what}. It may have been removed after its end, or the id may be wrong.</p><p><a href="#/overview">to the overview</a></p></div>`;
 }

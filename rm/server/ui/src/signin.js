@@ -20,7 +20,7 @@ async function reason(answer, otherwise) {
 
 async function look() {
   const answer = await fetch('../v1/acl/self', { headers: { accept: 'application/json' } }).catch(() => null);
-  stale.value = answer?.status === 401 ? await reason(answer, 'this token does not hold') : '';
+  stale.value = answer?.status === 401 ? await reason(answer, 'this token is not valid') : '';
   self.value = answer?.ok ? await answer.json() : null;
 }
 // At first, and whenever the one who looks has become another one.
@@ -59,7 +59,7 @@ function Form() {
       body: JSON.stringify(token),
     }).catch(() => null);
     if (answer?.ok) return location.reload();
-    tell(await reason(answer, 'this token does not hold'));
+    tell(await reason(answer, 'this token is not valid'));
   };
   return html`<form onSubmit=${send}><label>Token <input name="token" type="password" autocomplete="current-password" required /></label>
       <button type="submit">Sign in</button></form>
@@ -70,10 +70,10 @@ function Form() {
 export function SignIn() {
   const [why, tell] = useState('');
   if (self.value?.token)
-    return html`<section class="card signin" data-refused=""><h1>This is not for you</h1><p role="alert">✗ ${refusal.value}</p></section>`;
-  return html`<section class="card signin"><h1>Who are you?</h1>
-    <p>This cluster tells nothing to whoever does not say who they are. Paste a token; <code>rmctl acl token create --right cluster:read,job:read</code> makes one.</p>
-    ${stale.value && html`<p data-stale="">The token of this browser does not hold any more: ${stale.value}. <button type="button" onClick=${() => leave(tell)}>Forget it</button></p>`}
+    return html`<section class="card signin" data-refused=""><h1>Access denied</h1><p role="alert">✗ ${refusal.value}</p></section>`;
+  return html`<section class="card signin"><h1>Sign in</h1>
+    <p>This cluster requires authentication. Paste a token; <code>rmctl acl token create --right cluster:read,job:read</code> creates one.</p>
+    ${stale.value && html`<p data-stale="">The token of this browser is no longer valid: ${stale.value}. <button type="button" onClick=${() => leave(tell)}>Forget it</button></p>`}
     ${why && html`<p role="alert">✗ ${why}</p>`}
     <${Form} /></section>`;
 }

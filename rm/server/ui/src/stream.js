@@ -123,7 +123,7 @@ function open() {
         if (answer.status !== 401 && answer.status !== 403) return;
         const { detail } = await answer.json().catch(() => ({}));
         batch(() => {
-          refusal.value = detail ?? 'this is not for whoever is asking';
+          refusal.value = detail ?? 'the caller may not see this topic';
           line.value = 'locked';
           locked.value = true;
         });

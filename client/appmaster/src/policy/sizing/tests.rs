@@ -18,7 +18,7 @@ fn mib(profile: &Profile) -> (u64, u64) {
 }
 
 #[test]
-fn of_a_kind_nothing_is_known_of_the_stated_size_is_kept_to_the_byte() {
+fn an_unknown_kind_gets_exactly_the_stated_size() {
     let stated = profile(77, 0);
     for mode in [MemoryFailureMode::Headroom, MemoryFailureMode::Tovar] {
         let told = Sizer::new(mode, false).first(&ask("map", MemoryQuantities::One, &stated, 0));
@@ -28,7 +28,7 @@ fn of_a_kind_nothing_is_known_of_the_stated_size_is_kept_to_the_byte() {
 }
 
 #[test]
-fn heap_and_overhead_are_learned_apart() {
+fn heap_and_overhead_are_learned_separately() {
     let stated = profile(1024, 256);
     let mut sizer = Sizer::new(MemoryFailureMode::Headroom, false);
     for task in 0..40 {
@@ -46,7 +46,7 @@ fn heap_and_overhead_are_learned_apart() {
 }
 
 #[test]
-fn a_heap_that_was_not_told_teaches_nothing() {
+fn an_unreported_heap_is_not_learned() {
     let stated = profile(1024, 256);
     let mut sizer = Sizer::new(MemoryFailureMode::Headroom, false);
     sizer.ended(&ask("map", MemoryQuantities::HeapAndOverhead, &stated, 1), &need(None, 500), 10.0);
@@ -54,7 +54,7 @@ fn a_heap_that_was_not_told_teaches_nothing() {
 }
 
 #[test]
-fn a_killed_size_is_a_lower_bound_and_a_task_that_was_given_up_is_forgotten() {
+fn a_killed_size_is_a_lower_bound_until_the_task_is_given_up() {
     let stated = profile(100, 0);
     let mut sizer = Sizer::new(MemoryFailureMode::Headroom, false);
     sizer.killed(&ask("map", MemoryQuantities::One, &stated, 1), Dimension::Native, &stated);
@@ -65,7 +65,7 @@ fn a_killed_size_is_a_lower_bound_and_a_task_that_was_given_up_is_forgotten() {
 }
 
 #[test]
-fn after_a_kill_it_tells_what_holds_all_that_was_seen_and_then_that_nothing_does() {
+fn after_a_kill_the_sizer_returns_a_size_for_all_observed_tasks() {
     let stated = profile(1024, 0);
     let mut sizer = Sizer::new(MemoryFailureMode::Headroom, false);
     let asks = |task| ask("map", MemoryQuantities::One, &stated, task);
@@ -77,7 +77,7 @@ fn after_a_kill_it_tells_what_holds_all_that_was_seen_and_then_that_nothing_does
 }
 
 #[test]
-fn a_new_kind_is_judged_by_what_five_others_made_of_their_sizes() {
+fn a_new_kind_is_sized_by_the_ratios_of_five_other_kinds() {
     let stated = profile(1000, 0);
     let mut sizer = Sizer::new(MemoryFailureMode::Headroom, false);
     for kind in ["a", "b", "c", "d", "e"] {
@@ -89,7 +89,7 @@ fn a_new_kind_is_judged_by_what_five_others_made_of_their_sizes() {
 }
 
 #[test]
-fn tovar_gives_what_wastes_least_and_holds_nobody_back() {
+fn tovar_wastes_least_and_delays_no_task() {
     let stated = profile(96, 32);
     let mut sizer = Sizer::new(MemoryFailureMode::Tovar, false);
     sizer.ended(&ask("map", MemoryQuantities::One, &stated, 1), &need(None, 64), 10.0);

@@ -141,9 +141,9 @@ impl Queues {
                          seat: Option<(SizeClass, SiblingRank)>,
                          right: Option<(SizeClass, SiblingRank)>,
                          who: &dyn std::fmt::Display| {
-            assert_eq!(seat, right, "{who}: its seat is not what follows from what is used");
+            assert_eq!(seat, right, "{who}: its position differs from a newly computed one");
             let (Some((class, rank)), Some(slot)) = (seat, self.slot(of)) else { return };
-            assert!(slot.seats.has(class, &rank), "{who} has a seat and does not sit in {}", slot.path);
+            assert!(slot.seats.has(class, &rank), "{who} has a position and is not listed in {}", slot.path);
             taken[of.index()] += 1;
         };
         for member in self.members.values() {
@@ -157,7 +157,7 @@ impl Queues {
             check(parent, slot.seat, right, &slot.path);
         }
         for (ix, slot) in self.slots() {
-            assert_eq!(slot.seats.len(), taken[ix.index()], "{}: seats that belong to nobody", slot.path);
+            assert_eq!(slot.seats.len(), taken[ix.index()], "{}: positions without an application or queue", slot.path);
         }
     }
     pub(super) fn rank(&self, ix: QueueIx, slot: &QueueEntry, ledger: &Ledger) -> SiblingRank {

@@ -89,7 +89,7 @@ fn convert(app: &ApplicationReport, why: Vec<Why>, now: UnixMillis) -> Activitie
     let waits = !why.is_empty();
     Activities {
         application_id: YarnApp::of(&app.id),
-        diagnostic: (!waits).then_some("nothing of it waits"),
+        diagnostic: (!waits).then_some("no request of the application waits"),
         timestamp: now.0,
         date_time: time::format_timestamp(now),
         allocations: waits.then(allocation).into_iter().collect(),

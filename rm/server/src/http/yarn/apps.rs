@@ -412,7 +412,7 @@ pub(crate) async fn statistics(State(web): State<Web>, asked: YarnQueryParams) -
     let wanted = if wanted.is_empty() { AppState::ALL.to_vec() } else { wanted };
     let types = asked.all("applicationTypes");
     if types.len() > 1 {
-        return Err(YarnError::bad(format!("applicationTypes: {} are named, and one at most is counted", types.len())));
+        return Err(YarnError::bad(format!("applicationTypes: {} types are named; at most one is allowed", types.len())));
     }
     let apps = facts(&web, AppSelection::All).await?;
     let of_type = |app: &&ApplicationReport| types.first().is_none_or(|wanted| Kind::of(app).kind.eq_ignore_ascii_case(wanted));

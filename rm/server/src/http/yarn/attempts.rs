@@ -72,7 +72,7 @@ pub(crate) async fn one(
 pub(crate) async fn run_of(web: &Web, id: YarnApp, attempt: YarnAttempt) -> Result<ApplicationReport, YarnError> {
     let app = app(web, id).await?;
     if attempt.app != id || !(1..=app.attempt).contains(&attempt.attempt) {
-        return Err(YarnError::none(format!("{attempt} is no attempt of {id}, which has had {}", app.attempt)));
+        return Err(YarnError::none(format!("{attempt} is not an attempt of {id}, whose latest attempt is {}", app.attempt)));
     }
     Ok(app)
 }

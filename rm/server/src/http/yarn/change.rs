@@ -139,7 +139,7 @@ pub(crate) async fn expire(
     } else {
         let until = time::parse_timestamp(&expiry_time);
         let until = until.ok_or_else(|| {
-            YarnError::bad(format!("expiryTime: {expiry_time:?} is no moment like 2030-01-31T09:30:00.000+0000"))
+            YarnError::bad(format!("expiryTime: {expiry_time:?} is not a time such as 2030-01-31T09:30:00.000+0000"))
         })?;
         if until <= web.clock.unix_now() {
             return Err(YarnError::bad(format!("expiryTime: {expiry_time} has passed")));

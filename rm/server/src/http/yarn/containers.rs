@@ -73,7 +73,7 @@ pub(crate) async fn one(
 ) -> Result<Json<One>, YarnError> {
     let of_run = of_run(&web, app, attempt).await?;
     let found = of_run.iter().find(|c| container.identifies(&c.id));
-    let found = found.ok_or_else(|| YarnError::none(format!("{attempt} has no container {container}, or has it no longer")))?;
+    let found = found.ok_or_else(|| YarnError::none(format!("{attempt} has no container {container}, or it is no longer kept")))?;
     Ok(Json(One { container: convert(found, web.clock.unix_now().0) }))
 }
 
@@ -139,7 +139,7 @@ pub(crate) async fn signal(
 ) -> Result<(), YarnError> {
     match word("command", &COMMANDS, &command)? {
         Command::ThreadDump => Err(YarnError::bad(
-            "OUTPUT_THREAD_DUMP is not sent: only stops reach a container; GRACEFUL_SHUTDOWN and FORCEFUL_SHUTDOWN are",
+            "OUTPUT_THREAD_DUMP is not supported; use GRACEFUL_SHUTDOWN or FORCEFUL_SHUTDOWN",
         )),
         Command::Graceful | Command::Forceful => {
             let container = container.to_container_id(id(&web, container.app).await?);

@@ -57,17 +57,17 @@ impl IntoResponse for YarnError {
 
 /// Features of YARN that this interface lacks, by the path segment after `/ws/v1/cluster`.
 const NOT_HERE: [(&str, &str); 13] = [
-    ("reservation", "time reservations are not offered; a queue with a guarantee is"),
-    ("delegation-token", "YARN's delegation tokens are not issued; tokens of Headroom come from POST /v1/acl/tokens"),
-    ("scheduler-conf", "queues are changed by PUT /v1/queues"),
+    ("reservation", "time reservations are not supported; use a queue with a guarantee"),
+    ("delegation-token", "YARN's delegation tokens are not supported; create a token with POST /v1/acl/tokens"),
+    ("scheduler-conf", "change queues with PUT /v1/queues"),
     ("get-node-labels", "labels of nodes are set in the configuration of their agents, and shown in /ws/v1/cluster/nodes"),
     ("add-node-labels", "labels of nodes are set in the configuration of their agents"),
     ("remove-node-labels", "labels of nodes are set in the configuration of their agents"),
     ("replace-node-to-labels", "labels of nodes are set in the configuration of their agents"),
-    ("federation", "there is one cluster"),
-    ("nodes", "a node offers what its agent was started with"),
-    ("scheduler", "why something waits is told for each application by /ws/v1/cluster/scheduler/app-activities/{app}"),
-    ("scheduler-overview", "the queues are shown by /ws/v1/cluster/scheduler"),
+    ("federation", "the resource manager has a single cluster"),
+    ("nodes", "the configuration of its agent sets the resources of a node"),
+    ("scheduler", "/ws/v1/cluster/scheduler/app-activities/{app} explains why an application waits"),
+    ("scheduler-overview", "/ws/v1/cluster/scheduler shows the queues"),
     ("queues", "GET /v1/acl/self returns the rights of the caller, also those for a queue"),
     ("userinfo", "GET /v1/acl/self returns the caller"),
 ];
@@ -81,7 +81,7 @@ pub(crate) async fn no_route(uri: Uri, body: Result<Bytes, BytesRejection>) -> Y
     let path = uri.path();
     let first = path.strip_prefix("/ws/v1/cluster/").and_then(|rest| rest.split('/').next()).unwrap_or_default();
     match NOT_HERE.iter().find(|(word, _)| *word == first) {
-        Some((_, instead)) => YarnError::new(YarnErrorKind::NotImplemented, format!("{path} is not answered: {instead}")),
+        Some((_, instead)) => YarnError::new(YarnErrorKind::NotImplemented, format!("{path} is not supported: {instead}")),
         None => YarnError::none(format!("there is nothing at {path}")),
     }
 }
@@ -94,5 +94,5 @@ pub(crate) async fn no_method(method: Method, uri: Uri, body: Result<Bytes, Byte
 
 /// Response for a caller that accepts only XML, which is not supported.
 pub(crate) fn not_acceptable() -> YarnError {
-    YarnError::new(YarnErrorKind::NotAcceptable, "only application/json is written here; leave Accept out, or name that")
+    YarnError::new(YarnErrorKind::NotAcceptable, "responses are application/json only; omit Accept, or name that type")
 }

@@ -61,7 +61,7 @@ impl Range {
         if let (Some(begin), Some(end)) = (begin, end)
             && begin > end
         {
-            return Err(YarnError::bad(format!("{name}Begin lies after {name}End")));
+            return Err(YarnError::bad(format!("{name}Begin is after {name}End")));
         }
         Ok(Range { begin, end })
     }
@@ -145,7 +145,7 @@ pub(crate) fn word<T: Copy>(parameter: &str, all: &[(&str, T)], given: &str) -> 
     let found = all.iter().find(|(name, _)| name.eq_ignore_ascii_case(given));
     found.map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-        YarnError::bad(format!("{parameter}: {given:?} is none of {}", names.join(", ")))
+        YarnError::bad(format!("{parameter}: {given:?} is not one of {}", names.join(", ")))
     })
 }
 
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_none_of_its_list_is_refused() {
+    fn an_unknown_value_of_a_parameter_is_refused() {
         for wrong in
             [("states", "RUNNING,SLEEPING"), ("finalStatus", "DONE"), ("deSelects", "all"), ("limit", "0"), ("limit", "-1")]
         {
@@ -169,15 +169,15 @@ mod tests {
     }
 
     #[test]
-    fn words_are_read_in_any_case() {
+    fn values_are_parsed_in_any_case() {
         let filter =
-            Filter::of(&asked(&[("states", "running"), ("state", "FINISHED"), ("deSelects", "timeouts")])).expect("fine");
+            Filter::of(&asked(&[("states", "running"), ("state", "FINISHED"), ("deSelects", "timeouts")])).expect("valid");
         assert_eq!(filter.states, [AppState::Running, AppState::Finished]);
         assert!(filter.without.contains(&Part::Timeouts) && filter.without.len() == 1);
     }
 
     #[test]
-    fn both_ends_of_a_range_are_in_it() {
+    fn a_range_includes_both_ends() {
         let range = Range { begin: Some(3), end: Some(5) };
         assert_eq!([2, 3, 5, 6].map(|at| range.holds(at)), [false, true, true, false]);
         assert!(Range::default().holds(0) && Range::default().is_open());

@@ -44,7 +44,7 @@ pub(crate) async fn kill(
     YarnJsonBody(wanted): YarnJsonBody<Wanted>,
 ) -> Result<Response, YarnError> {
     if wanted.state != "KILLED" {
-        return Err(YarnError::bad(format!("an application can be brought to KILLED only, and {:?} is asked for", wanted.state)));
+        return Err(YarnError::bad(format!("the state of an application can only be set to KILLED, not to {:?}", wanted.state)));
     }
     let (turn, mut found) = to_change(&web, &headers, id).await?;
     if !found.state.is_over() {

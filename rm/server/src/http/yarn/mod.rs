@@ -110,7 +110,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for YarnJsonBody<T> {
         let bytes = bytes.map_err(|e| YarnError::bad(format!("the body did not arrive: {}", e.body_text())))?;
         serde_json::from_slice(&bytes)
             .map(YarnJsonBody)
-            .map_err(|e| YarnError::bad(format!("the body is not what the call takes: {e}")))
+            .map_err(|e| YarnError::bad(format!("the body is invalid: {e}")))
     }
 }
 
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_parameter_may_stand_there_twice_or_with_commas() {
+    fn a_parameter_may_be_repeated_or_comma_separated() {
         let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
         let asked = YarnQueryParams(vec![pair("states", "NEW, RUNNING"), pair("states", "FAILED"), pair("user", "")]);
         assert_eq!(asked.all("states"), ["NEW", "RUNNING", "FAILED"]);

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_named_with_the_port_it_answers_at() {
+    fn a_node_id_contains_the_port_of_its_agent() {
         let node: NodeId = "worker-1".parse().expect("a name");
         let Address { id, http } = address(&node, Some("http://10.0.0.7:7072/"));
         assert_eq!((id.as_str(), http.as_str()), ("worker-1:7072", "10.0.0.7:7072"));

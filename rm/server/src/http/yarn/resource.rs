@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_nothing_is_nothing() {
+    fn a_percentage_of_zero_is_zero() {
         assert!((percent(1, 3) - 33.3).abs() < 1e-9);
         assert!(percent(0, 0).abs() < 1e-9);
     }

@@ -233,7 +233,7 @@ fn command(commands: Option<Commands>) -> Result<String, YarnError> {
     let all = commands.map(|c| c.command.all()).unwrap_or_default();
     let command = expanded(&all.join(" && "));
     if command.trim().is_empty() {
-        return Err(YarnError::bad("am-container-spec.commands.command is empty; name what the shell should run"));
+        return Err(YarnError::bad("am-container-spec.commands.command is empty; set the command for the shell"));
     }
     Ok(command)
 }
@@ -280,30 +280,30 @@ fn refuse_what_has_no_equal(submission: &Submission) -> Result<(), YarnError> {
         (
             "am-container-spec.local-resources",
             &spec.local_resources,
-            "local resources are not fetched; put the files where the nodes have them, or submit a job file with files",
+            "local resources are not fetched; put the files on the nodes, or submit a job file with files",
         ),
-        ("am-container-spec.service-data", &spec.service_data, "there are no services beside containers"),
+        ("am-container-spec.service-data", &spec.service_data, "auxiliary services are not supported"),
         (
             "am-container-spec.credentials",
             &spec.credentials,
-            "tokens and secrets are not carried; put what the program needs into its environment",
+            "tokens and secrets are not passed on; set them in the environment of the program",
         ),
         (
             "am-container-spec.application-acls",
             &spec.application_acls,
-            "PUT /v1/apps/{app}/access says who may come near an application",
+            "PUT /v1/apps/{app}/access sets the users who may view or change an application",
         ),
-        ("application-timeouts", application_timeouts, "send PUT /ws/v1/cluster/apps/{app}/timeout after this"),
+        ("application-timeouts", application_timeouts, "send PUT /ws/v1/cluster/apps/{app}/timeout after the submission"),
     ];
     if let Some((key, _, instead)) = values.iter().find(|(_, value, _)| holds_something(value)) {
-        return Err(YarnError::bad(format!("{key} cannot be given here: {instead}")));
+        return Err(YarnError::bad(format!("{key} is not supported: {instead}")));
     }
     if reservation_id.as_ref().is_some_and(|id| !id.is_empty()) {
-        return Err(YarnError::bad("reservation-id cannot be given here: there are no time reservations"));
+        return Err(YarnError::bad("reservation-id is not supported: there are no time reservations"));
     }
     if submission.attempt_failures_validity_interval.is_some_and(|ms| ms > 0) {
         return Err(YarnError::bad(
-            "attempt-failures-validity-interval cannot be given here: every failure of a master counts for good",
+            "attempt-failures-validity-interval is not supported: failures of a master never expire",
         ));
     }
     Ok(())
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!((app.name.as_str(), app.user.as_deref()), ("My-app--1", Some("ann")));
         assert_eq!(app.idempotency_key.as_deref(), Some("application_1700000000000_0007"));
         assert_eq!(app.queue, Some("root.etl.nightly".parse().expect("queue")));
-        let ApplicationMaster::Managed { resource, launch, max_attempts } = app.master else { panic!("managed") };
+        let ApplicationMaster::Managed { resource, launch, max_attempts } = app.master else { panic!("the master is not managed") };
         assert_eq!((resource, max_attempts), (Resource::new(Bytes::from_mib(512), Cpus::from_cores(2)), 3));
         assert_eq!(launch.command[..2], ["/bin/sh", "-c"]);
         assert_eq!(
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_equal_is_refused_by_its_name() {
+    fn an_unsupported_field_is_refused_by_name() {
         let files = json!({"entry": [{"key": "a.jar", "value": {"resource": "hdfs://nn/a.jar", "type": "FILE", "size": 1}}]});
         let refused = [
             ("am-container-spec/local-resources", files),
@@ -385,17 +385,17 @@ mod tests {
     }
 
     #[test]
-    fn shells_of_what_is_not_used_and_lists_of_one_are_taken() {
+    fn empty_objects_and_single_values_in_place_of_lists_are_accepted() {
         let one = json!({"entry": {"key": "A", "value": "1"}});
         let app = read(with("am-container-spec/environment", one)).expect("maps");
-        let ApplicationMaster::Managed { launch, .. } = app.master else { panic!("managed") };
+        let ApplicationMaster::Managed { launch, .. } = app.master else { panic!("the master is not managed") };
         assert_eq!(launch.env.get("A").map(String::as_str), Some("1"));
         assert!(read(with("reservation-id", json!(""))).is_ok());
         assert!(read(with("unmanaged-AM", json!(true))).expect("maps").master == ApplicationMaster::Unmanaged);
     }
 
     #[test]
-    fn every_name_becomes_a_word() {
+    fn every_yarn_name_becomes_a_valid_name() {
         for (given, word) in [("a b", "a-b"), ("--x--", "x"), ("", "application"), ("日本", "application"), ("ok_1", "ok_1")] {
             assert_eq!(name_of(given).expect("a name").as_str(), word, "{given:?}");
         }

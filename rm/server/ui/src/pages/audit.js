@@ -40,6 +40,6 @@ export function Page({ query }) {
   const b = board('audit').value;
   if (!b) return html`<${Waiting} />`;
   const lines = /** @type {any[]} */ (b.lines);
-  return html`<h1 class="unseen">Who changed what</h1><${Card} id="audit" title="Who changed what" hint="calls that were to change something, the newest first" actions=${html`<${Find} query=${query} label="filter changes" /><${Pager} page=${b.page} />`}>
-    ${lines.length ? html`<div class="scroll"><table class="rows"><thead><tr><th scope="col">when</th><th scope="col">who</th><th scope="col">what</th><th scope="col">to what</th><th scope="col" class="n">answer</th><th scope="col">request</th></tr></thead><tbody>${lines.map((line) => html`<${Row} key=${line.index} line=${line} />`)}</tbody></table></div>` : html`<${Empty}>${b.page.all ? 'No change has these words.' : 'Nobody has changed anything yet.'}<//>`}<//>`;
+  return html`<h1 class="unseen">Audit log</h1><${Card} id="audit" title="Audit log" hint="changing calls, newest first" actions=${html`<${Find} query=${query} label="filter changes" /><${Pager} page=${b.page} />`}>
+    ${lines.length ? html`<div class="scroll"><table class="rows"><thead><tr><th scope="col">when</th><th scope="col">caller</th><th scope="col">call</th><th scope="col">object</th><th scope="col" class="n">answer</th><th scope="col">request</th></tr></thead><tbody>${lines.map((line) => html`<${Row} key=${line.index} line=${line} />`)}</tbody></table></div>` : html`<${Empty}>${b.page.all ? 'No call matches the filter.' : 'No call has changed anything yet.'}<//>`}<//>`;
 }

@@ -43,6 +43,6 @@ export function Page({ id }) {
       ${c.reason ? html`<${Chip} figure=${word(c.reason)} what="end" tone=${/oom|stalled/.test(word(c.reason)) ? 'bad' : ''} />` : ''}
       ${c.wanted ? html`<${Chip} figure=${bytes(c.wanted.resource.memory)} what="on its way" more="another size" tone="warn" />` : ''}</div>
     <${Card} id="timeline" title="Memory" hint="as its node measured it">${lines?.xs.length ? html`<${Chart} lines=${lines} label=${`memory of ${id}`} /><${Twin} head=${['after', 'in use', 'limit']} rows=${lines.xs.map((x, i) => [span(x * 1000), bytes(lines.used[i]), bytes(lines.limit[i])]).filter((_r, i) => i % Math.ceil(lines.xs.length / 40) === 0)} />` : html`<${Empty}>${told ? 'Its node has no measurements of it.' : 'Asking its node…'}<//>`}<//>
-    <${Card} id="tasks" title="Tasks in it">${b.tasks?.length ? html`<${Ladder} rows=${b.tasks.map((/** @type {any} */ row) => ({ app: id.replace(/\.e\d+\.c\d+$/, ''), row }))} />` : html`<${Empty}>None that its master tells of.<//>`}<//>
+    <${Card} id="tasks" title="Tasks in it">${b.tasks?.length ? html`<${Ladder} rows=${b.tasks.map((/** @type {any} */ row) => ({ app: id.replace(/\.e\d+\.c\d+$/, ''), row }))} />` : html`<${Empty}>Its master has reported no tasks.<//>`}<//>
     <${Card} id="next" title="Next"><${Command} text=${`rmctl logs ${id} --stderr`} /><${Command} text=${`rmctl diagnose ${id}`} /><//>`;
 }

@@ -33,5 +33,5 @@ export function Page({ query }) {
   const app = query.get('app') ?? '';
   const choose = (/** @type {string} */ name, /** @type {string} */ word) => html`<button type="button" aria-pressed=${level === name} onClick=${() => ask({ level: name })}>${word}</button>`;
   return html`<h1 class="unseen">Events</h1><${Card} id="events" title="Events" hint=${app ? html`of <a href=${resolve(app)}>${app}</a> · <button type="button" onClick=${() => ask({ app: '' })}>of all</button>` : 'the newest first'} actions=${html`<span class="switch" role="group" aria-label="level">${choose('', 'all')}${choose('warning', 'warnings')}</span><${Find} query=${query} label="filter events" />`}>
-    ${!eventsKnown.value ? html`<${Waiting} />` : events.value.length ? html`<${Events} rows=${events.value} />` : html`<${Empty}>Nothing of that kind has happened in this life of the resource manager.<//>`}<//>`;
+    ${!eventsKnown.value ? html`<${Waiting} />` : events.value.length ? html`<${Events} rows=${events.value} />` : html`<${Empty}>No event matches since the start of the resource manager.<//>`}<//>`;
 }

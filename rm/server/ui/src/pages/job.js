@@ -67,14 +67,14 @@ export function Page({ id }) {
   const told = tasks.filter((r) => r.rung > 1 || r.attempts.length > 1 || r.state === 'failed' || r.attempts.some((/** @type {any} */ a) => a.charge === 'memory' || a.grown.length));
   const running = tasks.filter((r) => r.state === 'running' || r.state === 'pending');
   const shown = (kind === 'told' ? told : running).sort((x, y) => (x.task < y.task ? -1 : 1)).map((row) => ({ app: id, row }));
-  return html`<div class="title"><h1>${id}</h1><${State} of=${app.state} /><span class="hint">queue <a href=${to('queue', app.queue)}>${app.queue}</a> · ${app.user || 'nobody'} · ${app.managed ? 'managed master' : 'master beside its user'}, run ${app.attempt} · ${count(app.containers, 'container')}</span></div>
+  return html`<div class="title"><h1>${id}</h1><${State} of=${app.state} /><span class="hint">queue <a href=${to('queue', app.queue)}>${app.queue}</a> · ${app.user || 'unknown'} · ${app.managed ? 'managed master' : 'master beside its user'}, run ${app.attempt} · ${count(app.containers, 'container')}</span></div>
     ${app.diagnostics ? html`<p class="note">${app.diagnostics}</p>` : ''}
-    ${b.totals ? html`<${Chips} t=${b.totals} app=${app} />` : html`<${Card} id="no-tasks" title="Tasks"><${Empty}>Its master has not told of any task.<//><//>`}
+    ${b.totals ? html`<${Chips} t=${b.totals} app=${app} />` : html`<${Card} id="no-tasks" title="Tasks"><${Empty}>Its master has not reported any task.<//><//>`}
     ${b.stages?.length ? html`<${Card} id="tasks" title="Tasks" hint="one square a task · ▴ given another size · ▸ running · ✗ failed">${b.stages.map((/** @type {string} */ name) => html`<${Stage} key=${name} id=${id} stage=${b[`stage:${name}`]} />`)}<//>` : ''}
     ${b.totals ? html`<${Card} id="ladder" title="Escalation ladder" hint=${b.lines && b.lines.of > b.lines.shown ? `${b.lines.shown} of ${b.lines.of} tasks that are worth a line` : ''}
       actions=${html`<span class="switch" role="group" aria-label="which tasks"><button type="button" aria-pressed=${kind === 'told'} onClick=${() => set('told')}>needed more (${told.length})</button><button type="button" aria-pressed=${kind === 'running'} onClick=${() => set('running')}>under way (${running.length})</button></span>`}>
-      ${shown.length ? html`<${Ladder} rows=${shown} />` : html`<${Empty}>${kind === 'told' ? '✓ No task has needed more than it was given.' : 'Nothing is under way.'}<//>`}<//>` : ''}
+      ${shown.length ? html`<${Ladder} rows=${shown} />` : html`<${Empty}>${kind === 'told' ? '✓ No task has needed more than it was given.' : 'No task is running.'}<//>`}<//>` : ''}
     ${b.waits?.length ? html`<${Card} id="waits" title="Why it waits">${b.waits.map((/** @type {any} */ w) => html`<div class="wait" key=${w.request}><p><b>${w.request}</b> ${count(w.missing, 'container')} of ${bytes(w.asks.memory)}, for <${Ago} at=${w.since} />: ${w.sentence}</p><${Command} text=${`rmctl why ${id}`} /></div>`)}<//>` : ''}
     <${Card} id="next" title="Next"><${Command} text=${`rmctl ps ${id}`} /><${Command} text=${`rmctl diagnose ${id}`} /><${Command} text=${`rmctl job suggest ${id.replace(/\.\d+$/, '')}`} /><//>
-    <${Card} id="events" title="Events of this job" actions=${html`<a href=${`#/events?app=${encodeURIComponent(id)}`}>all of them</a>`}>${events.value.length ? html`<${Events} rows=${events.value.slice(-40)} />` : html`<${Empty}>The log no longer has any of them.<//>`}<//>`;
+    <${Card} id="events" title="Events of this job" actions=${html`<a href=${`#/events?app=${encodeURIComponent(id)}`}>all of them</a>`}>${events.value.length ? html`<${Events} rows=${events.value.slice(-40)} />` : html`<${Empty}>The log no longer contains events of this job.<//>`}<//>`;
 }

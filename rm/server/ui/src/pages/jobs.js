@@ -42,5 +42,5 @@ export function Page({ query }) {
   if (!b) return html`<${Waiting} />`;
   const rows = b.page.ids.map((/** @type {string} */ id) => b[`app:${id}`]).filter(Boolean);
   return html`<h1 class="unseen">Jobs</h1><${Card} id="jobs" title="Jobs" actions=${html`<${Find} query=${query} label="filter jobs" /><${Pager} page=${b.page} />`}>
-    ${rows.length ? html`<${Jobs} rows=${rows} />` : html`<${Empty}>${b.page.all ? 'No job is called so.' : 'No job yet.'} <code>rmctl submit FILE --follow</code><//>`}<//>`;
+    ${rows.length ? html`<${Jobs} rows=${rows} />` : html`<${Empty}>${b.page.all ? 'No job matches the filter.' : 'No job yet.'} <code>rmctl submit FILE --follow</code><//>`}<//>`;
 }

@@ -30,7 +30,7 @@ function Chips({ b }) {
 
 /** @param {{ lines: any[] }} p */
 function Attention({ lines }) {
-  if (!lines.length) return html`<${Empty}>✓ Nothing wants attention.<//>`;
+  if (!lines.length) return html`<${Empty}>✓ Nothing needs attention.<//>`;
   const link = (/** @type {any} */ l) => (l.kind === 'nodes' ? '#/nodes?sort=state' : l.kind === 'wait' ? '#/queues' : l.kind === 'queue' ? to('queue', l.id) : resolve(l.id));
   const glyph = (/** @type {any} */ l) => (l.level === 'event' ? (l.reason === 'OomKilled' ? '✗' : '!') : l.level === 'warning' ? '!' : '·');
   return html`<ul class="attention">${lines.map((l) => html`<li class=${`${l.level} ${l.reason ?? ''}`} key=${`${l.kind}${l.id}${l.at ?? ''}${l.text}`} data-reason=${l.reason}>
@@ -50,7 +50,7 @@ function Fleet({ b }) {
 /** Rows of jobs. @param {{ rows: any[] }} p */
 export function Jobs({ rows }) {
   return html`<div class="scroll"><table class="rows"><thead><tr><th>job</th><th>state</th><th>tasks</th><th class="n">kills</th><th class="n">escalated</th><th class="n">memory</th><th class="n hide">age</th></tr></thead>
-    <tbody>${rows.map((a) => html`<tr key=${a.id}><td><a href=${to('job', a.id)} data-row>${a.id}</a><small>${a.queue} · ${a.user || 'nobody'}</small></td><td><${State} of=${a.state} title=${a.diagnostics} /></td>
+    <tbody>${rows.map((a) => html`<tr key=${a.id}><td><a href=${to('job', a.id)} data-row>${a.id}</a><small>${a.queue} · ${a.user || 'unknown'}</small></td><td><${State} of=${a.state} title=${a.diagnostics} /></td>
       <td>${a.totals ? html`<${Progress} t=${a.totals} />` : html`<small class="said" title=${a.diagnostics}>${a.diagnostics || '–'}</small>`}</td><td class=${`n ${a.totals?.memory_kills ? 'bad' : ''}`}>${a.totals?.memory_kills ?? '–'}</td><td class="n">${a.totals?.escalated ?? '–'}</td>
       <td class="n">${a.memory ? bytes(a.memory) : '–'}</td><td class="n hide">${a.ended ? span(a.ended - a.submitted) : html`<${Ago} at=${a.submitted} />`}</td></tr>`)}</tbody></table></div>`;
 }

@@ -13,13 +13,13 @@ export const topics = () => ['profiles', 'families'];
 const Kept = ({ all }) => html`<${Card} id="profiles" title="Profiles of the cluster" hint=${'a job file names one as profile = "NAME"'}>
   ${all.length ? html`<div class="scroll"><table class="rows"><thead><tr><th>profile</th><th class="n">memory</th><th class="n">heap</th><th class="n">overhead</th><th class="n">processors</th><th>for</th><th class="n">changed</th></tr></thead>
     <tbody>${all.map((p) => html`<tr key=${p.name}><td><a href=${to('profiles', p.name)} data-row data-profile=${p.name}>${p.name}</a></td><td class="n">${bytes(p.heap + p.overhead)}</td><td class="n">${bytes(p.heap)}</td><td class="n">${bytes(p.overhead)}</td><td class="n">${p.cpus}</td><td>${p.about}</td><td class="n"><${Ago} at=${p.changed} /></td></tr>`)}</tbody></table></div>`
-    : html`<${Empty}>The cluster keeps none. <${Command} text="rmctl profile set NAME --memory 1GiB" /><//>`}<//>`;
+    : html`<${Empty}>The cluster has no profiles. <${Command} text="rmctl profile set NAME --memory 1GiB" /><//>`}<//>`;
 
 /** Where a stage comes from. @param {any} s */
 const family = (s) => `${s.user || '-'}/${s.job}`;
 
 /** @param {{ s: any }} p */
-const Row = ({ s }) => html`<tr data-suggestion=${`${s.job}/${s.kind}`}><td><a href=${to('family', family(s))} data-row>${s.job}/${s.kind}</a></td><td>${s.user || 'nobody'}</td><td class="n">${s.tasks}</td><td class="n">${bytes(s.asked)}</td><td class="n">${bytes(s.p50)}</td><td class="n">${bytes(s.p95)}</td><td class="n">${bytes(s.max)}</td><td class=${`n ${s.kills ? 'bad' : ''}`}>${s.kills}</td>
+const Row = ({ s }) => html`<tr data-suggestion=${`${s.job}/${s.kind}`}><td><a href=${to('family', family(s))} data-row>${s.job}/${s.kind}</a></td><td>${s.user || 'unknown'}</td><td class="n">${s.tasks}</td><td class="n">${bytes(s.asked)}</td><td class="n">${bytes(s.p50)}</td><td class="n">${bytes(s.p95)}</td><td class="n">${bytes(s.max)}</td><td class=${`n ${s.kills ? 'bad' : ''}`}>${s.kills}</td>
   <td class="n">${s.allocated_gib_h ? percentText(Math.max(0, s.allocated_gib_h - s.needed_gib_h), s.allocated_gib_h) : '–'}</td><td class="n"><b>${s.suggested ? bytes(s.suggested) : 'too few'}</b></td><td class="n">${s.then ? bytes(s.then) : '–'}</td><td class="n">${s.suggested && s.allocated_gib_h ? `${s.would_allocate_gib_h > s.allocated_gib_h ? '−' : ''}${percentText(Math.abs(s.allocated_gib_h - s.would_allocate_gib_h), s.allocated_gib_h)}` : '–'}</td></tr>
   <tr><td colspan="12" class="hint">${s.why}</td></tr>`;
 

@@ -25,7 +25,7 @@ function Nodes({ w }) {
     set(all.find((/** @type {any} */ r) => r.request === w.request)?.nodes.slice(0, 20) ?? []);
   };
   if (!rows) return html`<button type="button" onClick=${load}>node by node</button>`;
-  return rows.length ? html`<div class="scroll"><table class="rows"><thead><tr><th>node</th><th class="n">free</th><th class="n">of</th><th>why not</th></tr></thead><tbody>${rows.map((n) => html`<tr><td><a href=${to('node', n.node)}>${n.node}</a></td><td class="n">${bytes(n.free.memory)}</td><td class="n">${bytes(n.offers.memory)}</td><td>${n.verdict}</td></tr>`)}</tbody></table></div>` : html`<${Empty}>No node stands against it any more.<//>`;
+  return rows.length ? html`<div class="scroll"><table class="rows"><thead><tr><th>node</th><th class="n">free</th><th class="n">of</th><th>why not</th></tr></thead><tbody>${rows.map((n) => html`<tr><td><a href=${to('node', n.node)}>${n.node}</a></td><td class="n">${bytes(n.free.memory)}</td><td class="n">${bytes(n.offers.memory)}</td><td>${n.verdict}</td></tr>`)}</tbody></table></div>` : html`<${Empty}>No node refuses it any more.<//>`;
 }
 
 /** @param {{ rows: any[] }} p */
@@ -58,7 +58,7 @@ function One({ id }) {
     <div class="chips"><${Chip} figure=${bytes(q.used.memory)} what="in use" more=${`${q.used.cpus} cpus`} /><${Chip} figure=${q.guaranteed.memory ? bytes(q.guaranteed.memory) : 'none'} what="guaranteed" more=${q.below_guarantee ? 'it has less' : ''} tone=${q.below_guarantee && q.pending ? 'warn' : ''} /><${Chip} figure=${bytes(q.maximum.memory)} what="at most" more=${percentText(q.used.memory, q.maximum.memory)} /><${Chip} figure=${`${q.running} / ${q.apps}`} what="jobs running" /><${Chip} figure=${q.pending} what="containers pending" more=${q.waiting.memory ? bytes(q.waiting.memory) : ''} tone=${q.pending ? 'warn' : ''} /></div>
     ${q.children.length ? html`<${Card} id="children" title="Queues in it"><ul class="plain">${q.children.map((/** @type {string} */ path) => html`<li><a href=${to('queue', path)} data-row>${path}</a></li>`)}</ul><//>` : ''}
     <${Card} id="waits" title="Why it waits"><${Waits} rows=${waits} /><//>
-    ${q.users?.length ? html`<${Card} id="users" title="Users"><table class="rows"><thead><tr><th>user</th><th class="n">jobs</th><th class="n">memory</th></tr></thead><tbody>${q.users.map((/** @type {any} */ u) => html`<tr><td>${u.user || 'nobody'}</td><td class="n">${u.apps}</td><td class="n">${bytes(u.used.memory)}</td></tr>`)}</tbody></table><//>` : ''}
+    ${q.users?.length ? html`<${Card} id="users" title="Users"><table class="rows"><thead><tr><th>user</th><th class="n">jobs</th><th class="n">memory</th></tr></thead><tbody>${q.users.map((/** @type {any} */ u) => html`<tr><td>${u.user || 'unknown'}</td><td class="n">${u.apps}</td><td class="n">${bytes(u.used.memory)}</td></tr>`)}</tbody></table><//>` : ''}
     <${Card} id="next" title="Next"><${Command} text=${`rmctl queue show ${id}`} /><a href=${`#/jobs?find=${encodeURIComponent(id)}`}>jobs in this queue</a><//>`;
 }
 

@@ -17,7 +17,7 @@ export function Page() {
   if (!b) return html`<${Waiting} />`;
   const rows = Object.values(b).sort((x, y) => y.last - x.last);
   return html`<h1 class="unseen">Sizes</h1><${Card} id="families" title="Job families" hint="what the jobs of one user and one name have needed">
-    ${rows.length ? html`<div class="scroll"><table class="rows"><thead><tr><th>family</th><th>user</th><th class="n">runs</th><th class="n">tasks known</th><th class="n">last</th></tr></thead><tbody>${rows.map((f) => html`<tr key=${name(f)}><td><a href=${to('family', name(f))} data-row>${f.name}</a></td><td>${f.user || 'nobody'}</td><td class="n">${f.runs}</td><td class="n">${f.tasks}</td><td class="n"><${Ago} at=${f.last} /></td></tr>`)}</tbody></table></div>` : html`<${Empty}>No job has ended yet whose tasks were measured.<//>`}<//>`;
+    ${rows.length ? html`<div class="scroll"><table class="rows"><thead><tr><th>family</th><th>user</th><th class="n">runs</th><th class="n">tasks known</th><th class="n">last</th></tr></thead><tbody>${rows.map((f) => html`<tr key=${name(f)}><td><a href=${to('family', name(f))} data-row>${f.name}</a></td><td>${f.user || 'unknown'}</td><td class="n">${f.runs}</td><td class="n">${f.tasks}</td><td class="n"><${Ago} at=${f.last} /></td></tr>`)}</tbody></table></div>` : html`<${Empty}>No job has ended yet whose tasks were measured.<//>`}<//>`;
 }
 
 /** The smallest size that so many of a hundred needed at most. @param {number[]} sorted @param {number} of */
@@ -46,9 +46,9 @@ function One({ id }) {
   useEffect(() => {
     if (last) fetch(`../v1/families/${family}?${new URLSearchParams(user === '-' ? {} : { user })}`).then((r) => (r.ok ? r.json() : null)).catch(() => null).then(set);
   }, [id, last]);
-  if (b && !last) return html`<${Nowhere} what=${`there is no family ${family} of ${user === '-' ? 'nobody' : user}`} />`;
+  if (b && !last) return html`<${Nowhere} what=${`there is no family ${family} of ${user === '-' ? 'unknown' : user}`} />`;
   if (!told) return html`<${Waiting} />`;
-  return html`<div class="title"><h1>${family}</h1><span class="hint">of ${user === '-' ? 'nobody' : user} · ${count(told.runs, 'job')} · last <${Ago} at=${told.last} /></span></div>
+  return html`<div class="title"><h1>${family}</h1><span class="hint">of ${user === '-' ? 'unknown' : user} · ${count(told.runs, 'job')} · last <${Ago} at=${told.last} /></span></div>
     <${Card} id="suggest" title="Suggested sizes" hint="worked out from these figures, with what they would have cost and spared: #/profiles"><${Command} text=${`rmctl job suggest ${family}${user === '-' ? '' : ` --user ${user}`}`} /><//>
     ${told.kinds.filter((/** @type {any} */ k) => k.tasks.length).map((/** @type {any} */ kind) => html`<${Kind} key=${kind.name} kind=${kind} />`)}`;
 }

@@ -23,7 +23,7 @@ const treatment = (t) => [t.treatment, t.quantity === 'native' ? 'memory' : t.qu
 /** What the verdict was decided from. @param {{ a: any }} p */
 function Evidence({ a }) {
   const e = a.evidence;
-  if (!e) return html`<${Empty}>${a.ended ? (a.charge === 'success' ? 'None is kept of an attempt that ended well.' : 'None was kept.') : 'It has not ended.'}<//>`;
+  if (!e) return html`<${Empty}>${a.ended ? (a.charge === 'success' ? 'No evidence is kept of a successful attempt.' : 'No evidence was kept.') : 'It has not ended.'}<//>`;
   const stat = e.own.stat;
   const kinds = [['anonymous', stat.anon], ['file', stat.file], ['shared', stat.shmem], ['kernel', stat.kernel], ['sockets', stat.sock]].filter(([, n]) => n);
   const local = e.own.local;
@@ -32,8 +32,8 @@ function Evidence({ a }) {
     ['peak', bytes(e.own.peak ?? a.peak)],
     ['at the end', `${bytes(e.own.current)}${kinds.length ? `: ${kinds.map(([name, n]) => `${name} ${bytes(/** @type {number} */ (n))}`).join(', ')}` : ''}`],
     ['counters', `max ${local.max} · oom ${local.oom} · oom_kill ${local.oom_kill} · oom_group_kill ${local.oom_group_kill}`],
-    ['outer levels', e.outer.length ? `kills: ${e.outer.map((/** @type {any} */ o) => `${o.level} ${o.local.oom_kill}`).join(' · ')}` : 'none was looked at'],
-    ['heap', e.heap ? `${bytes(e.heap.used)} of ${bytes(e.heap.max)}${e.heap_budget ? `, budget ${bytes(e.heap_budget)}` : ''}` : e.heap_budget ? `budget ${bytes(e.heap_budget)}; the runtime told nothing` : 'no managed runtime'],
+    ['outer levels', e.outer.length ? `kills: ${e.outer.map((/** @type {any} */ o) => `${o.level} ${o.local.oom_kill}`).join(' · ')}` : 'not measured'],
+    ['heap', e.heap ? `${bytes(e.heap.used)} of ${bytes(e.heap.max)}${e.heap_budget ? `, budget ${bytes(e.heap_budget)}` : ''}` : e.heap_budget ? `budget ${bytes(e.heap_budget)}; the runtime reported nothing` : 'no managed runtime'],
     ['marker', e.heap_marker],
     ['ended by', e.signal !== null && e.signal !== undefined ? `signal ${e.signal}` : e.exit_code !== null && e.exit_code !== undefined ? `exit code ${e.exit_code}` : null],
     ['processes', e.victims.length ? e.victims.map((/** @type {any} */ v) => `${v.name} (${v.pid}) ${bytes(v.rss)}`).join(', ') : null],
@@ -53,7 +53,7 @@ function Log({ app, a }) {
     set(answer?.ok ? (await answer.text()) || '(empty)' : 'The log is no longer there, or its node does not answer.');
   };
   const tail = text ?? a.log_tail;
-  return html`${tail ? html`<pre class="log" tabindex="0" aria-label="the end of its log">${tail}</pre>` : html`<${Empty}>Its standard error is empty as far as it was told.<//>`}
+  return html`${tail ? html`<pre class="log" tabindex="0" aria-label="the end of its log">${tail}</pre>` : html`<${Empty}>No output on standard error was reported.<//>`}
     <div class="buttons"><button type="button" onClick=${() => load('err')}>standard error</button><button type="button" onClick=${() => load('out')}>standard output</button></div>
     <${Command} text=${`rmctl logs ${app}/${a.attempt} --stderr --tail 50`} />`;
 }
@@ -99,11 +99,11 @@ export function Page({ id: asked, query }) {
   const kills = attempts.filter((a) => a.charge === 'memory').length;
   const row = b.row;
   return html`<div class="title"><h1><a href=${to('job', app)}>${app}</a> / ${row.task}</h1><${State} of=${row.state} /><span class="hint">${count(attempts.length, 'attempt')} · rung ${row.rung} · now ${bytes(row.heap + row.overhead)}${row.overhead ? ` (heap ${bytes(row.heap)} + ${bytes(row.overhead)})` : ''}${kills ? ` · killed ${kills === 1 ? 'once' : `${kills} times`} for memory` : ''}</span></div>
-    ${row.held ? html`<p class="note">held for ${bytes(row.held.more)} more since ${clock(row.held.since)}: its node has no room</p>` : ''}
+    ${row.held ? html`<p class="note">held for ${bytes(row.held.more)} more since ${clock(row.held.since)}: its node has no free memory</p>` : ''}
     ${row.note ? html`<p class="note">${row.note}</p>` : ''}
     ${b.waits?.length ? html`<div class="note">${b.waits.slice(0, 3).map((/** @type {any} */ w) => html`<p>${w.request} waits <${Ago} at=${w.since} />: ${w.sentence}</p>`)}</div>` : ''}
     <${Card} id="timeline" title="Memory" hint="all attempts on one axis, from the start of the first">${attempts.length ? html`<${Chart} lines=${lines} label=${`memory of ${id}`} />
-      <${Twin} head=${['attempt', 'began', 'ran', 'limit', 'peak', 'end', 'ran out', 'treatment', 'node']} rows=${attempts.map((a) => [a.attempt, clock(a.started), span((a.ended ?? now.value) - a.started), bytes(size(a)), bytes(a.peak), a.verdict ?? 'running', a.dimension ?? '–', a.treatment ? treatment(a.treatment) : '–', a.node])} />` : html`<${Empty}>It has not begun.<//>`}<//>
+      <${Twin} head=${['attempt', 'began', 'ran', 'limit', 'peak', 'end', 'ran out', 'treatment', 'node']} rows=${attempts.map((a) => [a.attempt, clock(a.started), span((a.ended ?? now.value) - a.started), bytes(size(a)), bytes(a.peak), a.verdict ?? 'running', a.dimension ?? '–', a.treatment ? treatment(a.treatment) : '–', a.node])} />` : html`<${Empty}>The task has not started.<//>`}<//>
     <${Card} id="ladder" title="Escalation ladder"><${Ladder} rows=${[{ app, row }]} /><//>
     ${shown ? html`<div class="two"><${Card} id="verdict" title="Verdict" actions=${html`<span class="switch" role="group" aria-label="which attempt">${attempts.slice(-8).map((a) => html`<button type="button" aria-pressed=${a === shown} onClick=${() => choose(number(a))}>@${number(a)}</button>`)}</span>`}><${Verdict} app=${app} a=${shown} /><h3>Evidence</h3><${Evidence} a=${shown} /><//>
       <${Card} id="fix" title="Fix"><${Fixes} app=${app} a=${shown} /><h3>Log</h3><${Log} key=${shown.attempt} app=${app} a=${shown} /><//></div>` : ''}`;
