@@ -10,8 +10,8 @@ use headroom_types::{Bytes, Cpus, EnforcerKind, LogLevel, Name, NodeId, StoreBac
 use headroom_wire::v1::queues::QueueSpec;
 
 use crate::node::{FileCacheLimits, HealthChecks, Isolation, LogRetention};
-use crate::toml_reader::parse_duration;
 use crate::telemetry::{HistoryBounds, RetentionLimits, Telemetry};
+use crate::toml_reader::parse_duration;
 
 /// Configuration of `resourcemanager`. [`Default`] is the meaning of an empty file.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -65,8 +65,7 @@ fn scheduling(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Schedulin
     let usual = Scheduling::default();
     let whole = hint("it sets how the scheduler serves waiting requests", "write a table: [scheduling]");
     let Some(mut table) = root.table(r, "scheduling", whole) else { return usual };
-    let patience =
-        hint("a request that waited this long gets a reserved node", "write a time with its unit, such as \"2s\"");
+    let patience = hint("a request that waited this long gets a reserved node", "write a time with its unit, such as \"2s\"");
     let warning = hint("a master can save its work in this time", "write a time with its unit, such as \"15s\"");
     let every = hint("containers are preempted in rounds", "write a time with its unit, such as \"3s\"");
     let part = hint("one round preempts at most this part", "write a part of the cluster such as \"10%\", or \"0%\" for never");

@@ -5,13 +5,13 @@
 
 mod access;
 mod executors;
-mod files;
 pub mod feasibility;
+mod files;
 pub mod growth;
 mod input;
 pub mod keys;
-mod output;
 mod node_constraints;
+mod output;
 pub mod profiles;
 mod runtime;
 mod spec;
@@ -63,8 +63,12 @@ pub fn compile_with(text: &str, file: &str, cluster: &ClusterProfiles) -> Result
 fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, cluster: &ClusterProfiles) -> Option<JobSpec> {
     let version = hint("a later format may use the same keys with another meaning", "write version = 1 as the first line");
     root.read_required(r, "version", version, |v| toml_reader::integer(v, VERSION, VERSION));
-    let name =
-        root.read_required(r, "name", hint("it names the application", "write name = \"word-count\""), toml_reader::parsed::<Name>);
+    let name = root.read_required(
+        r,
+        "name",
+        hint("it names the application", "write name = \"word-count\""),
+        toml_reader::parsed::<Name>,
+    );
     let queue = root.read(
         r,
         "queue",

@@ -17,9 +17,9 @@ pub mod load;
 pub mod node;
 pub mod problem;
 pub mod queues;
-pub mod toml_reader;
 pub mod reference;
 pub mod telemetry;
+pub mod toml_reader;
 
 pub use checked::{AnonymousAccess, CallerLimits, NodeAgentConfig, ResourceManagerConfig, Scheduling, SelfFence};
 pub use compile::checked_attribute;

@@ -282,10 +282,8 @@ pub(crate) fn health(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> He
     let whole = hint("it sets when the node is unhealthy", "write a table: [health]");
     let Some(mut t) = root.table(r, "health", whole) else { return usual };
     let percent = hint("a node with a fuller disk is unhealthy", "write percent, from 1 to 100");
-    let part = hint(
-        "a node with more unattributed memory is unhealthy",
-        "write a part from \"0.1%\" to \"100%\", such as \"25%\"",
-    );
+    let part =
+        hint("a node with more unattributed memory is unhealthy", "write a part from \"0.1%\" to \"100%\", such as \"25%\"");
     let time = hint("the check is repeated at this interval", "write a time such as \"10s\"");
     let path = hint("the agent runs this program", "write an absolute path in quotes, or leave it out");
     let checked = HealthChecks {

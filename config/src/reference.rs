@@ -167,12 +167,7 @@ pub const CLIENT_KEYS: &[ClientKey] = &[
     ClientKey { name: "cert", kind: ValueKind::Path, default: "none", meaning: "Certificate of the user, PEM." },
     ClientKey { name: "key", kind: ValueKind::Path, default: "none", meaning: "Key of the certificate, PEM." },
     ClientKey { name: "token_file", kind: ValueKind::Path, default: "none", meaning: "File with a token." },
-    ClientKey {
-        name: "output",
-        kind: ValueKind::Text,
-        default: "\"table\"",
-        meaning: "Output format, as for `-o`.",
-    },
+    ClientKey { name: "output", kind: ValueKind::Text, default: "\"table\"", meaning: "Output format, as for `-o`." },
     ClientKey { name: "timeout", kind: ValueKind::Time, default: "\"10s\"", meaning: "Timeout of one call." },
 ];
 

@@ -7,30 +7,30 @@
 //!
 //! *Architecture Invariant*: no clock, no I/O, no randomness, no hash order.
 
-mod predicted_sizes;
 mod apply;
-mod requests;
 mod check;
 mod commits;
+mod container_end;
 mod contention;
 mod drain;
 mod ends;
-mod container_end;
 mod fold;
 mod grow;
 mod input;
 mod learn;
 mod leftover;
-mod warning;
+mod node_exclusion;
 mod orders;
 mod place;
+mod predicted_sizes;
+mod requests;
 mod rm;
-mod size_report;
 mod scale;
 mod sets;
-mod node_exclusion;
+mod size_report;
 mod treat;
 mod view;
+mod warning;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod core;
+mod driver;
 pub mod event;
 pub mod executor_link;
 pub mod executors;
@@ -19,7 +20,6 @@ pub mod replay;
 pub mod rm_link;
 pub mod run;
 mod runtime;
-mod driver;
 pub mod spec;
 pub mod taskset;
 pub mod traces;

@@ -8,7 +8,9 @@ use std::time::Duration;
 use headroom_client::retry::Backoff;
 use headroom_client::{CallFailureKind, Client, ClientError, DryRunMode};
 use headroom_types::{AppId, ContainerId, Epoch, Resource};
-use headroom_wire::v1::application_master::{ApplicationUpdate, FinishApp, MasterRegistered, MasterSync, MasterSyncReply, RegisterMaster};
+use headroom_wire::v1::application_master::{
+    ApplicationUpdate, FinishApp, MasterRegistered, MasterSync, MasterSyncReply, RegisterMaster,
+};
 use headroom_wire::v1::apps::ResizeContainer;
 use headroom_wire::v1::job::JobPatch;
 use tokio::sync::{mpsc, watch};

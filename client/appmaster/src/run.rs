@@ -19,13 +19,13 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use crate::core::{Core, MasterSetup};
+use crate::driver::MasterDriver;
 use crate::event::{JobEndKind, JobOutcome};
 use crate::executor_link::{self, ChannelCredentials};
 use crate::journal::{self, Journal, JournalError};
 use crate::output::{self, JobStartState};
 use crate::record::{self, JournalHeader, Record};
 use crate::rm_link::RmLink;
-use crate::driver::MasterDriver;
 use crate::spec::ExecutorEnvironment;
 use crate::traces::Traces;
 use crate::traces::spans::TraceIdentity;

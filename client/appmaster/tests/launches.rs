@@ -77,9 +77,9 @@ fn a_task_waits_for_a_full_node_instead_of_a_broken_node() {
     let world = s.run();
     all_done_elsewhere(&world);
     assert!(
-        world.notes.contains(
-            "map/0: its node could not start it: same size on another node, not charged; no task starts on n0 for 1 s"
-        )
+        world
+            .notes
+            .contains("map/0: its node could not start it: same size on another node, not charged; no task starts on n0 for 1 s")
     );
     let told = world.words("NodeShunned");
     assert!(told.iter().any(|words| words.contains("for 4 s")), "other tasks retry the node after the wait: {told:?}");

@@ -10,8 +10,8 @@ use headroom_appmaster::policy::AttemptSize;
 use headroom_appmaster::record::Record;
 use headroom_config::SizingMode;
 use headroom_types::{Bytes, ExitReason, UnixMillis};
-use headroom_wire::v1::job_history::{JobHistory, TaskKindHistory, TaskMemoryNeed};
 use headroom_wire::v1::job::{MemoryFailureMode, ShadowOutcome, TaskState};
+use headroom_wire::v1::job_history::{JobHistory, TaskKindHistory, TaskMemoryNeed};
 use world::{InjectedFault, MasterScenario, SimulatedCluster, TaskBehaviour};
 
 /// Two executors of four slots with 64 MiB each.

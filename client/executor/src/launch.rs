@@ -89,7 +89,8 @@ pub struct LaunchedTask {
 
 /// Starts a task.
 pub fn launch(site: &LaunchContext, start: &TaskStart) -> anyhow::Result<LaunchedTask> {
-    let files = TaskFiles::create(&site.environment.dir, &start.attempt).context("the log files of the task cannot be created")?;
+    let files =
+        TaskFiles::create(&site.environment.dir, &start.attempt).context("the log files of the task cannot be created")?;
     if let Some(output) = &start.output {
         own_directory(Path::new(output)).with_context(|| format!("the output directory {output} cannot be created"))?;
     }

@@ -12,19 +12,19 @@
 
 pub mod clock;
 pub mod environment;
-pub mod report_truncation;
 pub mod growth;
 pub mod heap;
 pub mod launch;
-pub mod task_state;
 mod limits;
 pub mod link;
 pub mod logs;
-pub mod sampler;
 mod read_bytes;
+pub mod report_truncation;
 pub mod results;
 pub mod run;
+pub mod sampler;
 pub mod slots;
 pub mod task;
+pub mod task_state;
 pub mod taskgroup;
 pub mod verdict;

@@ -26,9 +26,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::clock;
 use crate::environment::ExecutorSettings;
-use crate::report_truncation::truncate_report;
 use crate::launch::LaunchContext;
 use crate::link::{self, LinkEvent, MasterTarget, MasterWriter, SendError};
+use crate::report_truncation::truncate_report;
 use crate::results::UnackedResults;
 use crate::slots::{Slots, StartDecision, StartRefusal};
 use crate::task::{self, FinishedTask, FreezePressure, TaskChannels, TaskControl, TaskNotification};

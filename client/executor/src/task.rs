@@ -23,9 +23,9 @@ use crate::clock;
 use crate::growth::{self, GrowthState, TaskGrowth};
 use crate::heap::HeapMonitor;
 use crate::launch::{LaunchContext, LaunchedTask, launch, program_code, tmp_on_disk};
-use crate::task_state::{TaskAction, TaskEvent, TaskPhase};
 use crate::logs::TaskFiles;
 use crate::sampler::{TaskSample, TaskSampler};
+use crate::task_state::{TaskAction, TaskEvent, TaskPhase};
 use crate::taskgroup::TaskGroup;
 use crate::verdict::{TaskEndEvidence, not_started, report_of_end};
 

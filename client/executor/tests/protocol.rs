@@ -247,8 +247,9 @@ fn a_task_beyond_its_limit_is_killed(who: ExecutorKind) {
     let world = who.world("limit");
     let (mut master, _) = world.accept();
     master.start(task("small/0@1", &["sh", "-c", "sleep 2"]));
-    // A pipe whose last process allocates 100 MB and keeps it; the limit is 64 MiB.
-    master.start(task("large/0@1", &["sh", "-c", "{ head -c 100000000 /dev/zero; sleep 60; } | tail"]));
+    // Allocates one buffer of 100 MB and keeps it, because nothing reads from the pipe; the limit
+    // is 64 MiB.
+    master.start(task("large/0@1", &["sh", "-c", "dd if=/dev/zero bs=100000000 count=1 | sleep 60"]));
     let report = master.result("large/0@1");
     assert_eq!((report.evidence.enforcer, report.evidence.stop_asked), (EnforcerKind::Poll, Some(StopCause::OverLimit)));
     assert_eq!((report.reason, report.dimension), (ExitReason::TaskOom, Some(Dimension::Native)));

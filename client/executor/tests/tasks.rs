@@ -13,8 +13,8 @@ use world::{ExecutorHarness, HarnessSetup, task, until};
 
 /// Allocates 128 MiB at once.
 const LARGE: [&str; 4] = ["dd", "if=/dev/zero", "of=/dev/null", "bs=128M"];
-/// A pipe whose last process allocates 100 MB and keeps it.
-const HOLDS_100_MB: &str = "{ head -c 100000000 /dev/zero; sleep 60; } | tail";
+/// Allocates one buffer of 100 MB and keeps it, because nothing reads from the pipe.
+const HOLDS_100_MB: &str = "dd if=/dev/zero bs=100000000 count=1 | sleep 60";
 
 fn kill_9(pid: i32) {
     let done = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill runs");
@@ -123,7 +123,7 @@ fn a_victim_of_the_containers_limit_is_not_charged() {
     let world = ExecutorHarness::with("bystander", &HarnessSetup { memory: Bytes::from_mib(128), ..HarnessSetup::default() });
     let (mut master, _) = world.accept();
     for id in ["a/0@1", "a/1@1"] {
-        let mut start = task(id, &["sh", "-c", "{ head -c 70000000 /dev/zero; sleep 60; } | tail"]);
+        let mut start = task(id, &["sh", "-c", "dd if=/dev/zero bs=70000000 count=1 | sleep 60"]);
         start.limit = Some(Bytes::from_mib(200));
         master.start(start);
         master.started(id);
@@ -258,7 +258,7 @@ fn use_is_reported_every_second_and_at_once_near_the_limit() {
     master.send(&ToExecutor::Stop { attempt: "a/0@1".parse().expect("id") });
     let report = master.result("a/0@1");
     assert_eq!(report.reason, ExitReason::Stopped);
-    let named: Vec<&VictimProcess> = report.evidence.victims.iter().filter(|v| v.name == "tail").collect();
+    let named: Vec<&VictimProcess> = report.evidence.victims.iter().filter(|v| v.name == "dd").collect();
     assert!(named.first().is_some_and(|v| v.rss >= Bytes::from_mib(90)), "{:?}", report.evidence.victims);
 }
 

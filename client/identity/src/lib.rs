@@ -7,17 +7,17 @@
 #![forbid(unsafe_code)]
 
 pub mod authority;
+pub mod authorization;
 pub mod certificate;
 pub mod files;
-pub mod authorization;
 pub mod right;
 pub mod role;
 pub mod tls;
 pub mod token;
 
 pub use authority::{Authority, IssuedCertificate};
-pub use certificate::{Certificate, certificates};
 pub use authorization::{AccessDenied, AppOwnership, CallRequirement, Principal};
+pub use certificate::{Certificate, certificates};
 pub use right::{ParseRightError, QueuePermission, Right, Rights};
 pub use role::{ParseRoleError, Role};
 pub use token::{Accessor, ParseTokenError, SecretTokenKind, Sha256Digest, Token};

@@ -2,13 +2,13 @@
 
 mod acl;
 mod ca;
+mod container_access;
 mod job;
 mod objects;
 mod operator;
 mod ordered;
 mod output;
 mod profile;
-mod container_access;
 mod record;
 mod settings;
 mod tags;
@@ -27,6 +27,7 @@ use crate::complete;
 
 pub(crate) use acl::{AclVerb, CreateJoinToken, CreateToken, JoinNode, JoinTokenVerb, PolicyVerb, TokenVerb, TrustArgs};
 pub(crate) use ca::{CaIssue, CaPlace, CaVerb};
+pub(crate) use container_access::{ByteRange, Exec, ExecOptions, ExecTask, FilesVerb, SignalArgs};
 pub(crate) use job::JobVerb;
 #[cfg(feature = "dev")]
 pub(crate) use job::Replay;
@@ -37,7 +38,6 @@ pub(crate) use operator::{DebugBundle, Metrics, OperatorVerb, StateVerb};
 pub(crate) use ordered::{SetTask, TaskOrderArgs};
 pub(crate) use output::{Format, Output, Rows, Watched};
 pub(crate) use profile::{ProfileVerb, SetProfile, TestProfile};
-pub(crate) use container_access::{ByteRange, Exec, ExecOptions, ExecTask, FilesVerb, SignalArgs};
 pub(crate) use record::{AuditList, AuditVerb, Events};
 pub(crate) use settings::{ConfigVerb, ContextVerb};
 pub(crate) use tags::{Bench, CordonNode, LabelNode, NodeMarkEdit, TaintNode, UncordonNode};

@@ -91,8 +91,7 @@ impl Context {
         if sure.yes || self.curl || self.term.confirm(what) {
             return Ok(());
         }
-        Err(Failure::new(Exit::Failed, "nothing was done")
-            .help("-y skips the question; --dry-run only shows the effect"))
+        Err(Failure::new(Exit::Failed, "nothing was done").help("-y skips the question; --dry-run only shows the effect"))
     }
 
     /// The context for a list, without headers if the user omits them.

@@ -95,11 +95,7 @@ fn of_event(reason: Reason) -> Entry {
 fn of_job_key(key: &keys::JobFileKey) -> Entry {
     let mut entry = Entry::new(key.path(), JOB_KEY, key.means);
     entry.more.push(format!("Takes: {}", key.takes));
-    entry.more.push(if key.usual == keys::REQUIRED {
-        "Required.".to_owned()
-    } else {
-        format!("Default: {}", key.usual)
-    });
+    entry.more.push(if key.usual == keys::REQUIRED { "Required.".to_owned() } else { format!("Default: {}", key.usual) });
     entry.see = Some("rmctl job init writes a job file to begin with".to_owned());
     entry
 }
@@ -260,9 +256,7 @@ mod tests {
     #[test]
     fn a_job_file_key_is_explained_with_its_values() {
         let cap = &find(&entries(), "retry.cap")[0];
-        assert!(
-            cap.means.contains("grows") && cap.more[0].contains("512MiB") && cap.more[1].starts_with("Default: the largest")
-        );
+        assert!(cap.means.contains("grows") && cap.more[0].contains("512MiB") && cap.more[1].starts_with("Default: the largest"));
         let name = &find(&entries(), "stage.command")[0];
         assert!(name.more.contains(&"Required.".to_owned()), "{name:?}");
     }

@@ -10,8 +10,6 @@ mod args;
 #[cfg(feature = "dev")]
 mod attached;
 mod bundle;
-#[cfg(feature = "dev")]
-mod local_cluster;
 mod cmd;
 mod complete;
 mod context;
@@ -23,6 +21,8 @@ mod follow;
 mod groupby;
 #[cfg(feature = "dev")]
 mod interrupt;
+#[cfg(feature = "dev")]
+mod local_cluster;
 #[cfg(test)]
 mod manual;
 mod progress;

@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use headroom_types::{AppId, ContainerId, Name, NodeId, QueuePath, RequestId, TaskId};
 use headroom_wire::v1::{
-    application_master, apps, audit, error::ProblemDetails, events, job_history, job, nodes, profiles, queues, container_access, suggestions,
+    application_master, apps, audit, container_access, error::ProblemDetails, events, job, job_history, nodes, profiles, queues,
+    suggestions,
 };
 use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::credentials::{ClientCredentials, HttpConnector};
 use crate::error::SILENT;
 use crate::log::{self, LogStream};
 use crate::request_hook::{PreparedRequest, RequestHook, Sending};
-use crate::credentials::{ClientCredentials, HttpConnector};
 use crate::{AuditQuery, ClientError, EventQuery, JsonLineStream, TaskRows};
 
 /// Prefix of the address of a Unix socket.
@@ -446,7 +447,11 @@ impl Client {
         self.post(&format!("/v1/containers/{container}/signal"), body).await
     }
     /// Lists a directory of a container. An empty `path` is the container's own directory.
-    pub async fn files(&self, container: &ContainerId, path: &str) -> Result<Vec<container_access::ContainerFileEntry>, ClientError> {
+    pub async fn files(
+        &self,
+        container: &ContainerId,
+        path: &str,
+    ) -> Result<Vec<container_access::ContainerFileEntry>, ClientError> {
         self.get(&format!("/v1/containers/{container}/files?{}", encoded("path", path))).await
     }
     /// Streams a file of a container: the bytes of `range`, such as `bytes=0-99`, or all.
@@ -523,11 +528,19 @@ impl Client {
     }
 
     /// Registers an application master.
-    pub async fn register_master(&self, app: &AppId, body: &application_master::RegisterMaster) -> Result<application_master::MasterRegistered, ClientError> {
+    pub async fn register_master(
+        &self,
+        app: &AppId,
+        body: &application_master::RegisterMaster,
+    ) -> Result<application_master::MasterRegistered, ClientError> {
         self.post(&format!("/v1/apps/{app}/register"), body).await
     }
     /// Sends the heartbeat of a master, with requests, releases and acknowledgement.
-    pub async fn sync_master(&self, app: &AppId, body: &application_master::MasterSync) -> Result<application_master::MasterSyncReply, ClientError> {
+    pub async fn sync_master(
+        &self,
+        app: &AppId,
+        body: &application_master::MasterSync,
+    ) -> Result<application_master::MasterSyncReply, ClientError> {
         self.post(&format!("/v1/apps/{app}/sync"), body).await
     }
     /// Reports that the master has finished.

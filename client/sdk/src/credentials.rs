@@ -210,8 +210,7 @@ mod tests {
         for safe in ["http://127.0.0.1:7070", "http://[::1]:7070", "http://localhost:1", "unix:/run/rm.sock"] {
             HttpConnector::open(safe, trust("hru_1_2")).expect("stays here");
         }
-        let error =
-            HttpConnector::open("http://10.0.0.7:7070", trust("hru_1_2")).map(|_| ()).expect_err("is not encrypted");
+        let error = HttpConnector::open("http://10.0.0.7:7070", trust("hru_1_2")).map(|_| ()).expect_err("is not encrypted");
         assert!(error.to_string().contains("https://"), "{error}");
         HttpConnector::open("http://127.0.0.1:1", trust("hru\n")).map(|_| ()).expect("a newline at the end is ignored");
         HttpConnector::open("http://127.0.0.1:1", trust("a\nb")).map(|_| ()).expect_err("two lines");

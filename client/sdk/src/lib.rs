@@ -4,21 +4,21 @@
 
 mod acl;
 pub mod client;
+pub mod credentials;
 pub mod error;
+pub mod filter;
 pub mod follow;
 pub mod log;
 mod operator;
+pub mod request_hook;
 pub mod retry;
 pub mod stream;
-pub mod request_hook;
-pub mod credentials;
-pub mod filter;
 
 pub use client::{Client, DryRunMode, Follow, UNIX};
+pub use credentials::{ClientCredentials, ExpectedPeer, TokenSource};
 pub use error::{CallFailureKind, ClientError};
+pub use filter::{AuditQuery, EventQuery, TaskRows};
 pub use follow::EventFollower;
 pub use log::LogStream;
-pub use stream::JsonLineStream;
 pub use request_hook::{PreparedRequest, Sending};
-pub use credentials::{ClientCredentials, ExpectedPeer, TokenSource};
-pub use filter::{AuditQuery, EventQuery, TaskRows};
+pub use stream::JsonLineStream;

@@ -9,13 +9,13 @@
 
 pub mod attached;
 pub mod channel;
+pub mod connection_limit;
+pub mod file_watch;
 pub mod handshake;
 pub mod keys;
 pub mod non_dumpable;
-pub mod connection_limit;
-pub mod file_watch;
 
 pub use channel::{CertificatePin, ListenerIdentity, MasterAddress, MasterConnection, Reading, Writing, connect, halves};
+pub use connection_limit::{ConnectionLimiter, ConnectionPermit, LoopbackPolicy};
 pub use handshake::{AcceptedStream, PeerIdentity, accept_handshake};
 pub use keys::{KeyFiles, KeysError, ReloadingKeys, trust_none_config};
-pub use connection_limit::{ConnectionLimiter, ConnectionPermit, LoopbackPolicy};

@@ -13,7 +13,7 @@ pub mod fetch;
 pub mod heap;
 pub mod ids;
 pub mod log;
-pub mod spelling;
+pub mod memory_parts;
 pub mod order;
 pub mod own_limit;
 pub mod process;
@@ -22,8 +22,8 @@ pub mod reason;
 pub mod resource;
 #[cfg(feature = "openapi")]
 mod schema;
-pub mod memory_parts;
 pub mod signal;
+pub mod spelling;
 pub mod store;
 pub mod time;
 pub mod timeline;

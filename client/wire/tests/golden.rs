@@ -16,7 +16,7 @@ use headroom_types::{
     ExitReason, ExitReport, FetchedFile, FileKind, OwnLimit, OwnLimitKind, Profile, Remedy, Resource, StopCause, TaskAttemptId,
     TaskReport, Treatment, UnixMillis,
 };
-use headroom_wire::v1::{acl, application_master, apps, error, events, job_history, job, nodes, queues, task};
+use headroom_wire::v1::{acl, application_master, apps, error, events, job, job_history, nodes, queues, task};
 use kept::golden;
 
 fn app() -> AppId {
@@ -286,7 +286,10 @@ fn master_messages_match_the_golden_files() {
         attempt: 2,
     };
     golden("ask", &ask());
-    golden("register_master", &application_master::RegisterMaster { attempt: attempt(), master_url: Some("tcp://127.0.0.1:4711".into()) });
+    golden(
+        "register_master",
+        &application_master::RegisterMaster { attempt: attempt(), master_url: Some("tcp://127.0.0.1:4711".into()) },
+    );
     let (peak, first) = (Bytes::from_mib(300), Bytes::from_mib(512));
     let need = job_history::TaskMemoryNeed { peak, first, last: first, kills: 0, runtime_ms: 61_000 };
     let kinds = vec![job_history::TaskKindHistory { name: "map".into(), tasks: vec![need] }];
@@ -295,7 +298,14 @@ fn master_messages_match_the_golden_files() {
     let traces = Some("http://127.0.0.1:4318".to_owned());
     golden(
         "registered",
-        &application_master::MasterRegistered { epoch: Epoch(3), largest: size(), containers: vec![granted.clone()], cursor: 9, known, traces },
+        &application_master::MasterRegistered {
+            epoch: Epoch(3),
+            largest: size(),
+            containers: vec![granted.clone()],
+            cursor: 9,
+            known,
+            traces,
+        },
     );
     golden(
         "master_sync",
@@ -309,7 +319,10 @@ fn master_messages_match_the_golden_files() {
             job: Some(patch()),
         },
     );
-    let never = application_master::PlacementVerdict::Never { sentence: "the largest node is worker-01 with 2 GiB".into(), largest: size() };
+    let never = application_master::PlacementVerdict::Never {
+        sentence: "the largest node is worker-01 with 2 GiB".into(),
+        largest: size(),
+    };
     let answers = vec![
         application_master::PlacementResponse { request: ask().request, verdict: application_master::PlacementVerdict::Fits },
         application_master::PlacementResponse {
@@ -319,15 +332,30 @@ fn master_messages_match_the_golden_files() {
         application_master::PlacementResponse { request: ask().request, verdict: never },
     ];
     golden("master_sync_reply", &application_master::MasterSyncReply { verdicts: answers, stop: false });
-    golden("finish_app", &application_master::FinishApp { attempt: attempt(), succeeded: true, diagnostics: "25 ok".into(), job: Some(patch()) });
-    golden("update_allocated", &application_master::ApplicationUpdate { cursor: 10, what: application_master::ApplicationUpdateKind::Allocated(granted) });
+    golden(
+        "finish_app",
+        &application_master::FinishApp { attempt: attempt(), succeeded: true, diagnostics: "25 ok".into(), job: Some(patch()) },
+    );
+    golden(
+        "update_allocated",
+        &application_master::ApplicationUpdate {
+            cursor: 10,
+            what: application_master::ApplicationUpdateKind::Allocated(granted),
+        },
+    );
     golden(
         "update_running",
-        &application_master::ApplicationUpdate { cursor: 11, what: application_master::ApplicationUpdateKind::Running { container: container() } },
+        &application_master::ApplicationUpdate {
+            cursor: 11,
+            what: application_master::ApplicationUpdateKind::Running { container: container() },
+        },
     );
     let exited = application_master::ApplicationUpdateKind::Exited { request: ask().request, report: Box::new(exit_report()) };
     golden("update_exited", &application_master::ApplicationUpdate { cursor: 12, what: exited });
-    golden("update_alive", &application_master::ApplicationUpdate { cursor: 12, what: application_master::ApplicationUpdateKind::Alive });
+    golden(
+        "update_alive",
+        &application_master::ApplicationUpdate { cursor: 12, what: application_master::ApplicationUpdateKind::Alive },
+    );
 }
 
 fn reload() -> nodes::ConfigReload {

@@ -26,7 +26,10 @@ fn task_orders_match_the_golden_files() {
     }
     let executors = Some("main".parse().expect("name"));
     let scale = ScaleOrder { executors: executors.clone(), count: 6, reason: Some("the night is long".into()) };
-    golden("update_scale", &application_master::ApplicationUpdate { cursor: 13, what: application_master::ApplicationUpdateKind::Scale(scale) });
+    golden(
+        "update_scale",
+        &application_master::ApplicationUpdate { cursor: 13, what: application_master::ApplicationUpdateKind::Scale(scale) },
+    );
     golden("scale_app", &apps::ScaleApp { executors, count: 6, reason: None });
     golden("order_task", &apps::TaskOrderRequest { reason: Some("wrong day".into()) });
     golden("resize_task", &apps::ResizeTask { memory: Bytes::from_gib(2), reason: None });

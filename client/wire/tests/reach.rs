@@ -24,10 +24,16 @@ fn container_access_messages_match_the_golden_files() {
         },
     );
     let input = Some(container_access::TextOrBytes::of(b"a b\n"));
-    golden("exec_in", &container_access::ExecContainer { command: vec!["ps".into(), "-e".into()], input, timeout_ms: Some(5000) });
+    golden(
+        "exec_in",
+        &container_access::ExecContainer { command: vec!["ps".into(), "-e".into()], input, timeout_ms: Some(5000) },
+    );
     golden("exec_stdout", &container_access::ExecLine::Stdout { data: container_access::TextOrBytes::of(b"text\n") });
     golden("exec_stderr", &container_access::ExecLine::Stderr { data: container_access::TextOrBytes::of(b"\xff\x00") });
     golden("exec_ended", &container_access::ExecLine::Ended { end: container_access::ExecExitStatus::Exit { code: 3 } });
-    golden("exec_not_found", &container_access::ExecLine::Ended { end: container_access::ExecExitStatus::NotFound { why: "No such file".into() } });
+    golden(
+        "exec_not_found",
+        &container_access::ExecLine::Ended { end: container_access::ExecExitStatus::NotFound { why: "No such file".into() } },
+    );
     golden("exec_timeout", &container_access::ExecLine::Ended { end: container_access::ExecExitStatus::Timeout });
 }

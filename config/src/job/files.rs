@@ -79,13 +79,7 @@ pub(super) fn agree(stages: &[StageSpec], r: &mut ProblemCollector<'_>, place: i
         if all > MAX_FETCHED_FILES {
             let what = format!("{all} files for one set of executors");
             let fix = format!("use at most {MAX_FETCHED_FILES}, or put them into an archive");
-            r.add(
-                place(n),
-                &format!("stage.{}.files", stage.name),
-                what,
-                "each file is fetched before an executor starts",
-                fix,
-            );
+            r.add(place(n), &format!("stage.{}.files", stage.name), what, "each file is fetched before an executor starts", fix);
         }
     }
 }

@@ -104,20 +104,13 @@ pub(super) fn read(
     let hold = s.read(r, "grow_hold", hold, longest);
     if let Some(hold) = hold.as_ref().filter(|_| stated == Some(false)) {
         let fix = "remove it, or grow = false";
-        r.add(
-            hold.span(),
-            &s.path_of("grow_hold"),
-            "grow_hold with grow = false",
-            "only a task that can grow is frozen",
-            fix,
-        );
+        r.add(hold.span(), &s.path_of("grow_hold"), "grow_hold with grow = false", "only a task that can grow is frozen", fix);
     }
     let time = hold.as_ref().map_or(DEFAULT_FREEZE_TIMEOUT, |hold| *hold.get_ref());
     let executor = enforce == TaskLimit::Executor;
     match stated {
         Some(true) if executor => {
-            let (what, why) =
-                ("grow with enforce = \"executor\"", "a task without its own limit has no limit to raise");
+            let (what, why) = ("grow with enforce = \"executor\"", "a task without its own limit has no limit to raise");
             r.add(s.place("grow"), &s.path_of("grow"), what, why, "use enforce = \"task\", or remove grow");
             GrowSpec::Off
         }
@@ -130,8 +123,7 @@ pub(super) fn read(
         Some(false) => GrowSpec::Off,
         None if executor => {
             if let Some(hold) = hold {
-                let (what, why) =
-                    ("grow_hold with enforce = \"executor\"", "a task without its own limit is not frozen");
+                let (what, why) = ("grow_hold with enforce = \"executor\"", "a task without its own limit is not frozen");
                 r.add(hold.span(), &s.path_of("grow_hold"), what, why, "use enforce = \"task\", or remove grow_hold");
             }
             GrowSpec::Off

@@ -162,13 +162,7 @@ pub const KEYS: &[JobFileKey] = &[
         "native",
         "Manager of the memory of its tasks; it determines how a full heap is recognized.",
     ),
-    key(
-        "stage",
-        "runtime_flags",
-        "heap, caps or none",
-        "heap",
-        "Memory flags that Headroom passes to the runtime.",
-    ),
+    key("stage", "runtime_flags", "heap, caps or none", "heap", "Memory flags that Headroom passes to the runtime."),
     key("stage", "gc_log", "yes or no", "no", "Whether the garbage collector writes a log, which makes a diagnosis more exact."),
     key(
         "stage",
@@ -180,13 +174,7 @@ pub const KEYS: &[JobFileKey] = &[
     key("stage", "command", "a list of texts: program and arguments, with {places} to fill in", REQUIRED, "Command of a task."),
     key("stage", "env", "a table of texts, with {places} to fill in", "none", "Additional environment variables of its tasks."),
     key("stage", "timeout", TIME, "no limit", "A task that runs longer is ended, and retried like after a plain failure."),
-    key(
-        "stage",
-        "enforce",
-        "task or executor",
-        "task",
-        "Limit of a task: its own, or only that of its container.",
-    ),
+    key("stage", "enforce", "task or executor", "task", "Limit of a task: its own, or only that of its container."),
     key(
         "stage",
         "grow",

@@ -154,7 +154,8 @@ fn meanings(value: &DeValue<'_>) -> Result<BTreeMap<i32, ExitCodeMeaning>, Strin
             .ok()
             .filter(|n| (1..=255).contains(n))
             .ok_or_else(|| format!("{word:?} is not an exit code from 1 to 255"))?;
-        let meaning = toml_reader::choice(value.get_ref(), &[("heap", ExitCodeMeaning::Heap), ("plain", ExitCodeMeaning::Plain)])?;
+        let meaning =
+            toml_reader::choice(value.get_ref(), &[("heap", ExitCodeMeaning::Heap), ("plain", ExitCodeMeaning::Plain)])?;
         Ok((code, meaning))
     };
     table.iter().map(one).collect()

@@ -66,7 +66,8 @@ pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, job: St
 
 fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, job: StageContext<'_>) -> StageDraft {
     let place = s.span();
-    let name = s.read_required(r, "name", hint("it is part of task ids", "write name = \"map\""), |v| short_name(&toml_reader::text(v)?));
+    let name = s
+        .read_required(r, "name", hint("it is part of task ids", "write name = \"map\""), |v| short_name(&toml_reader::text(v)?));
     if let Some(name) = &name {
         s.set_path(format!("stage.{}", name.get_ref()));
     }

@@ -5,6 +5,7 @@ mod cases;
 mod node_conditions;
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use headroom_types::treatment::usual_treatment;
@@ -21,6 +22,8 @@ pub use cases::{NodeCondition, TreatmentCase, TreatmentEnd, all};
 /// Memory of the node: enough for the second attempt of the largest case, and at most the memory of
 /// a guest.
 const NODE: Bytes = Bytes::from_mib(1280);
+/// Timeout of the job of one case. A program that starts 4,096 threads twice takes minutes in a guest.
+const JOB_TIMEOUT: Duration = Duration::from_secs(900);
 /// Reserve for the executor itself, of a debug build.
 const RESERVE: Bytes = Bytes::from_mib(96);
 
@@ -74,7 +77,8 @@ impl TreatmentBench {
         self.programs.compile(case.needs)?;
         let place = node_conditions::make(case.place, &self.cluster, &self.programs)?;
         let app = self.cluster.submit(&job(case))?;
-        let end = self.cluster.until_ended(&app)?;
+        let ended = |view: &AppView| view.state.is_final().then(|| view.clone());
+        let end = self.cluster.until_app(&app, &format!("{app} to end"), JOB_TIMEOUT, ended)?;
         drop(place);
         let _ = std::fs::remove_file(&self.programs.in_memory); // only one case creates it
         let task = end.job.as_ref().and_then(|job| job.tasks.first()).context("a job without a task")?;

@@ -287,7 +287,25 @@ fn memory_outside_the_heap_is_diagnosed_from_mappings() {
 }
 
 #[test]
+<<<<<<< HEAD
 fn arenas_and_sockets_take_precedence_over_own_data() {
+=======
+fn an_idle_heap_that_frees_as_much_goes_before_native_blocks() {
+    let idle = |other| {
+        let mut e = jvm_with(ProcessMemory { other, ..ProcessMemory::default() });
+        e.heap_budget = Some(MIB(160));
+        e.heap = e.heap.map(|h| HeapReport { committed: MIB(160), max: MIB(160), old_used: Some(MIB(10)), ..h });
+        e
+    };
+    assert_eq!(named(&idle(MIB(240))), SubCause::HeapIdle, "74 MiB of blocks, 144 MiB freed");
+    let mut e = idle(MIB(240));
+    e.heap = e.heap.map(|h| HeapReport { committed: MIB(40), ..h });
+    assert_eq!(named(&e), SubCause::DirectBuffers, "194 MiB of blocks, 144 MiB freed");
+}
+
+#[test]
+fn arenas_and_children_of_a_native_program_go_before_its_own_data() {
+>>>>>>> main
     let mut e = killed_at(64);
     e.own.stat.anon = Some(MIB(62));
     e.inside = Some(ProcessMemory { arenas: MIB(55), arena_count: 16, ..ProcessMemory::default() });

@@ -132,10 +132,7 @@ impl Core {
             self.fleet.own_waits.insert(id, OwnContainerWait { task, since, drain_at, failed_drains: 0, takes_turns: false });
             if self.drain_candidates(now, task).next().is_some() {
                 let (memory, delay) = (self.own_memory(task), in_words(delay));
-                self.note(
-                    task,
-                    format!("waits for a container of {memory}; after {delay}, the job drains an executor for it"),
-                );
+                self.note(task, format!("waits for a container of {memory}; after {delay}, the job drains an executor for it"));
             }
         }
     }
@@ -235,10 +232,7 @@ impl Core {
         let (node, freed) = (executor.node.clone(), before.saturating_add(memory_of(executor)));
         let memory = self.own_memory(key);
         let Some(task) = self.tasks.get(key).map(|task| task.id.clone()) else { return };
-        self.note(
-            key,
-            format!("waits for an executor of its job to drain: {container}, to free {memory}"),
-        );
+        self.note(key, format!("waits for an executor of its job to drain: {container}, to free {memory}"));
         let room = DrainedRoom { container: container.clone(), node, freed, gone_at: None };
         self.fleet.drained.insert(request.clone(), room);
         self.drain_executor(now, container, &format!("{memory} for {task}"), out);

@@ -16,8 +16,8 @@ use std::path::PathBuf;
 
 use headroom_config::{GibHours, InputSizes, JobSpec, MemoryQuantities, SizingMode, StageSpec};
 use headroom_types::{Bytes, TaskId};
-use headroom_wire::v1::job_history::{JobHistory, TaskKindHistory};
 use headroom_wire::v1::job::{AttemptRow, ShadowOutcome, ShadowSize};
+use headroom_wire::v1::job_history::{JobHistory, TaskKindHistory};
 
 use super::Core;
 use super::input::Inputs;
@@ -26,8 +26,8 @@ use super::treat::says_nothing_of_size;
 use crate::event::{EventTimestamp, MasterEffect};
 use crate::ledger;
 use crate::policy::learn::SizeAfterKill;
-use crate::policy::slot_placement::place_sized_task;
 use crate::policy::sizing::{MeasuredNeed, Sizer, TaskSizeQuery};
+use crate::policy::slot_placement::place_sized_task;
 use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, TaskDecision};
 use crate::record::{KnownStage, Record};
 use crate::spec;

@@ -68,11 +68,7 @@ mod tests {
     fn the_least_work_is_lost_for_each_byte_that_helps() {
         let two = [candidate(1, 100, 512), candidate(2, 5, 300)];
         assert_eq!(chosen(&two, 300), Some(2));
-        assert_eq!(
-            chosen(&[candidate(1, 10, 1024), candidate(2, 5, 300)], 300),
-            Some(2),
-            "memory beyond the need has no value"
-        );
+        assert_eq!(chosen(&[candidate(1, 10, 1024), candidate(2, 5, 300)], 300), Some(2), "memory beyond the need has no value");
         assert_eq!(
             chosen(&[candidate(1, 5, 100), candidate(2, 9, 300)], 300),
             Some(2),

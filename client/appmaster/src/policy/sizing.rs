@@ -14,8 +14,8 @@ use headroom_wire::v1::job::MemoryFailureMode;
 use serde::{Deserialize, Serialize};
 
 use super::ladder;
-use super::learn::predict::PredictionMethod;
 use super::learn::ladder::KillPrices;
+use super::learn::predict::PredictionMethod;
 use super::learn::{Learner, SizeAfterKill, SizeOrigin, SizeRequest};
 use super::tovar::ObservedNeeds;
 

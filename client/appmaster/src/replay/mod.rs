@@ -6,15 +6,15 @@
 //! gives the next size. The reference is a run in which every need is known in advance.
 
 mod executors;
-mod requirements;
 mod growth;
 mod load;
+mod mode_sizes;
 mod nodes;
 mod parts;
+mod requirements;
 mod run;
 mod sums;
 pub mod trace;
-mod mode_sizes;
 
 use headroom_types::Bytes;
 use headroom_wire::v1::job::MemoryFailureMode;
@@ -27,9 +27,9 @@ use crate::policy::grow;
 
 pub use crate::policy::grow::mode_allows_growth as grows;
 pub use executors::SharedResults;
-pub use requirements::Requirement;
 pub use load::StatedNodes;
 pub use parts::MemorySplitResults;
+pub use requirements::Requirement;
 
 pub use mode_sizes::SHARE;
 

@@ -15,8 +15,8 @@ use headroom_types::{Bytes, Cpus, Dimension, ExitReason, Profile};
 use headroom_wire::v1::job::MemoryFailureMode;
 use serde::Serialize;
 
-use super::trace::RecordedTask;
 use super::mode_sizes::SHARE;
+use super::trace::RecordedTask;
 use crate::policy::blame::AttemptFate;
 use crate::policy::classify::{AttemptEndClass, MemoryFailure};
 use crate::policy::learn::ladder::KillPrices;

@@ -8,11 +8,11 @@ use headroom_wire::v1::job::MemoryFailureMode;
 
 use super::growth::ReplayHold;
 use super::load::TraceLoad;
+use super::mode_sizes::ModeSizeSource;
 use super::nodes::ReplayNodes;
 use super::parts::{MemorySplitRule, MemorySplitSizes};
 use super::sums::ReplayCounters;
 use super::trace::RecordedTask;
-use super::mode_sizes::ModeSizeSource;
 use crate::policy::grow;
 use crate::policy::learn::SizeRequest;
 

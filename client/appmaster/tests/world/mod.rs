@@ -4,9 +4,9 @@
 
 #![allow(dead_code, unreachable_pub, unused_macros)] // each test file uses its own part of the world
 
-mod files;
 mod behaviour;
 mod executor_events;
+mod files;
 mod masters;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,9 +24,9 @@ use headroom_wire::v1::application_master::{ApplicationUpdateKind, ContainerGran
 use headroom_wire::v1::job::{JobEvent, JobPatch, MemoryFailureMode, TaskRow};
 use headroom_wire::v1::task::{TaskStart, TaskUsage, ToExecutor};
 
-pub use files::Files;
 pub use behaviour::TaskBehaviour;
 use behaviour::{total, verdict};
+pub use files::Files;
 
 /// The start of a job file: its name, and executors `main` with memory, processors, count and slots. Additional top-level
 /// keys are optional.

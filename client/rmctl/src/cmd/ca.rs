@@ -106,11 +106,8 @@ fn init(context: &Context, place: &CaPlace, name: &str, days: u32) -> Result<Exi
 fn issue(context: &Context, args: &CaIssue) -> Result<Exit, Failure> {
     let authority = open(&args.place)?;
     if args.names.is_empty() && !matches!(args.role, Role::User(_)) {
-        return Err(Failure::new(
-            Exit::Usage,
-            format!("a certificate of {} needs a host name or an address", args.role),
-        )
-        .help(format!("rmctl ca issue {} --at HOSTNAME --at ADDRESS", args.role)));
+        return Err(Failure::new(Exit::Usage, format!("a certificate of {} needs a host name or an address", args.role))
+            .help(format!("rmctl ca issue {} --at HOSTNAME --at ADDRESS", args.role)));
     }
     let wanted = CertificateRequest { role: args.role.clone(), names: &args.names, now: now(), lifetime: args.days * DAY };
     let issued = authority.issue(&wanted)?;
@@ -149,8 +146,11 @@ fn renew(context: &Context, file: &Path, place: &CaPlace, days: u32) -> Result<E
     let authority = open(place)?;
     let old = read(file)?;
     let Some(role) = old.role else {
-        return Err(Failure::new(Exit::Usage, format!("{} names no role of Headroom: another authority issued it", file.display()))
-            .help("rmctl ca issue ROLE creates a certificate"));
+        return Err(Failure::new(
+            Exit::Usage,
+            format!("{} names no role of Headroom: another authority issued it", file.display()),
+        )
+        .help("rmctl ca issue ROLE creates a certificate"));
     };
     let key = files::read_secret(&key_of(file))?;
     let wanted = CertificateRequest { role, names: &old.names, now: now(), lifetime: days * DAY };

@@ -6,7 +6,7 @@ use headroom_client::DryRunMode;
 use headroom_types::{Bytes, Charge, ContainerId};
 use headroom_wire::v1::apps::{ContainerTimeline, ContainerView, ResizeContainer};
 
-use super::{container_views, container_access};
+use super::{container_access, container_views};
 use crate::args::{ContainerVerb, Resize};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};

@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 
 use headroom_client::{Client, LogStream};
 use headroom_types::ContainerId;
+use headroom_wire::v1::container_access::{
+    ExecContainer, ExecExitStatus, ExecLine, MAX_EXEC_INPUT_BYTES, SignalContainer, TextOrBytes,
+};
 use headroom_wire::v1::job::TaskState;
-use headroom_wire::v1::container_access::{ExecContainer, ExecExitStatus, ExecLine, MAX_EXEC_INPUT_BYTES, SignalContainer, TextOrBytes};
 
 use super::exit_code::{NO_PROGRAM, NOT_STARTED, OURS, leave};
 use crate::args::{ByteRange, Exec, ExecOptions, ExecTask, FilesVerb, SignalArgs};

@@ -11,7 +11,6 @@ use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::MemoryFailureMode;
 
 use crate::args::{Demo, Format};
-use crate::local_cluster::{Home, LocalCluster, LocalClusterParams};
 use crate::cmd::dev::begin_log;
 use crate::cmd::submit;
 use crate::context::Context;
@@ -21,6 +20,7 @@ use crate::demo::{DemoError, job};
 use crate::exit::{Exit, Failure};
 use crate::groupby::Done;
 use crate::interrupt::Interrupt;
+use crate::local_cluster::{Home, LocalCluster, LocalClusterParams};
 use crate::render::demo::{Fixed, Report, Run, outcome};
 use crate::render::{count, json};
 

@@ -5,10 +5,10 @@ use headroom_types::Cpus;
 use headroom_wire::v1::attached::NodeReady;
 
 use crate::args::Dev;
-use crate::local_cluster::{LocalCluster, LocalClusterParams};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
+use crate::local_cluster::{LocalCluster, LocalClusterParams};
 use crate::render::{count, json};
 
 /// Default log level.

@@ -14,9 +14,9 @@ use headroom_types::{AppId, Bytes, Charge, ExitReason, Name, Profile};
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, MemoryFailureMode};
 
+use super::exit_code::{NO_PROGRAM, NOT_STARTED, OURS, leave};
 use super::follow as logs;
 use super::submit::{Job, refuse_infeasible, submit};
-use super::exit_code::{NO_PROGRAM, NOT_STARTED, OURS, leave};
 use crate::args::{Logs, Run};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};

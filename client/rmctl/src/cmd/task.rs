@@ -4,7 +4,7 @@ use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
 use super::orders::TaskCommand;
-use super::{orders, ps, container_access};
+use super::{container_access, orders, ps};
 use crate::args::{Rows, SetTask, TaskVerb, Watched};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};

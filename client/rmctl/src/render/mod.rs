@@ -14,7 +14,6 @@ pub(crate) mod diagnose;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod evidence;
-pub(crate) mod job_history;
 pub(crate) mod figures;
 pub(crate) mod files;
 #[cfg(test)]
@@ -22,6 +21,7 @@ pub(crate) mod fixture;
 pub(crate) mod forms;
 pub(crate) mod inputs;
 pub(crate) mod job;
+pub(crate) mod job_history;
 pub(crate) mod json;
 pub(crate) mod ladder;
 pub(crate) mod logs;

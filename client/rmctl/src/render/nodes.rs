@@ -64,8 +64,7 @@ pub(crate) fn one(n: &NodeView, on_it: &[ContainerView], now: UnixMillis, paint:
         line("cordoned", if reason.is_empty() { "no reason was given".to_owned() } else { reason.clone() });
     }
     if let Some(mark) = &n.mark {
-        let until =
-            mark.until.map(|until| format!(", the rest is stopped in {}", span(until.since(now)))).unwrap_or_default();
+        let until = mark.until.map(|until| format!(", the rest is stopped in {}", span(until.since(now)))).unwrap_or_default();
         line("drained", format!("{}{until}", mark.reason));
     }
     text.push_str(&self::on_it(on_it, now, paint));

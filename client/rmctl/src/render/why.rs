@@ -159,10 +159,7 @@ mod tests {
         let free = waits[0].nodes[0].free.clone();
         waits[0].reserved = Some(NodeReservation { node: waits[0].nodes[0].node.clone(), free, for_ms: 90_000 });
         let text = of_app(&fixture::app(), &waits, fixture::NOW, Paint::PLAIN);
-        assert!(
-            text.contains("worker-03 is reserved for it since 1m30s: 9.5 GiB, 2 cpus of 10 GiB, 2 cpus free now"),
-            "{text}"
-        );
+        assert!(text.contains("worker-03 is reserved for it since 1m30s: 9.5 GiB, 2 cpus of 10 GiB, 2 cpus free now"), "{text}");
     }
 
     #[test]

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use super::prediction_error::{ErrorOrder, PredictionError, PredictionErrors};
-use super::predict::{History, Observation, PREDICTION_METHODS, PredictionMethod};
 use super::ladder::{self, CheapestLadder, KillPrices, ObservedTask};
+use super::predict::{History, Observation, PREDICTION_METHODS, PredictionMethod};
+use super::prediction_error::{ErrorOrder, PredictionError, PredictionErrors};
 use super::{MAX_OBSERVATIONS, MIN_AGREEING_WEIGHT, count, count_u64};
 
 /// Number of later tasks after which an observation has half its weight.

@@ -9,17 +9,17 @@
 //! same sizes.
 
 mod kind;
-mod prediction_error;
-pub mod predict;
 pub mod ladder;
+pub mod predict;
+mod prediction_error;
 
 use std::collections::BTreeMap;
 
 use headroom_types::Bytes;
 
 use kind::KindObservations;
-use predict::{Observation, PredictionMethod};
 use ladder::{KillPrices, ObservedTask};
+use predict::{Observation, PredictionMethod};
 
 /// Maximum number of observations per kind.
 const MAX_OBSERVATIONS: usize = 250;

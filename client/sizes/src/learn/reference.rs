@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use headroom_types::Bytes;
 use proptest::prelude::*;
 
-use super::predict::{Observation, PREDICTION_METHODS, PredictionMethod};
 use super::ladder::{self, KillPrices, ObservedTask};
+use super::predict::{Observation, PREDICTION_METHODS, PredictionMethod};
 use super::{Learner, MAX_OBSERVATIONS, SizeRequest, count, count_u64, float};
 
 #[derive(Clone, Copy)]

@@ -66,10 +66,7 @@ pub fn check_fetched(file: &FetchedFile) -> Result<(), (String, &'static str)> {
         return Err((format!("{name:?} is not a plain file name"), "a file goes into the working directory itself"));
     }
     if from.len() > 2048 || from.chars().any(|c| c.is_control() || c == ' ') {
-        return Err((
-            format!("{name}: `from` is not one word of at most 2048 characters"),
-            "write an address or a path",
-        ));
+        return Err((format!("{name}: `from` is not one word of at most 2048 characters"), "write an address or a path"));
     }
     let address = ["http://", "https://"].iter().any(|scheme| from.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()));
     match (address, sha256) {

@@ -7,7 +7,7 @@ use headroom_types::Bytes;
 use integration::guest::{Disk, Guest, job};
 use serde_json::{Map, Value};
 
-/// Memory of the guest.
+/// Usual memory of the guest.
 const MEMORY: Bytes = Bytes::from_mib(2048);
 /// Disk of the guest for files of programs, because the temporary directory of a guest is memory.
 /// MiB.
@@ -16,10 +16,19 @@ const DISK: u32 = 1024;
 /// Runs `measure WORDS -o json` in a guest with the timeout `longest`, and returns the printed
 /// object.
 pub(crate) fn in_a_guest(words: &[&str], longest: Duration) -> Result<Map<String, Value>> {
+<<<<<<< HEAD:integration/src/bin/measure/guest_run.rs
     let own = std::env::current_exe().context("the path of this program")?;
+=======
+    in_a_guest_of(MEMORY, words, longest)
+}
+
+/// As [`in_a_guest`], in a guest with this much memory.
+pub(crate) fn in_a_guest_of(memory: Bytes, words: &[&str], longest: Duration) -> Result<Map<String, Value>> {
+    let own = std::env::current_exe().context("where this program lies")?;
+>>>>>>> main:integration/src/bin/measure/guest_run.rs
     let own = own.to_str().context("this program's path is not UTF-8")?;
     let disk = Disk::new(DISK)?;
-    let guest = Guest::new().with_programs().memory(MEMORY).disk(&disk).env("TMPDIR", job::DISK).timeout(longest).quietly();
+    let guest = Guest::new().with_programs().memory(memory).disk(&disk).env("TMPDIR", job::DISK).timeout(longest).quietly();
     let all: Vec<&str> = [&[own], words, &["-o", "json"]].concat();
     let outcome = guest.run(&all)?;
     let line = outcome.stdout.lines().rev().find(|line| line.starts_with('{'));

@@ -5,6 +5,9 @@
 //! hostile user uses all it can get. The same 500 tasks run alone, then repeatedly beside the
 //! hostile jobs, then alone again. Latency is the time from an attempt's start to its end, as seen
 //! by its master.
+//!
+//! A machine with one processor offers that one, and each user requests half of it. There the
+//! requests are limits: the victim has no more than its half when it runs alone either.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -25,8 +28,11 @@ use crate::{guest_run, progress};
 
 /// Memory of the node.
 const NODE: Bytes = Bytes::from_mib(3072);
-/// Processors of the node. Weights have no effect if a node offers more processors than it has.
-const CPUS: u32 = 2;
+/// Memory of the guest: the node, the daemons and page cache.
+const GUEST: Bytes = Bytes::from_mib(4608);
+/// Maximum number of processors of the node. Weights have no effect if a node offers more
+/// processors than it has.
+const MAX_CPUS: u32 = 2;
 /// Tasks of one job of the victim.
 const TASKS: u32 = 500;
 /// Timeout of the victim's job, on a machine with twenty times the load it can handle.
@@ -72,9 +78,13 @@ pub(crate) struct IsolationResults {
 /// Runs the measurement with hostile jobs for `seconds`.
 pub(crate) fn measure(seconds: u64) -> Result<IsolationResults> {
     ensure!(rustix::process::geteuid().is_root(), "only root can run the jobs of two users: run it as root, or with --guest");
-    let configuration = "[isolation]\nprivate_tmp = false\n[isolation.users]\nvictim = \"daemon\"\nhostile = \"nobody\"\n";
-    let shape = NodeShape { memory: NODE, cpus: CPUS, enforcer: None };
-    let cluster = Cluster::start_configured(&[shape], configuration)?;
+    let cpus = processors();
+    let cpu = if cpus == 1 { "limit" } else { "share" };
+    let configuration = format!(
+        "[isolation]\nprivate_tmp = false\ncpu = \"{cpu}\"\n[isolation.users]\nvictim = \"daemon\"\nhostile = \"nobody\"\n"
+    );
+    let shape = NodeShape { memory: NODE, cpus, enforcer: None };
+    let cluster = Cluster::start_configured(&[shape], &configuration)?;
     let program = leftovers::compile(&cluster.dir().join("bin"))?.display().to_string();
     let enforcer = cluster.call(cluster.client().nodes())?.first().context("no node")?.enforcer.to_string();
     let mut alone = victim(&cluster, &program)?;
@@ -124,7 +134,11 @@ pub(crate) fn measure(seconds: u64) -> Result<IsolationResults> {
 /// As `measure`, in a guest with cgroup v2.
 pub(crate) fn in_a_guest(seconds: u64) -> Result<Map<String, Value>> {
     let words = ["noisy-neighbour", "--seconds", &seconds.to_string()];
+<<<<<<< HEAD
     guest_run::in_a_guest(&words, Duration::from_secs(seconds) + JOB_TIMEOUT * 3)
+=======
+    again::in_a_guest_of(GUEST, &words, Duration::from_secs(seconds) + JOB_TIMEOUT * 3)
+>>>>>>> main
 }
 
 /// Ended jobs of the victim.
@@ -153,9 +167,21 @@ impl Victim {
     }
 }
 
+/// Number of processors that the node offers.
+fn processors() -> u32 {
+    let present = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(MAX_CPUS));
+    present.min(MAX_CPUS)
+}
+
+/// The job with executors that request half of the node's processors. A job file without other
+/// words requests half a processor.
+fn half(job: JobFile) -> JobFile {
+    if processors() == 1 { job } else { job.cpus(1) }
+}
+
 /// Runs one job of the victim to its end.
 fn victim(cluster: &Cluster, program: &str) -> Result<Victim> {
-    let job = JobFile::new("victim", 1, 1, Bytes::from_mib(64)).cpus(1);
+    let job = half(JobFile::new("victim", 1, 1, Bytes::from_mib(64)));
     let job = job.stage("work", TASKS, &[program, "work", "24"], "");
     let app = submit(&cluster.url(), &cluster.dir().join("victim.toml"), &job, "victim")?;
     let end =
@@ -189,7 +215,7 @@ fn hostile(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let client = headroom_client::Client::new(url)?;
     while !over.load(Ordering::Relaxed) {
-        let mut job = JobFile::new("hostile", 1, 4, Bytes::from_mib(200)).cpus(1);
+        let mut job = half(JobFile::new("hostile", 1, 4, Bytes::from_mib(200)));
         for (kind, amount) in HOSTILE {
             job = job.stage(kind, 2, &[program, kind, amount], "grow = false");
         }

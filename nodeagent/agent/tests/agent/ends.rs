@@ -116,8 +116,8 @@ async fn at_the_limit_of_the_node_masters_are_killed_last() {
         // `poll` has no limit around all containers.
         return;
     }
-    // `tail` keeps the end of its input in memory, and reads until the pipe is closed.
-    let hold = |mib: u64| format!("(head -c {mib}M /dev/zero; sleep 60) | tail -c {mib}M > /dev/null");
+    // `dd` keeps its one buffer, because nothing reads from the pipe.
+    let hold = |mib: u64| format!("dd if=/dev/zero bs={mib}M count=1 | sleep 60");
     let holds = async |id: &ContainerId, mib: u64| {
         let enough = Some(Bytes::from_mib(mib));
         rm.until(&format!("{id} to hold {mib} MiB"), |b| b.seen.get(id).filter(|o| o.used >= enough).map(|_| ())).await;

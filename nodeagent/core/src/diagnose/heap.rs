@@ -64,15 +64,29 @@ pub(super) fn cache(c: &Case<'_>) -> Option<Diagnosis> {
     )
 }
 
-/// The memory outside the heap ran out while the heap had much free memory.
-pub(super) fn idle(c: &Case<'_>) -> Option<Diagnosis> {
+/// A heap that is large enough for its live objects, and the part of the budget that it frees.
+pub(super) struct SmallerHeap {
+    live: Bytes,
+    size: Bytes,
+    pub(super) freed: Bytes,
+}
+
+/// The smaller heap of a program that ran out of memory outside a mostly free heap.
+pub(super) fn smaller(c: &Case<'_>) -> Option<SmallerHeap> {
     let (heap, budget) = c.heap()?;
     let live = heap.old_used.unwrap_or(heap.used);
     if !c.beside_heap() || live >= budget.mul_ratio(60, 100) {
         return None;
     }
-    let smaller = live.mul_ratio(3, 2).round_up(Bytes::from_mib(8)).max(Bytes::from_mib(16));
-    let freed = budget.checked_sub(smaller).filter(|b| !b.is_zero())?;
+    let size = live.mul_ratio(3, 2).round_up(Bytes::from_mib(8)).max(Bytes::from_mib(16));
+    let freed = budget.checked_sub(size).filter(|b| !b.is_zero())?;
+    Some(SmallerHeap { live, size, freed })
+}
+
+/// The memory outside the heap ran out while the heap had much free memory.
+pub(super) fn idle(c: &Case<'_>) -> Option<Diagnosis> {
+    let (heap, budget) = c.heap()?;
+    let SmallerHeap { live, size: smaller, freed } = smaller(c)?;
     let row = row(
         SubCause::HeapIdle,
         Certainty::Likely,

@@ -4,7 +4,7 @@
 use headroom_types::exit::ProcessMemory;
 use headroom_types::{Bytes, Certainty, Diagnosis, ExitReason, SubCause};
 
-use super::{Case, LESS_AT_ONCE, MORE_OVERHEAD, next_size, row};
+use super::{Case, LESS_AT_ONCE, MORE_OVERHEAD, heap, next_size, row};
 
 /// A program with fewer threads is not diagnosed for its threads.
 const MANY_THREADS: u64 = 64;
@@ -197,6 +197,9 @@ pub(super) fn direct(c: &Case<'_>) -> Option<Diagnosis> {
     if !c.is_share(blocks, 20) || blocks < overhead.mul_ratio(40, 100) {
         return None;
     }
+    // A heap that can free as much is the cheaper cure: it costs a flag.
+    let idle = heap::smaller(c).is_some_and(|smaller| smaller.freed >= blocks);
+    let certainty = if idle { Certainty::Possible } else { Certainty::Likely };
     let cause = format!(
         "{blocks} in large native blocks outside the heap, with {overhead} planned: direct (NIO) buffers, or a native library"
     );
@@ -204,7 +207,7 @@ pub(super) fn direct(c: &Case<'_>) -> Option<Diagnosis> {
     let fix = format!(
         "fewer tasks or fetches at once; or overhead {wanted} instead of {overhead}; -XX:MaxDirectMemorySize shows a leak sooner"
     );
-    Some(row(SubCause::DirectBuffers, Certainty::Likely, cause, fix).with_trade_off(format!("{LESS_AT_ONCE}; {MORE_OVERHEAD}")))
+    Some(row(SubCause::DirectBuffers, certainty, cause, fix).with_trade_off(format!("{LESS_AT_ONCE}; {MORE_OVERHEAD}")))
 }
 
 /// Memory outside the heap without a more exact cause.

@@ -22,14 +22,14 @@ use headroom_wire::v1::job::MemoryFailureMode;
 use serde::Serialize;
 
 use super::ClusterShape;
-use super::trace::RecordedTask;
 use super::mode_sizes::{SHARE, SLOTS};
+use super::trace::RecordedTask;
 use crate::policy::blame::{AttemptFate, Suspect, blame};
 use crate::policy::classify::{AttemptEndClass, MemoryFailure};
 use crate::policy::grow;
 use crate::policy::learn::SizeAfterKill;
-use crate::policy::slot_placement::place_sized_task;
 use crate::policy::sizing::{MeasuredNeed, Sizer, TaskSizeQuery};
+use crate::policy::slot_placement::place_sized_task;
 use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, DecisionInput, SpentBudgets, TaskDecision, TaskSizeCap, decide};
 use container::{ReplayContainer, SlotAttempt};
 
