@@ -1,9 +1,9 @@
 //! Scenarios of the simulation: a cluster, jobs with the memory and run time of their tasks, and
 //! faults, all drawn from one seed.
 
+mod frozen_tasks;
 mod full_nodes;
 pub mod scenario_cluster;
-mod frozen_tasks;
 mod trees;
 
 use std::collections::BTreeMap;
@@ -134,7 +134,7 @@ impl Scenario {
         Scenario {
             nodes,
             jobs,
-            scenario_cluster,
+            estate,
             weather: NetworkFaults::any(&mut chance.split()),
             faults,
             calm_ms,

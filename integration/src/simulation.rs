@@ -6,23 +6,23 @@
 //! come from the seed, so a seed determines a run exactly, line by line. After each step the
 //! invariant checker runs.
 
-pub mod random_source;
 mod convert;
-mod master_session;
-mod run_trace;
 mod disk;
 mod executor;
+mod fault_injection;
 mod host;
 mod link;
 mod manager;
 mod master;
-mod operator;
-mod shares;
-mod tenant_program;
-mod fault_injection;
-mod tenant;
-mod views;
+mod master_session;
 mod network;
+mod operator;
+pub mod random_source;
+mod run_trace;
+mod shares;
+mod tenant;
+mod tenant_program;
+mod views;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -34,17 +34,17 @@ use headroom_types::{ContainerId, NodeId, UnixMillis};
 use crate::fault::Fault;
 use crate::invariant_checker::InvariantChecker;
 use crate::scenario::{PlantedBug, Scenario};
-use random_source::RandomSource;
-use run_trace::RunTrace;
 use executor::Executor;
 use host::Host;
 use manager::SimManager;
 pub(crate) use master::Client;
 use master::Process;
-use operator::Operator;
-use tenant_program::TenantProgram;
-use tenant::SimTenant;
 use network::Wires;
+use operator::Operator;
+use random_source::RandomSource;
+use run_trace::RunTrace;
+use tenant::SimTenant;
+use tenant_program::TenantProgram;
 
 /// Wall clock at virtual time 0. Milliseconds since 1970.
 pub(crate) const UNIX_AT_ZERO: u64 = 1_700_000_000_000;

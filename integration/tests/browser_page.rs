@@ -264,9 +264,7 @@ fn the_page_is_used_by_keyboard_on_this_host() {
     browser.until("document.querySelector('main[data-page=audit] [data-card=audit]')", SOON).expect("changes");
     let before = browser.eval("document.querySelectorAll('[data-audit]').length").expect("rows");
     cluster.call(cluster.client().kill(&"none.7".parse().expect("an id"), None)).expect_err("no such job");
-    browser
-        .until(&format!("document.querySelectorAll('[data-audit]').length > {before}"), SOON)
-        .expect("the call on the page");
+    browser.until(&format!("document.querySelectorAll('[data-audit]').length > {before}"), SOON).expect("the call on the page");
     let told = browser.eval("document.querySelector('[data-audit]').innerText").expect("text");
     assert!(told.as_str().is_some_and(|t| t.contains("apps/none.7") && t.contains("HR0404")), "{told}");
     press(&mut browser, "j");

@@ -44,7 +44,7 @@ fn reason(desk: &FakeManager, id: &ContainerId) -> ExitReason {
 
 fn killed_at_every_step() {
     let rounds = if in_guest() { ROUNDS_IN_GUEST } else { ROUNDS };
-    let tally = kill_rounds::run(kill_rounds, 1, &mut |_, _| {}).expect("runs");
+    let tally = kill_rounds::run(rounds, 1, &mut |_, _| {}).expect("runs");
     assert_eq!((tally.lost, tally.twice, tally.leaked), (0, 0, 0), "{:#?}", tally.notes);
     assert!(tally.kills >= rounds && tally.at_places > 0, "{tally:?}");
 }

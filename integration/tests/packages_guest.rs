@@ -12,7 +12,7 @@ use std::time::Duration;
 use headroom_types::Bytes;
 use integration::cluster::{ProgramOutput, SOON, ran, until};
 use integration::guest::{Guest, in_guest, rerun};
-use integration::{test_packages, test_name};
+use integration::{test_name, test_packages};
 
 /// Mount point of the packages in the guest.
 const PACKAGES: &str = "/opt/packages";

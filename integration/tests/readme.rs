@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use integration::{programs, doc_commands};
+use integration::{doc_commands, programs};
 
 /// Timeout of one block, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(540);
@@ -59,7 +59,7 @@ fn the_first_command_builds_and_runs_the_demo() -> Result<()> {
     let typed = demo.strip_prefix("./target/release/").context("a program of that build")?;
     let place = tempfile::tempdir()?;
     let mut shell = Command::new("bash");
-    shell.args(["-euo", "pipefail", "-c", doc_commands]).current_dir(place.path()).env_remove("HEADROOM_ADDR");
+    shell.args(["-euo", "pipefail", "-c", typed]).current_dir(place.path()).env_remove("HEADROOM_ADDR");
     shell.env(programs::DIR_VARIABLE, programs::dir()?);
     let said = doc_commands::run(&mut shell, &place.path().join(".said"), PATIENCE)?;
     ensure!(said.contains("out of memory") || said.contains("killed"), "no kill was shown:\n{said}");

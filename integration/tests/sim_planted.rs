@@ -4,8 +4,8 @@
 
 #![allow(missing_docs, clippy::print_stdout)] // no public API; the seed is printed
 
-use integration::seed_sweep::{Seeds, SweepControl, replay, sweep};
 use integration::scenario::PlantedBug;
+use integration::seed_sweep::{Seeds, SweepControl, replay, sweep};
 
 /// The bug: `Ledger::move_app` leaves the user's account in the old leaf unchanged.
 #[test]

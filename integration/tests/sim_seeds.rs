@@ -9,8 +9,8 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use integration::seed_sweep::{Seeds, SweepControl, replay, sweep};
 use integration::scenario::{PlantedBug, Scenario};
+use integration::seed_sweep::{Seeds, SweepControl, replay, sweep};
 use integration::simulation::{Outcome, run, run_scenario, run_with};
 
 fn held(outcome: &Outcome) {

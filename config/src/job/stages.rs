@@ -140,7 +140,7 @@ fn how(s: &mut Section<'_>, r: &mut ProblemCollector<'_>, (usual_codes, mode): (
         idempotent,
         output,
         enforce,
-        growth,
+        grow,
     }
 }
 
@@ -176,7 +176,7 @@ fn build(
         idempotent: how.idempotent,
         output: how.output,
         enforce: how.enforce,
-        growth,
+        grow,
         kind: None,
         input: None,
         input_locality: None,

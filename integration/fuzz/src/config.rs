@@ -2,7 +2,7 @@
 
 use std::str::from_utf8;
 
-use headroom_config::{FileProblem, compile, toml_reader, render};
+use headroom_config::{FileProblem, compile, render, toml_reader};
 
 /// A file is accepted or refused; the errors are bounded.
 pub fn check(data: &[u8]) {

@@ -2,7 +2,8 @@
 //! validation.
 
 use headroom_wire::v1::{
-    acl, application_master, apps, audit, validation, error, events, job_history, job, nodes, profiles, queue_tree, queues, container_access,
+    acl, application_master, apps, audit, container_access, error, events, job, job_history, nodes, profiles, queue_tree, queues,
+    validation,
 };
 use headroom_wire::v1::{share, suggestions};
 use serde_json::Value;

@@ -4,9 +4,9 @@
 //! The script runs on this machine and types commands on the hosts, as an operator with three
 //! terminals does. One test or measurement owns the fleet; the hosts end with it.
 
-mod transcript;
 pub mod fault_rounds;
 mod setup;
+mod transcript;
 pub mod work;
 
 use std::collections::BTreeMap;

@@ -25,9 +25,9 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::records::AgentRecord;
 use super::http::{HttpConnection, Lines};
 use super::limits;
+use super::records::AgentRecord;
 
 /// Interval of heartbeats.
 const ALIVE: Duration = Duration::from_secs(1);

@@ -25,9 +25,9 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::agents::{ENDS, STAYS};
-use super::records::MasterRecord;
 use super::http::{HttpConnection, HttpResponse, Lines};
 use super::limits;
+use super::records::MasterRecord;
 
 /// Shortest interval between two sync calls of one master.
 const GAP: Duration = Duration::from_millis(10);

@@ -4,9 +4,9 @@
 //! Their records are compared after the run. All their information comes through the protocol.
 
 pub mod agents;
-pub mod records;
 pub mod daemon;
 pub mod http;
 pub mod limits;
 pub mod master;
+pub mod records;
 pub mod restart;

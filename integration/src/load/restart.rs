@@ -17,11 +17,11 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::agents::{self, AgentFleet};
-use super::records::{RecordComparison, compare};
 use super::daemon::Daemon;
 use super::http::HttpConnection;
 use super::limits;
 use super::master::{self, MasterPool, RequestPace, submit, unmanaged};
+use super::records::{RecordComparison, compare};
 use crate::simulation::random_source::RandomSource;
 
 /// Timeout for all agents and masters to be back.

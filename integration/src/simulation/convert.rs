@@ -22,7 +22,9 @@ pub(super) fn update(what: rm::UpdateKind) -> application_master::ApplicationUpd
         rm::UpdateKind::ResizeFailed { container, resource, version, why } => {
             application_master::ApplicationUpdateKind::ResizeFailed { container, resource, version, why }
         }
-        rm::UpdateKind::PreemptSoon { container, at, why } => application_master::ApplicationUpdateKind::PreemptSoon { container, at, why },
+        rm::UpdateKind::PreemptSoon { container, at, why } => {
+            application_master::ApplicationUpdateKind::PreemptSoon { container, at, why }
+        }
         rm::UpdateKind::NodeDraining { node, until } => application_master::ApplicationUpdateKind::NodeDraining { node, until },
         rm::UpdateKind::Order(JobOrder::Task(order)) => application_master::ApplicationUpdateKind::Order(order),
         rm::UpdateKind::Order(JobOrder::Scale(order)) => application_master::ApplicationUpdateKind::Scale(order),
@@ -40,7 +42,11 @@ pub(super) fn ask(ask: application_master::PlacementRequest) -> rm::request::Con
         count: ask.count,
         settled: ask.settled,
         priority: ask.priority,
-        place: rm::request::PlacementRules { avoid_nodes: ask.avoid_nodes, nodes: ask.nodes, ..rm::request::PlacementRules::default() },
+        place: rm::request::PlacementRules {
+            avoid_nodes: ask.avoid_nodes,
+            nodes: ask.nodes,
+            ..rm::request::PlacementRules::default()
+        },
         deadline: None,
         waited: Duration::ZERO,
         launch: Arc::new(launch(*ask.launch)),
@@ -48,6 +54,16 @@ pub(super) fn ask(ask: application_master::PlacementRequest) -> rm::request::Con
 }
 
 fn launch(launch: application_master::LaunchSpec) -> rm::ContainerLaunch {
-    let application_master::LaunchSpec { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups } = launch;
+    let application_master::LaunchSpec {
+        command,
+        env,
+        files,
+        fetch,
+        heap,
+        heap_exit_codes,
+        stop_grace_ms,
+        max_processes,
+        task_groups,
+    } = launch;
     rm::ContainerLaunch { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups }
 }

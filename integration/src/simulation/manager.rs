@@ -9,8 +9,8 @@ use headroom_rm_core::{
 use headroom_types::{AppId, ContainerId, Epoch, NodeId, Tick, UnixMillis};
 
 use super::disk::Disk;
-use super::shares;
 use super::network::{Caller, Line, Reader, SimCallResult};
+use super::shares;
 use super::{Simulation, SimulationEvent as Any, UNIX_AT_ZERO};
 use crate::fault::{Fault, LastWrite};
 use crate::scenario::PlantedBug;

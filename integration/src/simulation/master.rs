@@ -15,9 +15,9 @@ use headroom_types::exit::Unattributed;
 use headroom_types::{AppId, AttemptId, Bytes, ContainerId, Cpus, NodeId, Resource, TaskAttemptId, Tick};
 use headroom_wire::v1::task::FromExecutor;
 
-use super::master_session::SimMasterSession;
 use super::host::SimProgramEnd;
 use super::manager::SimManagerInput;
+use super::master_session::SimMasterSession;
 use super::network::{Caller, Line, SimCallResult};
 use super::{Simulation, SimulationEvent as Any};
 use crate::fault::{Fault, LastWrite};

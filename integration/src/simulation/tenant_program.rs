@@ -112,7 +112,13 @@ impl Simulation {
 
     /// Live containers of the same application in the same node or rack that violate the
     /// anti-affinity of this one.
-    fn beside(&self, node: &NodeId, id: &ContainerId, want: &scenario_cluster::TenantRequest, apart: &AntiAffinity) -> Vec<ContainerId> {
+    fn beside(
+        &self,
+        node: &NodeId,
+        id: &ContainerId,
+        want: &scenario_cluster::TenantRequest,
+        apart: &AntiAffinity,
+    ) -> Vec<ContainerId> {
         let rack = |n: &NodeId| self.traits_of(n).and_then(|t| t.rack.clone());
         let same_place = |n: &NodeId| match apart.level {
             PlacementScope::Node => n == node,

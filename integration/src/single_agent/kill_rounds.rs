@@ -18,10 +18,10 @@ use nix::unistd::Pid;
 use serde::Serialize;
 
 use crate::clock;
+use crate::simulation::random_source::RandomSource;
 use crate::single_agent::agent::{Shape, SingleAgent, container, order, words};
 use crate::single_agent::fake_manager::{FakeManager, ReceivedReports, ReportedEnd};
 use crate::single_agent::leftover_counts::{LeftoverCounts, reap_shims};
-use crate::simulation::random_source::RandomSource;
 
 /// Containers in one round.
 const EACH: u64 = 3;

@@ -6,8 +6,8 @@
 
 pub mod agent;
 pub mod fake_manager;
-pub mod leftover_counts;
 pub mod kill_rounds;
+pub mod leftover_counts;
 
 pub use agent::{Shape, SingleAgent};
 pub use fake_manager::FakeManager;

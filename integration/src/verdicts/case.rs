@@ -240,11 +240,7 @@ impl VerdictCase {
             ExpectedVerdict::StuckOrDead => {
                 let oom = [ExitReason::HeapOom, ExitReason::OverheadOom].contains(&report.reason);
                 let dead = oom && (killed || e.exit_code == Some(3));
-<<<<<<< HEAD
-                (stuck || dead).then_some(()).ok_or_else(|| "the reason contradicts its counters".into())
-=======
-                (stalled || dead).then_some(()).ok_or_else(|| "not what its counters say".into())
->>>>>>> main
+                (stalled || dead).then_some(()).ok_or_else(|| "the reason contradicts its counters".into())
             }
         }
     }

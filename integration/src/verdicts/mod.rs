@@ -8,10 +8,10 @@
 
 pub mod case;
 mod cases;
-mod matrix_results;
 mod guests;
 mod manager;
 mod master;
+mod matrix_results;
 mod node;
 mod play;
 mod tools;
@@ -34,8 +34,8 @@ use node::Node;
 use play::{CaseResult, play};
 use tools::Tools;
 
-pub use matrix_results::{MatrixResults, VerdictCaseRow};
 pub use guests::{here, in_guests};
+pub use matrix_results::{MatrixResults, VerdictCaseRow};
 pub use wrong::WrongVerdict;
 
 /// Number of containers in a burst.

@@ -18,8 +18,8 @@ use headroom_wire::v1::nodes::RunOrder;
 use crate::collect;
 use crate::disk::OrderRecord;
 use crate::exec;
-use crate::resize;
 use crate::node_context::NodeContext;
+use crate::resize;
 
 /// One adopted container.
 #[derive(Debug)]

@@ -27,8 +27,8 @@ use crate::exec;
 use crate::launch;
 use crate::leftover;
 use crate::logs;
-use crate::sample::{self, ContainerMeasurements, SharedSampler};
 use crate::node_context::NodeContext;
+use crate::sample::{self, ContainerMeasurements, SharedSampler};
 
 /// Maximum time until a group is empty and removed.
 const REMOVAL: Duration = Duration::from_secs(5);
@@ -140,9 +140,7 @@ fn ended(site: &NodeContext, remains: &ContainerRemains, group: Option<&Arc<Grou
         heap.cached = logs::cached(&dir);
     }
     if site.isolation.private_tmp && !site.has_private_tmp() {
-        missing.push(
-            "a private /tmp: this agent may not mount, so only TMPDIR named a private directory".into(),
-        );
+        missing.push("a private /tmp: this agent may not mount, so only TMPDIR named a private directory".into());
     }
     if site.lacks_ipc_namespace() {
         missing.push("a private IPC namespace and /dev/shm: this agent may not create them; those of the host were used".into());

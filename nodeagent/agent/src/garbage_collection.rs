@@ -15,9 +15,9 @@ use headroom_types::{AppId, ContainerId};
 use headroom_wire::v1::error::ErrorCode;
 use tokio::sync::mpsc;
 
+use crate::agent_loop::AgentInput;
 use crate::disk::{StateLayout, file};
 use crate::logs;
-use crate::agent_loop::AgentInput;
 use crate::node_context::NodeContext;
 
 /// Interval of the log limit check.

@@ -23,15 +23,15 @@ use tokio::task::JoinHandle;
 use tracing::{error, warn};
 
 use crate::adopt;
+use crate::agent_loop::AgentInput;
 use crate::clock::Clock;
 use crate::collect::{self, ContainerRemains};
 use crate::crash;
 use crate::launch::{self, StartedShim};
 use crate::launcher::{Conversation, ShimDescriptor};
-use crate::resize;
-use crate::agent_loop::AgentInput;
-use crate::sample::{self, SharedSampler};
 use crate::node_context::NodeContext;
+use crate::resize;
+use crate::sample::{self, SharedSampler};
 use crate::stop;
 
 /// Maximum time until a shim reports whether its program runs. It is long for heavily loaded hosts.

@@ -20,8 +20,8 @@ use headroom_container_shim::record::{self, ProgramSpec, UserNamespace};
 use headroom_node_cgroup::{Group, GroupLimits, OomGroup};
 use headroom_node_exec::{ChildProcess, Command, spawn};
 use headroom_types::{Bytes, ContainerId, Cpus, RequestId};
-use headroom_wire::v1::validation::check_launch;
 use headroom_wire::v1::nodes::RunOrder;
+use headroom_wire::v1::validation::check_launch;
 
 use crate::crash;
 use crate::descriptors;

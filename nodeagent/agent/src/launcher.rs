@@ -65,10 +65,7 @@ impl Launcher {
     /// Starts the launcher, so that the first container need not wait. Blocking.
     pub(crate) fn start(&self, site: &NodeContext) {
         if let Err(error) = self.line(site) {
-            tracing::warn!(
-                error = format!("{error:#}"),
-                "the launcher cannot be started; the first container starts it again"
-            );
+            tracing::warn!(error = format!("{error:#}"), "the launcher cannot be started; the first container starts it again");
         }
     }
 

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod adopt;
+mod agent_loop;
 mod cache;
 mod clock;
 mod collect;
@@ -20,6 +21,7 @@ pub mod doctor;
 mod download;
 mod exec;
 mod files;
+mod garbage_collection;
 mod health;
 mod host;
 mod http;
@@ -31,19 +33,17 @@ mod leftover;
 mod localize;
 mod logs;
 mod metrics;
+mod node_context;
 mod notify;
 mod proof;
 mod reload;
 mod resize;
 mod rm_link;
-mod agent_loop;
 mod sample;
-mod node_context;
 mod start;
 mod stop;
 mod unattributed;
 mod unpack;
-mod garbage_collection;
 mod view;
 
 pub use headroom_config::{FileCacheLimits, HealthChecks, Isolation, LogRetention, MetricsGranularity, RunAs, Telemetry};

@@ -14,8 +14,8 @@ use headroom_telemetry::page::{MOST_VALUES, OTHER};
 use headroom_telemetry::{Histogram, MetricsPage};
 use headroom_types::{Bytes, ContainerId, ExitReason, ExitReport, RequestId, UnixMillis};
 
-use crate::rm_link::NodeMembership;
 use crate::agent_loop::NodeAgentLoop;
+use crate::rm_link::NodeMembership;
 use crate::{host, sample};
 
 /// Memory use, in per cent of the limit, from which a container counts as near its limit.

@@ -9,8 +9,8 @@ use headroom_config::{FileProblem, NodeAgentConfig, render};
 use headroom_wire::v1::nodes::ConfigReload;
 use tracing::{info, warn};
 
-use crate::clock;
 use crate::agent_loop::AgentInput;
+use crate::clock;
 use crate::start::RunningAgent;
 
 impl RunningAgent {

@@ -21,16 +21,16 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::agent_loop::{AgentInput, AgentSetup, NodeAgentLoop};
 use crate::clock::Clock;
 use crate::disk::{self, StateLayout};
 use crate::http::listener::NodeListener;
 use crate::launcher::Launcher;
 use crate::localize::Localizer;
-use crate::rm_link::ResourceManagerLink;
-use crate::agent_loop::{AgentInput, AgentSetup, NodeAgentLoop};
 use crate::node_context::{AgentPrivileges, NodeContext};
+use crate::rm_link::ResourceManagerLink;
 use crate::unattributed::{self, Leftovers};
-use crate::{adopt, clock, crash, descriptors, doctor, health, host, http, notify, proof, garbage_collection};
+use crate::{adopt, clock, crash, descriptors, doctor, garbage_collection, health, host, http, notify, proof};
 
 /// Maximum number of inputs that wait for the loop.
 const QUEUE: usize = 1024;
@@ -167,7 +167,8 @@ impl Drop for RunningAgent {
 pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
     descriptors::raise();
     let client = client(&options)?;
-    let node = options.name.clone().or_else(host::name).context("the host name is not a valid node name; give one with --name")?;
+    let node =
+        options.name.clone().or_else(host::name).context("the host name is not a valid node name; give one with --name")?;
     let bin_dir = bin_dir(options.bin_dir.as_deref())?;
     let layout = StateLayout::open(&options.state)?;
     let lock = lock(&layout).await?;

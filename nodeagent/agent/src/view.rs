@@ -7,9 +7,9 @@ use headroom_node_core::report_schedule::ReportScope;
 use headroom_types::{ContainerId, Epoch, ExitReport};
 use headroom_wire::v1::nodes::{NodeContainerPhase, NodeHealthState, NodeReport, ObservedContainer, RefusedSize, RegisterNode};
 
+use crate::agent_loop::NodeAgentLoop;
 use crate::doctor::{self, DoctorFinding};
 use crate::http::{AccessTarget, AgentQuery, Detail, Diagnosis};
-use crate::agent_loop::NodeAgentLoop;
 use crate::{host, sample};
 
 /// Maximum number of exit reports in one message; each may contain a timeline. The others follow in

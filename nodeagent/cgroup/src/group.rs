@@ -10,9 +10,9 @@ use headroom_types::exit::{CgroupStats, MemoryEvents, MemoryStat, VictimProcess}
 use headroom_types::{Bytes, EnforcerKind};
 
 use crate::error::Result;
-use crate::throttle::{self, Frozen};
 use crate::plan::GroupLimits;
 use crate::probe::Probe;
+use crate::throttle::{self, Frozen};
 use crate::unattributed::Charged;
 use crate::{detect, poll, procs, v1, v2};
 

@@ -7,10 +7,10 @@
 //! Cures in the order of their price: other flags, less concurrency, overhead, heap, a bigger
 //! container.
 
-mod overhead;
 mod heap;
 mod limits;
 mod other_causes;
+mod overhead;
 mod runtime_message;
 
 use headroom_types::exit::HeapReport;

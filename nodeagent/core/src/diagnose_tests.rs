@@ -287,9 +287,6 @@ fn memory_outside_the_heap_is_diagnosed_from_mappings() {
 }
 
 #[test]
-<<<<<<< HEAD
-fn arenas_and_sockets_take_precedence_over_own_data() {
-=======
 fn an_idle_heap_that_frees_as_much_goes_before_native_blocks() {
     let idle = |other| {
         let mut e = jvm_with(ProcessMemory { other, ..ProcessMemory::default() });
@@ -304,8 +301,7 @@ fn an_idle_heap_that_frees_as_much_goes_before_native_blocks() {
 }
 
 #[test]
-fn arenas_and_children_of_a_native_program_go_before_its_own_data() {
->>>>>>> main
+fn arenas_and_sockets_take_precedence_over_own_data() {
     let mut e = killed_at(64);
     e.own.stat.anon = Some(MIB(62));
     e.inside = Some(ProcessMemory { arenas: MIB(55), arena_count: 16, ..ProcessMemory::default() });

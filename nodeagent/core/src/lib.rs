@@ -17,10 +17,10 @@ pub mod leftover;
 pub mod maps;
 pub mod marker;
 pub mod own_limits;
+pub mod report_schedule;
 pub mod size;
 pub mod stall;
 pub mod starved;
-pub mod report_schedule;
 pub mod timeline;
 
 pub use agent::Agent;

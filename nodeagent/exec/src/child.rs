@@ -22,8 +22,8 @@
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
-use crate::error::SpawnStep;
 use crate::clone_into_cgroup::{CloneRefusal, CloneTarget, clone_into};
+use crate::error::SpawnStep;
 use crate::prepare::{Failure, PreparedCommand};
 
 /// Size of the child's stack, in bytes. Its call depth is small; debug builds need the most.

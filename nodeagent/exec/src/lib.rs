@@ -8,17 +8,17 @@
 #![allow(unsafe_code)]
 
 mod child;
-pub mod error;
 mod clone_into_cgroup;
+pub mod error;
+pub mod fd_passing;
 pub mod ipc;
 pub mod limits;
 pub mod namespaces;
-pub mod syscalls;
-pub mod fd_passing;
 pub mod pidfd;
 mod prepare;
 pub mod procstat;
 pub mod spawn;
+pub mod syscalls;
 pub mod user;
 
 pub use error::{SpawnError, SpawnStep};

@@ -9,8 +9,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use crate::error::{SpawnError, SpawnStep};
 use crate::clone_into_cgroup::{CloneTarget, find_clone_target};
+use crate::error::{SpawnError, SpawnStep};
 use crate::namespaces;
 use crate::spawn::Command;
 

@@ -15,12 +15,12 @@ use std::sync::Arc;
 
 use headroom_types::{AppId, AttemptId, Bytes, ContainerId, NodeId, QueuePath, RequestId, Resource, UnixMillis};
 
-use crate::request::{GrantCounts, PendingRequest};
 use crate::attempt;
 use crate::cluster::StepContext;
+use crate::container_set::ContainerSet;
 use crate::event::{AppSubmission, MasterKind, MasterUpdate, Outcome, UpdateKind};
 use crate::explain::WaitReasonLog;
-use crate::container_set::ContainerSet;
+use crate::request::{GrantCounts, PendingRequest};
 use crate::runs::AttemptHistory;
 use crate::save::{SavedStage, SavedState};
 use crate::sched::locality::ContainerLocations;

@@ -96,10 +96,7 @@ impl Cluster {
             if let size::ResizeState::Ordered { .. } = c.sizing
                 && c.state.is_alive()
             {
-                assert!(
-                    self.timers.of(&TimerKey::Resize(id.clone())).is_some(),
-                    "{id}: no timer for its unconfirmed size"
-                );
+                assert!(self.timers.of(&TimerKey::Resize(id.clone())).is_some(), "{id}: no timer for its unconfirmed size");
             }
             match &c.state {
                 ContainerState::Exited { .. } => {

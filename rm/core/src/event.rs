@@ -24,9 +24,9 @@ pub use report::{ContainerPhase, NodeHealth, NodeHeartbeat, NodeRegistration, Re
 pub use traits::{Cordon, Exclusive, NodeProperties, TagChange};
 pub use update::{GrantedContainer, MasterUpdate, UpdateKind};
 
-use crate::request::ContainerRequest;
 use crate::cluster::Settings;
 use crate::queue::spec::{QueueState, QueueTree};
+use crate::request::ContainerRequest;
 use crate::save::DurableRecord;
 use crate::tags::Tagged;
 

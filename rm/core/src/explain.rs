@@ -15,12 +15,12 @@ use std::time::Duration;
 use headroom_types::{AppId, NodeId, RequestId, Resource, Tick};
 
 use crate::app::App;
-use crate::request::RelaxPolicy;
 use crate::cluster::{Cluster, MAX_UNACKED};
 use crate::event::RequestVerdict;
 use crate::ledger::ContainerRole;
 use crate::node;
 use crate::queue::Waiter;
+use crate::request::RelaxPolicy;
 use crate::sched::GrantBlock;
 use crate::sched::constraint::misfit;
 use crate::sched::fit::{self, PlacementNeed};
@@ -131,11 +131,9 @@ impl Cluster {
     fn held_sentence(&self, app: &App, now: Tick) -> Option<String> {
         match self.held(app)? {
             GrantBlock::Recovery => self.recovery_sentence(app, now),
-            GrantBlock::Unacknowledged => {
-                Some(format!(
-                    "its master has {MAX_UNACKED} unacknowledged updates, and gets no containers until it acknowledges them"
-                ))
-            }
+            GrantBlock::Unacknowledged => Some(format!(
+                "its master has {MAX_UNACKED} unacknowledged updates, and gets no containers until it acknowledges them"
+            )),
         }
     }
 

@@ -8,7 +8,6 @@ use headroom_types::{
     Tick,
 };
 
-use crate::request::GrantIncarnation;
 use crate::attempt;
 use crate::cluster::{Cluster, MAX_UNACKED, StepContext, granted};
 use crate::container::{self, Container, ContainerAction, ContainerEvent, ContainerState};
@@ -18,6 +17,7 @@ use crate::event::{
 };
 use crate::history::EndedContainer;
 use crate::ledger::ContainerRole;
+use crate::request::GrantIncarnation;
 use crate::save::DurableRecord;
 use crate::sched::locality::LocalityLevel;
 use crate::sched::part;

@@ -10,19 +10,19 @@
 #![forbid(unsafe_code)]
 
 pub mod app;
-pub mod request;
 pub mod attempt;
 pub mod check;
 pub mod cluster;
 pub mod container;
+pub mod container_set;
 pub mod event;
 pub mod explain;
 pub mod history;
-pub mod container_set;
 pub mod ledger;
 pub mod load;
 pub mod node;
 pub mod queue;
+pub mod request;
 pub mod runs;
 pub mod save;
 pub mod sched;
@@ -34,13 +34,13 @@ pub mod timer;
 
 mod apps;
 mod configure;
+mod delay;
 mod drain;
 mod grant;
 mod lifetime;
 mod masters;
 mod nodes;
 mod orders;
-mod delay;
 mod queues;
 mod resize;
 

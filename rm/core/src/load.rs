@@ -15,7 +15,6 @@ use headroom_types::{
     Resource, Tick, UnixMillis,
 };
 
-use crate::request::{ContainerRequest, PlacementRules};
 use crate::cluster::Settings;
 use crate::event::{
     AppSubmission, CallAnswer, CallId, ClusterCall, ClusterEvent, ContainerCommand, ContainerLaunch, ContainerPhase, Effect,
@@ -23,6 +22,7 @@ use crate::event::{
     UpdateKind,
 };
 use crate::queue::spec::{QueueSpec, QueueTree};
+use crate::request::{ContainerRequest, PlacementRules};
 
 /// Size of the simulated cluster.
 #[derive(Clone, Copy, Debug)]

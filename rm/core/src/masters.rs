@@ -3,12 +3,12 @@
 use headroom_types::{AppId, AttemptId, Reason, RequestId, Resource, StopCause};
 
 use crate::app::{self, App};
-use crate::request::{ContainerRequest, CountAccuracy, PendingRequest};
 use crate::attempt;
 use crate::cluster::{Cluster, MAX_REQUESTS, Reply, StepContext};
 use crate::container;
 use crate::event::{CallAnswer, CallRefusal, DryRun, LogSeverity, MasterHeartbeat, Outcome, RequestVerdict};
 use crate::ledger::ContainerRole;
+use crate::request::{ContainerRequest, CountAccuracy, PendingRequest};
 use crate::sched::constraint::is_choosy;
 
 impl Cluster {

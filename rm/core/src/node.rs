@@ -20,8 +20,8 @@
 use headroom_types::exit::LeftoverOwner;
 use headroom_types::{Bytes, EnforcerKind, NodeId, Tick};
 
-use crate::event::{NodeHealth, NodeProperties};
 use crate::container_set::ContainerSet;
+use crate::event::{NodeHealth, NodeProperties};
 
 /// State of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,7 +17,6 @@ use headroom_types::{
 
 pub use fake::{FakeContainer, FakeNode};
 
-use crate::request::ContainerRequest;
 use crate::cluster::{Cluster, Restored, RestoredApp, Settings};
 use crate::event::{
     AppSubmission, CallAnswer, CallId, CallRefusal, CallResult, ClusterCall, ClusterEvent, ContainerCommand, ContainerLaunch,
@@ -26,6 +25,7 @@ use crate::event::{
 };
 use crate::history::EndedContainer;
 use crate::queue::spec::QueueTree;
+use crate::request::ContainerRequest;
 use crate::save::{DurableRecord, NodeMark, SavedState};
 use crate::tags::NodeTags;
 

@@ -23,8 +23,7 @@ fn unattributed_memory_is_granted_only_after_its_release() {
     let app = s.app("job");
     left(&mut s, "n1", 1536);
     let sentence = s.ask_waits(&app, "big", 1, size(3, 1));
-    let words =
-        "needs 3 GiB on one node; best is n1 with 2.5 GiB free, and ended containers left 1.5 GiB charged there";
+    let words = "needs 3 GiB on one node; best is n1 with 2.5 GiB free, and ended containers left 1.5 GiB charged there";
     assert_eq!(sentence, words);
     let why = s.cluster.why(&app, headroom_types::Tick(0)).expect("known");
     let verdict = "512 MiB of memory short, and ended containers left 1.5 GiB charged there";

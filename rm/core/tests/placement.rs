@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use headroom_rm_core::request::{AntiAffinity, AttributeCondition, ContainerRequest, PlacementRules, PlacementScope, RelaxPolicy};
+use headroom_rm_core::request::{
+    AntiAffinity, AttributeCondition, ContainerRequest, PlacementRules, PlacementScope, RelaxPolicy,
+};
 use headroom_rm_core::testkit::{FakeNode, Scenario, ask, id, size};
 use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall, DryRun, Exclusive, NodeProperties, RequestVerdict, UpdateKind};
 use headroom_types::{AppId, ExitReason, Name, NodeId, Resource};

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_rm_core::request::ContainerRequest;
 use headroom_rm_core::queue::spec::{Amount, QueueShare, QueueSpec, QueueTree};
+use headroom_rm_core::request::ContainerRequest;
 use headroom_rm_core::testkit::{Scenario, ask, id, size};
 use headroom_rm_core::{
     AfterDrain, AppSubmission, CallAnswer, CallRefusal, ClusterCall, ContainerLaunch, ContainerSize, Cordon, DryRun, MasterKind,

@@ -95,11 +95,7 @@ fn a_resize_is_idempotent_and_checks_its_version() {
         panic!("no conflict for another version")
     };
     assert_eq!(resize(&mut s, &c, Some(1), size(3, 1)), Ok(CallAnswer::Resizing { version: 2 }));
-    assert_eq!(
-        resize(&mut s, &c, Some(1), size(3, 1)),
-        Ok(CallAnswer::Resizing { version: 2 }),
-        "a repeated call is idempotent"
-    );
+    assert_eq!(resize(&mut s, &c, Some(1), size(3, 1)), Ok(CallAnswer::Resizing { version: 2 }), "a repeated call is idempotent");
     let Err(CallRefusal::Conflict { given: 1, current: 2, .. }) = resize(&mut s, &c, None, size(4, 1)) else {
         panic!("no conflict with a resize in progress")
     };

@@ -323,8 +323,9 @@ pub(crate) fn checked(words: &[String]) -> Result<Rights, ProblemDetails> {
     let rights = words.iter().map(one).collect::<Result<Rights, ProblemDetails>>()?;
     if rights.0.is_empty() {
         let known = headroom_identity::right::words().join(", ");
-        return Err(ProblemDetails::new(ErrorCode::HR0400, "the list of rights is empty")
-            .hint(format!("name at least one of {known}")));
+        return Err(
+            ProblemDetails::new(ErrorCode::HR0400, "the list of rights is empty").hint(format!("name at least one of {known}"))
+        );
     }
     Ok(rights)
 }
@@ -345,8 +346,7 @@ fn unknown(detail: &str) -> ProblemDetails {
 }
 
 fn no_token(accessor: &Accessor) -> ProblemDetails {
-    ProblemDetails::new(ErrorCode::HR0404, format!("there is no token {accessor}"))
-        .hint("rmctl acl token list shows all tokens")
+    ProblemDetails::new(ErrorCode::HR0404, format!("there is no token {accessor}")).hint("rmctl acl token list shows all tokens")
 }
 
 fn held(saved: &SavedToken) -> Option<StoredToken> {

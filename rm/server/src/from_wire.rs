@@ -10,11 +10,11 @@ use headroom_types::unattributed::MAX_OWNERS;
 use headroom_types::{AppId, AttemptId, Bytes, Name, NodeId, QueuePath};
 use headroom_wire::v1::application_master::{self, FinishApp, LaunchSpec, MasterSync, PlacementRequest, RegisterMaster};
 use headroom_wire::v1::apps::{ApplicationMaster, SubmitApp};
-use headroom_wire::v1::validation::{check_launch, check_request, check_submit};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::nodes::{
     NodeContainerPhase, NodeHealthState, NodeReport, NodeTraits, ObservedContainer, RegisterNode, TagNode,
 };
+use headroom_wire::v1::validation::{check_launch, check_request, check_submit};
 
 /// Maximum number of items of one kind in one message.
 const MAX_ITEMS: usize = 10_000;
@@ -105,8 +105,18 @@ pub(crate) fn ask(ask: PlacementRequest) -> Result<core::request::ContainerReque
 }
 
 fn placement(wire: application_master::Placement, nodes: Vec<NodeId>, avoid_nodes: Vec<NodeId>) -> core::request::PlacementRules {
-    let application_master::Placement { racks, avoid_racks, prefer_nodes, prefer_racks, relax, labels, attributes, tolerate, apart, spread } =
-        wire;
+    let application_master::Placement {
+        racks,
+        avoid_racks,
+        prefer_nodes,
+        prefer_racks,
+        relax,
+        labels,
+        attributes,
+        tolerate,
+        apart,
+        spread,
+    } = wire;
     let relax = match relax {
         application_master::RelaxationPolicy::AtOnce => core::request::RelaxPolicy::AtOnce,
         application_master::RelaxationPolicy::After { ms } => core::request::RelaxPolicy::After(Duration::from_millis(ms)),

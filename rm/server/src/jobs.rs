@@ -14,8 +14,8 @@ use headroom_types::{AppId, Name, Reason, TaskId, UnixMillis};
 use headroom_wire::v1::events::LoggedEvent;
 use headroom_wire::v1::job::{AttemptRow, JobEvent, JobPatch, JobTotals, JobView, TaskRow};
 
-use crate::from_wire::cut;
 use crate::attempt_metrics::AttemptMetrics;
+use crate::from_wire::cut;
 
 /// Limit on rows of one application.
 const MAX_ROWS: usize = 50_000;

@@ -28,16 +28,16 @@ use crate::access::{Access, AccessChangeResult};
 use crate::clock::Clock;
 use crate::dispatch::Dispatch;
 use crate::eventlog::EventLog;
-use crate::usage_history::{Lesson, UsageHistory, saved};
 use crate::inbox::{Batch, Inbox};
 use crate::input::{ClusterQuery, LoopInput, Published};
 use crate::jobs::{JobRowStore, RowCreation, Snapshot};
 use crate::metrics::{Counters, Decision};
 use crate::notify::Watchdog;
-use crate::to_wire;
 use crate::profiles::{Decided, Profiles};
 use crate::query;
 use crate::starving::Starving;
+use crate::to_wire;
+use crate::usage_history::{Lesson, UsageHistory, saved};
 use crate::view::View;
 
 /// Maximum time between two turns.

@@ -22,11 +22,10 @@ use crate::activation;
 use crate::audit::{self, AuditRecorder};
 use crate::clock::Clock;
 use crate::eventlog::EventLog;
-use crate::usage_history::UsageHistory;
-use crate::http::listeners::{TcpServerListener, UnixSocketListener};
+use crate::http::idempotency::IdempotencyStore;
 use crate::http::join::Signer;
 use crate::http::limits::ConnectionLimits;
-use crate::http::idempotency::IdempotencyStore;
+use crate::http::listeners::{TcpServerListener, UnixSocketListener};
 use crate::http::tonodes::ToNodes;
 use crate::http::{Bounds, Web, addresses, listen, router};
 use crate::inbox;
@@ -38,6 +37,7 @@ use crate::operator::OperatorHandle;
 use crate::options::ManagerOptions;
 use crate::profiles::Profiles;
 use crate::run::{ManagerLoop, ManagerLoopError, SharedState};
+use crate::usage_history::UsageHistory;
 use crate::view;
 
 /// Backlog of the listener; the limit of the kernel also applies.

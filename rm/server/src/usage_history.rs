@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use headroom_rm_store::{SavedJobHistory, SavedKind};
 use headroom_sizes::suggest::suggest;
 use headroom_types::{Bytes, Charge, Name, UnixMillis};
-use headroom_wire::v1::job_history::{JobHistory, JobHistoryRow, TaskKindHistory, TaskMemoryNeed};
 use headroom_wire::v1::job::{TaskRow, TaskState};
+use headroom_wire::v1::job_history::{JobHistory, JobHistoryRow, TaskKindHistory, TaskMemoryNeed};
 use headroom_wire::v1::suggestions::Suggestion;
 
 /// Limit on families. When it is reached, the one with the oldest last run is removed.

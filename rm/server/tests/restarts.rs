@@ -13,8 +13,8 @@ use headroom_types::{AppId, Bytes, ExitReason, StoreBackend};
 use headroom_wire::v1::application_master::RegisterMaster;
 use headroom_wire::v1::apps::AppState;
 use headroom_wire::v1::error::ErrorCode;
-use headroom_wire::v1::job_history::{TaskKindHistory, TaskMemoryNeed};
 use headroom_wire::v1::job::{JobPatch, JobTotals, TaskRow};
+use headroom_wire::v1::job_history::{TaskKindHistory, TaskMemoryNeed};
 use headroom_wire::v1::nodes::NodeContainerPhase;
 
 /// Runs each test with each store.

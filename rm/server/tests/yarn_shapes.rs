@@ -170,7 +170,8 @@ async fn every_response_has_the_fields_that_clients_read() {
     let mut master = FakeMaster::submit(&client, "job").await;
     // The request waits for a node that does not exist. A request that only lacks free memory would
     // get a reservation after a while.
-    let big = headroom_wire::v1::application_master::PlacementRequest { nodes: vec![id("n9")], ..master.ask("big", mib(1000), 1) };
+    let big =
+        headroom_wire::v1::application_master::PlacementRequest { nodes: vec![id("n9")], ..master.ask("big", mib(1000), 1) };
     master.sync(vec![master.ask("main", mib(256), 2), big]).await.expect("asks");
     let containers = node.until_orders(2).await;
     node.run_all().await;

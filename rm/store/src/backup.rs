@@ -14,13 +14,13 @@ use serde::Serialize;
 
 use crate::anchor::Anchor;
 use crate::engine::{database_path, present_backend};
+use crate::integrity::{CheckedCopy, check_copy, with_suffix};
 use crate::lock;
 use crate::make::{NewDatabase, ahead, encode};
 use crate::record::{DOCUMENTS, META, MetaRecord};
 use crate::replay::replay;
 use crate::scan::{self, ScanControl};
 use crate::snapshot::{self, Header, SnapshotWriter};
-use crate::integrity::{CheckedCopy, check_copy, with_suffix};
 use crate::{RecordChange, StoreError, anchor};
 
 /// Marker file of a directory whose restore has not finished.

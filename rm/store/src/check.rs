@@ -10,9 +10,9 @@ use serde::Serialize;
 use crate::anchor::Anchor;
 use crate::backup::refuse_unfinished;
 use crate::engine::{database_path, present_backend};
+use crate::integrity::{CheckedCopy, check_copy};
 use crate::record::DOCUMENTS;
 use crate::replay::replay;
-use crate::integrity::{CheckedCopy, check_copy};
 use crate::{StoreError, lock, snapshot};
 
 /// The result of a check.

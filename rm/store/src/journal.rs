@@ -11,8 +11,8 @@ use headroom_types::{AppId, Name};
 use serde::Serialize;
 
 use crate::access::{ACCESS, SavedAccess};
-use crate::idempotency::{self, SavedResponse};
 use crate::history::{self, SavedJobHistory};
+use crate::idempotency::{self, SavedResponse};
 use crate::profiles::{PROFILES, SavedProfiles};
 use crate::queues::{QueueRecord, Queues};
 use crate::record::{self, AppRecord, ContainerEndRecord, DrainRecord, ExpectedNode, META, MetaRecord, StateRecord, TagsRecord};

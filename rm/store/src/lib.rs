@@ -13,14 +13,15 @@
 
 pub mod access;
 pub mod anchor;
-pub mod idempotency;
 pub mod backup;
 pub mod check;
 pub mod disk;
 pub mod engine;
 pub mod error;
-pub mod history;
 pub mod frame;
+pub mod history;
+pub mod idempotency;
+pub mod integrity;
 pub mod journal;
 pub mod lock;
 pub mod make;
@@ -33,13 +34,12 @@ pub mod replay;
 pub mod scan;
 pub mod sled;
 pub mod snapshot;
-pub mod integrity;
 
 pub use access::{SavedAccess, SavedPolicy, SavedShare, SavedToken, SavedTokenPurpose};
-pub use idempotency::SavedResponse;
 pub use disk::{DiskStore, Documents};
 pub use error::StoreError;
 pub use history::{SavedJobHistory, SavedKind};
+pub use idempotency::SavedResponse;
 pub use journal::Journal;
 pub use open::{OpenedStore, open};
 pub use profiles::{SavedProfile, SavedProfiles};

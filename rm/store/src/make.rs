@@ -9,10 +9,10 @@ use headroom_types::{Epoch, StoreBackend};
 use crate::anchor::Anchor;
 use crate::disk::DiskStore;
 use crate::engine::{Engine, database_path};
+use crate::integrity::{remove, with_suffix};
 use crate::record::{META, MetaRecord};
 use crate::scan::Scan;
 use crate::snapshot::{self, Snapshot};
-use crate::integrity::{remove, with_suffix};
 use crate::{RecordChange, Store, StoreError, anchor};
 
 /// Suffix of the name of an incomplete database.

@@ -8,11 +8,12 @@ use headroom_types::StoreBackend;
 
 use crate::StoreError;
 use crate::access::{SavedAccess, access};
-use crate::idempotency::{SavedResponse, answers};
 use crate::backup::refuse_unfinished;
 use crate::disk::{DiskStore, Documents};
 use crate::engine::{Engine, database_path, present_backend};
 use crate::history::{SavedJobHistory, families};
+use crate::idempotency::{SavedResponse, answers};
+use crate::integrity::check_copy;
 use crate::journal::Journal;
 use crate::lock;
 use crate::make::make;
@@ -21,7 +22,6 @@ use crate::record::MetaRecord;
 use crate::replay::replay;
 use crate::scan::scan;
 use crate::snapshot;
-use crate::integrity::check_copy;
 
 /// A store ready for use.
 #[derive(Debug)]

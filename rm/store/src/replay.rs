@@ -9,8 +9,8 @@ use headroom_types::{Epoch, NodeId};
 use serde::de::DeserializeOwned;
 
 use crate::access::{ACCESS, access};
-use crate::idempotency::{ANSWERS, answers};
 use crate::history::{FAMILIES, families};
+use crate::idempotency::{ANSWERS, answers};
 use crate::profiles::{PROFILES, profiles};
 use crate::queues::Queues;
 use crate::record::{

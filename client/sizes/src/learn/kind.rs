@@ -144,7 +144,7 @@ impl KindObservations {
             count_killed(&mut seen, self.open.values().filter_map(had));
         }
         let rungs = ladder::cheapest(&mut seen, prices);
-        Some(PricedLadder { way, cost: ladder.cost * self.history.mean(way), ladder })
+        Some(PricedLadder { way, cost: rungs.cost * self.history.mean(way), rungs })
     }
 }
 

@@ -129,9 +129,9 @@ impl ReferenceLearner {
             let Some(misses) = self.misses.get(&way).filter(|misses| misses.len() >= enough) else { continue };
             let Some(predicted) = self.predict(way, input) else { continue };
             let rungs = ladder::cheapest(&mut self.seen(way, misses), prices);
-            let cost = ladder.cost * self.mean(way);
+            let cost = rungs.cost * self.mean(way);
             if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
-                best = Some((cost, way, ladder.sizes.iter().map(|ratio| ratio * predicted).collect()));
+                best = Some((cost, way, rungs.sizes.iter().map(|ratio| ratio * predicted).collect()));
             }
         }
         best.map(|(_, way, sizes)| (way, sizes))

@@ -22,7 +22,7 @@ const ROUND: Duration = Duration::from_secs(60);
 pub(crate) fn measure(rounds: u32, seed: Option<u64>) -> Result<AgentKillResults> {
     let seed = seed.unwrap_or_else(|| u64::try_from(clock::realtime_nanos() % 1_000_000_007).unwrap_or(1));
     progress::tell(&format!("adopt: {rounds} rounds of seed {seed}"));
-    kill_rounds::run(kill_rounds, seed, &mut |n, tally| {
+    kill_rounds::run(rounds, seed, &mut |n, tally| {
         if (n + 1) % TELL == 0 {
             progress::tell(&format!("{} rounds: {} kills, {} lost, {} twice", n + 1, tally.kills, tally.lost, tally.twice));
         }
@@ -31,8 +31,8 @@ pub(crate) fn measure(rounds: u32, seed: Option<u64>) -> Result<AgentKillResults
 
 /// As `measure`, in a guest with cgroup v2.
 pub(crate) fn in_a_guest(rounds: u32, seed: Option<u64>) -> Result<Map<String, Value>> {
-    let (rounds_text, seed) = (kill_rounds.to_string(), seed.map(|seed| seed.to_string()));
+    let (rounds_text, seed) = (rounds.to_string(), seed.map(|seed| seed.to_string()));
     let mut words = vec!["adopt", "--rounds", &rounds_text];
     words.extend(seed.iter().flat_map(|seed| ["--seed", seed.as_str()]));
-    guest_run::in_a_guest(&words, Duration::from_secs(120) + ROUND * kill_rounds)
+    guest_run::in_a_guest(&words, Duration::from_secs(120) + ROUND * rounds)
 }

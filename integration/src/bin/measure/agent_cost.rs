@@ -52,7 +52,9 @@ pub(crate) fn measure(containers: u64) -> Result<AgentCostResults> {
     let orders: Result<Vec<_>> =
         ids.iter().map(|id| Ok((id.clone(), order(Bytes::from_mib(32), words(&["/bin/sleep", "600"]))?))).collect();
     desk.run(orders?);
-    let all = |book: &integration::single_agent::fake_manager::ReceivedReports| ids.iter().all(|id| book.running.contains_key(id)).then_some(());
+    let all = |book: &integration::single_agent::fake_manager::ReceivedReports| {
+        ids.iter().all(|id| book.running.contains_key(id)).then_some(())
+    };
     desk.until("all containers to run", PATIENCE, all).with_context(|| agent.last_words())?;
     progress::tell(&format!("{containers} containers run; measuring for {} s", WINDOW.as_secs()));
     clock::pause(SETTLE);

@@ -16,16 +16,12 @@ const DISK: u32 = 1024;
 /// Runs `measure WORDS -o json` in a guest with the timeout `longest`, and returns the printed
 /// object.
 pub(crate) fn in_a_guest(words: &[&str], longest: Duration) -> Result<Map<String, Value>> {
-<<<<<<< HEAD:integration/src/bin/measure/guest_run.rs
-    let own = std::env::current_exe().context("the path of this program")?;
-=======
     in_a_guest_of(MEMORY, words, longest)
 }
 
 /// As [`in_a_guest`], in a guest with this much memory.
 pub(crate) fn in_a_guest_of(memory: Bytes, words: &[&str], longest: Duration) -> Result<Map<String, Value>> {
-    let own = std::env::current_exe().context("where this program lies")?;
->>>>>>> main:integration/src/bin/measure/guest_run.rs
+    let own = std::env::current_exe().context("the path of this program")?;
     let own = own.to_str().context("this program's path is not UTF-8")?;
     let disk = Disk::new(DISK)?;
     let guest = Guest::new().with_programs().memory(memory).disk(&disk).env("TMPDIR", job::DISK).timeout(longest).quietly();

@@ -6,12 +6,11 @@
 #![forbid(unsafe_code)]
 
 mod adopt;
-mod guest_run;
 mod agent_cost;
-mod request_to_running;
 mod cli_start;
 mod diagnosis;
 mod growth;
+mod guest_run;
 mod house;
 mod kill_to_retry;
 mod launch;
@@ -22,6 +21,7 @@ mod noisy_neighbour;
 mod page;
 mod progress;
 mod quantiles;
+mod request_to_running;
 mod rm_core;
 mod rm_http;
 mod rm_restart;

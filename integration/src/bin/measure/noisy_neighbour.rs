@@ -134,11 +134,7 @@ pub(crate) fn measure(seconds: u64) -> Result<IsolationResults> {
 /// As `measure`, in a guest with cgroup v2.
 pub(crate) fn in_a_guest(seconds: u64) -> Result<Map<String, Value>> {
     let words = ["noisy-neighbour", "--seconds", &seconds.to_string()];
-<<<<<<< HEAD
-    guest_run::in_a_guest(&words, Duration::from_secs(seconds) + JOB_TIMEOUT * 3)
-=======
-    again::in_a_guest_of(GUEST, &words, Duration::from_secs(seconds) + JOB_TIMEOUT * 3)
->>>>>>> main
+    guest_run::in_a_guest_of(GUEST, &words, Duration::from_secs(seconds) + JOB_TIMEOUT * 3)
 }
 
 /// Ended jobs of the victim.

@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use headroom_types::{Bytes, Cpus, Resource};
 use integration::load::agents::{self, AgentFleet};
-use integration::load::records::{RecordComparison, compare};
 use integration::load::daemon::{Daemon, Usage};
 use integration::load::limits;
 use integration::load::master::{self, MasterPool, RequestPace};
+use integration::load::records::{RecordComparison, compare};
 use serde::Serialize;
 
 use crate::progress::{tell, until, wait};

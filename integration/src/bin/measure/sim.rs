@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use integration::seed_sweep::{Seeds, SweepControl, replay, sweep};
 use integration::scenario::PlantedBug;
+use integration::seed_sweep::{Seeds, SweepControl, replay, sweep};
 use serde::Serialize;
 
 /// Interval of progress messages.

@@ -20,10 +20,10 @@ const ROUND: Duration = Duration::from_secs(60);
 /// Installs a fleet and runs the rounds.
 pub(crate) fn measure(rounds: u32) -> Result<FleetRoundResults> {
     progress::tell(&format!("upgrades: {rounds} rounds on three hosts"));
-    let mut fleet = Fleet::boot(TranscriptOutput::Silent, SETUP + ROUND * fault_rounds)?;
+    let mut fleet = Fleet::boot(TranscriptOutput::Silent, SETUP + ROUND * rounds)?;
     fleet.set_up()?;
     progress::tell("the hosts are installed");
-    fault_rounds::run(&fleet, fault_rounds, &mut |tally| {
+    fault_rounds::run(&fleet, rounds, &mut |tally| {
         if tally.rounds % TELL == 0 {
             let FleetRoundResults { rounds, restarts, kills, upgrades, lost, twice, verdicts_lost, .. } = tally;
             let done = format!("{restarts} restarts, {kills} kills, {upgrades} upgrades");

@@ -127,9 +127,7 @@ fn psi(facts: &DoctorFacts) -> DoctorFinding {
 
 fn system_call(call: KernelCall, there: bool, kernel: &str) -> DoctorFinding {
     let (code, what, since) = match call {
-        KernelCall::PidfdOpen => {
-            ("pidfd", "a process is watched and signalled by descriptor, not by a reused process id", "5.3")
-        }
+        KernelCall::PidfdOpen => ("pidfd", "a process is watched and signalled by descriptor, not by a reused process id", "5.3"),
         KernelCall::Openat2 => ("openat2", "files are opened only below a directory", "5.6"),
         KernelCall::Clone3 => ("clone3", "a program is cloned into its cgroup of version 2 instead of moved", "5.7"),
     };
@@ -209,9 +207,7 @@ fn clock(facts: &DoctorFacts) -> DoctorFinding {
         (_, year) if year < YEAR => about(format!("the year is {year}; the clock was never set")).warn(fix),
         (Some(true), _) => about("synchronized".into()),
         (Some(false), _) => about("not synchronized".into()).warn(fix),
-        (None, _) => {
-            about("unknown".into()).warn("allow adjtimex in the seccomp profile, and synchronize the clock of the host")
-        }
+        (None, _) => about("unknown".into()).warn("allow adjtimex in the seccomp profile, and synchronize the clock of the host"),
     }
 }
 
@@ -263,9 +259,8 @@ pub(crate) fn left_behind(left: Option<(Bytes, Bytes)>) -> DoctorFinding {
     match left {
         None => about("this host has no cgroup of a node agent".to_owned()),
         Some((memory, _)) if memory.is_zero() => about("no memory of ended containers".to_owned()),
-        Some((memory, limit)) => about(format!("{memory} of {limit} are held by memory that no running container owns")).warn(
-            "remove leftovers of ended programs: df -t tmpfs, ls -l /dev/shm, ipcs -m; rmctl node show NODE lists owners",
-        ),
+        Some((memory, limit)) => about(format!("{memory} of {limit} are held by memory that no running container owns"))
+            .warn("remove leftovers of ended programs: df -t tmpfs, ls -l /dev/shm, ipcs -m; rmctl node show NODE lists owners"),
     }
 }
 

@@ -16,21 +16,21 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use headroom_types::{ContainerId, Signal};
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
-use headroom_wire::v1::nodes::NodeContainerPhase;
 use headroom_wire::v1::container_access::{
     ContainerFileEntry, DEFAULT_EXEC_TIMEOUT_MS, ExecContainer, ExecLine, MAX_EXEC_INPUT_BYTES, MAX_EXEC_TIMEOUT_MS,
     NODE_KEY_HEADER, SignalContainer, SignalDelivered, TextOrBytes,
 };
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::nodes::NodeContainerPhase;
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::spawn_blocking;
 
 use super::logs::Range;
 use super::{AccessTarget, AgentQuery, Refused, Shared, ask, parse, refuse};
+use crate::agent_loop::AgentInput;
 use crate::exec::{self, ExecOutput, ExecRequest};
 use crate::files::{self, ContainerPath};
-use crate::agent_loop::AgentInput;
 use crate::stop::{self, SignalTarget};
 
 /// Maximum number of files that are read at once.
@@ -243,7 +243,8 @@ pub(super) async fn run(
     tracing::info!(container_id = %id, program = asked.command.first(), "a caller runs an exec program");
     let wish = ExecRequest { id: id.clone(), order, group, command: asked.command, input, time };
     let words = exec::run(Arc::clone(&shared.site), wish, seat).await;
-    let words = words.map_err(|error| refuse(ErrorCode::HR0500, format!("no program was started in container {id}: {error:#}")))?;
+    let words =
+        words.map_err(|error| refuse(ErrorCode::HR0500, format!("no program was started in container {id}: {error:#}")))?;
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines(words))).into_response())
 }
 

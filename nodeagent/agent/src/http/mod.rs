@@ -1,11 +1,11 @@
 //! The node's HTTP interface: containers, logs, metrics, liveness. It parses requests, queries the
 //! loop and answers; it contains no logic.
 
+mod container_access;
 pub(crate) mod listener;
 mod logs;
-mod container_access;
-mod yarn_json;
 mod yarn;
+mod yarn_json;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,12 +27,12 @@ use serde::Serialize;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tower_http::timeout::RequestBodyDeadlineLayer;
 
+use crate::agent_loop::AgentInput;
 use crate::disk::StateLayout;
 use crate::doctor::DoctorFinding;
 use crate::metrics;
-use crate::rm_link::NodeMembership;
-use crate::agent_loop::AgentInput;
 use crate::node_context::NodeContext;
+use crate::rm_link::NodeMembership;
 
 pub(crate) use container_access::key;
 
@@ -184,9 +184,7 @@ async fn alive(State(shared): State<Shared>) -> Result<&'static str, Refused> {
     let diagnosis = ask(&shared, AgentQuery::Doctor).await?;
     Ok(match diagnosis.resource_manager {
         NodeMembership::Registered | NodeMembership::Searching => "ok\n",
-        NodeMembership::Decommissioned => {
-            "ok\nthis node is decommissioned: `rmctl node undrain` takes it back\n"
-        }
+        NodeMembership::Decommissioned => "ok\nthis node is decommissioned: `rmctl node undrain` takes it back\n",
     })
 }
 

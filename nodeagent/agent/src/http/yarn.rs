@@ -244,10 +244,7 @@ async fn log(
         None | Some("" | "text") => "text/plain; charset=utf-8",
         Some("octet-stream") => "application/octet-stream",
         Some(other) => {
-            return Err(YarnProblem(
-                YarnErrorKind::BadRequest,
-                format!("format is text or octet-stream, not {other:?}"),
-            ));
+            return Err(YarnProblem(YarnErrorKind::BadRequest, format!("format is text or octet-stream, not {other:?}")));
         }
     };
     let found = find(&shared, parse(&id)?).await?;

@@ -73,10 +73,7 @@ async fn a_log_is_bounded_and_a_killed_agent_loses_no_line() {
     let lines: Vec<&str> = whole.trim_start_matches('\0').lines().collect();
     assert_eq!(lines.last(), Some(&"done"));
     let first: usize = lines[1].parse().expect("a whole line");
-    assert!(
-        lines[1..lines.len() - 1].iter().zip(first..).all(|(line, n)| *line == n.to_string()),
-        "a line is missing"
-    );
+    assert!(lines[1..lines.len() - 1].iter().zip(first..).all(|(line, n)| *line == n.to_string()), "a line is missing");
     node.start_again();
     let facts = || std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(node.file(&id, "stdout")).expect("facts")) * 512;
     let deadline = Instant::now() + PATIENCE;

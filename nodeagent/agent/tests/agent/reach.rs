@@ -1,11 +1,11 @@
 //! Container access: signals, files, and programs inside a running container.
 
 use headroom_types::{ContainerId, EnforcerKind, ExitReason, Signal};
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::container_access::{
     ContainerFileEntry, ExecContainer, ExecExitStatus, ExecLine, FileEntryKind, NODE_KEY_HEADER, SignalContainer,
     SignalDelivered, TextOrBytes,
 };
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

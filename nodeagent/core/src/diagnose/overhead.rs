@@ -95,8 +95,7 @@ pub(super) fn arenas(c: &Case<'_>) -> Option<Diagnosis> {
     if c.told.is_some() {
         return None;
     }
-    let cause =
-        format!("{} arenas of the native allocator, one per few threads, hold {}", inside.arena_count, inside.arenas);
+    let cause = format!("{} arenas of the native allocator, one per few threads, hold {}", inside.arena_count, inside.arenas);
     let kept = inside.arenas.mul_ratio(2, u64::from(inside.arena_count));
     Some(
         row(
@@ -121,8 +120,7 @@ pub(super) fn page_cache(c: &Case<'_>) -> Option<Diagnosis> {
         Some(mapped) => (Certainty::Likely, format!(", {mapped} of it mapped or locked by the largest process")),
         None => (Certainty::Possible, String::new()),
     };
-    let cause =
-        format!("{file} were page cache or mapped files at the last measurement{part}; {demand} could not be reclaimed");
+    let cause = format!("{file} were page cache or mapped files at the last measurement{part}; {demand} could not be reclaimed");
     let fix = "read through smaller windows (no mmap or mlock of whole files), or try the same size again: cache is reclaimable";
     Some(
         row(SubCause::PageCache, certainty, cause, fix)
@@ -142,8 +140,7 @@ pub(super) fn sockets(c: &Case<'_>) -> Option<Diagnosis> {
     // probably owns that memory.
     let kernel = kernel_beside_stacks(c).filter(|kernel| c.is_share(*kernel, 25))?;
     let ProcessMemory { sockets, pipes, .. } = c.e.inside.filter(|i| i.sockets.saturating_add(i.pipes) >= MANY_ENDS)?;
-    let cause =
-        format!("{kernel} of kernel memory, with {sockets} sockets and {pipes} pipe ends open: unread data in them");
+    let cause = format!("{kernel} of kernel memory, with {sockets} sockets and {pipes} pipe ends open: unread data in them");
     Some(row(SubCause::Sockets, Certainty::Likely, cause, fix).with_trade_off(dear).with_would_fit(c.without(kernel)))
 }
 

@@ -3,8 +3,8 @@
 use headroom_types::{NodeId, Resource};
 
 use super::place::{either, rules};
-use crate::request::{AttributeCondition, PlacementRules, RelaxPolicy};
 use crate::cluster::Cluster;
+use crate::request::{AttributeCondition, PlacementRules, RelaxPolicy};
 use crate::sched::constraint::{ANYWHERE, candidates, has_rules, is_choosy, lasting_misfit, misfits};
 use crate::sched::index::IndexedNode;
 

@@ -4,9 +4,9 @@ use std::fmt;
 
 use headroom_types::{AppId, RequestId, Tick};
 
-use crate::request::{AttributeCondition, PlacementRules, RelaxPolicy};
 use crate::cluster::Cluster;
 use crate::ledger::NodeAccount;
+use crate::request::{AttributeCondition, PlacementRules, RelaxPolicy};
 use crate::sched::constraint::{ANYWHERE, candidates, has_rules, is_choosy, lasting_misfit, misfit};
 use crate::sched::fit::{self, PlacementNeed};
 use crate::sched::index::{FreeIndex, IndexedNode};
@@ -89,9 +89,7 @@ impl Cluster {
             return None;
         }
         let beside = self.index.id(fit::choose(&self.index, PlacementNeed { of: None, ..need })?)?;
-        Some(format!(
-            "{beside} has enough free resources, but anti-affinity with containers there excludes it"
-        ))
+        Some(format!("{beside} has enough free resources, but anti-affinity with containers there excludes it"))
     }
 
     /// Reason why no node that matches the placement rules has enough free resources.

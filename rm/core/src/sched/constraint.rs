@@ -9,9 +9,9 @@ use std::fmt;
 use headroom_types::{Name, NodeId, Resource};
 
 use super::index::{FreeIndex, IndexedNode, NodeIx};
-use crate::request::{AttributeCondition, PlacementRules, RelaxPolicy};
 use crate::event::{Exclusive, NodeProperties};
 use crate::explain::place::either;
+use crate::request::{AttributeCondition, PlacementRules, RelaxPolicy};
 use crate::tags::pair;
 
 /// A placement without rules.

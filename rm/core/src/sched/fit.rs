@@ -7,9 +7,9 @@
 use headroom_types::{NodeId, RequestId, Resource};
 
 use super::constraint::{ANYWHERE, misfit};
+use super::free_memory_index::FreeMemoryIndex;
 use super::index::{FreeIndex, IndexedNode, NodeIx, fits};
 use super::locality::{ExcludedPlaces, LocalityLevel, Spots, looks_around, places_by_count, preferred_racks};
-use super::free_memory_index::FreeMemoryIndex;
 use crate::app::App;
 use crate::request::{AttributeCondition, PlacementRules};
 
@@ -248,8 +248,8 @@ fn racks<'a>(index: &'a FreeIndex, names: impl Iterator<Item = &'a headroom_type
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::RelaxPolicy;
     use crate::event::NodeProperties;
+    use crate::request::RelaxPolicy;
     use crate::testkit::{id, size};
 
     fn index() -> FreeIndex {

@@ -11,8 +11,8 @@ use headroom_types::{AppId, Name, NodeId, RequestId};
 
 use super::index::{FreeIndex, NodeIx};
 use crate::app::App;
-use crate::request::{PlacementRules, PlacementScope, RelaxPolicy};
 use crate::cluster::Cluster;
+use crate::request::{PlacementRules, PlacementScope, RelaxPolicy};
 
 /// Locality level: how far from its preference a container may be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

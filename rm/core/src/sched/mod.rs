@@ -2,18 +2,18 @@
 //!
 //! Event-driven: a pass runs when resources became free or a new request arrived, never on a timer.
 
+pub mod blocked_sizes;
 pub mod claim;
 pub mod constraint;
 pub mod fit;
+mod free_memory_index;
 pub mod index;
 pub mod limits;
 pub mod locality;
-#[cfg(test)]
-mod reference;
-pub mod blocked_sizes;
 mod pass;
 mod preempt;
+#[cfg(test)]
+mod reference;
 pub mod reserve;
-mod free_memory_index;
 
 pub(crate) use pass::{GrantBlock, part};

@@ -5,9 +5,9 @@
 
 use headroom_types::{AppId, ContainerId, NodeId, RequestId, Resource};
 
+use super::blocked_sizes::BlockedSizes;
 use super::fit::{self, PlacementNeed};
 use super::index::{NodeIx, fits};
-use super::blocked_sizes::BlockedSizes;
 use crate::app::{App, Origin};
 use crate::cluster::{Cluster, MAX_UNACKED, StepContext};
 use crate::ledger::ContainerRole;

@@ -24,20 +24,20 @@ use std::collections::BTreeMap;
 
 use headroom_types::{Bytes, ContainerId, NodeId, RequestId, Resource, UnixMillis};
 
+use super::blocked_sizes::BlockedSizes;
 use super::claim::{Claim, ClaimStage};
 use super::constraint::misfit;
 use super::fit::PlacementNeed;
 use super::locality::{ExcludedPlaces, LocalityLevel};
-use super::blocked_sizes::BlockedSizes;
 use super::part;
 use super::reserve::Reservation;
 use crate::app::App;
-use crate::request::RelaxPolicy;
 use crate::cluster::{Cluster, StepContext};
 use crate::container::{Container, ContainerState};
 use crate::queue::bound::DominantShare;
 use crate::queue::tree::QueueEntry;
 use crate::queue::{QueueIx, Waiter};
+use crate::request::RelaxPolicy;
 use crate::size::excess;
 use crate::timer::TimerKey;
 

@@ -10,8 +10,8 @@ use super::fit::{self, PlacementNeed};
 use super::index::{FreeIndex, IndexedNode, NodeIx};
 use super::locality::LocalityLevel;
 use crate::app::App;
-use crate::request::{AntiAffinity, AttributeCondition, PendingRequest, PlacementRules, PlacementScope, RelaxPolicy};
 use crate::event::{AppSubmission, Exclusive, MasterKind, NodeProperties};
+use crate::request::{AntiAffinity, AttributeCondition, PendingRequest, PlacementRules, PlacementScope, RelaxPolicy};
 use crate::testkit::{ask, id};
 
 const RACKS: [&str; 3] = ["r0", "r1", "r2"];

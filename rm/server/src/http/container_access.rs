@@ -13,10 +13,12 @@ use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use headroom_types::{ContainerId, NodeId, Reason, UnixMillis};
 use headroom_wire::v1::apps::ContainerView;
+use headroom_wire::v1::container_access::{
+    ContainerFileEntry, ExecContainer, ExecLine, NODE_KEY_HEADER, SignalContainer, SignalDelivered,
+};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 use headroom_wire::v1::nodes::ConfigReload;
-use headroom_wire::v1::container_access::{ContainerFileEntry, ExecContainer, ExecLine, NODE_KEY_HEADER, SignalContainer, SignalDelivered};
 use serde::Deserialize;
 use utoipa::IntoParams;
 

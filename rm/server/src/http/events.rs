@@ -21,8 +21,8 @@ use utoipa::IntoParams;
 use super::describe::{Bad, TooMany, TooOld as Old};
 use super::error::ProblemResponse;
 use super::parse::{Age, Params};
-use super::visibility::AppVisibility;
 use super::stream::{Format, KEEP_ALIVE_INTERVAL, alive, endless, numbered};
+use super::visibility::AppVisibility;
 use super::{Web, limits, stream};
 use crate::eventlog::{EventFilter, EventLog, EventPosition, TooOld};
 

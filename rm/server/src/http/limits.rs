@@ -104,8 +104,7 @@ fn too_many(problem: ProblemDetails, after: &str) -> Response {
 /// Acquires a stream slot, which is released on drop.
 pub(crate) fn place(streams: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ProblemResponse> {
     streams.clone().try_acquire_owned().map_err(|_| {
-        let problem =
-            ProblemDetails::new(ErrorCode::HR0429, "the number of open streams and waiting queries is at its limit");
+        let problem = ProblemDetails::new(ErrorCode::HR0429, "the number of open streams and waiting queries is at its limit");
         problem.hint("close one, or raise limits.streams").into()
     })
 }

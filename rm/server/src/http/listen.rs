@@ -15,8 +15,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::listeners::ServerListener;
 use super::limits::{ConnectionLimits, Peer};
+use super::listeners::ServerListener;
 
 /// Maximum number of connections. A node has two, a master two, a browser or terminal one or two.
 const CONNECTIONS: u64 = 30_000;

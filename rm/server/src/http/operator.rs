@@ -51,8 +51,7 @@ pub(crate) async fn set_log(
     let operator = operator(&web)?;
     let before = operator.ask(|reply| OperatorRequest::Log(None, reply)).await?;
     if before.by_environment {
-        let problem =
-            ProblemDetails::new(ErrorCode::HR0409, "HEADROOM_LOG in the daemon's environment sets the log level");
+        let problem = ProblemDetails::new(ErrorCode::HR0409, "HEADROOM_LOG in the daemon's environment sets the log level");
         return Err(problem.hint("remove it from the unit, and restart the daemon").into());
     }
     let after = operator.ask(|reply| OperatorRequest::Log(Some(body.level), reply)).await?;

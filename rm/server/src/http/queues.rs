@@ -20,7 +20,7 @@ use super::wait::{self, LongPollParams};
 use super::{Web, errors, unexpected};
 use crate::audit::AuditChange;
 use crate::view::{View, ViewSection};
-use crate::{to_wire, queues};
+use crate::{queues, to_wire};
 
 /// Shows the tree of queues with their use.
 #[utoipa::path(get, path = "/v1/queues", tag = "queues", params(LongPollParams), responses(

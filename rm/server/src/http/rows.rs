@@ -40,9 +40,7 @@ impl FromStr for TaskRowSelection {
             "first" => Ok(TaskRowSelection::First),
             number => match number.parse() {
                 Ok(page) if page > 0 => Ok(TaskRowSelection::Page(page)),
-                Ok(_) | Err(_) => {
-                    Err(format!("tasks: {text:?} is not all, none, kills, first or a page number from 1"))
-                }
+                Ok(_) | Err(_) => Err(format!("tasks: {text:?} is not all, none, kills, first or a page number from 1")),
             },
         }
     }

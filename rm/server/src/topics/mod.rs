@@ -89,10 +89,10 @@ impl FromStr for Topic {
                 let (app, task) = id.split_once('/').ok_or_else(|| bad(&"write task:JOB/STAGE/INDEX"))?;
                 Ok(Topic::Task(app.parse().map_err(|e| bad(&e))?, task.parse().map_err(|e| bad(&e))?))
             }
-            Some(_) | None => Err(bad(
-                &"known topics are overview, nodes, node:NODE, queues, jobs, job:JOB, task:JOB/STAGE/INDEX, \
-                  container:ID, events, families, profiles, audit",
-            )),
+            Some(_) | None => {
+                Err(bad(&"known topics are overview, nodes, node:NODE, queues, jobs, job:JOB, task:JOB/STAGE/INDEX, \
+                  container:ID, events, families, profiles, audit"))
+            }
         }
     }
 }

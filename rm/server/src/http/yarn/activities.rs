@@ -11,8 +11,8 @@ use serde::Serialize;
 use super::super::Web;
 use super::error::YarnError;
 use super::{YarnPathParams, app};
-use crate::reports::ApplicationReport;
 use crate::input::{ClusterQuery, LoopInput};
+use crate::reports::ApplicationReport;
 
 /// `{"appActivities":…}`.
 #[derive(Debug, Serialize)]

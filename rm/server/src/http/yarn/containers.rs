@@ -14,8 +14,8 @@ use super::filter::word;
 use super::nodes::{Address, address};
 use super::resource::{Entries, cores, mib};
 use super::{YarnPathParams, apps, id, state};
-use crate::reports::{ContainerReport, ContainerStage, ReportQuery};
 use crate::input::{ClusterQuery, LoopInput};
+use crate::reports::{ContainerReport, ContainerStage, ReportQuery};
 
 /// `{"containers":{"container":[…]}}`.
 #[derive(Debug, Serialize)]
@@ -73,7 +73,8 @@ pub(crate) async fn one(
 ) -> Result<Json<One>, YarnError> {
     let of_run = of_run(&web, app, attempt).await?;
     let found = of_run.iter().find(|c| container.identifies(&c.id));
-    let found = found.ok_or_else(|| YarnError::none(format!("{attempt} has no container {container}, or it is no longer kept")))?;
+    let found =
+        found.ok_or_else(|| YarnError::none(format!("{attempt} has no container {container}, or it is no longer kept")))?;
     Ok(Json(One { container: convert(found, web.clock.unix_now().0) }))
 }
 
@@ -138,9 +139,9 @@ pub(crate) async fn signal(
     YarnPathParams((container, command)): YarnPathParams<(YarnContainer, String)>,
 ) -> Result<(), YarnError> {
     match word("command", &COMMANDS, &command)? {
-        Command::ThreadDump => Err(YarnError::bad(
-            "OUTPUT_THREAD_DUMP is not supported; use GRACEFUL_SHUTDOWN or FORCEFUL_SHUTDOWN",
-        )),
+        Command::ThreadDump => {
+            Err(YarnError::bad("OUTPUT_THREAD_DUMP is not supported; use GRACEFUL_SHUTDOWN or FORCEFUL_SHUTDOWN"))
+        }
         Command::Graceful | Command::Forceful => {
             let container = container.to_container_id(id(&web, container.app).await?);
             web.handle.call(ClusterCall::Stop { container }).await?;

@@ -38,9 +38,9 @@ use tokio::sync::MutexGuard;
 
 use super::Web;
 use super::answer::IfMatch;
-use crate::reports::{AppSelection, ApplicationReport, ReportQuery};
 use crate::http::callers::Scheme;
 use crate::input::{ClusterQuery as Ask, LoopInput};
+use crate::reports::{AppSelection, ApplicationReport, ReportQuery};
 use error::YarnError;
 
 /// All routes of this interface.
@@ -108,9 +108,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for YarnJsonBody<T> {
     async fn from_request(request: Request, state: &S) -> Result<Self, YarnError> {
         let bytes = Bytes::from_request(request, state).await;
         let bytes = bytes.map_err(|e| YarnError::bad(format!("the body did not arrive: {}", e.body_text())))?;
-        serde_json::from_slice(&bytes)
-            .map(YarnJsonBody)
-            .map_err(|e| YarnError::bad(format!("the body is invalid: {e}")))
+        serde_json::from_slice(&bytes).map(YarnJsonBody).map_err(|e| YarnError::bad(format!("the body is invalid: {e}")))
     }
 }
 

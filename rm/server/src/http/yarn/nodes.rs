@@ -11,8 +11,8 @@ use super::filter::word;
 use super::resource::{ResourceInfo, cores, mib, percent};
 use super::state::NodeState;
 use super::{YarnPathParams, YarnQueryParams};
-use crate::reports::{ClusterNodeReport, ReportQuery};
 use crate::input::{ClusterQuery, LoopInput};
+use crate::reports::{ClusterNodeReport, ReportQuery};
 
 /// `{"nodes":{"node":[…]}}`.
 #[derive(Debug, Serialize)]

@@ -13,8 +13,8 @@ use super::super::Web;
 use super::error::YarnError;
 use super::facts;
 use super::resource::{ResourceInfo, percent};
-use crate::reports::{AppSelection, ApplicationReport, QueueReport, ReportQuery, sum};
 use crate::input::{ClusterQuery, LoopInput};
+use crate::reports::{AppSelection, ApplicationReport, QueueReport, ReportQuery, sum};
 
 /// Application limit of a queue without its own: that of the whole resource manager.
 const MOST_APPS: u32 = 10_000;

@@ -302,9 +302,7 @@ fn refuse_what_has_no_equal(submission: &Submission) -> Result<(), YarnError> {
         return Err(YarnError::bad("reservation-id is not supported: there are no time reservations"));
     }
     if submission.attempt_failures_validity_interval.is_some_and(|ms| ms > 0) {
-        return Err(YarnError::bad(
-            "attempt-failures-validity-interval is not supported: failures of a master never expire",
-        ));
+        return Err(YarnError::bad("attempt-failures-validity-interval is not supported: failures of a master never expire"));
     }
     Ok(())
 }
@@ -353,7 +351,9 @@ mod tests {
         assert_eq!((app.name.as_str(), app.user.as_deref()), ("My-app--1", Some("ann")));
         assert_eq!(app.idempotency_key.as_deref(), Some("application_1700000000000_0007"));
         assert_eq!(app.queue, Some("root.etl.nightly".parse().expect("queue")));
-        let ApplicationMaster::Managed { resource, launch, max_attempts } = app.master else { panic!("the master is not managed") };
+        let ApplicationMaster::Managed { resource, launch, max_attempts } = app.master else {
+            panic!("the master is not managed")
+        };
         assert_eq!((resource, max_attempts), (Resource::new(Bytes::from_mib(512), Cpus::from_cores(2)), 3));
         assert_eq!(launch.command[..2], ["/bin/sh", "-c"]);
         assert_eq!(
