@@ -86,7 +86,11 @@ impl FromStr for AnonymousAccess {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let all = [AnonymousAccess::All, AnonymousAccess::Read, AnonymousAccess::Nothing];
+        let all = [
+            AnonymousAccess::All,
+            AnonymousAccess::Read,
+            AnonymousAccess::Nothing,
+        ];
         let found = all.into_iter().find(|a| a.as_str() == text);
         found.ok_or_else(|| format!("{text:?} is not one of \"all\", \"read\", \"nothing\""))
     }
@@ -134,7 +138,13 @@ pub struct CallerLimits {
 
 impl Default for CallerLimits {
     fn default() -> Self {
-        CallerLimits { calls_per_second: 200, calls_at_once: 2000, connections_per_peer: 2000, streams: 4000, loopback: false }
+        CallerLimits {
+            calls_per_second: 200,
+            calls_at_once: 2000,
+            connections_per_peer: 2000,
+            streams: 4000,
+            loopback: false,
+        }
     }
 }
 

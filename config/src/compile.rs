@@ -23,57 +23,164 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
     let mut root = Section::root(&table);
     let usual = ResourceManagerConfig::default();
     let r = &mut report;
-    let listen = hint("the resource manager listens at this address", "write an address and a port: listen = \"127.0.0.1:7070\"");
-    let socket = hint("local callers are authenticated at this socket", "write an absolute path in quotes, or leave it out");
-    let anonymous = hint("it sets the rights of unauthenticated TCP callers", "write \"all\", \"read\" or \"nothing\"");
-    let tls = hint("the directory has ca.pem, cert.pem and key.pem", "write an absolute path in quotes, or leave it out");
-    let authority = hint("it signs certificates of joining hosts", "write an absolute path in quotes, or leave it out");
-    let state = hint("the durable state is kept there", "write an absolute path in quotes");
-    let store = hint("the durable state is kept in this database", "write \"sled\" or \"redb\"");
-    let log = hint("it sets the level of the log", "write \"error\", \"warn\", \"info\", \"debug\" or \"trace\"");
-    let traces = hint("masters send traces to this address", "write traces = \"http://127.0.0.1:4318\", or leave it out");
-    let silence = hint("the time since the last heartbeat is compared with it", "write a time with its unit, such as \"10s\"");
+    let listen = hint(
+        "the resource manager listens at this address",
+        "write an address and a port: listen = \"127.0.0.1:7070\"",
+    );
+    let socket = hint(
+        "local callers are authenticated at this socket",
+        "write an absolute path in quotes, or leave it out",
+    );
+    let anonymous = hint(
+        "it sets the rights of unauthenticated TCP callers",
+        "write \"all\", \"read\" or \"nothing\"",
+    );
+    let tls = hint(
+        "the directory has ca.pem, cert.pem and key.pem",
+        "write an absolute path in quotes, or leave it out",
+    );
+    let authority = hint(
+        "it signs certificates of joining hosts",
+        "write an absolute path in quotes, or leave it out",
+    );
+    let state = hint(
+        "the durable state is kept there",
+        "write an absolute path in quotes",
+    );
+    let store = hint(
+        "the durable state is kept in this database",
+        "write \"sled\" or \"redb\"",
+    );
+    let log = hint(
+        "it sets the level of the log",
+        "write \"error\", \"warn\", \"info\", \"debug\" or \"trace\"",
+    );
+    let traces = hint(
+        "masters send traces to this address",
+        "write traces = \"http://127.0.0.1:4318\", or leave it out",
+    );
+    let silence = hint(
+        "the time since the last heartbeat is compared with it",
+        "write a time with its unit, such as \"10s\"",
+    );
     let config = ResourceManagerConfig {
         listen: root.read_or(r, "listen", listen, usual.listen, toml_reader::parsed),
-        socket: root.read(r, "socket", socket, absolute).map(toml::Spanned::into_inner),
-        anonymous: root.read_or(r, "anonymous", anonymous, usual.anonymous, toml_reader::parsed),
-        tls: root.read(r, "tls", tls, absolute).map(toml::Spanned::into_inner),
-        authority: root.read(r, "authority", authority, absolute).map(toml::Spanned::into_inner),
+        socket: root
+            .read(r, "socket", socket, absolute)
+            .map(toml::Spanned::into_inner),
+        anonymous: root.read_or(
+            r,
+            "anonymous",
+            anonymous,
+            usual.anonymous,
+            toml_reader::parsed,
+        ),
+        tls: root
+            .read(r, "tls", tls, absolute)
+            .map(toml::Spanned::into_inner),
+        authority: root
+            .read(r, "authority", authority, absolute)
+            .map(toml::Spanned::into_inner),
         state: root.read_or(r, "state", state, usual.state, absolute),
         store: root.read_or(r, "store", store, usual.store, toml_reader::parsed),
         log: root.read_or(r, "log", log, usual.log, toml_reader::parsed),
         suspect: root.read_or(r, "suspect", silence, usual.suspect, toml_reader::duration),
-        unreachable: root.read_or(r, "unreachable", silence, usual.unreachable, toml_reader::duration),
+        unreachable: root.read_or(
+            r,
+            "unreachable",
+            silence,
+            usual.unreachable,
+            toml_reader::duration,
+        ),
         lost: root.read_or(r, "lost", silence, usual.lost, toml_reader::duration),
-        master_silence: root.read_or(r, "master_silence", silence, usual.master_silence, toml_reader::duration),
+        master_silence: root.read_or(
+            r,
+            "master_silence",
+            silence,
+            usual.master_silence,
+            toml_reader::duration,
+        ),
         scheduling: scheduling(r, &mut root),
         limits: limits(r, &mut root),
         telemetry: telemetry::telemetry(r, &mut root),
-        traces: root.read(r, "traces", traces, collector).map(toml::Spanned::into_inner),
+        traces: root
+            .read(r, "traces", traces, collector)
+            .map(toml::Spanned::into_inner),
         events: telemetry::kept(r, &mut root, "events"),
         audit: telemetry::kept(r, &mut root, "audit"),
         history: telemetry::history(r, &mut root),
         queues: queues::read(&mut root, r),
     };
-    check_ascending(r, &root, ("suspect", config.suspect), ("unreachable", config.unreachable));
-    check_ascending(r, &root, ("unreachable", config.unreachable), ("lost", config.lost));
+    check_ascending(
+        r,
+        &root,
+        ("suspect", config.suspect),
+        ("unreachable", config.unreachable),
+    );
+    check_ascending(
+        r,
+        &root,
+        ("unreachable", config.unreachable),
+        ("lost", config.lost),
+    );
     root.reject_unknown_keys(r);
     report.finish(Some(config))
 }
 
 fn scheduling(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Scheduling {
     let usual = Scheduling::default();
-    let whole = hint("it sets how the scheduler serves waiting requests", "write a table: [scheduling]");
-    let Some(mut table) = root.table(r, "scheduling", whole) else { return usual };
-    let patience = hint("a request that waited this long gets a reserved node", "write a time with its unit, such as \"2s\"");
-    let warning = hint("a master can save its work in this time", "write a time with its unit, such as \"15s\"");
-    let every = hint("containers are preempted in rounds", "write a time with its unit, such as \"3s\"");
-    let part = hint("one round preempts at most this part", "write a part of the cluster such as \"10%\", or \"0%\" for never");
+    let whole = hint(
+        "it sets how the scheduler serves waiting requests",
+        "write a table: [scheduling]",
+    );
+    let Some(mut table) = root.table(r, "scheduling", whole) else {
+        return usual;
+    };
+    let patience = hint(
+        "a request that waited this long gets a reserved node",
+        "write a time with its unit, such as \"2s\"",
+    );
+    let warning = hint(
+        "a master can save its work in this time",
+        "write a time with its unit, such as \"15s\"",
+    );
+    let every = hint(
+        "containers are preempted in rounds",
+        "write a time with its unit, such as \"3s\"",
+    );
+    let part = hint(
+        "one round preempts at most this part",
+        "write a part of the cluster such as \"10%\", or \"0%\" for never",
+    );
     let scheduling = Scheduling {
-        reserve_after: table.read_or(r, "reserve_after", patience, usual.reserve_after, toml_reader::duration),
-        preempt_warning: table.read_or(r, "preempt_warning", warning, usual.preempt_warning, toml_reader::duration),
-        preempt_every: table.read_or(r, "preempt_every", every, usual.preempt_every, toml_reader::duration),
-        preempt_part: table.read_or(r, "preempt_part", part, usual.preempt_part, toml_reader::thousandths),
+        reserve_after: table.read_or(
+            r,
+            "reserve_after",
+            patience,
+            usual.reserve_after,
+            toml_reader::duration,
+        ),
+        preempt_warning: table.read_or(
+            r,
+            "preempt_warning",
+            warning,
+            usual.preempt_warning,
+            toml_reader::duration,
+        ),
+        preempt_every: table.read_or(
+            r,
+            "preempt_every",
+            every,
+            usual.preempt_every,
+            toml_reader::duration,
+        ),
+        preempt_part: table.read_or(
+            r,
+            "preempt_part",
+            part,
+            usual.preempt_part,
+            toml_reader::thousandths,
+        ),
     };
     table.reject_unknown_keys(r);
     scheduling
@@ -81,15 +188,38 @@ fn scheduling(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Schedulin
 
 fn limits(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> CallerLimits {
     let usual = CallerLimits::default();
-    let whole = hint("it limits the load from one caller", "write a table: [limits]");
-    let Some(mut table) = root.table(r, "limits", whole) else { return usual };
-    let number = hint("it limits the load from one caller", "write a whole number from 1");
-    let switch = hint("it sets whether programs on this host are counted", "write true or false");
+    let whole = hint(
+        "it limits the load from one caller",
+        "write a table: [limits]",
+    );
+    let Some(mut table) = root.table(r, "limits", whole) else {
+        return usual;
+    };
+    let number = hint(
+        "it limits the load from one caller",
+        "write a whole number from 1",
+    );
+    let switch = hint(
+        "it sets whether programs on this host are counted",
+        "write true or false",
+    );
     let count = || toml_reader::count(1, 1_000_000);
     let limits = CallerLimits {
-        calls_per_second: table.read_or(r, "calls_per_second", number, usual.calls_per_second, count()),
+        calls_per_second: table.read_or(
+            r,
+            "calls_per_second",
+            number,
+            usual.calls_per_second,
+            count(),
+        ),
         calls_at_once: table.read_or(r, "calls_at_once", number, usual.calls_at_once, count()),
-        connections_per_peer: table.read_or(r, "connections_per_peer", number, usual.connections_per_peer, count()),
+        connections_per_peer: table.read_or(
+            r,
+            "connections_per_peer",
+            number,
+            usual.connections_per_peer,
+            count(),
+        ),
         streams: table.read_or(r, "streams", number, usual.streams, count()),
         loopback: table.read_or(r, "loopback", switch, usual.loopback, toml_reader::boolean),
     };
@@ -104,31 +234,79 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProb
     let mut root = Section::root(&table);
     let usual = NodeAgentConfig::default();
     let r = &mut report;
-    let rm = hint("the node registers at this URL", "write rm = \"http://127.0.0.1:7070\"");
-    let name = hint("it names the node", "write a host name such as \"worker-01\", or leave it out for this host's");
-    let listen = hint("logs and health are read at this address", "write an address and a port: listen = \"127.0.0.1:7072\"");
+    let rm = hint(
+        "the node registers at this URL",
+        "write rm = \"http://127.0.0.1:7070\"",
+    );
+    let name = hint(
+        "it names the node",
+        "write a host name such as \"worker-01\", or leave it out for this host's",
+    );
+    let listen = hint(
+        "logs and health are read at this address",
+        "write an address and a port: listen = \"127.0.0.1:7072\"",
+    );
     let path = hint("the agent opens it", "write an absolute path in quotes");
-    let tls = hint("the directory has ca.pem, cert.pem and key.pem", "write an absolute path in quotes, or leave it out");
-    let advertise = hint("other hosts connect to this name", "write a host name or an address without a port, or leave it out");
-    let memory = hint("the node offers this memory", "write a size such as memory = \"14GiB\", or leave it out");
-    let cpus = hint("the node offers these processors", "write a number of cores such as cpus = 4, or leave it out");
-    let reserve = hint("this memory stays with the host", "write a size such as reserve = \"512MiB\"");
-    let fence = hint("a disconnected node ends its containers after this time", "write a time such as \"10m\", or \"never\"");
-    let enforcer = hint("it enforces the limits of containers", "write \"cgroup2\", \"cgroup1\" or \"poll\", or leave it out");
+    let tls = hint(
+        "the directory has ca.pem, cert.pem and key.pem",
+        "write an absolute path in quotes, or leave it out",
+    );
+    let advertise = hint(
+        "other hosts connect to this name",
+        "write a host name or an address without a port, or leave it out",
+    );
+    let memory = hint(
+        "the node offers this memory",
+        "write a size such as memory = \"14GiB\", or leave it out",
+    );
+    let cpus = hint(
+        "the node offers these processors",
+        "write a number of cores such as cpus = 4, or leave it out",
+    );
+    let reserve = hint(
+        "this memory stays with the host",
+        "write a size such as reserve = \"512MiB\"",
+    );
+    let fence = hint(
+        "a disconnected node ends its containers after this time",
+        "write a time such as \"10m\", or \"never\"",
+    );
+    let enforcer = hint(
+        "it enforces the limits of containers",
+        "write \"cgroup2\", \"cgroup1\" or \"poll\", or leave it out",
+    );
     let config = NodeAgentConfig {
         rm: root.read_or(r, "rm", rm, usual.rm, http_url),
-        name: root.read(r, "name", name, toml_reader::parsed).map(toml::Spanned::into_inner),
+        name: root
+            .read(r, "name", name, toml_reader::parsed)
+            .map(toml::Spanned::into_inner),
         state: root.read_or(r, "state", path, usual.state, absolute),
         listen: root.read_or(r, "listen", listen, usual.listen, toml_reader::parsed),
-        tls: root.read(r, "tls", tls, absolute).map(toml::Spanned::into_inner),
-        advertise: root.read(r, "advertise", advertise, host).map(toml::Spanned::into_inner),
-        memory: root.read(r, "memory", memory, toml_reader::nonzero_size).map(toml::Spanned::into_inner),
-        cpus: root.read(r, "cpus", cpus, toml_reader::cpus).map(toml::Spanned::into_inner),
+        tls: root
+            .read(r, "tls", tls, absolute)
+            .map(toml::Spanned::into_inner),
+        advertise: root
+            .read(r, "advertise", advertise, host)
+            .map(toml::Spanned::into_inner),
+        memory: root
+            .read(r, "memory", memory, toml_reader::nonzero_size)
+            .map(toml::Spanned::into_inner),
+        cpus: root
+            .read(r, "cpus", cpus, toml_reader::cpus)
+            .map(toml::Spanned::into_inner),
         reserve: root.read_or(r, "reserve", reserve, usual.reserve, toml_reader::size),
-        enforcer: root.read(r, "enforcer", enforcer, enforcer_kind).map(toml::Spanned::into_inner),
-        cgroup_root: root.read(r, "cgroup_root", path, absolute).map(toml::Spanned::into_inner),
-        bin_dir: root.read(r, "bin_dir", path, absolute).map(toml::Spanned::into_inner),
-        self_fence: root.read_or(r, "self_fence", fence, usual.self_fence, |v| toml_reader::text(v)?.parse()),
+        enforcer: root
+            .read(r, "enforcer", enforcer, enforcer_kind)
+            .map(toml::Spanned::into_inner),
+        cgroup_root: root
+            .read(r, "cgroup_root", path, absolute)
+            .map(toml::Spanned::into_inner),
+        bin_dir: root
+            .read(r, "bin_dir", path, absolute)
+            .map(toml::Spanned::into_inner),
+        self_fence: root.read_or(r, "self_fence", fence, usual.self_fence, |v| {
+            toml_reader::text(v)?.parse()
+        }),
         isolation: node::isolation(r, &mut root),
         logs: node::logs(r, &mut root),
         health: node::health(r, &mut root),
@@ -143,26 +321,52 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProb
 
 /// Reads rack, labels, attributes and `exclusive`; all other values are defaults.
 fn traits(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> NodeAgentConfig {
-    let rack = hint("nodes of one rack fail together", "write a word such as rack = \"r12\"");
-    let words = hint("requests can require these words", "write words in a list: labels = [\"ssd\", \"spark\"]");
-    let truth = hint("it reserves the node for requests with one of its labels", "write exclusive = true and some labels");
-    let values = hint("requests compare these values", "write a word and a short text: attributes = { kernel = \"6.1\" }");
+    let rack = hint(
+        "nodes of one rack fail together",
+        "write a word such as rack = \"r12\"",
+    );
+    let words = hint(
+        "requests can require these words",
+        "write words in a list: labels = [\"ssd\", \"spark\"]",
+    );
+    let truth = hint(
+        "it reserves the node for requests with one of its labels",
+        "write exclusive = true and some labels",
+    );
+    let values = hint(
+        "requests compare these values",
+        "write a word and a short text: attributes = { kernel = \"6.1\" }",
+    );
     let config = NodeAgentConfig {
-        rack: root.read(r, "rack", rack, toml_reader::parsed).map(toml::Spanned::into_inner),
+        rack: root
+            .read(r, "rack", rack, toml_reader::parsed)
+            .map(toml::Spanned::into_inner),
         labels: root.read_or(r, "labels", words, BTreeSet::new(), labels),
         exclusive: root.read_or(r, "exclusive", truth, false, toml_reader::boolean),
-        attributes: root.named_values(r, "attributes", values, attribute).into_iter().collect(),
+        attributes: root
+            .named_values(r, "attributes", values, attribute)
+            .into_iter()
+            .collect(),
         ..NodeAgentConfig::default()
     };
     if config.exclusive && config.labels.is_empty() {
         let what = "exclusive without labels: no request could ever use the node";
-        r.add(root.place("exclusive"), "exclusive", what, truth.why, truth.fix);
+        r.add(
+            root.place("exclusive"),
+            "exclusive",
+            what,
+            truth.why,
+            truth.fix,
+        );
     }
     config
 }
 
 fn labels(value: &DeValue<'_>) -> Result<BTreeSet<Name>, String> {
-    toml_reader::texts(value)?.iter().map(|t| t.parse().map_err(|e: ParseIdError| e.to_string())).collect()
+    toml_reader::texts(value)?
+        .iter()
+        .map(|t| t.parse().map_err(|e: ParseIdError| e.to_string()))
+        .collect()
 }
 
 /// An attribute as name and value; also for the parts of `NAME=VALUE` on a command line.
@@ -174,14 +378,24 @@ fn attribute(name: &str, value: &DeValue<'_>) -> Result<(Name, String), String> 
 pub fn checked_attribute(name: &str, value: &str) -> Result<(Name, String), String> {
     let name = name.parse().map_err(|e: ParseIdError| e.to_string())?;
     if value.len() > MAX_ATTRIBUTE_CHARS || value.chars().any(char::is_control) {
-        return Err(format!("a value has at most {MAX_ATTRIBUTE_CHARS} characters and one line"));
+        return Err(format!(
+            "a value has at most {MAX_ATTRIBUTE_CHARS} characters and one line"
+        ));
     }
     Ok((name, value.to_owned()))
 }
 
-fn check_ascending(report: &mut ProblemCollector<'_>, root: &Section<'_>, low: (&str, Duration), high: (&str, Duration)) {
+fn check_ascending(
+    report: &mut ProblemCollector<'_>,
+    root: &Section<'_>,
+    low: (&str, Duration),
+    high: (&str, Duration),
+) {
     if low.1 >= high.1 {
-        let what = format!("{} ({:?}) is not shorter than {} ({:?})", low.0, low.1, high.0, high.1);
+        let what = format!(
+            "{} ({:?}) is not shorter than {} ({:?})",
+            low.0, low.1, high.0, high.1
+        );
         let place = if root.has(high.0) { high.0 } else { low.0 };
         report.add(
             root.place(place),
@@ -195,27 +409,53 @@ fn check_ascending(report: &mut ProblemCollector<'_>, root: &Section<'_>, low: (
 
 pub(crate) fn absolute(value: &DeValue<'_>) -> Result<PathBuf, String> {
     let path = PathBuf::from(toml_reader::text(value)?);
-    if path.is_absolute() { Ok(path) } else { Err(format!("{:?} is not an absolute path", path.display().to_string())) }
+    if path.is_absolute() {
+        Ok(path)
+    } else {
+        Err(format!(
+            "{:?} is not an absolute path",
+            path.display().to_string()
+        ))
+    }
 }
 
 /// Parses the address of a resource manager: an HTTP URL or a Unix socket of this host.
 fn http_url(value: &DeValue<'_>) -> Result<String, String> {
     let url = toml_reader::text(value)?.trim_end_matches('/').to_owned();
-    if url.strip_prefix("unix:").is_some_and(|path| path.starts_with('/')) {
+    if url
+        .strip_prefix("unix:")
+        .is_some_and(|path| path.starts_with('/'))
+    {
         return Ok(url);
     }
-    match url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")) {
+    match url
+        .strip_prefix("http://")
+        .or_else(|| url.strip_prefix("https://"))
+    {
         Some(host) if !host.is_empty() && !host.contains(['/', ' ', '?', '#']) => Ok(url),
-        Some(_) | None => Err(format!("{url:?} does not have the form http://HOST:PORT, https://HOST:PORT or unix:/PATH")),
+        Some(_) | None => Err(format!(
+            "{url:?} does not have the form http://HOST:PORT, https://HOST:PORT or unix:/PATH"
+        )),
     }
 }
 
 /// Parses the URL of a collector, which may contain a path.
 fn collector(value: &DeValue<'_>) -> Result<String, String> {
     let url = toml_reader::text(value)?.trim_end_matches('/').to_owned();
-    match url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")) {
-        Some(rest) if !rest.is_empty() && !rest.starts_with('/') && !rest.contains([' ', '?', '#', '@']) => Ok(url),
-        Some(_) | None => Err(format!("{url:?} does not have the form http://HOST:PORT or https://HOST:PORT")),
+    match url
+        .strip_prefix("http://")
+        .or_else(|| url.strip_prefix("https://"))
+    {
+        Some(rest)
+            if !rest.is_empty()
+                && !rest.starts_with('/')
+                && !rest.contains([' ', '?', '#', '@']) =>
+        {
+            Ok(url)
+        }
+        Some(_) | None => Err(format!(
+            "{url:?} does not have the form http://HOST:PORT or https://HOST:PORT"
+        )),
     }
 }
 
@@ -226,7 +466,9 @@ fn host(value: &DeValue<'_>) -> Result<String, String> {
     if bare.parse::<std::net::IpAddr>().is_ok() {
         return Ok(bare.to_owned());
     }
-    let label = |l: &str| (1..=63).contains(&l.len()) && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let label = |l: &str| {
+        (1..=63).contains(&l.len()) && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    };
     if host.len() <= 253 && host.split('.').all(label) {
         return Ok(host.to_owned());
     }
@@ -236,8 +478,14 @@ fn host(value: &DeValue<'_>) -> Result<String, String> {
 /// Parses the name of an enforcer.
 pub fn enforcer_kind(value: &DeValue<'_>) -> Result<EnforcerKind, String> {
     let name = toml_reader::text(value)?;
-    let all = [EnforcerKind::Cgroup2, EnforcerKind::Cgroup1, EnforcerKind::Poll];
-    all.into_iter().find(|k| k.as_str() == name).ok_or_else(|| format!("{name:?} is not an enforcer"))
+    let all = [
+        EnforcerKind::Cgroup2,
+        EnforcerKind::Cgroup1,
+        EnforcerKind::Poll,
+    ];
+    all.into_iter()
+        .find(|k| k.as_str() == name)
+        .ok_or_else(|| format!("{name:?} is not an enforcer"))
 }
 
 #[cfg(test)]
@@ -248,7 +496,10 @@ mod tests {
 
     #[test]
     fn an_empty_file_gives_the_defaults() {
-        assert_eq!(resourcemanager("", "f"), Ok(ResourceManagerConfig::default()));
+        assert_eq!(
+            resourcemanager("", "f"),
+            Ok(ResourceManagerConfig::default())
+        );
         assert_eq!(nodeagent("", "f"), Ok(NodeAgentConfig::default()));
     }
 
@@ -259,10 +510,19 @@ mod tests {
                     exclusive=true\n[attributes]\nkernel='6.1'\nzone='north side'\n";
         let config = nodeagent(text, "f").expect("right");
         assert_eq!(config.rm, "http://10.0.0.1:7070");
-        assert_eq!((config.cpus.map(|c| c.milli()), config.enforcer), (Some(1500), Some(EnforcerKind::Poll)));
-        assert_eq!((config.self_fence, config.rack.as_ref().map(Name::as_str)), (SelfFence::Never, Some("r1")));
+        assert_eq!(
+            (config.cpus.map(|c| c.milli()), config.enforcer),
+            (Some(1500), Some(EnforcerKind::Poll))
+        );
+        assert_eq!(
+            (config.self_fence, config.rack.as_ref().map(Name::as_str)),
+            (SelfFence::Never, Some("r1"))
+        );
         assert_eq!((config.labels.len(), config.exclusive), (2, true));
-        assert_eq!(config.attributes.values().collect::<Vec<_>>(), ["6.1", "north side"]);
+        assert_eq!(
+            config.attributes.values().collect::<Vec<_>>(),
+            ["6.1", "north side"]
+        );
     }
 
     #[test]
@@ -271,7 +531,15 @@ mod tests {
                     [attributes]\nkernel = 6.1\n'a b' = 'x'\nlong = \"two\\nlines\"\n";
         let problems = nodeagent(text, "f").expect_err("seven mistakes");
         let keys: Vec<&str> = problems.iter().map(|p| p.key.as_str()).collect();
-        let wanted = ["self_fence", "rack", "labels", "exclusive", "attributes.kernel", "attributes.a b", "attributes.long"];
+        let wanted = [
+            "self_fence",
+            "rack",
+            "labels",
+            "exclusive",
+            "attributes.kernel",
+            "attributes.a b",
+            "attributes.long",
+        ];
         assert_eq!(keys, wanted, "{problems:#?}");
         assert!(nodeagent("exclusive = true\nlabels = ['ssd']\n", "f").is_ok());
     }
@@ -281,7 +549,10 @@ mod tests {
         let store = |text: &str| resourcemanager(text, "f").map(|c| c.store);
         assert_eq!(store("store = 'redb'"), Ok(StoreBackend::Redb));
         let wrong = store("store = 'rocksdb'").expect_err("no such store");
-        assert!(wrong[0].what.contains("rocksdb") && wrong[0].fix.contains("sled"), "{wrong:?}");
+        assert!(
+            wrong[0].what.contains("rocksdb") && wrong[0].fix.contains("sled"),
+            "{wrong:?}"
+        );
     }
 
     #[test]

@@ -30,8 +30,8 @@ pub use node_constraints::NodeConstraints;
 pub use profiles::ClusterProfiles;
 pub use runtime::{GcLogSetting, MemoryQuantities, Runtime, RuntimeFlags};
 pub use spec::{
-    ExecutorProgram, ExecutorSpec, GibHours, Idempotent, InputHosts, InputLocality, InputSizes, JobSpec, RetrySpec, SizingMode,
-    StageSpec, TaskGroups, TaskLimit,
+    ExecutorProgram, ExecutorSpec, GibHours, Idempotent, InputHosts, InputLocality, InputSizes,
+    JobSpec, RetrySpec, SizingMode, StageSpec, TaskGroups, TaskLimit,
 };
 pub use template::{Placeholder, Template};
 pub use treatments::Treatments;
@@ -51,7 +51,11 @@ pub fn compile(text: &str, file: &str) -> Result<JobSpec, Vec<FileProblem>> {
 
 /// Compiles a job file that may use profiles of the cluster. Profiles of the file override those of
 /// the cluster.
-pub fn compile_with(text: &str, file: &str, cluster: &ClusterProfiles) -> Result<JobSpec, Vec<FileProblem>> {
+pub fn compile_with(
+    text: &str,
+    file: &str,
+    cluster: &ClusterProfiles,
+) -> Result<JobSpec, Vec<FileProblem>> {
     let mut report = ProblemCollector::new(file, text);
     let table = toml_reader::parse(text, &mut report);
     let mut root = Section::root(&table);
@@ -60,9 +64,18 @@ pub fn compile_with(text: &str, file: &str, cluster: &ClusterProfiles) -> Result
     report.finish(job)
 }
 
-fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, cluster: &ClusterProfiles) -> Option<JobSpec> {
-    let version = hint("a later format may use the same keys with another meaning", "write version = 1 as the first line");
-    root.read_required(r, "version", version, |v| toml_reader::integer(v, VERSION, VERSION));
+fn read(
+    root: &mut Section<'_>,
+    r: &mut ProblemCollector<'_>,
+    cluster: &ClusterProfiles,
+) -> Option<JobSpec> {
+    let version = hint(
+        "a later format may use the same keys with another meaning",
+        "write version = 1 as the first line",
+    );
+    root.read_required(r, "version", version, |v| {
+        toml_reader::integer(v, VERSION, VERSION)
+    });
     let name = root.read_required(
         r,
         "name",
@@ -72,18 +85,31 @@ fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, cluster: &ClusterP
     let queue = root.read(
         r,
         "queue",
-        hint("the job waits in this queue", "write the name of a queue, or leave it out"),
+        hint(
+            "the job waits in this queue",
+            "write the name of a queue, or leave it out",
+        ),
         toml_reader::parsed::<QueuePath>,
     );
-    let priority = hint("a higher priority is served first within its queue", "write a whole number from -1000 to 1000");
+    let priority = hint(
+        "a higher priority is served first within its queue",
+        "write a whole number from -1000 to 1000",
+    );
     let priority = root.read_or(r, "priority", priority, 0, |v| {
-        toml_reader::integer(v, -1000, 1000).and_then(|n| i32::try_from(n).map_err(|e| e.to_string()))
+        toml_reader::integer(v, -1000, 1000)
+            .and_then(|n| i32::try_from(n).map_err(|e| e.to_string()))
     });
     let mode = hint(
         "it sets the reaction to memory failures",
         "write \"headroom\", \"pinterest\", \"uber\", \"databricks\", \"tovar\" or \"fixed\"",
     );
-    let mode = root.read_or(r, "mode", mode, MemoryFailureMode::default(), toml_reader::parsed::<MemoryFailureMode>);
+    let mode = root.read_or(
+        r,
+        "mode",
+        mode,
+        MemoryFailureMode::default(),
+        toml_reader::parsed::<MemoryFailureMode>,
+    );
     let sizes = sizes(root, r, mode);
     let profiles = profiles::read(root, r, cluster);
     let executors = executors::read(root, r, &profiles);
@@ -91,27 +117,65 @@ fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, cluster: &ClusterP
     let access = access::read(root, r);
     let treatments = treatments::read(root, r);
     let codes = runtime::ExitCodes::read(root, r);
-    let stages = stages::read(root, r, stages::StageContext { mode, profiles: &profiles, executors: &executors, codes: &codes });
+    let stages = stages::read(
+        root,
+        r,
+        stages::StageContext {
+            mode,
+            profiles: &profiles,
+            executors: &executors,
+            codes: &codes,
+        },
+    );
     let executors = executors.into_values().flatten().collect();
     let (name, queue) = (name?.into_inner(), queue.map(Spanned::into_inner));
-    Some(JobSpec { name, queue, priority, mode, sizes, executors, stages, retry, access, treatments })
+    Some(JobSpec {
+        name,
+        queue,
+        priority,
+        mode,
+        sizes,
+        executors,
+        stages,
+        retry,
+        access,
+        treatments,
+    })
 }
 
 /// Reads `sizes`, which only some modes allow.
-fn sizes(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, mode: MemoryFailureMode) -> Option<SizingMode> {
-    let hint = hint("it sets the first size of tasks", "write sizes = \"stated\", \"learned\" or \"shadow\"");
-    let all = [("stated", SizingMode::Stated), ("learned", SizingMode::Learned), ("shadow", SizingMode::Shadow)];
+fn sizes(
+    root: &mut Section<'_>,
+    r: &mut ProblemCollector<'_>,
+    mode: MemoryFailureMode,
+) -> Option<SizingMode> {
+    let hint = hint(
+        "it sets the first size of tasks",
+        "write sizes = \"stated\", \"learned\" or \"shadow\"",
+    );
+    let all = [
+        ("stated", SizingMode::Stated),
+        ("learned", SizingMode::Learned),
+        ("shadow", SizingMode::Shadow),
+    ];
     let sizes = root.read(r, "sizes", hint, |v| toml_reader::choice(v, &all))?;
     let knows = match mode {
         MemoryFailureMode::Headroom | MemoryFailureMode::Tovar => true,
-        MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Fixed => {
-            false
-        }
+        MemoryFailureMode::Pinterest
+        | MemoryFailureMode::Uber
+        | MemoryFailureMode::Databricks
+        | MemoryFailureMode::Fixed => false,
     };
     if !knows && *sizes.get_ref() == SizingMode::Learned {
         let what = format!("sizes = \"learned\" in mode {}", mode.as_str());
         let why = "that mode starts every task with the size of its stage";
-        r.add(sizes.span(), "sizes", what, why, "use mode = \"headroom\", or sizes = \"shadow\" to see the learned sizes");
+        r.add(
+            sizes.span(),
+            "sizes",
+            what,
+            why,
+            "use mode = \"headroom\", or sizes = \"shadow\" to see the learned sizes",
+        );
     }
     Some(sizes.into_inner())
 }
@@ -123,18 +187,31 @@ fn gib_hours(value: &DeValue<'_>) -> Result<GibHours, String> {
         DeValue::Float(n) => n.as_str().parse(),
         DeValue::String(t) => t.parse(),
         DeValue::Boolean(_) | DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => {
-            Err(format!("this is {}, not a number of GiB·h", toml_reader::kind(value)))
+            Err(format!(
+                "this is {}, not a number of GiB·h",
+                toml_reader::kind(value)
+            ))
         }
     }
 }
 
 fn retry(root: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> RetrySpec {
     let usual = RetrySpec::default();
-    let Some(mut s) = root.table(r, "retry", hint("it limits the attempts of a task", "write a table [retry]")) else {
+    let Some(mut s) = root.table(
+        r,
+        "retry",
+        hint("it limits the attempts of a task", "write a table [retry]"),
+    ) else {
         return usual;
     };
-    let tries = hint("a task that always fails must end", "write a whole number, such as 4");
-    let cap = hint("no task grows beyond this size", "write a size such as cap = \"4GiB\", or leave it out for the largest node");
+    let tries = hint(
+        "a task that always fails must end",
+        "write a whole number, such as 4",
+    );
+    let cap = hint(
+        "no task grows beyond this size",
+        "write a size such as cap = \"4GiB\", or leave it out for the largest node",
+    );
     let breaker = hint(
         "a stage is marked badly sized if more of its tasks need another size",
         "write a percentage from 1 to 100, such as breaker = 50, or leave it out for no limit",
@@ -147,17 +224,51 @@ fn retry(root: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> RetrySpec {
         "an executor of the job then ends and frees memory for the task's own container",
         "write a duration such as drain_after = \"1s\", or \"0s\" for at once",
     );
-    let cpus =
-        hint("processors of an escalated task's own container", "write a number of cores, such as cpus = 0.5, or leave it out");
+    let cpus = hint(
+        "processors of an escalated task's own container",
+        "write a number of cores, such as cpus = 0.5, or leave it out",
+    );
     let retry = RetrySpec {
-        max_attempts: s.read_or(r, "max_attempts", tries, usual.max_attempts, toml_reader::count(1, 100)),
-        memory_attempts: s.read_or(r, "memory_attempts", tries, usual.memory_attempts, toml_reader::count(1, 20)),
-        transient: s.read_or(r, "transient", tries, usual.transient, toml_reader::count(0, 100)),
-        cap: s.read(r, "cap", cap, toml_reader::nonzero_size).map(Spanned::into_inner),
-        breaker: s.read(r, "breaker", breaker, toml_reader::count(1, 100)).map(Spanned::into_inner),
-        budget: s.read(r, "budget_gib_h", budget, gib_hours).map(Spanned::into_inner),
-        drain_after: s.read_or(r, "drain_after", drain, usual.drain_after, toml_reader::duration),
-        cpus: s.read(r, "cpus", cpus, toml_reader::cpus).map(Spanned::into_inner),
+        max_attempts: s.read_or(
+            r,
+            "max_attempts",
+            tries,
+            usual.max_attempts,
+            toml_reader::count(1, 100),
+        ),
+        memory_attempts: s.read_or(
+            r,
+            "memory_attempts",
+            tries,
+            usual.memory_attempts,
+            toml_reader::count(1, 20),
+        ),
+        transient: s.read_or(
+            r,
+            "transient",
+            tries,
+            usual.transient,
+            toml_reader::count(0, 100),
+        ),
+        cap: s
+            .read(r, "cap", cap, toml_reader::nonzero_size)
+            .map(Spanned::into_inner),
+        breaker: s
+            .read(r, "breaker", breaker, toml_reader::count(1, 100))
+            .map(Spanned::into_inner),
+        budget: s
+            .read(r, "budget_gib_h", budget, gib_hours)
+            .map(Spanned::into_inner),
+        drain_after: s.read_or(
+            r,
+            "drain_after",
+            drain,
+            usual.drain_after,
+            toml_reader::duration,
+        ),
+        cpus: s
+            .read(r, "cpus", cpus, toml_reader::cpus)
+            .map(Spanned::into_inner),
     };
     s.reject_unknown_keys(r);
     retry

@@ -21,13 +21,15 @@ pub mod reference;
 pub mod telemetry;
 pub mod toml_reader;
 
-pub use checked::{AnonymousAccess, CallerLimits, NodeAgentConfig, ResourceManagerConfig, Scheduling, SelfFence};
+pub use checked::{
+    AnonymousAccess, CallerLimits, NodeAgentConfig, ResourceManagerConfig, Scheduling, SelfFence,
+};
 pub use compile::checked_attribute;
 pub use headroom_types::LogLevel;
 pub use job::{
-    ExecutorProgram, ExecutorSpec, GcLogSetting, GibHours, GrowSpec, Idempotent, InputHosts, InputLocality, InputSizes, JobSpec,
-    MemoryQuantities, Placeholder, RetrySpec, Runtime, RuntimeFlags, SizingMode, StageSpec, TaskGroups, TaskLimit, Template,
-    Treatments,
+    ExecutorProgram, ExecutorSpec, GcLogSetting, GibHours, GrowSpec, Idempotent, InputHosts,
+    InputLocality, InputSizes, JobSpec, MemoryQuantities, Placeholder, RetrySpec, Runtime,
+    RuntimeFlags, SizingMode, StageSpec, TaskGroups, TaskLimit, Template, Treatments,
 };
 pub use load::{load_job, load_nodeagent, load_resourcemanager};
 pub use node::{CpuBound, FileCacheLimits, HealthChecks, IpcScope, Isolation, LogRetention, RunAs};

@@ -232,28 +232,88 @@ impl Default for FileCacheLimits {
 
 pub(crate) fn isolation(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Isolation {
     let usual = Isolation::default();
-    let whole = hint("it sets the rights of programs", "write a table: [isolation]");
-    let Some(mut t) = root.table(r, "isolation", whole) else { return usual };
-    let who = hint("programs run as this user", "write \"submitter\", \"agent\" or the name of a user");
-    let names = hint("a submitter of that name runs as this user", "write users = { \"ann@example\" = \"ann\" }");
-    let uid = hint("system accounts must not run jobs", "write the number of the first user, such as 1000");
+    let whole = hint(
+        "it sets the rights of programs",
+        "write a table: [isolation]",
+    );
+    let Some(mut t) = root.table(r, "isolation", whole) else {
+        return usual;
+    };
+    let who = hint(
+        "programs run as this user",
+        "write \"submitter\", \"agent\" or the name of a user",
+    );
+    let names = hint(
+        "a submitter of that name runs as this user",
+        "write users = { \"ann@example\" = \"ann\" }",
+    );
+    let uid = hint(
+        "system accounts must not run jobs",
+        "write the number of the first user, such as 1000",
+    );
     let switch = hint("it is a switch", "write true or false");
-    let ipc = hint("programs share IPC and /dev/shm within this scope only", "write \"task\", \"container\" or \"host\"");
-    let tmpfs = hint("it limits the size of a tmpfs", "write a size such as \"256MiB\", or leave it out");
-    let mask = hint("these mode bits are removed from new files", "write them in octal, in quotes: umask = \"027\"");
-    let number = hint("it limits the open files of one process", "write a whole number from 64");
-    let cpu = hint("it sets whether programs may use idle processors", "write \"share\" or \"limit\"");
+    let ipc = hint(
+        "programs share IPC and /dev/shm within this scope only",
+        "write \"task\", \"container\" or \"host\"",
+    );
+    let tmpfs = hint(
+        "it limits the size of a tmpfs",
+        "write a size such as \"256MiB\", or leave it out",
+    );
+    let mask = hint(
+        "these mode bits are removed from new files",
+        "write them in octal, in quotes: umask = \"027\"",
+    );
+    let number = hint(
+        "it limits the open files of one process",
+        "write a whole number from 64",
+    );
+    let cpu = hint(
+        "it sets whether programs may use idle processors",
+        "write \"share\" or \"limit\"",
+    );
     let checked = Isolation {
         run_as: t.read_or(r, "run_as", who, usual.run_as, toml_reader::parsed),
-        users: t.named_values(r, "users", names, pair).into_iter().collect(),
-        min_uid: t.read_or(r, "min_uid", uid, usual.min_uid, toml_reader::count(0, u32::MAX - 1)),
-        allow_root: t.read_or(r, "allow_root", switch, usual.allow_root, toml_reader::boolean),
-        private_tmp: t.read_or(r, "private_tmp", switch, usual.private_tmp, toml_reader::boolean),
-        tmp_size: t.read(r, "tmp_size", tmpfs, toml_reader::nonzero_size).map(Spanned::into_inner),
+        users: t
+            .named_values(r, "users", names, pair)
+            .into_iter()
+            .collect(),
+        min_uid: t.read_or(
+            r,
+            "min_uid",
+            uid,
+            usual.min_uid,
+            toml_reader::count(0, u32::MAX - 1),
+        ),
+        allow_root: t.read_or(
+            r,
+            "allow_root",
+            switch,
+            usual.allow_root,
+            toml_reader::boolean,
+        ),
+        private_tmp: t.read_or(
+            r,
+            "private_tmp",
+            switch,
+            usual.private_tmp,
+            toml_reader::boolean,
+        ),
+        tmp_size: t
+            .read(r, "tmp_size", tmpfs, toml_reader::nonzero_size)
+            .map(Spanned::into_inner),
         ipc: t.read_or(r, "ipc", ipc, usual.ipc, toml_reader::parsed),
-        shm_size: t.read(r, "shm_size", tmpfs, toml_reader::nonzero_size).map(Spanned::into_inner),
+        shm_size: t
+            .read(r, "shm_size", tmpfs, toml_reader::nonzero_size)
+            .map(Spanned::into_inner),
         umask: t.read_or(r, "umask", mask, usual.umask, octal),
-        open_files: t.read_or(r, "open_files", number, usual.open_files, toml_reader::count(64, 1 << 30)),
+        open_files: t.read_or(
+            r,
+            "open_files",
+            number,
+            usual.open_files,
+            toml_reader::count(64, 1 << 30),
+        ),
         cpu: t.read_or(r, "cpu", cpu, usual.cpu, toml_reader::parsed),
     };
     t.reject_unknown_keys(r);
@@ -262,14 +322,34 @@ pub(crate) fn isolation(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) ->
 
 pub(crate) fn logs(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> LogRetention {
     let usual = LogRetention::default();
-    let whole = hint("it sets how much of the logs of programs is kept", "write a table: [logs]");
-    let Some(mut t) = root.table(r, "logs", whole) else { return usual };
-    let size = hint("it limits the size of logs", "write a size such as \"16MiB\", at least 64KiB");
-    let count = hint("this number of the newest segments is kept", "write a whole number from 2");
-    let keep = hint("logs are removed after this time", "write a time such as \"3d\"");
+    let whole = hint(
+        "it sets how much of the logs of programs is kept",
+        "write a table: [logs]",
+    );
+    let Some(mut t) = root.table(r, "logs", whole) else {
+        return usual;
+    };
+    let size = hint(
+        "it limits the size of logs",
+        "write a size such as \"16MiB\", at least 64KiB",
+    );
+    let count = hint(
+        "this number of the newest segments is kept",
+        "write a whole number from 2",
+    );
+    let keep = hint(
+        "logs are removed after this time",
+        "write a time such as \"3d\"",
+    );
     let checked = LogRetention {
         size: t.read_or(r, "size", size, usual.size, segment),
-        count: t.read_or(r, "count", count, usual.count, toml_reader::count(2, 10_000)),
+        count: t.read_or(
+            r,
+            "count",
+            count,
+            usual.count,
+            toml_reader::count(2, 10_000),
+        ),
         container: t.read_or(r, "container", size, usual.container, segment),
         keep: t.read_or(r, "keep", keep, usual.keep, toml_reader::duration),
     };
@@ -279,21 +359,69 @@ pub(crate) fn logs(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> LogR
 
 pub(crate) fn health(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> HealthChecks {
     let usual = HealthChecks::default();
-    let whole = hint("it sets when the node is unhealthy", "write a table: [health]");
-    let Some(mut t) = root.table(r, "health", whole) else { return usual };
-    let percent = hint("a node with a fuller disk is unhealthy", "write percent, from 1 to 100");
-    let part =
-        hint("a node with more unattributed memory is unhealthy", "write a part from \"0.1%\" to \"100%\", such as \"25%\"");
-    let time = hint("the check is repeated at this interval", "write a time such as \"10s\"");
-    let path = hint("the agent runs this program", "write an absolute path in quotes, or leave it out");
+    let whole = hint(
+        "it sets when the node is unhealthy",
+        "write a table: [health]",
+    );
+    let Some(mut t) = root.table(r, "health", whole) else {
+        return usual;
+    };
+    let percent = hint(
+        "a node with a fuller disk is unhealthy",
+        "write percent, from 1 to 100",
+    );
+    let part = hint(
+        "a node with more unattributed memory is unhealthy",
+        "write a part from \"0.1%\" to \"100%\", such as \"25%\"",
+    );
+    let time = hint(
+        "the check is repeated at this interval",
+        "write a time such as \"10s\"",
+    );
+    let path = hint(
+        "the agent runs this program",
+        "write an absolute path in quotes, or leave it out",
+    );
     let checked = HealthChecks {
-        disk_full: t.read_or(r, "disk_full", percent, usual.disk_full, toml_reader::count(1, 100)),
-        inodes_full: t.read_or(r, "inodes_full", percent, usual.inodes_full, toml_reader::count(1, 100)),
-        max_unattributed: t.read_or(r, "max_unattributed", part, usual.max_unattributed, some_part),
+        disk_full: t.read_or(
+            r,
+            "disk_full",
+            percent,
+            usual.disk_full,
+            toml_reader::count(1, 100),
+        ),
+        inodes_full: t.read_or(
+            r,
+            "inodes_full",
+            percent,
+            usual.inodes_full,
+            toml_reader::count(1, 100),
+        ),
+        max_unattributed: t.read_or(
+            r,
+            "max_unattributed",
+            part,
+            usual.max_unattributed,
+            some_part,
+        ),
         every: t.read_or(r, "every", time, usual.every, toml_reader::duration),
-        script: t.read(r, "script", path, crate::compile::absolute).map(Spanned::into_inner),
-        script_every: t.read_or(r, "script_every", time, usual.script_every, toml_reader::duration),
-        script_timeout: t.read_or(r, "script_timeout", time, usual.script_timeout, toml_reader::duration),
+        script: t
+            .read(r, "script", path, crate::compile::absolute)
+            .map(Spanned::into_inner),
+        script_every: t.read_or(
+            r,
+            "script_every",
+            time,
+            usual.script_every,
+            toml_reader::duration,
+        ),
+        script_timeout: t.read_or(
+            r,
+            "script_timeout",
+            time,
+            usual.script_timeout,
+            toml_reader::duration,
+        ),
     };
     t.reject_unknown_keys(r);
     checked
@@ -301,32 +429,76 @@ pub(crate) fn health(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> He
 
 pub(crate) fn cache(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> FileCacheLimits {
     let usual = FileCacheLimits::default();
-    let whole = hint("it sets how files of jobs are fetched and kept", "write a table: [cache]");
-    let Some(mut t) = root.table(r, "cache", whole) else { return usual };
-    let size = hint("containers need the disk too", "write a size such as \"10GiB\"");
-    let count = hint("an archive must not use all inodes of the disk", "write a whole number from 1");
-    let time = hint("a container that waits for its files holds its memory", "write a time such as \"10m\"");
-    let trust = hint("servers whose certificates it has signed are trusted", "write an absolute path in quotes, or leave it out");
+    let whole = hint(
+        "it sets how files of jobs are fetched and kept",
+        "write a table: [cache]",
+    );
+    let Some(mut t) = root.table(r, "cache", whole) else {
+        return usual;
+    };
+    let size = hint(
+        "containers need the disk too",
+        "write a size such as \"10GiB\"",
+    );
+    let count = hint(
+        "an archive must not use all inodes of the disk",
+        "write a whole number from 1",
+    );
+    let time = hint(
+        "a container that waits for its files holds its memory",
+        "write a time such as \"10m\"",
+    );
+    let trust = hint(
+        "servers whose certificates it has signed are trusted",
+        "write an absolute path in quotes, or leave it out",
+    );
     let checked = FileCacheLimits {
         size: t.read_or(r, "size", size, usual.size, toml_reader::size),
         file: t.read_or(r, "file", size, usual.file, toml_reader::nonzero_size),
-        unpacked: t.read_or(r, "unpacked", size, usual.unpacked, toml_reader::nonzero_size),
-        entries: t.read_or(r, "entries", count, usual.entries, toml_reader::count(1, 10_000_000)),
+        unpacked: t.read_or(
+            r,
+            "unpacked",
+            size,
+            usual.unpacked,
+            toml_reader::nonzero_size,
+        ),
+        entries: t.read_or(
+            r,
+            "entries",
+            count,
+            usual.entries,
+            toml_reader::count(1, 10_000_000),
+        ),
         deadline: t.read_or(r, "deadline", time, usual.deadline, toml_reader::duration),
-        ca_file: t.read(r, "ca_file", trust, crate::compile::absolute).map(Spanned::into_inner),
+        ca_file: t
+            .read(r, "ca_file", trust, crate::compile::absolute)
+            .map(Spanned::into_inner),
     };
     t.reject_unknown_keys(r);
     checked
 }
 
 /// Rejects a tmpfs that is larger than the node's memory, because no container can be that large.
-pub(crate) fn check_tmpfs_sizes(r: &mut ProblemCollector<'_>, root: &Section<'_>, config: &crate::NodeAgentConfig) {
+pub(crate) fn check_tmpfs_sizes(
+    r: &mut ProblemCollector<'_>,
+    root: &Section<'_>,
+    config: &crate::NodeAgentConfig,
+) {
     let Some(memory) = config.memory else { return };
-    for (key, size) in [("shm_size", config.isolation.shm_size), ("tmp_size", config.isolation.tmp_size)] {
+    for (key, size) in [
+        ("shm_size", config.isolation.shm_size),
+        ("tmp_size", config.isolation.tmp_size),
+    ] {
         if let Some(size) = size.filter(|size| *size > memory) {
             let what = format!("{size} is more than the memory of this node, {memory}");
             let fix = format!("write at most the size in `memory`, or leave {key} out");
-            r.add(root.place("isolation"), &format!("isolation.{key}"), &what, "its pages are charged to the container", &fix);
+            r.add(
+                root.place("isolation"),
+                &format!("isolation.{key}"),
+                &what,
+                "its pages are charged to the container",
+                &fix,
+            );
         }
     }
 }
@@ -337,16 +509,26 @@ fn pair(submitter: &str, value: &DeValue<'_>) -> Result<(String, String), String
 
 /// Parses a user name as user databases allow it.
 fn user_name(text: &str) -> Result<String, String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@' | '\\' | '$');
+    let plain =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@' | '\\' | '$');
     let good = (1..=64).contains(&text.len()) && !text.starts_with('-') && text.chars().all(plain);
-    if good { Ok(text.to_owned()) } else { Err(format!("{text:?} is not the name of a user")) }
+    if good {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("{text:?} is not the name of a user"))
+    }
 }
 
 fn octal(value: &DeValue<'_>) -> Result<u32, String> {
     let text = toml_reader::text(value)?;
-    let bits = u32::from_str_radix(&text, 8).map_err(|_| format!("{text:?} is not a number in octal"))?;
+    let bits =
+        u32::from_str_radix(&text, 8).map_err(|_| format!("{text:?} is not a number in octal"))?;
     // Without owner rights a program could not read its own files.
-    if bits > 0o777 || bits & 0o700 != 0 { Err(format!("{text:?} is not between 000 and 077")) } else { Ok(bits) }
+    if bits > 0o777 || bits & 0o700 != 0 {
+        Err(format!("{text:?} is not between 000 and 077"))
+    } else {
+        Ok(bits)
+    }
 }
 
 /// Parses a share above zero.
@@ -359,7 +541,11 @@ fn some_part(value: &DeValue<'_>) -> Result<u32, String> {
 
 fn segment(value: &DeValue<'_>) -> Result<Bytes, String> {
     let size = toml_reader::size(value)?;
-    if size < Bytes::from_kib(64) { Err(format!("{size} is less than 64KiB")) } else { Ok(size) }
+    if size < Bytes::from_kib(64) {
+        Err(format!("{size} is less than 64KiB"))
+    } else {
+        Ok(size)
+    }
 }
 
 #[cfg(test)]
@@ -375,14 +561,38 @@ mod tests {
                     [health]\ndisk_full = 80\ninodes_full = 70\nmax_unattributed = '12.5%'\nevery = '1s'\nscript = '/bin/true'\nscript_every = '2s'\n\
                     script_timeout = '3s'\n[cache]\nsize = '1GiB'\nfile = '2MiB'\nunpacked = '3MiB'\nentries = 4\ndeadline = '5s'\n";
         let c = nodeagent(text, "f").expect("right");
-        assert_eq!((c.isolation.run_as, c.isolation.umask, c.isolation.cpu), (RunAs::User("jobs".into()), 0o77, CpuBound::Limit));
-        assert_eq!((c.isolation.users["ann@x"].as_str(), c.isolation.min_uid), ("ann", 500));
-        assert!(c.isolation.allow_root && !c.isolation.private_tmp && c.isolation.open_files == 1024);
-        assert_eq!((c.isolation.ipc, c.isolation.tmp_size), (IpcScope::Container, Some(Bytes::from_mib(64))));
+        assert_eq!(
+            (c.isolation.run_as, c.isolation.umask, c.isolation.cpu),
+            (RunAs::User("jobs".into()), 0o77, CpuBound::Limit)
+        );
+        assert_eq!(
+            (c.isolation.users["ann@x"].as_str(), c.isolation.min_uid),
+            ("ann", 500)
+        );
+        assert!(
+            c.isolation.allow_root && !c.isolation.private_tmp && c.isolation.open_files == 1024
+        );
+        assert_eq!(
+            (c.isolation.ipc, c.isolation.tmp_size),
+            (IpcScope::Container, Some(Bytes::from_mib(64)))
+        );
         assert_eq!(c.isolation.shm_size, Some(Bytes::from_mib(32)));
-        assert_eq!((c.logs.max_log_bytes(), c.logs.keep), (Bytes::from_mib(3), Duration::from_secs(3600)));
-        assert_eq!((c.health.script, c.health.disk_full, c.health.max_unattributed), (Some("/bin/true".into()), 80, 125));
-        assert_eq!((c.cache.entries, c.cache.deadline), (4, Duration::from_secs(5)));
+        assert_eq!(
+            (c.logs.max_log_bytes(), c.logs.keep),
+            (Bytes::from_mib(3), Duration::from_secs(3600))
+        );
+        assert_eq!(
+            (
+                c.health.script,
+                c.health.disk_full,
+                c.health.max_unattributed
+            ),
+            (Some("/bin/true".into()), 80, 125)
+        );
+        assert_eq!(
+            (c.cache.entries, c.cache.deadline),
+            (4, Duration::from_secs(5))
+        );
     }
 
     #[test]

@@ -36,7 +36,12 @@ pub struct FileProblem {
 
 impl FileProblem {
     /// An error without a position: the file cannot be read.
-    pub fn of_file(file: &str, what: impl Into<String>, why: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub fn of_file(
+        file: &str,
+        what: impl Into<String>,
+        why: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
         FileProblem {
             file: file.to_owned(),
             line: None,
@@ -85,7 +90,11 @@ impl std::error::Error for FileProblem {}
 pub fn render(problems: &[FileProblem]) -> String {
     let mut text: String = problems.iter().map(|p| format!("{p}\n\n")).collect();
     let file = problems.first().map_or("", |p| p.file.as_str());
-    let plural = if problems.len() == 1 { "mistake" } else { "mistakes" };
+    let plural = if problems.len() == 1 {
+        "mistake"
+    } else {
+        "mistakes"
+    };
     text.push_str(&format!("{file}: {} {plural}\n", problems.len()));
     text
 }
@@ -115,7 +124,13 @@ struct LocatedProblem {
 impl<'a> ProblemCollector<'a> {
     /// An empty report on `text`, which came from `file`.
     pub fn new(file: &'a str, text: &'a str) -> Self {
-        ProblemCollector { file, text, found: Vec::new(), unread: false, more: 0 }
+        ProblemCollector {
+            file,
+            text,
+            found: Vec::new(),
+            unread: false,
+            more: 0,
+        }
     }
 
     /// Adds an error at `span` of the text.
@@ -140,14 +155,21 @@ impl<'a> ProblemCollector<'a> {
             source: place.source,
             ..FileProblem::of_file(self.file, what, why, fix)
         };
-        self.found.push(LocatedProblem { at: span.start, of_all: span == (0..0), problem });
+        self.found.push(LocatedProblem {
+            at: span.start,
+            of_all: span == (0..0),
+            problem,
+        });
     }
 
     /// Records that the text cannot be parsed from `span` on. Errors about missing keys are then
     /// suppressed, because the keys may be in the unparsed part.
     pub fn add_syntax(&mut self, span: Range<usize>, what: impl Into<String>) {
         self.unread = true;
-        let (why, fix) = ("the file cannot be read past it", "see https://toml.io for the syntax");
+        let (why, fix) = (
+            "the file cannot be read past it",
+            "see https://toml.io for the syntax",
+        );
         // A nonempty span, also at offset 0. An empty span at 0 denotes the whole file.
         let place = span.start..span.end.max(span.start + 1);
         self.add(place, "", what, why, fix);
@@ -183,7 +205,8 @@ impl<'a> ProblemCollector<'a> {
                     self.found.retain(|noted| !noted.of_all);
                 }
                 self.found.sort_by_key(|noted| noted.at);
-                let mut problems: Vec<FileProblem> = self.found.into_iter().map(|noted| noted.problem).collect();
+                let mut problems: Vec<FileProblem> =
+                    self.found.into_iter().map(|noted| noted.problem).collect();
                 if self.more > 0 {
                     let what = format!("{} more errors", self.more);
                     problems.push(FileProblem::of_file(
@@ -211,13 +234,34 @@ impl SourcePosition {
     /// line.
     fn of(text: &str, span: Range<usize>) -> SourcePosition {
         let start = floor(text, span.start);
-        let line_start = text.get(..start).and_then(|t| t.rfind('\n')).map_or(0, |i| i + 1);
-        let line_end = text.get(start..).and_then(|t| t.find('\n')).map_or(text.len(), |i| start + i);
+        let line_start = text
+            .get(..start)
+            .and_then(|t| t.rfind('\n'))
+            .map_or(0, |i| i + 1);
+        let line_end = text
+            .get(start..)
+            .and_then(|t| t.find('\n'))
+            .map_or(text.len(), |i| start + i);
         let end = floor(text, span.end).clamp(start, line_end);
         SourcePosition {
-            line: text.get(..line_start).unwrap_or_default().matches('\n').count() + 1,
-            column: text.get(line_start..start).unwrap_or_default().chars().count() + 1,
-            width: text.get(start..end).unwrap_or_default().chars().count().max(1),
+            line: text
+                .get(..line_start)
+                .unwrap_or_default()
+                .matches('\n')
+                .count()
+                + 1,
+            column: text
+                .get(line_start..start)
+                .unwrap_or_default()
+                .chars()
+                .count()
+                + 1,
+            width: text
+                .get(start..end)
+                .unwrap_or_default()
+                .chars()
+                .count()
+                .max(1),
             source: text
                 .get(line_start..line_end)
                 .filter(|l| l.len() <= MAX_SOURCE_LINE_BYTES)
@@ -228,7 +272,10 @@ impl SourcePosition {
 
 /// The nearest character boundary at or before `at`.
 fn floor(text: &str, at: usize) -> usize {
-    (0..=at.min(text.len())).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0)
+    (0..=at.min(text.len()))
+        .rev()
+        .find(|i| text.is_char_boundary(*i))
+        .unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -240,12 +287,24 @@ mod tests {
         let text = "a = 1\nbé = \"x y\" # c\n";
         let mut report = ProblemCollector::new("f.toml", text);
         let at = text.find("\"x").expect("there");
-        report.add(at..at + 5, "bé", "not a size", "it must be one", "write \"1GiB\"");
+        report.add(
+            at..at + 5,
+            "bé",
+            "not a size",
+            "it must be one",
+            "write \"1GiB\"",
+        );
         let problems = report.finish(Some(())).expect_err("a mistake");
         let shown = problems[0].to_string();
-        assert_eq!((problems[0].line, problems[0].column, problems[0].width), (Some(2), Some(6), 5));
+        assert_eq!(
+            (problems[0].line, problems[0].column, problems[0].width),
+            (Some(2), Some(6), 5)
+        );
         assert!(shown.contains("f.toml:2:6  (bé)"), "{shown}");
-        assert!(shown.contains("2 | bé = \"x y\" # c\n  |      ^^^^^\n"), "{shown}");
+        assert!(
+            shown.contains("2 | bé = \"x y\" # c\n  |      ^^^^^\n"),
+            "{shown}"
+        );
     }
 
     /// Many errors in one line: the number of printed lines and errors stays bounded.
@@ -258,7 +317,10 @@ mod tests {
         }
         assert_eq!(report.len(), 20_000);
         let problems = report.finish(Some(())).expect_err("mistakes");
-        assert_eq!((problems.len(), problems[0].source.as_deref()), (MAX_PROBLEMS + 1, None));
+        assert_eq!(
+            (problems.len(), problems[0].source.as_deref()),
+            (MAX_PROBLEMS + 1, None)
+        );
         assert_eq!(problems[MAX_PROBLEMS].what, "19900 more errors");
         assert!(render(&problems).len() < 20_000);
     }
@@ -269,7 +331,12 @@ mod tests {
         report.add(0..0, "stage", "the job has no stage", "", "");
         report.add_syntax(0..0, "not TOML");
         report.add(7..8, "b", "not a size", "", "");
-        let told: Vec<String> = report.finish(None::<()>).expect_err("mistakes").into_iter().map(|p| p.what).collect();
+        let told: Vec<String> = report
+            .finish(None::<()>)
+            .expect_err("mistakes")
+            .into_iter()
+            .map(|p| p.what)
+            .collect();
         assert_eq!(told, ["not TOML", "not a size"]);
     }
 
@@ -277,6 +344,9 @@ mod tests {
     fn a_span_beyond_the_text_is_reported_at_its_end() {
         let mut report = ProblemCollector::new("f.toml", "a");
         report.add(5..9, "", "ends early", "", "");
-        assert_eq!(report.finish(Some(())).expect_err("a mistake")[0].line, Some(1));
+        assert_eq!(
+            report.finish(Some(())).expect_err("a mistake")[0].line,
+            Some(1)
+        );
     }
 }

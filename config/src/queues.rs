@@ -21,7 +21,11 @@ const WHY: &str = "a tree of queues is applied completely or not at all";
 /// Reads the tree of a file; `None` without queues.
 pub(crate) fn read(root: &mut Section<'_>, report: &mut ProblemCollector<'_>) -> Option<QueueSpec> {
     let written = root.value("queues")?;
-    let tree = Value::Object([("queues".to_owned(), json(written.get_ref()))].into_iter().collect());
+    let tree = Value::Object(
+        [("queues".to_owned(), json(written.get_ref()))]
+            .into_iter()
+            .collect(),
+    );
     let (spec, problems) = queue_tree::parse_queue_tree(&tree);
     note(report, written, &problems);
     Some(spec)
@@ -37,9 +41,17 @@ pub fn parse_queue_tree(text: &str, file: &str) -> Result<Value, Vec<FileProblem
     let table = toml_reader::parse(text, &mut report);
     let queues = table.get_ref().get("queues").map(|q| json(q.get_ref()));
     if queues.is_none() && report.is_empty() {
-        report.add(0..0, "queues", "the file has no queues", WHY, "write a table for each: [queues.default]");
+        report.add(
+            0..0,
+            "queues",
+            "the file has no queues",
+            WHY,
+            "write a table for each: [queues.default]",
+        );
     }
-    report.finish(queues.map(|queues| Value::Object([("queues".to_owned(), queues)].into_iter().collect())))
+    report.finish(
+        queues.map(|queues| Value::Object([("queues".to_owned(), queues)].into_iter().collect())),
+    )
 }
 
 /// Maps errors of a tree to their positions in this file.
@@ -52,16 +64,30 @@ pub fn locate_problems(text: &str, file: &str, problems: &[QueueProblem]) -> Vec
     report.finish::<()>(None).err().unwrap_or_default()
 }
 
-fn note(report: &mut ProblemCollector<'_>, written: &Spanned<DeValue<'_>>, problems: &[QueueProblem]) {
+fn note(
+    report: &mut ProblemCollector<'_>,
+    written: &Spanned<DeValue<'_>>,
+    problems: &[QueueProblem],
+) {
     for p in problems {
-        let below = p.queue.strip_prefix("root").unwrap_or(&p.queue).trim_start_matches('.');
+        let below = p
+            .queue
+            .strip_prefix("root")
+            .unwrap_or(&p.queue)
+            .trim_start_matches('.');
         let words: Vec<&str> = below.split('.').filter(|w| !w.is_empty()).collect();
         let key = match (words.is_empty(), p.key.as_str()) {
             (true, key) => key.to_owned(),
             (false, "") => format!("queues.{}", words.join(".queues.")),
             (false, key) => format!("queues.{}.{key}", words.join(".queues.")),
         };
-        report.add(place(written, &words, &p.key), &key, format!("{key}: {}", p.what), WHY, p.fix.clone());
+        report.add(
+            place(written, &words, &p.key),
+            &key,
+            format!("{key}: {}", p.what),
+            WHY,
+            p.fix.clone(),
+        );
     }
 }
 
@@ -70,13 +96,27 @@ fn place(written: &Spanned<DeValue<'_>>, queue: &[&str], key: &str) -> Range<usi
     let mut at = written.span();
     let mut table = written.get_ref().as_table();
     for (level, word) in queue.iter().enumerate() {
-        let inside = if level == 0 { table } else { table.and_then(|t| t.get("queues")).and_then(|q| q.get_ref().as_table()) };
-        let Some(next) = inside.and_then(|t| t.get(*word)) else { return at };
+        let inside = if level == 0 {
+            table
+        } else {
+            table
+                .and_then(|t| t.get("queues"))
+                .and_then(|q| q.get_ref().as_table())
+        };
+        let Some(next) = inside.and_then(|t| t.get(*word)) else {
+            return at;
+        };
         (at, table) = (next.span(), next.get_ref().as_table());
     }
-    let words = if queue.is_empty() { key.strip_prefix("queues.").unwrap_or("") } else { key };
+    let words = if queue.is_empty() {
+        key.strip_prefix("queues.").unwrap_or("")
+    } else {
+        key
+    };
     for word in words.split('.').filter(|w| !w.is_empty()) {
-        let Some(next) = table.and_then(|t: &DeTable<'_>| t.get(word)) else { return at };
+        let Some(next) = table.and_then(|t: &DeTable<'_>| t.get(word)) else {
+            return at;
+        };
         (at, table) = (next.span(), next.get_ref().as_table());
     }
     at
@@ -86,14 +126,24 @@ fn place(written: &Spanned<DeValue<'_>>, queue: &[&str], key: &str) -> Range<usi
 fn json(value: &DeValue<'_>) -> Value {
     match value {
         DeValue::String(text) => Value::String(text.to_string()),
-        DeValue::Integer(n) => i64::from_str_radix(n.as_str(), n.radix()).map_or(Value::Null, Value::from),
-        DeValue::Float(n) => n.as_str().parse().ok().and_then(Number::from_f64).map_or(Value::Null, Value::Number),
+        DeValue::Integer(n) => {
+            i64::from_str_radix(n.as_str(), n.radix()).map_or(Value::Null, Value::from)
+        }
+        DeValue::Float(n) => n
+            .as_str()
+            .parse()
+            .ok()
+            .and_then(Number::from_f64)
+            .map_or(Value::Null, Value::Number),
         DeValue::Boolean(b) => Value::Bool(*b),
         DeValue::Datetime(d) => Value::String(d.to_string()),
         DeValue::Array(items) => items.iter().map(|i| json(i.get_ref())).collect(),
-        DeValue::Table(table) => {
-            Value::Object(table.iter().map(|(k, v)| (k.get_ref().to_string(), json(v.get_ref()))).collect::<Map<_, _>>())
-        }
+        DeValue::Table(table) => Value::Object(
+            table
+                .iter()
+                .map(|(k, v)| (k.get_ref().to_string(), json(v.get_ref())))
+                .collect::<Map<_, _>>(),
+        ),
     }
 }
 
@@ -106,7 +156,10 @@ mod tests {
     fn queues_in_a_file_have_the_format_of_the_api() {
         let text = "[queues.etl]\nguaranteed = \"40%\"\nmaximum = { memory = \"80GiB\", cpus = 4.5 }\npreemptable = false\n\
                     [queues.etl.queues.night]\nmax_apps = 3\n[queues.adhoc]\n";
-        let tree = resourcemanager(text, "f").expect("right").queues.expect("a tree");
+        let tree = resourcemanager(text, "f")
+            .expect("right")
+            .queues
+            .expect("a tree");
         let wanted = r#"{"queues": {"adhoc": {}, "etl": {"guaranteed": "40%", "maximum": {"memory": "80GiB", "cpus": 4.5},
             "preemptable": false, "queues": {"night": {"max_apps": 3}}}}}"#;
         assert_eq!(tree, serde_json::from_str(wanted).expect("reads"));
@@ -117,7 +170,8 @@ mod tests {
         let text = "lost = 30\n[queues.etl]\nguaranteed = \"140%\"\nwieght = 2\n[queues.etl.queues.night]\norder = \"lifo\"\n\
                     maximum.memory = \"much\"\n[queues.\"a b\"]\n";
         let problems = resourcemanager(text, "f").expect_err("six mistakes");
-        let found: Vec<(Option<usize>, &str)> = problems.iter().map(|p| (p.line, p.key.as_str())).collect();
+        let found: Vec<(Option<usize>, &str)> =
+            problems.iter().map(|p| (p.line, p.key.as_str())).collect();
         let wanted = [
             (Some(1), "lost"),
             (Some(3), "queues.etl.guaranteed"),
@@ -141,8 +195,15 @@ mod tests {
         let found = locate_problems(
             text,
             "f",
-            &[wrong("root.etl", "guaranteed"), wrong("root.adhoc", "maximum"), wrong("root", "queues")],
+            &[
+                wrong("root.etl", "guaranteed"),
+                wrong("root.adhoc", "maximum"),
+                wrong("root", "queues"),
+            ],
         );
-        assert_eq!(found.iter().map(|p| p.line).collect::<Vec<_>>(), [Some(1), Some(2), Some(3)]);
+        assert_eq!(
+            found.iter().map(|p| p.line).collect::<Vec<_>>(),
+            [Some(1), Some(2), Some(3)]
+        );
     }
 }

@@ -97,7 +97,11 @@ impl ValueRange {
     fn words(self) -> String {
         match self {
             ValueRange::Any(_) => "any".to_owned(),
-            ValueRange::OneOf(all) => all.iter().map(|one| format!("`{one}`")).collect::<Vec<_>>().join(", "),
+            ValueRange::OneOf(all) => all
+                .iter()
+                .map(|one| format!("`{one}`"))
+                .collect::<Vec<_>>()
+                .join(", "),
             ValueRange::Between(least, most) => format!("`{least}` to `{most}`"),
             ValueRange::From(least) => format!("from `{least}`"),
         }
@@ -162,21 +166,65 @@ pub struct ClientKey {
 /// Keys of a context in `~/.config/rmctl/config.toml`, and of `/etc/headroom/client.toml`. `rmctl`
 /// reads both files at every call.
 pub const CLIENT_KEYS: &[ClientKey] = &[
-    ClientKey { name: "addr", kind: ValueKind::Url, default: "\"http://127.0.0.1:7070\"", meaning: "The resource manager." },
-    ClientKey { name: "ca", kind: ValueKind::Path, default: "none", meaning: "Authority of the resource manager, PEM." },
-    ClientKey { name: "cert", kind: ValueKind::Path, default: "none", meaning: "Certificate of the user, PEM." },
-    ClientKey { name: "key", kind: ValueKind::Path, default: "none", meaning: "Key of the certificate, PEM." },
-    ClientKey { name: "token_file", kind: ValueKind::Path, default: "none", meaning: "File with a token." },
-    ClientKey { name: "output", kind: ValueKind::Text, default: "\"table\"", meaning: "Output format, as for `-o`." },
-    ClientKey { name: "timeout", kind: ValueKind::Time, default: "\"10s\"", meaning: "Timeout of one call." },
+    ClientKey {
+        name: "addr",
+        kind: ValueKind::Url,
+        default: "\"http://127.0.0.1:7070\"",
+        meaning: "The resource manager.",
+    },
+    ClientKey {
+        name: "ca",
+        kind: ValueKind::Path,
+        default: "none",
+        meaning: "Authority of the resource manager, PEM.",
+    },
+    ClientKey {
+        name: "cert",
+        kind: ValueKind::Path,
+        default: "none",
+        meaning: "Certificate of the user, PEM.",
+    },
+    ClientKey {
+        name: "key",
+        kind: ValueKind::Path,
+        default: "none",
+        meaning: "Key of the certificate, PEM.",
+    },
+    ClientKey {
+        name: "token_file",
+        kind: ValueKind::Path,
+        default: "none",
+        meaning: "File with a token.",
+    },
+    ClientKey {
+        name: "output",
+        kind: ValueKind::Text,
+        default: "\"table\"",
+        meaning: "Output format, as for `-o`.",
+    },
+    ClientKey {
+        name: "timeout",
+        kind: ValueKind::Time,
+        default: "\"10s\"",
+        meaning: "Timeout of one call.",
+    },
 ];
 
 /// Keys whose values differ between two configurations, with both values.
-pub fn changes<C>(keys: &'static [ConfigKey<C>], before: &C, after: &C) -> Vec<(&'static ConfigKey<C>, String, String)> {
+pub fn changes<C>(
+    keys: &'static [ConfigKey<C>],
+    before: &C,
+    after: &C,
+) -> Vec<(&'static ConfigKey<C>, String, String)> {
     let written = |value: Option<String>| value.unwrap_or_else(|| "left out".to_owned());
     let pair = |key: &'static ConfigKey<C>| (key, (key.value)(before), (key.value)(after));
-    let changed = keys.iter().map(pair).filter(|(_, before, after)| before != after);
-    changed.map(|(key, before, after)| (key, written(before), written(after))).collect()
+    let changed = keys
+        .iter()
+        .map(pair)
+        .filter(|(_, before, after)| before != after);
+    changed
+        .map(|(key, before, after)| (key, written(before), written(after)))
+        .collect()
 }
 
 const fn key<C>(
@@ -186,7 +234,15 @@ const fn key<C>(
     wrong: &'static str,
     value: fn(&C) -> Option<String>,
 ) -> ConfigKey<C> {
-    ConfigKey { name, kind, range, wrong, beside: "", takes: TakesEffect::Restart, value }
+    ConfigKey {
+        name,
+        kind,
+        range,
+        wrong,
+        beside: "",
+        takes: TakesEffect::Restart,
+        value,
+    }
 }
 
 impl<C> ConfigKey<C> {
@@ -206,20 +262,40 @@ fn quoted(text: impl std::fmt::Display) -> String {
 
 fn part(thousandths: u32) -> String {
     let (whole, tenth) = (thousandths / 10, thousandths % 10);
-    if tenth == 0 { quoted(format!("{whole}%")) } else { quoted(format!("{whole}.{tenth}%")) }
+    if tenth == 0 {
+        quoted(format!("{whole}%"))
+    } else {
+        quoted(format!("{whole}.{tenth}%"))
+    }
 }
 
 fn time(time: Duration) -> String {
     let ms = time.as_millis();
-    let unit = [(3_600_000, "h"), (60_000, "m"), (1_000, "s")].into_iter().find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit));
-    unit.map_or_else(|| quoted(format!("{ms}ms")), |(unit, name)| quoted(format!("{}{name}", ms / unit)))
+    let unit = [(3_600_000, "h"), (60_000, "m"), (1_000, "s")]
+        .into_iter()
+        .find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit));
+    unit.map_or_else(
+        || quoted(format!("{ms}ms")),
+        |(unit, name)| quoted(format!("{}{name}", ms / unit)),
+    )
 }
 
 fn size(size: Bytes) -> String {
     let n = size.get();
-    let unit = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")].into_iter();
-    let unit = unit.into_iter().find(|(unit, _)| n > 0 && n.is_multiple_of(*unit));
-    unit.map_or_else(|| n.to_string(), |(unit, name)| quoted(format!("{}{name}", n / unit)))
+    let unit = [
+        (1 << 40, "TiB"),
+        (1 << 30, "GiB"),
+        (1 << 20, "MiB"),
+        (1 << 10, "KiB"),
+    ]
+    .into_iter();
+    let unit = unit
+        .into_iter()
+        .find(|(unit, _)| n > 0 && n.is_multiple_of(*unit));
+    unit.map_or_else(
+        || n.to_string(),
+        |(unit, name)| quoted(format!("{}{name}", n / unit)),
+    )
 }
 
 fn fence(fence: SelfFence) -> String {
@@ -253,8 +329,15 @@ fn comment(sample: &str, name: &str) -> Option<(String, String)> {
 
 /// The comment above the header of a table.
 fn heading(sample: &str, table: &str) -> String {
-    let before = sample.split(&format!("\n[{table}]\n")).next().unwrap_or_default();
-    let lines: Vec<&str> = before.lines().rev().map_while(|line| line.strip_prefix("# ")).collect();
+    let before = sample
+        .split(&format!("\n[{table}]\n"))
+        .next()
+        .unwrap_or_default();
+    let lines: Vec<&str> = before
+        .lines()
+        .rev()
+        .map_while(|line| line.strip_prefix("# "))
+        .collect();
     lines.into_iter().rev().collect::<Vec<_>>().join(" ")
 }
 
@@ -265,13 +348,31 @@ const AGENT_SAMPLE: &str = include_str!("../nodeagent.toml");
 pub fn page() -> String {
     let mut text = ABOUT.to_owned();
     text.push_str(MANAGER_HEAD);
-    tables(&mut text, MANAGER_KEYS, MANAGER_SAMPLE, &ResourceManagerConfig::default());
+    tables(
+        &mut text,
+        MANAGER_KEYS,
+        MANAGER_SAMPLE,
+        &ResourceManagerConfig::default(),
+    );
     text.push_str(QUEUES);
     text.push_str(AGENT_HEAD);
-    tables(&mut text, AGENT_KEYS, AGENT_SAMPLE, &NodeAgentConfig::default());
+    tables(
+        &mut text,
+        AGENT_KEYS,
+        AGENT_SAMPLE,
+        &NodeAgentConfig::default(),
+    );
     text.push_str(CLIENT_HEAD);
     for key in CLIENT_KEYS {
-        row(&mut text, &[&format!("`{}`", key.name), key.kind.as_str(), &format!("`{}`", key.default), key.meaning]);
+        row(
+            &mut text,
+            &[
+                &format!("`{}`", key.name),
+                key.kind.as_str(),
+                &format!("`{}`", key.default),
+                key.meaning,
+            ],
+        );
     }
     text.push_str(ENVIRONMENT);
     text
@@ -293,7 +394,17 @@ fn tables<C>(text: &mut String, keys: &[ConfigKey<C>], sample: &str, usual: &C) 
         let (meaning, without) = comment(sample, key.name).unwrap_or_default();
         let default = (key.value)(usual).map_or(without, |value| format!("`{value}`"));
         let name = format!("`{name}`");
-        row(text, &[&name, key.kind.as_str(), &default, &key.range.words(), key.takes.as_str(), &meaning]);
+        row(
+            text,
+            &[
+                &name,
+                key.kind.as_str(),
+                &default,
+                &key.range.words(),
+                key.takes.as_str(),
+                &meaning,
+            ],
+        );
     }
 }
 

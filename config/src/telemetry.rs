@@ -42,8 +42,14 @@ impl MetricsGranularity {
 impl FromStr for MetricsGranularity {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let all = [MetricsGranularity::Profile, MetricsGranularity::Job, MetricsGranularity::Task];
-        all.into_iter().find(|c| c.as_str() == text).ok_or_else(|| format!("{text:?} is not one of profile, job and task"))
+        let all = [
+            MetricsGranularity::Profile,
+            MetricsGranularity::Job,
+            MetricsGranularity::Task,
+        ];
+        all.into_iter()
+            .find(|c| c.as_str() == text)
+            .ok_or_else(|| format!("{text:?} is not one of profile, job and task"))
     }
 }
 
@@ -58,7 +64,10 @@ pub struct RetentionLimits {
 
 impl Default for RetentionLimits {
     fn default() -> Self {
-        RetentionLimits { segment: Bytes::from_mib(8), segments: 16 }
+        RetentionLimits {
+            segment: Bytes::from_mib(8),
+            segments: 16,
+        }
     }
 }
 
@@ -75,31 +84,72 @@ pub struct HistoryBounds {
 
 impl Default for HistoryBounds {
     fn default() -> Self {
-        HistoryBounds { apps: 500, containers: 5000, age: Duration::from_secs(30 * 86_400) }
+        HistoryBounds {
+            apps: 500,
+            containers: 5000,
+            age: Duration::from_secs(30 * 86_400),
+        }
     }
 }
 
 /// Reads the table `[telemetry]`.
 pub(crate) fn telemetry(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Telemetry {
     let usual = Telemetry::default();
-    let whole = hint("it sets the granularity of the metrics", "write a table: [telemetry]");
-    let Some(mut table) = root.table(r, "telemetry", whole) else { return usual };
-    let fine = hint("each value of a label is a series that must be stored", "write \"profile\", \"job\" or \"task\"");
-    let telemetry = Telemetry { cardinality: table.read_or(r, "cardinality", fine, usual.cardinality, toml_reader::parsed) };
+    let whole = hint(
+        "it sets the granularity of the metrics",
+        "write a table: [telemetry]",
+    );
+    let Some(mut table) = root.table(r, "telemetry", whole) else {
+        return usual;
+    };
+    let fine = hint(
+        "each value of a label is a series that must be stored",
+        "write \"profile\", \"job\" or \"task\"",
+    );
+    let telemetry = Telemetry {
+        cardinality: table.read_or(
+            r,
+            "cardinality",
+            fine,
+            usual.cardinality,
+            toml_reader::parsed,
+        ),
+    };
     table.reject_unknown_keys(r);
     telemetry
 }
 
 /// Reads the table `[events]` or `[audit]`.
-pub(crate) fn kept(r: &mut ProblemCollector<'_>, root: &mut Section<'_>, name: &'static str) -> RetentionLimits {
+pub(crate) fn kept(
+    r: &mut ProblemCollector<'_>,
+    root: &mut Section<'_>,
+    name: &'static str,
+) -> RetentionLimits {
     let usual = RetentionLimits::default();
-    let whole = hint("it limits the size on the disk", "write a table with segment and segments");
-    let Some(mut table) = root.table(r, name, whole) else { return usual };
-    let size = hint("a file is closed at this size and the next one is started", "write a size from 64KiB, such as \"8MiB\"");
-    let count = hint("the oldest file is removed when there are more", "write a whole number from 2");
+    let whole = hint(
+        "it limits the size on the disk",
+        "write a table with segment and segments",
+    );
+    let Some(mut table) = root.table(r, name, whole) else {
+        return usual;
+    };
+    let size = hint(
+        "a file is closed at this size and the next one is started",
+        "write a size from 64KiB, such as \"8MiB\"",
+    );
+    let count = hint(
+        "the oldest file is removed when there are more",
+        "write a whole number from 2",
+    );
     let kept = RetentionLimits {
         segment: table.read_or(r, "segment", size, usual.segment, segment),
-        segments: table.read_or(r, "segments", count, usual.segments, toml_reader::count(2, 10_000)),
+        segments: table.read_or(
+            r,
+            "segments",
+            count,
+            usual.segments,
+            toml_reader::count(2, 10_000),
+        ),
     };
     table.reject_unknown_keys(r);
     kept
@@ -107,19 +157,46 @@ pub(crate) fn kept(r: &mut ProblemCollector<'_>, root: &mut Section<'_>, name: &
 
 fn segment(value: &DeValue<'_>) -> Result<Bytes, String> {
     let size = toml_reader::size(value)?;
-    if size < Bytes::from_kib(64) { Err(format!("{size} is less than 64KiB")) } else { Ok(size) }
+    if size < Bytes::from_kib(64) {
+        Err(format!("{size} is less than 64KiB"))
+    } else {
+        Ok(size)
+    }
 }
 
 /// Reads the table `[history]`.
 pub(crate) fn history(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> HistoryBounds {
     let usual = HistoryBounds::default();
-    let whole = hint("it limits the number of ended objects", "write a table: [history]");
-    let Some(mut table) = root.table(r, "history", whole) else { return usual };
-    let number = hint("the oldest are removed first", "write a whole number from 1");
-    let age = hint("older applications are forgotten", "write a time with its unit, such as \"720h\"");
+    let whole = hint(
+        "it limits the number of ended objects",
+        "write a table: [history]",
+    );
+    let Some(mut table) = root.table(r, "history", whole) else {
+        return usual;
+    };
+    let number = hint(
+        "the oldest are removed first",
+        "write a whole number from 1",
+    );
+    let age = hint(
+        "older applications are forgotten",
+        "write a time with its unit, such as \"720h\"",
+    );
     let history = HistoryBounds {
-        apps: table.read_or(r, "apps", number, usual.apps, toml_reader::count(1, 100_000)),
-        containers: table.read_or(r, "containers", number, usual.containers, toml_reader::count(1, 1_000_000)),
+        apps: table.read_or(
+            r,
+            "apps",
+            number,
+            usual.apps,
+            toml_reader::count(1, 100_000),
+        ),
+        containers: table.read_or(
+            r,
+            "containers",
+            number,
+            usual.containers,
+            toml_reader::count(1, 1_000_000),
+        ),
         age: table.read_or(r, "age", age, usual.age, toml_reader::duration),
     };
     table.reject_unknown_keys(r);
@@ -135,13 +212,36 @@ mod tests {
     fn telemetry_and_retention_can_be_set() {
         let text = "[telemetry]\ncardinality='job'\n[events]\nsegment='64KiB'\nsegments=2\n[history]\nage='1h'\napps=7\n";
         let config = resourcemanager(text, "f").expect("right");
-        assert_eq!((config.telemetry.cardinality, config.events.segments, config.history.apps), (MetricsGranularity::Job, 2, 7));
         assert_eq!(
-            nodeagent("[telemetry]\ncardinality='task'\n", "f").expect("right").telemetry.cardinality,
+            (
+                config.telemetry.cardinality,
+                config.events.segments,
+                config.history.apps
+            ),
+            (MetricsGranularity::Job, 2, 7)
+        );
+        assert_eq!(
+            nodeagent("[telemetry]\ncardinality='task'\n", "f")
+                .expect("right")
+                .telemetry
+                .cardinality,
             MetricsGranularity::Task
         );
-        let text = "[telemetry]\ncardinality='all'\n[audit]\nsegment=1\nsegments=1\n[history]\nage=5\n";
-        let keys: Vec<String> = resourcemanager(text, "f").expect_err("four").into_iter().map(|p| p.key).collect();
-        assert_eq!(keys, ["telemetry.cardinality", "audit.segment", "audit.segments", "history.age"]);
+        let text =
+            "[telemetry]\ncardinality='all'\n[audit]\nsegment=1\nsegments=1\n[history]\nage=5\n";
+        let keys: Vec<String> = resourcemanager(text, "f")
+            .expect_err("four")
+            .into_iter()
+            .map(|p| p.key)
+            .collect();
+        assert_eq!(
+            keys,
+            [
+                "telemetry.cardinality",
+                "audit.segment",
+                "audit.segments",
+                "history.age"
+            ]
+        );
     }
 }

@@ -53,7 +53,12 @@ pub fn parse<'a>(text: &'a str, report: &mut ProblemCollector<'_>) -> Spanned<De
 impl<'a> Section<'a> {
     /// The root table of a file.
     pub fn root(table: &'a Spanned<DeTable<'a>>) -> Self {
-        Section { path: String::new(), span: 0..0, table: table.get_ref(), asked: BTreeSet::new() }
+        Section {
+            path: String::new(),
+            span: 0..0,
+            table: table.get_ref(),
+            asked: BTreeSet::new(),
+        }
     }
 
     /// Position of the table header.
@@ -63,7 +68,11 @@ impl<'a> Section<'a> {
 
     /// Full path of `key`.
     pub fn path_of(&self, key: &str) -> String {
-        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+        if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        }
     }
 
     /// The value of `key`, converted by `parse`. `None` if the key is absent, or if its value is
@@ -80,7 +89,13 @@ impl<'a> Section<'a> {
         match parse(value.get_ref()) {
             Ok(read) => Some(Spanned::new(value.span(), read)),
             Err(wrong) => {
-                report.add(value.span(), &self.path_of(key), format!("{}: {wrong}", self.path_of(key)), hint.why, hint.fix);
+                report.add(
+                    value.span(),
+                    &self.path_of(key),
+                    format!("{}: {wrong}", self.path_of(key)),
+                    hint.why,
+                    hint.fix,
+                );
                 None
             }
         }
@@ -96,7 +111,13 @@ impl<'a> Section<'a> {
     ) -> Option<Spanned<T>> {
         if !self.has(key) {
             self.asked.insert(key);
-            report.add(self.span(), &self.path_of(key), format!("{} is missing", self.path_of(key)), hint.why, hint.fix);
+            report.add(
+                self.span(),
+                &self.path_of(key),
+                format!("{} is missing", self.path_of(key)),
+                hint.why,
+                hint.fix,
+            );
             return None;
         }
         self.read(report, key, hint, parse)
@@ -112,7 +133,8 @@ impl<'a> Section<'a> {
         default: T,
         parse: impl FnOnce(&DeValue<'a>) -> Result<T, String>,
     ) -> T {
-        self.read(report, key, hint, parse).map_or(default, Spanned::into_inner)
+        self.read(report, key, hint, parse)
+            .map_or(default, Spanned::into_inner)
     }
 
     /// The unconverted value of `key`.
@@ -128,11 +150,18 @@ impl<'a> Section<'a> {
 
     /// Position of the value of `key`.
     pub fn place(&self, key: &str) -> Range<usize> {
-        self.table.get(key).map_or_else(|| self.span(), Spanned::span)
+        self.table
+            .get(key)
+            .map_or_else(|| self.span(), Spanned::span)
     }
 
     /// The table under `key`.
-    pub fn table(&mut self, report: &mut ProblemCollector<'_>, key: &'static str, hint: Hint) -> Option<Section<'a>> {
+    pub fn table(
+        &mut self,
+        report: &mut ProblemCollector<'_>,
+        key: &'static str,
+        hint: Hint,
+    ) -> Option<Section<'a>> {
         self.asked.insert(key);
         let value = self.table.get(key)?;
         self.section(report, self.path_of(key), value, hint)
@@ -145,11 +174,18 @@ impl<'a> Section<'a> {
         key: &'static str,
         hint: Hint,
     ) -> Vec<(Spanned<String>, Section<'a>)> {
-        let Some(outer) = self.table(report, key, hint) else { return Vec::new() };
+        let Some(outer) = self.table(report, key, hint) else {
+            return Vec::new();
+        };
         let mut found = Vec::new();
         for (name, value) in outer.table.iter() {
             let named = Spanned::new(name.span(), name.get_ref().to_string());
-            if let Some(section) = self.section(report, format!("{}.{}", outer.path, named.get_ref()), value, hint) {
+            if let Some(section) = self.section(
+                report,
+                format!("{}.{}", outer.path, named.get_ref()),
+                value,
+                hint,
+            ) {
                 found.push((named, section));
             }
         }
@@ -165,14 +201,22 @@ impl<'a> Section<'a> {
         hint: Hint,
         parse: impl Fn(&str, &DeValue<'a>) -> Result<T, String>,
     ) -> Vec<T> {
-        let Some(outer) = self.table(report, key, hint) else { return Vec::new() };
+        let Some(outer) = self.table(report, key, hint) else {
+            return Vec::new();
+        };
         let mut found = Vec::new();
         for (name, value) in outer.table.iter() {
             match parse(name.get_ref(), value.get_ref()) {
                 Ok(read) => found.push(read),
                 Err(wrong) => {
                     let path = format!("{}.{}", outer.path, name.get_ref());
-                    report.add(value.span(), &path, format!("{path}: {wrong}"), hint.why, hint.fix);
+                    report.add(
+                        value.span(),
+                        &path,
+                        format!("{path}: {wrong}"),
+                        hint.why,
+                        hint.fix,
+                    );
                 }
             }
         }
@@ -180,16 +224,31 @@ impl<'a> Section<'a> {
     }
 
     /// The tables of the array `[[key]]`, in order.
-    pub fn table_array(&mut self, report: &mut ProblemCollector<'_>, key: &'static str, hint: Hint) -> Vec<Section<'a>> {
+    pub fn table_array(
+        &mut self,
+        report: &mut ProblemCollector<'_>,
+        key: &'static str,
+        hint: Hint,
+    ) -> Vec<Section<'a>> {
         self.asked.insert(key);
-        let Some(value) = self.table.get(key) else { return Vec::new() };
+        let Some(value) = self.table.get(key) else {
+            return Vec::new();
+        };
         let Some(items) = value.get_ref().as_array() else {
-            let what = format!("{} is {}, not a list of tables", self.path_of(key), kind(value.get_ref()));
+            let what = format!(
+                "{} is {}, not a list of tables",
+                self.path_of(key),
+                kind(value.get_ref())
+            );
             report.add(value.span(), &self.path_of(key), what, hint.why, hint.fix);
             return Vec::new();
         };
         let sections = items.iter().enumerate();
-        sections.filter_map(|(i, item)| self.section(report, format!("{}[{i}]", self.path_of(key)), item, hint)).collect()
+        sections
+            .filter_map(|(i, item)| {
+                self.section(report, format!("{}[{i}]", self.path_of(key)), item, hint)
+            })
+            .collect()
     }
 
     fn section(
@@ -200,7 +259,12 @@ impl<'a> Section<'a> {
         hint: Hint,
     ) -> Option<Section<'a>> {
         match value.get_ref().as_table() {
-            Some(table) => Some(Section { path, span: value.span(), table, asked: BTreeSet::new() }),
+            Some(table) => Some(Section {
+                path,
+                span: value.span(),
+                table,
+                asked: BTreeSet::new(),
+            }),
             None => {
                 let what = format!("{path} is {}, not a table", kind(value.get_ref()));
                 report.add(value.span(), &path, what, hint.why, hint.fix);
@@ -217,16 +281,30 @@ impl<'a> Section<'a> {
 
     /// Ends the read of the table. Keys that were not requested are errors.
     pub fn reject_unknown_keys(self, report: &mut ProblemCollector<'_>) {
-        for name in self.table.keys().filter(|k| !self.asked.contains(k.get_ref().as_ref())) {
+        for name in self
+            .table
+            .keys()
+            .filter(|k| !self.asked.contains(k.get_ref().as_ref()))
+        {
             let written = name.get_ref().as_ref();
             let known: Vec<&str> = self.asked.iter().copied().collect();
             let fix = match closest_name(written, &known) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("remove it; known here: {}", known.join(", ")),
             };
-            let place = if self.path.is_empty() { "this file".to_owned() } else { format!("[{}]", self.path) };
+            let place = if self.path.is_empty() {
+                "this file".to_owned()
+            } else {
+                format!("[{}]", self.path)
+            };
             let why = "an unknown key would be ignored silently";
-            report.add(name.span(), &self.path_of(written), format!("{place} has no key `{written}`"), why, fix);
+            report.add(
+                name.span(),
+                &self.path_of(written),
+                format!("{place} has no key `{written}`"),
+                why,
+                fix,
+            );
         }
     }
 }
@@ -246,7 +324,10 @@ pub fn kind(value: &DeValue<'_>) -> &'static str {
 
 /// A string.
 pub fn text(value: &DeValue<'_>) -> Result<String, String> {
-    value.as_str().map(str::to_owned).ok_or_else(|| format!("this is {}, not a text", kind(value)))
+    value
+        .as_str()
+        .map(str::to_owned)
+        .ok_or_else(|| format!("this is {}, not a text", kind(value)))
 }
 
 /// A string that parses as `T`.
@@ -259,31 +340,52 @@ where
 
 /// A list of strings.
 pub fn texts(value: &DeValue<'_>) -> Result<Vec<String>, String> {
-    let items = value.as_array().ok_or_else(|| format!("this is {}, not a list of texts", kind(value)))?;
-    items.iter().map(|item| text(item.get_ref()).map_err(|e| format!("an element: {e}"))).collect()
+    let items = value
+        .as_array()
+        .ok_or_else(|| format!("this is {}, not a list of texts", kind(value)))?;
+    items
+        .iter()
+        .map(|item| text(item.get_ref()).map_err(|e| format!("an element: {e}")))
+        .collect()
 }
 
 /// `true` or `false`.
 pub fn boolean(value: &DeValue<'_>) -> Result<bool, String> {
-    value.as_bool().ok_or_else(|| format!("this is {}, neither true nor false", kind(value)))
+    value
+        .as_bool()
+        .ok_or_else(|| format!("this is {}, neither true nor false", kind(value)))
 }
 
 /// An integer from `least` to `most`.
 pub fn integer(value: &DeValue<'_>, least: i64, most: i64) -> Result<i64, String> {
-    let n = value.as_integer().ok_or_else(|| format!("this is {}, not a whole number", kind(value)))?;
-    let n = i64::from_str_radix(n.as_str(), n.radix()).map_err(|_| format!("{n} is far out of range"))?;
-    if (least..=most).contains(&n) { Ok(n) } else { Err(format!("{n} is not between {least} and {most}")) }
+    let n = value
+        .as_integer()
+        .ok_or_else(|| format!("this is {}, not a whole number", kind(value)))?;
+    let n = i64::from_str_radix(n.as_str(), n.radix())
+        .map_err(|_| format!("{n} is far out of range"))?;
+    if (least..=most).contains(&n) {
+        Ok(n)
+    } else {
+        Err(format!("{n} is not between {least} and {most}"))
+    }
 }
 
 /// A percentage, `12.5%`, in thousandths; at most 100 %.
 pub fn thousandths(value: &DeValue<'_>) -> Result<u32, String> {
     let text = text(value)?;
-    let number = text.trim().strip_suffix('%').ok_or_else(|| format!("{text:?} has no % sign"))?.trim_end();
+    let number = text
+        .trim()
+        .strip_suffix('%')
+        .ok_or_else(|| format!("{text:?} has no % sign"))?
+        .trim_end();
     let (whole, tenth) = number.split_once('.').unwrap_or((number, "0"));
     let digits = |t: &str| !t.is_empty() && t.len() <= 3 && t.bytes().all(|b| b.is_ascii_digit());
     let read = |t: &str| t.parse::<u32>().ok().filter(|_| digits(t));
-    let part = read(whole).zip(read(tenth).filter(|_| tenth.len() == 1)).map(|(whole, tenth)| whole * 10 + tenth);
-    part.filter(|part| *part <= 1000).ok_or_else(|| format!("{text:?} is not between 0% and 100%, with at most one decimal"))
+    let part = read(whole)
+        .zip(read(tenth).filter(|_| tenth.len() == 1))
+        .map(|(whole, tenth)| whole * 10 + tenth);
+    part.filter(|part| *part <= 1000)
+        .ok_or_else(|| format!("{text:?} is not between 0% and 100%, with at most one decimal"))
 }
 
 /// A count from `least` to `most`.
@@ -298,17 +400,25 @@ pub fn count(least: u32, most: u32) -> impl FnOnce(&DeValue<'_>) -> Result<u32, 
 pub fn size(value: &DeValue<'_>) -> Result<Bytes, String> {
     match value {
         DeValue::Integer(_) => integer(value, 0, i64::MAX).map(|n| Bytes::new(n.unsigned_abs())),
-        DeValue::String(t) => t.parse().map_err(|e: headroom_types::bytes::ParseBytesError| e.to_string()),
-        DeValue::Float(_) | DeValue::Boolean(_) | DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => {
-            Err(format!("this is {}, not a size", kind(value)))
-        }
+        DeValue::String(t) => t
+            .parse()
+            .map_err(|e: headroom_types::bytes::ParseBytesError| e.to_string()),
+        DeValue::Float(_)
+        | DeValue::Boolean(_)
+        | DeValue::Datetime(_)
+        | DeValue::Array(_)
+        | DeValue::Table(_) => Err(format!("this is {}, not a size", kind(value))),
     }
 }
 
 /// A size above zero.
 pub fn nonzero_size(value: &DeValue<'_>) -> Result<Bytes, String> {
     let bytes = size(value)?;
-    if bytes.is_zero() { Err("0 bytes are too few for a program".to_owned()) } else { Ok(bytes) }
+    if bytes.is_zero() {
+        Err("0 bytes are too few for a program".to_owned())
+    } else {
+        Ok(bytes)
+    }
 }
 
 /// A number of processors above zero: `2`, `0.5` or `"0.5"`.
@@ -333,9 +443,11 @@ pub fn duration(value: &DeValue<'_>) -> Result<Duration, String> {
     match value {
         DeValue::String(t) => parse_duration(t),
         DeValue::Integer(n) => Err(format!("{n} has no unit")),
-        DeValue::Float(_) | DeValue::Boolean(_) | DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => {
-            Err(format!("this is {}, not a duration", kind(value)))
-        }
+        DeValue::Float(_)
+        | DeValue::Boolean(_)
+        | DeValue::Datetime(_)
+        | DeValue::Array(_)
+        | DeValue::Table(_) => Err(format!("this is {}, not a duration", kind(value))),
     }
 }
 
@@ -347,10 +459,16 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         return Err("the duration is empty".to_owned());
     }
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        let number: u64 = rest[..digits].parse().map_err(|_| format!("{text:?} is not a duration"))?;
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        let number: u64 = rest[..digits]
+            .parse()
+            .map_err(|_| format!("{text:?} is not a duration"))?;
         rest = &rest[digits..];
-        let letters = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let letters = rest
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(rest.len());
         let unit_ms = match rest[..letters].trim() {
             "ms" => 1,
             "s" => 1_000,
@@ -361,18 +479,29 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
             other => return Err(format!("unknown unit {other:?} of time")),
         };
         rest = &rest[letters..];
-        total = number.checked_mul(unit_ms).and_then(|ms| total.checked_add(Duration::from_millis(ms))).ok_or("too long")?;
+        total = number
+            .checked_mul(unit_ms)
+            .and_then(|ms| total.checked_add(Duration::from_millis(ms)))
+            .ok_or("too long")?;
     }
-    if total.is_zero() { Err("must be longer than 0".to_owned()) } else { Ok(total) }
+    if total.is_zero() {
+        Err("must be longer than 0".to_owned())
+    } else {
+        Ok(total)
+    }
 }
 
 /// One of a fixed list of words.
 pub(crate) fn choice<T: Copy>(value: &DeValue<'_>, choices: &[(&str, T)]) -> Result<T, String> {
     let word = text(value)?;
-    choices.iter().find(|(name, _)| *name == word).map(|(_, v)| *v).ok_or_else(|| {
-        let names: Vec<String> = choices.iter().map(|(n, _)| format!("\"{n}\"")).collect();
-        format!("{word:?} is not one of {}", names.join(", "))
-    })
+    choices
+        .iter()
+        .find(|(name, _)| *name == word)
+        .map(|(_, v)| *v)
+        .ok_or_else(|| {
+            let names: Vec<String> = choices.iter().map(|(n, _)| format!("\"{n}\"")).collect();
+            format!("{word:?} is not one of {}", names.join(", "))
+        })
 }
 
 #[cfg(test)]
@@ -383,7 +512,15 @@ mod tests {
     fn durations_need_their_unit() {
         assert_eq!(parse_duration("1h30m"), Ok(Duration::from_secs(5400)));
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
-        for wrong in ["", "5", "s", "5 parsecs", "0s", "-3s", "99999999999999999999s"] {
+        for wrong in [
+            "",
+            "5",
+            "s",
+            "5 parsecs",
+            "0s",
+            "-3s",
+            "99999999999999999999s",
+        ] {
             assert!(parse_duration(wrong).is_err(), "{wrong:?}");
         }
     }
@@ -391,7 +528,10 @@ mod tests {
     #[test]
     fn a_part_is_a_percentage_with_at_most_one_decimal() {
         let part = |text: &str| thousandths(&DeValue::String(text.into()));
-        assert_eq!((part("10%"), part("0%"), part("12.5 %"), part("100%")), (Ok(100), Ok(0), Ok(125), Ok(1000)));
+        assert_eq!(
+            (part("10%"), part("0%"), part("12.5 %"), part("100%")),
+            (Ok(100), Ok(0), Ok(125), Ok(1000))
+        );
         for wrong in ["10", "%", "100.1%", "-1%", "1.25%", "1.%", ".5%", "1e1%"] {
             assert!(part(wrong).is_err(), "{wrong:?}");
         }
@@ -399,8 +539,14 @@ mod tests {
 
     #[test]
     fn the_closest_name_is_found() {
-        assert_eq!(closest_name("comand", &["command", "count"]), Some("command"));
-        assert_eq!(closest_name("max-attempts", &["max_attempts", "cap"]), Some("max_attempts"));
+        assert_eq!(
+            closest_name("comand", &["command", "count"]),
+            Some("command")
+        );
+        assert_eq!(
+            closest_name("max-attempts", &["max_attempts", "cap"]),
+            Some("max_attempts")
+        );
         assert_eq!(closest_name("colour", &["command", "count"]), None);
     }
 
@@ -415,7 +561,12 @@ mod tests {
         assert!(root.read(&mut report, "b", h, duration).is_none());
         assert!(root.read_required(&mut report, "c", h, size).is_none());
         root.reject_unknown_keys(&mut report);
-        let lines: Vec<Option<usize>> = report.finish(Some(())).expect_err("four").iter().map(|p| p.line).collect();
+        let lines: Vec<Option<usize>> = report
+            .finish(Some(()))
+            .expect_err("four")
+            .iter()
+            .map(|p| p.line)
+            .collect();
         assert_eq!(lines, [Some(1), Some(1), Some(2), Some(3)]);
     }
 }

@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use headroom_config::job::{self, GrowSpec, GrowthRefusal, Idempotent, InputSizes, Runtime, SizingMode, TaskGroups, TaskLimit};
+use headroom_config::job::{
+    self, GrowSpec, GrowthRefusal, Idempotent, InputSizes, Runtime, SizingMode, TaskGroups,
+    TaskLimit,
+};
 use headroom_config::{FileProblem, InputLocality, Placeholder, render};
 use headroom_types::{Bytes, Cpus, FileKind, Profile, Resource};
 use headroom_wire::v1::job::MemoryFailureMode;
@@ -12,9 +15,21 @@ const WHOLE: &str = include_str!("golden/whole.toml");
 
 #[test]
 fn every_key_of_a_complete_file_is_read() {
-    let job = job::compile(WHOLE, "whole.toml").map_err(|p| render(&p)).expect("right");
-    assert_eq!((job.name.as_str(), job.priority, job.mode, job.tasks()), ("group-by", 5, MemoryFailureMode::Uber, 21));
-    assert_eq!((job.retry.max_attempts, job.retry.memory_attempts, job.retry.transient), (5, 7, 2));
+    let job = job::compile(WHOLE, "whole.toml")
+        .map_err(|p| render(&p))
+        .expect("right");
+    assert_eq!(
+        (job.name.as_str(), job.priority, job.mode, job.tasks()),
+        ("group-by", 5, MemoryFailureMode::Uber, 21)
+    );
+    assert_eq!(
+        (
+            job.retry.max_attempts,
+            job.retry.memory_attempts,
+            job.retry.transient
+        ),
+        (5, 7, 2)
+    );
     assert_eq!(job.retry.cap, Some(Bytes::from_gib(4)));
     assert_eq!(
         (job.access.view.as_slice(), job.access.change.as_slice()),
@@ -24,30 +39,71 @@ fn every_key_of_a_complete_file_is_read() {
     let place = &job.executors[0].place;
     let name = |text: &str| text.parse().expect("a name");
     assert_eq!(place.labels, [name("ssd")].into());
-    assert_eq!(place.attributes[&name("zone")], ["b".to_owned(), "c".to_owned()].into());
+    assert_eq!(
+        place.attributes[&name("zone")],
+        ["b".to_owned(), "c".to_owned()].into()
+    );
     assert_eq!(place.attributes[&name("kernel")], ["6.1".to_owned()].into());
-    assert_eq!(place.tolerate, [(name("spot"), None), (name("team"), Some("etl".to_owned()))].into());
+    assert_eq!(
+        place.tolerate,
+        [(name("spot"), None), (name("team"), Some("etl".to_owned()))].into()
+    );
     let group = &job.stages[0];
-    assert_eq!(group.profile, Profile { heap: Bytes::from_mib(128), overhead: Bytes::ZERO, cpus: Cpus::from_cores(2) });
+    assert_eq!(
+        group.profile,
+        Profile {
+            heap: Bytes::from_mib(128),
+            overhead: Bytes::ZERO,
+            cpus: Cpus::from_cores(2)
+        }
+    );
     assert_eq!(
         (group.timeout, group.idempotent, group.enforce),
-        (Some(Duration::from_secs(1800)), Idempotent::No, TaskLimit::Executor)
+        (
+            Some(Duration::from_secs(1800)),
+            Idempotent::No,
+            TaskLimit::Executor
+        )
     );
-    let words: Vec<String> = group.command.iter().map(|w| w.fill(|p| format!("<{}>", p.as_str()))).collect();
+    let words: Vec<String> = group
+        .command
+        .iter()
+        .map(|w| w.fill(|p| format!("<{}>", p.as_str())))
+        .collect();
     assert_eq!(words, ["prog", "--part=<index>", "{}"]);
-    assert_eq!(group.env["OPTS"].fill(|p| if p == Placeholder::Heap { "64m".into() } else { String::new() }), "-Xmx64m");
+    assert_eq!(
+        group.env["OPTS"].fill(|p| if p == Placeholder::Heap {
+            "64m".into()
+        } else {
+            String::new()
+        }),
+        "-Xmx64m"
+    );
     let reduce = &job.stages[1];
-    assert_eq!((reduce.runtime, reduce.heap_exit_codes.as_slice(), reduce.count), (Runtime::Jvm, [3].as_slice(), 1));
+    assert_eq!(
+        (
+            reduce.runtime,
+            reduce.heap_exit_codes.as_slice(),
+            reduce.count
+        ),
+        (Runtime::Jvm, [3].as_slice(), 1)
+    );
     assert_eq!(reduce.profile.memory(), Bytes::from_mib(96));
 }
 
 #[test]
 fn every_example_compiles() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
-    let files = std::fs::read_dir(folder).expect("reads").map(|entry| entry.expect("reads").path());
-    let jobs: Vec<_> = files.filter(|path| path.extension().is_some_and(|e| e == "toml")).collect();
+    let files = std::fs::read_dir(folder)
+        .expect("reads")
+        .map(|entry| entry.expect("reads").path());
+    let jobs: Vec<_> = files
+        .filter(|path| path.extension().is_some_and(|e| e == "toml"))
+        .collect();
     for path in &jobs {
-        let job = headroom_config::load_job(path, &job::ClusterProfiles::new()).map_err(|p| render(&p)).expect("right");
+        let job = headroom_config::load_job(path, &job::ClusterProfiles::new())
+            .map_err(|p| render(&p))
+            .expect("right");
         assert!(job.tasks() > 0, "{}", path.display());
     }
     assert!(jobs.len() >= 5, "{jobs:?}");
@@ -55,9 +111,18 @@ fn every_example_compiles() {
 
 #[test]
 fn ten_mistakes_are_reported_at_once() {
-    let problems = job::compile(include_str!("golden/ten-mistakes.toml"), "ten-mistakes.toml").expect_err("mistakes");
+    let problems = job::compile(
+        include_str!("golden/ten-mistakes.toml"),
+        "ten-mistakes.toml",
+    )
+    .expect_err("mistakes");
     assert!(problems.len() >= 10);
-    assert!(problems.iter().all(|p| p.line.is_some() && !p.key.is_empty() && !p.why.is_empty() && !p.fix.is_empty()));
+    assert!(
+        problems.iter().all(|p| p.line.is_some()
+            && !p.key.is_empty()
+            && !p.why.is_empty()
+            && !p.fix.is_empty())
+    );
     insta::assert_snapshot!(render(&problems));
 }
 
@@ -75,44 +140,168 @@ fn each_kind_of_mistake_is_found_and_names_its_key() {
         ("name = \"group-by\"\n", "", "name"),
         ("priority = 5", "priority = 1.5", "priority"),
         ("queue = \"default\"", "queue = \"a b\"", "queue"),
-        ("heap = \"256MiB\"", "memory = \"256MiB\"", "profiles.exec.memory"),
+        (
+            "heap = \"256MiB\"",
+            "memory = \"256MiB\"",
+            "profiles.exec.memory",
+        ),
         ("heap = \"256MiB\"", "heap = 0", "profiles.exec.heap"),
         ("factor = 0.10", "factor = -1", "profiles.jvm-task.overhead"),
         ("cpus = 4", "cpus = \"many\"", "profiles.exec.cpus"),
-        ("reserve = \"32MiB\"", "reserve = \"1GiB\"", "executors.main.reserve"),
-        ("slots = 4", "slots = 4\nprogram = []", "executors.main.program"),
-        ("slots = 4", "slots = 4\nprogram = [\"\"]", "executors.main.program"),
-        ("slots = 4", "slots = 4\nprogram = \"python3 executor.py\"", "executors.main.program"),
-        ("slots = 4", "slots = 4\nprogram = [\"a\\u0000b\"]", "executors.main.program"),
-        ("slots = 4", "slots = 4\ntask_groups = true", "executors.main.task_groups"),
-        ("slots = 4", "slots = 4\nprogram = [\"a\"]\ntask_groups = 1", "executors.main.task_groups"),
-        ("array = \"0-19\"", "array = \"0-19\"\ncount = 20", "stage.group.count"),
+        (
+            "reserve = \"32MiB\"",
+            "reserve = \"1GiB\"",
+            "executors.main.reserve",
+        ),
+        (
+            "slots = 4",
+            "slots = 4\nprogram = []",
+            "executors.main.program",
+        ),
+        (
+            "slots = 4",
+            "slots = 4\nprogram = [\"\"]",
+            "executors.main.program",
+        ),
+        (
+            "slots = 4",
+            "slots = 4\nprogram = \"python3 executor.py\"",
+            "executors.main.program",
+        ),
+        (
+            "slots = 4",
+            "slots = 4\nprogram = [\"a\\u0000b\"]",
+            "executors.main.program",
+        ),
+        (
+            "slots = 4",
+            "slots = 4\ntask_groups = true",
+            "executors.main.task_groups",
+        ),
+        (
+            "slots = 4",
+            "slots = 4\nprogram = [\"a\"]\ntask_groups = 1",
+            "executors.main.task_groups",
+        ),
+        (
+            "array = \"0-19\"",
+            "array = \"0-19\"\ncount = 20",
+            "stage.group.count",
+        ),
         ("array = \"0-19\"", "count = 0", "stage.group.count"),
-        ("array = \"0-19\"", "array = \"0-999999\"", "stage.group.array"),
-        ("executors = \"main\"", "executors = \"mian\"", "stage.group.executors"),
-        ("cpus_per_task = 2", "cpus_per_task = 5", "stage.group.cpus_per_task"),
-        ("timeout = \"30m\"", "timeout = \"30\"", "stage.group.timeout"),
-        ("timeout = \"30m\"", "timeout = \"30m\"\ngrow = true", "stage.group.grow"),
-        ("timeout = \"30m\"", "grow_hold = \"5s\"", "stage.group.grow_hold"),
-        ("timeout = \"30m\"", "grow = true\ngrow_hold = \"10m\"", "stage.group.grow_hold"),
-        ("idempotent = \"no\"", "idempotent = false", "stage.group.idempotent"),
-        ("idempotent = \"no\"", "idempotent = \"maybe\"", "stage.group.idempotent"),
-        ("idempotent = \"no\"", "idempotent = \"fenced\"", "stage.group.output"),
-        ("idempotent = \"no\"", "idempotent = \"fenced\"\noutput = \"out\"", "stage.group.output"),
-        ("idempotent = \"no\"", "idempotent = \"fenced\"\noutput = \"/data/../out\"", "stage.group.output"),
-        ("idempotent = \"no\"", "idempotent = \"no\"\noutput = \"/out\"", "stage.group.output"),
+        (
+            "array = \"0-19\"",
+            "array = \"0-999999\"",
+            "stage.group.array",
+        ),
+        (
+            "executors = \"main\"",
+            "executors = \"mian\"",
+            "stage.group.executors",
+        ),
+        (
+            "cpus_per_task = 2",
+            "cpus_per_task = 5",
+            "stage.group.cpus_per_task",
+        ),
+        (
+            "timeout = \"30m\"",
+            "timeout = \"30\"",
+            "stage.group.timeout",
+        ),
+        (
+            "timeout = \"30m\"",
+            "timeout = \"30m\"\ngrow = true",
+            "stage.group.grow",
+        ),
+        (
+            "timeout = \"30m\"",
+            "grow_hold = \"5s\"",
+            "stage.group.grow_hold",
+        ),
+        (
+            "timeout = \"30m\"",
+            "grow = true\ngrow_hold = \"10m\"",
+            "stage.group.grow_hold",
+        ),
+        (
+            "idempotent = \"no\"",
+            "idempotent = false",
+            "stage.group.idempotent",
+        ),
+        (
+            "idempotent = \"no\"",
+            "idempotent = \"maybe\"",
+            "stage.group.idempotent",
+        ),
+        (
+            "idempotent = \"no\"",
+            "idempotent = \"fenced\"",
+            "stage.group.output",
+        ),
+        (
+            "idempotent = \"no\"",
+            "idempotent = \"fenced\"\noutput = \"out\"",
+            "stage.group.output",
+        ),
+        (
+            "idempotent = \"no\"",
+            "idempotent = \"fenced\"\noutput = \"/data/../out\"",
+            "stage.group.output",
+        ),
+        (
+            "idempotent = \"no\"",
+            "idempotent = \"no\"\noutput = \"/out\"",
+            "stage.group.output",
+        ),
         ("--part={index}", "--out={output}", "stage.group.output"),
         ("-Xmx{heap}", "{output}", "stage.group.output"),
         ("OPTS", "HEADROOM_TASK", "stage.group.env"),
-        ("timeout = \"30m\"", "files = \"a.jar\"", "stage.group.files"),
-        ("timeout = \"30m\"", "files = [{ name = \"a\" }]", "stage.group.files[0].from"),
-        ("timeout = \"30m\"", "files = [{ from = \"/a\" }]", "stage.group.files[0].name"),
-        ("timeout = \"30m\"", "files = [{ name = \"a\", from = \"a\" }]", "stage.group.files[0].from"),
-        ("timeout = \"30m\"", "files = [{ name = \"../a\", from = \"/a\" }]", "stage.group.files[0].from"),
-        ("timeout = \"30m\"", "files = [{ name = \"a\", from = \"https://x/a\" }]", "stage.group.files[0].from"),
-        ("timeout = \"30m\"", "files = [{ name = \"a\", from = \"/a\", sha256 = \"12\" }]", "stage.group.files[0].sha256"),
-        ("timeout = \"30m\"", "files = [{ name = \"a\", from = \"/a\", kind = \"zip\" }]", "stage.group.files[0].kind"),
-        ("timeout = \"30m\"", "files = [{ name = \"a\", from = \"/a\", unpack = true }]", "stage.group.files[0].unpack"),
+        (
+            "timeout = \"30m\"",
+            "files = \"a.jar\"",
+            "stage.group.files",
+        ),
+        (
+            "timeout = \"30m\"",
+            "files = [{ name = \"a\" }]",
+            "stage.group.files[0].from",
+        ),
+        (
+            "timeout = \"30m\"",
+            "files = [{ from = \"/a\" }]",
+            "stage.group.files[0].name",
+        ),
+        (
+            "timeout = \"30m\"",
+            "files = [{ name = \"a\", from = \"a\" }]",
+            "stage.group.files[0].from",
+        ),
+        (
+            "timeout = \"30m\"",
+            "files = [{ name = \"../a\", from = \"/a\" }]",
+            "stage.group.files[0].from",
+        ),
+        (
+            "timeout = \"30m\"",
+            "files = [{ name = \"a\", from = \"https://x/a\" }]",
+            "stage.group.files[0].from",
+        ),
+        (
+            "timeout = \"30m\"",
+            "files = [{ name = \"a\", from = \"/a\", sha256 = \"12\" }]",
+            "stage.group.files[0].sha256",
+        ),
+        (
+            "timeout = \"30m\"",
+            "files = [{ name = \"a\", from = \"/a\", kind = \"zip\" }]",
+            "stage.group.files[0].kind",
+        ),
+        (
+            "timeout = \"30m\"",
+            "files = [{ name = \"a\", from = \"/a\", unpack = true }]",
+            "stage.group.files[0].unpack",
+        ),
         (
             "timeout = \"30m\"",
             "files = [{ name = \"a\", from = \"/a\" }, { name = \"a\", from = \"/b\" }]",
@@ -121,43 +310,91 @@ fn each_kind_of_mistake_is_found_and_names_its_key() {
         ("profile = \"jvm-task\"\n", "", "stage.reduce.profile"),
         ("after = [\"group\"]", "after = [\"reduce\"]", "stage.after"),
         ("name = \"reduce\"", "name = \"group\"", "stage.name"),
-        ("command = [\"java\"]", "command = []", "stage.reduce.command"),
+        (
+            "command = [\"java\"]",
+            "command = []",
+            "stage.reduce.command",
+        ),
         ("cap = \"4GiB\"", "cap = \"4 lots\"", "retry.cap"),
         ("max_attempts = 5", "max_atempts = 5", "retry.max_atempts"),
     ];
     for (from, to, key) in cases {
         let problems = mistakes(from, to);
-        assert!(problems.iter().any(|p| p.key == key), "{to}: {}", render(&problems));
+        assert!(
+            problems.iter().any(|p| p.key == key),
+            "{to}: {}",
+            render(&problems)
+        );
     }
 }
 
 #[test]
 fn each_mistake_about_sharing_is_found_and_names_its_key() {
     let cases = [
-        ("view = [\"bob\", \"@etl\"]", "view = \"bob\"", "access.view"),
-        ("view = [\"bob\", \"@etl\"]", "view = [\"no body\"]", "access.view"),
-        ("view = [\"bob\", \"@etl\"]", "change = [\"@\"]", "access.change"),
-        ("view = [\"bob\", \"@etl\"]", "see = [\"bob\"]", "access.see"),
+        (
+            "view = [\"bob\", \"@etl\"]",
+            "view = \"bob\"",
+            "access.view",
+        ),
+        (
+            "view = [\"bob\", \"@etl\"]",
+            "view = [\"no body\"]",
+            "access.view",
+        ),
+        (
+            "view = [\"bob\", \"@etl\"]",
+            "change = [\"@\"]",
+            "access.change",
+        ),
+        (
+            "view = [\"bob\", \"@etl\"]",
+            "see = [\"bob\"]",
+            "access.see",
+        ),
     ];
     for (from, to, key) in cases {
         let problems = mistakes(from, to);
-        assert!(problems.iter().any(|p| p.key == key), "{to}: {}", render(&problems));
+        assert!(
+            problems.iter().any(|p| p.key == key),
+            "{to}: {}",
+            render(&problems)
+        );
     }
 }
 
 #[test]
 fn each_mistake_about_placement_is_found_and_names_its_key() {
     let cases = [
-        ("labels = [\"ssd\"]", "labels = [\"a b\"]", "executors.main.labels"),
-        ("labels = [\"ssd\"]", "labels = \"ssd\"", "executors.main.labels"),
-        ("kernel = \"6.1\"", "kernel = 6", "executors.main.attributes"),
-        ("kernel = \"6.1\"", "kernel = []", "executors.main.attributes"),
+        (
+            "labels = [\"ssd\"]",
+            "labels = [\"a b\"]",
+            "executors.main.labels",
+        ),
+        (
+            "labels = [\"ssd\"]",
+            "labels = \"ssd\"",
+            "executors.main.labels",
+        ),
+        (
+            "kernel = \"6.1\"",
+            "kernel = 6",
+            "executors.main.attributes",
+        ),
+        (
+            "kernel = \"6.1\"",
+            "kernel = []",
+            "executors.main.attributes",
+        ),
         ("\"spot\", ", "\"team\", ", "executors.main.tolerate"),
         ("\"spot\", ", "\"=x\", ", "executors.main.tolerate"),
     ];
     for (from, to, key) in cases {
         let problems = mistakes(from, to);
-        assert!(problems.iter().any(|p| p.key == key), "{to}: {}", render(&problems));
+        assert!(
+            problems.iter().any(|p| p.key == key),
+            "{to}: {}",
+            render(&problems)
+        );
     }
 }
 
@@ -167,62 +404,154 @@ fn each_mistake_about_learned_sizes_is_found_and_names_its_key() {
         ("transient = 2", "breaker = 0", "retry.breaker"),
         ("transient = 2", "breaker = \"half\"", "retry.breaker"),
         ("transient = 2", "budget_gib_h = 0", "retry.budget_gib_h"),
-        ("transient = 2", "budget_gib_h = \"2GiB\"", "retry.budget_gib_h"),
+        (
+            "transient = 2",
+            "budget_gib_h = \"2GiB\"",
+            "retry.budget_gib_h",
+        ),
         ("priority = 5", "sizes = \"clever\"", "sizes"),
         ("priority = 5", "sizes = \"learned\"", "sizes"),
         ("timeout = \"30m\"", "kind = \"a b\"", "stage.group.kind"),
-        ("timeout = \"30m\"", "input = \"part-{attempt}.csv\"", "stage.group.input"),
+        (
+            "timeout = \"30m\"",
+            "input = \"part-{attempt}.csv\"",
+            "stage.group.input",
+        ),
         ("timeout = \"30m\"", "input = \"\"", "stage.group.input"),
         ("timeout = \"30m\"", "input = 7", "stage.group.input"),
-        ("timeout = \"30m\"", "input = [\"1MiB\", \"2 lots\"]", "stage.group.input"),
-        ("timeout = \"30m\"", "input = [\"1MiB\", \"2MiB\"]", "stage.group.input"),
-        ("timeout = \"30m\"", "input_locality = \"near\"", "stage.group.input_locality"),
-        ("timeout = \"30m\"", "input_locality = \"local\"", "stage.group.input_locality"),
-        ("timeout = \"30m\"", "input_locality = \"remote\"\ninput_hosts = [\"a\"]", "stage.group.input_hosts"),
-        ("timeout = \"30m\"", "input_hosts = [\"a-{attempt}\"]", "stage.group.input_hosts"),
-        ("timeout = \"30m\"", "input_hosts = [\"a b\"]", "stage.group.input_hosts"),
-        ("timeout = \"30m\"", "input_hosts = [[\"a\"]]", "stage.group.input_hosts"),
+        (
+            "timeout = \"30m\"",
+            "input = [\"1MiB\", \"2 lots\"]",
+            "stage.group.input",
+        ),
+        (
+            "timeout = \"30m\"",
+            "input = [\"1MiB\", \"2MiB\"]",
+            "stage.group.input",
+        ),
+        (
+            "timeout = \"30m\"",
+            "input_locality = \"near\"",
+            "stage.group.input_locality",
+        ),
+        (
+            "timeout = \"30m\"",
+            "input_locality = \"local\"",
+            "stage.group.input_locality",
+        ),
+        (
+            "timeout = \"30m\"",
+            "input_locality = \"remote\"\ninput_hosts = [\"a\"]",
+            "stage.group.input_hosts",
+        ),
+        (
+            "timeout = \"30m\"",
+            "input_hosts = [\"a-{attempt}\"]",
+            "stage.group.input_hosts",
+        ),
+        (
+            "timeout = \"30m\"",
+            "input_hosts = [\"a b\"]",
+            "stage.group.input_hosts",
+        ),
+        (
+            "timeout = \"30m\"",
+            "input_hosts = [[\"a\"]]",
+            "stage.group.input_hosts",
+        ),
     ];
     for (from, to, key) in cases {
         let problems = mistakes(from, to);
-        assert!(problems.iter().any(|p| p.key == key), "{to}: {}", render(&problems));
+        assert!(
+            problems.iter().any(|p| p.key == key),
+            "{to}: {}",
+            render(&problems)
+        );
     }
 }
 
 #[test]
 fn learning_is_configured_by_a_few_keys() {
-    let read = |text: &str| job::compile(text, "f").map_err(|p| render(&p)).expect("right");
+    let read = |text: &str| {
+        job::compile(text, "f")
+            .map_err(|p| render(&p))
+            .expect("right")
+    };
     let job = read(WHOLE);
-    assert_eq!((job.sizes(), job.retry.breaker, job.stages[0].kind().as_str()), (SizingMode::Stated, None, "group"));
+    assert_eq!(
+        (
+            job.sizes(),
+            job.retry.breaker,
+            job.stages[0].kind().as_str()
+        ),
+        (SizingMode::Stated, None, "group")
+    );
     assert_eq!(job.stages[0].input, None);
-    let learned = WHOLE.replace("mode = \"uber\"", "mode = \"headroom\"\nsizes = \"learned\"");
-    let learned = learned.replace("transient = 2", "breaker = 50").replace("timeout = \"30m\"", "kind = \"sort\"");
+    let learned = WHOLE.replace(
+        "mode = \"uber\"",
+        "mode = \"headroom\"\nsizes = \"learned\"",
+    );
+    let learned = learned
+        .replace("transient = 2", "breaker = 50")
+        .replace("timeout = \"30m\"", "kind = \"sort\"");
     let job = read(&learned.replace("after = [", "input = [\"5MiB\"]\nafter = ["));
-    assert_eq!((job.sizes(), job.retry.breaker, job.stages[0].kind().as_str()), (SizingMode::Learned, Some(50), "sort"));
-    assert_eq!(job.stages[1].input, Some(InputSizes::Told(vec![Bytes::from_mib(5)])));
+    assert_eq!(
+        (
+            job.sizes(),
+            job.retry.breaker,
+            job.stages[0].kind().as_str()
+        ),
+        (SizingMode::Learned, Some(50), "sort")
+    );
+    assert_eq!(
+        job.stages[1].input,
+        Some(InputSizes::Told(vec![Bytes::from_mib(5)]))
+    );
     let job = read(&WHOLE.replace("timeout = \"30m\"", "input = \"in/{stage}-{index}.csv\""));
-    let Some(InputSizes::File(file)) = &job.stages[0].input else { panic!("a file") };
-    assert_eq!(file.fill(|p| p.as_str().to_uppercase()), "in/STAGE-INDEX.csv");
+    let Some(InputSizes::File(file)) = &job.stages[0].input else {
+        panic!("a file")
+    };
+    assert_eq!(
+        file.fill(|p| p.as_str().to_uppercase()),
+        "in/STAGE-INDEX.csv"
+    );
 }
 
 #[test]
 fn input_hosts_are_given_for_all_tasks_or_for_each() {
-    let read = |text: &str| job::compile(&WHOLE.replace("timeout = \"30m\"", text), "f").map_err(|p| render(&p)).expect("right");
+    let read = |text: &str| {
+        job::compile(&WHOLE.replace("timeout = \"30m\"", text), "f")
+            .map_err(|p| render(&p))
+            .expect("right")
+    };
     let hosts = |job: &headroom_config::JobSpec, index: u32, nth: usize| {
-        let hosts = job.stages[0].input_hosts.as_ref().expect("hosts").of(index, nth);
-        hosts.into_iter().map(|host| host.to_string()).collect::<Vec<_>>()
+        let hosts = job.stages[0]
+            .input_hosts
+            .as_ref()
+            .expect("hosts")
+            .of(index, nth);
+        hosts
+            .into_iter()
+            .map(|host| host.to_string())
+            .collect::<Vec<_>>()
     };
     let job = read("input_hosts = [\"w{index}\", \"spare\"]");
     assert_eq!(
         (job.stages[0].input_locality, hosts(&job, 7, 0)),
-        (Some(InputLocality::Local), vec!["w7".into(), "spare".into()])
+        (
+            Some(InputLocality::Local),
+            vec!["w7".into(), "spare".into()]
+        )
     );
     let count = usize::try_from(job.stages[0].count).expect("few");
     let each: Vec<String> = (0..count).map(|n| format!("[\"x{n}\"]")).collect();
     let job = read(&format!("input_hosts = [{}]", each.join(", ")));
     assert_eq!(hosts(&job, 99, 1), ["x1"]);
     let job = read("input_locality = \"remote\"");
-    assert_eq!((job.stages[0].input_locality, &job.stages[0].input_hosts), (Some(InputLocality::Remote), &None));
+    assert_eq!(
+        (job.stages[0].input_locality, &job.stages[0].input_hosts),
+        (Some(InputLocality::Remote), &None)
+    );
     assert_eq!(read("").stages[0].input_locality, None);
 }
 
@@ -234,14 +563,30 @@ fn only_headroom_and_tovar_use_learned_sizes_and_tovar_always_does() {
         job.sizes()
     };
     for mode in MemoryFailureMode::ALL {
-        let usual = if mode == MemoryFailureMode::Tovar { SizingMode::Learned } else { SizingMode::Stated };
+        let usual = if mode == MemoryFailureMode::Tovar {
+            SizingMode::Learned
+        } else {
+            SizingMode::Stated
+        };
         let learns = [MemoryFailureMode::Headroom, MemoryFailureMode::Tovar].contains(&mode);
         assert_eq!(sizes(mode, None), usual, "{mode:?}");
-        assert_eq!(sizes(mode, Some(SizingMode::Stated)), SizingMode::Stated, "{mode:?}");
-        assert_eq!(sizes(mode, Some(SizingMode::Shadow)), SizingMode::Shadow, "{mode:?}");
+        assert_eq!(
+            sizes(mode, Some(SizingMode::Stated)),
+            SizingMode::Stated,
+            "{mode:?}"
+        );
+        assert_eq!(
+            sizes(mode, Some(SizingMode::Shadow)),
+            SizingMode::Shadow,
+            "{mode:?}"
+        );
         assert_eq!(
             sizes(mode, Some(SizingMode::Learned)),
-            if learns { SizingMode::Learned } else { SizingMode::Stated },
+            if learns {
+                SizingMode::Learned
+            } else {
+                SizingMode::Stated
+            },
             "{mode:?}"
         );
     }
@@ -250,16 +595,29 @@ fn only_headroom_and_tovar_use_learned_sizes_and_tovar_always_does() {
 #[test]
 fn a_stage_may_let_its_tasks_grow() {
     let grow = |more: &str| {
-        let text = WHOLE.replace("enforce = \"executor\"", more).replace("mode = \"uber\"", "");
-        job::compile(&text, "f").map_err(|p| render(&p)).expect("right").stages[0].grow
+        let text = WHOLE
+            .replace("enforce = \"executor\"", more)
+            .replace("mode = \"uber\"", "");
+        job::compile(&text, "f")
+            .map_err(|p| render(&p))
+            .expect("right")
+            .stages[0]
+            .grow
     };
     let (usual, short) = (Duration::from_secs(30), Duration::from_millis(500));
     assert_eq!(grow(""), GrowSpec::Usual(usual));
     assert_eq!(grow("grow_hold = \"500ms\""), GrowSpec::Usual(short));
     assert_eq!(grow("grow = true"), GrowSpec::Stated(usual));
-    assert_eq!(grow("grow = true\ngrow_hold = \"500ms\""), GrowSpec::Stated(short));
+    assert_eq!(
+        grow("grow = true\ngrow_hold = \"500ms\""),
+        GrowSpec::Stated(short)
+    );
     assert_eq!(grow("grow = false"), GrowSpec::Off);
-    assert_eq!(grow("enforce = \"executor\""), GrowSpec::Off, "only the executor has a limit");
+    assert_eq!(
+        grow("enforce = \"executor\""),
+        GrowSpec::Off,
+        "only the executor has a limit"
+    );
 }
 
 #[test]
@@ -267,7 +625,9 @@ fn growth_is_the_default_in_mode_headroom_and_an_error_in_others() {
     let text = WHOLE.replace("enforce = \"executor\"", "");
     for mode in MemoryFailureMode::ALL {
         let text = text.replace("mode = \"uber\"", &format!("mode = \"{}\"", mode.as_str()));
-        let job = job::compile(&text, "f").map_err(|p| render(&p)).expect("right");
+        let job = job::compile(&text, "f")
+            .map_err(|p| render(&p))
+            .expect("right");
         let served = job.freeze_timeout(&job.stages[0]).is_some();
         assert_eq!(served, mode == MemoryFailureMode::Headroom, "{mode:?}");
         let stated = job::compile(&text.replace("timeout = \"30m\"", "grow = true"), "f");
@@ -281,35 +641,80 @@ fn growth_is_the_default_in_mode_headroom_and_an_error_in_others() {
 
 #[test]
 fn growth_without_a_capable_node_is_reported_with_its_position() {
-    let text = WHOLE.replace("enforce = \"executor\"", "grow = true").replace("mode = \"uber\"", "");
-    let job = job::compile(&text, "f").map_err(|p| render(&p)).expect("right");
-    let problems = job::growth::growth_problems(&text, "f.toml", &[(&job.stages[0], GrowthRefusal::PollOnly)]);
-    let line = text.lines().position(|line| line == "grow = true").expect("the key is in the file") + 1;
+    let text = WHOLE
+        .replace("enforce = \"executor\"", "grow = true")
+        .replace("mode = \"uber\"", "");
+    let job = job::compile(&text, "f")
+        .map_err(|p| render(&p))
+        .expect("right");
+    let problems = job::growth::growth_problems(
+        &text,
+        "f.toml",
+        &[(&job.stages[0], GrowthRefusal::PollOnly)],
+    );
+    let line = text
+        .lines()
+        .position(|line| line == "grow = true")
+        .expect("the key is in the file")
+        + 1;
     let shown = render(&problems);
     assert_eq!(problems.len(), 1, "{shown}");
-    assert!(shown.contains(&format!("f.toml:{line}:")) && shown.contains("remove grow"), "{shown}");
+    assert!(
+        shown.contains(&format!("f.toml:{line}:")) && shown.contains("remove grow"),
+        "{shown}"
+    );
 }
 
 #[test]
 fn a_fenced_stage_names_its_output_directory() {
     let stage = |more: &str| {
-        let text = WHOLE.replace("idempotent = \"no\"", more).replace("--part={index}", "--part={index} --out={output}");
-        job::compile(&text, "f").map_err(|p| render(&p)).expect("right").stages.remove(0)
+        let text = WHOLE
+            .replace("idempotent = \"no\"", more)
+            .replace("--part={index}", "--part={index} --out={output}");
+        job::compile(&text, "f")
+            .map_err(|p| render(&p))
+            .expect("right")
+            .stages
+            .remove(0)
     };
-    for more in ["idempotent = \"fenced\"\noutput = \"/data/out/\"", "output = \"/data//out\""] {
+    for more in [
+        "idempotent = \"fenced\"\noutput = \"/data/out/\"",
+        "output = \"/data//out\"",
+    ] {
         let stage = stage(more);
-        assert_eq!((stage.idempotent, stage.output.as_deref()), (Idempotent::Fenced, Some("/data/out")));
-        assert!(stage.command[1].contains(Placeholder::Output) && !stage.command[1].contains(Placeholder::Job));
+        assert_eq!(
+            (stage.idempotent, stage.output.as_deref()),
+            (Idempotent::Fenced, Some("/data/out"))
+        );
+        assert!(
+            stage.command[1].contains(Placeholder::Output)
+                && !stage.command[1].contains(Placeholder::Job)
+        );
     }
 }
 
 #[test]
 fn executors_may_be_kept_without_tasks() {
-    let with = |keys: &str| job::compile(&WHOLE.replace("slots = 4", &format!("slots = 4\n{keys}")), "f");
-    let kept = |keys: &str| with(keys).map(|job| (job.executors[0].min, job.executors[0].idle)).expect("right");
+    let with = |keys: &str| {
+        job::compile(
+            &WHOLE.replace("slots = 4", &format!("slots = 4\n{keys}")),
+            "f",
+        )
+    };
+    let kept = |keys: &str| {
+        with(keys)
+            .map(|job| (job.executors[0].min, job.executors[0].idle))
+            .expect("right")
+    };
     assert_eq!(kept(""), (0, Duration::ZERO));
-    assert_eq!(kept("min = 2\nidle = \"30s\""), (2, Duration::from_secs(30)));
-    for (keys, at) in [("min = 3", "executors.main.min"), ("idle = 30", "executors.main.idle")] {
+    assert_eq!(
+        kept("min = 2\nidle = \"30s\""),
+        (2, Duration::from_secs(30))
+    );
+    for (keys, at) in [
+        ("min = 3", "executors.main.min"),
+        ("idle = 30", "executors.main.idle"),
+    ] {
         assert_eq!(with(keys).expect_err(keys)[0].key, at);
     }
 }
@@ -318,13 +723,21 @@ fn executors_may_be_kept_without_tasks() {
 fn executors_may_be_another_program() {
     let program = |more: &str| {
         let text = WHOLE.replace("slots = 4", &format!("slots = 4\n{more}"));
-        job::compile(&text, "f").map_err(|p| render(&p)).expect("right").executors.remove(0).program
+        job::compile(&text, "f")
+            .map_err(|p| render(&p))
+            .expect("right")
+            .executors
+            .remove(0)
+            .program
     };
     assert_eq!(program(""), None);
     let python = program("program = [\"python3\", \"./executor.py\", \"\"]").expect("a program");
     assert_eq!(
         (python.command, python.task_groups),
-        (vec!["python3".into(), "./executor.py".into(), String::new()], TaskGroups::No)
+        (
+            vec!["python3".into(), "./executor.py".into(), String::new()],
+            TaskGroups::No
+        )
     );
     let own_groups = program("program = [\"/opt/x\"]\ntask_groups = true").expect("a program");
     assert_eq!(own_groups.task_groups, TaskGroups::Yes);
@@ -338,28 +751,45 @@ fn stages_on_the_same_executors_must_agree_about_files() {
          {{ name = \"data\", from = \"/srv/data.tar\", kind = \"archive\" }}]"
     );
     let both = |second: &str| {
-        let text = WHOLE
-            .replace("timeout = \"30m\"", &files)
-            .replace("command = [\"java\"]", &format!("command = [\"java\"]\n{second}"));
+        let text = WHOLE.replace("timeout = \"30m\"", &files).replace(
+            "command = [\"java\"]",
+            &format!("command = [\"java\"]\n{second}"),
+        );
         job::compile(&text, "f")
     };
     let job = both("files = [{ name = \"data\", from = \"/srv/data.tar\", kind = \"archive\" }]")
         .map_err(|p| render(&p))
         .expect("right");
     let found = job.files_for(&job.executors[0].name);
-    let named: Vec<(&str, FileKind, Option<Bytes>)> = found.iter().map(|f| (f.name.as_str(), f.kind, f.most)).collect();
-    assert_eq!(named, [("tool", FileKind::Program, Some(Bytes::from_mib(1))), ("data", FileKind::Archive, None)]);
+    let named: Vec<(&str, FileKind, Option<Bytes>)> = found
+        .iter()
+        .map(|f| (f.name.as_str(), f.kind, f.most))
+        .collect();
+    assert_eq!(
+        named,
+        [
+            ("tool", FileKind::Program, Some(Bytes::from_mib(1))),
+            ("data", FileKind::Archive, None)
+        ]
+    );
     assert_eq!(found[0].sha256.map(|s| s.to_string()), Some(sum));
-    let problems = both("files = [{ name = \"data\", from = \"/srv/other.tar\" }]").expect_err("two meanings");
+    let problems =
+        both("files = [{ name = \"data\", from = \"/srv/other.tar\" }]").expect_err("two meanings");
     assert_eq!(problems.len(), 1, "{}", render(&problems));
-    assert!(problems[0].key == "stage.reduce.files" && problems[0].what.contains("group"), "{}", render(&problems));
+    assert!(
+        problems[0].key == "stage.reduce.files" && problems[0].what.contains("group"),
+        "{}",
+        render(&problems)
+    );
 }
 
 #[test]
 fn one_mistake_is_reported_once() {
-    for (from, to) in
-        [("heap = \"256MiB\"", "heap = true"), ("profile = \"exec\"", "profile = \"exek\""), ("slots = 4", "slots = 1")]
-    {
+    for (from, to) in [
+        ("heap = \"256MiB\"", "heap = true"),
+        ("profile = \"exec\"", "profile = \"exek\""),
+        ("slots = 4", "slots = 1"),
+    ] {
         let problems = mistakes(from, to);
         assert_eq!(problems.len(), 1, "{}", render(&problems));
     }
@@ -367,9 +797,20 @@ fn one_mistake_is_reported_once() {
 
 #[test]
 fn a_syntax_error_is_reported_with_its_position() {
-    let problems = job::compile("version = 1\nname = \n[executors.main\n", "f").expect_err("broken");
-    assert!(problems.iter().any(|p| p.line == Some(2) && p.what.starts_with("not TOML")), "{}", render(&problems));
-    assert!(problems.iter().any(|p| p.line == Some(3)), "{}", render(&problems));
+    let problems =
+        job::compile("version = 1\nname = \n[executors.main\n", "f").expect_err("broken");
+    assert!(
+        problems
+            .iter()
+            .any(|p| p.line == Some(2) && p.what.starts_with("not TOML")),
+        "{}",
+        render(&problems)
+    );
+    assert!(
+        problems.iter().any(|p| p.line == Some(3)),
+        "{}",
+        render(&problems)
+    );
     assert!(!job::compile("", "f").expect_err("empty").is_empty());
 }
 
@@ -381,5 +822,9 @@ fn tasks_that_can_never_run_are_named_with_the_largest_container() {
     let little = Resource::new(Bytes::from_mib(200), Cpus::from_cores(4));
     let never = job::infeasible_stages(&job, &little);
     assert_eq!(never.len(), 2);
-    assert!(never[0].sentence.contains("288 MiB") && never[0].sentence.contains("200 MiB"), "{}", never[0].sentence);
+    assert!(
+        never[0].sentence.contains("288 MiB") && never[0].sentence.contains("200 MiB"),
+        "{}",
+        never[0].sentence
+    );
 }

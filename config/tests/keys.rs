@@ -34,7 +34,11 @@ fn exactly_the_known_keys_are_documented() {
     let problems = job::compile(WRONG, "keys.toml").expect_err("wrong keys");
     let mut known = BTreeSet::new();
     for problem in &problems {
-        let table = problem.key.strip_suffix("qqqqqqqqqqqq").expect("only these are wrong").trim_end_matches('.');
+        let table = problem
+            .key
+            .strip_suffix("qqqqqqqqqqqq")
+            .expect("only these are wrong")
+            .trim_end_matches('.');
         let table = match table {
             "profiles.exec" => "profiles.NAME",
             "executors.main" => "executors.NAME",
@@ -42,13 +46,26 @@ fn exactly_the_known_keys_are_documented() {
             files if files.contains("files") => "stage.files",
             other => other,
         };
-        let names = problem.fix.strip_prefix("remove it; known here: ").expect("no known key is similar");
-        known.extend(names.split(", ").map(|name| if table.is_empty() { name.to_owned() } else { format!("{table}.{name}") }));
+        let names = problem
+            .fix
+            .strip_prefix("remove it; known here: ")
+            .expect("no known key is similar");
+        known.extend(names.split(", ").map(|name| {
+            if table.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{table}.{name}")
+            }
+        }));
     }
     let documented: BTreeSet<String> = keys::KEYS.iter().map(keys::JobFileKey::path).collect();
     assert_eq!(problems.len(), 7, "{problems:?}");
     assert_eq!(documented, known);
-    assert_eq!(documented.len(), keys::KEYS.len(), "a key is documented twice");
+    assert_eq!(
+        documented.len(),
+        keys::KEYS.len(),
+        "a key is documented twice"
+    );
 }
 
 #[test]
@@ -59,5 +76,8 @@ fn the_page_of_the_job_file_is_current() {
         std::fs::write(&path, &now).expect("writes");
     }
     let kept = std::fs::read_to_string(&path).expect("docs/job-file.md");
-    assert!(kept == now, "docs/job-file.md is out of date; HEADROOM_UPDATE_GOLDEN=1 writes it again");
+    assert!(
+        kept == now,
+        "docs/job-file.md is out of date; HEADROOM_UPDATE_GOLDEN=1 writes it again"
+    );
 }

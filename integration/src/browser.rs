@@ -37,11 +37,22 @@ pub struct PageAppearance {
 
 impl PageAppearance {
     /// A desktop window in the light scheme.
-    pub const LIGHT: PageAppearance = PageAppearance { width: 1280, height: 900, scheme: "light" };
+    pub const LIGHT: PageAppearance = PageAppearance {
+        width: 1280,
+        height: 900,
+        scheme: "light",
+    };
     /// A desktop window in the dark scheme.
-    pub const DARK: PageAppearance = PageAppearance { scheme: "dark", ..PageAppearance::LIGHT };
+    pub const DARK: PageAppearance = PageAppearance {
+        scheme: "dark",
+        ..PageAppearance::LIGHT
+    };
     /// The narrowest supported window.
-    pub const NARROW: PageAppearance = PageAppearance { width: 360, height: 740, scheme: "light" };
+    pub const NARROW: PageAppearance = PageAppearance {
+        width: 360,
+        height: 740,
+        scheme: "light",
+    };
 }
 
 /// A browser with one page.
@@ -65,7 +76,10 @@ pub struct Browser {
 pub fn program() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let places: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    NAMES.iter().flat_map(|name| places.iter().map(move |place| place.join(name))).find(|program| program.is_file())
+    NAMES
+        .iter()
+        .flat_map(|name| places.iter().map(move |place| place.join(name)))
+        .find(|program| program.is_file())
 }
 
 impl Browser {
@@ -77,21 +91,33 @@ impl Browser {
     /// As [`Browser::start`], with one more trusted certificate (PEM). Other certificates are
     /// checked against the public authorities only.
     pub fn trusting(certificate: &str) -> Result<Self> {
-        let der = headroom_identity::certificates(certificate)?.into_iter().next().context("a certificate")?;
+        let der = headroom_identity::certificates(certificate)?
+            .into_iter()
+            .next()
+            .context("a certificate")?;
         let (_, read) = x509_parser::parse_x509_certificate(&der)?;
-        let key = base64::engine::general_purpose::STANDARD.encode(Sha256::digest(read.public_key().raw));
+        let key =
+            base64::engine::general_purpose::STANDARD.encode(Sha256::digest(read.public_key().raw));
         Browser::start_with(&[&format!("--ignore-certificate-errors-spki-list={key}")])
     }
 
     fn start_with(more: &[&str]) -> Result<Self> {
         let program = program().context("no chromium: `apt-get install -y chromium`")?;
-        let dir = tempfile::Builder::new().prefix("headroom-browser-").tempdir()?;
+        let dir = tempfile::Builder::new()
+            .prefix("headroom-browser-")
+            .tempdir()?;
         let log = File::create(dir.path().join("log"))?;
         // The browser reads commands from descriptor 3 and writes answers to descriptor 4.
         let mut child = Command::new("sh")
             .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >&2"])
             .arg(&program)
-            .args(["--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"])
+            .args([
+                "--headless=new",
+                "--remote-debugging-pipe",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--hide-scrollbars",
+            ])
             .args([
                 "--disable-dev-shm-usage",
                 "--no-first-run",
@@ -99,9 +125,17 @@ impl Browser {
                 "--disable-sync",
                 "--mute-audio",
             ])
-            .args(["--disable-component-update", "--disable-extensions", "--no-proxy-server", "--force-color-profile=srgb"])
+            .args([
+                "--disable-component-update",
+                "--disable-extensions",
+                "--no-proxy-server",
+                "--force-color-profile=srgb",
+            ])
             .args(more)
-            .arg(format!("--user-data-dir={}", dir.path().join("profile").display()))
+            .arg(format!(
+                "--user-data-dir={}",
+                dir.path().join("profile").display()
+            ))
             .env("HOME", dir.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -123,15 +157,35 @@ impl Browser {
             }
         });
         let (complaints, cookies) = (Vec::new(), Vec::new());
-        let mut browser = Browser { child, to, from, calls: 0, session: None, complaints, received: 0, cookies, dir };
-        browser.attach().with_context(|| format!("the log of the browser: {}", browser.log()))?;
+        let mut browser = Browser {
+            child,
+            to,
+            from,
+            calls: 0,
+            session: None,
+            complaints,
+            received: 0,
+            cookies,
+            dir,
+        };
+        browser
+            .attach()
+            .with_context(|| format!("the log of the browser: {}", browser.log()))?;
         Ok(browser)
     }
 
     fn attach(&mut self) -> Result<()> {
         let target = self.call("Target.createTarget", json!({"url": "about:blank"}))?;
-        let attached = self.call("Target.attachToTarget", json!({"targetId": target["targetId"], "flatten": true}))?;
-        self.session = Some(attached["sessionId"].as_str().context("a session")?.to_owned());
+        let attached = self.call(
+            "Target.attachToTarget",
+            json!({"targetId": target["targetId"], "flatten": true}),
+        )?;
+        self.session = Some(
+            attached["sessionId"]
+                .as_str()
+                .context("a session")?
+                .to_owned(),
+        );
         for domain in ["Page", "Runtime", "Log", "Network"] {
             self.call(&format!("{domain}.enable"), json!({}))?;
         }
@@ -151,16 +205,29 @@ impl Browser {
         }
         let mut bytes = serde_json::to_vec(&message)?;
         bytes.push(0);
-        self.to.write_all(&bytes).with_context(|| format!("the browser has ended; its log: {}", self.log()))?;
+        self.to
+            .write_all(&bytes)
+            .with_context(|| format!("the browser has ended; its log: {}", self.log()))?;
         let until = Instant::now() + CALL;
         loop {
-            let told = match self.from.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            let told = match self
+                .from
+                .recv_timeout(until.saturating_duration_since(Instant::now()))
+            {
                 Ok(told) => told,
-                Err(RecvTimeoutError::Timeout) => bail!("{method} was not answered within {} s", CALL.as_secs()),
-                Err(RecvTimeoutError::Disconnected) => bail!("the browser ended at {method}; its log: {}", self.log()),
+                Err(RecvTimeoutError::Timeout) => {
+                    bail!("{method} was not answered within {} s", CALL.as_secs())
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    bail!("the browser ended at {method}; its log: {}", self.log())
+                }
             };
             if told["id"] == json!(self.calls) {
-                ensure!(told["error"].is_null(), "{method}: {}", told["error"]["message"]);
+                ensure!(
+                    told["error"].is_null(),
+                    "{method}: {}",
+                    told["error"]["message"]
+                );
                 return Ok(told["result"].clone());
             }
             self.hear(&told);
@@ -171,15 +238,20 @@ impl Browser {
         let params = &told["params"];
         let text = match told["method"].as_str() {
             Some("Runtime.exceptionThrown") => Some(params["exceptionDetails"].to_string()),
-            Some("Log.entryAdded") if params["entry"]["level"] == "error" => Some(params["entry"].to_string()),
-            Some("Runtime.consoleAPICalled") if params["type"] == "error" => Some(params["args"].to_string()),
+            Some("Log.entryAdded") if params["entry"]["level"] == "error" => {
+                Some(params["entry"].to_string())
+            }
+            Some("Runtime.consoleAPICalled") if params["type"] == "error" => {
+                Some(params["args"].to_string())
+            }
             Some(_) | None => None,
         };
         self.complaints.extend(text);
         if told["method"] == "Network.responseReceivedExtraInfo" {
             let headers = params["headers"].as_object().into_iter().flatten();
             let set = headers.filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
-            self.cookies.extend(set.filter_map(|(_, value)| Some(value.as_str()?.to_owned())));
+            self.cookies
+                .extend(set.filter_map(|(_, value)| Some(value.as_str()?.to_owned())));
         }
         if told["method"] == "Network.dataReceived" {
             // For a stream that is still open, the browser reports only `dataLength`.
@@ -190,7 +262,11 @@ impl Browser {
 
     /// Applies a viewport and a color scheme.
     pub fn look(&mut self, look: PageAppearance) -> Result<()> {
-        let PageAppearance { width, height, scheme } = look;
+        let PageAppearance {
+            width,
+            height,
+            scheme,
+        } = look;
         let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500});
         self.call("Emulation.setDeviceMetricsOverride", metrics)?;
         let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
@@ -209,7 +285,11 @@ impl Browser {
     pub fn eval(&mut self, expression: &str) -> Result<Value> {
         let params = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
         let found = self.call("Runtime.evaluate", params)?;
-        ensure!(found["exceptionDetails"].is_null(), "{expression}: {}", found["exceptionDetails"]);
+        ensure!(
+            found["exceptionDetails"].is_null(),
+            "{expression}: {}",
+            found["exceptionDetails"]
+        );
         Ok(found["result"]["value"].clone())
     }
 
@@ -237,12 +317,23 @@ impl Browser {
     /// Writes a screenshot of the whole page, at most `most` pixels high.
     pub fn picture(&mut self, file: &Path, most: u32) -> Result<()> {
         let size = self.call("Page.getLayoutMetrics", json!({}))?;
-        let (width, height) = (&size["cssContentSize"]["width"], size["cssContentSize"]["height"].as_f64().unwrap_or(0.0));
+        let (width, height) = (
+            &size["cssContentSize"]["width"],
+            size["cssContentSize"]["height"].as_f64().unwrap_or(0.0),
+        );
         let clip = json!({"x": 0, "y": 0, "width": width, "height": height.min(f64::from(most)), "scale": 1});
-        let shot = self.call("Page.captureScreenshot", json!({"format": "png", "clip": clip, "captureBeyondViewport": true}))?;
+        let shot = self.call(
+            "Page.captureScreenshot",
+            json!({"format": "png", "clip": clip, "captureBeyondViewport": true}),
+        )?;
         let data = shot["data"].as_str().context("a picture")?;
-        fs::write(file, base64::engine::general_purpose::STANDARD.decode(data).context("base64")?)
-            .with_context(|| file.display().to_string())
+        fs::write(
+            file,
+            base64::engine::general_purpose::STANDARD
+                .decode(data)
+                .context("base64")?,
+        )
+        .with_context(|| file.display().to_string())
     }
 }
 

@@ -43,7 +43,11 @@ pub struct NodeShape {
 
 impl Default for NodeShape {
     fn default() -> Self {
-        NodeShape { memory: Bytes::from_mib(1024), cpus: 8, enforcer: None }
+        NodeShape {
+            memory: Bytes::from_mib(1024),
+            cpus: 8,
+            enforcer: None,
+        }
     }
 }
 
@@ -109,13 +113,19 @@ impl Cluster {
     /// Starts a resource manager and nodes `node-1`, `node-2` … of these shapes, and waits until
     /// all are ready.
     pub fn start(shapes: &[NodeShape]) -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("headroom-cluster-").tempdir().context("a directory for the cluster")?;
+        let dir = tempfile::Builder::new()
+            .prefix("headroom-cluster-")
+            .tempdir()
+            .context("a directory for the cluster")?;
         Cluster::start_in(dir, shapes, (TestContainerUser::Own, None))
     }
 
     /// As [`Cluster::start`], with a resource manager of this configuration.
     pub fn start_managed(shapes: &[NodeShape], configuration: &str) -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("headroom-cluster-").tempdir().context("a directory for the cluster")?;
+        let dir = tempfile::Builder::new()
+            .prefix("headroom-cluster-")
+            .tempdir()
+            .context("a directory for the cluster")?;
         let file = dir.path().join("resourcemanager.toml");
         fs::write(&file, configuration)?;
         Cluster::start_in(dir, shapes, (TestContainerUser::Own, Some(file)))
@@ -124,29 +134,66 @@ impl Cluster {
     /// As [`Cluster::start`], with node agents of this configuration. Other users can access the
     /// programs and the directory of the cluster.
     pub fn start_configured(shapes: &[NodeShape], configuration: &str) -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("headroom-cluster-").tempdir().context("a directory for the cluster")?;
+        let dir = tempfile::Builder::new()
+            .prefix("headroom-cluster-")
+            .tempdir()
+            .context("a directory for the cluster")?;
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
         let (file, own) = (dir.path().join("nodeagent.toml"), dir.path().join("bin"));
         fs::write(&file, on_any_disk(configuration))?;
         fs::create_dir(&own)?;
         for name in ["nodeagent", "container-shim", "appmaster", "executor"] {
-            fs::copy(programs::path(name)?, own.join(name)).with_context(|| format!("copying {name}"))?;
+            fs::copy(programs::path(name)?, own.join(name))
+                .with_context(|| format!("copying {name}"))?;
         }
-        Cluster::start_in(dir, shapes, (TestContainerUser::Configured { file, programs: own }, None))
+        Cluster::start_in(
+            dir,
+            shapes,
+            (
+                TestContainerUser::Configured {
+                    file,
+                    programs: own,
+                },
+                None,
+            ),
+        )
     }
 
     /// As [`Cluster::start`], with listeners that other hosts can reach. All connections are
     /// encrypted and all callers authenticated.
     pub fn start_secured(shapes: &[NodeShape]) -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("headroom-cluster-").tempdir().context("a directory for the cluster")?;
-        let (port, papers) = (free_port()?, ClusterCredentials::new(&dir.path().join("papers"))?);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let dir = tempfile::Builder::new()
+            .prefix("headroom-cluster-")
+            .tempdir()
+            .context("a directory for the cluster")?;
+        let (port, papers) = (
+            free_port()?,
+            ClusterCredentials::new(&dir.path().join("papers"))?,
+        );
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let url = format!("https://127.0.0.1:{port}");
         let nodes = named(shapes);
-        let (people, daemons, client) = (TestContainerUser::Own, BTreeMap::new(), Client::new("http://127.0.0.1:1")?);
+        let (people, daemons, client) = (
+            TestContainerUser::Own,
+            BTreeMap::new(),
+            Client::new("http://127.0.0.1:1")?,
+        );
         let (manager, skews) = (Some(papers.config()), BTreeMap::new());
         let kept = Some(papers.clone());
-        let mut cluster = Cluster { dir, port, nodes, daemons, people, runtime, client, papers: kept, manager, skews };
+        let mut cluster = Cluster {
+            dir,
+            port,
+            nodes,
+            daemons,
+            people,
+            runtime,
+            client,
+            papers: kept,
+            manager,
+            skews,
+        };
         cluster.start_resource_manager()?;
         until("the first token", SOON, || Ok(papers.bootstrap(&url).ok()))?;
         cluster.client = papers.client(&url)?;
@@ -164,11 +211,24 @@ impl Cluster {
         (people, manager): (TestContainerUser, Option<PathBuf>),
     ) -> Result<Self> {
         let port = free_port()?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let client = Client::new(&format!("http://127.0.0.1:{port}"))?;
         let nodes = named(shapes);
         let (daemons, skews) = (BTreeMap::new(), BTreeMap::new());
-        let mut cluster = Cluster { dir, port, nodes, daemons, people, runtime, client, papers: None, manager, skews };
+        let mut cluster = Cluster {
+            dir,
+            port,
+            nodes,
+            daemons,
+            people,
+            runtime,
+            client,
+            papers: None,
+            manager,
+            skews,
+        };
         cluster.start_resource_manager()?;
         for name in cluster.nodes.keys().cloned().collect::<Vec<_>>() {
             cluster.start_node(&name)?;
@@ -184,12 +244,18 @@ impl Cluster {
 
     /// Address of the resource manager.
     pub fn url(&self) -> String {
-        let scheme = if self.papers.is_some() { "https" } else { "http" };
+        let scheme = if self.papers.is_some() {
+            "https"
+        } else {
+            "http"
+        };
         format!("{scheme}://127.0.0.1:{}", self.port)
     }
     /// Certificates and tokens of a secured cluster. An error in other clusters.
     pub fn papers(&self) -> Result<&ClusterCredentials> {
-        self.papers.as_ref().context("this cluster does not authenticate callers")
+        self.papers
+            .as_ref()
+            .context("this cluster does not authenticate callers")
     }
     /// The directory that contains all files of this cluster.
     pub fn dir(&self) -> &Path {
@@ -201,12 +267,21 @@ impl Cluster {
     }
     /// Process id of a daemon.
     pub fn pid(&self, daemon: &str) -> Result<i32> {
-        Ok(i32::try_from(self.daemons.get(daemon).with_context(|| format!("{daemon} does not run"))?.id())?)
+        Ok(i32::try_from(
+            self.daemons
+                .get(daemon)
+                .with_context(|| format!("{daemon} does not run"))?
+                .id(),
+        )?)
     }
 
     /// Starts or restarts the resource manager.
     pub fn start_resource_manager(&mut self) -> Result<()> {
-        let at = if self.papers.is_some() { "0.0.0.0" } else { "127.0.0.1" };
+        let at = if self.papers.is_some() {
+            "0.0.0.0"
+        } else {
+            "127.0.0.1"
+        };
         let listen = format!("{at}:{}", self.port);
         let config = self.manager.as_ref().map(|file| file.display().to_string());
         let mut flags = vec!["--listen", &listen];
@@ -216,24 +291,61 @@ impl Cluster {
 
     /// Starts or restarts a node agent.
     pub fn start_node(&mut self, name: &str) -> Result<()> {
-        let shape = *self.nodes.get(name).with_context(|| format!("no node {name}"))?;
-        let (memory, cpus, url) = (shape.memory.get().to_string(), shape.cpus.to_string(), self.url());
-        let mut flags = vec!["--rm", &url, "--name", name, "--memory", &memory, "--cpus", &cpus];
-        let tls = self.papers.as_ref().map(|papers| papers.node(name).display().to_string());
+        let shape = *self
+            .nodes
+            .get(name)
+            .with_context(|| format!("no node {name}"))?;
+        let (memory, cpus, url) = (
+            shape.memory.get().to_string(),
+            shape.cpus.to_string(),
+            self.url(),
+        );
+        let mut flags = vec![
+            "--rm", &url, "--name", name, "--memory", &memory, "--cpus", &cpus,
+        ];
+        let tls = self
+            .papers
+            .as_ref()
+            .map(|papers| papers.node(name).display().to_string());
         match &tls {
-            Some(tls) => flags.extend(["--listen", "0.0.0.0:0", "--advertise", "127.0.0.1", "--tls", tls]),
+            Some(tls) => flags.extend([
+                "--listen",
+                "0.0.0.0:0",
+                "--advertise",
+                "127.0.0.1",
+                "--tls",
+                tls,
+            ]),
             None => flags.extend(["--listen", "127.0.0.1:0"]),
         }
         let people = self.people.clone();
-        let plain = self.dir.path().join("plain-nodeagent.toml").display().to_string();
+        let plain = self
+            .dir
+            .path()
+            .join("plain-nodeagent.toml")
+            .display()
+            .to_string();
         fs::write(&plain, on_any_disk(""))?;
         match &people {
             // Jobs of tests run as the user who runs the tests, and share data with the tests in
             // /tmp.
-            TestContainerUser::Own => flags.extend(["--config", &plain, "--run-as", "agent", "--allow-root", "--shared-tmp"]),
-            TestContainerUser::Configured { file, .. } => flags.extend(["--config", file.to_str().context("UTF-8")?]),
+            TestContainerUser::Own => flags.extend([
+                "--config",
+                &plain,
+                "--run-as",
+                "agent",
+                "--allow-root",
+                "--shared-tmp",
+            ]),
+            TestContainerUser::Configured { file, .. } => {
+                flags.extend(["--config", file.to_str().context("UTF-8")?])
+            }
         }
-        let cgroup = if shape.enforcer == Some(EnforcerKind::Poll) { None } else { self.cgroup(name) };
+        let cgroup = if shape.enforcer == Some(EnforcerKind::Poll) {
+            None
+        } else {
+            self.cgroup(name)
+        };
         if let Some(kind) = shape.enforcer {
             flags.extend(["--enforcer", kind.as_str()]);
         }
@@ -251,7 +363,10 @@ impl Cluster {
     fn spawn(&mut self, name: &str, program: &str, flags: &[&str]) -> Result<()> {
         let state = self.state(name);
         fs::create_dir_all(&state)?;
-        let log = File::options().create(true).append(true).open(self.log_path(name))?;
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.log_path(name))?;
         let siblings = match &self.people {
             TestContainerUser::Own => programs::dir()?,
             TestContainerUser::Configured { programs, .. } => programs,
@@ -295,7 +410,10 @@ impl Cluster {
 
     /// Sends SIGKILL to a daemon. Its containers keep running.
     pub fn kill_daemon(&mut self, name: &str) -> Result<()> {
-        let mut child = self.daemons.remove(name).with_context(|| format!("{name} does not run"))?;
+        let mut child = self
+            .daemons
+            .remove(name)
+            .with_context(|| format!("{name} does not run"))?;
         child.kill()?;
         child.wait()?;
         Ok(())
@@ -306,7 +424,9 @@ impl Cluster {
         let pid = self.pid(name)?;
         kill(Pid::from_raw(pid), Signal::SIGTERM)?;
         let mut child = self.daemons.remove(name).context("runs")?;
-        until(&format!("{name} to end after SIGTERM"), SOON, || Ok(child.try_wait()?))
+        until(&format!("{name} to end after SIGTERM"), SOON, || {
+            Ok(child.try_wait()?)
+        })
     }
 
     /// Waits until the resource manager answers and every node is ready.
@@ -321,7 +441,14 @@ impl Cluster {
                     return Ok(None);
                 }
             };
-            let state = |node: &NodeView| format!("{}: {} {}", node.id, node.state, node.not_ready_reason().unwrap_or_default());
+            let state = |node: &NodeView| {
+                format!(
+                    "{}: {} {}",
+                    node.id,
+                    node.state,
+                    node.not_ready_reason().unwrap_or_default()
+                )
+            };
             seen = nodes.iter().map(state).collect::<Vec<_>>().join("; ");
             Ok((nodes.iter().filter(|node| node.state == "ready").count() == wanted).then_some(()))
         });
@@ -347,7 +474,10 @@ impl Cluster {
 
     /// Submits the text of a job file and returns the application's id.
     pub fn submit(&self, job: &str) -> Result<AppId> {
-        let file = self.dir.path().join(format!("job-{}.toml", clock::realtime_nanos()));
+        let file = self
+            .dir
+            .path()
+            .join(format!("job-{}.toml", clock::realtime_nanos()));
         fs::write(&file, job)?;
         self.submit_file(&file)
     }
@@ -356,8 +486,17 @@ impl Cluster {
     pub fn submit_file(&self, file: &Path) -> Result<AppId> {
         let path = file.to_str().context("the job file's path is not UTF-8")?;
         let ran = self.rmctl(&["submit", path, "-o", "name"])?;
-        ensure!(ran.code == 0, "rmctl submit: exit code {}\n{}{}", ran.code, ran.stdout, ran.stderr);
-        ran.stdout.trim().parse().with_context(|| format!("rmctl submit -o name wrote {:?}", ran.stdout))
+        ensure!(
+            ran.code == 0,
+            "rmctl submit: exit code {}\n{}{}",
+            ran.code,
+            ran.stdout,
+            ran.stderr
+        );
+        ran.stdout
+            .trim()
+            .parse()
+            .with_context(|| format!("rmctl submit -o name wrote {:?}", ran.stdout))
     }
 
     /// The resource manager's view of an application.
@@ -367,22 +506,41 @@ impl Cluster {
 
     /// Waits for a condition on an application's view. Calls that the resource manager does not
     /// answer are repeated.
-    pub fn until_app<T>(&self, app: &AppId, what: &str, time: Duration, see: impl Fn(&AppView) -> Option<T>) -> Result<T> {
-        until(what, time, || Ok(self.app(app).ok().and_then(|view| see(&view))))
+    pub fn until_app<T>(
+        &self,
+        app: &AppId,
+        what: &str,
+        time: Duration,
+        see: impl Fn(&AppView) -> Option<T>,
+    ) -> Result<T> {
+        until(what, time, || {
+            Ok(self.app(app).ok().and_then(|view| see(&view)))
+        })
     }
 
     /// Running containers of an application: those of its executors, or its master's.
-    pub fn live_containers(&self, app: &AppId, whose: ContainerOwner) -> Result<Vec<ContainerView>> {
+    pub fn live_containers(
+        &self,
+        app: &AppId,
+        whose: ContainerOwner,
+    ) -> Result<Vec<ContainerView>> {
         let all = self.call(self.client.containers(Some(app)))?;
-        let wanted = |c: &ContainerView| c.request.is_none() == (whose == ContainerOwner::Master) && c.state == "running";
+        let wanted = |c: &ContainerView| {
+            c.request.is_none() == (whose == ContainerOwner::Master) && c.state == "running"
+        };
         Ok(all.into_iter().filter(wanted).collect())
     }
 
     /// Process id of a container's program, from the file that its shim wrote.
     pub fn container_pid(&self, container: &ContainerView) -> Result<i32> {
-        let file = self.state(container.node.as_str()).join(format!("containers/{}/pid", container.id));
+        let file = self
+            .state(container.node.as_str())
+            .join(format!("containers/{}/pid", container.id));
         let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-        text.split_whitespace().next().and_then(|pid| pid.parse().ok()).with_context(|| format!("{text:?} in {}", file.display()))
+        text.split_whitespace()
+            .next()
+            .and_then(|pid| pid.parse().ok())
+            .with_context(|| format!("{text:?} in {}", file.display()))
     }
 
     /// Sends SIGKILL to one process.
@@ -392,7 +550,9 @@ impl Cluster {
 
     /// Waits for the end of an application.
     pub fn until_ended(&self, app: &AppId) -> Result<AppView> {
-        self.until_app(app, &format!("{app} to end"), JOB, |view| view.state.is_final().then(|| view.clone()))
+        self.until_app(app, &format!("{app} to end"), JOB, |view| {
+            view.state.is_final().then(|| view.clone())
+        })
     }
 }
 
@@ -407,7 +567,10 @@ impl Drop for Cluster {
             let _ = child.wait();
         }
         sweep::processes_of(self.dir.path());
-        for (hierarchy, node) in hierarchies().iter().flat_map(|h| self.nodes.keys().map(move |n| (h, n))) {
+        for (hierarchy, node) in hierarchies()
+            .iter()
+            .flat_map(|h| self.nodes.keys().map(move |n| (h, n)))
+        {
             sweep::cgroup(&hierarchy.join(self.cgroup_name(node)));
         }
     }
@@ -420,7 +583,11 @@ impl Cluster {
         for name in self.daemons.keys() {
             let log = self.log(name);
             let lines: Vec<&str> = log.lines().collect();
-            eprintln!("--- {name} (last of {} lines)\n{}", lines.len(), lines[lines.len().saturating_sub(40)..].join("\n"));
+            eprintln!(
+                "--- {name} (last of {} lines)\n{}",
+                lines.len(),
+                lines[lines.len().saturating_sub(40)..].join("\n")
+            );
         }
         if let Ok(apps) = self.call(self.client.apps()) {
             for app in apps {
@@ -432,7 +599,11 @@ impl Cluster {
 
 /// `node-1`, `node-2` …
 fn named(shapes: &[NodeShape]) -> BTreeMap<String, NodeShape> {
-    shapes.iter().enumerate().map(|(i, shape)| (format!("node-{}", i + 1), *shape)).collect()
+    shapes
+        .iter()
+        .enumerate()
+        .map(|(i, shape)| (format!("node-{}", i + 1), *shape))
+        .collect()
 }
 
 /// Mount points of the cgroup hierarchies that a node uses, memory first. Empty if this process may
@@ -442,9 +613,14 @@ pub(crate) fn hierarchies() -> Vec<PathBuf> {
     let all = if base.join("cgroup.controllers").exists() {
         vec![base.to_owned()]
     } else {
-        ["memory", "pids", "cpu"].iter().map(|c| base.join(c)).filter(|p| p.join("tasks").exists()).collect()
+        ["memory", "pids", "cpu"]
+            .iter()
+            .map(|c| base.join(c))
+            .filter(|p| p.join("tasks").exists())
+            .collect()
     };
-    let writable = |p: &PathBuf| nix::unistd::access(p.as_path(), nix::unistd::AccessFlags::W_OK).is_ok();
+    let writable =
+        |p: &PathBuf| nix::unistd::access(p.as_path(), nix::unistd::AccessFlags::W_OK).is_ok();
     all.into_iter().filter(writable).collect()
 }
 
@@ -460,17 +636,28 @@ fn on_any_disk(configuration: &str) -> String {
 /// Runs `rmctl` against the resource manager at `url`.
 pub fn rmctl(url: &str, arguments: &[&str]) -> Result<ProgramOutput> {
     let mut command = Command::new(programs::path("rmctl")?);
-    command.args(arguments).env("HEADROOM_ADDR", url).env(programs::DIR_VARIABLE, programs::dir()?);
+    command
+        .args(arguments)
+        .env("HEADROOM_ADDR", url)
+        .env(programs::DIR_VARIABLE, programs::dir()?);
     ran(command)
 }
 
 /// Runs a program to its end and returns its exit code and output.
 pub fn ran(mut command: Command) -> Result<ProgramOutput> {
-    command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}")).map(ProgramOutput::from)
+    command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("{command:?}"))
+        .map(ProgramOutput::from)
 }
 
 /// Calls `see` every 20 ms until it returns a value. An error of `see` ends the wait.
-pub fn until<T>(what: &str, time: Duration, mut see: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+pub fn until<T>(
+    what: &str,
+    time: Duration,
+    mut see: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
     let deadline = Instant::now() + time;
     loop {
         if let Some(seen) = see()? {

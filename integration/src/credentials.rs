@@ -20,14 +20,28 @@ impl ClusterCredentials {
     /// Creates an authority, a certificate for a manager on this host, and the manager's
     /// configuration.
     pub fn new(dir: &Path) -> Result<Self> {
-        let papers = ClusterCredentials { dir: dir.to_owned() };
+        let papers = ClusterCredentials {
+            dir: dir.to_owned(),
+        };
         fs::create_dir_all(dir)?;
         let place = papers.authority().display().to_string();
         papers.well("", &["ca", "init", "--dir", &place, "--name", "test"])?;
         let manager = papers.manager().display().to_string();
         papers.well(
             "",
-            &["ca", "issue", "manager", "--dir", &place, "--at", "127.0.0.1", "--at", "localhost", "--tls", &manager],
+            &[
+                "ca",
+                "issue",
+                "manager",
+                "--dir",
+                &place,
+                "--at",
+                "127.0.0.1",
+                "--at",
+                "localhost",
+                "--tls",
+                &manager,
+            ],
         )?;
         let config = format!("tls = {manager:?}\nauthority = {place:?}\nanonymous = \"nothing\"\n");
         fs::write(papers.config(), config)?;
@@ -75,11 +89,45 @@ impl ClusterCredentials {
     /// Joins this host as the node `name` to the cluster at `url`, with a join token.
     pub fn join(&self, url: &str, name: &str) -> Result<()> {
         let token = self.dir.join(format!("{name}.token"));
-        let (file, out) = (token.display().to_string(), self.node(name).display().to_string());
-        self.well(url, &["acl", "join-token", "create", "--node", name, "--at", "127.0.0.1", "--out", &file])?;
-        let pin = self.well(url, &["ca", "show", &self.ca().display().to_string(), "-o", "name"])?.stdout;
+        let (file, out) = (
+            token.display().to_string(),
+            self.node(name).display().to_string(),
+        );
+        self.well(
+            url,
+            &[
+                "acl",
+                "join-token",
+                "create",
+                "--node",
+                name,
+                "--at",
+                "127.0.0.1",
+                "--out",
+                &file,
+            ],
+        )?;
+        let pin = self
+            .well(
+                url,
+                &["ca", "show", &self.ca().display().to_string(), "-o", "name"],
+            )?
+            .stdout;
         let pin = pin.trim();
-        let join = ["node", "join", "--pin", pin, "--token-file", &file, "--name", name, "--at", "127.0.0.1", "--out", &out];
+        let join = [
+            "node",
+            "join",
+            "--pin",
+            pin,
+            "--token-file",
+            &file,
+            "--name",
+            name,
+            "--at",
+            "127.0.0.1",
+            "--out",
+            &out,
+        ];
         self.well(url, &join)?;
         Ok(())
     }
@@ -91,9 +139,17 @@ impl ClusterCredentials {
     }
 
     /// Runs `rmctl` with this token, or without a token.
-    pub fn rmctl_as(&self, url: &str, token: Option<&Path>, arguments: &[&str]) -> Result<ProgramOutput> {
+    pub fn rmctl_as(
+        &self,
+        url: &str,
+        token: Option<&Path>,
+        arguments: &[&str],
+    ) -> Result<ProgramOutput> {
         let mut command = std::process::Command::new(programs::path("rmctl")?);
-        command.args(arguments).env(programs::DIR_VARIABLE, programs::dir()?).env("HEADROOM_CACERT", self.ca());
+        command
+            .args(arguments)
+            .env(programs::DIR_VARIABLE, programs::dir()?)
+            .env("HEADROOM_CACERT", self.ca());
         if !url.is_empty() {
             command.env("HEADROOM_ADDR", url);
         }
@@ -105,16 +161,29 @@ impl ClusterCredentials {
 
     /// A client with the administrator's token.
     pub fn client(&self, url: &str) -> Result<Client> {
-        let files = KeyFiles { ca: Some(self.ca()), own: None };
+        let files = KeyFiles {
+            ca: Some(self.ca()),
+            own: None,
+        };
         Ok(Client::with_credentials(
             url,
-            ClientCredentials { files, token: TokenSource::File(self.token()), ..ClientCredentials::default() },
+            ClientCredentials {
+                files,
+                token: TokenSource::File(self.token()),
+                ..ClientCredentials::default()
+            },
         )?)
     }
 
     fn well(&self, url: &str, arguments: &[&str]) -> Result<ProgramOutput> {
         let ran = self.rmctl(url, arguments)?;
-        ensure!(ran.code == 0, "rmctl {arguments:?}: exit code {}\n{}{}", ran.code, ran.stdout, ran.stderr);
+        ensure!(
+            ran.code == 0,
+            "rmctl {arguments:?}: exit code {}\n{}{}",
+            ran.code,
+            ran.stdout,
+            ran.stderr
+        );
         Ok(ran)
     }
 }

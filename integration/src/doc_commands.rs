@@ -35,16 +35,29 @@ pub fn blocks(text: &str, mark: &str) -> Vec<String> {
 /// The script failed or did not end within `patience`. The error contains the output.
 pub fn run(shell: &mut Command, said: &Path, patience: Duration) -> Result<String> {
     let file = File::create(said)?;
-    let path = format!("{}:{}", programs::dir()?.display(), std::env::var("PATH").unwrap_or_default());
-    let shell = shell.env("PATH", path).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+    let path = format!(
+        "{}:{}",
+        programs::dir()?.display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
+    let shell = shell
+        .env("PATH", path)
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file);
     let mut child = shell.spawn().context("a shell")?;
-    let ended = until("the end of the typed commands", patience, || Ok(child.try_wait()?));
+    let ended = until("the end of the typed commands", patience, || {
+        Ok(child.try_wait()?)
+    });
     if ended.is_err() {
         child.kill()?;
         child.wait()?;
     }
     let words = std::fs::read_to_string(said).unwrap_or_default();
     let status = ended.with_context(|| format!("the commands did not end; output:\n{words}"))?;
-    ensure!(status.success(), "the commands failed with {status}; output:\n{words}");
+    ensure!(
+        status.success(),
+        "the commands failed with {status}; output:\n{words}"
+    );
     Ok(words)
 }

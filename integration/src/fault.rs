@@ -113,7 +113,14 @@ pub struct NetworkFaults {
 impl NetworkFaults {
     /// No loss and short delays.
     pub fn calm() -> Self {
-        NetworkFaults { delay_ms: (1, 3), slow: 0, lost: 0, twice: 0, launch_fails: 0, stubborn: 0 }
+        NetworkFaults {
+            delay_ms: (1, 3),
+            slow: 0,
+            lost: 0,
+            twice: 0,
+            launch_fails: 0,
+            stubborn: 0,
+        }
     }
     /// Random rates.
     pub fn any(chance: &mut RandomSource) -> Self {
@@ -149,11 +156,19 @@ fn place(chance: &mut RandomSource, n: usize) -> usize {
 }
 
 fn write(chance: &mut RandomSource) -> LastWrite {
-    if chance.percent(50) { LastWrite::Kept } else { LastWrite::Lost }
+    if chance.percent(50) {
+        LastWrite::Kept
+    } else {
+        LastWrite::Lost
+    }
 }
 
 fn moment(chance: &mut RandomSource) -> FaultMoment {
-    if chance.percent(50) { FaultMoment::Now } else { FaultMoment::InNextWrite }
+    if chance.percent(50) {
+        FaultMoment::Now
+    } else {
+        FaultMoment::InNextWrite
+    }
 }
 
 /// A downtime. Most are short; some exceed the timeouts of the peers.
@@ -181,11 +196,29 @@ pub fn plan(chance: &mut RandomSource, shape: FaultTargets) -> Vec<(u64, Fault)>
 fn any(chance: &mut RandomSource, shape: FaultTargets) -> Fault {
     let (node, job) = (place(chance, shape.nodes), place(chance, shape.jobs));
     match chance.below(20) {
-        0..=2 => Fault::ManagerDies { down_ms: absence(chance), write: write(chance), moment: moment(chance) },
-        3..=4 => Fault::AgentDies { node, down_ms: absence(chance) },
-        5 => Fault::HostResets { node, down_ms: absence(chance) },
-        6..=7 => Fault::HostCutOff { node, for_ms: absence(chance) },
-        8..=10 => Fault::MasterDies { job, down_ms: absence(chance), write: write(chance), moment: moment(chance) },
+        0..=2 => Fault::ManagerDies {
+            down_ms: absence(chance),
+            write: write(chance),
+            moment: moment(chance),
+        },
+        3..=4 => Fault::AgentDies {
+            node,
+            down_ms: absence(chance),
+        },
+        5 => Fault::HostResets {
+            node,
+            down_ms: absence(chance),
+        },
+        6..=7 => Fault::HostCutOff {
+            node,
+            for_ms: absence(chance),
+        },
+        8..=10 => Fault::MasterDies {
+            job,
+            down_ms: absence(chance),
+            write: write(chance),
+            moment: moment(chance),
+        },
         11..=12 => Fault::ContainerKilled { pick: chance.any() },
         13..=14 => Fault::TaskKilled { pick: chance.any() },
         15..=16 => Fault::LineBreaks { pick: chance.any() },

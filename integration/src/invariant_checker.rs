@@ -24,7 +24,9 @@ use headroom_appmaster::record::Record;
 use headroom_appmaster::taskset::TaskKey;
 use headroom_config::{Idempotent, JobSpec, MemoryQuantities, StageSpec, TaskLimit};
 use headroom_rm_core::{LogLine, RunOrder};
-use headroom_types::{AppId, Bytes, ContainerId, NodeId, RequestId, Resource, TaskAttemptId, TaskId};
+use headroom_types::{
+    AppId, Bytes, ContainerId, NodeId, RequestId, Resource, TaskAttemptId, TaskId,
+};
 use headroom_wire::v1::job::MemoryFailureMode;
 
 use crate::scenario::{Scenario, SimTaskPlan};
@@ -102,14 +104,25 @@ impl InvariantChecker {
     pub(crate) fn new(scenario: &Scenario) -> Self {
         let largest = scenario.largest();
         let cap = |managed: Option<Bytes>, spec: &JobSpec| {
-            let reserve = spec.executors.iter().map(|e| e.reserve).max().unwrap_or_default();
-            largest.saturating_sub(managed.unwrap_or_default()).saturating_sub(reserve)
+            let reserve = spec
+                .executors
+                .iter()
+                .map(|e| e.reserve)
+                .max()
+                .unwrap_or_default();
+            largest
+                .saturating_sub(managed.unwrap_or_default())
+                .saturating_sub(reserve)
         };
         InvariantChecker {
             violation: None,
             jobs: scenario.jobs.iter().map(|j| j.spec.clone()).collect(),
             habits: scenario.jobs.iter().map(|j| j.habits.clone()).collect(),
-            caps: scenario.jobs.iter().map(|j| cap(j.managed, &j.spec)).collect(),
+            caps: scenario
+                .jobs
+                .iter()
+                .map(|j| cap(j.managed, &j.spec))
+                .collect(),
             largest,
             launched: BTreeSet::new(),
             asked: BTreeMap::new(),
@@ -135,13 +148,19 @@ impl InvariantChecker {
     }
     /// Records the total count of a master's request.
     pub(crate) fn asked(&mut self, token: &str, request: &RequestId, count: u32) {
-        let most = self.asked.entry((token.to_owned(), request.clone())).or_default();
+        let most = self
+            .asked
+            .entry((token.to_owned(), request.clone()))
+            .or_default();
         *most = (*most).max(count);
     }
     /// Checks the memory of the live containers on a host.
     pub(crate) fn lives(&mut self, node: &NodeId, lives: Bytes, offers: &Resource) {
         if lives > offers.memory && !self.nodes_given_up {
-            self.fail(format!("{node} offers {} and containers of {lives} run on it", offers.memory));
+            self.fail(format!(
+                "{node} offers {} and containers of {lives} run on it",
+                offers.memory
+            ));
         }
     }
     /// Whether the resource manager declared a node lost. Its containers are replaced while they
@@ -154,19 +173,36 @@ impl InvariantChecker {
         self.drained = true;
     }
     /// Records the launch of a container on a host whose live containers then use `lives`.
-    pub(crate) fn launched(&mut self, id: &ContainerId, order: &RunOrder, lives: Bytes, node: &NodeId, offers: &Resource) {
+    pub(crate) fn launched(
+        &mut self,
+        id: &ContainerId,
+        order: &RunOrder,
+        lives: Bytes,
+        node: &NodeId,
+        offers: &Resource,
+    ) {
         if !self.launched.insert(id.clone()) {
             self.fail(format!("{id} is launched twice"));
         }
         self.lives(node, lives, offers);
-        let Some(request) = &order.request else { return };
-        let token = order.launch.env.get("HEADROOM_APP_TOKEN").cloned().unwrap_or_default();
+        let Some(request) = &order.request else {
+            return;
+        };
+        let token = order
+            .launch
+            .env
+            .get("HEADROOM_APP_TOKEN")
+            .cloned()
+            .unwrap_or_default();
         let key = (token, request.clone());
         let given = self.given.entry(key.clone()).or_default();
         *given += 1;
         let (given, asked) = (*given, self.asked.get(&key).copied().unwrap_or(0));
         if given > asked && !self.nodes_given_up {
-            self.fail(format!("{}/{request}: {asked} asked for, {given} launched", id.app));
+            self.fail(format!(
+                "{}/{request}: {asked} asked for, {given} launched",
+                id.app
+            ));
         }
     }
 
@@ -193,14 +229,26 @@ impl InvariantChecker {
         }
     }
     pub(crate) fn task_began(&mut self, token: &str, attempt: &TaskAttemptId) {
-        let Some(book) = self.by_token.get_mut(token) else { return self.fail(format!("{attempt} starts without a master")) };
-        let again = book.attempts.insert(attempt.clone(), RealTaskEnd::Lost).is_some();
+        let Some(book) = self.by_token.get_mut(token) else {
+            return self.fail(format!("{attempt} starts without a master"));
+        };
+        let again = book
+            .attempts
+            .insert(attempt.clone(), RealTaskEnd::Lost)
+            .is_some();
         let job = book.job;
-        let before = book.attempts.keys().filter(|a| a.task == attempt.task).count();
+        let before = book
+            .attempts
+            .keys()
+            .filter(|a| a.task == attempt.task)
+            .count();
         if again {
             self.fail(format!("{attempt} starts twice"));
         }
-        if before > 1 && stage_of(&self.jobs[job], &attempt.task).is_some_and(|s| s.idempotent == Idempotent::No) {
+        if before > 1
+            && stage_of(&self.jobs[job], &attempt.task)
+                .is_some_and(|s| s.idempotent == Idempotent::No)
+        {
             self.fail(format!("{attempt} starts, but its task must not run twice"));
         }
     }
@@ -218,13 +266,21 @@ impl InvariantChecker {
     /// Records that the container of this attempt ended with the attempt inside.
     pub(crate) fn task_lost(&mut self, token: &str, attempt: &TaskAttemptId) {
         if let Some(book) = self.by_token.get_mut(token) {
-            book.attempts.entry(attempt.clone()).or_insert(RealTaskEnd::Lost);
+            book.attempts
+                .entry(attempt.clone())
+                .or_insert(RealTaskEnd::Lost);
         }
     }
     /// Number of failures of a task by its own exit code.
     pub(crate) fn plain_failures(&self, token: &str, task: &TaskId) -> u32 {
-        let Some(book) = self.by_token.get(token) else { return 0 };
-        let plain = book.attempts.iter().filter(|(a, t)| a.task == *task && **t == RealTaskEnd::Plain).count();
+        let Some(book) = self.by_token.get(token) else {
+            return 0;
+        };
+        let plain = book
+            .attempts
+            .iter()
+            .filter(|(a, t)| a.task == *task && **t == RealTaskEnd::Plain)
+            .count();
         u32::try_from(plain).unwrap_or(u32::MAX)
     }
 
@@ -232,43 +288,74 @@ impl InvariantChecker {
     pub(crate) fn recorded(&mut self, token: &str, record: &Record, now: u64) {
         self.waited(token, record, now);
         match record {
-            Record::Ended { row, account, next, .. } => {
+            Record::Ended {
+                row, account, next, ..
+            } => {
                 self.charged(token, &row.attempt, *account);
                 if let TaskDecision::GiveUp { cause, message } = next {
                     self.given_up(token, &row.attempt.task, *cause, message);
                 }
             }
-            Record::GivenUp { cause, message, task } => {
+            Record::GivenUp {
+                cause,
+                message,
+                task,
+            } => {
                 let job = self.by_token.get(token).map_or(0, |b| b.job);
                 let stage = self.jobs[job].stages.get(task.stage);
                 let id = stage.and_then(|s| {
                     let index = s.first.checked_add(task.index)?;
-                    Some(TaskId { stage: s.name.clone(), index })
+                    Some(TaskId {
+                        stage: s.name.clone(),
+                        index,
+                    })
                 });
                 if let Some(id) = id {
                     self.given_up(token, &id, *cause, message);
                 }
             }
-            Record::Begin(_) | Record::JobStarted { .. } | Record::Run { .. } | Record::Gained { .. } | Record::Gone { .. } => {}
-            Record::Placed { .. } | Record::Committing { .. } | Record::Grown { .. } | Record::Cancelled { .. } => {}
+            Record::Begin(_)
+            | Record::JobStarted { .. }
+            | Record::Run { .. }
+            | Record::Gained { .. }
+            | Record::Gone { .. } => {}
+            Record::Placed { .. }
+            | Record::Committing { .. }
+            | Record::Grown { .. }
+            | Record::Cancelled { .. } => {}
             Record::GaveWay { task, .. } => self.gave_way(token, *task),
             Record::Scaled { .. } | Record::Ranked { .. } => {}
-            Record::Moved { .. } | Record::Known { .. } | Record::Inputs { .. } | Record::Over { .. } => {}
+            Record::Moved { .. }
+            | Record::Known { .. }
+            | Record::Inputs { .. }
+            | Record::Over { .. } => {}
         }
     }
 
     /// Checks that no task is evicted twice.
     fn gave_way(&mut self, token: &str, task: TaskKey) {
-        let Some(book) = self.by_token.get_mut(token) else { return };
+        let Some(book) = self.by_token.get_mut(token) else {
+            return;
+        };
         if !book.gave_way.insert(task) {
-            self.fail(format!("task {} of stage {} is evicted a second time", task.index, task.stage));
+            self.fail(format!(
+                "task {} of stage {} is evicted a second time",
+                task.index, task.stage
+            ));
         }
     }
 
     /// Checks the wait of a task that was killed for memory for its own container.
     fn waited(&mut self, token: &str, record: &Record, now: u64) {
-        let Some(within) = self.own_container_within else { return };
-        if let Record::Ended { task, account: ChargeAccount::Memory, next: TaskDecision::Again { size, .. }, .. } = record
+        let Some(within) = self.own_container_within else {
+            return;
+        };
+        if let Record::Ended {
+            task,
+            account: ChargeAccount::Memory,
+            next: TaskDecision::Again { size, .. },
+            ..
+        } = record
             && size.place == AttemptPlace::Own
         {
             self.own_waits.insert((token.to_owned(), *task), now);
@@ -278,17 +365,27 @@ impl InvariantChecker {
             && Duration::from_millis(now - since) > within
         {
             let waited = now - since;
-            self.fail(format!("{} waited {waited} ms behind its own job, the bound is {} ms", row.attempt, within.as_millis()));
+            self.fail(format!(
+                "{} waited {waited} ms behind its own job, the bound is {} ms",
+                row.attempt,
+                within.as_millis()
+            ));
         }
     }
 
     fn charged(&mut self, token: &str, attempt: &TaskAttemptId, account: ChargeAccount) {
-        let Some(book) = self.by_token.get_mut(token) else { return };
+        let Some(book) = self.by_token.get_mut(token) else {
+            return;
+        };
         let truth = book.attempts.get(attempt).copied();
         // If only the executor has a limit, unreported ends are judged together with the end of the
         // executor.
-        let together = stage_of(&self.jobs[book.job], &attempt.task).is_some_and(|s| s.enforce == TaskLimit::Executor);
-        let by_itself = matches!(truth, Some(RealTaskEnd::Success | RealTaskEnd::Plain | RealTaskEnd::NotItsFault));
+        let together = stage_of(&self.jobs[book.job], &attempt.task)
+            .is_some_and(|s| s.enforce == TaskLimit::Executor);
+        let by_itself = matches!(
+            truth,
+            Some(RealTaskEnd::Success | RealTaskEnd::Plain | RealTaskEnd::NotItsFault)
+        );
         let unheard = together && by_itself && !book.heard.contains(attempt);
         let right = match account {
             ChargeAccount::Success => {
@@ -296,7 +393,11 @@ impl InvariantChecker {
                 truth == Some(RealTaskEnd::Success)
             }
             ChargeAccount::Memory | ChargeAccount::Spike => {
-                unheard || matches!(truth, Some(RealTaskEnd::OwnMemory | RealTaskEnd::WithItsExecutor))
+                unheard
+                    || matches!(
+                        truth,
+                        Some(RealTaskEnd::OwnMemory | RealTaskEnd::WithItsExecutor)
+                    )
             }
             ChargeAccount::Plain => truth == Some(RealTaskEnd::Plain),
             ChargeAccount::Innocent => unheard || truth == Some(RealTaskEnd::WithItsExecutor),
@@ -310,7 +411,9 @@ impl InvariantChecker {
         };
         let twice = book.successes.get(&attempt.task).is_some_and(|n| *n > 1);
         if !right {
-            self.fail(format!("{attempt} is charged as {account:?}, but it ended as {truth:?}"));
+            self.fail(format!(
+                "{attempt} is charged as {account:?}, but it ended as {truth:?}"
+            ));
         }
         if twice {
             self.fail(format!("{} is recorded as done twice", attempt.task));
@@ -319,25 +422,38 @@ impl InvariantChecker {
 
     /// Checks the reason for which a task failed.
     fn given_up(&mut self, token: &str, task: &TaskId, cause: GiveUpCause, message: &str) {
-        let Some(book) = self.by_token.get(token) else { return };
-        let (spec, cap) = (&self.jobs[book.job], book.cap(self.caps[book.job], self.largest));
-        let (Some(stage), Some(habit)) = (stage_of(spec, task), self.habits[book.job].get(task)) else { return };
+        let Some(book) = self.by_token.get(token) else {
+            return;
+        };
+        let (spec, cap) = (
+            &self.jobs[book.job],
+            book.cap(self.caps[book.job], self.largest),
+        );
+        let (Some(stage), Some(habit)) = (stage_of(spec, task), self.habits[book.job].get(task))
+        else {
+            return;
+        };
         let losses = book.losses.get(task).copied().unwrap_or(0);
         let unused = message.contains("before their executor was ready");
         let right = match cause {
             GiveUpCause::Plain => {
                 self.plain_failures(token, task) > 0
-                    && (spec.mode == MemoryFailureMode::Fixed || habit.fails >= spec.retry.max_attempts)
+                    && (spec.mode == MemoryFailureMode::Fixed
+                        || habit.fails >= spec.retry.max_attempts)
             }
             GiveUpCause::Transient => losses > spec.retry.transient || unused,
             GiveUpCause::NotIdempotent => stage.idempotent == Idempotent::No,
             GiveUpCause::NeverFits => {
-                spec.mode != MemoryFailureMode::Headroom || self.nodes_given_up || self.drained || needed(habit, stage) > cap
+                spec.mode != MemoryFailureMode::Headroom
+                    || self.nodes_given_up
+                    || self.drained
+                    || needed(habit, stage) > cap
             }
             // The scenarios never cancel tasks.
             GiveUpCause::Cancelled => false,
             GiveUpCause::Memory => {
-                let sure = spec.mode == MemoryFailureMode::Headroom && stage.enforce == TaskLimit::Task;
+                let sure =
+                    spec.mode == MemoryFailureMode::Headroom && stage.enforce == TaskLimit::Task;
                 !sure || needed(habit, stage) > cap
             }
         };
@@ -351,28 +467,48 @@ impl InvariantChecker {
 
     /// Checks the result of a job after the end of the run.
     pub(crate) fn judge_job(&mut self, client: &Client) {
-        let Some(outcome) = &client.outcome else { return };
+        let Some(outcome) = &client.outcome else {
+            return;
+        };
         let journals: Vec<&str> = client.journals.values().map(|j| j.token.as_str()).collect();
         let done = |book: &JournalState| book.successes.len();
-        let most = journals.iter().filter_map(|t| self.by_token.get(*t)).map(done).max().unwrap_or(0);
+        let most = journals
+            .iter()
+            .filter_map(|t| self.by_token.get(*t))
+            .map(done)
+            .max()
+            .unwrap_or(0);
         let tasks = usize::try_from(client.job.spec.tasks()).unwrap_or(usize::MAX);
         if outcome.ending == JobEndKind::Succeeded && most != tasks {
-            self.fail(format!("{} has succeeded, but only {most} of {tasks} tasks have", client.job.spec.name));
+            self.fail(format!(
+                "{} has succeeded, but only {most} of {tasks} tasks have",
+                client.job.spec.name
+            ));
         }
-        if outcome.ending == JobEndKind::Stopped && !client.killed && !self.nodes_given_up && client.job.managed.is_none() {
+        if outcome.ending == JobEndKind::Stopped
+            && !client.killed
+            && !self.nodes_given_up
+            && client.job.managed.is_none()
+        {
             // An application fails if its master is absent for too long, but not after it has
             // ended.
             let journal = client.journals.values().next();
-            let over = journal.is_some_and(|j| j.records.iter().any(|r| matches!(r, Record::Over { .. })));
+            let over =
+                journal.is_some_and(|j| j.records.iter().any(|r| matches!(r, Record::Over { .. })));
             if over {
-                self.fail(format!("{} was stopped after it had ended", client.job.spec.name));
+                self.fail(format!(
+                    "{} was stopped after it had ended",
+                    client.job.spec.name
+                ));
             }
         }
     }
 
     pub(crate) fn none_left(&mut self, place: &str, left: &[String]) {
         if !left.is_empty() {
-            self.fail(format!("all jobs have ended, but {place} still has {left:?}"));
+            self.fail(format!(
+                "all jobs have ended, but {place} still has {left:?}"
+            ));
         }
     }
 }
@@ -386,6 +522,9 @@ fn stage_of<'a>(spec: &'a JobSpec, task: &TaskId) -> Option<&'a StageSpec> {
 fn needed(habit: &SimTaskPlan, stage: &StageSpec) -> Bytes {
     match stage.runtime.memory() {
         MemoryQuantities::One => habit.memory(),
-        MemoryQuantities::HeapAndOverhead => habit.memory().mul_ratio(5, 2).saturating_add(Bytes::from_mib(128)),
+        MemoryQuantities::HeapAndOverhead => habit
+            .memory()
+            .mul_ratio(5, 2)
+            .saturating_add(Bytes::from_mib(128)),
     }
 }

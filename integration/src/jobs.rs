@@ -35,7 +35,9 @@ impl JobFile {
     /// Sets whole processors of each executor instead of 0.5.
     #[must_use]
     pub fn cpus(mut self, cpus: u32) -> Self {
-        self.text = self.text.replacen("cpus = 0.5", &format!("cpus = {cpus}"), 1);
+        self.text = self
+            .text
+            .replacen("cpus = 0.5", &format!("cpus = {cpus}"), 1);
         self
     }
 
@@ -49,7 +51,10 @@ impl JobFile {
     /// Adds a stage of `count` tasks that run `command`; `more` is TOML for the rest of the stage.
     #[must_use]
     pub fn stage(mut self, name: &str, count: u32, command: &[&str], more: &str) -> Self {
-        let _ = write!(self.text, "[[stage]]\nname = \"{name}\"\ncount = {count}\ncommand = {command:?}\n{more}\n");
+        let _ = write!(
+            self.text,
+            "[[stage]]\nname = \"{name}\"\ncount = {count}\ncommand = {command:?}\n{more}\n"
+        );
         self
     }
 
@@ -57,7 +62,10 @@ impl JobFile {
     pub fn workload(self, name: &str, count: u32, log: &Path, arguments: &[&str]) -> Result<Self> {
         let program = programs::path("workload")?;
         let words = [program.to_str(), Some("run"), Some("--log"), log.to_str()];
-        let mut command: Vec<&str> = words.into_iter().collect::<Option<_>>().context("paths must be UTF-8")?;
+        let mut command: Vec<&str> = words
+            .into_iter()
+            .collect::<Option<_>>()
+            .context("paths must be UTF-8")?;
         command.extend(arguments);
         Ok(self.stage(name, count, &command, ""))
     }
@@ -103,7 +111,10 @@ impl WorkLog {
     }
     /// Process ids of all started tasks, in order.
     pub fn started(&self) -> Vec<i32> {
-        self.lines("start").into_iter().map(|(_, pid)| pid).collect()
+        self.lines("start")
+            .into_iter()
+            .map(|(_, pid)| pid)
+            .collect()
     }
     /// Number of starts of each task.
     pub fn starts(&self) -> Counts {
@@ -116,10 +127,12 @@ impl WorkLog {
 }
 
 fn count(lines: Vec<(String, i32)>) -> Counts {
-    lines.into_iter().fold(Counts::new(), |mut counts, (task, _)| {
-        *counts.entry(task).or_default() += 1;
-        counts
-    })
+    lines
+        .into_iter()
+        .fold(Counts::new(), |mut counts, (task, _)| {
+            *counts.entry(task).or_default() += 1;
+            counts
+        })
 }
 
 #[cfg(test)]
@@ -131,16 +144,29 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let log = WorkLog::at(dir.path().join("log"));
         assert!(log.starts().is_empty(), "a missing log counts as empty");
-        std::fs::write(log.path(), "start a/0 1 10\nstart a/1 1 11\nend a/0 1 10\nstart a/1 2 12\n").expect("writes");
+        std::fs::write(
+            log.path(),
+            "start a/0 1 10\nstart a/1 1 11\nend a/0 1 10\nstart a/1 2 12\n",
+        )
+        .expect("writes");
         assert_eq!(log.started(), [10, 11, 12]);
-        assert_eq!(log.starts(), Counts::from([("a/0".into(), 1), ("a/1".into(), 2)]));
+        assert_eq!(
+            log.starts(),
+            Counts::from([("a/0".into(), 1), ("a/1".into(), 2)])
+        );
         assert_eq!(log.ends(), Counts::from([("a/0".into(), 1)]));
     }
 
     #[test]
     fn an_executor_has_its_slots_and_its_reserve() {
-        let text = JobFile::new("j", 1, 4, Bytes::from_mib(32)).stage("s", 2, &["a", "b c"], "").text().to_owned();
-        assert!(text.contains(&format!("heap = \"{}B\"", Bytes::from_mib(96 + 128).get())), "{text}");
+        let text = JobFile::new("j", 1, 4, Bytes::from_mib(32))
+            .stage("s", 2, &["a", "b c"], "")
+            .text()
+            .to_owned();
+        assert!(
+            text.contains(&format!("heap = \"{}B\"", Bytes::from_mib(96 + 128).get())),
+            "{text}"
+        );
         assert!(text.contains("command = [\"a\", \"b c\"]"), "{text}");
     }
 }

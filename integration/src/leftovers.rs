@@ -83,7 +83,12 @@ pub enum LeftoverTaskEnd {
 
 /// All programs. The leftovers of three tasks are too large to fit beside the ordinary job.
 pub fn cases() -> Vec<LeftoverCase> {
-    let case = |program, tasks, mib, ends| LeftoverCase { program, tasks, mib, ends };
+    let case = |program, tasks, mib, ends| LeftoverCase {
+        program,
+        tasks,
+        mib,
+        ends,
+    };
     let three = |program| case(program, SLOTS, 170, LeftoverTaskEnd::Well);
     vec![
         three("posix-shm"),
@@ -116,7 +121,10 @@ pub struct JobShape {
 impl Default for JobShape {
     /// For [`cases`] on a node of 1 GiB.
     fn default() -> Self {
-        JobShape { slots: SLOTS, task: Bytes::from_mib(200) }
+        JobShape {
+            slots: SLOTS,
+            task: Bytes::from_mib(200),
+        }
     }
 }
 
@@ -160,7 +168,10 @@ pub(crate) struct HostTmpfs(PathBuf);
 impl HostTmpfs {
     pub(crate) fn mount(at: PathBuf) -> Result<HostTmpfs> {
         fs::create_dir(&at)?;
-        let done = Command::new("mount").args(["-t", "tmpfs", "-o", "mode=1777", "headroom-leak"]).arg(&at).status()?;
+        let done = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "mode=1777", "headroom-leak"])
+            .arg(&at)
+            .status()?;
         ensure!(done.success(), "mount -t tmpfs {}", at.display());
         Ok(HostTmpfs(at))
     }
@@ -191,14 +202,33 @@ pub struct LeftoverBench {
 
 impl LeftoverBench {
     /// Starts a node with this memory. `isolation` holds more keys of `[isolation]`.
-    pub fn new(memory: Bytes, enforcer: Option<EnforcerKind>, user: TaskUser, isolation: &str) -> Result<LeftoverBench> {
-        let shape = NodeShape { memory, cpus: 8, enforcer };
-        let configuration = format!("[isolation]\nrun_as = \"{}\"\nallow_root = true\n{isolation}", user.as_str());
+    pub fn new(
+        memory: Bytes,
+        enforcer: Option<EnforcerKind>,
+        user: TaskUser,
+        isolation: &str,
+    ) -> Result<LeftoverBench> {
+        let shape = NodeShape {
+            memory,
+            cpus: 8,
+            enforcer,
+        };
+        let configuration = format!(
+            "[isolation]\nrun_as = \"{}\"\nallow_root = true\n{isolation}",
+            user.as_str()
+        );
         let cluster = Cluster::start_configured(&[shape], &configuration)?;
         let program = compile(&cluster.dir().join("bin"))?;
         let nodes = cluster.call(cluster.client().nodes())?;
         let enforcer = nodes.first().context("no node")?.enforcer;
-        Ok(LeftoverBench { cluster, user, enforcer, program, shape: JobShape::default(), played: 0 })
+        Ok(LeftoverBench {
+            cluster,
+            user,
+            enforcer,
+            program,
+            shape: JobShape::default(),
+            played: 0,
+        })
     }
 
     /// Sets the shape of all later jobs.
@@ -223,15 +253,24 @@ impl LeftoverBench {
         self.played += 1;
         let key = (std::process::id() % 0x400) * 0x20 + self.played % 0x20;
         let job = self.leaving(case, key)?;
-        let end = self.cluster.until_ended(&self.cluster.submit(job.text())?)?;
+        let end = self
+            .cluster
+            .until_ended(&self.cluster.submit(job.text())?)?;
         let codes = reasons(&end);
-        let skipped = codes.contains(&ExitReason::Exit { code: SKIPPED }).then(|| "not on this host".to_owned());
+        let skipped = codes
+            .contains(&ExitReason::Exit { code: SKIPPED })
+            .then(|| "not on this host".to_owned());
         let left = self.left(&end, key)?;
         let after = self.ordinary()?;
-        let repeated = after.job.as_ref().is_some_and(|job| job.tasks.iter().any(|task| task.attempts.len() > 1));
+        let repeated = after
+            .job
+            .as_ref()
+            .is_some_and(|job| job.tasks.iter().any(|task| task.attempts.len() > 1));
         let right = match case.ends {
             LeftoverTaskEnd::Well => end.state == AppState::Finished,
-            LeftoverTaskEnd::Killed => end.state == AppState::Failed && codes.iter().all(|reason| is_own_death(*reason)),
+            LeftoverTaskEnd::Killed => {
+                end.state == AppState::Failed && codes.iter().all(|reason| is_own_death(*reason))
+            }
         };
         Ok(LeftoverRow {
             program: case.program.to_owned(),
@@ -251,21 +290,47 @@ impl LeftoverBench {
     pub fn leak_on_host_tmpfs(&self, size: Bytes) -> Result<HostLeak> {
         let tmpfs = HostTmpfs::mount(self.cluster.dir().join("host-tmpfs"))?;
         let file = tmpfs.path().join("left");
-        let (of, mib) = (format!("of={}", file.display()), size.whole_mib().to_string());
+        let (of, mib) = (
+            format!("of={}", file.display()),
+            size.whole_mib().to_string(),
+        );
         let job = JobFile::new("leak", 1, 1, size.mul_ratio(5, 4));
-        let job = job.stage("leave", 1, &["/bin/dd", "if=/dev/zero", &of, "bs=1M", &format!("count={mib}")], "grow = false");
+        let job = job.stage(
+            "leave",
+            1,
+            &[
+                "/bin/dd",
+                "if=/dev/zero",
+                &of,
+                "bs=1M",
+                &format!("count={mib}"),
+            ],
+            "grow = false",
+        );
         let app = self.cluster.submit(job.text())?;
         let client = self.cluster.client();
         until("the containers of the job to end", SOON, || {
             let all = self.cluster.call(client.containers(Some(&app)))?;
-            Ok((!all.is_empty() && all.iter().all(|container| container.state == "exited")).then_some(()))
+            Ok(
+                (!all.is_empty() && all.iter().all(|container| container.state == "exited"))
+                    .then_some(()),
+            )
         })?;
         let ended = Instant::now();
         let left = fs::metadata(&file).map_or(0, |file| file.len());
-        ensure!(left == size.get(), "the job left {left} bytes in {}, not {size}", file.display());
+        ensure!(
+            left == size.get(),
+            "the job left {left} bytes in {}, not {size}",
+            file.display()
+        );
         let counted = size.mul_ratio(9, 10);
         let node = until("the leftover memory to be counted", SOON, || {
-            let node = self.cluster.call(client.nodes())?.into_iter().next().context("no node")?;
+            let node = self
+                .cluster
+                .call(client.nodes())?
+                .into_iter()
+                .next()
+                .context("no node")?;
             Ok((node.unattributed >= counted).then_some(node))
         })?;
         let seen = ended.elapsed();
@@ -277,10 +342,18 @@ impl LeftoverBench {
         fs::remove_file(&file)?;
         let removed = Instant::now();
         until("the memory of the node to be free again", SOON, || {
-            let node = self.cluster.call(client.nodes())?.into_iter().next().context("no node")?;
+            let node = self
+                .cluster
+                .call(client.nodes())?
+                .into_iter()
+                .next()
+                .context("no node")?;
             Ok((node.unattributed.is_zero() && node.state == "ready").then_some(()))
         })?;
-        Ok(HostLeak { seen, gone: removed.elapsed() })
+        Ok(HostLeak {
+            seen,
+            gone: removed.elapsed(),
+        })
     }
 
     /// The job of a program. It does not retry failed tasks.
@@ -292,15 +365,30 @@ impl LeftoverBench {
             "python-shared-memory" => vec!["/usr/bin/python3", "-c", PYTHON, &mib, &key],
             kind => vec![program, kind, &mib, &key],
         };
-        let job = JobFile::new(&format!("left-{}", self.played), 1, self.shape.slots, self.shape.task);
-        Ok(job.stage("leave", case.tasks, &command, "grow = false\n[retry]\nmax_attempts = 1\nmemory_attempts = 1"))
+        let job = JobFile::new(
+            &format!("left-{}", self.played),
+            1,
+            self.shape.slots,
+            self.shape.task,
+        );
+        Ok(job.stage(
+            "leave",
+            case.tasks,
+            &command,
+            "grow = false\n[retry]\nmax_attempts = 1\nmemory_attempts = 1",
+        ))
     }
 
     /// Runs a job whose tasks touch memory briefly, to its end.
     pub fn ordinary(&self) -> Result<AppView> {
         let program = self.program.to_str().context("UTF-8")?;
         let mib = (self.shape.task.whole_mib() * 17 / 20).to_string();
-        let job = JobFile::new(&format!("ordinary-{}", self.played), 1, self.shape.slots, self.shape.task);
+        let job = JobFile::new(
+            &format!("ordinary-{}", self.played),
+            1,
+            self.shape.slots,
+            self.shape.task,
+        );
         let job = job.stage("use", self.shape.slots, &[program, "ordinary", &mib], "");
         self.cluster.until_ended(&self.cluster.submit(job.text())?)
     }
@@ -311,13 +399,21 @@ impl LeftoverBench {
         let client = self.cluster.client();
         until("the containers of the job to end", SOON, || {
             let all = self.cluster.call(client.containers(Some(&end.id)))?;
-            Ok(all.iter().all(|container| container.state == "exited").then_some(()))
+            Ok(all
+                .iter()
+                .all(|container| container.state == "exited")
+                .then_some(()))
         })?;
         let names = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
-        let of_key = |name: &str| name.contains("headroom-left-") && name.contains(&format!("-{key}-"));
-        let files = names.filter(|entry| of_key(&entry.file_name().to_string_lossy())).count();
-        let ipc =
-            ["shm", "sem", "msg"].iter().map(|kind| ids(Path::new("/proc/sysvipc").join(kind).as_path(), key)).sum::<usize>();
+        let of_key =
+            |name: &str| name.contains("headroom-left-") && name.contains(&format!("-{key}-"));
+        let files = names
+            .filter(|entry| of_key(&entry.file_name().to_string_lossy()))
+            .count();
+        let ipc = ["shm", "sem", "msg"]
+            .iter()
+            .map(|kind| ids(Path::new("/proc/sysvipc").join(kind).as_path(), key))
+            .sum::<usize>();
         Ok(u32::try_from(files + ipc)?)
     }
 }
@@ -325,22 +421,34 @@ impl LeftoverBench {
 /// Counts the SysV objects whose key has `key` as its upper half.
 fn ids(table: &Path, key: u32) -> usize {
     let text = fs::read_to_string(table).unwrap_or_default();
-    let keys = text.lines().skip(1).filter_map(|line| line.split_whitespace().next()?.parse::<i64>().ok());
+    let keys = text
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split_whitespace().next()?.parse::<i64>().ok());
     keys.filter(|found| found >> 16 == i64::from(key)).count()
 }
 
 fn reasons(view: &AppView) -> Vec<ExitReason> {
     let tasks = view.job.iter().flat_map(|job| &job.tasks);
-    tasks.flat_map(|task| &task.attempts).filter_map(|attempt| attempt.reason).collect()
+    tasks
+        .flat_map(|task| &task.attempts)
+        .filter_map(|attempt| attempt.reason)
+        .collect()
 }
 
 /// True if a signal or its own limit killed the program.
 fn is_own_death(reason: ExitReason) -> bool {
-    matches!(reason, ExitReason::TaskOom | ExitReason::Signal { .. } | ExitReason::KilledExternally)
+    matches!(
+        reason,
+        ExitReason::TaskOom | ExitReason::Signal { .. } | ExitReason::KilledExternally
+    )
 }
 
 fn collateral(view: &AppView) -> u32 {
-    let hit = reasons(view).iter().filter(|reason| matches!(reason, ExitReason::AncestorOom | ExitReason::NodeOom)).count();
+    let hit = reasons(view)
+        .iter()
+        .filter(|reason| matches!(reason, ExitReason::AncestorOom | ExitReason::NodeOom))
+        .count();
     u32::try_from(hit).unwrap_or(u32::MAX)
 }
 
@@ -348,8 +456,17 @@ fn collateral(view: &AppView) -> u32 {
 pub fn compile(dir: &Path) -> Result<PathBuf> {
     let (source, program) = (dir.join("leftovers.c"), dir.join("leftovers"));
     fs::write(&source, SOURCE)?;
-    let output = Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(&source).args(["-lrt", "-pthread"]).output();
+    let output = Command::new("cc")
+        .args(["-O2", "-o"])
+        .arg(&program)
+        .arg(&source)
+        .args(["-lrt", "-pthread"])
+        .output();
     let output = output.context("cc: `apt-get install -y gcc libc6-dev`")?;
-    ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "cc: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(program)
 }

@@ -64,11 +64,23 @@ pub struct MasterKillResults {
 }
 
 /// Runs `rounds` rounds drawn from `seed`. `tell` is called after each round.
-pub fn run(rounds: u32, seed: u64, tell: &mut dyn FnMut(u32, &MasterKillResults)) -> Result<MasterKillResults> {
+pub fn run(
+    rounds: u32,
+    seed: u64,
+    tell: &mut dyn FnMut(u32, &MasterKillResults),
+) -> Result<MasterKillResults> {
     let cluster = Cluster::of_one()?;
     let whole = Round::begin(&cluster, "whole")?.end(&cluster)?;
-    ensure!(whole.view.state == AppState::Finished, "the job fails without any kill: {}", whole.view.diagnostics);
-    ensure!(whole.escalated() > 0, "no task escalates: {:?}", whole.view.job);
+    ensure!(
+        whole.view.state == AppState::Finished,
+        "the job fails without any kill: {}",
+        whole.view.diagnostics
+    );
+    ensure!(
+        whole.escalated() > 0,
+        "no task escalates: {:?}",
+        whole.view.job
+    );
     let mut site = MasterKillRun {
         cluster,
         dice: RandomSource::new(seed),
@@ -76,7 +88,8 @@ pub fn run(rounds: u32, seed: u64, tell: &mut dyn FnMut(u32, &MasterKillResults)
         escalations: u64::from(whole.escalated()),
     };
     for n in 0..rounds {
-        site.round(n, &whole.result).with_context(|| format!("round {n} of seed {seed}"))?;
+        site.round(n, &whole.result)
+            .with_context(|| format!("round {n} of seed {seed}"))?;
         tell(n, &site.tally);
     }
     site.tally.rounds = rounds;
@@ -98,7 +111,10 @@ impl MasterKillRun {
             // At a random time: during start, registration, requests or the end.
             clock::pause(Duration::from_millis(self.dice.below(3000)));
         } else {
-            let (nth, after) = (self.dice.below(self.escalations), Duration::from_micros(self.dice.below(250_000)));
+            let (nth, after) = (
+                self.dice.below(self.escalations),
+                Duration::from_micros(self.dice.below(250_000)),
+            );
             round.until_escalated(&self.cluster, nth + 1)?;
             clock::pause(after);
         }
@@ -110,7 +126,9 @@ impl MasterKillRun {
             killed = again.or(killed.filter(|_| !next));
         }
         if let Some((at, run)) = killed {
-            self.tally.recoveries_ms.extend(round.until_registered(&self.cluster, run + 1, at)?);
+            self.tally
+                .recoveries_ms
+                .extend(round.until_registered(&self.cluster, run + 1, at)?);
         }
         let end = round.end(&self.cluster)?;
         self.judge(n, &end, wanted);
@@ -122,15 +140,23 @@ impl MasterKillRun {
     fn kill(&mut self, round: &Round) -> Result<Option<(Instant, u32)>> {
         let alive = || {
             let view = self.cluster.app(&round.app)?;
-            let master = self.cluster.live_containers(&round.app, ContainerOwner::Master)?.into_iter().next();
+            let master = self
+                .cluster
+                .live_containers(&round.app, ContainerOwner::Master)?
+                .into_iter()
+                .next();
             let pid = master.and_then(|container| self.cluster.container_pid(&container).ok());
             Ok((pid.is_some() || view.state.is_final()).then_some((pid, view.attempt)))
         };
         let (pid, run) = until("a master, or the end of the job", SOON, alive)?;
         // The master may end by itself before the kill.
-        let Some(pid) = pid.filter(|pid| Cluster::kill_process(*pid).is_ok()) else { return Ok(None) };
+        let Some(pid) = pid.filter(|pid| Cluster::kill_process(*pid).is_ok()) else {
+            return Ok(None);
+        };
         let at = Instant::now();
-        until("the master to end", SOON, || Ok((!Path::new(&format!("/proc/{pid}/exe")).exists()).then_some(())))?;
+        until("the master to end", SOON, || {
+            Ok((!Path::new(&format!("/proc/{pid}/exe")).exists()).then_some(()))
+        })?;
         self.tally.kills += 1;
         self.tally.mid_escalation += u32::from(round.escalating(&self.cluster));
         Ok(Some((at, run)))
@@ -139,29 +165,61 @@ impl MasterKillRun {
     fn judge(&mut self, n: u32, end: &End, wanted: &BTreeMap<String, String>) {
         let mut wrong = Vec::new();
         let job = end.view.job.clone().unwrap_or_default();
-        for task in job.tasks.iter().filter(|task| task.state != TaskState::Done) {
+        for task in job
+            .tasks
+            .iter()
+            .filter(|task| task.state != TaskState::Done)
+        {
             wrong.push(format!("{} is {:?}: {}", task.task, task.state, task.note));
         }
         if end.view.state != AppState::Finished {
-            wrong.push(format!("the job ended as {}: {}", end.view.state.as_str(), end.view.diagnostics));
+            wrong.push(format!(
+                "the job ended as {}: {}",
+                end.view.state.as_str(),
+                end.view.diagnostics
+            ));
         }
-        for (file, text) in wanted.iter().filter(|(file, text)| end.result.get(*file) != Some(*text)) {
-            wrong.push(format!("{file} is {:?}, without kills it is {text:?}", end.result.get(file)));
+        for (file, text) in wanted
+            .iter()
+            .filter(|(file, text)| end.result.get(*file) != Some(*text))
+        {
+            wrong.push(format!(
+                "{file} is {:?}, without kills it is {text:?}",
+                end.result.get(file)
+            ));
         }
-        let free = |a: &&AttemptRow| a.reason.is_none_or(|reason| reason.charge() == Charge::Free);
-        for attempt in job.tasks.iter().flat_map(|task| &task.attempts).filter(free) {
-            wrong.push(format!("{} was given up: {:?} {}", attempt.attempt, attempt.reason, attempt.log_tail));
+        let free = |a: &&AttemptRow| {
+            a.reason
+                .is_none_or(|reason| reason.charge() == Charge::Free)
+        };
+        for attempt in job
+            .tasks
+            .iter()
+            .flat_map(|task| &task.attempts)
+            .filter(free)
+        {
+            wrong.push(format!(
+                "{} was given up: {:?} {}",
+                attempt.attempt, attempt.reason, attempt.log_tail
+            ));
         }
         self.tally.lost += u32::try_from(wrong.len()).unwrap_or(u32::MAX);
         self.tally.escalations += job.totals.escalated;
         let (again, mut twice) = end.log.repeated();
         self.tally.rerun_finished += u32::try_from(again.len()).unwrap_or(u32::MAX);
-        wrong.extend(again.into_iter().map(|task| format!("{task} ran again after its end")));
+        wrong.extend(
+            again
+                .into_iter()
+                .map(|task| format!("{task} ran again after its end")),
+        );
         for pair in job.tasks.iter().flat_map(|task| task.attempts.windows(2)) {
             if let [first, second] = pair
                 && first.ended.is_none_or(|ended| second.started < ended)
             {
-                twice.push(format!("{} started before {} had ended", second.attempt, first.attempt));
+                twice.push(format!(
+                    "{} started before {} had ended",
+                    second.attempt, first.attempt
+                ));
             }
         }
         self.tally.twice += u32::try_from(twice.len()).unwrap_or(u32::MAX);
@@ -197,22 +255,38 @@ impl Round {
     fn begin(cluster: &Cluster, name: &str) -> Result<Round> {
         let dir = cluster.dir().join(name);
         fs::create_dir_all(dir.join("map")).context("a directory for the results")?;
-        Ok(Round { app: cluster.submit(&job(name, &dir)?)?, dir })
+        Ok(Round {
+            app: cluster.submit(&job(name, &dir)?)?,
+            dir,
+        })
     }
 
     /// The records in the master's journal. An incomplete last line is left out.
     fn journal(&self, cluster: &Cluster) -> Vec<Record> {
         let app = self.app.to_string();
-        let file = cluster.state("node-1").join("apps").join(&app).join("appmaster").join(&app).join("journal.ndjson");
+        let file = cluster
+            .state("node-1")
+            .join("apps")
+            .join(&app)
+            .join("appmaster")
+            .join(&app)
+            .join("journal.ndjson");
         let text = fs::read(&file).unwrap_or_default();
-        text.split(|byte| *byte == b'\n').map_while(|line| serde_json::from_slice(line).ok()).collect()
+        text.split(|byte| *byte == b'\n')
+            .map_while(|line| serde_json::from_slice(line).ok())
+            .collect()
     }
 
     /// Waits until `wanted` ends led to another size, or the job is over.
     fn until_escalated(&self, cluster: &Cluster, wanted: u64) -> Result<()> {
         let begun = Instant::now();
-        while (escalations(&self.journal(cluster)).count() as u64) < wanted && begun.elapsed() < PATIENCE {
-            if cluster.app(&self.app).is_ok_and(|view| view.state.is_final()) {
+        while (escalations(&self.journal(cluster)).count() as u64) < wanted
+            && begun.elapsed() < PATIENCE
+        {
+            if cluster
+                .app(&self.app)
+                .is_ok_and(|view| view.state.is_final())
+            {
                 return Ok(());
             }
             clock::pause(GLANCE);
@@ -235,30 +309,55 @@ impl Round {
     /// Waits for a master attempt with this number or a later one, registered or not. False if the
     /// job ends before.
     fn until_next_run(&self, cluster: &Cluster, run: u32) -> Result<bool> {
-        let see = |view: &AppView| (view.state.is_final() || view.attempt >= run).then(|| !view.state.is_final());
+        let see = |view: &AppView| {
+            (view.state.is_final() || view.attempt >= run).then(|| !view.state.is_final())
+        };
         cluster.until_app(&self.app, "the next attempt of the master", SOON, see)
     }
 
     /// Time from `since` to the registration of this master attempt. `None` if the job ends before.
-    fn until_registered(&self, cluster: &Cluster, run: u32, since: Instant) -> Result<Option<u128>> {
-        let up = |view: &AppView| view.attempt >= run && view.state == AppState::Running && view.master_url.is_some();
-        until("the next attempt of the master to register", PATIENCE, || {
-            let Ok(view) = cluster.app(&self.app) else { return Ok(None) };
-            Ok((up(&view) || view.state.is_final()).then(|| up(&view).then(|| since.elapsed().as_millis())))
-        })
+    fn until_registered(
+        &self,
+        cluster: &Cluster,
+        run: u32,
+        since: Instant,
+    ) -> Result<Option<u128>> {
+        let up = |view: &AppView| {
+            view.attempt >= run && view.state == AppState::Running && view.master_url.is_some()
+        };
+        until(
+            "the next attempt of the master to register",
+            PATIENCE,
+            || {
+                let Ok(view) = cluster.app(&self.app) else {
+                    return Ok(None);
+                };
+                Ok((up(&view) || view.state.is_final())
+                    .then(|| up(&view).then(|| since.elapsed().as_millis())))
+            },
+        )
     }
 
     fn end(&self, cluster: &Cluster) -> Result<End> {
         let view = cluster.until_ended(&self.app)?;
         let mut result = BTreeMap::new();
-        let mut add = |name: String, file: PathBuf| result.insert(name, fs::read_to_string(file).unwrap_or_default());
+        let mut add = |name: String, file: PathBuf| {
+            result.insert(name, fs::read_to_string(file).unwrap_or_default())
+        };
         for n in 0..MAP.len() {
             add(format!("map/{n}"), self.dir.join("map").join(n.to_string()));
         }
         for n in 0..REDUCE.len() {
-            add(format!("reduce/{n}"), self.dir.join("out").join(format!("reduce-{n}")).join("sum"));
+            add(
+                format!("reduce/{n}"),
+                self.dir.join("out").join(format!("reduce-{n}")).join("sum"),
+            );
         }
-        Ok(End { view, result, log: Log::read(&self.dir.join("work.log")) })
+        Ok(End {
+            view,
+            result,
+            log: Log::read(&self.dir.join("work.log")),
+        })
     }
 }
 
@@ -268,7 +367,15 @@ fn escalations(records: &[Record]) -> impl Iterator<Item = TaskKey> {
 }
 
 fn escalation(record: &Record) -> Option<TaskKey> {
-    let Record::Ended { task, row, next: TaskDecision::Again { size, .. }, .. } = record else { return None };
+    let Record::Ended {
+        task,
+        row,
+        next: TaskDecision::Again { size, .. },
+        ..
+    } = record
+    else {
+        return None;
+    };
     (size.rung > row.rung).then_some(*task)
 }
 
@@ -314,7 +421,10 @@ fn job(name: &str, dir: &Path) -> Result<String> {
     let work = |needs: &[u32]| {
         let needs: Vec<String> = needs.iter().map(u32::to_string).collect();
         let log = log.display();
-        format!("n=$1; set -- {}; shift $n; {program} run --log {log} --mib $1 --over-ms {OVER_MS} || exit $?", needs.join(" "))
+        format!(
+            "n=$1; set -- {}; shift $n; {program} run --log {log} --mib $1 --over-ms {OVER_MS} || exit $?",
+            needs.join(" ")
+        )
     };
     let map = dir.join("map").display().to_string();
     let square = format!("{}; echo $((n * n)) > {map}/$n", work(&MAP));
@@ -322,11 +432,24 @@ fn job(name: &str, dir: &Path) -> Result<String> {
         "{}; s=0; for f in {map}/*; do read x < $f; s=$((s + x)); done; echo $((s * n)) > $HEADROOM_OUTPUT/sum",
         work(&REDUCE)
     );
-    let fenced = format!("grow = false\nafter = [\"map\"]\nidempotent = \"fenced\"\noutput = \"{}\"", dir.join("out").display());
+    let fenced = format!(
+        "grow = false\nafter = [\"map\"]\nidempotent = \"fenced\"\noutput = \"{}\"",
+        dir.join("out").display()
+    );
     let stage = |needs: &[u32]| u32::try_from(needs.len()).unwrap_or(u32::MAX);
     let job = JobFile::new(name, 2, 2, Bytes::from_mib(SHARE))
-        .stage("map", stage(&MAP), &["sh", "-c", &square, "sh", "{index}"], "grow = false")
-        .stage("reduce", stage(&REDUCE), &["sh", "-c", &sum, "sh", "{index}"], &fenced);
+        .stage(
+            "map",
+            stage(&MAP),
+            &["sh", "-c", &square, "sh", "{index}"],
+            "grow = false",
+        )
+        .stage(
+            "reduce",
+            stage(&REDUCE),
+            &["sh", "-c", &sum, "sh", "{index}"],
+            &fenced,
+        );
     Ok(job.text().to_owned())
 }
 
@@ -338,10 +461,25 @@ mod tests {
     fn repeated_tasks_are_found_in_the_log() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("log");
-        std::fs::write(&file, "start a/0 1 7\nstart a/1 1 8\nstart a/1 2 9\nend a/1 2 9\nend a/0 1 7\n").expect("writes");
-        assert_eq!(Log::read(&file).repeated(), (Vec::new(), Vec::new()), "a second attempt after a kill is correct");
-        std::fs::write(&file, "start a/0 1 7\nend a/0 1 7\nstart a/0 2 8\nstart a/0 2 9\n").expect("writes");
+        std::fs::write(
+            &file,
+            "start a/0 1 7\nstart a/1 1 8\nstart a/1 2 9\nend a/1 2 9\nend a/0 1 7\n",
+        )
+        .expect("writes");
+        assert_eq!(
+            Log::read(&file).repeated(),
+            (Vec::new(), Vec::new()),
+            "a second attempt after a kill is correct"
+        );
+        std::fs::write(
+            &file,
+            "start a/0 1 7\nend a/0 1 7\nstart a/0 2 8\nstart a/0 2 9\n",
+        )
+        .expect("writes");
         let (again, twice) = Log::read(&file).repeated();
-        assert_eq!((again.len(), twice), (2, vec!["a/0@2 was started twice".to_owned()]));
+        assert_eq!(
+            (again.len(), twice),
+            (2, vec!["a/0@2 was started twice".to_owned()])
+        );
     }
 }

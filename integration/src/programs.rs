@@ -40,16 +40,28 @@ pub fn dir() -> Result<&'static Path> {
 /// The path of one program.
 pub fn path(name: &str) -> Result<PathBuf> {
     let path = dir()?.join(name);
-    ensure!(path.is_file(), "{} is not built; run `cargo build --workspace --bins`", path.display());
+    ensure!(
+        path.is_file(),
+        "{} is not built; run `cargo build --workspace --bins`",
+        path.display()
+    );
     Ok(path)
 }
 
 /// The test binaries of `package`.
 pub fn tests_of(package: &str) -> Result<Vec<TestBinary>> {
     let list = &built()?.tests;
-    let text = std::fs::read_to_string(list).with_context(|| format!("reading {}", list.display()))?;
-    let found: Vec<TestBinary> = text.lines().filter_map(|line| test_binary(line, package)).collect();
-    ensure!(!found.is_empty(), "{} names no test binary of {package}", list.display());
+    let text =
+        std::fs::read_to_string(list).with_context(|| format!("reading {}", list.display()))?;
+    let found: Vec<TestBinary> = text
+        .lines()
+        .filter_map(|line| test_binary(line, package))
+        .collect();
+    ensure!(
+        !found.is_empty(),
+        "{} names no test binary of {package}",
+        list.display()
+    );
     Ok(found)
 }
 
@@ -57,16 +69,29 @@ pub fn tests_of(package: &str) -> Result<Vec<TestBinary>> {
 pub fn compile_go(source: &Path, program: &Path) -> Result<()> {
     let dir = tempfile::tempdir().context("a directory for the caches of Go")?;
     let mut go = Command::new("go");
-    go.args(["build", "-o"]).arg(program).arg(source).current_dir(dir.path());
+    go.args(["build", "-o"])
+        .arg(program)
+        .arg(source)
+        .current_dir(dir.path());
     for own in ["GOCACHE", "GOPATH", "GOTMPDIR"] {
         let place = dir.path().join(own);
         std::fs::create_dir(&place)?;
         go.env(own, place);
     }
     // No modules, so no network access; no cgo, so that it links no libc, like most Go programs.
-    go.envs([("GO111MODULE", "off"), ("GOPROXY", "off"), ("GOTOOLCHAIN", "local"), ("CGO_ENABLED", "0"), ("GOFLAGS", "")]);
+    go.envs([
+        ("GO111MODULE", "off"),
+        ("GOPROXY", "off"),
+        ("GOTOOLCHAIN", "local"),
+        ("CGO_ENABLED", "0"),
+        ("GOFLAGS", ""),
+    ]);
     let output = go.output().context("go: `apt-get install -y golang-go`")?;
-    ensure!(output.status.success(), "go: {}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "go: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(())
 }
 
@@ -79,15 +104,28 @@ fn test_binary(line: &str, package: &str) -> Option<TestBinary> {
     if !is_test || !ours {
         return None;
     }
-    let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
-    Some(TestBinary { path: message["executable"].as_str()?.into(), folder })
+    let folder = Path::new(message["manifest_path"].as_str()?)
+        .parent()?
+        .to_owned();
+    Some(TestBinary {
+        path: message["executable"].as_str()?.into(),
+        folder,
+    })
 }
 
 fn built() -> Result<&'static Built> {
     static BUILT: OnceLock<Result<Built>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| match (std::env::var_os(DIR_VARIABLE), std::env::var_os(TESTS_VARIABLE)) {
-        (Some(dir), tests) => Ok(Built { dir: dir.into(), tests: tests.unwrap_or_default().into() }),
-        (None, _) => build(),
+    let built = BUILT.get_or_init(|| {
+        match (
+            std::env::var_os(DIR_VARIABLE),
+            std::env::var_os(TESTS_VARIABLE),
+        ) {
+            (Some(dir), tests) => Ok(Built {
+                dir: dir.into(),
+                tests: tests.unwrap_or_default().into(),
+            }),
+            (None, _) => build(),
+        }
     });
     built.as_ref().map_err(|e| anyhow::anyhow!("{e:#}"))
 }
@@ -95,15 +133,33 @@ fn built() -> Result<&'static Built> {
 fn build() -> Result<Built> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
     // A release build of the caller needs release builds of the programs.
-    let profile = if cfg!(debug_assertions) { None } else { Some("--release") };
-    let output = Command::new(&script).args(profile).env_remove("NEXTEST_ENV").output().context("integration/programs")?;
-    ensure!(output.status.success(), "integration/programs: {}", String::from_utf8_lossy(&output.stderr));
+    let profile = if cfg!(debug_assertions) {
+        None
+    } else {
+        Some("--release")
+    };
+    let output = Command::new(&script)
+        .args(profile)
+        .env_remove("NEXTEST_ENV")
+        .output()
+        .context("integration/programs")?;
+    ensure!(
+        output.status.success(),
+        "integration/programs: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let text = String::from_utf8(output.stdout).context("the output of integration/programs")?;
     let value = |name: &str| {
-        let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix('='));
-        line.map(PathBuf::from).with_context(|| format!("integration/programs did not print {name}"))
+        let line = text
+            .lines()
+            .find_map(|l| l.strip_prefix(name)?.strip_prefix('='));
+        line.map(PathBuf::from)
+            .with_context(|| format!("integration/programs did not print {name}"))
     };
-    Ok(Built { dir: value(DIR_VARIABLE)?, tests: value(TESTS_VARIABLE).unwrap_or_default() })
+    Ok(Built {
+        dir: value(DIR_VARIABLE)?,
+        tests: value(TESTS_VARIABLE).unwrap_or_default(),
+    })
 }
 
 #[cfg(test)]
@@ -118,10 +174,20 @@ mod tests {
                 "manifest_path":"/src/nodeagent/exec/Cargo.toml","profile":{{"test":{test}}},"executable":"/t/deps/x-1"}}"#
             )
         };
-        let found = test_binary(&line("headroom-node-exec", true), "headroom-node-exec").expect("a test binary");
-        assert_eq!((found.path, found.folder), ("/t/deps/x-1".into(), "/src/nodeagent/exec".into()));
-        assert!(test_binary(&line("headroom-node-exec", false), "headroom-node-exec").is_none(), "a program");
-        assert!(test_binary(&line("headroom-node-core", true), "headroom-node-exec").is_none(), "another package");
+        let found = test_binary(&line("headroom-node-exec", true), "headroom-node-exec")
+            .expect("a test binary");
+        assert_eq!(
+            (found.path, found.folder),
+            ("/t/deps/x-1".into(), "/src/nodeagent/exec".into())
+        );
+        assert!(
+            test_binary(&line("headroom-node-exec", false), "headroom-node-exec").is_none(),
+            "a program"
+        );
+        assert!(
+            test_binary(&line("headroom-node-core", true), "headroom-node-exec").is_none(),
+            "another package"
+        );
         assert!(test_binary("warning: not JSON", "headroom-node-exec").is_none());
     }
 }

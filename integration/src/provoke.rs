@@ -108,11 +108,22 @@ impl Programs {
             Needs::Java if !self.classes.exists() => {
                 let source = self.sources.join("Provoke.java");
                 let mut command = std::process::Command::new("javac");
-                let output = command.arg("-d").arg(&self.classes).arg(source).output().context("javac")?;
-                ensure!(output.status.success(), "javac: {}", String::from_utf8_lossy(&output.stderr));
+                let output = command
+                    .arg("-d")
+                    .arg(&self.classes)
+                    .arg(source)
+                    .output()
+                    .context("javac")?;
+                ensure!(
+                    output.status.success(),
+                    "javac: {}",
+                    String::from_utf8_lossy(&output.stderr)
+                );
                 Ok(())
             }
-            Needs::Go if !self.go.exists() => compile_go(&self.sources.join("provoke.go"), &self.go),
+            Needs::Go if !self.go.exists() => {
+                compile_go(&self.sources.join("provoke.go"), &self.go)
+            }
             Needs::Nothing | Needs::Java | Needs::Node | Needs::Python | Needs::Go => Ok(()),
         }
     }
@@ -134,17 +145,46 @@ impl DiagnosisBench {
     /// Creates the container. `native` is the built program `provoke`.
     pub fn new(name: &str, native: &Path) -> Result<DiagnosisBench> {
         let dir = tempfile::tempdir().context("a directory")?;
-        let wanted =
-            EnforcerRequest { kind: None, root: None, name: format!("headroom-{name}-{}", std::process::id()), attached: false };
+        let wanted = EnforcerRequest {
+            kind: None,
+            root: None,
+            name: format!("headroom-{name}-{}", std::process::id()),
+            attached: false,
+        };
         let enforcer = detect(&wanted).context("an enforcer")?.enforcer;
-        ensure!(enforcer.kind().is_kernel(), "the kernel must enforce the limits here; the best enforcer is {}", enforcer.kind());
-        let group =
-            enforcer.create("c1", &GroupLimits { memory: Some(CONTAINER), ..GroupLimits::default() }).context("a container")?;
+        ensure!(
+            enforcer.kind().is_kernel(),
+            "the kernel must enforce the limits here; the best enforcer is {}",
+            enforcer.kind()
+        );
+        let group = enforcer
+            .create(
+                "c1",
+                &GroupLimits {
+                    memory: Some(CONTAINER),
+                    ..GroupLimits::default()
+                },
+            )
+            .context("a container")?;
         let path = group.path().context("the container's cgroup")?.to_owned();
-        let site = Arc::new(LaunchContext::new(environment(enforcer.kind(), &path, dir.path())?)?);
+        let site = Arc::new(LaunchContext::new(environment(
+            enforcer.kind(),
+            &path,
+            dir.path(),
+        )?)?);
         let programs = Programs::new(native, dir.path(), &wanted.name);
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        Ok(DiagnosisBench { _dir: dir, programs, site, group: Some(group), enforcer: Some(enforcer), runtime })
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
+        Ok(DiagnosisBench {
+            _dir: dir,
+            programs,
+            site,
+            group: Some(group),
+            enforcer: Some(enforcer),
+            runtime,
+        })
     }
 
     /// The enforcer of the limits.
@@ -163,9 +203,15 @@ impl DiagnosisBench {
 
     fn start(&self, case: &DiagnosisCase) -> Result<TaskStart> {
         Ok(TaskStart {
-            attempt: format!("{}/0@1", case.program).parse().context("a task's name")?,
+            attempt: format!("{}/0@1", case.program)
+                .parse()
+                .context("a task's name")?,
             command: (case.command)(&self.programs),
-            env: case.env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+            env: case
+                .env
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                .collect(),
             cwd: None,
             slots: 1,
             limit: Some(case.limit),
@@ -182,19 +228,35 @@ impl DiagnosisBench {
         let (news, mut told) = mpsc::channel(8);
         let (usage, _used) = watch::channel(None);
         let (pressed, _held) = watch::channel(None);
-        let life = task::run(self.site.clone(), start, TaskChannels { orders: to_task, news, usage, pressed });
+        let life = task::run(
+            self.site.clone(),
+            start,
+            TaskChannels {
+                orders: to_task,
+                news,
+                usage,
+                pressed,
+            },
+        );
         let life = tokio::spawn(life);
         let listen = tokio::spawn(async move { while told.recv().await.is_some() {} });
         let late = tokio::spawn(async move {
             tokio::time::sleep(LONGEST).await;
-            let _ = orders.send(TaskControl::Stop { cause: StopCause::Timeout, grace: Duration::from_millis(100) }).await;
+            let _ = orders
+                .send(TaskControl::Stop {
+                    cause: StopCause::Timeout,
+                    grace: Duration::from_millis(100),
+                })
+                .await;
         });
         let finished = life.await.context("the task")?;
         late.abort();
         listen.abort();
         if let Some(group) = finished.group {
             let site = self.site.clone();
-            tokio::task::spawn_blocking(move || site.container.remove(&group)).await?.context("its cgroup is left behind")?;
+            tokio::task::spawn_blocking(move || site.container.remove(&group))
+                .await?
+                .context("its cgroup is left behind")?;
         }
         Ok(finished.report)
     }

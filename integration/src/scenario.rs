@@ -111,7 +111,12 @@ impl Scenario {
         if chance.percent(70) {
             let jobs = chance.pick(&[0, 0, 1]).unwrap_or(0);
             scenario.jobs.truncate(jobs);
-            scenario.estate = ScenarioCluster::any(&mut chance, &scenario.nodes, EVERYBODY_IS_THERE, scenario.calm_ms);
+            scenario.estate = ScenarioCluster::any(
+                &mut chance,
+                &scenario.nodes,
+                EVERYBODY_IS_THERE,
+                scenario.calm_ms,
+            );
             if jobs > 0 {
                 // The job's master counts on all nodes.
                 scenario.estate.open_to_all();
@@ -126,9 +131,16 @@ impl Scenario {
         let nodes = nodes(&mut chance.split());
         let mut for_jobs = chance.split();
         let count = for_jobs.pick(&[1, 1, 1, 2, 3]).unwrap_or(1);
-        let jobs: Vec<ScenarioJob> = (0..count).map(|n| job(n, &nodes, &mut for_jobs.split())).collect();
+        let jobs: Vec<ScenarioJob> = (0..count)
+            .map(|n| job(n, &nodes, &mut for_jobs.split()))
+            .collect();
         let calm_ms = chance.between(20_000, 120_000);
-        let shape = FaultTargets { nodes: nodes.len(), jobs: jobs.len(), from_ms: EVERYBODY_IS_THERE, until_ms: calm_ms };
+        let shape = FaultTargets {
+            nodes: nodes.len(),
+            jobs: jobs.len(),
+            from_ms: EVERYBODY_IS_THERE,
+            until_ms: calm_ms,
+        };
         let faults = fault::plan(&mut chance.split(), shape);
         let estate = ScenarioCluster::none(nodes.len());
         Scenario {
@@ -144,13 +156,22 @@ impl Scenario {
     }
     /// The memory of the largest node.
     pub fn largest(&self) -> Bytes {
-        self.nodes.iter().map(|n| n.memory).max().unwrap_or_default()
+        self.nodes
+            .iter()
+            .map(|n| n.memory)
+            .max()
+            .unwrap_or_default()
     }
 }
 
 fn nodes(chance: &mut RandomSource) -> Vec<Resource> {
     let count = chance.between(1, 4);
-    let one = |chance: &mut RandomSource| Resource::new(Bytes::from_mib(chance.between(4, 16) * 128), Cpus::from_cores(16));
+    let one = |chance: &mut RandomSource| {
+        Resource::new(
+            Bytes::from_mib(chance.between(4, 16) * 128),
+            Cpus::from_cores(16),
+        )
+    };
     (0..count).map(|_| one(chance)).collect()
 }
 
@@ -164,18 +185,41 @@ fn job(n: usize, nodes: &[Resource], chance: &mut RandomSource) -> ScenarioJob {
     // Two masters on the largest node can each keep the other's largest task waiting forever.
     // Therefore at most one master is managed.
     let managed = (chance.percent(45) && n == 0).then(|| Bytes::from_mib(64));
-    let cap = largest.saturating_sub(managed.unwrap_or_default()).saturating_sub(Bytes::from_mib(32));
+    let cap = largest
+        .saturating_sub(managed.unwrap_or_default())
+        .saturating_sub(Bytes::from_mib(32));
     let mut habits = BTreeMap::new();
     for stage in &spec.stages {
         for index in stage.indexes() {
-            habits.insert(TaskId { stage: stage.name.clone(), index }, habit(stage, cap, chance));
+            habits.insert(
+                TaskId {
+                    stage: stage.name.clone(),
+                    index,
+                },
+                habit(stage, cap, chance),
+            );
         }
     }
-    ScenarioJob { spec, habits, at_ms: chance.between(EVERYBODY_IS_THERE, 15_000), managed }
+    ScenarioJob {
+        spec,
+        habits,
+        at_ms: chance.between(EVERYBODY_IS_THERE, 15_000),
+        managed,
+    }
 }
 
 fn job_file(n: usize, chance: &mut RandomSource) -> String {
-    let mode = chance.pick(&["headroom", "headroom", "headroom", "headroom", "pinterest", "uber", "fixed"]).unwrap_or("headroom");
+    let mode = chance
+        .pick(&[
+            "headroom",
+            "headroom",
+            "headroom",
+            "headroom",
+            "pinterest",
+            "uber",
+            "fixed",
+        ])
+        .unwrap_or("headroom");
     let (slots, count) = (chance.between(1, 4), chance.between(1, 3));
     let memory = 32 + 64 * slots;
     let mut text = format!(
@@ -186,7 +230,10 @@ fn job_file(n: usize, chance: &mut RandomSource) -> String {
     let stages = chance.between(1, 2);
     for stage in 0..stages {
         let count = chance.between(1, 8);
-        let _ = write!(text, "[[stage]]\nname = \"s{stage}\"\ncount = {count}\ncommand = [\"prog\", \"{{index}}\"]\n");
+        let _ = write!(
+            text,
+            "[[stage]]\nname = \"s{stage}\"\ncount = {count}\ncommand = [\"prog\", \"{{index}}\"]\n"
+        );
         if stage > 0 {
             text.push_str("after = [\"s0\"]\n");
         }
@@ -207,7 +254,10 @@ fn job_file(n: usize, chance: &mut RandomSource) -> String {
 }
 
 fn habit(stage: &StageSpec, cap: Bytes, chance: &mut RandomSource) -> SimTaskPlan {
-    let (small, large) = (Bytes::from_mib(chance.between(8, 56)), cap.mul_ratio(chance.between(5, 99), 100));
+    let (small, large) = (
+        Bytes::from_mib(chance.between(8, 56)),
+        cap.mul_ratio(chance.between(5, 99), 100),
+    );
     let memory = match chance.below(20) {
         0..=13 => small,
         14..=18 => large.max(Bytes::from_mib(8)),
@@ -215,7 +265,9 @@ fn habit(stage: &StageSpec, cap: Bytes, chance: &mut RandomSource) -> SimTaskPla
     };
     let heap = match stage.runtime.memory() {
         headroom_config::MemoryQuantities::One => Bytes::ZERO,
-        headroom_config::MemoryQuantities::HeapAndOverhead => memory.mul_ratio(chance.between(20, 90), 100),
+        headroom_config::MemoryQuantities::HeapAndOverhead => {
+            memory.mul_ratio(chance.between(20, 90), 100)
+        }
     };
     let fails = match chance.below(40) {
         0 => 99,
@@ -223,5 +275,10 @@ fn habit(stage: &StageSpec, cap: Bytes, chance: &mut RandomSource) -> SimTaskPla
         _ => 0,
     };
     let runs_ms = chance.pick(&[50, 500, 3_000, 3_000, 20_000]).unwrap_or(500) + chance.below(200);
-    SimTaskPlan { heap, off_heap: memory.saturating_sub(heap), runs_ms, fails }
+    SimTaskPlan {
+        heap,
+        off_heap: memory.saturating_sub(heap),
+        runs_ms,
+        fails,
+    }
 }

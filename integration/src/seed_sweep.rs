@@ -29,7 +29,11 @@ pub enum SweepControl {
 
 /// Runs the seeds and passes each outcome to `each`, in the order of their ends. Returns the number
 /// of runs.
-pub fn sweep(seeds: Seeds, plant: PlantedBug, mut each: impl FnMut(&Outcome) -> SweepControl) -> u64 {
+pub fn sweep(
+    seeds: Seeds,
+    plant: PlantedBug,
+    mut each: impl FnMut(&Outcome) -> SweepControl,
+) -> u64 {
     let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let (tell, told) = mpsc::sync_channel::<Outcome>(threads);
@@ -38,9 +42,15 @@ pub fn sweep(seeds: Seeds, plant: PlantedBug, mut each: impl FnMut(&Outcome) -> 
         for _ in 0..threads {
             let (next, stop, tell) = (&next, &stop, tell.clone());
             scope.spawn(move || {
-                while !stop.load(Ordering::Relaxed) && seeds.until.is_none_or(|until| Instant::now() < until) {
+                while !stop.load(Ordering::Relaxed)
+                    && seeds.until.is_none_or(|until| Instant::now() < until)
+                {
                     let n = next.fetch_add(1, Ordering::Relaxed);
-                    if n >= seeds.count || tell.send(run_with(seeds.from.wrapping_add(n), plant)).is_err() {
+                    if n >= seeds.count
+                        || tell
+                            .send(run_with(seeds.from.wrapping_add(n), plant))
+                            .is_err()
+                    {
                         return;
                     }
                 }

@@ -78,7 +78,11 @@ impl std::fmt::Display for Outcome {
             writeln!(f, "{line}")?;
         }
         let verdict = self.violation.as_deref().unwrap_or("no violation");
-        write!(f, "seed {}, {} events, {} ms, hash {:016x}: {verdict}", self.seed, self.events, self.virtual_ms, self.hash)
+        write!(
+            f,
+            "seed {}, {} events, {} ms, hash {:016x}: {verdict}",
+            self.seed, self.events, self.virtual_ms, self.hash
+        )
     }
 }
 
@@ -102,11 +106,21 @@ pub fn run_scenario(seed: u64, scenario: Scenario, plant: PlantedBug) -> Outcome
     }));
     let violation = went.unwrap_or_else(|panic| Some(words_of(panic.as_ref())));
     let diary = diary.borrow();
-    Outcome { seed, violation, hash: diary.hash(), events: diary.count(), virtual_ms: world.now, tail: diary.tail() }
+    Outcome {
+        seed,
+        violation,
+        hash: diary.hash(),
+        events: diary.count(),
+        virtual_ms: world.now,
+        tail: diary.tail(),
+    }
 }
 
 fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("a panic without a message").to_owned()
 }
 
@@ -152,14 +166,23 @@ struct Simulation {
 
 impl Simulation {
     fn new(seed: u64, scenario: Scenario, plant: PlantedBug, diary: Rc<RefCell<RunTrace>>) -> Self {
-        let named = |n: usize| format!("n{n}").parse::<NodeId>().unwrap_or_else(|e| unreachable!("{e}"));
-        let hosts = scenario
-            .nodes
-            .iter()
-            .enumerate()
-            .map(|(n, offers)| (named(n), Host::new(named(n), offers.clone(), &scenario.estate, n)));
+        let named = |n: usize| {
+            format!("n{n}")
+                .parse::<NodeId>()
+                .unwrap_or_else(|e| unreachable!("{e}"))
+        };
+        let hosts = scenario.nodes.iter().enumerate().map(|(n, offers)| {
+            (
+                named(n),
+                Host::new(named(n), offers.clone(), &scenario.estate, n),
+            )
+        });
         let hosts = hosts.collect();
-        let clients = scenario.jobs.iter().map(|job| Client::new(job.clone())).collect();
+        let clients = scenario
+            .jobs
+            .iter()
+            .map(|job| Client::new(job.clone()))
+            .collect();
         let mut world = Simulation {
             now: 0,
             numbers: 0,
@@ -171,7 +194,13 @@ impl Simulation {
             clients,
             processes: BTreeMap::new(),
             executors: BTreeMap::new(),
-            tenants: scenario.estate.tenants.iter().cloned().map(SimTenant::new).collect(),
+            tenants: scenario
+                .estate
+                .tenants
+                .iter()
+                .cloned()
+                .map(SimTenant::new)
+                .collect(),
             sitters: BTreeMap::new(),
             operator: Operator::default(),
             starving: std::collections::BTreeSet::new(),
@@ -186,10 +215,16 @@ impl Simulation {
             world.later(at, SimulationEvent::Host(node, host::SimHostEvent::Start));
         }
         for (n, job) in world.scenario.jobs.clone().iter().enumerate() {
-            world.later(job.at_ms, SimulationEvent::Client(n, master::SimClientEvent::Submit));
+            world.later(
+                job.at_ms,
+                SimulationEvent::Client(n, master::SimClientEvent::Submit),
+            );
         }
         for (n, tenant) in world.scenario.estate.tenants.clone().iter().enumerate() {
-            world.later(tenant.at_ms, SimulationEvent::Tenant(n, tenant::SimTenantEvent::Tick));
+            world.later(
+                tenant.at_ms,
+                SimulationEvent::Tenant(n, tenant::SimTenantEvent::Tick),
+            );
         }
         world.operators_plan();
         world.views_plan();
@@ -228,7 +263,9 @@ impl Simulation {
         let mut over_since = None;
         while self.oracle.violation().is_none() {
             let Some(((at, _), thing)) = self.queue.pop_first() else {
-                return self.oracle.fail("the event queue is empty, but jobs are open");
+                return self
+                    .oracle
+                    .fail("the event queue is empty, but jobs are open");
             };
             self.now = at;
             self.happen(thing);
@@ -241,7 +278,8 @@ impl Simulation {
             } else {
                 over_since = None;
             }
-            let stuck = self.now > self.scenario.calm_ms + LONGEST || self.diary.borrow().count() > MOST_EVENTS;
+            let stuck = self.now > self.scenario.calm_ms + LONGEST
+                || self.diary.borrow().count() > MOST_EVENTS;
             if stuck {
                 let who = self.who_is_not_over();
                 self.oracle.fail(format!("the run does not end: {who}"));
@@ -250,8 +288,13 @@ impl Simulation {
     }
 
     fn check_standstill(&mut self) {
-        let Some(within) = self.scenario.standstill_within else { return };
-        let still = self.standstills().into_iter().find(|(_, since)| u128::from(self.now - since) > within.as_millis());
+        let Some(within) = self.scenario.standstill_within else {
+            return;
+        };
+        let still = self
+            .standstills()
+            .into_iter()
+            .find(|(_, since)| u128::from(self.now - since) > within.as_millis());
         if let Some((node, since)) = still {
             let waited = self.now - since;
             self.oracle.fail(format!("{node} has a deadlock: for {waited} ms its tasks have waited for each other's memory"));
@@ -275,37 +318,79 @@ impl Simulation {
     }
 
     fn everything_is_over(&self) -> bool {
-        let apps = self.clients.iter().all(|c| c.app.as_ref().is_some_and(|app| self.manager.is_over(app)));
-        let tenants = self.tenants.iter().all(|t| t.is_over() && t.app.as_ref().is_some_and(|app| self.manager.is_over(app)));
+        let apps = self
+            .clients
+            .iter()
+            .all(|c| c.app.as_ref().is_some_and(|app| self.manager.is_over(app)));
+        let tenants = self
+            .tenants
+            .iter()
+            .all(|t| t.is_over() && t.app.as_ref().is_some_and(|app| self.manager.is_over(app)));
         apps && tenants && self.processes.is_empty() && self.is_calm()
     }
 
     fn who_is_not_over(&self) -> String {
-        let apps = self.clients.iter().filter(|c| !c.app.as_ref().is_some_and(|app| self.manager.is_over(app)));
+        let apps = self
+            .clients
+            .iter()
+            .filter(|c| !c.app.as_ref().is_some_and(|app| self.manager.is_over(app)));
         let apps: Vec<String> = apps.map(|c| self.describe_app(c)).collect();
-        let over = |t: &&SimTenant| t.is_over() && t.app.as_ref().is_some_and(|app| self.manager.is_over(app));
-        let tenants: Vec<String> = self.tenants.iter().filter(|t| !over(t)).map(|t| self.describe_tenant(t)).collect();
-        format!("{apps:?}, {tenants:?}, {} masters run", self.processes.len())
+        let over = |t: &&SimTenant| {
+            t.is_over() && t.app.as_ref().is_some_and(|app| self.manager.is_over(app))
+        };
+        let tenants: Vec<String> = self
+            .tenants
+            .iter()
+            .filter(|t| !over(t))
+            .map(|t| self.describe_tenant(t))
+            .collect();
+        format!(
+            "{apps:?}, {tenants:?}, {} masters run",
+            self.processes.len()
+        )
     }
 
     fn describe_tenant(&self, tenant: &SimTenant) -> String {
         let now = headroom_types::Tick(self.now);
-        let why = tenant.app.as_ref().and_then(|app| self.manager.cluster.as_ref()?.why(app, now));
+        let why = tenant
+            .app
+            .as_ref()
+            .and_then(|app| self.manager.cluster.as_ref()?.why(app, now));
         format!("{}; {why:?}", tenant.describe())
     }
 
     fn describe_app(&self, client: &Client) -> String {
-        let Some(app) = client.app.as_ref() else { return format!("{} was never accepted", client.job.spec.name) };
-        let Some(cluster) = &self.manager.cluster else { return format!("{app} without a resource manager") };
-        let Some(known) = cluster.app(app) else { return format!("{app} is not known") };
+        let Some(app) = client.app.as_ref() else {
+            return format!("{} was never accepted", client.job.spec.name);
+        };
+        let Some(cluster) = &self.manager.cluster else {
+            return format!("{app} without a resource manager");
+        };
+        let Some(known) = cluster.app(app) else {
+            return format!("{app} is not known");
+        };
         let asks: Vec<String> = known
             .requests
             .iter()
-            .map(|(id, r)| format!("{id} count {} ended {} {:?}", r.ask.count, r.ask.settled, known.tallies.get(id)))
+            .map(|(id, r)| {
+                format!(
+                    "{id} count {} ended {} {:?}",
+                    r.ask.count,
+                    r.ask.settled,
+                    known.tallies.get(id)
+                )
+            })
             .collect();
-        let totals: Vec<String> =
-            self.processes.values().filter(|p| p.app == *app).map(|p| format!("{:?}", p.core.totals())).collect();
-        format!("{app} is {:?}, attempt {} {:?}, asks {asks:?}, {totals:?}", known.state, known.attempt, known.run)
+        let totals: Vec<String> = self
+            .processes
+            .values()
+            .filter(|p| p.app == *app)
+            .map(|p| format!("{:?}", p.core.totals()))
+            .collect();
+        format!(
+            "{app} is {:?}, attempt {} {:?}, asks {asks:?}, {totals:?}",
+            known.state, known.attempt, known.run
+        )
     }
 
     /// Checks the final state: no object is left, and each job got its result.
@@ -313,21 +398,43 @@ impl Simulation {
         for client in &self.clients {
             self.oracle.judge_job(client);
         }
-        let Some(cluster) = &self.manager.cluster else { return self.oracle.fail("the resource manager does not run") };
-        let left: Vec<String> = cluster.containers().map(|c| format!("{} {}", c.id, c.state.as_str())).collect();
+        let Some(cluster) = &self.manager.cluster else {
+            return self.oracle.fail("the resource manager does not run");
+        };
+        let left: Vec<String> = cluster
+            .containers()
+            .map(|c| format!("{} {}", c.id, c.state.as_str()))
+            .collect();
         self.oracle.none_left("the resource manager", &left);
         for (id, account) in cluster.ledger().nodes() {
             if !account.allocated.memory.is_zero() {
-                self.oracle.fail(format!("{id} has no containers, but {} is allocated on it", account.allocated));
+                self.oracle.fail(format!(
+                    "{id} has no containers, but {} is allocated on it",
+                    account.allocated
+                ));
             }
         }
         for (id, host) in &self.hosts {
-            let has: Vec<String> = host.agent.containers().map(|(c, s)| format!("{c} {}", s.state.name())).collect();
+            let has: Vec<String> = host
+                .agent
+                .containers()
+                .map(|(c, s)| format!("{c} {}", s.state.name()))
+                .collect();
             self.oracle.none_left(id.as_str(), &has);
-            let lives: Vec<String> = host.cells.iter().filter(|(_, c)| c.alive).map(|(c, _)| c.to_string()).collect();
+            let lives: Vec<String> = host
+                .cells
+                .iter()
+                .filter(|(_, c)| c.alive)
+                .map(|(c, _)| c.to_string())
+                .collect();
             self.oracle.none_left(&format!("the host {id}"), &lives);
         }
-        let programs: Vec<String> = self.executors.keys().chain(self.sitters.keys()).map(ToString::to_string).collect();
+        let programs: Vec<String> = self
+            .executors
+            .keys()
+            .chain(self.sitters.keys())
+            .map(ToString::to_string)
+            .collect();
         self.oracle.none_left("the set of programs", &programs);
     }
 }

@@ -18,7 +18,9 @@ pub struct Skew {
 impl Skew {
     /// An error in hours. A positive value means that the clock is ahead.
     pub fn hours(hours: i64) -> Self {
-        Skew { seconds: hours * 3600 }
+        Skew {
+            seconds: hours * 3600,
+        }
     }
 
     /// Applies the error to a program before its start. The preloaded library is built in `dir`.
@@ -26,12 +28,22 @@ impl Skew {
         let (source, library) = (dir.join("skew.c"), dir.join("skew.so"));
         if !library.exists() {
             fs::write(&source, SOURCE)?;
-            let output =
-                Command::new("cc").args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(&source).arg("-ldl").output();
+            let output = Command::new("cc")
+                .args(["-O2", "-shared", "-fPIC", "-o"])
+                .arg(&library)
+                .arg(&source)
+                .arg("-ldl")
+                .output();
             let output = output.context("cc: `apt-get install -y gcc libc6-dev`")?;
-            ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
+            ensure!(
+                output.status.success(),
+                "cc: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
         }
-        command.env("LD_PRELOAD", &library).env("HEADROOM_TEST_SKEW", self.seconds.to_string());
+        command
+            .env("LD_PRELOAD", &library)
+            .env("HEADROOM_TEST_SKEW", self.seconds.to_string());
         Ok(())
     }
 }

@@ -135,7 +135,10 @@ struct SourceFile {
 pub fn of_repository(root: &Path) -> Result<SourceMetrics> {
     let tracked = tracked_files(root)?;
     let mut words = Words::default();
-    for path in tracked.iter().filter(|path| path.extension().is_some_and(|e| e == "md")) {
+    for path in tracked
+        .iter()
+        .filter(|path| path.extension().is_some_and(|e| e == "md"))
+    {
         words.count(&prose_of_markdown(&read(root, path)?));
     }
     let mut crates = BTreeMap::new();
@@ -144,12 +147,24 @@ pub fn of_repository(root: &Path) -> Result<SourceMetrics> {
     let (mut public_items, mut production_tokens) = (0, 0);
     for folder in crate_folders(&tracked) {
         let files = parse_crate(root, &folder, &tracked)?;
-        let mut metrics = CrateMetrics { cycles: cycles::of_crate(&folder, &files), ..CrateMetrics::default() };
+        let mut metrics = CrateMetrics {
+            cycles: cycles::of_crate(&folder, &files),
+            ..CrateMetrics::default()
+        };
         for file in &files {
             let lexed = lexer::lex(&file.text);
             words.count(&lexed.prose);
-            let test_lines = if file.is_test { (0..lexed.tokens.len()).collect() } else { cfg_test_lines(&file.syntax) };
-            for (line, tokens) in lexed.tokens.iter().enumerate().filter(|(_, tokens)| **tokens > 0) {
+            let test_lines = if file.is_test {
+                (0..lexed.tokens.len()).collect()
+            } else {
+                cfg_test_lines(&file.syntax)
+            };
+            for (line, tokens) in lexed
+                .tokens
+                .iter()
+                .enumerate()
+                .filter(|(_, tokens)| **tokens > 0)
+            {
                 if test_lines.contains(&line) {
                     metrics.test_lines += 1;
                 } else {
@@ -161,7 +176,12 @@ pub fn of_repository(root: &Path) -> Result<SourceMetrics> {
                 let mut items = Items::default();
                 items.visit_file(&file.syntax);
                 public_items += items.public;
-                launch_forms.extend(items.launch_forms.iter().map(|name| format!("{}: {name}", file.path.display())));
+                launch_forms.extend(
+                    items
+                        .launch_forms
+                        .iter()
+                        .map(|name| format!("{}: {name}", file.path.display())),
+                );
                 for name in items.types {
                     *names.entry(name).or_default() += 1;
                 }
@@ -188,17 +208,32 @@ pub fn of_repository(root: &Path) -> Result<SourceMetrics> {
 }
 
 /// Two decimals are enough to compare.
-#[expect(clippy::cast_precision_loss, reason = "counts of words and names are far below 2^52")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts of words and names are far below 2^52"
+)]
 fn ratio(part: usize, whole: usize) -> f64 {
     (part as f64 / whole.max(1) as f64 * 100.0).round() / 100.0
 }
 
 fn tracked_files(root: &Path) -> Result<Vec<PathBuf>> {
     let arguments = ["ls-files", "--cached", "--others", "--exclude-standard"];
-    let output = Command::new("git").args(arguments).current_dir(root).output().context("git cannot be started")?;
-    ensure!(output.status.success(), "git ls-files: {}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new("git")
+        .args(arguments)
+        .current_dir(root)
+        .output()
+        .context("git cannot be started")?;
+    ensure!(
+        output.status.success(),
+        "git ls-files: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let list = String::from_utf8(output.stdout)?;
-    Ok(list.lines().map(PathBuf::from).filter(|path| root.join(path).is_file()).collect())
+    Ok(list
+        .lines()
+        .map(PathBuf::from)
+        .filter(|path| root.join(path).is_file())
+        .collect())
 }
 
 fn read(root: &Path, path: &Path) -> Result<String> {
@@ -208,26 +243,48 @@ fn read(root: &Path, path: &Path) -> Result<String> {
 /// Folders with a `Cargo.toml` and sources, from the root of the repository.
 fn crate_folders(tracked: &[PathBuf]) -> Vec<PathBuf> {
     let manifests = tracked.iter().filter(|path| path.ends_with("Cargo.toml"));
-    let folders = manifests.filter_map(|path| path.parent()).map(Path::to_owned);
-    folders.filter(|folder| tracked.iter().any(|path| path.starts_with(folder.join("src")))).collect()
+    let folders = manifests
+        .filter_map(|path| path.parent())
+        .map(Path::to_owned);
+    folders
+        .filter(|folder| {
+            tracked
+                .iter()
+                .any(|path| path.starts_with(folder.join("src")))
+        })
+        .collect()
 }
 
 /// The Rust files of one crate, without those of crates in folders below it.
 fn parse_crate(root: &Path, folder: &Path, tracked: &[PathBuf]) -> Result<Vec<SourceFile>> {
-    let inner: Vec<PathBuf> = crate_folders(tracked).into_iter().filter(|f| f != folder && f.starts_with(folder)).collect();
-    let is_own = |path: &&PathBuf| path.starts_with(folder) && !inner.iter().any(|f| path.starts_with(f));
-    let rust = tracked.iter().filter(|path| path.extension().is_some_and(|e| e == "rs")).filter(is_own);
+    let inner: Vec<PathBuf> = crate_folders(tracked)
+        .into_iter()
+        .filter(|f| f != folder && f.starts_with(folder))
+        .collect();
+    let is_own =
+        |path: &&PathBuf| path.starts_with(folder) && !inner.iter().any(|f| path.starts_with(f));
+    let rust = tracked
+        .iter()
+        .filter(|path| path.extension().is_some_and(|e| e == "rs"))
+        .filter(is_own);
     let mut files = Vec::new();
     for path in rust {
         let text = read(root, path)?;
         let syntax = syn::parse_file(&text).with_context(|| path.display().to_string())?;
         let is_test = folder.starts_with("integration") || !path.starts_with(folder.join("src"));
-        files.push(SourceFile { path: path.clone(), text, syntax, is_test });
+        files.push(SourceFile {
+            path: path.clone(),
+            text,
+            syntax,
+            is_test,
+        });
     }
     let in_test_modules: Vec<PathBuf> = files.iter().flat_map(test_modules).collect();
     for file in &mut files {
         let stem = file.path.with_extension("");
-        file.is_test |= in_test_modules.iter().any(|module| stem.starts_with(module));
+        file.is_test |= in_test_modules
+            .iter()
+            .any(|module| stem.starts_with(module));
     }
     Ok(files)
 }
@@ -235,23 +292,43 @@ fn parse_crate(root: &Path, folder: &Path, tracked: &[PathBuf]) -> Result<Vec<So
 /// Paths, without `.rs`, of the modules that a file declares under `#[cfg(test)]`.
 fn test_modules(file: &SourceFile) -> Vec<PathBuf> {
     let base = cycles::folder_of_children(&file.path);
-    let modules = file.syntax.items.iter().filter_map(|item| if let syn::Item::Mod(module) = item { Some(module) } else { None });
-    modules.filter(|m| m.content.is_none() && is_cfg_test(&m.attrs)).map(|m| base.join(m.ident.to_string())).collect()
+    let modules = file.syntax.items.iter().filter_map(|item| {
+        if let syn::Item::Mod(module) = item {
+            Some(module)
+        } else {
+            None
+        }
+    });
+    modules
+        .filter(|m| m.content.is_none() && is_cfg_test(&m.attrs))
+        .map(|m| base.join(m.ident.to_string()))
+        .collect()
 }
 
 fn is_cfg_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
-        attribute.path().is_ident("cfg") && attribute.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"))
+        attribute.path().is_ident("cfg")
+            && attribute
+                .parse_args::<syn::Path>()
+                .is_ok_and(|path| path.is_ident("test"))
     })
 }
 
 /// Lines, from 0, of items under `#[cfg(test)]`.
 fn cfg_test_lines(file: &syn::File) -> BTreeSet<usize> {
-    let tests = file.items.iter().filter(|item| is_cfg_test(attributes_of(item)));
-    tests.flat_map(|item| item.span().start().line - 1..item.span().end().line).collect()
+    let tests = file
+        .items
+        .iter()
+        .filter(|item| is_cfg_test(attributes_of(item)));
+    tests
+        .flat_map(|item| item.span().start().line - 1..item.span().end().line)
+        .collect()
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "syn adds kinds of items, and most have no figure here")]
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "syn adds kinds of items, and most have no figure here"
+)]
 fn attributes_of(item: &syn::Item) -> &[syn::Attribute] {
     match item {
         syn::Item::Const(item) => &item.attrs,
@@ -318,7 +395,10 @@ impl Items {
 }
 
 impl<'ast> Visit<'ast> for Items {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "syn adds kinds of items, and most have no figure here")]
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "syn adds kinds of items, and most have no figure here"
+    )]
     fn visit_item(&mut self, item: &'ast syn::Item) {
         if is_cfg_test(attributes_of(item)) {
             return;
@@ -328,7 +408,10 @@ impl<'ast> Visit<'ast> for Items {
                 self.types.push(item.ident.to_string());
                 self.add(&item.vis);
                 let has = |names: &[&str]| {
-                    item.fields.iter().filter_map(|f| f.ident.as_ref()).any(|field| names.iter().any(|name| field == name))
+                    item.fields
+                        .iter()
+                        .filter_map(|f| f.ident.as_ref())
+                        .any(|field| names.iter().any(|name| field == name))
                 };
                 if has(&COMMAND_FIELDS) && has(&ENVIRONMENT_FIELDS) {
                     self.launch_forms.push(item.ident.to_string());

@@ -28,11 +28,20 @@ pub fn processes_of(dir: &Path) {
 pub fn processes(dir: &Path) -> Vec<i32> {
     let needle = dir.as_os_str().as_bytes();
     let own = i32::try_from(std::process::id()).unwrap_or(0);
-    let names = |file: PathBuf| fs::read(file).is_ok_and(|text| text.windows(needle.len()).any(|w| w == needle));
+    let names = |file: PathBuf| {
+        fs::read(file).is_ok_and(|text| text.windows(needle.len()).any(|w| w == needle))
+    };
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
-        .filter_map(|entry| Some((entry.file_name().to_str()?.parse::<i32>().ok()?, entry.path())))
-        .filter(|(pid, path)| *pid != own && (names(path.join("environ")) || names(path.join("cmdline"))))
+        .filter_map(|entry| {
+            Some((
+                entry.file_name().to_str()?.parse::<i32>().ok()?,
+                entry.path(),
+            ))
+        })
+        .filter(|(pid, path)| {
+            *pid != own && (names(path.join("environ")) || names(path.join("cmdline")))
+        })
         .map(|(pid, _)| pid)
         .collect()
 }

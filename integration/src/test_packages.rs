@@ -18,24 +18,51 @@ pub const LATER: &str = "9.9.9-1";
 pub fn packages(dir: &Path) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let built = programs::dir()?;
-    let profile = if built.ends_with("release") { "release" } else { "dev" };
+    let profile = if built.ends_with("release") {
+        "release"
+    } else {
+        "dev"
+    };
     let mut pack = Command::new(root.join("integration/packages"));
-    pack.args(["--profile", profile, "--no-build", "--quick", "--to"]).arg(dir.join("now"));
-    pack.env("CARGO_TARGET_DIR", built.parent().context("the target directory")?);
+    pack.args(["--profile", profile, "--no-build", "--quick", "--to"])
+        .arg(dir.join("now"));
+    pack.env(
+        "CARGO_TARGET_DIR",
+        built.parent().context("the target directory")?,
+    );
     let told = ran(pack)?;
-    ensure!(told.code == 0, "integration/packages: {}{}", told.stdout, told.stderr);
+    ensure!(
+        told.code == 0,
+        "integration/packages: {}{}",
+        told.stdout,
+        told.stderr
+    );
     fs::create_dir(dir.join("later"))?;
-    let daemons = |e: &fs::DirEntry| !e.file_name().to_string_lossy().starts_with("headroom-client");
-    fs::read_dir(dir.join("now"))?.flatten().filter(daemons).try_for_each(|deb| later(&deb.path(), &dir.join("later")))
+    let daemons = |e: &fs::DirEntry| {
+        !e.file_name()
+            .to_string_lossy()
+            .starts_with("headroom-client")
+    };
+    fs::read_dir(dir.join("now"))?
+        .flatten()
+        .filter(daemons)
+        .try_for_each(|deb| later(&deb.path(), &dir.join("later")))
 }
 
 fn later(deb: &Path, to: &Path) -> Result<()> {
     let inside = tempfile::tempdir()?;
-    let name = deb.file_name().context("a name")?.to_string_lossy().replace(env!("CARGO_PKG_VERSION"), "9.9.9");
+    let name = deb
+        .file_name()
+        .context("a name")?
+        .to_string_lossy()
+        .replace(env!("CARGO_PKG_VERSION"), "9.9.9");
     let script = "dpkg-deb -R \"$1\" \"$2/in\" && sed -i \"s/^Version: .*/Version: $4/\" \"$2/in/DEBIAN/control\" && \
                   dpkg-deb --root-owner-group -Znone --build \"$2/in\" \"$3\" >/dev/null";
     let mut command = Command::new("sh");
-    command.args(["-ec", script, "sh"]).args([deb, inside.path(), &to.join(name)]).arg(LATER);
+    command
+        .args(["-ec", script, "sh"])
+        .args([deb, inside.path(), &to.join(name)])
+        .arg(LATER);
     let told = ran(command)?;
     ensure!(told.code == 0, "{}: {}", deb.display(), told.stderr);
     Ok(())

@@ -16,7 +16,10 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 fn guest() -> Guest {
-    Guest::new().with_programs().memory(Bytes::from_gib(2)).timeout(Duration::from_secs(280))
+    Guest::new()
+        .with_programs()
+        .memory(Bytes::from_gib(2))
+        .timeout(Duration::from_secs(280))
 }
 
 fn the_demo_finishes_a_job_that_plain_retry_fails() {
@@ -24,56 +27,129 @@ fn the_demo_finishes_a_job_that_plain_retry_fails() {
     let mut command = Command::new(programs::path("rmctl").expect("built"));
     let keep = dir.path().join("demo");
     // Six small partitions give the same result with debug builds.
-    command.args(["demo", "-o", "json", "--partitions", "6", "--share", "16MiB", "--keep"]).arg(&keep);
-    command.env_remove("HEADROOM_ADDR").env(programs::DIR_VARIABLE, programs::dir().expect("built"));
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    command
+        .args([
+            "demo",
+            "-o",
+            "json",
+            "--partitions",
+            "6",
+            "--share",
+            "16MiB",
+            "--keep",
+        ])
+        .arg(&keep);
+    command
+        .env_remove("HEADROOM_ADDR")
+        .env(programs::DIR_VARIABLE, programs::dir().expect("built"));
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
     let pid = child.id();
     let told = ProgramOutput::from(child.wait_with_output().expect("runs"));
     sweep::processes_of(&keep);
     assert_eq!(told.code, 0, "{}{}", told.stdout, told.stderr);
-    let report: Value = serde_json::from_str(&told.stdout).unwrap_or_else(|e| panic!("{e}: {}", told.stdout));
-    assert_eq!((&report["finished"], &report["result_equal"]), (&Value::Bool(true), &Value::Bool(true)), "{report}");
+    let report: Value =
+        serde_json::from_str(&told.stdout).unwrap_or_else(|e| panic!("{e}: {}", told.stdout));
+    assert_eq!(
+        (&report["finished"], &report["result_equal"]),
+        (&Value::Bool(true), &Value::Bool(true)),
+        "{report}"
+    );
     assert_eq!(report["fixed_mode"], "failed", "{report}");
     assert_eq!(report["innocent_reruns"], 0, "{report}");
-    assert!(report["kills"].as_u64().is_some_and(|kills| kills >= 3), "{report}");
+    assert!(
+        report["kills"].as_u64().is_some_and(|kills| kills >= 3),
+        "{report}"
+    );
     let enforcer = report["enforcer"].as_str().expect("an enforcer");
     if in_guest() {
         assert_eq!(enforcer, "cgroup2");
     }
     let left = clusters_of(pid);
-    assert!(left.is_empty(), "cgroups that the demo left behind: {left:?}");
+    assert!(
+        left.is_empty(),
+        "cgroups that the demo left behind: {left:?}"
+    );
 }
-on_host_and_in_guest!(demo, guest(), the_demo_finishes_a_job_that_plain_retry_fails);
+on_host_and_in_guest!(
+    demo,
+    guest(),
+    the_demo_finishes_a_job_that_plain_retry_fails
+);
 
 /// Kills these daemons of `rmctl dev` while a task runs: `rmctl` fails, and leaves neither processes nor cgroups.
 fn killed_daemons_end_the_cluster(daemons: &[&str]) {
     let dir = tempfile::tempdir().expect("a directory");
     let _swept = Swept(dir.path());
     let mut command = Command::new(programs::path("rmctl").expect("built"));
-    command.args(["dev", "--memory", "1GiB", "--listen", "127.0.0.1:0", "-o", "json", "--keep"]).arg(dir.path());
-    command.env_remove("HEADROOM_ADDR").env(programs::DIR_VARIABLE, programs::dir().expect("built"));
-    let mut dev = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    command
+        .args([
+            "dev",
+            "--memory",
+            "1GiB",
+            "--listen",
+            "127.0.0.1:0",
+            "-o",
+            "json",
+            "--keep",
+        ])
+        .arg(dir.path());
+    command
+        .env_remove("HEADROOM_ADDR")
+        .env(programs::DIR_VARIABLE, programs::dir().expect("built"));
+    let mut dev = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
     let mut greeting = String::new();
-    BufReader::new(dev.stdout.take().expect("piped")).read_line(&mut greeting).expect("a line");
-    let greeting: Value = serde_json::from_str(&greeting).unwrap_or_else(|e| panic!("{e}: {greeting:?}"));
+    BufReader::new(dev.stdout.take().expect("piped"))
+        .read_line(&mut greeting)
+        .expect("a line");
+    let greeting: Value =
+        serde_json::from_str(&greeting).unwrap_or_else(|e| panic!("{e}: {greeting:?}"));
     let url = greeting["addr"].as_str().expect("an address");
     let submitted = cluster::rmctl(url, &["run", "-d", "--", "sleep", "300"]).expect("runs");
-    assert_eq!(submitted.code, 0, "{}{}", submitted.stdout, submitted.stderr);
-    until("the task to start", Duration::from_secs(60), || Ok((!named("sleep", dir.path()).is_empty()).then_some(())))
-        .expect("starts");
+    assert_eq!(
+        submitted.code, 0,
+        "{}{}",
+        submitted.stdout, submitted.stderr
+    );
+    until("the task to start", Duration::from_secs(60), || {
+        Ok((!named("sleep", dir.path()).is_empty()).then_some(()))
+    })
+    .expect("starts");
 
     for daemon in daemons {
         // The kernel keeps 15 bytes of a name.
-        let [pid] = named(&daemon[..daemon.len().min(15)], dir.path())[..] else { panic!("not one {daemon}") };
+        let [pid] = named(&daemon[..daemon.len().min(15)], dir.path())[..] else {
+            panic!("not one {daemon}")
+        };
         kill(Pid::from_raw(pid), Signal::SIGKILL).expect("is there");
     }
     let pid = dev.id();
     let ended = ProgramOutput::from(dev.wait_with_output().expect("ends"));
-    assert!(ended.code != 0 && ended.stderr.contains("ended: signal: 9"), "{}: {}", ended.code, ended.stderr);
+    assert!(
+        ended.code != 0 && ended.stderr.contains("ended: signal: 9"),
+        "{}: {}",
+        ended.code,
+        ended.stderr
+    );
     let left = sweep::processes(dir.path());
-    assert!(left.is_empty(), "processes that outlived the cluster: {left:?}");
+    assert!(
+        left.is_empty(),
+        "processes that outlived the cluster: {left:?}"
+    );
     let left = clusters_of(pid);
-    assert!(left.is_empty(), "cgroups that the cluster left behind: {left:?}");
+    assert!(
+        left.is_empty(),
+        "cgroups that the cluster left behind: {left:?}"
+    );
 }
 
 fn a_killed_agent_ends_the_cluster() {
@@ -84,7 +160,11 @@ on_host_and_in_guest!(killed_agent, guest(), a_killed_agent_ends_the_cluster);
 fn killed_daemons_end_the_cluster_together() {
     killed_daemons_end_the_cluster(&["resourcemanager", "nodeagent"]);
 }
-on_host_and_in_guest!(killed_daemons, guest(), killed_daemons_end_the_cluster_together);
+on_host_and_in_guest!(
+    killed_daemons,
+    guest(),
+    killed_daemons_end_the_cluster_together
+);
 
 /// Ends what a failed test leaves.
 struct Swept<'a>(&'a Path);
@@ -98,16 +178,28 @@ impl Drop for Swept<'_> {
 /// Processes of a program whose arguments or environment name `dir`.
 fn named(program: &str, dir: &Path) -> Vec<i32> {
     let comm = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    sweep::processes(dir).into_iter().filter(|pid| comm(pid).trim_end() == program).collect()
+    sweep::processes(dir)
+        .into_iter()
+        .filter(|pid| comm(pid).trim_end() == program)
+        .collect()
 }
 
 /// Cgroups of the clusters inside one `rmctl`, which carry its process id: in the v2 hierarchy, or in each of v1.
 fn clusters_of(pid: u32) -> Vec<PathBuf> {
-    let children =
-        |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect::<Vec<_>>();
+    let children = |dir: PathBuf| {
+        std::fs::read_dir(dir)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+            .collect::<Vec<_>>()
+    };
     let mut dirs = children("/sys/fs/cgroup".into());
     dirs.extend(dirs.clone().into_iter().flat_map(children));
     let prefix = format!("headroom-dev-{pid}-");
-    dirs.retain(|dir| dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix)));
+    dirs.retain(|dir| {
+        dir.file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with(&prefix))
+    });
     dirs
 }

@@ -41,18 +41,42 @@ fn all_mistakes_of_a_job_file_are_reported_together() {
     fs::write(&file, text).expect("writes");
     let told = rmctl("http://127.0.0.1:9", &["submit", path_text(&file)]).expect("runs");
     assert_eq!(told.code, 2, "{}{}", told.stdout, told.stderr);
-    contains_all(&told.stderr, &["bad.toml:2", "bold", "lots", "overheads", "slots", "command", "\"t\""]);
-    assert!(told.stdout.is_empty(), "mistakes go to standard error: {}", told.stdout);
+    contains_all(
+        &told.stderr,
+        &[
+            "bad.toml:2",
+            "bold",
+            "lots",
+            "overheads",
+            "slots",
+            "command",
+            "\"t\"",
+        ],
+    );
+    assert!(
+        told.stdout.is_empty(),
+        "mistakes go to standard error: {}",
+        told.stdout
+    );
 }
 
 #[test]
 fn unreadable_files_are_named() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (missing, binary) = (dir.path().join("missing.toml"), dir.path().join("binary.toml"));
+    let (missing, binary) = (
+        dir.path().join("missing.toml"),
+        dir.path().join("binary.toml"),
+    );
     fs::write(&binary, [0xff, 0xfe, 0x00]).expect("writes");
     for file in [missing.as_path(), dir.path(), binary.as_path()] {
         let told = rmctl("http://127.0.0.1:9", &["submit", path_text(file)]).expect("runs");
-        assert!([2, 3].contains(&told.code), "{}: {} {}", file.display(), told.code, told.stderr);
+        assert!(
+            [2, 3].contains(&told.code),
+            "{}: {} {}",
+            file.display(),
+            told.code,
+            told.stderr
+        );
         contains_all(&told.stderr, &[path_text(file)]);
     }
 }
@@ -71,7 +95,13 @@ fn a_port_in_use_is_reported_without_a_panic() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let listen = taken.local_addr().expect("address").to_string();
     let state = tempfile::tempdir().expect("a directory");
-    for (program, more) in [("resourcemanager", vec![]), ("nodeagent", vec!["--name", "n", "--rm", "http://127.0.0.1:9"])] {
+    for (program, more) in [
+        ("resourcemanager", vec![]),
+        (
+            "nodeagent",
+            vec!["--name", "n", "--rm", "http://127.0.0.1:9"],
+        ),
+    ] {
         let mut arguments = vec!["--listen", &listen, "--state", path_text(state.path())];
         arguments.extend(more);
         let told = daemon(program, &arguments);
@@ -105,13 +135,20 @@ fn a_corrupt_store_is_not_changed() {
         fs::write(&file, b"too short to be valid contents").expect("destroys");
     }
     let before = contents(&state);
-    let told = daemon("resourcemanager", &["--listen", "127.0.0.1:0", "--state", path_text(&state)]);
+    let told = daemon(
+        "resourcemanager",
+        &["--listen", "127.0.0.1:0", "--state", path_text(&state)],
+    );
     assert_eq!(told.code, 1, "{}", told.stderr);
     contains_all(&told.stderr, &[path_text(&state)]);
     assert!(!told.stderr.contains("panicked"), "{}", told.stderr);
     let after = contents(&state);
     for (path, bytes) in &before {
-        assert!(after.get(path) == Some(bytes), "{} was changed", path.display());
+        assert!(
+            after.get(path) == Some(bytes),
+            "{} was changed",
+            path.display()
+        );
     }
 }
 
@@ -136,24 +173,38 @@ fn an_infeasible_job_is_refused_with_the_largest_node() {
     let told = cluster.rmctl(&["submit", path_text(&file)]).expect("runs");
     assert_eq!(told.code, 7, "{}{}", told.stdout, told.stderr);
     contains_all(&told.stderr, &["node-1", "huge"]);
-    assert!(cluster.call(cluster.client().apps()).expect("answers").is_empty(), "nothing was submitted");
+    assert!(
+        cluster
+            .call(cluster.client().apps())
+            .expect("answers")
+            .is_empty(),
+        "nothing was submitted"
+    );
 }
 
 #[test]
 fn a_missing_program_is_named_in_the_diagnosis() {
     let cluster = Cluster::of_one().expect("a cluster");
-    let job = JobFile::new("missing", 1, 1, Bytes::from_mib(32)).stage("s", 1, &["/no/such/program"], "");
+    let job =
+        JobFile::new("missing", 1, 1, Bytes::from_mib(32)).stage("s", 1, &["/no/such/program"], "");
     let app = cluster.submit(job.text()).expect("submits");
     let end = cluster.until_ended(&app).expect("ends");
     assert_eq!(end.state, AppState::Failed);
-    let told = cluster.rmctl(&["diagnose", &format!("{app}/s/0")]).expect("runs");
+    let told = cluster
+        .rmctl(&["diagnose", &format!("{app}/s/0")])
+        .expect("runs");
     contains_all(&(told.stdout + &told.stderr), &["/no/such/program"]);
 }
 
 #[test]
 fn unknown_jobs_are_not_found() {
     let cluster = Cluster::of_one().expect("a cluster");
-    for arguments in [["ps", "nothing.9"], ["kill", "nothing.9"], ["diagnose", "nothing.9"], ["logs", "nothing.9"]] {
+    for arguments in [
+        ["ps", "nothing.9"],
+        ["kill", "nothing.9"],
+        ["diagnose", "nothing.9"],
+        ["logs", "nothing.9"],
+    ] {
         let told = cluster.rmctl(&arguments).expect("runs");
         assert_eq!(told.code, 3, "{arguments:?}: {}", told.stderr);
         contains_all(&told.stderr, &["nothing.9"]);

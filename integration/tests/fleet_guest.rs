@@ -19,24 +19,45 @@ const ROUNDS: u32 = 4;
 /// The examples in the client's package.
 const EXAMPLES: &str = "cd /usr/share/doc/headroom-client/examples";
 const ALL: [usize; 3] = [MANAGER, WORKERS[0], WORKERS[1]];
-const UNITS: [&str; 3] = ["headroom-nodeagent", "headroom-containers", "headroom.slice"];
+const UNITS: [&str; 3] = [
+    "headroom-nodeagent",
+    "headroom-containers",
+    "headroom.slice",
+];
 
 /// Tasks are killed for memory, run again with more, and return the right result.
 fn a_job_that_escalates(fleet: &mut Fleet) -> Result<()> {
-    let told = fleet.person(WORKERS[0], &format!("{EXAMPLES} && rmctl submit group-by.toml --follow && rmctl ps last"))?;
-    ensure!(told.contains("5 escalated, 5 memory kills, 0 collateral"), "{told}");
+    let told = fleet.person(
+        WORKERS[0],
+        &format!("{EXAMPLES} && rmctl submit group-by.toml --follow && rmctl ps last"),
+    )?;
+    ensure!(
+        told.contains("5 escalated, 5 memory kills, 0 collateral"),
+        "{told}"
+    );
     let printed = fleet.person_tried(WORKERS[0], "rmctl logs last")?;
     for part in 0..20 {
         let customers = if part % 4 == 3 { 110_000 } else { 11_000 };
         let line = format!("partition {part}: {customers} customers, at most 2 sales each");
-        ensure!(printed.stdout.matches(&line).count() == 1, "{line}: {}{}", printed.stdout, printed.stderr);
+        ensure!(
+            printed.stdout.matches(&line).count() == 1,
+            "{line}: {}{}",
+            printed.stdout,
+            printed.stderr
+        );
     }
     Ok(())
 }
 
 fn a_job_of_jvms(fleet: &mut Fleet) -> Result<()> {
-    let told = fleet.person(WORKERS[0], &format!("{EXAMPLES} && rmctl submit jvm-heap.toml --follow && rmctl ps last"))?;
-    ensure!(told.matches("out of heap").count() == 2 && told.contains("2 of 2 done"), "{told}");
+    let told = fleet.person(
+        WORKERS[0],
+        &format!("{EXAMPLES} && rmctl submit jvm-heap.toml --follow && rmctl ps last"),
+    )?;
+    ensure!(
+        told.matches("out of heap").count() == 2 && told.contains("2 of 2 done"),
+        "{told}"
+    );
     Ok(())
 }
 
@@ -44,25 +65,52 @@ fn a_job_of_jvms(fleet: &mut Fleet) -> Result<()> {
 fn what_systemd_shows(fleet: &mut Fleet, app: &str) -> Result<()> {
     let manager = "systemctl --no-pager --full status headroom-resourcemanager.socket headroom-resourcemanager";
     let manager = fleet.on(MANAGER, manager)?;
-    ensure!(manager.matches("Active: active (running)").count() == 2, "{manager}");
+    ensure!(
+        manager.matches("Active: active (running)").count() == 2,
+        "{manager}"
+    );
     let exposure = |host, unit: &str, most: f64| {
-        let told = fleet.on(host, &format!("systemd-analyze --no-pager security {unit}.service | grep exposure"))?;
-        let figure: f64 = told.split_whitespace().find_map(|word| word.parse().ok()).context("a figure")?;
-        ensure!(figure <= most, "{unit} is more exposed than SECURITY.md says: {told}");
+        let told = fleet.on(
+            host,
+            &format!("systemd-analyze --no-pager security {unit}.service | grep exposure"),
+        )?;
+        let figure: f64 = told
+            .split_whitespace()
+            .find_map(|word| word.parse().ok())
+            .context("a figure")?;
+        ensure!(
+            figure <= most,
+            "{unit} is more exposed than SECURITY.md says: {told}"
+        );
         Ok::<(), anyhow::Error>(())
     };
     exposure(MANAGER, "headroom-resourcemanager", 1.5)?;
     exposure(WORKERS[0], "headroom-nodeagent", 7.4)?;
     for host in WORKERS {
-        let status = fleet.on(host, &format!("systemctl --no-pager --lines 0 status {}", UNITS.join(" ")))?;
-        ensure!(status.matches("Active: active").count() == UNITS.len(), "{status}");
+        let status = fleet.on(
+            host,
+            &format!("systemctl --no-pager --lines 0 status {}", UNITS.join(" ")),
+        )?;
+        ensure!(
+            status.matches("Active: active").count() == UNITS.len(),
+            "{status}"
+        );
         let tree = fleet.on(host, "systemd-cgls --no-pager --full --unit headroom.slice")?;
         let processes = fleet.processes(Some(app))?;
-        for (name, container) in fleet.where_is(&processes).into_iter().filter(|(name, _)| *name == NAMES[host]) {
-            ensure!(tree.contains(&container), "{name}: {container} is not in\n{tree}");
+        for (name, container) in fleet
+            .where_is(&processes)
+            .into_iter()
+            .filter(|(name, _)| *name == NAMES[host])
+        {
+            ensure!(
+                tree.contains(&container),
+                "{name}: {container} is not in\n{tree}"
+            );
         }
         ensure!(
-            tree.contains("keeper") && tree.contains("nodeagent --config") && tree.contains(&format!("{app}.e1.c")),
+            tree.contains("keeper")
+                && tree.contains("nodeagent --config")
+                && tree.contains(&format!("{app}.e1.c")),
             "{tree}"
         );
     }
@@ -72,7 +120,10 @@ fn what_systemd_shows(fleet: &mut Fleet, app: &str) -> Result<()> {
 /// Restarts of the daemons do not affect running tasks.
 fn daemons_come_and_go(fleet: &mut Fleet, app: &str) -> Result<()> {
     let before = fleet.processes(Some(app))?;
-    ensure!(fleet.where_is(&before).len() == 3, "a master and an executor on each worker: {before:?}");
+    ensure!(
+        fleet.where_is(&before).len() == 3,
+        "a master and an executor on each worker: {before:?}"
+    );
     for (how, words) in [
         (DaemonFault::Kill, "kill -9 of each daemon, all at once"),
         (DaemonFault::Restart, "systemctl restart of each daemon"),
@@ -81,12 +132,23 @@ fn daemons_come_and_go(fleet: &mut Fleet, app: &str) -> Result<()> {
         fleet.step(words, |fleet| {
             fleet.disturb(&ALL, how)?;
             let now = fleet.processes(Some(app))?;
-            ensure!(before.is_subset(&now), "gone: {:?}", before.difference(&now));
-            ensure!(fleet.where_is(&before) == fleet.where_is(&now), "more than before: {now:?}");
+            ensure!(
+                before.is_subset(&now),
+                "gone: {:?}",
+                before.difference(&now)
+            );
+            ensure!(
+                fleet.where_is(&before) == fleet.where_is(&now),
+                "more than before: {now:?}"
+            );
             Ok(())
         })?;
     }
-    for (host, package) in [(MANAGER, "headroom-manager"), (WORKERS[0], "headroom-node"), (WORKERS[1], "headroom-node")] {
+    for (host, package) in [
+        (MANAGER, "headroom-manager"),
+        (WORKERS[0], "headroom-node"),
+        (WORKERS[1], "headroom-node"),
+    ] {
         let version = fleet.on(host, &format!("dpkg-query -W -f '${{Version}}' {package}"))?;
         ensure!(version == LATER, "{version}");
     }
@@ -98,24 +160,46 @@ fn a_reboot(fleet: &mut Fleet, app: &str) -> Result<()> {
     // The other host runs the master, so that its decisions are visible.
     let busy = fleet.where_is(&fleet.processes(Some(app))?);
     let executors = |host: usize| busy.iter().filter(|(name, _)| *name == NAMES[host]).count();
-    let host = if executors(WORKERS[0]) == 1 { WORKERS[0] } else { WORKERS[1] };
+    let host = if executors(WORKERS[0]) == 1 {
+        WORKERS[0]
+    } else {
+        WORKERS[1]
+    };
     // The host may be off before the command has ended.
     fleet.host(host).send("systemctl --no-block poweroff")?;
     fleet.host(host).until_off(OFF)?;
     fleet.host(host).start_again()?;
     fleet.on(host, "until systemctl --quiet is-active headroom-nodeagent; do sleep 0.2; done; cat /proc/uptime")?;
     fleet.until_ready()?;
-    fleet.on(host, "journalctl --no-pager -o cat -u headroom-nodeagent -b | grep -e container -e ready")?;
+    fleet.on(
+        host,
+        "journalctl --no-pager -o cat -u headroom-nodeagent -b | grep -e container -e ready",
+    )?;
     let again = |fleet: &Fleet| Ok((fleet.running(app)? == 4).then_some(()));
-    fleet.until("four tasks to run again", OFF, again).with_context(|| fleet.witness())?;
+    fleet
+        .until("four tasks to run again", OFF, again)
+        .with_context(|| fleet.witness())?;
     let told = verdicts(&fleet.job(app)?);
-    fleet.person(WORKERS[0], &format!("rmctl ps {app}; rmctl events --tail 12"))?;
+    fleet.person(
+        WORKERS[0],
+        &format!("rmctl ps {app}; rmctl events --tail 12"),
+    )?;
     fleet.book.say(&format!("{told:?}"));
-    ensure!(!told.is_empty(), "the journal names the containers that ended with the kernel");
+    ensure!(
+        !told.is_empty(),
+        "the journal names the containers that ended with the kernel"
+    );
     fleet.let_go()?;
     fleet.finished(app)?;
-    let ends: Vec<(String, u64)> = fleet.lines(app)?.into_iter().filter(|(line, _)| line.starts_with("end")).collect();
-    ensure!(ends.len() == 4 && ends.iter().all(|(_, count)| *count == 1), "{ends:?}");
+    let ends: Vec<(String, u64)> = fleet
+        .lines(app)?
+        .into_iter()
+        .filter(|(line, _)| line.starts_with("end"))
+        .collect();
+    ensure!(
+        ends.len() == 4 && ends.iter().all(|(_, count)| *count == 1),
+        "{ends:?}"
+    );
     Ok(())
 }
 
@@ -125,11 +209,22 @@ fn a_drain(fleet: &mut Fleet) -> Result<()> {
         fleet.person(host, "rm -f gate")?;
     }
     let app = fleet.stay(300)?;
-    fleet.on(MANAGER, "rmctl node drain worker-2 --reason 'kernel upgrade' --deadline 3s; rmctl node list")?;
+    fleet.on(
+        MANAGER,
+        "rmctl node drain worker-2 --reason 'kernel upgrade' --deadline 3s; rmctl node list",
+    )?;
     let left = fleet.processes(None)?;
-    ensure!(fleet.where_is(&left).iter().all(|(name, _)| *name == "worker-1"), "{left:?}");
+    ensure!(
+        fleet
+            .where_is(&left)
+            .iter()
+            .all(|(name, _)| *name == "worker-1"),
+        "{left:?}"
+    );
     let elsewhere = |fleet: &Fleet| Ok((fleet.running(&app)? == 4).then_some(()));
-    fleet.until("all tasks to run on the other host", OFF, elsewhere).with_context(|| fleet.witness())?;
+    fleet
+        .until("all tasks to run on the other host", OFF, elsewhere)
+        .with_context(|| fleet.witness())?;
     fleet.person(WORKERS[0], "rmctl events --tail 24")?;
     fleet.let_go()?;
     fleet.finished(&app)?;
@@ -139,25 +234,46 @@ fn a_drain(fleet: &mut Fleet) -> Result<()> {
 
 /// Packages are removed and leave only the documented files.
 fn taken_away(fleet: &mut Fleet) -> Result<()> {
-    fleet.on_all(&ALL, "dpkg --remove $(dpkg-query -W -f '${Package} ' 'headroom-*')")?;
+    fleet.on_all(
+        &ALL,
+        "dpkg --remove $(dpkg-query -W -f '${Package} ' 'headroom-*')",
+    )?;
     for host in WORKERS {
         let left =
             fleet.tried(host, "systemctl is-active headroom-nodeagent headroom-containers; ls /sys/fs/cgroup/headroom.slice")?;
-        ensure!(left.stdout.trim() == "inactive\ninactive", "{}", left.stdout);
         ensure!(
-            fleet.tried(host, "test -e /var/lib/headroom/nodeagent -a -e /etc/headroom/nodeagent.toml")?.code == 0,
+            left.stdout.trim() == "inactive\ninactive",
+            "{}",
+            left.stdout
+        );
+        ensure!(
+            fleet
+                .tried(
+                    host,
+                    "test -e /var/lib/headroom/nodeagent -a -e /etc/headroom/nodeagent.toml"
+                )?
+                .code
+                == 0,
             "a removal leaves state"
         );
     }
-    fleet.on_all(&ALL, "dpkg --purge $(dpkg-query -W -f '${Package} ' 'headroom-*') 2>&1")?;
+    fleet.on_all(
+        &ALL,
+        "dpkg --purge $(dpkg-query -W -f '${Package} ' 'headroom-*') 2>&1",
+    )?;
     // The operator's files stay, and nothing else.
-    let kept = ["/etc/headroom", "/etc/systemd/system/headroom-resourcemanager.socket.d"];
+    let kept = [
+        "/etc/headroom",
+        "/etc/systemd/system/headroom-resourcemanager.socket.d",
+    ];
     for host in ALL {
         let left = fleet.on(host, "find /etc /usr /var /run -xdev -path /var/lib/dpkg -prune -o -name '*headroom*' -print")?;
         ensure!(left.lines().all(|line| kept.contains(&line)), "{left}");
         let files = fleet.on(host, "find /etc/headroom -type f")?;
         let papers = |file: &str| {
-            ["tls/", "authority/", "client.toml"].iter().any(|kind| file.starts_with(&format!("/etc/headroom/{kind}")))
+            ["tls/", "authority/", "client.toml"]
+                .iter()
+                .any(|kind| file.starts_with(&format!("/etc/headroom/{kind}")))
         };
         ensure!(files.lines().all(papers), "{files}");
     }
@@ -174,20 +290,37 @@ fn three_hosts_from_packages_to_finished_jobs_in_guests() -> Result<()> {
 
 fn a_life(fleet: &mut Fleet) -> Result<()> {
     fleet.set_up()?;
-    fleet.step("a job whose tasks are killed for memory and then succeed", a_job_that_escalates)?;
+    fleet.step(
+        "a job whose tasks are killed for memory and then succeed",
+        a_job_that_escalates,
+    )?;
     fleet.step("a job of JVMs", a_job_of_jvms)?;
     let app = fleet.step("a job that stays, on both workers", |fleet| fleet.stay(520))?;
-    fleet.step("the output of systemd", |fleet| what_systemd_shows(fleet, &app))?;
+    fleet.step("the output of systemd", |fleet| {
+        what_systemd_shows(fleet, &app)
+    })?;
     daemons_come_and_go(fleet, &app)?;
-    fleet.step("a worker is rebooted, the job finishes", |fleet| a_reboot(fleet, &app))?;
-    fleet.step("worker-2 is drained, its tasks continue on another node", a_drain)?;
+    fleet.step("a worker is rebooted, the job finishes", |fleet| {
+        a_reboot(fleet, &app)
+    })?;
+    fleet.step(
+        "worker-2 is drained, its tasks continue on another node",
+        a_drain,
+    )?;
     for host in WORKERS {
         fleet.person(host, "rm -f gate")?;
     }
-    let tally =
-        fleet.step(&format!("{ROUNDS} faults during memory kills"), |fleet| fault_rounds::run(fleet, ROUNDS, &mut |_| ()))?;
+    let tally = fleet.step(&format!("{ROUNDS} faults during memory kills"), |fleet| {
+        fault_rounds::run(fleet, ROUNDS, &mut |_| ())
+    })?;
     fleet.book.say(&serde_json::to_string(&tally)?);
-    ensure!((tally.lost, tally.twice, tally.verdicts_lost) == (0, 0, 0) && tally.rounds == ROUNDS, "{tally:?}");
-    ensure!(tally.verdicts >= usize::try_from(ROUNDS)?, "every job had a kill: {tally:?}");
+    ensure!(
+        (tally.lost, tally.twice, tally.verdicts_lost) == (0, 0, 0) && tally.rounds == ROUNDS,
+        "{tally:?}"
+    );
+    ensure!(
+        tally.verdicts >= usize::try_from(ROUNDS)?,
+        "every job had a kill: {tally:?}"
+    );
     fleet.step("packages are removed and purged", taken_away)
 }

@@ -49,14 +49,26 @@ impl Drop for Named<'_> {
 }
 
 fn replay(target: &str) {
-    let (_, check) = *checks::TARGETS.iter().find(|(name, _)| *name == target).expect("a target");
+    let (_, check) = *checks::TARGETS
+        .iter()
+        .find(|(name, _)| *name == target)
+        .expect("a target");
     let inputs = corpus(target);
-    assert!(inputs.len() >= FEWEST, "{target} has {} inputs", inputs.len());
+    assert!(
+        inputs.len() >= FEWEST,
+        "{target} has {} inputs",
+        inputs.len()
+    );
     for (name, bytes) in &inputs {
         let _named = Named(target, name);
         let from = Instant::now();
         check(bytes);
-        assert!(from.elapsed() < LONGEST, "{} bytes took {:?}", bytes.len(), from.elapsed());
+        assert!(
+            from.elapsed() < LONGEST,
+            "{} bytes took {:?}",
+            bytes.len(),
+            from.elapsed()
+        );
     }
 }
 
@@ -123,9 +135,17 @@ fn repeated_input_takes_proportional_time() {
         };
         for piece in PIECES {
             let body = piece.repeat((64 << 10) / piece.len());
-            let openings = ["version = 1\nname = \"x\"\n", "headroom-spec 1\n", "headroom-exit 1\n", ""];
+            let openings = [
+                "version = 1\nname = \"x\"\n",
+                "headroom-spec 1\n",
+                "headroom-exit 1\n",
+                "",
+            ];
             let chosen = choices.iter().map(|c| [&[*c], body.as_bytes()].concat());
-            let plain = openings.iter().filter(|_| choices.is_empty()).map(|o| [o.as_bytes(), body.as_bytes()].concat());
+            let plain = openings
+                .iter()
+                .filter(|_| choices.is_empty())
+                .map(|o| [o.as_bytes(), body.as_bytes()].concat());
             for input in chosen.chain(plain) {
                 let name = format!("{piece:?} many times");
                 let _named = Named(target, &name);
@@ -144,12 +164,27 @@ fn every_target_is_known_everywhere() {
     assert_eq!(names, REPLAYED);
     let mut files: Vec<String> = std::fs::read_dir(fuzz().join("fuzz_targets"))
         .expect("targets")
-        .map(|entry| entry.expect("an entry").path().file_stem().expect("a name").to_string_lossy().into_owned())
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .path()
+                .file_stem()
+                .expect("a name")
+                .to_string_lossy()
+                .into_owned()
+        })
         .collect();
     files.sort();
     assert_eq!(names, files);
     let script = std::fs::read_to_string(fuzz().join("run")).expect("the script");
-    assert!(script.contains(&format!("all=({})", names.join(" "))), "the script does not name them all");
+    assert!(
+        script.contains(&format!("all=({})", names.join(" "))),
+        "the script does not name them all"
+    );
     let manifest = std::fs::read_to_string(fuzz().join("Cargo.toml")).expect("the manifest");
-    assert!(names.iter().all(|name| manifest.contains(&format!("path = \"fuzz_targets/{name}.rs\""))));
+    assert!(
+        names
+            .iter()
+            .all(|name| manifest.contains(&format!("path = \"fuzz_targets/{name}.rs\"")))
+    );
 }

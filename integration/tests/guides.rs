@@ -16,7 +16,9 @@ use integration::doc_commands;
 const PATIENCE: Duration = Duration::from_secs(300);
 
 fn docs(page: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guides").join(page)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../docs/guides")
+        .join(page)
 }
 
 /// Runs a page. A failure contains its output.
@@ -27,8 +29,12 @@ fn follow(page: &str) -> Result<()> {
     let cluster = Cluster::start(&[NodeShape::default(); 2])?;
     let place = tempfile::tempdir()?;
     let mut shell = Command::new("bash");
-    shell.args(["-euo", "pipefail", "-c", &script]).current_dir(place.path()).env("HEADROOM_ADDR", cluster.url());
-    doc_commands::run(&mut shell, &place.path().join(".said"), PATIENCE).with_context(|| page.to_owned())?;
+    shell
+        .args(["-euo", "pipefail", "-c", &script])
+        .current_dir(place.path())
+        .env("HEADROOM_ADDR", cluster.url());
+    doc_commands::run(&mut shell, &place.path().join(".said"), PATIENCE)
+        .with_context(|| page.to_owned())?;
     Ok(())
 }
 

@@ -22,8 +22,11 @@ fn in_guest(package: &str, threads: u32) {
             .env("INSTA_UPDATE", "no")
             .env("INSTA_WORKSPACE_ROOT", env!("CARGO_MANIFEST_DIR"));
         let program = binary.path.to_str().expect("UTF-8");
-        let outcome = guest.run(&[program, &format!("--test-threads={threads}")]).expect("a result");
-        let count = passed_in(&outcome.stdout).unwrap_or_else(|| panic!("{program}: no result line"));
+        let outcome = guest
+            .run(&[program, &format!("--test-threads={threads}")])
+            .expect("a result");
+        let count =
+            passed_in(&outcome.stdout).unwrap_or_else(|| panic!("{program}: no result line"));
         assert_eq!(outcome.code, 0, "{program} failed in the guest");
         passed += count;
     }
@@ -34,15 +37,22 @@ fn in_guest(package: &str, threads: u32) {
 /// The count of a line `test result: ok. 7 passed; 0 failed; …`.
 fn passed_in(stdout: &str) -> Option<u32> {
     let line = stdout.lines().find(|l| l.starts_with("test result: "))?;
-    line.split(". ").nth(1)?.split_whitespace().next()?.parse().ok()
+    line.split(". ")
+        .nth(1)?
+        .split_whitespace()
+        .next()?
+        .parse()
+        .ok()
 }
 
 #[test]
 fn the_count_is_read_from_the_result_line() {
-    let text =
-        "running 3 tests\n\ntest result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 1 filtered out; finished in 0.1s\n";
+    let text = "running 3 tests\n\ntest result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 1 filtered out; finished in 0.1s\n";
     assert_eq!(passed_in(text), Some(3));
-    assert_eq!(passed_in("test result: FAILED. 2 passed; 1 failed;"), Some(2));
+    assert_eq!(
+        passed_in("test result: FAILED. 2 passed; 1 failed;"),
+        Some(2)
+    );
     assert_eq!(passed_in("running 0 tests"), None);
 }
 

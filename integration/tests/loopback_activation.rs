@@ -19,9 +19,17 @@ const HOLDER: &str = "systemd-socket-activate";
 
 fn held(port: u16, socket: &Path, listen: u16, state: &Path, log: &Path) -> Result<Command> {
     let mut command = Command::new(HOLDER);
-    command.args(["-l", &format!("127.0.0.1:{port}"), "-l"]).arg(socket).arg(programs::path("resourcemanager")?);
-    command.args(["--listen", &format!("127.0.0.1:{listen}"), "--state"]).arg(state);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(log)?);
+    command
+        .args(["-l", &format!("127.0.0.1:{port}"), "-l"])
+        .arg(socket)
+        .arg(programs::path("resourcemanager")?);
+    command
+        .args(["--listen", &format!("127.0.0.1:{listen}"), "--state"])
+        .arg(state);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(log)?);
     Ok(command)
 }
 
@@ -38,16 +46,36 @@ impl Drop for Daemon {
 #[test]
 fn callers_wait_at_the_socket_of_the_service_manager() -> Result<()> {
     let (dir, port) = (tempfile::tempdir()?, free_port()?);
-    let (socket, state, log) = (dir.path().join("rm.sock"), dir.path().join("state"), dir.path().join("log"));
-    let mut daemon = Daemon(held(port, &socket, port, &state, &log)?.spawn().context(HOLDER)?);
+    let (socket, state, log) = (
+        dir.path().join("rm.sock"),
+        dir.path().join("state"),
+        dir.path().join("log"),
+    );
+    let mut daemon = Daemon(
+        held(port, &socket, port, &state, &log)?
+            .spawn()
+            .context(HOLDER)?,
+    );
     until("the socket", SOON, || Ok(socket.exists().then_some(())))?;
     ensure!(!state.exists(), "the daemon starts at the first connection");
-    for addr in [format!("http://127.0.0.1:{port}"), format!("unix:{}", socket.display())] {
+    for addr in [
+        format!("http://127.0.0.1:{port}"),
+        format!("unix:{}", socket.display()),
+    ] {
         let told = rmctl(&addr, &["status"])?;
-        ensure!(told.code == 0, "{addr}: {}{}{}", told.stdout, told.stderr, fs::read_to_string(&log)?);
+        ensure!(
+            told.code == 0,
+            "{addr}: {}{}{}",
+            told.stdout,
+            told.stderr,
+            fs::read_to_string(&log)?
+        );
     }
     ensure!(state.exists());
-    kill(Pid::from_raw(i32::try_from(daemon.0.id())?), Signal::SIGTERM)?;
+    kill(
+        Pid::from_raw(i32::try_from(daemon.0.id())?),
+        Signal::SIGTERM,
+    )?;
     let ended = until("its end", SOON, || Ok(daemon.0.try_wait()?))?;
     ensure!(ended.success(), "{ended}: {}", fs::read_to_string(&log)?);
     ensure!(socket.exists(), "the daemon must not remove the socket");
@@ -58,15 +86,28 @@ fn callers_wait_at_the_socket_of_the_service_manager() -> Result<()> {
 fn a_socket_with_another_port_is_refused() -> Result<()> {
     let (dir, port, other) = (tempfile::tempdir()?, free_port()?, free_port()?);
     let (socket, log) = (dir.path().join("rm.sock"), dir.path().join("log"));
-    let mut daemon = Daemon(held(port, &socket, other, &dir.path().join("state"), &log)?.spawn().context(HOLDER)?);
+    let mut daemon = Daemon(
+        held(port, &socket, other, &dir.path().join("state"), &log)?
+            .spawn()
+            .context(HOLDER)?,
+    );
     until("the socket", SOON, || Ok(socket.exists().then_some(())))?;
     // The caller gets no response.
     let mut knock = Command::new(programs::path("rmctl")?);
-    knock.args(["--addr", &format!("unix:{}", socket.display()), "--call-timeout", "2s", "version"]);
+    knock.args([
+        "--addr",
+        &format!("unix:{}", socket.display()),
+        "--call-timeout",
+        "2s",
+        "version",
+    ]);
     ran(knock)?;
     let ended = until("its end", SOON, || Ok(daemon.0.try_wait()?))?;
     let said = fs::read_to_string(&log)?;
     ensure!(ended.code() == Some(1), "{ended}: {said}");
-    ensure!(said.contains(&format!("holds 127.0.0.1:{port}")) && said.contains("systemctl edit"), "{said}");
+    ensure!(
+        said.contains(&format!("holds 127.0.0.1:{port}")) && said.contains("systemctl edit"),
+        "{said}"
+    );
     Ok(())
 }

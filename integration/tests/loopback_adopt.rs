@@ -22,30 +22,50 @@ const ROUNDS: u32 = 42;
 const ROUNDS_IN_GUEST: u32 = 10;
 
 fn guest() -> Guest {
-    Guest::new().with_programs().memory(Bytes::from_gib(1)).timeout(Duration::from_secs(280))
+    Guest::new()
+        .with_programs()
+        .memory(Bytes::from_gib(1))
+        .timeout(Duration::from_secs(280))
 }
 
 fn shape() -> Shape {
-    Shape { memory: Bytes::from_gib(1), cpus: 16 }
+    Shape {
+        memory: Bytes::from_gib(1),
+        cpus: 16,
+    }
 }
 
 fn shell(id: &ContainerId, script: &str) -> (ContainerId, headroom_wire::v1::nodes::RunOrder) {
-    (id.clone(), order(Bytes::from_mib(16), words(&["/bin/sh", "-c", script])).expect("an order"))
+    (
+        id.clone(),
+        order(Bytes::from_mib(16), words(&["/bin/sh", "-c", script])).expect("an order"),
+    )
 }
 
 /// A script that runs until a file appears, with its own exit code.
 fn gated(gate: &Path, code: u32) -> String {
-    format!("echo run >> runs; while [ ! -e {} ]; do sleep 0.05; done; exit {code}", gate.display())
+    format!(
+        "echo run >> runs; while [ ! -e {} ]; do sleep 0.05; done; exit {code}",
+        gate.display()
+    )
 }
 
 fn reason(desk: &FakeManager, id: &ContainerId) -> ExitReason {
-    desk.until("an end", SOON, |book| book.ends.get(id).map(|end| end.report.reason)).expect("ends")
+    desk.until("an end", SOON, |book| {
+        book.ends.get(id).map(|end| end.report.reason)
+    })
+    .expect("ends")
 }
 
 fn killed_at_every_step() {
     let rounds = if in_guest() { ROUNDS_IN_GUEST } else { ROUNDS };
     let tally = kill_rounds::run(rounds, 1, &mut |_, _| {}).expect("runs");
-    assert_eq!((tally.lost, tally.twice, tally.leaked), (0, 0, 0), "{:#?}", tally.notes);
+    assert_eq!(
+        (tally.lost, tally.twice, tally.leaked),
+        (0, 0, 0),
+        "{:#?}",
+        tally.notes
+    );
     assert!(tally.kills >= rounds && tally.at_places > 0, "{tally:?}");
 }
 on_host_and_in_guest!(agent_killed, guest(), killed_at_every_step);
@@ -68,20 +88,43 @@ fn upgraded_under_running_containers() {
     agent.start(&desk).expect("starts");
     let gate = agent.dir().join("gate");
     let ids: Vec<ContainerId> = (1..=3).map(|n| container(n).expect("id")).collect();
-    desk.run(ids.iter().zip(1..).map(|(id, code)| shell(id, &gated(&gate, code))));
-    desk.until("all to run", SOON, |book| ids.iter().all(|id| book.running.contains_key(id)).then_some(())).expect("run");
+    desk.run(
+        ids.iter()
+            .zip(1..)
+            .map(|(id, code)| shell(id, &gated(&gate, code))),
+    );
+    desk.until("all to run", SOON, |book| {
+        ids.iter()
+            .all(|id| book.running.contains_key(id))
+            .then_some(())
+    })
+    .expect("run");
     let pids: Vec<_> = ids.iter().map(|id| agent.process(id, "pid")).collect();
     agent.terminate().expect("ends");
     // The files of the old release are removed; its shims keep running.
     fs::remove_dir_all(&old).expect("removes");
     agent.use_programs(programs::dir().expect("programs").to_owned());
     agent.start(&desk).expect("starts");
-    assert_eq!(desk.book().shown.len(), ids.len(), "the new agent lists the containers of the old agent");
-    assert_eq!(pids, ids.iter().map(|id| agent.process(id, "pid")).collect::<Vec<_>>(), "the new agent changed no container");
+    assert_eq!(
+        desk.book().shown.len(),
+        ids.len(),
+        "the new agent lists the containers of the old agent"
+    );
+    assert_eq!(
+        pids,
+        ids.iter()
+            .map(|id| agent.process(id, "pid"))
+            .collect::<Vec<_>>(),
+        "the new agent changed no container"
+    );
     fs::write(&gate, "").expect("opens the gate");
     for (id, code) in ids.iter().zip(1..) {
         assert_eq!(reason(&desk, id), ExitReason::Exit { code });
-        assert_eq!(fs::read_to_string(agent.file(id, "work/runs")).expect("runs"), "run\n", "launched once");
+        assert_eq!(
+            fs::read_to_string(agent.file(id, "work/runs")).expect("runs"),
+            "run\n",
+            "launched once"
+        );
     }
 }
 on_host_and_in_guest!(upgraded, guest(), upgraded_under_running_containers);
@@ -115,11 +158,24 @@ fn containers_of_an_older_shim_are_adopted() {
     agent.start(&desk).expect("starts");
     let gates = [agent.dir().join("gate-1"), agent.dir().join("gate-2")];
     let ids = [container(1).expect("id"), container(2).expect("id")];
-    desk.run(ids.iter().zip(&gates).zip(4..).map(|((id, gate), code)| shell(id, &gated(gate, code))));
-    desk.until("both to run", SOON, |book| ids.iter().all(|id| book.running.contains_key(id)).then_some(())).expect("run");
+    desk.run(
+        ids.iter()
+            .zip(&gates)
+            .zip(4..)
+            .map(|((id, gate), code)| shell(id, &gated(gate, code))),
+    );
+    desk.until("both to run", SOON, |book| {
+        ids.iter()
+            .all(|id| book.running.contains_key(id))
+            .then_some(())
+    })
+    .expect("run");
     agent.kill().expect("kills");
     fs::write(&gates[0], "").expect("opens a gate");
-    until("its record", SOON, || Ok(agent.file(&ids[0], "exit").exists().then_some(()))).expect("ends");
+    until("its record", SOON, || {
+        Ok(agent.file(&ids[0], "exit").exists().then_some(()))
+    })
+    .expect("ends");
     agent.use_programs(programs::dir().expect("programs").to_owned());
     agent.start(&desk).expect("starts");
     assert_eq!(reason(&desk, &ids[0]), ExitReason::Exit { code: 4 });
@@ -135,11 +191,21 @@ fn a_hundred_containers_leave_no_leftovers() {
     let before = LeftoverCounts::of(&agent);
     let ids: Vec<ContainerId> = (1..=100).map(|n| container(n).expect("id")).collect();
     for some in ids.chunks(25) {
-        desk.run(some.iter().map(|id| shell(id, "(setsid sleep 60 &); exit 9")));
-        some.iter().for_each(|id| assert_eq!(reason(&desk, id), ExitReason::Exit { code: 9 }));
+        desk.run(
+            some.iter()
+                .map(|id| shell(id, "(setsid sleep 60 &); exit 9")),
+        );
+        some.iter()
+            .for_each(|id| assert_eq!(reason(&desk, id), ExitReason::Exit { code: 9 }));
     }
     desk.forget(ids.iter().cloned());
-    until("all processes and files to disappear", SOON, || Ok((LeftoverCounts::of(&agent).beyond(&before) == 0).then_some(())))
-        .unwrap_or_else(|e| panic!("{e}: {:?}, before: {before:?}", LeftoverCounts::of(&agent)));
+    until("all processes and files to disappear", SOON, || {
+        Ok((LeftoverCounts::of(&agent).beyond(&before) == 0).then_some(()))
+    })
+    .unwrap_or_else(|e| panic!("{e}: {:?}, before: {before:?}", LeftoverCounts::of(&agent)));
 }
-on_host_and_in_guest!(hundred_containers, guest(), a_hundred_containers_leave_no_leftovers);
+on_host_and_in_guest!(
+    hundred_containers,
+    guest(),
+    a_hundred_containers_leave_no_leftovers
+);

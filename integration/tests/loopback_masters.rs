@@ -15,13 +15,21 @@ const ROUNDS: u32 = 3;
 const ROUNDS_IN_GUEST: u32 = 1;
 
 fn guest() -> Guest {
-    Guest::new().with_programs().memory(Bytes::from_gib(1)).timeout(Duration::from_secs(200))
+    Guest::new()
+        .with_programs()
+        .memory(Bytes::from_gib(1))
+        .timeout(Duration::from_secs(200))
 }
 
 fn killed_during_an_escalation() {
     let rounds = if in_guest() { ROUNDS_IN_GUEST } else { ROUNDS };
     let tally = masters::run(rounds, 1, &mut |_, _| {}).expect("runs");
-    assert_eq!((tally.lost, tally.twice, tally.rerun_finished), (0, 0, 0), "{:#?}", tally.notes);
+    assert_eq!(
+        (tally.lost, tally.twice, tally.rerun_finished),
+        (0, 0, 0),
+        "{:#?}",
+        tally.notes
+    );
     assert!(tally.kills >= 1 && tally.escalations > 0, "{tally:?}");
 }
 on_host_and_in_guest!(master_killed, guest(), killed_during_an_escalation);

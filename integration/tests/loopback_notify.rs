@@ -30,8 +30,14 @@ fn heard(ear: &UnixDatagram, word: &str, times: usize) -> Result<Vec<String>> {
     let mut said: Vec<String> = Vec::new();
     while said.iter().filter(|line| *line == word).count() < times {
         let mut bytes = [0; 4096];
-        let length = ear.recv(&mut bytes).with_context(|| format!("{word} was not sent {times} times, but {said:?}"))?;
-        said.extend(String::from_utf8(bytes[..length].to_vec())?.lines().map(str::to_owned));
+        let length = ear
+            .recv(&mut bytes)
+            .with_context(|| format!("{word} was not sent {times} times, but {said:?}"))?;
+        said.extend(
+            String::from_utf8(bytes[..length].to_vec())?
+                .lines()
+                .map(str::to_owned),
+        );
     }
     Ok(said)
 }
@@ -42,15 +48,27 @@ fn speaks(program: &str, arguments: &[&str]) -> Result<()> {
     let ear = UnixDatagram::bind(&place)?;
     ear.set_read_timeout(Some(SOON))?;
     let mut command = Command::new(programs::path(program)?);
-    command.args(arguments).args(["--listen", "127.0.0.1:0", "--state"]).arg(dir.path().join("state"));
+    command
+        .args(arguments)
+        .args(["--listen", "127.0.0.1:0", "--state"])
+        .arg(dir.path().join("state"));
     // The daemon notifies three times per interval, but at most once per turn of its loop.
-    command.env("NOTIFY_SOCKET", &place).env("WATCHDOG_USEC", Duration::from_millis(600).as_micros().to_string());
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&log)?);
+    command.env("NOTIFY_SOCKET", &place).env(
+        "WATCHDOG_USEC",
+        Duration::from_millis(600).as_micros().to_string(),
+    );
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(&log)?);
     let mut daemon = Daemon(command.spawn()?);
     let told = |path: &Path| fs::read_to_string(path).unwrap_or_default();
     heard(&ear, "READY=1", 1).with_context(|| told(&log))?;
     heard(&ear, "WATCHDOG=1", 3).with_context(|| told(&log))?;
-    kill(Pid::from_raw(i32::try_from(daemon.0.id())?), Signal::SIGTERM)?;
+    kill(
+        Pid::from_raw(i32::try_from(daemon.0.id())?),
+        Signal::SIGTERM,
+    )?;
     heard(&ear, "STOPPING=1", 1).with_context(|| told(&log))?;
     let ended = until("its end", SOON, || Ok(daemon.0.try_wait()?))?;
     ensure!(ended.success(), "{ended}: {}", told(&log));
@@ -66,6 +84,16 @@ fn a_resource_manager_notifies_systemd() -> Result<()> {
 fn a_node_agent_notifies_systemd() -> Result<()> {
     speaks(
         "nodeagent",
-        &["--rm", "http://127.0.0.1:9", "--name", "n1", "--enforcer", "poll", "--run-as", "agent", "--allow-root"],
+        &[
+            "--rm",
+            "http://127.0.0.1:9",
+            "--name",
+            "n1",
+            "--enforcer",
+            "poll",
+            "--run-as",
+            "agent",
+            "--allow-root",
+        ],
     )
 }

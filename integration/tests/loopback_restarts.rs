@@ -18,7 +18,10 @@ const TASKS: u32 = 6;
 const SLOTS: u32 = 2;
 
 fn guest() -> Guest {
-    Guest::new().with_programs().memory(Bytes::from_gib(1)).timeout(Duration::from_secs(280))
+    Guest::new()
+        .with_programs()
+        .memory(Bytes::from_gib(1))
+        .timeout(Duration::from_secs(280))
 }
 
 /// A cluster with a job whose first tasks run and wait at a gate.
@@ -36,17 +39,30 @@ impl Story {
         let gate = cluster.dir().join("gate");
         let arguments = ["--mib", "4", "--until", gate.to_str().expect("UTF-8")];
         let job = JobFile::new(name, 1, SLOTS, Bytes::from_mib(32));
-        let job = job.workload("map", TASKS, log.path(), &arguments).expect("a stage");
+        let job = job
+            .workload("map", TASKS, log.path(), &arguments)
+            .expect("a stage");
         let app = cluster.submit(job.text()).expect("submits");
-        let story = Story { cluster, app, log, gate };
-        until("the first tasks to run", SOON, || Ok((story.log.started().len() == SLOTS as usize).then_some(()))).expect("run");
+        let story = Story {
+            cluster,
+            app,
+            log,
+            gate,
+        };
+        until("the first tasks to run", SOON, || {
+            Ok((story.log.started().len() == SLOTS as usize).then_some(()))
+        })
+        .expect("run");
         story
     }
 
     /// Checks that the tasks that ran before still run.
     fn still_running(&self) {
         for pid in self.log.started() {
-            assert!(PathBuf::from(format!("/proc/{pid}/cmdline")).exists(), "task process {pid} has ended");
+            assert!(
+                PathBuf::from(format!("/proc/{pid}/cmdline")).exists(),
+                "task process {pid} has ended"
+            );
         }
     }
 
@@ -58,8 +74,18 @@ impl Story {
         let once: Counts = (0..TASKS).map(|n| (format!("map/{n}"), 1)).collect();
         assert_eq!((self.log.starts(), self.log.ends()), (once.clone(), once));
         let job = end.job.as_ref().expect("a job");
-        assert_eq!((job.totals.done, job.totals.transient, job.totals.memory_kills), (TASKS, 0, 0));
-        assert!(job.tasks.iter().all(|t| t.attempts.len() == 1), "a task was run again");
+        assert_eq!(
+            (
+                job.totals.done,
+                job.totals.transient,
+                job.totals.memory_kills
+            ),
+            (TASKS, 0, 0)
+        );
+        assert!(
+            job.tasks.iter().all(|t| t.attempts.len() == 1),
+            "a task was run again"
+        );
     }
 }
 
@@ -76,11 +102,19 @@ on_host_and_in_guest!(agent, guest(), node_agent);
 
 fn resource_manager() {
     let mut story = Story::begin("manager");
-    let epoch = |s: &Story| s.cluster.call(s.cluster.client().status()).expect("answers").epoch;
+    let epoch = |s: &Story| {
+        s.cluster
+            .call(s.cluster.client().status())
+            .expect("answers")
+            .epoch
+    };
     let before = epoch(&story);
     story.cluster.kill_daemon("resourcemanager").expect("kills");
     story.still_running();
-    story.cluster.start_resource_manager().expect("starts again");
+    story
+        .cluster
+        .start_resource_manager()
+        .expect("starts again");
     story.cluster.until_ready().expect("is ready again");
     assert!(epoch(&story) > before, "a restarted daemon has a new epoch");
     story.still_running();
@@ -90,13 +124,21 @@ on_host_and_in_guest!(manager, guest(), resource_manager);
 
 fn application_master() {
     let story = Story::begin("master");
-    let masters = story.cluster.live_containers(&story.app, ContainerOwner::Master).expect("containers");
+    let masters = story
+        .cluster
+        .live_containers(&story.app, ContainerOwner::Master)
+        .expect("containers");
     assert_eq!(masters.len(), 1);
-    Cluster::kill_process(story.cluster.container_pid(&masters[0]).expect("a process")).expect("kills");
+    Cluster::kill_process(story.cluster.container_pid(&masters[0]).expect("a process"))
+        .expect("kills");
     let second = |view: &headroom_wire::v1::apps::AppView| {
-        (view.attempt == 2 && view.state == AppState::Running && view.master_url.is_some()).then_some(())
+        (view.attempt == 2 && view.state == AppState::Running && view.master_url.is_some())
+            .then_some(())
     };
-    story.cluster.until_app(&story.app, "the second run of the master", SOON, second).expect("runs");
+    story
+        .cluster
+        .until_app(&story.app, "the second run of the master", SOON, second)
+        .expect("runs");
     story.still_running();
     story.ends_well();
 }
@@ -110,7 +152,10 @@ fn manager_and_agent() {
     }
     story.still_running();
     story.cluster.start_node("node-1").expect("starts again");
-    story.cluster.start_resource_manager().expect("starts again");
+    story
+        .cluster
+        .start_resource_manager()
+        .expect("starts again");
     story.cluster.until_ready().expect("is ready again");
     story.ends_well();
 }
@@ -124,7 +169,10 @@ fn asked_to_stop() {
         assert_eq!(status.code(), Some(0), "{daemon}: {status}");
     }
     story.still_running();
-    story.cluster.start_resource_manager().expect("starts again");
+    story
+        .cluster
+        .start_resource_manager()
+        .expect("starts again");
     story.cluster.start_node("node-1").expect("starts again");
     story.cluster.until_ready().expect("is ready again");
     story.ends_well();

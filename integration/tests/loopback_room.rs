@@ -15,7 +15,10 @@ use integration::programs;
 /// One task of a job exceeds its slot and is killed after `sleep` seconds; the others wait for the
 /// file `gate`.
 fn job(name: &str, tasks: u32, sleep: u32, gate: &Path, more: &str) -> String {
-    let (program, gate) = (programs::path("workload").expect("the workload is built"), gate.display());
+    let (program, gate) = (
+        programs::path("workload").expect("the workload is built"),
+        gate.display(),
+    );
     let script = format!(
         "case $HEADROOM_INDEX in 0) sleep {sleep}; exec {} act take:64;; *) while ! [ -e {gate} ]; do sleep 0.05; done;; esac",
         program.display()
@@ -29,16 +32,26 @@ fn job(name: &str, tasks: u32, sleep: u32, gate: &Path, more: &str) -> String {
 }
 
 fn node(cpus: u32) -> NodeShape {
-    NodeShape { memory: Bytes::from_mib(2048), cpus, enforcer: None }
+    NodeShape {
+        memory: Bytes::from_mib(2048),
+        cpus,
+        enforcer: None,
+    }
 }
 
 fn attempts(cluster: &Cluster, app: &AppId, task: &str) -> Vec<AttemptRow> {
     let job = cluster.app(app).expect("is there").job.expect("a job");
-    job.tasks.into_iter().find(|t| t.task.to_string() == task).expect("the task").attempts
+    job.tasks
+        .into_iter()
+        .find(|t| t.task.to_string() == task)
+        .expect("the task")
+        .attempts
 }
 
 fn live(cluster: &Cluster, app: &AppId) -> BTreeSet<ContainerId> {
-    let all = cluster.live_containers(app, ContainerOwner::Executors).expect("lists");
+    let all = cluster
+        .live_containers(app, ContainerOwner::Executors)
+        .expect("lists");
     all.into_iter().map(|c| c.id).collect()
 }
 
@@ -50,7 +63,10 @@ fn until_said(cluster: &Cluster, arguments: &[&str], words: &str) -> String {
     };
     integration::cluster::until(words, SOON, said).unwrap_or_else(|e| {
         let last = cluster.rmctl(arguments).expect("runs");
-        panic!("{e:#}: rmctl {arguments:?} printed\n{}{}", last.stdout, last.stderr)
+        panic!(
+            "{e:#}: rmctl {arguments:?} printed\n{}{}",
+            last.stdout, last.stderr
+        )
     })
 }
 
@@ -60,10 +76,19 @@ fn a_task_that_waits_for_its_own_job_shows_the_reason_on_this_host() {
     let gate = cluster.dir().join("gate");
     // The wait is bounded by half the run time of the killed attempt, because no other task has
     // ended.
-    let app = cluster.submit(&job("full", 6, 8, &gate, "[retry]\ndrain_after = \"1h\"\n")).expect("submits");
+    let app = cluster
+        .submit(&job("full", 6, 8, &gate, "[retry]\ndrain_after = \"1h\"\n"))
+        .expect("submits");
     let (id, task) = (app.to_string(), format!("{app}/map/0"));
-    let before = until_said(&cluster, &["why", &task], "the job drains an executor for it");
-    assert!(before.contains("own-map-0-r2") && before.contains("waits for a container of "), "{before}");
+    let before = until_said(
+        &cluster,
+        &["why", &task],
+        "the job drains an executor for it",
+    );
+    assert!(
+        before.contains("own-map-0-r2") && before.contains("waits for a container of "),
+        "{before}"
+    );
     println!("{before}");
     let words = "waits for an executor of its job to drain";
     let during = until_said(&cluster, &["why", &task], words);
@@ -77,7 +102,11 @@ fn a_task_that_waits_for_its_own_job_shows_the_reason_on_this_host() {
     assert_eq!(end.state, AppState::Finished, "{}", end.diagnostics);
     let tasks = end.job.expect("a job").tasks;
     assert!(tasks.iter().all(|t| t.state == TaskState::Done));
-    assert_eq!(tasks.iter().map(|t| t.attempts.len()).sum::<usize>(), 7, "the other tasks lost no attempt");
+    assert_eq!(
+        tasks.iter().map(|t| t.attempts.len()).sum::<usize>(),
+        7,
+        "the other tasks lost no attempt"
+    );
 }
 
 #[test]
@@ -85,14 +114,25 @@ fn other_jobs_keep_their_containers_during_a_drain_on_this_host() {
     let cluster = Cluster::start(&[node(4)]).expect("a cluster");
     let (gate, other_gate) = (cluster.dir().join("gate"), cluster.dir().join("other"));
     let other = cluster
-        .submit(&job("other", 3, 0, &other_gate, "").replace("case $HEADROOM_INDEX in 0)", "case - in 0)"))
+        .submit(
+            &job("other", 3, 0, &other_gate, "")
+                .replace("case $HEADROOM_INDEX in 0)", "case - in 0)"),
+        )
         .expect("submits");
     let its = cluster
-        .until_app(&other, "two executors", SOON, |app| (app.job.as_ref()?.totals.running == 2).then(|| live(&cluster, &other)))
+        .until_app(&other, "two executors", SOON, |app| {
+            (app.job.as_ref()?.totals.running == 2).then(|| live(&cluster, &other))
+        })
         .expect("runs");
-    let app = cluster.submit(&job("full", 6, 1, &gate, "")).expect("submits");
+    let app = cluster
+        .submit(&job("full", 6, 1, &gate, ""))
+        .expect("submits");
     let task = format!("{app}/map/0");
-    until_said(&cluster, &["why", &task], "waits for an executor of its job to drain");
+    until_said(
+        &cluster,
+        &["why", &task],
+        "waits for an executor of its job to drain",
+    );
     std::fs::write(&gate, "").expect("opens the gate");
     let end = cluster.until_ended(&app).expect("ends");
     assert_eq!(end.state, AppState::Finished, "{}", end.diagnostics);
@@ -100,23 +140,35 @@ fn other_jobs_keep_their_containers_during_a_drain_on_this_host() {
     std::fs::write(&other_gate, "").expect("opens the gate");
     let end = cluster.until_ended(&other).expect("ends");
     let rows = end.job.expect("a job").tasks;
-    assert_eq!((end.state, rows.iter().map(|t| t.attempts.len()).max()), (AppState::Finished, Some(1)));
+    assert_eq!(
+        (end.state, rows.iter().map(|t| t.attempts.len()).max()),
+        (AppState::Finished, Some(1))
+    );
 }
 
 #[test]
 fn escalated_tasks_with_fewer_processors_find_memory_on_this_host() {
     let cluster = Cluster::start(&[node(2)]).expect("a cluster");
     let gate = cluster.dir().join("gate");
-    let text = job("narrow", 6, 0, &gate, "[retry]\ncpus = 0.2\n").replace("cpus = 1\n", "cpus = 0.9\n");
+    let text =
+        job("narrow", 6, 0, &gate, "[retry]\ncpus = 0.2\n").replace("cpus = 1\n", "cpus = 0.9\n");
     let app = cluster.submit(&text).expect("submits");
     // The gate is closed, so no executor can drain, and there are 0.2 free processors.
     cluster
         .until_app(&app, "map/0 to be done", SOON, |app| {
-            let row = app.job.as_ref()?.tasks.iter().find(|t| t.task.to_string() == "map/0")?;
+            let row = app
+                .job
+                .as_ref()?
+                .tasks
+                .iter()
+                .find(|t| t.task.to_string() == "map/0")?;
             (row.state == TaskState::Done).then_some(())
         })
         .expect("done while the others wait");
     assert_eq!(attempts(&cluster, &app, "map/0").len(), 2);
     std::fs::write(&gate, "").expect("opens the gate");
-    assert_eq!(cluster.until_ended(&app).expect("ends").state, AppState::Finished);
+    assert_eq!(
+        cluster.until_ended(&app).expect("ends").state,
+        AppState::Finished
+    );
 }

@@ -39,37 +39,61 @@ fn readme() -> Result<String> {
 fn typed_in() -> Result<[String; 4]> {
     let blocks = doc_commands::blocks(&readme()?, "sh");
     let n = blocks.len();
-    blocks.try_into().ok().with_context(|| format!("README.md has {n} shell blocks, but this test expects four"))
+    blocks
+        .try_into()
+        .ok()
+        .with_context(|| format!("README.md has {n} shell blocks, but this test expects four"))
 }
 
 #[test]
 fn the_test_command_is_that_of_continuous_integration() -> Result<()> {
     let [_, test, ..] = typed_in()?;
     let ci = fs::read_to_string(root().join(".ci/run"))?;
-    ensure!(ci.lines().any(|line| line == test.trim_end()), ".ci/run does not call {test}");
+    ensure!(
+        ci.lines().any(|line| line == test.trim_end()),
+        ".ci/run does not call {test}"
+    );
     Ok(())
 }
 
 #[test]
 fn the_first_command_builds_and_runs_the_demo() -> Result<()> {
     let [first, ..] = typed_in()?;
-    let (build, demo) = first.trim_end().split_once(" && ").context("a build and a command after it")?;
+    let (build, demo) = first
+        .trim_end()
+        .split_once(" && ")
+        .context("a build and a command after it")?;
     let builds = fs::read_to_string(root().join("integration/programs"))?;
-    ensure!(builds.lines().any(|line| line.trim() == format!("{build} --locked --quiet")), "no test calls {build}");
-    let typed = demo.strip_prefix("./target/release/").context("a program of that build")?;
+    ensure!(
+        builds
+            .lines()
+            .any(|line| line.trim() == format!("{build} --locked --quiet")),
+        "no test calls {build}"
+    );
+    let typed = demo
+        .strip_prefix("./target/release/")
+        .context("a program of that build")?;
     let place = tempfile::tempdir()?;
     let mut shell = Command::new("bash");
-    shell.args(["-euo", "pipefail", "-c", typed]).current_dir(place.path()).env_remove("HEADROOM_ADDR");
+    shell
+        .args(["-euo", "pipefail", "-c", typed])
+        .current_dir(place.path())
+        .env_remove("HEADROOM_ADDR");
     shell.env(programs::DIR_VARIABLE, programs::dir()?);
     let said = doc_commands::run(&mut shell, &place.path().join(".said"), PATIENCE)?;
-    ensure!(said.contains("out of memory") || said.contains("killed"), "no kill was shown:\n{said}");
+    ensure!(
+        said.contains("out of memory") || said.contains("killed"),
+        "no kill was shown:\n{said}"
+    );
     Ok(())
 }
 
 #[test]
 #[allow(clippy::print_stdout)] // the runner counts these lines
 fn a_local_cluster_runs_in_two_terminals() -> Result<()> {
-    let alone = Command::new("unshare").args(["--net", "ip", "link", "set", "lo", "up"]).output();
+    let alone = Command::new("unshare")
+        .args(["--net", "ip", "link", "set", "lo", "up"])
+        .output();
     if !alone.is_ok_and(|ran| ran.status.success()) {
         println!("SKIPPED: this user may not have a network of its own");
         return Ok(());
@@ -77,8 +101,13 @@ fn a_local_cluster_runs_in_two_terminals() -> Result<()> {
     let [_, _, first, second] = typed_in()?;
     let place = tempfile::tempdir()?;
     let mut shell = Command::new("unshare");
-    shell.args(["--net", "bash", "-euo", "pipefail", "-c", TERMINALS]).current_dir(root());
-    shell.env("FIRST", first).env("SECOND", second).env_remove("HEADROOM_ADDR");
+    shell
+        .args(["--net", "bash", "-euo", "pipefail", "-c", TERMINALS])
+        .current_dir(root());
+    shell
+        .env("FIRST", first)
+        .env("SECOND", second)
+        .env_remove("HEADROOM_ADDR");
     let said = doc_commands::run(&mut shell, &place.path().join("said"), PATIENCE)?;
     for word in ["hello.1", "http://127.0.0.1:7070", "finished"] {
         ensure!(said.contains(word), "{word} was not printed:\n{said}");
@@ -99,7 +128,11 @@ fn the_job_file_compiles() -> Result<()> {
 #[test]
 fn all_linked_files_exist() -> Result<()> {
     let text = readme()?;
-    let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next()).filter(|t| !t.contains("://"));
+    let targets = text
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next())
+        .filter(|t| !t.contains("://"));
     let mut seen = 0;
     for target in targets {
         seen += 1;

@@ -11,14 +11,26 @@ use integration::seed_sweep::{Seeds, SweepControl, replay, sweep};
 #[test]
 fn an_account_left_in_the_old_queue_is_found() {
     let mut found = None;
-    let ran = sweep(Seeds { from: 0, count: 1000, until: None }, PlantedBug::Nothing, |outcome| match &outcome.violation {
-        None => SweepControl::On,
-        Some(what) => {
-            found = Some((outcome.seed, what.clone()));
-            SweepControl::Stop
-        }
-    });
-    let Some((seed, what)) = found else { panic!("not found in {ran} seeds") };
-    println!("the ledger of a user whose application moved: found by seed {seed} after {ran} seeds: {what}");
+    let ran = sweep(
+        Seeds {
+            from: 0,
+            count: 1000,
+            until: None,
+        },
+        PlantedBug::Nothing,
+        |outcome| match &outcome.violation {
+            None => SweepControl::On,
+            Some(what) => {
+                found = Some((outcome.seed, what.clone()));
+                SweepControl::Stop
+            }
+        },
+    );
+    let Some((seed, what)) = found else {
+        panic!("not found in {ran} seeds")
+    };
+    println!(
+        "the ledger of a user whose application moved: found by seed {seed} after {ran} seeds: {what}"
+    );
     println!("replay, with --features planted: {}", replay(seed));
 }

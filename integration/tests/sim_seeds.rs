@@ -14,19 +14,27 @@ use integration::seed_sweep::{Seeds, SweepControl, replay, sweep};
 use integration::simulation::{Outcome, run, run_scenario, run_with};
 
 fn held(outcome: &Outcome) {
-    assert!(outcome.violation.is_none(), "{outcome}\nreplay: {}", replay(outcome.seed));
+    assert!(
+        outcome.violation.is_none(),
+        "{outcome}\nreplay: {}",
+        replay(outcome.seed)
+    );
 }
 
 /// Runs all seeds and fails with the first violation.
 fn hold(from: u64, count: u64, until: Option<Instant>) -> u64 {
     let mut failed = None;
-    let ran = sweep(Seeds { from, count, until }, PlantedBug::Nothing, |outcome| match &outcome.violation {
-        None => SweepControl::On,
-        Some(_) => {
-            failed = Some(outcome.clone());
-            SweepControl::Stop
-        }
-    });
+    let ran = sweep(
+        Seeds { from, count, until },
+        PlantedBug::Nothing,
+        |outcome| match &outcome.violation {
+            None => SweepControl::On,
+            Some(_) => {
+                failed = Some(outcome.clone());
+                SweepControl::Stop
+            }
+        },
+    );
     failed.iter().for_each(held);
     ran
 }
@@ -34,8 +42,13 @@ fn hold(from: u64, count: u64, until: Option<Instant>) -> u64 {
 /// Numbers in `seeds/failed.txt`. The text after a `#` describes the violation.
 fn kept() -> Vec<u64> {
     let text = include_str!("../seeds/failed.txt");
-    let numbers = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()).filter(|line| !line.is_empty());
-    numbers.map(|n| n.parse().expect("a seed in seeds/failed.txt")).collect()
+    let numbers = text
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or_default().trim())
+        .filter(|line| !line.is_empty());
+    numbers
+        .map(|n| n.parse().expect("a seed in seeds/failed.txt"))
+        .collect()
 }
 
 #[test]
@@ -43,7 +56,11 @@ fn failed_seeds_pass() {
     for seed in kept() {
         held(&run(seed));
         // Many of these seeds are older than the tenants.
-        held(&run_scenario(seed, Scenario::jobs_alone(seed), PlantedBug::Nothing));
+        held(&run_scenario(
+            seed,
+            Scenario::jobs_alone(seed),
+            PlantedBug::Nothing,
+        ));
     }
 }
 
@@ -59,13 +76,24 @@ fn fresh_seeds_pass() {
         println!("{outcome}");
         return held(&outcome);
     }
-    let Ok(seconds) = std::env::var("HEADROOM_SIM_SECONDS") else { return };
-    let until = Instant::now() + Duration::from_secs(seconds.parse().expect("HEADROOM_SIM_SECONDS is a number"));
+    let Ok(seconds) = std::env::var("HEADROOM_SIM_SECONDS") else {
+        return;
+    };
+    let until = Instant::now()
+        + Duration::from_secs(seconds.parse().expect("HEADROOM_SIM_SECONDS is a number"));
     let base = match std::env::var("HEADROOM_SIM_FROM") {
         Ok(from) => from.parse().expect("HEADROOM_SIM_FROM is a number"),
-        Err(_) => SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs() * 1_000_000,
+        Err(_) => {
+            SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .expect("a clock")
+                .as_secs()
+                * 1_000_000
+        }
     };
-    let count = std::env::var("HEADROOM_SIM_COUNT").map_or(u64::MAX, |n| n.parse().expect("HEADROOM_SIM_COUNT is a number"));
+    let count = std::env::var("HEADROOM_SIM_COUNT").map_or(u64::MAX, |n| {
+        n.parse().expect("HEADROOM_SIM_COUNT is a number")
+    });
     println!("fresh seeds from {base} on");
     let ran = hold(base, count, Some(until));
     println!("{ran} fresh seeds passed");
@@ -87,14 +115,21 @@ fn escalated_tasks_do_not_wait_behind_their_own_job() {
     let count = number("HEADROOM_SIM_CROWDED").unwrap_or(60);
     for seed in number("HEADROOM_SIM_SEED").map_or(0..count, |seed| seed..seed + 1) {
         let outcome = run_scenario(seed, Scenario::crowded(seed), PlantedBug::Nothing);
-        assert!(outcome.violation.is_none(), "full cluster, seed {seed}: {outcome}");
+        assert!(
+            outcome.violation.is_none(),
+            "full cluster, seed {seed}: {outcome}"
+        );
     }
 }
 
 #[test]
 fn a_replacement_of_a_drained_executor_is_found() {
     let plant = PlantedBug::ReplacesDrained;
-    let found = (0..300).find(|seed| run_scenario(*seed, Scenario::crowded(*seed), plant).violation.is_some());
+    let found = (0..300).find(|seed| {
+        run_scenario(*seed, Scenario::crowded(*seed), plant)
+            .violation
+            .is_some()
+    });
     assert!(found.is_some(), "{plant:?} was not found in 300 seeds");
 }
 
@@ -106,14 +141,21 @@ fn no_node_deadlocks_with_frozen_tasks() {
     let count = number("HEADROOM_SIM_HELD").unwrap_or(40);
     for seed in number("HEADROOM_SIM_SEED").map_or(0..count, |seed| seed..seed + 1) {
         let outcome = run_scenario(seed, Scenario::held(seed), PlantedBug::Nothing);
-        assert!(outcome.violation.is_none(), "frozen tasks, seed {seed}: {outcome}");
+        assert!(
+            outcome.violation.is_none(),
+            "frozen tasks, seed {seed}: {outcome}"
+        );
     }
 }
 
 #[test]
 fn a_growth_deadlock_is_found() {
     let plant = PlantedBug::NobodyGivesWay;
-    let found = (0..300).find(|seed| run_scenario(*seed, Scenario::held(*seed), plant).violation.is_some());
+    let found = (0..300).find(|seed| {
+        run_scenario(*seed, Scenario::held(*seed), plant)
+            .violation
+            .is_some()
+    });
     assert!(found.is_some(), "{plant:?} was not found in 300 seeds");
 }
 

@@ -31,24 +31,50 @@ fn repository(path: &str) -> PathBuf {
 }
 
 fn guest() -> Guest {
-    let guest = Guest::new().memory(Bytes::from_mib(1536)).timeout(Duration::from_secs(280)).with_programs();
+    let guest = Guest::new()
+        .memory(Bytes::from_mib(1536))
+        .timeout(Duration::from_secs(280))
+        .with_programs();
     if in_guest() {
         return guest;
     }
-    let text = |path: &str| fs::read_to_string(repository(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
+    let text =
+        |path: &str| fs::read_to_string(repository(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
     let mut files = BTreeMap::new();
     let others = ["headroom-resourcemanager.socket", "headroom.slice"].map(str::to_owned);
-    for unit in UNITS.map(|u| format!("{u}.service")).into_iter().chain(others) {
-        files.insert(PathBuf::from("/etc/systemd/system").join(&unit), text(&format!("systemd/{unit}")));
+    for unit in UNITS
+        .map(|u| format!("{u}.service"))
+        .into_iter()
+        .chain(others)
+    {
+        files.insert(
+            PathBuf::from("/etc/systemd/system").join(&unit),
+            text(&format!("systemd/{unit}")),
+        );
     }
-    files.insert("/usr/lib/sysusers.d/headroom.conf".into(), text("systemd/headroom.sysusers"));
-    files.insert("/usr/lib/tmpfiles.d/headroom.conf".into(), text("systemd/headroom.tmpfiles"));
-    files.insert("/etc/headroom/resourcemanager.toml".into(), text("config/resourcemanager.toml"));
+    files.insert(
+        "/usr/lib/sysusers.d/headroom.conf".into(),
+        text("systemd/headroom.sysusers"),
+    );
+    files.insert(
+        "/usr/lib/tmpfiles.d/headroom.conf".into(),
+        text("systemd/headroom.tmpfiles"),
+    );
+    files.insert(
+        "/etc/headroom/resourcemanager.toml".into(),
+        text("config/resourcemanager.toml"),
+    );
     // All users in the guest are root, and the log of the workload is in /tmp.
-    let node = text("config/nodeagent.toml").replace("run_as = \"submitter\"", "run_as = \"agent\"");
-    let node = node.replace("allow_root = false", "allow_root = true").replace("private_tmp = true", "private_tmp = false");
+    let node =
+        text("config/nodeagent.toml").replace("run_as = \"submitter\"", "run_as = \"agent\"");
+    let node = node
+        .replace("allow_root = false", "allow_root = true")
+        .replace("private_tmp = true", "private_tmp = false");
     files.insert("/etc/headroom/nodeagent.toml".into(), node);
-    let windows = BTreeMap::from([(PROGRAMS.into(), programs::dir().expect("programs").to_owned())]);
+    let windows = BTreeMap::from([(
+        PROGRAMS.into(),
+        programs::dir().expect("programs").to_owned(),
+    )]);
     guest.systemd(files, windows)
 }
 
@@ -56,7 +82,11 @@ fn run(program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(arguments);
     let told = ran(command).expect("runs");
-    assert_eq!(told.code, 0, "{program} {arguments:?}: {}{}", told.stdout, told.stderr);
+    assert_eq!(
+        told.code, 0,
+        "{program} {arguments:?}: {}{}",
+        told.stdout, told.stderr
+    );
     told.stdout.trim().to_owned()
 }
 
@@ -67,29 +97,61 @@ fn property(unit: &str, name: &str) -> String {
 /// Installs the group, directories and programs as an operator does by hand, and starts all units.
 fn install_and_start() {
     run("systemd-sysusers", &["/usr/lib/sysusers.d/headroom.conf"]);
-    run("systemd-tmpfiles", &["--create", "/usr/lib/tmpfiles.d/headroom.conf"]);
-    for program in ["resourcemanager", "nodeagent", "container-shim", "appmaster", "executor", "rmctl"] {
-        symlink(Path::new(PROGRAMS).join(program), Path::new("/usr/bin").join(program)).expect("installs");
+    run(
+        "systemd-tmpfiles",
+        &["--create", "/usr/lib/tmpfiles.d/headroom.conf"],
+    );
+    for program in [
+        "resourcemanager",
+        "nodeagent",
+        "container-shim",
+        "appmaster",
+        "executor",
+        "rmctl",
+    ] {
+        symlink(
+            Path::new(PROGRAMS).join(program),
+            Path::new("/usr/bin").join(program),
+        )
+        .expect("installs");
     }
     let mut command = Command::new("systemctl");
     command.args(["start", "headroom-resourcemanager", "headroom-nodeagent"]);
     let started = ran(command).expect("runs");
     if started.code != 0 {
-        panic!("{}\n{}", started.stderr, run("journalctl", &["--no-pager", "-n", "80", "-u", "headroom-*"]));
+        panic!(
+            "{}\n{}",
+            started.stderr,
+            run(
+                "journalctl",
+                &["--no-pager", "-n", "80", "-u", "headroom-*"]
+            )
+        );
     }
     for unit in UNITS {
         assert_eq!(property(unit, "ActiveState"), "active", "{unit}");
     }
-    let ready = || Ok(rmctl(URL, &["node", "list"])?.stdout.contains("ready").then_some(()));
+    let ready = || {
+        Ok(rmctl(URL, &["node", "list"])?
+            .stdout
+            .contains("ready")
+            .then_some(()))
+    };
     until("the node to be ready", SOON, ready).expect("is ready");
 }
 
 /// The cgroups of all containers with their limits.
 fn limits() -> BTreeMap<String, String> {
-    let dirs = fs::read_dir(CONTAINERS).expect("reads").flatten().filter(|e| e.path().join("memory.max").exists());
+    let dirs = fs::read_dir(CONTAINERS)
+        .expect("reads")
+        .flatten()
+        .filter(|e| e.path().join("memory.max").exists());
     dirs.map(|e| {
         let limit = fs::read_to_string(e.path().join("memory.max")).expect("reads");
-        (e.file_name().to_string_lossy().into_owned(), limit.trim().to_owned())
+        (
+            e.file_name().to_string_lossy().into_owned(),
+            limit.trim().to_owned(),
+        )
     })
     .collect()
 }
@@ -97,7 +159,11 @@ fn limits() -> BTreeMap<String, String> {
 /// The cgroup holder, a sleeping process beside the containers.
 fn keeper() -> i32 {
     let dir = Path::new(CONTAINERS).with_file_name("keeper");
-    fs::read_to_string(dir.join("cgroup.procs")).expect("reads").trim().parse().expect("one process")
+    fs::read_to_string(dir.join("cgroup.procs"))
+        .expect("reads")
+        .trim()
+        .parse()
+        .expect("one process")
 }
 
 fn lives(pid: i32) -> bool {
@@ -120,7 +186,10 @@ fn survives(what: &str, unit: &str, log: &WorkLog, disturb: impl FnOnce()) {
     until("another daemon", SOON, other).expect(what);
     assert_eq!(limits(), before, "{what}: containers and their limits");
     for pid in log.started() {
-        assert!(Path::new(&format!("/proc/{pid}/cmdline")).exists(), "{what}: task process {pid} has ended");
+        assert!(
+            Path::new(&format!("/proc/{pid}/cmdline")).exists(),
+            "{what}: task process {pid} has ended"
+        );
     }
 }
 
@@ -132,23 +201,47 @@ fn hangs(unit: &str, log: &WorkLog) {
     // A shorter interval than the unit's, so that the test does not wait 30 s.
     fs::write(drop_in.join("watchdog.conf"), "[Service]\nWatchdogSec=5s\n").expect("writes");
     run("systemctl", &["daemon-reload"]);
-    survives("restart for a shorter watchdog", unit, log, || drop(run("systemctl", &["restart", unit])));
+    survives("restart for a shorter watchdog", unit, log, || {
+        drop(run("systemctl", &["restart", unit]))
+    });
     assert_eq!(property(unit, "WatchdogUSec"), "5s");
-    let restarts = || property(unit, "NRestarts").parse::<u32>().expect("a number");
+    let restarts = || {
+        property(unit, "NRestarts")
+            .parse::<u32>()
+            .expect("a number")
+    };
     let before = restarts();
-    survives("a daemon that hangs", unit, log, || drop(run("kill", &["-STOP", &main_pid(unit).to_string()])));
+    survives("a daemon that hangs", unit, log, || {
+        drop(run("kill", &["-STOP", &main_pid(unit).to_string()]))
+    });
     assert!(restarts() > before, "systemd restarted the daemon");
 }
 
 /// A kill of the cgroup holder does not end the containers.
 fn keeper_is_killed(log: &WorkLog) {
     let (before, life, keeper) = (limits(), property(HOME, "InvocationID"), keeper());
-    assert_eq!(main_pid(HOME), 0, "the end of a process ends no other process of the unit");
+    assert_eq!(
+        main_pid(HOME),
+        0,
+        "the end of a process ends no other process of the unit"
+    );
     Cluster::kill_process(keeper).expect("kills");
-    until("the cgroup holder to end", SOON, || Ok((!lives(keeper)).then_some(()))).expect("goes");
-    assert_eq!((property(HOME, "ActiveState").as_str(), property(HOME, "InvocationID")), ("active", life));
+    until("the cgroup holder to end", SOON, || {
+        Ok((!lives(keeper)).then_some(()))
+    })
+    .expect("goes");
+    assert_eq!(
+        (
+            property(HOME, "ActiveState").as_str(),
+            property(HOME, "InvocationID")
+        ),
+        ("active", life)
+    );
     assert_eq!(limits(), before, "containers and their limits");
-    assert!(log.started().into_iter().all(lives), "a task ended with the cgroup holder");
+    assert!(
+        log.started().into_iter().all(lives),
+        "a task ended with the cgroup holder"
+    );
 }
 
 /// All processes in the containers' unit are killed at once, as by a mistaken `systemctl kill`. The
@@ -156,27 +249,46 @@ fn keeper_is_killed(log: &WorkLog) {
 fn all_are_killed() {
     let log = WorkLog::at("/tmp/again.log".into());
     let arguments = ["--mib", "4", "--until", "/tmp/second-gate"];
-    let job = JobFile::new("again", 1, 2, Bytes::from_mib(32)).workload("map", 2, log.path(), &arguments).expect("a stage");
+    let job = JobFile::new("again", 1, 2, Bytes::from_mib(32))
+        .workload("map", 2, log.path(), &arguments)
+        .expect("a stage");
     fs::write("/tmp/again.toml", job.text()).expect("writes");
     let submitted = rmctl(URL, &["submit", "/tmp/again.toml", "-o", "name"]).expect("runs");
     assert_eq!(submitted.code, 0, "{}", submitted.stderr);
     let app = submitted.stdout.trim();
-    until("two tasks to run", SOON, || Ok((log.started().len() == 2).then_some(()))).expect("run");
+    until("two tasks to run", SOON, || {
+        Ok((log.started().len() == 2).then_some(()))
+    })
+    .expect("run");
 
     let before = log.started();
     run("systemctl", &["kill", "--signal", "KILL", HOME]);
-    until("the tasks to run again", JOB, || Ok((log.started().len() == 4).then_some(()))).expect("run");
+    until("the tasks to run again", JOB, || {
+        Ok((log.started().len() == 4).then_some(()))
+    })
+    .expect("run");
     assert!(!before.into_iter().any(lives), "a task has no master");
     for unit in UNITS {
         assert_eq!(property(unit, "ActiveState"), "active", "{unit}");
     }
     assert!(lives(keeper()) && limits().len() == 2, "{:?}", limits());
     fs::write("/tmp/second-gate", "").expect("opens the gate");
-    let ended = rmctl(URL, &["wait", app, "--timeout", &format!("{}s", JOB.as_secs())]).expect("runs");
+    let ended = rmctl(
+        URL,
+        &["wait", app, "--timeout", &format!("{}s", JOB.as_secs())],
+    )
+    .expect("runs");
     assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
-    assert_eq!(log.ends(), (0..2).map(|n| (format!("map/{n}"), 1)).collect::<Counts>(), "each task ended once");
+    assert_eq!(
+        log.ends(),
+        (0..2).map(|n| (format!("map/{n}"), 1)).collect::<Counts>(),
+        "each task ended once"
+    );
     let events = rmctl(URL, &["events"]).expect("runs").stdout;
-    assert!(events.contains("killed_externally") && !events.contains(" Escalated "), "{events}");
+    assert!(
+        events.contains("killed_externally") && !events.contains(" Escalated "),
+        "{events}"
+    );
 }
 
 /// Prints the journal and the resource manager's events if the test fails.
@@ -186,7 +298,14 @@ impl Drop for Witness {
         if std::thread::panicking() {
             let mut command = Command::new("journalctl");
             command.args(["--no-pager", "-n", "80", "-u", "headroom-*"]);
-            for told in [rmctl(URL, &["events"]), rmctl(URL, &["ps", "last"]), ran(command)].into_iter().flatten() {
+            for told in [
+                rmctl(URL, &["events"]),
+                rmctl(URL, &["ps", "last"]),
+                ran(command),
+            ]
+            .into_iter()
+            .flatten()
+            {
                 eprintln!("{}{}", told.stdout, told.stderr);
             }
         }
@@ -198,33 +317,63 @@ fn agents_come_and_go() {
     let _witness = Witness;
     let (log, gate) = (WorkLog::at("/tmp/work.log".into()), Path::new("/tmp/gate"));
     let arguments = ["--mib", "4", "--until", "/tmp/gate"];
-    let job = JobFile::new("units", 1, 2, Bytes::from_mib(32)).workload("map", 4, log.path(), &arguments).expect("a stage");
+    let job = JobFile::new("units", 1, 2, Bytes::from_mib(32))
+        .workload("map", 4, log.path(), &arguments)
+        .expect("a stage");
     fs::write("/tmp/job.toml", job.text()).expect("writes");
     let submitted = rmctl(URL, &["submit", "/tmp/job.toml", "-o", "name"]).expect("runs");
     assert_eq!(submitted.code, 0, "{}", submitted.stderr);
     let app = submitted.stdout.trim();
-    until("two tasks to run", SOON, || Ok((log.started().len() == 2).then_some(()))).expect("run");
-    assert_eq!(limits().len(), 2, "the master's container and the executor's: {:?}", limits());
+    until("two tasks to run", SOON, || {
+        Ok((log.started().len() == 2).then_some(()))
+    })
+    .expect("run");
+    assert_eq!(
+        limits().len(),
+        2,
+        "the master's container and the executor's: {:?}",
+        limits()
+    );
     assert!(limits().values().all(|l| l != "max"), "{:?}", limits());
 
-    survives("kill -9", AGENT, &log, || Cluster::kill_process(main_pid(AGENT)).expect("kills"));
-    survives("restart", AGENT, &log, || drop(run("systemctl", &["restart", AGENT])));
+    survives("kill -9", AGENT, &log, || {
+        Cluster::kill_process(main_pid(AGENT)).expect("kills")
+    });
+    survives("restart", AGENT, &log, || {
+        drop(run("systemctl", &["restart", AGENT]))
+    });
     hangs(AGENT, &log);
     hangs(MANAGER, &log);
     keeper_is_killed(&log);
 
     fs::write(gate, "").expect("opens the gate");
-    let ended = rmctl(URL, &["wait", app, "--timeout", &format!("{}s", JOB.as_secs())]).expect("runs");
+    let ended = rmctl(
+        URL,
+        &["wait", app, "--timeout", &format!("{}s", JOB.as_secs())],
+    )
+    .expect("runs");
     assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
     let once: Counts = (0..4).map(|n| (format!("map/{n}"), 1)).collect();
-    assert_eq!((log.starts(), log.ends()), (once.clone(), once), "each task ran once");
+    assert_eq!(
+        (log.starts(), log.ends()),
+        (once.clone(), once),
+        "each task ran once"
+    );
 
     all_are_killed();
     run("systemctl", &["stop", HOME]);
-    assert_eq!(property(AGENT, "ActiveState"), "inactive", "the agent needs the unit of its containers");
+    assert_eq!(
+        property(AGENT, "ActiveState"),
+        "inactive",
+        "the agent needs the unit of its containers"
+    );
 }
 
 #[test]
 fn agents_restart_under_systemd_in_a_guest() {
-    rerun(test_name!(agents_restart_under_systemd_in_a_guest), guest(), agents_come_and_go);
+    rerun(
+        test_name!(agents_restart_under_systemd_in_a_guest),
+        guest(),
+        agents_come_and_go,
+    );
 }

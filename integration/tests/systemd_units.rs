@@ -15,7 +15,9 @@ const UNITS: [&str; 5] = [
 ];
 
 fn shipped(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../systemd").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../systemd")
+        .join(name);
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
@@ -24,7 +26,10 @@ fn copies(dir: &Path) -> Vec<PathBuf> {
     let place = |name: &&str| {
         let mut text = shipped(name);
         for program in ["resourcemanager", "nodeagent", "container-shim"] {
-            text = text.replace(&format!("ExecStart=/usr/bin/{program}"), "ExecStart=/bin/true");
+            text = text.replace(
+                &format!("ExecStart=/usr/bin/{program}"),
+                "ExecStart=/bin/true",
+            );
         }
         fs::write(dir.join(name), text).expect("writes");
         dir.join(name)
@@ -35,7 +40,9 @@ fn copies(dir: &Path) -> Vec<PathBuf> {
 fn run(program: &str, prepare: impl FnOnce(&mut Command)) -> Output {
     let mut command = Command::new(program);
     prepare(&mut command);
-    command.output().unwrap_or_else(|e| panic!("{program}: {e}; `apt-get install -y systemd`"))
+    command
+        .output()
+        .unwrap_or_else(|e| panic!("{program}: {e}; `apt-get install -y systemd`"))
 }
 
 #[test]
@@ -57,10 +64,20 @@ fn exposure_is_at_most(unit: &str, threshold: u32) {
     let dir = tempfile::tempdir().expect("a directory");
     copies(dir.path());
     let output = run("systemd-analyze", |c| {
-        c.args(["security", "--no-pager", "--offline=true", &format!("--threshold={threshold}")]).arg(dir.path().join(unit));
+        c.args([
+            "security",
+            "--no-pager",
+            "--offline=true",
+            &format!("--threshold={threshold}"),
+        ])
+        .arg(dir.path().join(unit));
     });
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{unit}: {}", said.lines().last().unwrap_or_default());
+    assert!(
+        output.status.success(),
+        "{unit}: {}",
+        said.lines().last().unwrap_or_default()
+    );
 }
 
 #[test]
@@ -77,18 +94,34 @@ fn the_node_agent_is_sandboxed_as_far_as_its_containers_allow() {
 fn the_socket_unit_holds_the_port_of_the_shipped_configuration() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/resourcemanager.toml");
     let config = fs::read_to_string(path).expect("reads");
-    let listen = config.lines().find_map(|l| l.strip_prefix("listen = ")).expect("a line").trim_matches('"');
-    assert!(shipped("headroom-resourcemanager.socket").contains(&format!("\nListenStream={listen}\n")), "{listen}");
+    let listen = config
+        .lines()
+        .find_map(|l| l.strip_prefix("listen = "))
+        .expect("a line")
+        .trim_matches('"');
+    assert!(
+        shipped("headroom-resourcemanager.socket").contains(&format!("\nListenStream={listen}\n")),
+        "{listen}"
+    );
 }
 
 #[test]
 fn only_the_cgroup_holder_delegates() {
     assert!(shipped("headroom-containers.service").contains("\nDelegate=memory pids cpu\n"));
-    for unit in ["headroom-nodeagent.service", "headroom-resourcemanager.service"] {
-        assert!(!shipped(unit).contains("\nDelegate="), "{unit} could not be restarted under systemd 252");
+    for unit in [
+        "headroom-nodeagent.service",
+        "headroom-resourcemanager.service",
+    ] {
+        assert!(
+            !shipped(unit).contains("\nDelegate="),
+            "{unit} could not be restarted under systemd 252"
+        );
     }
     for unit in ["headroom-nodeagent.service", "headroom-containers.service"] {
-        assert!(shipped(unit).contains("\nOOMPolicy=continue\n"), "the end of a container would stop {unit}");
+        assert!(
+            shipped(unit).contains("\nOOMPolicy=continue\n"),
+            "the end of a container would stop {unit}"
+        );
     }
 }
 
@@ -105,14 +138,32 @@ fn users_and_directories_are_created_as_configured() {
     fs::write(root.path().join("etc/passwd"), "root:x:0:0::/:/bin/sh\n").expect("writes");
     fs::write(root.path().join("etc/group"), "root:x:0:\n").expect("writes");
     let at = format!("--root={}", root.path().display());
-    for (program, arguments) in [("systemd-sysusers", vec![&at]), ("systemd-tmpfiles", vec![&at])] {
-        let file = if program == "systemd-sysusers" { &users } else { &files };
+    for (program, arguments) in [
+        ("systemd-sysusers", vec![&at]),
+        ("systemd-tmpfiles", vec![&at]),
+    ] {
+        let file = if program == "systemd-sysusers" {
+            &users
+        } else {
+            &files
+        };
         let output = run(program, |c| {
-            c.args(arguments).args((program == "systemd-tmpfiles").then_some("--create")).arg(file);
+            c.args(arguments)
+                .args((program == "systemd-tmpfiles").then_some("--create"))
+                .arg(file);
         });
-        assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{program}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     let groups = fs::read_to_string(root.path().join("etc/group")).expect("reads");
-    assert!(groups.lines().any(|l| l.starts_with("headroom:")), "{groups}");
-    assert!(root.path().join("etc/headroom").is_dir() && root.path().join("var/lib/headroom").is_dir());
+    assert!(
+        groups.lines().any(|l| l.starts_with("headroom:")),
+        "{groups}"
+    );
+    assert!(
+        root.path().join("etc/headroom").is_dir() && root.path().join("var/lib/headroom").is_dir()
+    );
 }

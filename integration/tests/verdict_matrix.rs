@@ -10,13 +10,30 @@ use integration::verdicts::{MatrixResults, Plan, in_guests, of_this_kernel, on_t
 
 fn all_right(figures: &MatrixResults, least: usize) {
     println!("{}", figures.table());
-    assert!(figures.is_perfect(), "not every verdict was right: {}", figures.table());
-    assert!(figures.cases >= least, "only {} cases were played", figures.cases);
+    assert!(
+        figures.is_perfect(),
+        "not every verdict was right: {}",
+        figures.table()
+    );
+    assert!(
+        figures.cases >= least,
+        "only {} cases were played",
+        figures.cases
+    );
 }
 
 fn on_host(enforcer: EnforcerKind) -> MatrixResults {
     let scratch = tempfile::tempdir().expect("a directory");
-    on_this_kernel(&Plan { enforcer, rounds: 1, only: String::new(), stages: Vec::new() }, scratch.path()).expect("plays")
+    on_this_kernel(
+        &Plan {
+            enforcer,
+            rounds: 1,
+            only: String::new(),
+            stages: Vec::new(),
+        },
+        scratch.path(),
+    )
+    .expect("plays")
 }
 
 #[test]
@@ -37,7 +54,17 @@ fn containers_in_a_guest() {
 
 #[test]
 fn other_limits_and_crashes_in_a_guest() {
-    in_a_guest(&[Stage::Herd, Stage::Fenced, Stage::Nested, Stage::Fragile, Stage::Swapped, Stage::Starved], 6);
+    in_a_guest(
+        &[
+            Stage::Herd,
+            Stage::Fenced,
+            Stage::Nested,
+            Stage::Fragile,
+            Stage::Swapped,
+            Stage::Starved,
+        ],
+        6,
+    );
 }
 
 fn in_a_guest(stages: &[Stage], least: usize) {

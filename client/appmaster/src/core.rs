@@ -39,7 +39,9 @@ use headroom_types::{Bytes, ContainerId, Epoch, Resource, Tick};
 use headroom_wire::v1::job::{AttemptRow, JobTotals};
 use headroom_wire::v1::task::{TaskUsage, ToExecutor};
 
-use crate::event::{EventTimestamp, ExecutorHello, JobEndKind, JobOutcome, MasterEffect, MasterEvent};
+use crate::event::{
+    EventTimestamp, ExecutorHello, JobEndKind, JobOutcome, MasterEffect, MasterEvent,
+};
 use crate::executors::{ConnectionState, ExecutorFleet};
 use crate::ledger::Ledger;
 use crate::output::EarlierCommit;
@@ -114,7 +116,16 @@ impl Core {
     /// Returns a master without any records.
     pub fn new(job: JobSpec, setup: MasterSetup) -> Self {
         let tasks = TaskSets::new(&job);
-        let set_of = job.stages.iter().map(|s| job.executors.iter().position(|e| e.name == s.executors).unwrap_or(0)).collect();
+        let set_of = job
+            .stages
+            .iter()
+            .map(|s| {
+                job.executors
+                    .iter()
+                    .position(|e| e.name == s.executors)
+                    .unwrap_or(0)
+            })
+            .collect();
         let mut core = Core {
             set_of,
             queues: vec![TaskSlotQueue::default(); job.executors.len()],
@@ -144,7 +155,11 @@ impl Core {
     }
 
     /// Returns a master that continues after the given records.
-    pub fn replay<'r>(job: JobSpec, setup: MasterSetup, records: impl IntoIterator<Item = &'r Record>) -> Self {
+    pub fn replay<'r>(
+        job: JobSpec,
+        setup: MasterSetup,
+        records: impl IntoIterator<Item = &'r Record>,
+    ) -> Self {
         let mut core = Core::new(job, setup);
         core.phase = MasterPhase::Replaying;
         for record in records {
@@ -160,31 +175,61 @@ impl Core {
 
     /// Ends the job before it starts, with these diagnostics.
     pub fn fail_before_start(&mut self, diagnostics: String) {
-        self.phase = MasterPhase::Over(JobOutcome { ending: JobEndKind::Failed, diagnostics });
+        self.phase = MasterPhase::Over(JobOutcome {
+            ending: JobEndKind::Failed,
+            diagnostics,
+        });
     }
 
     /// Processes one event and appends the resulting effects to `out`. This is the only entry
     /// point.
     pub fn step(&mut self, now: EventTimestamp, event: MasterEvent, out: &mut Vec<MasterEffect>) {
         match event {
-            MasterEvent::Registered { epoch, largest, containers, cursor } => {
+            MasterEvent::Registered {
+                epoch,
+                largest,
+                containers,
+                cursor,
+            } => {
                 self.begin_epoch(epoch, cursor);
                 self.on_registered(now, largest, containers, out);
             }
             MasterEvent::Update { cursor, what } => self.on_update(now, cursor, what, out),
-            MasterEvent::Refused { request, sentence, largest } => self.on_refused(now, &request, &sentence, largest, out),
+            MasterEvent::Refused {
+                request,
+                sentence,
+                largest,
+            } => self.on_refused(now, &request, &sentence, largest, out),
             MasterEvent::Hello(hello) => self.on_hello(now, hello, out),
-            MasterEvent::Started { container, attempt } => self.on_started(&container, &attempt, out),
+            MasterEvent::Started { container, attempt } => {
+                self.on_started(&container, &attempt, out)
+            }
             MasterEvent::Usage { container, tasks } => self.on_usage(&container, &tasks),
-            MasterEvent::Ended { container, report } => self.on_ended(now, &container, &report, out),
-            MasterEvent::Committed { task, attempt, error } => self.on_committed(now, task, &attempt, error, out),
-            MasterEvent::Pressure { container, attempt, limit } => self.on_pressure(now, &container, &attempt, limit, out),
+            MasterEvent::Ended { container, report } => {
+                self.on_ended(now, &container, &report, out)
+            }
+            MasterEvent::Committed {
+                task,
+                attempt,
+                error,
+            } => self.on_committed(now, task, &attempt, error, out),
+            MasterEvent::Pressure {
+                container,
+                attempt,
+                limit,
+            } => self.on_pressure(now, &container, &attempt, limit, out),
             MasterEvent::Leftover { container, left } => self.on_leftover(&container, left),
-            MasterEvent::LimitSet { container, set } => self.on_limit_set(now, &container, &set, out),
-            MasterEvent::ResizeRefused { container, refusal } => self.on_resize_refused(now, &container, &refusal, out),
+            MasterEvent::LimitSet { container, set } => {
+                self.on_limit_set(now, &container, &set, out)
+            }
+            MasterEvent::ResizeRefused { container, refusal } => {
+                self.on_resize_refused(now, &container, &refusal, out)
+            }
             MasterEvent::Known(family) => self.on_known(now, &family, out),
             MasterEvent::Inputs { stage, sizes } => self.on_inputs(now, stage, sizes, out),
-            MasterEvent::LineDown { container } => self.on_executor_disconnected(now, &container, out),
+            MasterEvent::LineDown { container } => {
+                self.on_executor_disconnected(now, &container, out)
+            }
             MasterEvent::Stop => self.stop(now, out),
             MasterEvent::Timer => {}
         }
@@ -195,7 +240,9 @@ impl Core {
     pub fn next_timer(&self) -> Option<Tick> {
         match self.phase {
             MasterPhase::Working => {}
-            MasterPhase::Replaying | MasterPhase::Unregistered | MasterPhase::Over(_) => return None,
+            MasterPhase::Replaying | MasterPhase::Unregistered | MasterPhase::Over(_) => {
+                return None;
+            }
         }
         let queues = self.queues.iter().filter_map(TaskSlotQueue::next_ready);
         queues
@@ -237,7 +284,12 @@ impl Core {
     }
     /// Cursor up to which all updates of the resource manager are processed durably.
     pub fn acknowledged_cursor(&self) -> u64 {
-        let open = self.fleet.executors.values().filter_map(|e| e.ended.as_ref()).map(|(_, _, cursor)| cursor.saturating_sub(1));
+        let open = self
+            .fleet
+            .executors
+            .values()
+            .filter_map(|e| e.ended.as_ref())
+            .map(|(_, _, cursor)| cursor.saturating_sub(1));
         open.min().unwrap_or(self.cursor).min(self.cursor)
     }
     /// Resets the cursor for a new epoch of the resource manager, which restarts the numbering of
@@ -249,7 +301,12 @@ impl Core {
         }
         self.epoch = Some(epoch);
         self.cursor = cursor;
-        for ended in self.fleet.executors.values_mut().filter_map(|e| e.ended.as_mut()) {
+        for ended in self
+            .fleet
+            .executors
+            .values_mut()
+            .filter_map(|e| e.ended.as_mut())
+        {
             ended.2 = u64::MAX;
         }
     }
@@ -265,12 +322,31 @@ impl Core {
     /// memory on some node for the whole job, so the cap excludes it.
     fn cap(&self, set: &ExecutorSpec) -> TaskSizeCap {
         let largest = self.largest.as_ref().map(|l| l.memory);
-        let by_node = largest.map(|l| l.saturating_sub(self.setup.master_memory).saturating_sub(set.reserve));
+        let by_node = largest.map(|l| {
+            l.saturating_sub(self.setup.master_memory)
+                .saturating_sub(set.reserve)
+        });
         match (self.job.retry.cap, by_node) {
-            (Some(cap), Some(node)) if node < cap => TaskSizeCap { task: node, largest, by_job: false },
-            (Some(cap), _) => TaskSizeCap { task: cap, largest, by_job: true },
-            (None, Some(node)) => TaskSizeCap { task: node, largest, by_job: false },
-            (None, None) => TaskSizeCap { task: Bytes::MAX, largest, by_job: false },
+            (Some(cap), Some(node)) if node < cap => TaskSizeCap {
+                task: node,
+                largest,
+                by_job: false,
+            },
+            (Some(cap), _) => TaskSizeCap {
+                task: cap,
+                largest,
+                by_job: true,
+            },
+            (None, Some(node)) => TaskSizeCap {
+                task: node,
+                largest,
+                by_job: false,
+            },
+            (None, None) => TaskSizeCap {
+                task: Bytes::MAX,
+                largest,
+                by_job: false,
+            },
         }
     }
 
@@ -281,7 +357,12 @@ impl Core {
 
     fn on_hello(&mut self, now: EventTimestamp, hello: ExecutorHello, out: &mut Vec<MasterEffect>) {
         let Some(executor) = self.fleet.executors.get_mut(&hello.container) else {
-            if self.fleet.requests.values().any(|r| r.settled.contains(&hello.container)) {
+            if self
+                .fleet
+                .requests
+                .values()
+                .any(|r| r.settled.contains(&hello.container))
+            {
                 out.push(send(&hello.container, ToExecutor::Shutdown));
             } else {
                 self.early.insert(hello.container.clone(), hello);
@@ -297,14 +378,30 @@ impl Core {
         for report in &hello.unacked {
             self.on_ended(now, &hello.container, report, out);
         }
-        let Some(executor) = self.fleet.executors.get_mut(&hello.container) else { return };
-        for attempt in hello.running.iter().filter(|a| !executor.seats.contains_key(*a)) {
-            out.push(send(&hello.container, ToExecutor::Stop { attempt: attempt.clone() }));
+        let Some(executor) = self.fleet.executors.get_mut(&hello.container) else {
+            return;
+        };
+        for attempt in hello
+            .running
+            .iter()
+            .filter(|a| !executor.seats.contains_key(*a))
+        {
+            out.push(send(
+                &hello.container,
+                ToExecutor::Stop {
+                    attempt: attempt.clone(),
+                },
+            ));
         }
         for (attempt, seat) in &mut executor.seats {
             seat.started |= hello.running.contains(attempt);
         }
-        let lost: Vec<TaskKey> = executor.seats.values().filter(|s| !s.started).map(|s| s.task).collect();
+        let lost: Vec<TaskKey> = executor
+            .seats
+            .values()
+            .filter(|s| !s.started)
+            .map(|s| s.task)
+            .collect();
         if leaving {
             out.push(send(&hello.container, ToExecutor::Shutdown));
         }
@@ -317,30 +414,63 @@ impl Core {
         self.stop_evicted(&hello.container, out);
     }
 
-    fn on_started(&mut self, container: &ContainerId, attempt: &headroom_types::TaskAttemptId, out: &mut Vec<MasterEffect>) {
-        let seat = self.fleet.executors.get_mut(container).and_then(|e| e.seats.get_mut(attempt));
+    fn on_started(
+        &mut self,
+        container: &ContainerId,
+        attempt: &headroom_types::TaskAttemptId,
+        out: &mut Vec<MasterEffect>,
+    ) {
+        let seat = self
+            .fleet
+            .executors
+            .get_mut(container)
+            .and_then(|e| e.seats.get_mut(attempt));
         match seat {
             Some(seat) => seat.started = true,
-            None => out.push(send(container, ToExecutor::Stop { attempt: attempt.clone() })),
+            None => out.push(send(
+                container,
+                ToExecutor::Stop {
+                    attempt: attempt.clone(),
+                },
+            )),
         }
     }
 
     fn on_usage(&mut self, container: &ContainerId, usages: &[TaskUsage]) {
-        let Some(executor) = self.fleet.executors.get_mut(container) else { return };
+        let Some(executor) = self.fleet.executors.get_mut(container) else {
+            return;
+        };
         for usage in usages {
-            let Some(seat) = executor.seats.get_mut(&usage.attempt) else { continue };
+            let Some(seat) = executor.seats.get_mut(&usage.attempt) else {
+                continue;
+            };
             seat.starved = usage.starved;
-            let Some(row) = self.tasks.get_mut(seat.task).and_then(|t| t.open_attempt_mut()) else { continue };
+            let Some(row) = self
+                .tasks
+                .get_mut(seat.task)
+                .and_then(|t| t.open_attempt_mut())
+            else {
+                continue;
+            };
             row.used = Some(usage.current);
             row.peak = row.peak.max(Some(usage.peak));
             self.view.mark_dirty(seat.task);
         }
     }
 
-    fn on_executor_disconnected(&mut self, now: EventTimestamp, container: &ContainerId, out: &mut Vec<MasterEffect>) {
+    fn on_executor_disconnected(
+        &mut self,
+        now: EventTimestamp,
+        container: &ContainerId,
+        out: &mut Vec<MasterEffect>,
+    ) {
         self.early.remove(container);
-        let Some(executor) = self.fleet.executors.get_mut(container) else { return };
-        executor.line = ConnectionState::Down { until: now.tick.plus(sets::RECONNECT_TIMEOUT) };
+        let Some(executor) = self.fleet.executors.get_mut(container) else {
+            return;
+        };
+        executor.line = ConnectionState::Down {
+            until: now.tick.plus(sets::RECONNECT_TIMEOUT),
+        };
         if let Some((report, _, _)) = executor.ended.take() {
             self.container_gone(now, container, &report, out);
         }
@@ -348,7 +478,14 @@ impl Core {
 
     fn stop(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         let diagnostics = "stopped on request".to_owned();
-        self.end_job(now, JobOutcome { ending: JobEndKind::Stopped, diagnostics }, out);
+        self.end_job(
+            now,
+            JobOutcome {
+                ending: JobEndKind::Stopped,
+                diagnostics,
+            },
+            out,
+        );
     }
 
     /// Ends the job with this outcome and orders all executors to end.
@@ -358,7 +495,15 @@ impl Core {
         }
         let succeeded = outcome.ending == JobEndKind::Succeeded;
         if outcome.ending != JobEndKind::Stopped {
-            self.record(now, Record::Over { succeeded, at: now.unix, diagnostics: outcome.diagnostics.clone() }, out);
+            self.record(
+                now,
+                Record::Over {
+                    succeeded,
+                    at: now.unix,
+                    diagnostics: outcome.diagnostics.clone(),
+                },
+                out,
+            );
         }
         for (container, executor) in &mut self.fleet.executors {
             executor.leaving = true;
@@ -367,7 +512,10 @@ impl Core {
             }
         }
         // No container is requested as a replacement.
-        self.fleet.requests.values_mut().for_each(|request| (request.wanted, request.hold_until) = (0, Tick(0)));
+        self.fleet
+            .requests
+            .values_mut()
+            .for_each(|request| (request.wanted, request.hold_until) = (0, Tick(0)));
         self.phase = MasterPhase::Over(outcome.clone());
         out.push(MasterEffect::Finish(outcome));
     }
@@ -398,7 +546,9 @@ impl Core {
     }
 
     fn finish_if_over(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
-        if self.phase != MasterPhase::Working || self.tasks.stages().iter().any(|s| s.begun && s.left > 0) {
+        if self.phase != MasterPhase::Working
+            || self.tasks.stages().iter().any(|s| s.begun && s.left > 0)
+        {
             return;
         }
         let outcome = self.final_outcome();
@@ -408,5 +558,8 @@ impl Core {
 
 /// An effect that sends one message to an executor.
 fn send(container: &ContainerId, message: ToExecutor) -> MasterEffect {
-    MasterEffect::Send { container: container.clone(), message: Box::new(message) }
+    MasterEffect::Send {
+        container: container.clone(),
+        message: Box::new(message),
+    }
 }

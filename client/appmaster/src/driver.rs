@@ -108,7 +108,10 @@ impl MasterDriver {
     ) -> Result<Option<JobOutcome>, RunError> {
         self.dialog.register();
         loop {
-            let timer = self.core.next_timer().map(|t| self.started + Duration::from_millis(t.0));
+            let timer = self
+                .core
+                .next_timer()
+                .map(|t| self.started + Duration::from_millis(t.0));
             let speak = self.dialog.due();
             let heard = tokio::select! {
                 biased;
@@ -122,7 +125,10 @@ impl MasterDriver {
             };
             self.process_input(heard, url)?;
             for _ in 0..BATCH {
-                let more = rm.try_recv().map(DriverInput::Rm).or_else(|_| executors.try_recv().map(DriverInput::Executor));
+                let more = rm
+                    .try_recv()
+                    .map(DriverInput::Rm)
+                    .or_else(|_| executors.try_recv().map(DriverInput::Executor));
                 let Ok(more) = more else { break };
                 self.process_input(more, url)?;
             }
@@ -136,8 +142,13 @@ impl MasterDriver {
 
     fn now(&self) -> EventTimestamp {
         let tick = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        EventTimestamp { tick: Tick(tick), unix: UnixMillis(u64::try_from(unix.as_millis()).unwrap_or(u64::MAX)) }
+        let unix = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or_default();
+        EventTimestamp {
+            tick: Tick(tick),
+            unix: UnixMillis(u64::try_from(unix.as_millis()).unwrap_or(u64::MAX)),
+        }
     }
 
     fn step(&mut self, event: MasterEvent) {
@@ -164,18 +175,45 @@ impl MasterDriver {
 
     fn hear_executor(&mut self, event: ExecutorLinkEvent) {
         match event {
-            ExecutorLinkEvent::Up { connection, hello, sender, writer } => {
+            ExecutorLinkEvent::Up {
+                connection,
+                hello,
+                sender,
+                writer,
+            } => {
                 tracing::info!(container = %hello.container, slots = hello.slots, running = hello.running.len(), "executor connected");
-                self.lines.insert(hello.container.clone(), ExecutorWriter { connection, sender, writer });
+                self.lines.insert(
+                    hello.container.clone(),
+                    ExecutorWriter {
+                        connection,
+                        sender,
+                        writer,
+                    },
+                );
                 self.step(MasterEvent::Hello(hello));
             }
-            ExecutorLinkEvent::Heard { connection, container, message } => {
-                if self.lines.get(&container).is_some_and(|line| line.connection == connection) {
+            ExecutorLinkEvent::Heard {
+                connection,
+                container,
+                message,
+            } => {
+                if self
+                    .lines
+                    .get(&container)
+                    .is_some_and(|line| line.connection == connection)
+                {
                     self.on_executor_message(container, *message);
                 }
             }
-            ExecutorLinkEvent::Down { connection, container } => {
-                if self.lines.get(&container).is_some_and(|line| line.connection == connection) {
+            ExecutorLinkEvent::Down {
+                connection,
+                container,
+            } => {
+                if self
+                    .lines
+                    .get(&container)
+                    .is_some_and(|line| line.connection == connection)
+                {
                     self.lines.remove(&container);
                     self.step(MasterEvent::LineDown { container });
                 }
@@ -185,18 +223,39 @@ impl MasterDriver {
 
     fn on_executor_message(&mut self, container: ContainerId, message: FromExecutor) {
         match message {
-            FromExecutor::Started { attempt, at: _ } => self.step(MasterEvent::Started { container, attempt }),
+            FromExecutor::Started { attempt, at: _ } => {
+                self.step(MasterEvent::Started { container, attempt })
+            }
             FromExecutor::Usage { tasks } => self.step(MasterEvent::Usage { container, tasks }),
             FromExecutor::Ended { report } => self.step(MasterEvent::Ended { container, report }),
-            FromExecutor::Pressure { attempt, limit, current: _ } => {
-                self.step(MasterEvent::Pressure { container, attempt, limit })
-            }
-            FromExecutor::Resized { attempt, limit, held_us, error } => {
-                let set = Box::new(LimitSet { attempt, limit, held_us, error });
+            FromExecutor::Pressure {
+                attempt,
+                limit,
+                current: _,
+            } => self.step(MasterEvent::Pressure {
+                container,
+                attempt,
+                limit,
+            }),
+            FromExecutor::Resized {
+                attempt,
+                limit,
+                held_us,
+                error,
+            } => {
+                let set = Box::new(LimitSet {
+                    attempt,
+                    limit,
+                    held_us,
+                    error,
+                });
                 self.step(MasterEvent::LimitSet { container, set });
             }
             FromExecutor::Leftover { memory, left_by } => {
-                self.step(MasterEvent::Leftover { container, left: Unattributed { memory, left_by } });
+                self.step(MasterEvent::Leftover {
+                    container,
+                    left: Unattributed { memory, left_by },
+                });
             }
             FromExecutor::Hello { .. } | FromExecutor::Alive => {}
         }
@@ -229,8 +288,15 @@ impl MasterDriver {
                 match effect {
                     MasterEffect::Record(_) => {}
                     MasterEffect::Send { container, message } => self.send(container, *message),
-                    MasterEffect::Commit { task, attempt, commit } => self.commits.begin(task, attempt, commit),
-                    MasterEffect::Resize { container, resource } => self.dialog.resize(container, resource),
+                    MasterEffect::Commit {
+                        task,
+                        attempt,
+                        commit,
+                    } => self.commits.begin(task, attempt, commit),
+                    MasterEffect::Resize {
+                        container,
+                        resource,
+                    } => self.dialog.resize(container, resource),
                     MasterEffect::Measure { stage } => self.measure(stage),
                     MasterEffect::Sync => self.dialog.sync_now(),
                     MasterEffect::Finish(outcome) => self.end(outcome),
@@ -248,14 +314,24 @@ impl MasterDriver {
     fn measure(&mut self, stage: usize) {
         let files = self.core.input_files(stage);
         self.measuring.spawn_blocking(move || {
-            let size = |file: PathBuf| std::fs::metadata(file).ok().filter(Metadata::is_file).map(|m| Bytes::new(m.len()));
-            MasterEvent::Inputs { stage, sizes: files.into_iter().map(|file| file.and_then(size)).collect() }
+            let size = |file: PathBuf| {
+                std::fs::metadata(file)
+                    .ok()
+                    .filter(Metadata::is_file)
+                    .map(|m| Bytes::new(m.len()))
+            };
+            MasterEvent::Inputs {
+                stage,
+                sizes: files.into_iter().map(|file| file.and_then(size)).collect(),
+            }
         });
     }
 
     /// Writes records outside of the runtime's threads, because the write waits for the disk.
     async fn commit(&mut self, records: Vec<Record>) -> Result<(), JournalError> {
-        let Some(mut journal) = self.journal.take() else { return Ok(()) };
+        let Some(mut journal) = self.journal.take() else {
+            return Ok(());
+        };
         let written = tokio::task::spawn_blocking(move || {
             let result = journal.append(&records);
             (journal, result)
@@ -272,7 +348,9 @@ impl MasterDriver {
     /// Sends a message to an executor. An executor that does not read is disconnected; it
     /// reconnects and reports its state.
     fn send(&mut self, container: ContainerId, message: ToExecutor) {
-        let Some(line) = self.lines.get(&container) else { return };
+        let Some(line) = self.lines.get(&container) else {
+            return;
+        };
         if line.sender.try_send(message).is_err() {
             tracing::warn!(%container, "an executor does not read its messages, closing its connection");
             self.lines.remove(&container);
@@ -292,7 +370,10 @@ impl MasterDriver {
     /// Waits for the last messages to be sent.
     async fn farewell(&mut self) {
         self.commits.last(SHUTDOWN_TIMEOUT).await;
-        let writers: Vec<JoinHandle<()>> = std::mem::take(&mut self.lines).into_values().map(|line| line.writer).collect();
+        let writers: Vec<JoinHandle<()>> = std::mem::take(&mut self.lines)
+            .into_values()
+            .map(|line| line.writer)
+            .collect();
         let all = async {
             for writer in writers {
                 let _ = writer.await;

@@ -1,7 +1,9 @@
 //! Events that the core processes, and effects that it requests.
 
 use headroom_types::exit::{TaskReport, Unattributed};
-use headroom_types::{Bytes, ContainerId, Epoch, RequestId, Resource, TaskAttemptId, Tick, UnixMillis};
+use headroom_types::{
+    Bytes, ContainerId, Epoch, RequestId, Resource, TaskAttemptId, Tick, UnixMillis,
+};
 use headroom_wire::v1::application_master::{ApplicationUpdateKind, ContainerGrant};
 use headroom_wire::v1::job_history::JobHistory;
 use headroom_wire::v1::task::{TaskUsage, ToExecutor};

@@ -15,12 +15,13 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use headroom_telemetry::{RejectedConnections, RejectionReason};
 use headroom_transport::{
-    ConnectionLimiter, ConnectionPermit, ListenerIdentity, LoopbackPolicy, Reading, Writing, accept_handshake, halves,
+    ConnectionLimiter, ConnectionPermit, ListenerIdentity, LoopbackPolicy, Reading, Writing,
+    accept_handshake, halves,
 };
 use headroom_types::{AppId, ContainerId};
 use headroom_wire::v1::task::{
-    FromExecutor, HelloPreamble, LineError, MAX_LINE_BYTES, MAX_UNAUTHENTICATED_BYTES, OLDEST_VERSION, ToExecutor, VERSION,
-    hello_token,
+    FromExecutor, HelloPreamble, LineError, MAX_LINE_BYTES, MAX_UNAUTHENTICATED_BYTES,
+    OLDEST_VERSION, ToExecutor, VERSION, hello_token,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -128,9 +129,11 @@ impl ConnectionRefusal {
             | ConnectionRefusal::NotUnderstood(_)
             | ConnectionRefusal::Version(_)
             | ConnectionRefusal::Foreign(_)
-            | ConnectionRefusal::Full => {
-                Some(ToExecutor::Refused { why: self.to_string(), oldest: OLDEST_VERSION, newest: VERSION })
-            }
+            | ConnectionRefusal::Full => Some(ToExecutor::Refused {
+                why: self.to_string(),
+                oldest: OLDEST_VERSION,
+                newest: VERSION,
+            }),
             ConnectionRefusal::NoHandshake(_)
             | ConnectionRefusal::Silent(_)
             | ConnectionRefusal::NoHello
@@ -148,7 +151,9 @@ pub async fn serve(
     gate: ChannelCredentials,
     events: mpsc::Sender<ExecutorLinkEvent>,
 ) {
-    Arc::new(ExecutorListener::new(lock, gate)).serve(listener, events).await;
+    Arc::new(ExecutorListener::new(lock, gate))
+        .serve(listener, events)
+        .await;
 }
 
 /// The listener for executors. It limits the memory and the time of unauthenticated connections.
@@ -193,7 +198,11 @@ impl ExecutorListener {
         }
     }
 
-    async fn serve(self: Arc<Self>, listener: TcpListener, events: mpsc::Sender<ExecutorLinkEvent>) {
+    async fn serve(
+        self: Arc<Self>,
+        listener: TcpListener,
+        events: mpsc::Sender<ExecutorLinkEvent>,
+    ) {
         let mut number = 0;
         loop {
             let accepted = tokio::select! {
@@ -221,12 +230,25 @@ impl ExecutorListener {
 
     /// Accepts the next connection within the limits. Each permit is free again after the timeout
     /// at the latest.
-    async fn accept(&self, listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr, UnauthenticatedPeer)> {
-        let place = Arc::clone(&self.strangers).acquire_owned().await.map_err(io::Error::other)?;
+    async fn accept(
+        &self,
+        listener: &TcpListener,
+    ) -> io::Result<(TcpStream, SocketAddr, UnauthenticatedPeer)> {
+        let place = Arc::clone(&self.strangers)
+            .acquire_owned()
+            .await
+            .map_err(io::Error::other)?;
         loop {
             let (stream, peer) = listener.accept().await?;
             if let Some(present) = self.peers.acquire(peer.ip()) {
-                return Ok((stream, peer, UnauthenticatedPeer { _place: place, _present: present }));
+                return Ok((
+                    stream,
+                    peer,
+                    UnauthenticatedPeer {
+                        _place: place,
+                        _present: present,
+                    },
+                ));
             }
             self.turned.record_rejection(
                 peer.ip(),
@@ -249,17 +271,26 @@ impl ExecutorListener {
         drop(stranger);
         match proven.unwrap_or(Err(ConnectionRefusal::Silent(self.patience))) {
             Ok(known) => self.serve_executor(connection, known, peer, events).await,
-            Err(why) => self.turned.record_rejection(peer.ip(), RejectionReason::Unproven, &why),
+            Err(why) => self
+                .turned
+                .record_rejection(peer.ip(), RejectionReason::Unproven, &why),
         }
     }
 
     /// Authenticates a connection with the shortest possible part of its first line.
-    async fn authenticate(&self, stream: TcpStream) -> Result<AuthenticatedPeer, ConnectionRefusal> {
-        let (stream, _) = accept_handshake(stream, self.lock.as_ref().map(|lock| lock.server.clone()))
-            .await
-            .map_err(ConnectionRefusal::NoHandshake)?;
+    async fn authenticate(
+        &self,
+        stream: TcpStream,
+    ) -> Result<AuthenticatedPeer, ConnectionRefusal> {
+        let (stream, _) =
+            accept_handshake(stream, self.lock.as_ref().map(|lock| lock.server.clone()))
+                .await
+                .map_err(ConnectionRefusal::NoHandshake)?;
         let (read, write) = halves(stream);
-        let mut short = FramedRead::new(read, LinesCodec::new_with_max_length(MAX_UNAUTHENTICATED_BYTES));
+        let mut short = FramedRead::new(
+            read,
+            LinesCodec::new_with_max_length(MAX_UNAUTHENTICATED_BYTES),
+        );
         let (line, token) = match short.next().await {
             Some(Ok(line)) => {
                 let salute = HelloPreamble::read(&line);
@@ -267,7 +298,14 @@ impl ExecutorListener {
             }
             Some(Err(LinesCodecError::MaxLineLengthExceeded)) => {
                 let beginning = short.read_buffer();
-                (None, hello_token(beginning.get(..MAX_UNAUTHENTICATED_BYTES).unwrap_or(beginning)))
+                (
+                    None,
+                    hello_token(
+                        beginning
+                            .get(..MAX_UNAUTHENTICATED_BYTES)
+                            .unwrap_or(beginning),
+                    ),
+                )
             }
             Some(Err(LinesCodecError::Io(_))) | None => return Err(ConnectionRefusal::Gone),
         };
@@ -277,7 +315,11 @@ impl ExecutorListener {
         // Bytes beyond that part are read again.
         let rest = io::Cursor::new(short.read_buffer().to_vec());
         let read: Reading = Box::new(rest.chain(short.into_inner()));
-        Ok(AuthenticatedPeer { lines: FramedRead::new(read, LinesCodec::new_with_max_length(MAX_LINE_BYTES)), write, line })
+        Ok(AuthenticatedPeer {
+            lines: FramedRead::new(read, LinesCodec::new_with_max_length(MAX_LINE_BYTES)),
+            write,
+            line,
+        })
     }
 
     async fn serve_executor(
@@ -287,7 +329,11 @@ impl ExecutorListener {
         peer: SocketAddr,
         events: mpsc::Sender<ExecutorLinkEvent>,
     ) {
-        let AuthenticatedPeer { mut lines, mut write, line } = known;
+        let AuthenticatedPeer {
+            mut lines,
+            mut write,
+            line,
+        } = known;
         let (hello, _place) = match self.admit(&mut lines, line).await {
             Ok(admitted) => admitted,
             Err(why) => {
@@ -303,7 +349,16 @@ impl ExecutorListener {
         let (closed, mut broken) = mpsc::channel(1);
         let writer = tokio::spawn(transmit(write, waiting, closed));
         let last = sender.downgrade();
-        if events.send(ExecutorLinkEvent::Up { connection, hello, sender, writer }).await.is_err() {
+        if events
+            .send(ExecutorLinkEvent::Up {
+                connection,
+                hello,
+                sender,
+                writer,
+            })
+            .await
+            .is_err()
+        {
             return;
         }
         let why = tokio::select! {
@@ -315,9 +370,16 @@ impl ExecutorListener {
                 tracing::warn!(%container, %why, "an executor sent an invalid message, closing its connection");
                 let _ = last.try_send(words); // a full queue means that the executor does not read
             }
-            (Some(_) | None, _) => tracing::debug!(%container, %why, "an executor's connection ended"),
+            (Some(_) | None, _) => {
+                tracing::debug!(%container, %why, "an executor's connection ended")
+            }
         }
-        let _ = events.send(ExecutorLinkEvent::Down { connection, container }).await;
+        let _ = events
+            .send(ExecutorLinkEvent::Down {
+                connection,
+                container,
+            })
+            .await;
     }
 
     /// Checks the hello and reserves a permit for the executor.
@@ -326,7 +388,9 @@ impl ExecutorListener {
         lines: &mut Lines,
         line: Option<String>,
     ) -> Result<(ExecutorHello, OwnedSemaphorePermit), ConnectionRefusal> {
-        let place = Arc::clone(&self.known).try_acquire_owned().map_err(|_| ConnectionRefusal::Full)?;
+        let place = Arc::clone(&self.known)
+            .try_acquire_owned()
+            .map_err(|_| ConnectionRefusal::Full)?;
         let line = match line {
             Some(line) => line,
             None => next(lines, EXECUTOR_SILENCE_TIMEOUT).await?,
@@ -353,10 +417,23 @@ fn hello(line: &str, gate: &ChannelCredentials) -> Result<ExecutorHello, Connect
         return Err(ConnectionRefusal::Version(salute.version));
     }
     match FromExecutor::read(line).map_err(ConnectionRefusal::NotUnderstood)? {
-        FromExecutor::Hello { container, .. } if container.app != gate.app => Err(ConnectionRefusal::Foreign(container)),
-        FromExecutor::Hello { container, slots, task_groups, running, unacked, .. } => {
-            Ok(ExecutorHello { container, slots, task_groups, running, unacked })
+        FromExecutor::Hello { container, .. } if container.app != gate.app => {
+            Err(ConnectionRefusal::Foreign(container))
         }
+        FromExecutor::Hello {
+            container,
+            slots,
+            task_groups,
+            running,
+            unacked,
+            ..
+        } => Ok(ExecutorHello {
+            container,
+            slots,
+            task_groups,
+            running,
+            unacked,
+        }),
         FromExecutor::Started { .. }
         | FromExecutor::Usage { .. }
         | FromExecutor::Ended { .. }
@@ -369,7 +446,10 @@ fn hello(line: &str, gate: &ChannelCredentials) -> Result<ExecutorHello, Connect
 
 /// Compares in constant time, independent of the position of a difference.
 fn same(given: &str, secret: &str) -> bool {
-    let differ = given.bytes().zip(secret.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
+    let differ = given
+        .bytes()
+        .zip(secret.bytes())
+        .fold(0, |all, (a, b)| all | (a ^ b));
     given.len() == secret.len() && differ == 0
 }
 
@@ -387,7 +467,11 @@ async fn receive(
         match FromExecutor::read(&line) {
             Ok(FromExecutor::Alive) => {}
             Ok(message) => {
-                let heard = ExecutorLinkEvent::Heard { connection, container: container.clone(), message: Box::new(message) };
+                let heard = ExecutorLinkEvent::Heard {
+                    connection,
+                    container: container.clone(),
+                    message: Box::new(message),
+                };
                 if events.send(heard).await.is_err() {
                     return ConnectionRefusal::Gone;
                 }
@@ -395,21 +479,30 @@ async fn receive(
             Err(LineError::Unknown(kind)) => {
                 tracing::debug!(%container, kind, "ignoring an unknown message of an executor of a later version")
             }
-            Err(why @ (LineError::Wrong { .. } | LineError::NoMessage(_))) => return ConnectionRefusal::NotUnderstood(why),
+            Err(why @ (LineError::Wrong { .. } | LineError::NoMessage(_))) => {
+                return ConnectionRefusal::NotUnderstood(why);
+            }
         }
     }
 }
 
 /// Writes messages until the sender is dropped and the queue is empty. A write that reaches its
 /// timeout ends the connection.
-async fn transmit(mut write: Writing, mut waiting: mpsc::Receiver<ToExecutor>, closed: mpsc::Sender<()>) {
+async fn transmit(
+    mut write: Writing,
+    mut waiting: mpsc::Receiver<ToExecutor>,
+    closed: mpsc::Sender<()>,
+) {
     loop {
         let message = match timeout(HEARTBEAT_INTERVAL, waiting.recv()).await {
             Ok(Some(message)) => message,
             Ok(None) => break,
             Err(_) => ToExecutor::Alive,
         };
-        if !matches!(timeout(WRITE_TIMEOUT, write_message(&mut write, &message)).await, Ok(Ok(()))) {
+        if !matches!(
+            timeout(WRITE_TIMEOUT, write_message(&mut write, &message)).await,
+            Ok(Ok(()))
+        ) {
             break;
         }
     }
@@ -430,10 +523,15 @@ mod tests {
     const SOON: Duration = Duration::from_secs(60);
 
     fn gate() -> ChannelCredentials {
-        ChannelCredentials { token: "secret".into(), app: "job.1".parse().expect("id") }
+        ChannelCredentials {
+            token: "secret".into(),
+            app: "job.1".parse().expect("id"),
+        }
     }
 
-    async fn serving(door: Arc<ExecutorListener>) -> (SocketAddr, mpsc::Receiver<ExecutorLinkEvent>) {
+    async fn serving(
+        door: Arc<ExecutorListener>,
+    ) -> (SocketAddr, mpsc::Receiver<ExecutorLinkEvent>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("an address");
         let (events, heard) = mpsc::channel(16);
@@ -444,17 +542,26 @@ mod tests {
     async fn hello(address: SocketAddr) -> TcpStream {
         let mut stream = TcpStream::connect(address).await.expect("connects");
         let hello = r#"{"kind":"hello","version":1,"container":"job.1.e1.c1","token":"secret","slots":1,"task_groups":false,"running":[],"unacked":[]}"#;
-        stream.write_all(format!("{hello}\n").as_bytes()).await.expect("sends");
+        stream
+            .write_all(format!("{hello}\n").as_bytes())
+            .await
+            .expect("sends");
         stream
     }
 
     async fn is_closed(stream: &mut TcpStream) -> bool {
         let mut rest = Vec::new();
-        matches!(timeout(SOON, stream.read_to_end(&mut rest)).await, Ok(Ok(0) | Err(_)))
+        matches!(
+            timeout(SOON, stream.read_to_end(&mut rest)).await,
+            Ok(Ok(0) | Err(_))
+        )
     }
 
     async fn comes_in(events: &mut mpsc::Receiver<ExecutorLinkEvent>) -> ExecutorLinkEvent {
-        let event = timeout(SOON, events.recv()).await.expect("in time").expect("an event");
+        let event = timeout(SOON, events.recv())
+            .await
+            .expect("in time")
+            .expect("an event");
         assert!(matches!(event, ExecutorLinkEvent::Up { .. }), "{event:?}");
         event
     }
@@ -462,7 +569,11 @@ mod tests {
     #[tokio::test]
     async fn unauthenticated_connections_are_limited_per_address() {
         let peers = ConnectionLimiter::new(2, LoopbackPolicy::Counted);
-        let door = ExecutorListener { peers: peers.clone(), patience: SOON * 2, ..ExecutorListener::new(None, gate()) };
+        let door = ExecutorListener {
+            peers: peers.clone(),
+            patience: SOON * 2,
+            ..ExecutorListener::new(None, gate())
+        };
         let (address, mut events) = serving(Arc::new(door)).await;
         let first = TcpStream::connect(address).await.expect("connects");
         let mut known = Vec::new();
@@ -471,7 +582,10 @@ mod tests {
         }
         let second = TcpStream::connect(address).await.expect("connects");
         for _ in 0..2 {
-            assert!(is_closed(&mut hello(address).await).await, "the address has reached its limit");
+            assert!(
+                is_closed(&mut hello(address).await).await,
+                "the address has reached its limit"
+            );
         }
         drop((first, second));
         let gone = async {
@@ -479,7 +593,9 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        timeout(SOON, gone).await.expect("closed connections free their places");
+        timeout(SOON, gone)
+            .await
+            .expect("closed connections free their places");
         known.push((hello(address).await, comes_in(&mut events).await));
     }
 
@@ -489,15 +605,27 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let lock = ListenerIdentity::at(&dir.path().join("lock.pem")).expect("a lock");
         let other = TcpListener::bind("127.0.0.1:0").await.expect("binds");
-        let _mute = TcpStream::connect(other.local_addr().expect("an address")).await.expect("connects");
+        let _mute = TcpStream::connect(other.local_addr().expect("an address"))
+            .await
+            .expect("connects");
         let (accepted, _) = other.accept().await.expect("accepts");
         let longest = accept_handshake(accepted, Some(lock.server.clone()));
-        let door = ExecutorListener { patience: Duration::from_millis(200), ..ExecutorListener::new(Some(lock.clone()), gate()) };
+        let door = ExecutorListener {
+            patience: Duration::from_millis(200),
+            ..ExecutorListener::new(Some(lock.clone()), gate())
+        };
         let (address, _events) = serving(Arc::new(door)).await;
         let mut mute = TcpStream::connect(address).await.expect("connects");
-        let mut shaken = headroom_transport::connect(&address.to_string(), Some(lock.pin)).await.expect("a handshake");
+        let mut shaken = headroom_transport::connect(&address.to_string(), Some(lock.pin))
+            .await
+            .expect("a handshake");
         let mut rest = Vec::new();
-        let both = async { (is_closed(&mut mute).await, timeout(SOON, shaken.read_to_end(&mut rest)).await.is_ok()) };
+        let both = async {
+            (
+                is_closed(&mut mute).await,
+                timeout(SOON, shaken.read_to_end(&mut rest)).await.is_ok(),
+            )
+        };
         tokio::select! {
             closed = both => assert_eq!(closed, (true, true)),
             _ = longest => panic!("an unauthenticated peer stays longer than the handshake timeout"),
@@ -506,14 +634,26 @@ mod tests {
 
     #[tokio::test]
     async fn executors_beyond_the_limit_are_refused_with_a_reason() {
-        let door = ExecutorListener { known: Arc::new(Semaphore::new(1)), ..ExecutorListener::new(None, gate()) };
+        let door = ExecutorListener {
+            known: Arc::new(Semaphore::new(1)),
+            ..ExecutorListener::new(None, gate())
+        };
         let (address, mut events) = serving(Arc::new(door)).await;
         let first = (hello(address).await, comes_in(&mut events).await);
         let mut second = hello(address).await;
         let mut words = String::new();
-        timeout(SOON, second.read_to_string(&mut words)).await.expect("in time").expect("reads");
-        assert!(words.contains("refused") && words.contains("executors are connected"), "{words}");
+        timeout(SOON, second.read_to_string(&mut words))
+            .await
+            .expect("in time")
+            .expect("reads");
+        assert!(
+            words.contains("refused") && words.contains("executors are connected"),
+            "{words}"
+        );
         drop(first);
-        assert!(matches!(timeout(SOON, events.recv()).await, Ok(Some(ExecutorLinkEvent::Down { .. }))));
+        assert!(matches!(
+            timeout(SOON, events.recv()).await,
+            Ok(Some(ExecutorLinkEvent::Down { .. }))
+        ));
     }
 }

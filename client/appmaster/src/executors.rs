@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use headroom_types::exit::Unattributed;
-use headroom_types::{Bytes, ContainerId, ExitReport, NodeId, RequestId, Resource, TaskAttemptId, Tick, UnixMillis};
+use headroom_types::{
+    Bytes, ContainerId, ExitReport, NodeId, RequestId, Resource, TaskAttemptId, Tick, UnixMillis,
+};
 
 use crate::policy::backoff;
 use crate::policy::collateral::{CollateralKills, OtherNodeExists};
@@ -187,7 +189,13 @@ pub struct ExecutorEntry {
 
 impl ExecutorEntry {
     /// An executor that was granted and has not connected yet.
-    pub fn granted(request: RequestId, purpose: Purpose, node: NodeId, slots: u32, until: Tick) -> Self {
+    pub fn granted(
+        request: RequestId,
+        purpose: Purpose,
+        node: NodeId,
+        slots: u32,
+        until: Tick,
+    ) -> Self {
         ExecutorEntry {
             request,
             purpose,
@@ -213,7 +221,9 @@ impl ExecutorEntry {
     }
     /// Occupied slots.
     pub fn used(&self) -> u32 {
-        self.seats.values().fold(0, |n, s| n.saturating_add(s.slots))
+        self.seats
+            .values()
+            .fold(0, |n, s| n.saturating_add(s.slots))
     }
     /// Free slots whose memory is available: tasks that grew may use the memory of other slots.
     /// None while the heap of one task is starved, because that task's overhead may need the
@@ -231,7 +241,9 @@ impl ExecutorEntry {
     }
     /// Memory that is available for growth of its tasks. Bytes.
     pub fn spare(&self) -> Bytes {
-        self.enlarged().saturating_add(self.share.mul_ratio(u64::from(self.empty()), 1)).saturating_sub(self.extra())
+        self.enlarged()
+            .saturating_add(self.share.mul_ratio(u64::from(self.empty()), 1))
+            .saturating_sub(self.extra())
     }
     /// Memory that its container needs for the granted limits. Bytes.
     pub fn needs(&self) -> Bytes {
@@ -240,7 +252,10 @@ impl ExecutorEntry {
     /// True when its container is larger than it needs to be now.
     pub fn has_too_much(&self) -> bool {
         self.may_run_tasks()
-            && self.resource.as_ref().is_some_and(|has| has.memory > self.needs().max(self.base))
+            && self
+                .resource
+                .as_ref()
+                .is_some_and(|has| has.memory > self.needs().max(self.base))
             && !self.share.is_zero()
     }
     /// Memory that the next task in it would find: the container's memory, minus the `reserve` of
@@ -248,18 +263,33 @@ impl ExecutorEntry {
     /// free, the largest running task counts as ended. Bytes.
     pub fn room_beside_leftovers(&self, reserve: Bytes) -> Bytes {
         let has = self.resource.as_ref().map_or(self.base, |has| has.memory);
-        let taken = self.seats.values().fold(Bytes::ZERO, |sum, seat| sum.saturating_add(seat.memory));
-        let largest = self.seats.values().map(|seat| seat.memory).max().filter(|_| self.empty() == 0).unwrap_or_default();
-        has.saturating_sub(reserve).saturating_sub(self.left.memory).saturating_sub(taken.saturating_sub(largest))
+        let taken = self
+            .seats
+            .values()
+            .fold(Bytes::ZERO, |sum, seat| sum.saturating_add(seat.memory));
+        let largest = self
+            .seats
+            .values()
+            .map(|seat| seat.memory)
+            .max()
+            .filter(|_| self.empty() == 0)
+            .unwrap_or_default();
+        has.saturating_sub(reserve)
+            .saturating_sub(self.left.memory)
+            .saturating_sub(taken.saturating_sub(largest))
     }
     fn empty(&self) -> u32 {
         self.slots.saturating_sub(self.used())
     }
     fn extra(&self) -> Bytes {
-        self.seats.values().fold(Bytes::ZERO, |sum, s| sum.saturating_add(s.extra))
+        self.seats
+            .values()
+            .fold(Bytes::ZERO, |sum, s| sum.saturating_add(s.extra))
     }
     fn enlarged(&self) -> Bytes {
-        self.resource.as_ref().map_or(Bytes::ZERO, |has| has.memory.saturating_sub(self.base))
+        self.resource
+            .as_ref()
+            .map_or(Bytes::ZERO, |has| has.memory.saturating_sub(self.base))
     }
     /// True when the executor itself can start a task.
     fn takes_work(&self) -> bool {
@@ -301,7 +331,15 @@ impl ExecutorRequest {
     /// A request for no container so far.
     pub fn new(purpose: Purpose, memory: Bytes) -> Self {
         let hold_until = Tick(0);
-        ExecutorRequest { purpose, wanted: 0, settled: BTreeSet::new(), unused: 0, hold_until, memory, refused_since: None }
+        ExecutorRequest {
+            purpose,
+            wanted: 0,
+            settled: BTreeSet::new(),
+            unused: 0,
+            hold_until,
+            memory,
+            refused_since: None,
+        }
     }
 }
 
@@ -402,8 +440,13 @@ pub struct DesiredRequest {
 
 impl ExecutorFleet {
     /// Executors of a request, including those that were ordered to end.
-    pub fn of_request<'a>(&'a self, request: &'a RequestId) -> impl Iterator<Item = (&'a ContainerId, &'a ExecutorEntry)> {
-        self.executors.iter().filter(move |(_, e)| e.request == *request)
+    pub fn of_request<'a>(
+        &'a self,
+        request: &'a RequestId,
+    ) -> impl Iterator<Item = (&'a ContainerId, &'a ExecutorEntry)> {
+        self.executors
+            .iter()
+            .filter(move |(_, e)| e.request == *request)
     }
 
     /// The desired count of each request: settled containers, ending ones, and the larger of
@@ -425,14 +468,25 @@ impl ExecutorFleet {
         // requested again and again.
         for executor in self.executors.values().filter(|e| !e.unlisted) {
             let (kept, leaving) = live.entry(&executor.request).or_default();
-            let counter = if executor.needs_no_replacement() { kept } else { leaving };
+            let counter = if executor.needs_no_replacement() {
+                kept
+            } else {
+                leaving
+            };
             *counter = counter.saturating_add(1);
         }
         let one = |(id, request): (&RequestId, &ExecutorRequest)| {
             let (kept, leaving) = live.get(id).copied().unwrap_or_default();
             let settled = count(request.settled.len());
-            let worth = settled.saturating_add(leaving).saturating_add(kept.max(request.wanted));
-            let wanted = || DesiredRequest { request: id.clone(), purpose: request.purpose, count: worth, settled };
+            let worth = settled
+                .saturating_add(leaving)
+                .saturating_add(kept.max(request.wanted));
+            let wanted = || DesiredRequest {
+                request: id.clone(),
+                purpose: request.purpose,
+                count: worth,
+                settled,
+            };
             pass((worth, settled)).then(wanted)
         };
         self.requests.iter().filter_map(one).collect()
@@ -440,19 +494,29 @@ impl ExecutorFleet {
 
     /// Containers that the resource manager should stop.
     pub fn releases(&self) -> Vec<ContainerId> {
-        let leaving = self.executors.iter().filter(|(_, e)| e.leaving && e.ended.is_none()).map(|(id, _)| id);
+        let leaving = self
+            .executors
+            .iter()
+            .filter(|(_, e)| e.leaving && e.ended.is_none())
+            .map(|(id, _)| id);
         leaving.chain(&self.strays).cloned().collect()
     }
 
     /// Executors of a set that stay and are not warned.
     pub fn staying(&self, set: usize) -> impl Iterator<Item = (&ContainerId, &ExecutorEntry)> {
-        self.executors.iter().filter(move |(_, e)| e.purpose == Purpose::Set(set) && e.needs_no_replacement())
+        self.executors
+            .iter()
+            .filter(move |(_, e)| e.purpose == Purpose::Set(set) && e.needs_no_replacement())
     }
 
     /// True when an own container is requested and not granted.
     pub fn own_missing(&self) -> bool {
-        let there: BTreeSet<&RequestId> =
-            self.executors.values().filter(|e| e.needs_no_replacement()).map(|e| &e.request).collect();
+        let there: BTreeSet<&RequestId> = self
+            .executors
+            .values()
+            .filter(|e| e.needs_no_replacement())
+            .map(|e| &e.request)
+            .collect();
         self.requests.iter().any(|(id, r)| match r.purpose {
             Purpose::Own(_) => r.wanted > 0 && !there.contains(id),
             Purpose::Set(_) => false,
@@ -466,7 +530,11 @@ impl ExecutorFleet {
 
     /// Counts a failed launch that started when `round` launches had failed there.
     pub fn launch_failed(&mut self, node: &NodeId, launched: LaunchSubject, round: u32) {
-        let new = LaunchExclusion { failures: 0, launched, until: Tick(0) };
+        let new = LaunchExclusion {
+            failures: 0,
+            launched,
+            until: Tick(0),
+        };
         let shunned = self.shunned.entry(node.clone()).or_insert(new);
         shunned.failures = next_round(shunned.failures, round);
         shunned.launched = launched;
@@ -474,7 +542,9 @@ impl ExecutorFleet {
 
     /// Excludes the node from now on, the longer the more launches of tasks have failed there.
     pub fn restart_exclusion(&mut self, node: &NodeId, now: Tick) {
-        let Some(shunned) = self.shunned.get_mut(node) else { return };
+        let Some(shunned) = self.shunned.get_mut(node) else {
+            return;
+        };
         match shunned.launched {
             LaunchSubject::Executor => {}
             LaunchSubject::Task(_) => shunned.until = now.plus(backoff(shunned.failures)),
@@ -483,26 +553,48 @@ impl ExecutorFleet {
 
     /// Removes the failures of a node if the subject that failed last was launched successfully.
     pub fn launch_succeeded(&mut self, node: &NodeId, launched: LaunchSubject) {
-        if self.shunned.get(node).is_some_and(|shunned| shunned.launched == launched) {
+        if self
+            .shunned
+            .get(node)
+            .is_some_and(|shunned| shunned.launched == launched)
+        {
             self.shunned.remove(node);
         }
     }
 
     /// Whether an executor runs on a node that is not excluded.
     pub fn other_place(&self) -> OtherNodeExists {
-        let healthy = self.executors.values().any(|e| e.may_run_tasks() && !self.collateral.is_excluded(&e.node));
-        if healthy { OtherNodeExists::There } else { OtherNodeExists::Missing }
+        let healthy = self
+            .executors
+            .values()
+            .any(|e| e.may_run_tasks() && !self.collateral.is_excluded(&e.node));
+        if healthy {
+            OtherNodeExists::There
+        } else {
+            OtherNodeExists::Missing
+        }
     }
 
     /// True when a task can be started in this executor now.
     pub fn takes_work(&self, executor: &ExecutorEntry) -> bool {
-        executor.takes_work() && self.shunned.get(&executor.node).is_none_or(|shunned| shunned.until == Tick(0))
+        executor.takes_work()
+            && self
+                .shunned
+                .get(&executor.node)
+                .is_none_or(|shunned| shunned.until == Tick(0))
     }
 
     /// For each request of one task, a container that can run it now.
     pub fn ready_own(&self) -> BTreeMap<&RequestId, &ContainerId> {
-        let own = |e: &ExecutorEntry| matches!(e.purpose, Purpose::Own(_)) && self.takes_work(e) && e.free() > 0;
-        self.executors.iter().rev().filter(|(_, e)| own(e)).map(|(id, e)| (&e.request, id)).collect()
+        let own = |e: &ExecutorEntry| {
+            matches!(e.purpose, Purpose::Own(_)) && self.takes_work(e) && e.free() > 0
+        };
+        self.executors
+            .iter()
+            .rev()
+            .filter(|(_, e)| own(e))
+            .map(|(id, e)| (&e.request, id))
+            .collect()
     }
 
     /// The earliest deadline.
@@ -512,15 +604,41 @@ impl ExecutorFleet {
                 ConnectionState::Silent { until } | ConnectionState::Down { until } => Some(until),
                 ConnectionState::Up => None,
             };
-            let reserved = e.reserved.map(|(_, at)| at).filter(|at| *at < Tick(u64::MAX));
+            let reserved = e
+                .reserved
+                .map(|(_, at)| at)
+                .filter(|at| *at < Tick(u64::MAX));
             let forgotten = e.warning.and_then(Warning::forgotten_at);
             let again = e.resizing.map(|r| r.again_at);
-            let held = e.seats.values().filter_map(|s| s.held).map(|h| h.until).min();
-            [line, reserved, forgotten, again, held, e.ended.as_ref().map(|(_, at, _)| *at)]
+            let held = e
+                .seats
+                .values()
+                .filter_map(|s| s.held)
+                .map(|h| h.until)
+                .min();
+            [
+                line,
+                reserved,
+                forgotten,
+                again,
+                held,
+                e.ended.as_ref().map(|(_, at, _)| *at),
+            ]
         });
-        let holds = self.requests.values().map(|r| (r.hold_until > Tick(0)).then_some(r.hold_until));
-        let shut = self.shunned.values().map(|s| (s.until > Tick(0)).then_some(s.until));
-        executors.chain(holds).chain(shut).chain([self.idle_until]).flatten().min()
+        let holds = self
+            .requests
+            .values()
+            .map(|r| (r.hold_until > Tick(0)).then_some(r.hold_until));
+        let shut = self
+            .shunned
+            .values()
+            .map(|s| (s.until > Tick(0)).then_some(s.until));
+        executors
+            .chain(holds)
+            .chain(shut)
+            .chain([self.idle_until])
+            .flatten()
+            .min()
     }
 }
 

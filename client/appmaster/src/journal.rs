@@ -38,7 +38,9 @@ pub enum JournalError {
         path: PathBuf,
     },
     /// A line other than the last cannot be read.
-    #[error("line {line} of the journal {path} is damaged: {what}; move the file away to run the job from its start")]
+    #[error(
+        "line {line} of the journal {path} is damaged: {what}; move the file away to run the job from its start"
+    )]
     Damaged {
         /// The path.
         path: PathBuf,
@@ -60,14 +62,30 @@ pub enum JournalError {
 impl Journal {
     /// Opens or creates the journal at `path` and reads its records.
     pub fn open(path: &Path) -> Result<(Journal, Vec<Record>), JournalError> {
-        let io = |doing| move |source| JournalError::Io { path: path.to_owned(), doing, source };
+        let io = |doing| {
+            move |source| JournalError::Io {
+                path: path.to_owned(),
+                doing,
+                source,
+            }
+        };
         if let Some(dir) = path.parent() {
             std::fs::create_dir_all(dir).map_err(io("made"))?;
         }
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(io("opened"))?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(io("opened"))?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(JournalError::InUse { path: path.to_owned() }),
+            Err(TryLockError::WouldBlock) => {
+                return Err(JournalError::InUse {
+                    path: path.to_owned(),
+                });
+            }
             Err(TryLockError::Error(source)) => return Err(io("locked")(source)),
         }
         let mut bytes = Vec::new();
@@ -75,20 +93,35 @@ impl Journal {
         let (records, good) = parse(path, &bytes)?;
         if good < bytes.len() {
             let good = u64::try_from(good).unwrap_or_default();
-            file.set_len(good).and_then(|()| file.sync_data()).map_err(io("truncated after its last whole record"))?;
+            file.set_len(good)
+                .and_then(|()| file.sync_data())
+                .map_err(io("truncated after its last whole record"))?;
         }
         file.seek(SeekFrom::End(0)).map_err(io("read"))?;
         if let Some(dir) = path.parent() {
-            File::open(dir).and_then(|d| d.sync_all()).map_err(io("synced"))?;
+            File::open(dir)
+                .and_then(|d| d.sync_all())
+                .map_err(io("synced"))?;
         }
-        Ok((Journal { path: path.to_owned(), file }, records))
+        Ok((
+            Journal {
+                path: path.to_owned(),
+                file,
+            },
+            records,
+        ))
     }
 
     /// Writes a group of records and returns when they are durable.
     pub fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
-        let io = |doing| JournalErrorAt { path: self.path.clone(), doing };
+        let io = |doing| JournalErrorAt {
+            path: self.path.clone(),
+            doing,
+        };
         let group = encode(records).map_err(|e| io("written").with(e.into()))?;
-        self.file.write_all(&group).map_err(|e| io("written").with(e))?;
+        self.file
+            .write_all(&group)
+            .map_err(|e| io("written").with(e))?;
         self.file.sync_data().map_err(|e| io("synced").with(e))
     }
 }
@@ -99,7 +132,11 @@ struct JournalErrorAt {
 }
 impl JournalErrorAt {
     fn with(self, source: std::io::Error) -> JournalError {
-        JournalError::Io { path: self.path, doing: self.doing, source }
+        JournalError::Io {
+            path: self.path,
+            doing: self.doing,
+            source,
+        }
     }
 }
 
@@ -117,7 +154,10 @@ pub fn encode(records: &[Record]) -> serde_json::Result<Vec<u8>> {
 pub fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<Record>, usize), JournalError> {
     let mut records = Vec::new();
     let mut good = 0;
-    while let Some(length) = bytes.get(good..).and_then(|rest| rest.iter().position(|b| *b == b'\n')) {
+    while let Some(length) = bytes
+        .get(good..)
+        .and_then(|rest| rest.iter().position(|b| *b == b'\n'))
+    {
         let end = good + length;
         match serde_json::from_slice(bytes.get(good..end).unwrap_or_default()) {
             Ok(record) => records.push(record),
@@ -126,7 +166,11 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<Record>, usize), JournalE
             Err(_) if !bytes.get(end + 1..).unwrap_or_default().contains(&b'{') => break,
             Err(e) => {
                 let line = records.len() + 1;
-                return Err(JournalError::Damaged { path: path.to_owned(), line, what: e.to_string() });
+                return Err(JournalError::Damaged {
+                    path: path.to_owned(),
+                    line,
+                    what: e.to_string(),
+                });
             }
         }
         good = end + 1;
@@ -136,18 +180,37 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<Record>, usize), JournalE
 
 /// The first record, if the journal belongs to this job and application and its version can be
 /// read.
-pub fn check_owner(path: &Path, records: &[Record], app: &str, job: u64) -> Result<Option<JournalHeader>, JournalError> {
-    let Some(first) = records.first() else { return Ok(None) };
-    let foreign = |what: String| JournalError::Foreign { path: path.to_owned(), what };
-    let Record::Begin(begin) = first else { return Err(foreign("another program: its first record is no header".to_owned())) };
+pub fn check_owner(
+    path: &Path,
+    records: &[Record],
+    app: &str,
+    job: u64,
+) -> Result<Option<JournalHeader>, JournalError> {
+    let Some(first) = records.first() else {
+        return Ok(None);
+    };
+    let foreign = |what: String| JournalError::Foreign {
+        path: path.to_owned(),
+        what,
+    };
+    let Record::Begin(begin) = first else {
+        return Err(foreign(
+            "another program: its first record is no header".to_owned(),
+        ));
+    };
     if begin.version != record::VERSION {
-        return Err(foreign(format!("version {} of this program", begin.version)));
+        return Err(foreign(format!(
+            "version {} of this program",
+            begin.version
+        )));
     }
     if begin.app != app {
         return Err(foreign(format!("application {}", begin.app)));
     }
     if begin.job != job {
-        return Err(foreign("the same application with another job file or mode".to_owned()));
+        return Err(foreign(
+            "the same application with another job file or mode".to_owned(),
+        ));
     }
     Ok(Some(begin.clone()))
 }
@@ -158,11 +221,22 @@ mod tests {
     use proptest::prelude::*;
 
     fn begin() -> Record {
-        Record::Begin(JournalHeader { version: record::VERSION, job: 7, app: "job.1".into(), token: "secret".into(), port: 4711 })
+        Record::Begin(JournalHeader {
+            version: record::VERSION,
+            job: 7,
+            app: "job.1".into(),
+            token: "secret".into(),
+            port: 4711,
+        })
     }
     fn gone(seq: u64) -> Record {
         let container = format!("job.1.e1.c{seq}").parse().expect("id");
-        Record::Gone { container, request: "set-main".parse().expect("id"), unused: false, failed: false }
+        Record::Gone {
+            container,
+            request: "set-main".parse().expect("id"),
+            unused: false,
+            failed: false,
+        }
     }
 
     #[test]
@@ -173,13 +247,27 @@ mod tests {
         assert!(records.is_empty());
         journal.append(&[begin(), gone(1)]).expect("writes");
         journal.append(&[gone(2)]).expect("writes");
-        assert!(matches!(Journal::open(&path), Err(JournalError::InUse { .. })), "only one master can open the journal");
+        assert!(
+            matches!(Journal::open(&path), Err(JournalError::InUse { .. })),
+            "only one master can open the journal"
+        );
         drop(journal);
         let (_, records) = Journal::open(&path).expect("opens");
         assert_eq!(records, [begin(), gone(1), gone(2)]);
-        assert_eq!(check_owner(&path, &records, "job.1", 7).expect("ours").map(|b| b.port), Some(4711));
-        assert!(matches!(check_owner(&path, &records, "job.2", 7), Err(JournalError::Foreign { .. })));
-        assert!(matches!(check_owner(&path, &records, "job.1", 8), Err(JournalError::Foreign { .. })));
+        assert_eq!(
+            check_owner(&path, &records, "job.1", 7)
+                .expect("ours")
+                .map(|b| b.port),
+            Some(4711)
+        );
+        assert!(matches!(
+            check_owner(&path, &records, "job.2", 7),
+            Err(JournalError::Foreign { .. })
+        ));
+        assert!(matches!(
+            check_owner(&path, &records, "job.1", 8),
+            Err(JournalError::Foreign { .. })
+        ));
     }
 
     #[test]
@@ -192,7 +280,10 @@ mod tests {
             serde_json::to_string(&gone(1)).expect("w")
         );
         std::fs::write(&path, &text).expect("writes");
-        assert!(matches!(Journal::open(&path), Err(JournalError::Damaged { line: 2, .. })));
+        assert!(matches!(
+            Journal::open(&path),
+            Err(JournalError::Damaged { line: 2, .. })
+        ));
         assert_eq!(std::fs::read_to_string(&path).expect("reads"), text);
     }
 

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use headroom_types::{Bytes, Charge, UnixMillis};
-use headroom_wire::v1::job::{AttemptRow, InputGap, JobTotals, Locality, MemoryFailureMode, ShadowOutcome, StageInputs};
+use headroom_wire::v1::job::{
+    AttemptRow, InputGap, JobTotals, Locality, MemoryFailureMode, ShadowOutcome, StageInputs,
+};
 
 use crate::policy::{AttemptSize, ChargeAccount, TaskDecision};
 use crate::taskset::LifecycleState;
@@ -22,7 +24,16 @@ pub struct Ledger {
 impl Ledger {
     /// A ledger for `tasks` tasks, with all counts at zero.
     pub fn new(mode: MemoryFailureMode, tasks: u32) -> Self {
-        Ledger { totals: JobTotals { mode, tasks, ..JobTotals::default() }, plain: 0, extra: 0, well: (0, 0) }
+        Ledger {
+            totals: JobTotals {
+                mode,
+                tasks,
+                ..JobTotals::default()
+            },
+            plain: 0,
+            extra: 0,
+            well: (0, 0),
+        }
     }
 
     /// The statistics.
@@ -67,9 +78,16 @@ impl Ledger {
     }
 
     /// Counts an ended attempt of a task whose first attempt had the size `first`.
-    pub fn ended(&mut self, row: &AttemptRow, first: Bytes, account: ChargeAccount, innocent: bool) {
+    pub fn ended(
+        &mut self,
+        row: &AttemptRow,
+        first: Bytes,
+        account: ChargeAccount,
+        innocent: bool,
+    ) {
         let spent = byte_ms(row);
-        let beyond = spent.saturating_sub(u128::from(first.get()).saturating_mul(u128::from(runtime_ms(row))));
+        let beyond = spent
+            .saturating_sub(u128::from(first.get()).saturating_mul(u128::from(runtime_ms(row))));
         self.extra = self.extra.saturating_add(match account {
             ChargeAccount::Memory | ChargeAccount::Spike | ChargeAccount::Innocent => spent,
             ChargeAccount::Success
@@ -82,7 +100,10 @@ impl Ledger {
         self.shadow(row, spent);
         self.input(row, account);
         if account == ChargeAccount::Success {
-            self.well = (self.well.0.saturating_add(1), self.well.1.saturating_add(runtime_ms(row)));
+            self.well = (
+                self.well.0.saturating_add(1),
+                self.well.1.saturating_add(runtime_ms(row)),
+            );
         } else {
             self.totals.rerun_byte_ms = self.totals.rerun_byte_ms.saturating_add(spent);
         }
@@ -90,7 +111,9 @@ impl Ledger {
             ChargeAccount::Success | ChargeAccount::Innocent => None,
             ChargeAccount::Memory | ChargeAccount::Spike => Some(&mut self.totals.memory_kills),
             ChargeAccount::Plain => Some(&mut self.plain),
-            ChargeAccount::Transient | ChargeAccount::Taken | ChargeAccount::Collateral => Some(&mut self.totals.transient),
+            ChargeAccount::Transient | ChargeAccount::Taken | ChargeAccount::Collateral => {
+                Some(&mut self.totals.transient)
+            }
         };
         if let Some(counter) = counter {
             *counter = counter.saturating_add(1);
@@ -105,18 +128,29 @@ impl Ledger {
         let Some(input) = &row.input else { return };
         let stage = &row.attempt.task.stage;
         let all = &mut self.totals.inputs;
-        let at = all.iter().position(|inputs| inputs.stage == *stage).unwrap_or_else(|| {
-            all.push(StageInputs::new(stage.clone()));
-            all.len() - 1
-        });
-        let Some(inputs) = all.get_mut(at) else { return };
-        let killed = u32::from(matches!(account, ChargeAccount::Memory | ChargeAccount::Spike));
+        let at = all
+            .iter()
+            .position(|inputs| inputs.stage == *stage)
+            .unwrap_or_else(|| {
+                all.push(StageInputs::new(stage.clone()));
+                all.len() - 1
+            });
+        let Some(inputs) = all.get_mut(at) else {
+            return;
+        };
+        let killed = u32::from(matches!(
+            account,
+            ChargeAccount::Memory | ChargeAccount::Spike
+        ));
         match input.locality {
             None => {}
-            Some(Locality::Local) => (inputs.attempts, inputs.kills) = (inputs.attempts + 1, inputs.kills + killed),
+            Some(Locality::Local) => {
+                (inputs.attempts, inputs.kills) = (inputs.attempts + 1, inputs.kills + killed)
+            }
             Some(Locality::Remote) => {
                 (inputs.attempts, inputs.kills) = (inputs.attempts + 1, inputs.kills + killed);
-                (inputs.remote, inputs.remote_kills) = (inputs.remote + 1, inputs.remote_kills + killed);
+                (inputs.remote, inputs.remote_kills) =
+                    (inputs.remote + 1, inputs.remote_kills + killed);
             }
         }
         match input.gap {
@@ -128,10 +162,19 @@ impl Ledger {
 
     /// Counts the outcome that a shadow size would have had.
     fn shadow(&mut self, row: &AttemptRow, spent: u128) {
-        let Some((shadow, outcome)) = row.shadow.as_ref().and_then(|shadow| Some((shadow, shadow.outcome?))) else { return };
+        let Some((shadow, outcome)) = row
+            .shadow
+            .as_ref()
+            .and_then(|shadow| Some((shadow, shadow.outcome?)))
+        else {
+            return;
+        };
         let totals = self.totals.shadow.get_or_insert_default();
-        let learned = u128::from(shadow.profile.memory().get()).saturating_mul(u128::from(runtime_ms(row)));
-        let well = row.reason.is_some_and(|reason| reason.charge() == Charge::Success);
+        let learned =
+            u128::from(shadow.profile.memory().get()).saturating_mul(u128::from(runtime_ms(row)));
+        let well = row
+            .reason
+            .is_some_and(|reason| reason.charge() == Charge::Success);
         let (counter, learned) = match outcome {
             ShadowOutcome::Fits => (&mut totals.fit, learned),
             ShadowOutcome::Killed => (&mut totals.killed, learned.saturating_add(spent)),
@@ -164,20 +207,27 @@ impl Ledger {
 /// size is no change.
 pub fn changes_size(before: &AttemptSize, next: &TaskDecision) -> bool {
     match next {
-        TaskDecision::Again { size, .. } => size.profile != before.profile || size.rung != before.rung,
+        TaskDecision::Again { size, .. } => {
+            size.profile != before.profile || size.rung != before.rung
+        }
         TaskDecision::Done | TaskDecision::GiveUp { .. } => false,
     }
 }
 
 /// Run time of an attempt that has ended. Milliseconds.
 pub fn runtime_ms(row: &AttemptRow) -> u64 {
-    row.ended.map_or(0, |ended| u64::try_from(ended.since(row.started).as_millis()).unwrap_or(u64::MAX))
+    row.ended.map_or(0, |ended| {
+        u64::try_from(ended.since(row.started).as_millis()).unwrap_or(u64::MAX)
+    })
 }
 
 /// Memory limit × time of one attempt, summed over its limits.
 pub fn byte_ms(row: &AttemptRow) -> u128 {
     let Some(ended) = row.ended else { return 0 };
-    let first = row.grown.first().map_or_else(|| row.profile.memory(), |growth| growth.from);
+    let first = row
+        .grown
+        .first()
+        .map_or_else(|| row.profile.memory(), |growth| growth.from);
     let (mut sum, mut since, mut memory): (u128, UnixMillis, Bytes) = (0, row.started, first);
     for growth in &row.grown {
         sum = sum.saturating_add(product(memory, growth.at.since(since)));

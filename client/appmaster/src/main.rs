@@ -34,7 +34,12 @@ struct Args {
     #[arg(long, env = "HEADROOM_ATTEMPT", default_value_t = 1, value_name = "N")]
     attempt: u32,
     /// Address of the resource manager
-    #[arg(long, env = "HEADROOM_RM", default_value = "http://127.0.0.1:7070", value_name = "URL")]
+    #[arg(
+        long,
+        env = "HEADROOM_RM",
+        default_value = "http://127.0.0.1:7070",
+        value_name = "URL"
+    )]
     rm: String,
     /// CA certificate of the resource manager; set by the node agent
     #[arg(long, env = "HEADROOM_CA_FILE", value_name = "FILE", hide = true)]
@@ -49,7 +54,12 @@ struct Args {
     #[arg(long, value_name = "DIR")]
     base_dir: Option<PathBuf>,
     /// Address on which executors connect
-    #[arg(long, env = "HEADROOM_LISTEN", default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    #[arg(
+        long,
+        env = "HEADROOM_LISTEN",
+        default_value = "127.0.0.1:0",
+        value_name = "ADDRESS"
+    )]
     listen: SocketAddr,
     /// Mode for memory failures, overrides the job file: headroom, pinterest, uber, databricks,
     /// tovar or fixed
@@ -65,12 +75,21 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let filter = tracing_subscriber::EnvFilter::try_from_env("HEADROOM_LOG").unwrap_or_else(|_| "info".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    let filter = tracing_subscriber::EnvFilter::try_from_env("HEADROOM_LOG")
+        .unwrap_or_else(|_| "info".into());
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
     if let Err(error) = headroom_transport::non_dumpable::make_non_dumpable() {
         tracing::warn!(%error, "this process stays dumpable: processes of the same user can read its memory");
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => return say(&format!("the runtime cannot be started: {error}"), 1),
     };
@@ -78,7 +97,10 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             let code = error.exit_code();
-            let chain: Vec<String> = anyhow::Error::from(error).chain().map(ToString::to_string).collect();
+            let chain: Vec<String> = anyhow::Error::from(error)
+                .chain()
+                .map(ToString::to_string)
+                .collect();
             say(chain.join(": ").trim_end(), code)
         }
     }
@@ -87,7 +109,10 @@ fn main() -> ExitCode {
 async fn work(args: Args) -> Result<u8, RunError> {
     let (wish, leave) = watch::channel(StopRequest::GoOn);
     let trust = ClientCredentials::of_a_container(args.ca, args.token_file.as_deref());
-    let trust = trust.map_err(|source| RunError::Unreachable { url: args.rm.clone(), source })?;
+    let trust = trust.map_err(|source| RunError::Unreachable {
+        url: args.rm.clone(),
+        source,
+    })?;
     let options = MasterOptions {
         job: args.job,
         app: args.app,
@@ -119,7 +144,10 @@ async fn run_job(mut options: MasterOptions, check_only: bool) -> Result<u8, Run
 
 /// SIGTERM ends this run and leaves the job to the next one; SIGINT ends the job.
 async fn heed_signals(wish: watch::Sender<StopRequest>) {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) else {
         tracing::warn!("signal handlers cannot be installed");
         return;
     };

@@ -51,7 +51,10 @@ impl std::str::FromStr for OutputOwner {
 
     fn from_str(text: &str) -> Result<Self, ()> {
         let (app, submitted) = text.split_once(' ').ok_or(())?;
-        Ok(OutputOwner { app: app.parse().map_err(|_| ())?, submitted: UnixMillis(submitted.parse().map_err(|_| ())?) })
+        Ok(OutputOwner {
+            app: app.parse().map_err(|_| ())?,
+            submitted: UnixMillis(submitted.parse().map_err(|_| ())?),
+        })
     }
 }
 
@@ -64,13 +67,18 @@ pub fn output_path(output: &str, task: &TaskId) -> PathBuf {
 /// journal of the previous run numbers attempts from the start. The directory keeps them apart from
 /// attempts of the previous run that are still running.
 pub fn writer(app: &str, token: &str) -> String {
-    let sum = token.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let sum = token.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
     format!("{app}/{sum:08x}")
 }
 
 /// Directory of an attempt, on the same file system as the task's output.
 pub fn attempt_dir(output: &str, writer: &str, attempt: &TaskAttemptId) -> PathBuf {
-    Path::new(output).join(HEADROOM_DIR).join(writer).join(attempt.file_name())
+    Path::new(output)
+        .join(HEADROOM_DIR)
+        .join(writer)
+        .join(attempt.file_name())
 }
 
 /// One commit: a directory becomes the output of a task.
@@ -107,7 +115,9 @@ pub enum OutputError {
     )]
     Gone(PathBuf),
     /// The path of the output is occupied.
-    #[error("{place} existed before the commit; nothing was replaced, the output of the attempt is {kept}")]
+    #[error(
+        "{place} existed before the commit; nothing was replaced, the output of the attempt is {kept}"
+    )]
     Taken {
         /// The path of the output.
         place: PathBuf,
@@ -123,7 +133,9 @@ pub enum OutputError {
         owner: String,
     },
     /// An output of an earlier job exists.
-    #[error("{0} already exists, and outputs are never replaced; use another `output` directory, or move it away")]
+    #[error(
+        "{0} already exists, and outputs are never replaced; use another `output` directory, or move it away"
+    )]
     There(PathBuf),
     /// A file system operation failed.
     #[error("{path} cannot be {doing}; the master and all nodes must be able to write there")]
@@ -150,7 +162,10 @@ impl OutputError {
     pub fn is_transient(&self) -> bool {
         match self {
             OutputError::Io { .. } => true,
-            OutputError::Gone(_) | OutputError::Taken { .. } | OutputError::Owned { .. } | OutputError::There(_) => false,
+            OutputError::Gone(_)
+            | OutputError::Taken { .. }
+            | OutputError::Owned { .. }
+            | OutputError::There(_) => false,
         }
     }
 }
@@ -162,22 +177,36 @@ fn app_of(owner: &str) -> &str {
 
 fn io_error(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> OutputError {
     let path = path.to_owned();
-    move |source| OutputError::Io { path, doing, source }
+    move |source| OutputError::Io {
+        path,
+        doing,
+        source,
+    }
 }
 
 /// Carries out a commit and removes the directories of the task's other attempts. A repeated commit
 /// has no further effect.
 pub fn commit(commit: &Commit) -> Result<(), OutputError> {
-    let Commit { task, from, to, turn } = commit;
+    let Commit {
+        task,
+        from,
+        to,
+        turn,
+    } = commit;
     match (exists(from)?, exists(to)?, turn) {
         (true, false, _) => rename(from, to)?,
         (false, true, EarlierCommit::Again | EarlierCommit::Anew) => {}
         // An earlier attempt has already provided the output. This attempt's directory is removed
         // with those of the others.
         (true, true, EarlierCommit::Anew) => {}
-        (false, false, _) | (false, true, EarlierCommit::First) => return Err(OutputError::Gone(from.clone())),
+        (false, false, _) | (false, true, EarlierCommit::First) => {
+            return Err(OutputError::Gone(from.clone()));
+        }
         (true, true, EarlierCommit::First | EarlierCommit::Again) => {
-            return Err(OutputError::Taken { place: to.clone(), kept: from.clone() });
+            return Err(OutputError::Taken {
+                place: to.clone(),
+                kept: from.clone(),
+            });
         }
     }
     for dir in [to.parent(), from.parent()].into_iter().flatten() {
@@ -193,7 +222,9 @@ pub fn commit(commit: &Commit) -> Result<(), OutputError> {
 fn make_durable(dir: &Path) -> Result<(), OutputError> {
     use io::ErrorKind::{InvalidInput, NotFound, PermissionDenied, Unsupported};
     match File::open(dir).and_then(|dir| dir.sync_all()) {
-        Err(e) if [InvalidInput, NotFound, PermissionDenied, Unsupported].contains(&e.kind()) => Ok(()),
+        Err(e) if [InvalidInput, NotFound, PermissionDenied, Unsupported].contains(&e.kind()) => {
+            Ok(())
+        }
         other => other.map_err(io_error(dir, "synced")),
     }
 }
@@ -212,8 +243,13 @@ fn rename(from: &Path, to: &Path) -> Result<(), OutputError> {
     use rustix::io::Errno;
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(()),
-        Err(Errno::EXIST | Errno::NOTEMPTY) => Err(OutputError::Taken { place: to.to_owned(), kept: from.to_owned() }),
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => fs::rename(from, to).map_err(io_error(to, "renamed into place")),
+        Err(Errno::EXIST | Errno::NOTEMPTY) => Err(OutputError::Taken {
+            place: to.to_owned(),
+            kept: from.to_owned(),
+        }),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            fs::rename(from, to).map_err(io_error(to, "renamed into place"))
+        }
         Err(e) => Err(io_error(to, "renamed into place")(e.into())),
     }
 }
@@ -223,7 +259,9 @@ fn rename(from: &Path, to: &Path) -> Result<(), OutputError> {
 fn remove_attempts(attempts: &Path, task: &TaskId) {
     for entry in fs::read_dir(attempts).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix(&format!("{}-{}-", task.stage, task.index)));
+        let number = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(&format!("{}-{}-", task.stage, task.index)));
         if number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())) {
             remove(&entry.path());
         }
@@ -241,7 +279,10 @@ fn remove(path: &Path) {
 
 /// The output directories of a job.
 pub fn directories(job: &JobSpec) -> BTreeSet<&str> {
-    job.stages.iter().filter_map(|stage| stage.output.as_deref()).collect()
+    job.stages
+        .iter()
+        .filter_map(|stage| stage.output.as_deref())
+        .collect()
 }
 
 /// Whether the job has started.
@@ -259,12 +300,19 @@ const LOST_JOURNAL_SUFFIX: &str = " anew";
 /// Claims the output directories of a job for its application, and returns the commits that may
 /// have happened. It fails, without a change, if another application owns one of them or, at the
 /// start of the job, if an output exists already.
-pub fn claim(job: &JobSpec, us: &OutputOwner, beginning: JobStartState) -> Result<EarlierCommit, OutputError> {
+pub fn claim(
+    job: &JobSpec,
+    us: &OutputOwner,
+    beginning: JobStartState,
+) -> Result<EarlierCommit, OutputError> {
     let (mut turn, name) = (EarlierCommit::First, us.to_string());
     let mut owned = Vec::new();
     for dir in directories(job) {
         let owner = owner(dir)?;
-        match owner.as_deref().map(|text| text.strip_suffix(LOST_JOURNAL_SUFFIX).unwrap_or(text)) {
+        match owner
+            .as_deref()
+            .map(|text| text.strip_suffix(LOST_JOURNAL_SUFFIX).unwrap_or(text))
+        {
             // No owner, or the process that created the file died before it wrote the owner.
             None | Some("") if beginning == JobStartState::New => places_are_free(job, dir)?,
             None | Some("") => {}
@@ -272,7 +320,12 @@ pub fn claim(job: &JobSpec, us: &OutputOwner, beginning: JobStartState) -> Resul
                 let anew = beginning == JobStartState::New || owner.as_deref() != Some(known);
                 turn = if anew { EarlierCommit::Anew } else { turn };
             }
-            Some(other) => return Err(OutputError::Owned { dir: dir.into(), owner: other.to_owned() }),
+            Some(other) => {
+                return Err(OutputError::Owned {
+                    dir: dir.into(),
+                    owner: other.to_owned(),
+                });
+            }
         }
         owned.push((dir, owner));
     }
@@ -297,9 +350,19 @@ fn owner(dir: &str) -> Result<Option<String>, OutputError> {
 }
 
 fn places_are_free(job: &JobSpec, dir: &str) -> Result<(), OutputError> {
-    for stage in job.stages.iter().filter(|stage| stage.output.as_deref() == Some(dir)) {
+    for stage in job
+        .stages
+        .iter()
+        .filter(|stage| stage.output.as_deref() == Some(dir))
+    {
         for index in stage.indexes() {
-            let place = output_path(dir, &TaskId { stage: stage.name.clone(), index });
+            let place = output_path(
+                dir,
+                &TaskId {
+                    stage: stage.name.clone(),
+                    index,
+                },
+            );
             if exists(&place)? {
                 return Err(OutputError::There(place));
             }
@@ -310,7 +373,12 @@ fn places_are_free(job: &JobSpec, dir: &str) -> Result<(), OutputError> {
 
 /// Writes the owner file unless `known` already names this owner. Of two concurrent writers, one
 /// finds the file of the other.
-fn write_owner(dir: &str, name: &str, known: Option<&str>, turn: EarlierCommit) -> Result<(), OutputError> {
+fn write_owner(
+    dir: &str,
+    name: &str,
+    known: Option<&str>,
+    turn: EarlierCommit,
+) -> Result<(), OutputError> {
     let ours = Path::new(dir).join(HEADROOM_DIR);
     let file = ours.join(OWNER);
     let text = match turn {
@@ -323,10 +391,14 @@ fn write_owner(dir: &str, name: &str, known: Option<&str>, turn: EarlierCommit) 
         None => {
             fs::create_dir_all(&ours).map_err(io_error(&ours, "made"))?;
             match OpenOptions::new().write(true).create_new(true).open(&file) {
-                Ok(mut new) => new.write_all(text.as_bytes()).and_then(|()| new.sync_all()).map_err(io_error(&file, "written")),
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                    Err(OutputError::Owned { dir: dir.into(), owner: fs::read_to_string(&file).unwrap_or_default() })
-                }
+                Ok(mut new) => new
+                    .write_all(text.as_bytes())
+                    .and_then(|()| new.sync_all())
+                    .map_err(io_error(&file, "written")),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(OutputError::Owned {
+                    dir: dir.into(),
+                    owner: fs::read_to_string(&file).unwrap_or_default(),
+                }),
                 Err(e) => Err(io_error(&file, "made")(e)),
             }
         }
@@ -335,15 +407,18 @@ fn write_owner(dir: &str, name: &str, known: Option<&str>, turn: EarlierCommit) 
 
 /// Releases the output directories when the job has ended; only outputs remain.
 pub fn release(job: &JobSpec, us: &OutputOwner) {
-    directories(job).into_iter().for_each(|dir| remove_leftovers(Path::new(dir), us));
+    directories(job)
+        .into_iter()
+        .for_each(|dir| remove_leftovers(Path::new(dir), us));
 }
 
 /// Removes the files of an ended application whose master did not clean up.
 pub fn remove_leftovers(dir: &Path, owner: &OutputOwner) {
     let ours = dir.join(HEADROOM_DIR);
     let file = ours.join(OWNER);
-    if fs::read_to_string(&file).is_ok_and(|known| known.strip_suffix(LOST_JOURNAL_SUFFIX).unwrap_or(&known) == owner.to_string())
-    {
+    if fs::read_to_string(&file).is_ok_and(|known| {
+        known.strip_suffix(LOST_JOURNAL_SUFFIX).unwrap_or(&known) == owner.to_string()
+    }) {
         remove(&ours.join(owner.app.to_string()));
         let _ = fs::remove_file(&file).and_then(|()| fs::remove_dir(&ours)); // not empty: a late attempt writes there
     }

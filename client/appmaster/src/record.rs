@@ -201,16 +201,34 @@ pub struct JournalHeader {
 /// still recognised.
 pub fn fingerprint(job: &headroom_config::JobSpec) -> u64 {
     let mut text = format!("{job:?}");
-    for later in ["program", "output", "sizes", "kind", "input", "input_locality", "input_hosts", "breaker", "budget"] {
+    for later in [
+        "program",
+        "output",
+        "sizes",
+        "kind",
+        "input",
+        "input_locality",
+        "input_hosts",
+        "breaker",
+        "budget",
+    ] {
         text = text.replace(&format!(", {later}: None"), "");
     }
     // In the old format, growth was off unless a stage enabled it.
-    text = text.replace(", grow: Usual(30s)", "").replace(", grow: Off", "").replace(", grow: Stated(", ", grow: Some(");
+    text = text
+        .replace(", grow: Usual(30s)", "")
+        .replace(", grow: Off", "")
+        .replace(", grow: Stated(", ", grow: Some(");
     text = text.replace(", drain_after: 1s, cpus: None", "");
     text = text.replace(", treatments: {}", "");
     text = text.replace("place: Where { nodes: {}, ", "place: Where { ");
-    text = text.replace(", place: Where { labels: {}, attributes: {}, tolerate: {} }", "");
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    text = text.replace(
+        ", place: Where { labels: {}, attributes: {}, tolerate: {} }",
+        "",
+    );
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 #[cfg(test)]

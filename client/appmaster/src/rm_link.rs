@@ -74,11 +74,20 @@ impl RmLink {
     pub fn start(client: Client, app: AppId, events: mpsc::Sender<RmEvent>) -> Self {
         let (calls, waiting) = mpsc::channel(MAX_QUEUED_CALLS);
         let (stream, from) = watch::channel(None);
-        tokio::spawn(make_calls(client.clone(), app.clone(), waiting, events.clone()));
+        tokio::spawn(make_calls(
+            client.clone(),
+            app.clone(),
+            waiting,
+            events.clone(),
+        ));
         let (resizes, wanted) = mpsc::channel(MAX_QUEUED_RESIZES);
         tokio::spawn(resize(client.clone(), wanted, events.clone()));
         tokio::spawn(follow(client, app, from, events));
-        RmLink { calls, stream, resizes }
+        RmLink {
+            calls,
+            stream,
+            resizes,
+        }
     }
 
     /// Queues a call. The loop has at most one call in progress, so the queue always has space.
@@ -91,7 +100,11 @@ impl RmLink {
     /// Requests another size of a container. The core repeats a request that does not fit into the
     /// queue.
     pub fn resize(&self, container: ContainerId, resource: Resource) {
-        let body = ResizeContainer { version: None, resource, heap: None };
+        let body = ResizeContainer {
+            version: None,
+            resource,
+            heap: None,
+        };
         if self.resizes.try_send((container, body)).is_err() {
             tracing::warn!("the queue of resizes is full; the resize of this container waits");
         }
@@ -104,14 +117,26 @@ impl RmLink {
 }
 
 /// Sends size requests in a separate task, because other calls may be slow while a task is frozen.
-async fn resize(client: Client, mut wanted: mpsc::Receiver<(ContainerId, ResizeContainer)>, events: mpsc::Sender<RmEvent>) {
+async fn resize(
+    client: Client,
+    mut wanted: mpsc::Receiver<(ContainerId, ResizeContainer)>,
+    events: mpsc::Sender<RmEvent>,
+) {
     while let Some((container, body)) = wanted.recv().await {
         match client.resize(&container, DryRunMode::Really, &body).await {
             Ok(_) => {} // an update reports the new size
             Err(error) => {
                 let words = error.to_string();
-                let refusal = if error.code().is_some() { SizeRefusal::Manager(words) } else { SizeRefusal::NoAnswer(words) };
-                if events.send(RmEvent::NotResized(container, refusal)).await.is_err() {
+                let refusal = if error.code().is_some() {
+                    SizeRefusal::Manager(words)
+                } else {
+                    SizeRefusal::NoAnswer(words)
+                };
+                if events
+                    .send(RmEvent::NotResized(container, refusal))
+                    .await
+                    .is_err()
+                {
                     return;
                 }
             }
@@ -119,15 +144,24 @@ async fn resize(client: Client, mut wanted: mpsc::Receiver<(ContainerId, ResizeC
     }
 }
 
-async fn make_calls(client: Client, app: AppId, mut calls: mpsc::Receiver<ManagerCall>, events: mpsc::Sender<RmEvent>) {
+async fn make_calls(
+    client: Client,
+    app: AppId,
+    mut calls: mpsc::Receiver<ManagerCall>,
+    events: mpsc::Sender<RmEvent>,
+) {
     while let Some(call) = calls.recv().await {
         let event = match call {
-            ManagerCall::Register(body) => RmEvent::Registered(client.register_master(&app, &body).await),
+            ManagerCall::Register(body) => {
+                RmEvent::Registered(client.register_master(&app, &body).await)
+            }
             ManagerCall::Sync(body) => match client.sync_master(&app, &body).await {
                 Ok(reply) => RmEvent::Synced(Ok(reply)),
                 Err(error) => RmEvent::Synced(Err((error, body.job.map(Box::new)))),
             },
-            ManagerCall::Finish(body) => RmEvent::Finished(client.finish(&app, &body).await.map(|_| ())),
+            ManagerCall::Finish(body) => {
+                RmEvent::Finished(client.finish(&app, &body).await.map(|_| ()))
+            }
         };
         if events.send(event).await.is_err() {
             return;
@@ -136,7 +170,12 @@ async fn make_calls(client: Client, app: AppId, mut calls: mpsc::Receiver<Manage
 }
 
 /// Reads the stream from the position that the loop sets, over any number of connections.
-async fn follow(client: Client, app: AppId, mut wanted: watch::Receiver<Option<StreamPosition>>, events: mpsc::Sender<RmEvent>) {
+async fn follow(
+    client: Client,
+    app: AppId,
+    mut wanted: watch::Receiver<Option<StreamPosition>>,
+    events: mpsc::Sender<RmEvent>,
+) {
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
     loop {
         let Some(mut from) = *wanted.borrow_and_update() else {
@@ -188,7 +227,11 @@ async fn read(
             Some(Ok(update)) => {
                 backoff.reset();
                 from.cursor = from.cursor.max(update.cursor);
-                if events.send(RmEvent::Update(from.epoch, Box::new(update))).await.is_err() {
+                if events
+                    .send(RmEvent::Update(from.epoch, Box::new(update)))
+                    .await
+                    .is_err()
+                {
                     return UpdateStreamEnd::Listener;
                 }
             }

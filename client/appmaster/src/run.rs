@@ -108,7 +108,9 @@ pub enum RunError {
     #[error("{}", headroom_config::render(.0))]
     Job(Vec<FileProblem>),
     /// The resource manager does not answer.
-    #[error("the resource manager at {url} does not answer; start it, or give its address with --rm")]
+    #[error(
+        "the resource manager at {url} does not answer; start it, or give its address with --rm"
+    )]
     Unreachable {
         /// Its address.
         url: String,
@@ -142,14 +144,18 @@ impl RunError {
         match self {
             RunError::Job(_) => 2,
             RunError::Unreachable { .. } => 6,
-            RunError::Refused(_) | RunError::Journal(_) | RunError::Listen { .. } | RunError::Random(_) => 1,
+            RunError::Refused(_)
+            | RunError::Journal(_)
+            | RunError::Listen { .. }
+            | RunError::Random(_) => 1,
         }
     }
 }
 
 /// Reads the job file and applies the requested mode.
 pub fn load(options: &MasterOptions) -> Result<JobSpec, RunError> {
-    let mut job = headroom_config::load_job(&options.job, &options.profiles).map_err(RunError::Job)?;
+    let mut job =
+        headroom_config::load_job(&options.job, &options.profiles).map_err(RunError::Job)?;
     if let Some(mode) = options.mode {
         job.mode = mode;
     }
@@ -165,7 +171,9 @@ pub async fn submit(options: &mut MasterOptions) -> Result<AppId, RunError> {
         name: job.name.clone(),
         queue: job.queue.clone(),
         priority: job.priority,
-        user: std::env::var("USER").ok().filter(|u| !u.is_empty() && u.len() <= 64 && !options.trust.is_authenticated()),
+        user: std::env::var("USER")
+            .ok()
+            .filter(|u| !u.is_empty() && u.len() <= 64 && !options.trust.is_authenticated()),
         lifetime_ms: None,
         master: ApplicationMaster::Unmanaged,
         idempotency_key: Some(secret()?),
@@ -188,18 +196,45 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, RunError> {
     let path = state_dir(&options, &app).join("journal.ndjson");
     let (journal, records) = Journal::open(&path)?;
     let (begin, records, listener) = begin(&options, &path, &app, &job, records).await?;
-    let beginning = if records.is_empty() { JobStartState::New } else { JobStartState::Old };
-    let OutputClaim { owner, turn, refused } = outputs::claim(&client, &options.rm, &job, &app, beginning).await?;
-    let address = listener.local_addr().map_err(|source| RunError::Listen { address: options.listen, source })?;
+    let beginning = if records.is_empty() {
+        JobStartState::New
+    } else {
+        JobStartState::Old
+    };
+    let OutputClaim {
+        owner,
+        turn,
+        refused,
+    } = outputs::claim(&client, &options.rm, &job, &app, beginning).await?;
+    let address = listener.local_addr().map_err(|source| RunError::Listen {
+        address: options.listen,
+        source,
+    })?;
     let lock = lock(&path, address)?;
     let at = format!("{}:{}", host(address.ip()), address.port());
-    let place = MasterAddress { at, pin: lock.as_ref().map(|lock| lock.pin) };
-    let greeting = ExecutorEnvironment { master_url: place.to_string(), token: begin.token.clone() };
+    let place = MasterAddress {
+        at,
+        pin: lock.as_ref().map(|lock| lock.pin),
+    };
+    let greeting = ExecutorEnvironment {
+        master_url: place.to_string(),
+        token: begin.token.clone(),
+    };
     let base_dir = options.base_dir.as_ref().map(|d| d.display().to_string());
     let writer = output::writer(&app.to_string(), &begin.token);
-    let setup = MasterSetup { base_dir, master_memory: options.master_memory, writer, turn, attempt: options.attempt };
+    let setup = MasterSetup {
+        base_dir,
+        master_memory: options.master_memory,
+        writer,
+        turn,
+        attempt: options.attempt,
+    };
     let spec = job.clone();
-    let mut core = if records.is_empty() { Core::new(job, setup) } else { Core::replay(job, setup, &records) };
+    let mut core = if records.is_empty() {
+        Core::new(job, setup)
+    } else {
+        Core::replay(job, setup, &records)
+    };
     let is_refused = refused.is_some();
     if let Some(why) = refused {
         core.fail_before_start(why);
@@ -208,22 +243,36 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, RunError> {
 
     let (to_loop, executors) = mpsc::channel(MAX_EXECUTOR_EVENTS);
     let (rm_events, rm) = mpsc::channel(MAX_MANAGER_EVENTS);
-    let gate = ChannelCredentials { token: begin.token.clone(), app: app.clone() };
+    let gate = ChannelCredentials {
+        token: begin.token.clone(),
+        app: app.clone(),
+    };
     let server = tokio::spawn(executor_link::serve(listener, lock, gate, to_loop));
     let link = RmLink::start(client, app.clone(), rm_events);
-    let attempt = AttemptId { app: app.clone(), attempt: options.attempt };
-    let mut traces = Traces::new(TraceIdentity::new(&app.to_string(), &begin.token), attempt.to_string());
+    let attempt = AttemptId {
+        app: app.clone(),
+        attempt: options.attempt,
+    };
+    let mut traces = Traces::new(
+        TraceIdentity::new(&app.to_string(), &begin.token),
+        attempt.to_string(),
+    );
     traces.remember(&records);
     let mut shell = MasterDriver::new(core, journal, link, (greeting, attempt), traces);
     if records.is_empty() && !is_refused {
         shell.write_first(&[Record::Begin(begin)]).await?;
     }
-    let outcome = shell.work(executors, rm, options.leave.clone(), &options.rm).await;
+    let outcome = shell
+        .work(executors, rm, options.leave.clone(), &options.rm)
+        .await;
     server.abort();
     if matches!(outcome, Ok(Some(_))) {
         outputs::release(spec, owner).await;
     }
-    Ok(MasterResult { app, outcome: outcome? })
+    Ok(MasterResult {
+        app,
+        outcome: outcome?,
+    })
 }
 
 /// The first record of the journal, created if there is none, and a listener on the port that
@@ -241,36 +290,66 @@ async fn begin(
     // The port of the previous run lets executors find this one directly. Any other port works,
     // since executors can look it up.
     let before = match &known {
-        Some(begin) if wanted.port() == 0 => TcpListener::bind((wanted.ip(), begin.port)).await.ok(),
+        Some(begin) if wanted.port() == 0 => {
+            TcpListener::bind((wanted.ip(), begin.port)).await.ok()
+        }
         Some(_) | None => None,
     };
     let listener = match before {
         Some(listener) => listener,
-        None => TcpListener::bind(wanted).await.map_err(|source| RunError::Listen { address: wanted, source })?,
+        None => TcpListener::bind(wanted)
+            .await
+            .map_err(|source| RunError::Listen {
+                address: wanted,
+                source,
+            })?,
     };
-    let port = listener.local_addr().map_err(|source| RunError::Listen { address: wanted, source })?.port();
+    let port = listener
+        .local_addr()
+        .map_err(|source| RunError::Listen {
+            address: wanted,
+            source,
+        })?
+        .port();
     let begin = match known {
         Some(begin) => begin,
-        None => JournalHeader { version: record::VERSION, job: fingerprint, app: app.to_string(), token: secret()?, port },
+        None => JournalHeader {
+            version: record::VERSION,
+            job: fingerprint,
+            app: app.to_string(),
+            token: secret()?,
+            port,
+        },
     };
     Ok((begin, records, listener))
 }
 
 fn client(options: &MasterOptions) -> Result<Client, RunError> {
     let opened = Client::with_credentials(&options.rm, options.trust.clone());
-    opened.map_err(|source| RunError::Unreachable { url: options.rm.clone(), source })
+    opened.map_err(|source| RunError::Unreachable {
+        url: options.rm.clone(),
+        source,
+    })
 }
 
 /// Repeats a call until it is answered, for as long as a resource manager may take to start.
-async fn answered<T, F: Future<Output = Result<T, ClientError>>>(url: &str, mut call: impl FnMut() -> F) -> Result<T, RunError> {
+async fn answered<T, F: Future<Output = Result<T, ClientError>>>(
+    url: &str,
+    mut call: impl FnMut() -> F,
+) -> Result<T, RunError> {
     let start = tokio::time::Instant::now();
     let mut backoff = Backoff::usual();
     loop {
         match call().await {
             Ok(answer) => return Ok(answer),
-            Err(error) if error.code().is_some_and(|c| !c.retryable()) => return Err(RunError::Refused(error)),
+            Err(error) if error.code().is_some_and(|c| !c.retryable()) => {
+                return Err(RunError::Refused(error));
+            }
             Err(source) if start.elapsed() > FIRST_ANSWER_TIMEOUT => {
-                return Err(RunError::Unreachable { url: url.to_owned(), source });
+                return Err(RunError::Unreachable {
+                    url: url.to_owned(),
+                    source,
+                });
             }
             Err(error) => {
                 tracing::debug!(%error, "the resource manager does not answer yet");
@@ -284,7 +363,9 @@ async fn answered<T, F: Future<Output = Result<T, ClientError>>>(url: &str, mut 
 fn secret() -> Result<String, RunError> {
     use std::io::Read as _;
     let mut bytes = [0u8; 32];
-    std::fs::File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut bytes)).map_err(RunError::Random)?;
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut f| f.read_exact(&mut bytes))
+        .map_err(RunError::Random)?;
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 
@@ -293,9 +374,14 @@ fn state_dir(options: &MasterOptions, app: &AppId) -> PathBuf {
     if let Some(dir) = &options.state {
         return dir.join("appmaster").join(app.to_string());
     }
-    let own = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
+    let own = std::env::var_os("XDG_STATE_HOME")
+        .map(PathBuf::from)
+        .filter(|p| p.is_absolute());
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
-    own.or(home).unwrap_or_else(std::env::temp_dir).join("headroom").join(app.to_string())
+    own.or(home)
+        .unwrap_or_else(std::env::temp_dir)
+        .join("headroom")
+        .join(app.to_string())
 }
 
 /// The certificate of the task channel; `None` on loopback. Connections beyond loopback are always
@@ -305,7 +391,8 @@ fn lock(journal: &Path, address: SocketAddr) -> Result<Option<ListenerIdentity>,
         return Ok(None);
     }
     let made = ListenerIdentity::at(&journal.with_file_name("channel.pem"));
-    made.map(Some).map_err(|source| RunError::Listen { address, source })
+    made.map(Some)
+        .map_err(|source| RunError::Listen { address, source })
 }
 
 /// The host name by which executors on other nodes connect to this master.
@@ -316,6 +403,17 @@ fn host(ip: IpAddr) -> String {
             IpAddr::V6(v6) => format!("[{v6}]"),
         };
     }
-    let said = ["HEADROOM_ADVERTISE", "HEADROOM_NODE"].into_iter().find_map(|name| std::env::var(name).ok());
-    said.map_or_else(|| "127.0.0.1".to_owned(), |name| if name.contains(':') { format!("[{name}]") } else { name })
+    let said = ["HEADROOM_ADVERTISE", "HEADROOM_NODE"]
+        .into_iter()
+        .find_map(|name| std::env::var(name).ok());
+    said.map_or_else(
+        || "127.0.0.1".to_owned(),
+        |name| {
+            if name.contains(':') {
+                format!("[{name}]")
+            } else {
+                name
+            }
+        },
+    )
 }

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use headroom_config::{
-    ExecutorProgram, ExecutorSpec, InputSizes, JobSpec, MemoryQuantities, Placeholder, RetrySpec, SizingMode, StageSpec,
-    TaskGroups, TaskLimit,
+    ExecutorProgram, ExecutorSpec, InputSizes, JobSpec, MemoryQuantities, Placeholder, RetrySpec,
+    SizingMode, StageSpec, TaskGroups, TaskLimit,
 };
-use headroom_types::{Bytes, Cpus, FetchedFile, Profile, Remedy, RequestId, Resource, TaskAttemptId, TaskId};
+use headroom_types::{
+    Bytes, Cpus, FetchedFile, Profile, Remedy, RequestId, Resource, TaskAttemptId, TaskId,
+};
 use headroom_wire::v1::application_master::LaunchSpec;
 use headroom_wire::v1::task::TaskStart;
 
@@ -21,7 +23,10 @@ use crate::taskset::{AvoidedPlaces, LifecycleState, StageTasks, TaskInstance};
 pub fn stage_of(job: &JobSpec, spec: &StageSpec) -> StageTasks {
     let (size, sized) = (first_size(job, spec), job.sizes() != SizingMode::Learned);
     let task = |index| TaskInstance {
-        id: TaskId { stage: spec.name.clone(), index },
+        id: TaskId {
+            stage: spec.name.clone(),
+            index,
+        },
         state: LifecycleState::Blocked,
         size: size.clone(),
         spent: SpentBudgets::default(),
@@ -47,13 +52,25 @@ pub fn first_size(job: &JobSpec, spec: &StageSpec) -> AttemptSize {
 
 /// The first size with `more` additional overhead.
 pub fn first_size_with(job: &JobSpec, spec: &StageSpec, more: Bytes) -> AttemptSize {
-    let profile = Profile { overhead: spec.profile.overhead.saturating_add(more), ..spec.profile.clone() };
+    let profile = Profile {
+        overhead: spec.profile.overhead.saturating_add(more),
+        ..spec.profile.clone()
+    };
     let slots = job.executors_of(spec).map_or((1, 1), |set| {
         let needed = set.slots_for(profile.memory()).max(spec.cpus_per_task);
         (needed, set.slots)
     });
-    let (slots, place) = if slots.0 <= slots.1 { (slots.0, AttemptPlace::Shared) } else { (1, AttemptPlace::Own) };
-    AttemptSize { profile, slots, rung: 1, place }
+    let (slots, place) = if slots.0 <= slots.1 {
+        (slots.0, AttemptPlace::Shared)
+    } else {
+        (1, AttemptPlace::Own)
+    };
+    AttemptSize {
+        profile,
+        slots,
+        rung: 1,
+        place,
+    }
 }
 
 /// The request id of a set's executors.
@@ -63,18 +80,30 @@ pub fn set_request(set: &ExecutorSpec) -> Option<RequestId> {
 
 /// The request id of a task's own container on a rung.
 pub fn own_request(task: &TaskId, rung: u32) -> Option<RequestId> {
-    format!("own-{}-{}-r{rung}", task.stage, task.index).parse().ok()
+    format!("own-{}-{}-r{rung}", task.stage, task.index)
+        .parse()
+        .ok()
 }
 
 /// The set that a request id belongs to, or the task and rung.
 pub fn purpose_of(job: &JobSpec, request: &RequestId) -> Option<RequestOwner> {
     if let Some(name) = request.as_str().strip_prefix("set-") {
-        return job.executors.iter().position(|e| e.name.as_str() == name).map(RequestOwner::Set);
+        return job
+            .executors
+            .iter()
+            .position(|e| e.name.as_str() == name)
+            .map(RequestOwner::Set);
     }
     let (rest, rung) = request.as_str().strip_prefix("own-")?.rsplit_once("-r")?;
     let (stage, index) = rest.rsplit_once('-')?;
-    let task = TaskId { stage: stage.parse().ok()?, index: index.parse().ok()? };
-    Some(RequestOwner::Own { task, rung: rung.parse().ok()? })
+    let task = TaskId {
+        stage: stage.parse().ok()?,
+        index: index.parse().ok()?,
+    };
+    Some(RequestOwner::Own {
+        task,
+        rung: rung.parse().ok()?,
+    })
 }
 
 /// The parts of a request id.
@@ -98,11 +127,23 @@ pub fn set_resource(set: &ExecutorSpec) -> Resource {
 
 /// Size of a task's own container: its memory, the executor's reserve, and the processors of one
 /// task. An escalated task gets at most `retry.cpus`.
-pub fn own_resource(retry: &RetrySpec, set: &ExecutorSpec, stage: &StageSpec, (memory, rung): (Bytes, u32)) -> Resource {
-    let milli = u64::from(set.profile.cpus.milli()) * u64::from(stage.cpus_per_task) / u64::from(set.slots.max(1));
+pub fn own_resource(
+    retry: &RetrySpec,
+    set: &ExecutorSpec,
+    stage: &StageSpec,
+    (memory, rung): (Bytes, u32),
+) -> Resource {
+    let milli = u64::from(set.profile.cpus.milli()) * u64::from(stage.cpus_per_task)
+        / u64::from(set.slots.max(1));
     let of_task = Cpus::from_milli(u32::try_from(milli).unwrap_or(u32::MAX).max(1));
-    let cpus = retry.cpus.filter(|_| rung > 1).map_or(of_task, |most| most.min(of_task));
-    Resource::new(headroom_config::job::feasibility::own_container(memory, set.reserve), cpus)
+    let cpus = retry
+        .cpus
+        .filter(|_| rung > 1)
+        .map_or(of_task, |most| most.min(of_task));
+    Resource::new(
+        headroom_config::job::feasibility::own_container(memory, set.reserve),
+        cpus,
+    )
 }
 
 /// Values in the environment of every executor of the application.
@@ -128,7 +169,10 @@ pub fn launch(
         ("HEADROOM_SLOTS", slots.to_string()),
     ];
     LaunchSpec {
-        command: program.map_or_else(|| vec!["executor".to_owned()], |program| program.command.clone()),
+        command: program.map_or_else(
+            || vec!["executor".to_owned()],
+            |program| program.command.clone(),
+        ),
         env: env.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
         fetch: files,
         task_groups: program.is_none_or(|program| program.task_groups == TaskGroups::Yes),
@@ -162,8 +206,12 @@ pub struct StartParameters<'a> {
 /// The files that the tasks of a stage read, if the job names them. A relative path is resolved
 /// against the working directory of tasks, which may be unknown.
 pub fn input_files(job: &JobSpec, stage: usize, base_dir: Option<&str>) -> Vec<Option<PathBuf>> {
-    let Some(spec) = job.stages.get(stage) else { return Vec::new() };
-    let Some(InputSizes::File(file)) = &spec.input else { return Vec::new() };
+    let Some(spec) = job.stages.get(stage) else {
+        return Vec::new();
+    };
+    let Some(InputSizes::File(file)) = &spec.input else {
+        return Vec::new();
+    };
     let one = |index: u32| {
         let path = PathBuf::from(file.fill(|place| match place {
             Placeholder::Index => index.to_string(),
@@ -188,11 +236,24 @@ pub fn input_files(job: &JobSpec, stage: usize, base_dir: Option<&str>) -> Vec<O
 }
 
 /// The start message of an attempt, with its templates filled in.
-pub fn task_start(job: &JobSpec, stage: &StageSpec, attempt: StartParameters<'_>, base_dir: Option<&str>) -> TaskStart {
+pub fn task_start(
+    job: &JobSpec,
+    stage: &StageSpec,
+    attempt: StartParameters<'_>,
+    base_dir: Option<&str>,
+) -> TaskStart {
     let fill = |place| value(place, job, stage, attempt);
-    let mut env: BTreeMap<String, String> = stage.env.iter().map(|(k, v)| (k.clone(), v.fill(fill))).collect();
+    let mut env: BTreeMap<String, String> = stage
+        .env
+        .iter()
+        .map(|(k, v)| (k.clone(), v.fill(fill)))
+        .collect();
     env.extend(task_env(job, stage, attempt));
-    env.extend(attempt.output.map(|dir| ("HEADROOM_OUTPUT".to_owned(), dir.to_owned())));
+    env.extend(
+        attempt
+            .output
+            .map(|dir| ("HEADROOM_OUTPUT".to_owned(), dir.to_owned())),
+    );
     // Files are in the working directory of the container; tasks with files therefore run there.
     let cwd = base_dir.filter(|_| stage.files.is_empty());
     let told = base_dir.filter(|_| !stage.files.is_empty());
@@ -221,7 +282,11 @@ pub fn task_start(job: &JobSpec, stage: &StageSpec, attempt: StartParameters<'_>
     }
 }
 
-fn task_env(job: &JobSpec, stage: &StageSpec, attempt: StartParameters<'_>) -> Vec<(String, String)> {
+fn task_env(
+    job: &JobSpec,
+    stage: &StageSpec,
+    attempt: StartParameters<'_>,
+) -> Vec<(String, String)> {
     let id = attempt.id;
     let profile = &attempt.size.profile;
     let mut env = vec![
@@ -241,7 +306,12 @@ fn task_env(job: &JobSpec, stage: &StageSpec, attempt: StartParameters<'_>) -> V
     env.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
 }
 
-fn value(place: Placeholder, job: &JobSpec, stage: &StageSpec, attempt: StartParameters<'_>) -> String {
+fn value(
+    place: Placeholder,
+    job: &JobSpec,
+    stage: &StageSpec,
+    attempt: StartParameters<'_>,
+) -> String {
     let profile = &attempt.size.profile;
     match place {
         Placeholder::Index => attempt.id.task.index.to_string(),

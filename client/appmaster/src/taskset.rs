@@ -83,33 +83,47 @@ pub struct IllegalStateChange {
 }
 
 /// Returns the state after a change. This is the only place where a task's state changes.
-pub fn next_state(state: LifecycleState, change: StateChange) -> Result<LifecycleState, IllegalStateChange> {
+pub fn next_state(
+    state: LifecycleState,
+    change: StateChange,
+) -> Result<LifecycleState, IllegalStateChange> {
     match state {
         LifecycleState::Blocked => match change {
             StateChange::Unblocked => Ok(LifecycleState::Pending { ready: Tick(0) }),
             StateChange::GivenUp => Ok(LifecycleState::Failed),
             StateChange::Placed { .. } | StateChange::Succeeded | StateChange::Again { .. } => {
-                Err(IllegalStateChange { state: LifecycleState::Blocked, change })
+                Err(IllegalStateChange {
+                    state: LifecycleState::Blocked,
+                    change,
+                })
             }
         },
         LifecycleState::Pending { ready } => match change {
             StateChange::Unblocked => Ok(LifecycleState::Pending { ready }),
             StateChange::Placed { container } => Ok(LifecycleState::Running { container }),
             StateChange::GivenUp => Ok(LifecycleState::Failed),
-            StateChange::Succeeded | StateChange::Again { .. } => {
-                Err(IllegalStateChange { state: LifecycleState::Pending { ready }, change })
-            }
+            StateChange::Succeeded | StateChange::Again { .. } => Err(IllegalStateChange {
+                state: LifecycleState::Pending { ready },
+                change,
+            }),
         },
         LifecycleState::Running { container } => match change {
             StateChange::Succeeded => Ok(LifecycleState::Done),
             StateChange::Again { ready } => Ok(LifecycleState::Pending { ready }),
             StateChange::GivenUp => Ok(LifecycleState::Failed),
-            StateChange::Unblocked | StateChange::Placed { .. } => {
-                Err(IllegalStateChange { state: LifecycleState::Running { container }, change })
-            }
+            StateChange::Unblocked | StateChange::Placed { .. } => Err(IllegalStateChange {
+                state: LifecycleState::Running { container },
+                change,
+            }),
         },
-        LifecycleState::Done => Err(IllegalStateChange { state: LifecycleState::Done, change }),
-        LifecycleState::Failed => Err(IllegalStateChange { state: LifecycleState::Failed, change }),
+        LifecycleState::Done => Err(IllegalStateChange {
+            state: LifecycleState::Done,
+            change,
+        }),
+        LifecycleState::Failed => Err(IllegalStateChange {
+            state: LifecycleState::Failed,
+            change,
+        }),
     }
 }
 
@@ -175,8 +189,13 @@ impl TaskInstance {
     }
     /// The id of the next attempt.
     pub fn next_attempt(&self) -> TaskAttemptId {
-        let attempt = u32::try_from(self.attempts.len()).unwrap_or(u32::MAX).saturating_add(1);
-        TaskAttemptId { task: self.id.clone(), attempt }
+        let attempt = u32::try_from(self.attempts.len())
+            .unwrap_or(u32::MAX)
+            .saturating_add(1);
+        TaskAttemptId {
+            task: self.id.clone(),
+            attempt,
+        }
     }
     /// The reason of its last ended attempt.
     pub fn previous_reason(&self) -> Option<ExitReason> {
@@ -186,7 +205,9 @@ impl TaskInstance {
     pub fn is_final(&self) -> bool {
         match self.state {
             LifecycleState::Done | LifecycleState::Failed => true,
-            LifecycleState::Blocked | LifecycleState::Pending { .. } | LifecycleState::Running { .. } => false,
+            LifecycleState::Blocked
+            | LifecycleState::Pending { .. }
+            | LifecycleState::Running { .. } => false,
         }
     }
     /// The state in its row.
@@ -215,7 +236,9 @@ impl TaskInstance {
     }
     /// Its attempts whose launch failed.
     pub fn failed_starts(&self) -> impl Iterator<Item = &AttemptRow> {
-        self.attempts.iter().filter(|row| row.reason == Some(ExitReason::LaunchFailed))
+        self.attempts
+            .iter()
+            .filter(|row| row.reason == Some(ExitReason::LaunchFailed))
     }
     /// True when one of them was on that node.
     pub fn failed_to_start_on(&self, node: &NodeId) -> bool {
@@ -225,8 +248,14 @@ impl TaskInstance {
     pub fn avoid_after(&mut self, elsewhere: AvoidScope, container: &ContainerId, node: &NodeId) {
         self.avoid = match elsewhere {
             AvoidScope::No => AvoidedPlaces::default(),
-            AvoidScope::Executor => AvoidedPlaces { container: Some(container.clone()), node: None },
-            AvoidScope::Node => AvoidedPlaces { container: Some(container.clone()), node: Some(node.clone()) },
+            AvoidScope::Executor => AvoidedPlaces {
+                container: Some(container.clone()),
+                node: None,
+            },
+            AvoidScope::Node => AvoidedPlaces {
+                container: Some(container.clone()),
+                node: Some(node.clone()),
+            },
         };
     }
 }
@@ -255,7 +284,13 @@ pub struct TaskSets {
 impl TaskSets {
     /// All tasks of `job` with their first sizes, in state blocked.
     pub fn new(job: &JobSpec) -> Self {
-        TaskSets { stages: job.stages.iter().map(|spec| crate::spec::stage_of(job, spec)).collect() }
+        TaskSets {
+            stages: job
+                .stages
+                .iter()
+                .map(|spec| crate::spec::stage_of(job, spec))
+                .collect(),
+        }
     }
 
     /// The stages in the order of the job file.
@@ -268,22 +303,32 @@ impl TaskSets {
     }
     /// A task.
     pub fn get(&self, key: TaskKey) -> Option<&TaskInstance> {
-        self.stages.get(key.stage)?.tasks.get(usize::try_from(key.index).ok()?)
+        self.stages
+            .get(key.stage)?
+            .tasks
+            .get(usize::try_from(key.index).ok()?)
     }
     /// A task, mutable.
     pub fn get_mut(&mut self, key: TaskKey) -> Option<&mut TaskInstance> {
-        self.stages.get_mut(key.stage)?.tasks.get_mut(usize::try_from(key.index).ok()?)
+        self.stages
+            .get_mut(key.stage)?
+            .tasks
+            .get_mut(usize::try_from(key.index).ok()?)
     }
     /// Every task in the order of stage and index.
     pub fn iter(&self) -> impl Iterator<Item = (TaskKey, &TaskInstance)> {
-        self.stages
-            .iter()
-            .enumerate()
-            .flat_map(|(stage, s)| (0u32..).zip(&s.tasks).map(move |(index, t)| (TaskKey { stage, index }, t)))
+        self.stages.iter().enumerate().flat_map(|(stage, s)| {
+            (0u32..)
+                .zip(&s.tasks)
+                .map(move |(index, t)| (TaskKey { stage, index }, t))
+        })
     }
     /// The keys of one stage.
     pub fn keys_of(&self, stage: usize) -> impl Iterator<Item = TaskKey> + use<> {
-        let count = self.stages.get(stage).map_or(0, |s| u32::try_from(s.tasks.len()).unwrap_or(u32::MAX));
+        let count = self
+            .stages
+            .get(stage)
+            .map_or(0, |s| u32::try_from(s.tasks.len()).unwrap_or(u32::MAX));
         (0..count).map(move |index| TaskKey { stage, index })
     }
     /// The task that an id names.
@@ -299,7 +344,13 @@ impl StageTasks {
     /// A stage of these tasks.
     pub fn new(tasks: Vec<TaskInstance>) -> Self {
         let left = u32::try_from(tasks.len()).unwrap_or(u32::MAX);
-        StageTasks { begun: false, left, failed: 0, escalated: 0, tasks }
+        StageTasks {
+            begun: false,
+            left,
+            failed: 0,
+            escalated: 0,
+            tasks,
+        }
     }
 }
 
@@ -336,8 +387,16 @@ pub struct TaskSlotQueue {
 impl TaskSlotQueue {
     /// Adds a waiting task.
     pub fn push(&mut self, key: TaskKey, task: &TaskInstance, ready: Tick) {
-        debug_assert_eq!(task.size.place, AttemptPlace::Shared, "a task with a container of its own does not wait for slots");
-        let new = if ready > Tick(0) { self.later.insert((ready, key)) } else { self.ready.insert(turn(key, task)) };
+        debug_assert_eq!(
+            task.size.place,
+            AttemptPlace::Shared,
+            "a task with a container of its own does not wait for slots"
+        );
+        let new = if ready > Tick(0) {
+            self.later.insert((ready, key))
+        } else {
+            self.ready.insert(turn(key, task))
+        };
         if new {
             self.slots += u64::from(task.size.slots);
             *self.widths.entry(task.size.slots).or_default() += 1;
@@ -346,7 +405,12 @@ impl TaskSlotQueue {
     /// Removes a waiting task. It must have the same size and priority as at the push.
     pub fn remove(&mut self, key: TaskKey, task: &TaskInstance) {
         let size = &task.size;
-        let waiting: Vec<(Tick, TaskKey)> = self.later.iter().filter(|(_, k)| *k == key).copied().collect();
+        let waiting: Vec<(Tick, TaskKey)> = self
+            .later
+            .iter()
+            .filter(|(_, k)| *k == key)
+            .copied()
+            .collect();
         let found = self.ready.remove(&turn(key, task)) || !waiting.is_empty();
         for entry in waiting {
             self.later.remove(&entry);
@@ -381,7 +445,13 @@ impl TaskSlotQueue {
     }
     /// A position behind all tasks of the same stage and rung.
     pub fn behind_stage(turn: QueuePosition) -> QueuePosition {
-        QueuePosition { key: TaskKey { index: u32::MAX, ..turn.key }, ..turn }
+        QueuePosition {
+            key: TaskKey {
+                index: u32::MAX,
+                ..turn.key
+            },
+            ..turn
+        }
     }
     /// The smallest number of slots of a waiting task.
     pub fn narrowest(&self) -> Option<u32> {
@@ -403,8 +473,18 @@ impl TaskSlotQueue {
 
 fn turn(key: TaskKey, task: &TaskInstance) -> QueuePosition {
     let escalated = task.size.rung > 1;
-    let since = task.attempts.last().and_then(|row| row.ended).filter(|_| escalated).unwrap_or_default();
-    QueuePosition { priority: Reverse(task.priority), escalated: Reverse(escalated), since, key }
+    let since = task
+        .attempts
+        .last()
+        .and_then(|row| row.ended)
+        .filter(|_| escalated)
+        .unwrap_or_default();
+    QueuePosition {
+        priority: Reverse(task.priority),
+        escalated: Reverse(escalated),
+        since,
+        key,
+    }
 }
 
 #[cfg(test)]
@@ -420,19 +500,30 @@ mod tests {
         let states = [
             LifecycleState::Blocked,
             LifecycleState::Pending { ready: Tick(0) },
-            LifecycleState::Running { container: container() },
+            LifecycleState::Running {
+                container: container(),
+            },
             LifecycleState::Done,
             LifecycleState::Failed,
         ];
         let changes = [
             StateChange::Unblocked,
-            StateChange::Placed { container: container() },
+            StateChange::Placed {
+                container: container(),
+            },
             StateChange::Succeeded,
             StateChange::Again { ready: Tick(5) },
             StateChange::GivenUp,
         ];
-        let legal: Vec<Vec<bool>> =
-            states.iter().map(|s| changes.iter().map(|c| next_state(s.clone(), c.clone()).is_ok()).collect()).collect();
+        let legal: Vec<Vec<bool>> = states
+            .iter()
+            .map(|s| {
+                changes
+                    .iter()
+                    .map(|c| next_state(s.clone(), c.clone()).is_ok())
+                    .collect()
+            })
+            .collect();
         assert_eq!(legal[0], [true, false, false, false, true], "blocked");
         assert_eq!(legal[1], [true, true, false, false, true], "pending");
         assert_eq!(legal[2], [false, false, true, true, true], "running");

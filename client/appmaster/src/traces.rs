@@ -19,7 +19,9 @@ use headroom_identity::tls::PeerExpectation;
 use headroom_transport::{KeyFiles, trust_none_config};
 use headroom_types::UnixMillis;
 use opentelemetry::KeyValue;
-use opentelemetry_otlp::{Protocol, RetryPolicy, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_otlp::{
+    Protocol, RetryPolicy, SpanExporter, WithExportConfig as _, WithHttpConfig as _,
+};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
 use tokio::sync::mpsc;
@@ -47,9 +49,15 @@ const FINAL_SEND_TIMEOUT: Duration = Duration::from_secs(2);
 /// Path at which a collector accepts spans.
 const PATH: &str = "/v1/traces";
 /// Variables that name a collector, the more specific one first.
-const ENDPOINT_VARIABLES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+const ENDPOINT_VARIABLES: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+];
 /// Variables that name its CA certificate.
-const CA_VARIABLES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
+const CA_VARIABLES: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE",
+    "OTEL_EXPORTER_OTLP_CERTIFICATE",
+];
 
 /// The trace of a job.
 #[derive(Debug)]
@@ -91,7 +99,13 @@ pub(crate) struct EndedTasks {
 impl Traces {
     /// Traces without a collector; no span is sent before one is named.
     pub(crate) fn new(ids: TraceIdentity, attempt: String) -> Self {
-        Traces { ids, service: attempt, began: None, sender: None, settled: false }
+        Traces {
+            ids,
+            service: attempt,
+            began: None,
+            sender: None,
+            settled: false,
+        }
     }
 
     /// Reads the start of the job from the records of earlier runs.
@@ -105,24 +119,37 @@ impl Traces {
 
     /// Selects the collector: that of the master's own environment, else that of the cluster.
     pub(crate) fn select_collector(&mut self, cluster: Option<&str>) {
-        if self.settled || nonempty_variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+        if self.settled
+            || nonempty_variable("OTEL_SDK_DISABLED")
+                .is_some_and(|value| value.eq_ignore_ascii_case("true"))
+        {
             return;
         }
         self.settled = true;
-        let own = ENDPOINT_VARIABLES.iter().find_map(|name| nonempty_variable(name));
-        let Some(named) = own.as_deref().or(cluster) else { return };
+        let own = ENDPOINT_VARIABLES
+            .iter()
+            .find_map(|name| nonempty_variable(name));
+        let Some(named) = own.as_deref().or(cluster) else {
+            return;
+        };
         match exporter(named, own.is_none(), &self.service) {
             Ok(exporter) => {
                 tracing::info!(collector = named, trace = %self.ids.trace(), "sending the trace of this job");
                 self.sender = Some(SpanSender::start(exporter, named.to_owned()));
             }
-            Err(why) => tracing::warn!(collector = named, why, "cannot send traces, continuing without them"),
+            Err(why) => tracing::warn!(
+                collector = named,
+                why,
+                "cannot send traces, continuing without them"
+            ),
         }
     }
 
     /// Number of spans that did not fit into the queue or were not accepted.
     pub(crate) fn dropped(&self) -> u64 {
-        self.sender.as_ref().map_or(0, |sender| sender.counts.dropped.load(Ordering::Relaxed))
+        self.sender
+            .as_ref()
+            .map_or(0, |sender| sender.counts.dropped.load(Ordering::Relaxed))
     }
 
     /// Attempts and tasks that end with these records. Called before the records are written;
@@ -165,15 +192,28 @@ impl Traces {
     pub(crate) fn queue_spans(&self, core: &Core, ended: &EndedTasks, now: UnixMillis) {
         let Some(sender) = &self.sender else { return };
         for (key, number) in &ended.attempts {
-            let Some(task) = core.tasks().get(*key) else { continue };
-            let Some(at) = task.attempts.iter().position(|row| row.attempt.attempt == *number) else { continue };
-            let before = at.checked_sub(1).and_then(|before| task.attempts.get(before));
+            let Some(task) = core.tasks().get(*key) else {
+                continue;
+            };
+            let Some(at) = task
+                .attempts
+                .iter()
+                .position(|row| row.attempt.attempt == *number)
+            else {
+                continue;
+            };
+            let before = at
+                .checked_sub(1)
+                .and_then(|before| task.attempts.get(before));
             let row = task.attempts.get(at);
-            row.into_iter().for_each(|row| sender.put(self.ids.attempt(row, before, now)));
+            row.into_iter()
+                .for_each(|row| sender.put(self.ids.attempt(row, before, now)));
         }
         for key in &ended.tasks {
             let task = core.tasks().get(*key).filter(|task| task.is_final());
-            task.and_then(|task| self.ids.task(&task.row(), now)).into_iter().for_each(|span| sender.put(span));
+            task.and_then(|task| self.ids.task(&task.row(), now))
+                .into_iter()
+                .for_each(|span| sender.put(span));
         }
     }
 
@@ -183,10 +223,17 @@ impl Traces {
         let Some(sender) = &self.sender else { return };
         for (_, task) in core.tasks().iter().filter(|(_, task)| !task.is_final()) {
             if let Some(open) = task.open_attempt() {
-                let before = task.attempts.len().checked_sub(2).and_then(|before| task.attempts.get(before));
+                let before = task
+                    .attempts
+                    .len()
+                    .checked_sub(2)
+                    .and_then(|before| task.attempts.get(before));
                 sender.put(self.ids.attempt(open, before, now));
             }
-            self.ids.task(&task.row(), now).into_iter().for_each(|span| sender.put(span));
+            self.ids
+                .task(&task.row(), now)
+                .into_iter()
+                .for_each(|span| sender.put(span));
         }
         let (job, totals) = (core.job(), core.totals());
         let succeeded = outcome.ending == JobEndKind::Succeeded;
@@ -203,12 +250,25 @@ impl Traces {
 
     /// Sends the waiting spans, within a timeout.
     pub(crate) async fn finish(&mut self) {
-        let Some(SpanSender { queue, counts, mut task }) = self.sender.take() else { return };
+        let Some(SpanSender {
+            queue,
+            counts,
+            mut task,
+        }) = self.sender.take()
+        else {
+            return;
+        };
         drop(queue);
-        if timeout_at(Instant::now() + FINAL_SEND_TIMEOUT, &mut task).await.is_err() {
+        if timeout_at(Instant::now() + FINAL_SEND_TIMEOUT, &mut task)
+            .await
+            .is_err()
+        {
             task.abort();
         }
-        let (made, sent) = (counts.made.load(Ordering::Relaxed), counts.sent.load(Ordering::Relaxed));
+        let (made, sent) = (
+            counts.made.load(Ordering::Relaxed),
+            counts.sent.load(Ordering::Relaxed),
+        );
         if sent < made {
             tracing::warn!(made, sent, "the trace of this job is incomplete");
         } else {
@@ -222,7 +282,11 @@ impl SpanSender {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let counts = Arc::new(SpanCounts::default());
         let task = tokio::spawn(send(exporter, collector, waiting, counts.clone()));
-        SpanSender { queue, counts, task }
+        SpanSender {
+            queue,
+            counts,
+            task,
+        }
     }
 
     fn put(&self, span: SpanData) {
@@ -234,15 +298,23 @@ impl SpanSender {
 }
 
 /// Sends batches until the queue is closed and empty.
-async fn send(exporter: SpanExporter, collector: String, mut waiting: mpsc::Receiver<SpanData>, counts: Arc<SpanCounts>) {
+async fn send(
+    exporter: SpanExporter,
+    collector: String,
+    mut waiting: mpsc::Receiver<SpanData>,
+    counts: Arc<SpanCounts>,
+) {
     let mut batch = Vec::new();
     while gather(&mut waiting, &mut batch).await {
         let spans = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-        let taken = match tokio::time::timeout(BATCH_TIMEOUT, exporter.export(std::mem::take(&mut batch))).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("no answer within {} s", BATCH_TIMEOUT.as_secs())),
-        };
+        let taken =
+            match tokio::time::timeout(BATCH_TIMEOUT, exporter.export(std::mem::take(&mut batch)))
+                .await
+            {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(_) => Err(format!("no answer within {} s", BATCH_TIMEOUT.as_secs())),
+            };
         let failed = counts.failing.load(Ordering::Relaxed);
         match taken {
             Ok(()) => {
@@ -267,7 +339,9 @@ async fn send(exporter: SpanExporter, collector: String, mut waiting: mpsc::Rece
 
 /// Waits for a span, and briefly for others. False when the queue is closed.
 async fn gather(waiting: &mut mpsc::Receiver<SpanData>, batch: &mut Vec<SpanData>) -> bool {
-    let Some(span) = waiting.recv().await else { return false };
+    let Some(span) = waiting.recv().await else {
+        return false;
+    };
     batch.push(span);
     let until = Instant::now() + BATCH_INTERVAL;
     while batch.len() < BATCH {
@@ -283,18 +357,40 @@ async fn gather(waiting: &mut mpsc::Receiver<SpanData>, batch: &mut Vec<SpanData
 /// that is named there.
 fn exporter(named: &str, of_cluster: bool, instance: &str) -> Result<SpanExporter, String> {
     let tls = if named.starts_with("https://") {
-        let ca = CA_VARIABLES.iter().find_map(|name| nonempty_variable(name)).map(PathBuf::from);
-        KeyFiles { ca, own: None }.client(PeerExpectation::Daemon).map_err(|error| error.to_string())?
+        let ca = CA_VARIABLES
+            .iter()
+            .find_map(|name| nonempty_variable(name))
+            .map(PathBuf::from);
+        KeyFiles { ca, own: None }
+            .client(PeerExpectation::Daemon)
+            .map_err(|error| error.to_string())?
     } else {
         trust_none_config().map_err(|error| error.to_string())?
     };
-    let client = reqwest::Client::builder().connect_timeout(BATCH_TIMEOUT / 2).timeout(BATCH_TIMEOUT).no_proxy();
-    let client = client.tls_backend_preconfigured(tls).build().map_err(|error| error.to_string())?;
-    let policy = RetryPolicy::recommended().with_max_retries(RETRIES).with_initial_delay(Duration::from_millis(500));
+    let client = reqwest::Client::builder()
+        .connect_timeout(BATCH_TIMEOUT / 2)
+        .timeout(BATCH_TIMEOUT)
+        .no_proxy();
+    let client = client
+        .tls_backend_preconfigured(tls)
+        .build()
+        .map_err(|error| error.to_string())?;
+    let policy = RetryPolicy::recommended()
+        .with_max_retries(RETRIES)
+        .with_initial_delay(Duration::from_millis(500));
     let policy = policy.with_max_delay(Duration::from_secs(2));
-    let builder = SpanExporter::builder().with_http().with_http_client(client).with_protocol(Protocol::HttpBinary);
-    let builder = builder.with_timeout(BATCH_TIMEOUT).with_retry_policy(policy);
-    let builder = if of_cluster { builder.with_endpoint(format!("{}{PATH}", named.trim_end_matches('/'))) } else { builder };
+    let builder = SpanExporter::builder()
+        .with_http()
+        .with_http_client(client)
+        .with_protocol(Protocol::HttpBinary);
+    let builder = builder
+        .with_timeout(BATCH_TIMEOUT)
+        .with_retry_policy(policy);
+    let builder = if of_cluster {
+        builder.with_endpoint(format!("{}{PATH}", named.trim_end_matches('/')))
+    } else {
+        builder
+    };
     let mut exporter = builder.build().map_err(|error| error.to_string())?;
     exporter.set_resource(&resource(instance));
     Ok(exporter)
@@ -303,13 +399,20 @@ fn exporter(named: &str, of_cluster: bool, instance: &str) -> Result<SpanExporte
 /// The resource attributes of the sender; `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`
 /// override them.
 fn resource(instance: &str) -> Resource {
-    let own =
-        [KeyValue::new("service.version", env!("CARGO_PKG_VERSION")), KeyValue::new("service.instance.id", instance.to_owned())];
+    let own = [
+        KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
+        KeyValue::new("service.instance.id", instance.to_owned()),
+    ];
     let name = nonempty_variable("OTEL_SERVICE_NAME").unwrap_or_else(|| "headroom".to_owned());
-    Resource::builder().with_attributes(own).with_service_name(name).build()
+    Resource::builder()
+        .with_attributes(own)
+        .with_service_name(name)
+        .build()
 }
 
 /// A variable with a non-empty value.
 fn nonempty_variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.trim().is_empty())
+    std::env::var(name)
+        .ok()
+        .filter(|value| !value.trim().is_empty())
 }

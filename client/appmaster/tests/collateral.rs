@@ -30,23 +30,37 @@ fn strict() -> MasterScenario {
 
 fn killed(world: &SimulatedCluster) -> Vec<&AttemptRow> {
     let all = world.rows.values().flat_map(|row| &row.attempts);
-    all.filter(|a| a.reason == Some(ExitReason::AncestorOom)).collect()
+    all.filter(|a| a.reason == Some(ExitReason::AncestorOom))
+        .collect()
 }
 
 /// Milliseconds from the end of one attempt of a task to the next.
 fn gaps(world: &SimulatedCluster, task: &str) -> Vec<u64> {
-    world.row(task).attempts.windows(2).map(|pair| pair[1].started.0 - pair[0].ended.expect("ended").0).collect()
+    world
+        .row(task)
+        .attempts
+        .windows(2)
+        .map(|pair| pair[1].started.0 - pair[0].ended.expect("ended").0)
+        .collect()
 }
 
 #[test]
 fn no_task_is_given_up_while_another_node_is_healthy() {
     let world = strict().run();
-    assert_eq!((world.core.totals().done, world.core.totals().failed), (12, 0), "transient = 0 charges nothing here");
+    assert_eq!(
+        (world.core.totals().done, world.core.totals().failed),
+        (12, 0),
+        "transient = 0 charges nothing here"
+    );
     assert!(
         !killed(&world).is_empty()
-            && killed(&world).iter().all(|a| a.node.as_str() == "n0" && a.decision.contains("not charged"))
+            && killed(&world)
+                .iter()
+                .all(|a| a.node.as_str() == "n0" && a.decision.contains("not charged"))
     );
-    let last = |row: &headroom_wire::v1::job::TaskRow| row.attempts.last().expect("an attempt").node.as_str() == "n1";
+    let last = |row: &headroom_wire::v1::job::TaskRow| {
+        row.attempts.last().expect("an attempt").node.as_str() == "n1"
+    };
     assert!(world.rows.values().all(last));
 }
 
@@ -58,28 +72,58 @@ fn three_outer_kills_exclude_the_node_and_add_one_event() {
         .usual(TaskBehaviour::native(10, 5_000))
         .fault(InjectedFault::OuterKills { node: 0 })
         .run();
-    assert_eq!((world.core.totals().done, world.core.totals().failed), (60, 0));
+    assert_eq!(
+        (world.core.totals().done, world.core.totals().failed),
+        (60, 0)
+    );
     let told = world.words("NodeShunned");
-    assert!(told.len() == 1 && told[0].contains("n0") && told[0].contains("3 times"), "{told:?}");
+    assert!(
+        told.len() == 1 && told[0].contains("n0") && told[0].contains("3 times"),
+        "{told:?}"
+    );
     let at = |a: &&AttemptRow| a.ended.expect("ended").0;
     let kills = killed(&world);
-    let (first, last) = (kills.iter().map(at).min().expect("one"), kills.iter().map(at).max().expect("one"));
-    assert!(last - first < 60_000, "no task starts there after the exclusion: {} ms", last - first);
+    let (first, last) = (
+        kills.iter().map(at).min().expect("one"),
+        kills.iter().map(at).max().expect("one"),
+    );
+    assert!(
+        last - first < 60_000,
+        "no task starts there after the exclusion: {} ms",
+        last - first
+    );
 }
 
 #[test]
 fn on_the_only_node_waits_grow_and_retries_are_bounded() {
-    let job = STRICT.replace("transient = 0", "transient = 2").replace("count = 12", "count = 1");
+    let job = STRICT
+        .replace("transient = 0", "transient = 2")
+        .replace("count = 12", "count = 1");
     let world = MasterScenario::of(&job)
         .nodes(&[4096])
         .usual(TaskBehaviour::native(10, 5_000))
         .fault(InjectedFault::OuterKills { node: 0 })
         .run();
     let row = world.row("map/0");
-    assert_eq!(row.state, TaskState::Failed, "three kills until the node is excluded, and three that are charged");
+    assert_eq!(
+        row.state,
+        TaskState::Failed,
+        "three kills until the node is excluded, and three that are charged"
+    );
     let gaps = gaps(&world, "map/0");
-    assert!(gaps.len() == 5 && gaps.iter().zip([1_000, 2_000, 4_000]).all(|(gap, least)| *gap >= least), "{gaps:?}");
-    assert!(row.note.contains("was lost 3 times") && row.note.contains("outer limit"), "{}", row.note);
+    assert!(
+        gaps.len() == 5
+            && gaps
+                .iter()
+                .zip([1_000, 2_000, 4_000])
+                .all(|(gap, least)| *gap >= least),
+        "{gaps:?}"
+    );
+    assert!(
+        row.note.contains("was lost 3 times") && row.note.contains("outer limit"),
+        "{}",
+        row.note
+    );
 }
 
 #[test]
@@ -87,6 +131,10 @@ fn a_restart_after_any_record_keeps_the_outcome() {
     let whole = strict().run();
     for n in 1..=whole.records.len() {
         let world = strict().fault(InjectedFault::MasterDiesAfter(n)).run();
-        assert_eq!((world.core.totals().done, world.core.totals().failed), (12, 0), "died after record {n}");
+        assert_eq!(
+            (world.core.totals().done, world.core.totals().failed),
+            (12, 0),
+            "died after record {n}"
+        );
     }
 }

@@ -33,16 +33,33 @@ fn job() -> MasterScenario {
     MasterScenario::of(JOB)
         .files(40, &[])
         .habit("map/1", TaskBehaviour::native(190, 1000))
-        .habit("map/3", TaskBehaviour::ending(&[ExitReason::Exit { code: 1 }]))
+        .habit(
+            "map/3",
+            TaskBehaviour::ending(&[ExitReason::Exit { code: 1 }]),
+        )
 }
 
 /// Every task is done, and its output is that of its last attempt.
 fn each_has_its_own_output(world: &SimulatedCluster) {
-    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(JobEndKind::Succeeded), "{:?}", world.core.totals());
+    assert_eq!(
+        world.outcome.as_ref().map(|o| o.ending),
+        Some(JobEndKind::Succeeded),
+        "{:?}",
+        world.core.totals()
+    );
     assert_eq!(world.files.places.len(), 6, "{:?}", world.files.places);
     for n in 0..6 {
-        let last = world.row(&format!("map/{n}")).attempts.last().expect("an attempt").attempt.file_name();
-        assert_eq!(world.files.attempt(&format!("/out/map-{n}")), Some(last.as_str()));
+        let last = world
+            .row(&format!("map/{n}"))
+            .attempts
+            .last()
+            .expect("an attempt")
+            .attempt
+            .file_name();
+        assert_eq!(
+            world.files.attempt(&format!("/out/map-{n}")),
+            Some(last.as_str())
+        );
     }
 }
 
@@ -50,8 +67,18 @@ fn each_has_its_own_output(world: &SimulatedCluster) {
 fn a_failed_attempt_leaves_no_output() {
     let world = job().run();
     each_has_its_own_output(&world);
-    assert_eq!((world.files.attempt("/out/map-1"), world.files.attempt("/out/map-3")), (Some("map-1-2"), Some("map-3-2")));
-    assert_eq!(world.core.totals().memory_kills, 1, "a fenced task escalates like other tasks");
+    assert_eq!(
+        (
+            world.files.attempt("/out/map-1"),
+            world.files.attempt("/out/map-3")
+        ),
+        (Some("map-1-2"), Some("map-3-2"))
+    );
+    assert_eq!(
+        world.core.totals().memory_kills,
+        1,
+        "a fenced task escalates like other tasks"
+    );
 }
 
 #[test]
@@ -60,8 +87,17 @@ fn a_master_may_die_after_any_record() {
     for n in 1..=whole.records.len() {
         let world = job().fault(InjectedFault::MasterDiesAfter(n)).run();
         each_has_its_own_output(&world);
-        assert_eq!(world.result(), whole.result(), "died after record {n}: {:?}", whole.records[n - 1]);
-        assert_eq!(world.core.totals().transient, 0, "died after record {n}: no task ran again");
+        assert_eq!(
+            world.result(),
+            whole.result(),
+            "died after record {n}: {:?}",
+            whole.records[n - 1]
+        );
+        assert_eq!(
+            world.core.totals().transient,
+            0,
+            "died after record {n}: no task ran again"
+        );
     }
 }
 
@@ -70,7 +106,11 @@ fn a_master_may_die_between_an_output_and_its_record() {
     for n in 1..=6 {
         let world = job().fault(InjectedFault::MasterDiesAfterCommit(n)).run();
         each_has_its_own_output(&world);
-        assert_eq!(world.core.totals().transient, 0, "died after output {n}: the output was found");
+        assert_eq!(
+            world.core.totals().transient,
+            0,
+            "died after output {n}: the output was found"
+        );
     }
 }
 
@@ -84,12 +124,30 @@ fn repeated_messages_have_no_effect() {
 #[test]
 fn the_later_of_two_racing_attempts_loses() {
     for for_ms in [70_000, 75_000, 90_000, 130_000] {
-        let slow = MasterScenario::of(JOB).files(40, &[]).usual(TaskBehaviour::native(1, 20_000));
-        let world = slow.fault(InjectedFault::Partitioned { at_ms: 5_000, nth: 0, for_ms }).run();
+        let slow = MasterScenario::of(JOB)
+            .files(40, &[])
+            .usual(TaskBehaviour::native(1, 20_000));
+        let world = slow
+            .fault(InjectedFault::Partitioned {
+                at_ms: 5_000,
+                nth: 0,
+                for_ms,
+            })
+            .run();
         each_has_its_own_output(&world);
-        let twice = (0..6).filter(|n| world.row(&format!("map/{n}")).attempts.len() == 2).count();
+        let twice = (0..6)
+            .filter(|n| world.row(&format!("map/{n}")).attempts.len() == 2)
+            .count();
         assert_eq!(twice, 2, "both tasks of the executor restarted elsewhere");
-        assert!(world.files.places.values().filter(|from| from.to_string_lossy().ends_with("-2")).count() == 2);
+        assert!(
+            world
+                .files
+                .places
+                .values()
+                .filter(|from| from.to_string_lossy().ends_with("-2"))
+                .count()
+                == 2
+        );
     }
 }
 
@@ -97,24 +155,53 @@ fn the_later_of_two_racing_attempts_loses() {
 fn an_executor_may_die_once_its_task_has_ended() {
     // All attempts of the first wave end at the same time; their outputs are committed half a
     // second later.
-    let slow = || MasterScenario::of(JOB).files(500, &[]).habit("map/1", TaskBehaviour::native(1, 1000));
+    let slow = || {
+        MasterScenario::of(JOB)
+            .files(500, &[])
+            .habit("map/1", TaskBehaviour::native(1, 1000))
+    };
     let ended = slow().run().row("map/0").attempts[0].ended.expect("ended");
     let world = slow().run();
-    assert_eq!(world.row("map/0").attempts[0].ended, Some(ended), "the end time stays the same");
+    assert_eq!(
+        world.row("map/0").attempts[0].ended,
+        Some(ended),
+        "the end time stays the same"
+    );
     let at_ms = ended.0 - 1_700_000_000_000 - 1000 + 100;
-    let killed = slow().fault(InjectedFault::ContainerEnds { at_ms, nth: 0, reason: ExitReason::NodeLost }).run();
+    let killed = slow()
+        .fault(InjectedFault::ContainerEnds {
+            at_ms,
+            nth: 0,
+            reason: ExitReason::NodeLost,
+        })
+        .run();
     each_has_its_own_output(&killed);
-    assert_eq!(killed.row("map/0").attempts.len(), 1, "its end was recorded and not lost");
+    assert_eq!(
+        killed.row("map/0").attempts.len(),
+        1,
+        "its end was recorded and not lost"
+    );
 }
 
 #[test]
 fn an_existing_output_is_never_replaced() {
     let world = MasterScenario::of(JOB).files(40, &["/out/map-2"]).run();
-    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(JobEndKind::Failed));
+    assert_eq!(
+        world.outcome.as_ref().map(|o| o.ending),
+        Some(JobEndKind::Failed)
+    );
     assert_eq!(world.files.attempt("/out/map-2"), Some("another owner"));
     let row = world.row("map/2");
-    assert_eq!((row.state, row.attempts.len()), (TaskState::Failed, 1), "running it again would not help");
-    assert!(row.note.contains("has no output: it existed before"), "{}", row.note);
+    assert_eq!(
+        (row.state, row.attempts.len()),
+        (TaskState::Failed, 1),
+        "running it again would not help"
+    );
+    assert!(
+        row.note.contains("has no output: it existed before"),
+        "{}",
+        row.note
+    );
     assert_eq!(world.files.places.len(), 6);
 }
 

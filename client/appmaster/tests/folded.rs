@@ -29,15 +29,33 @@ fn many() -> SimulatedCluster {
 #[test]
 fn only_escalated_tasks_keep_their_rows() {
     let world = many();
-    assert_eq!((world.core.totals().done, world.core.totals().memory_kills), (10_060, 1));
+    assert_eq!(
+        (world.core.totals().done, world.core.totals().memory_kills),
+        (10_060, 1)
+    );
     assert_eq!(world.folded.len(), 59);
-    assert_eq!(world.folded.first(), Some(&task("map/10005")), "the 10,001st");
-    assert!(!world.folded.contains(&task("map/10030")), "the task was killed once");
+    assert_eq!(
+        world.folded.first(),
+        Some(&task("map/10005")),
+        "the 10,001st"
+    );
+    assert!(
+        !world.folded.contains(&task("map/10030")),
+        "the task was killed once"
+    );
     let rows = |id: &str| {
-        let key = world.core.tasks().find(world.core.job(), &task(id)).expect("a task");
+        let key = world
+            .core
+            .tasks()
+            .find(world.core.job(), &task(id))
+            .expect("a task");
         world.core.tasks().get(key).expect("a task").attempts.len()
     };
-    assert_eq!((rows("map/10030"), rows("map/10031"), rows("map/5")), (2, 0, 1), "attempts in memory");
+    assert_eq!(
+        (rows("map/10030"), rows("map/10031"), rows("map/5")),
+        (2, 0, 1),
+        "attempts in memory"
+    );
 }
 
 #[test]
@@ -48,8 +66,14 @@ fn an_unsent_patch_restores_the_rows() {
     while core.has_unreported_changes() {
         patches.push(core.take_patch());
     }
-    let (sent, folded): (usize, usize) = patches.iter().fold((0, 0), |(s, f), p| (s + p.tasks.len(), f + p.folded.len()));
-    assert_eq!((sent, folded), (10_060, 59), "each row is reported once, and a restart counts the same rows");
+    let (sent, folded): (usize, usize) = patches
+        .iter()
+        .fold((0, 0), |(s, f), p| (s + p.tasks.len(), f + p.folded.len()));
+    assert_eq!(
+        (sent, folded),
+        (10_060, 59),
+        "each row is reported once, and a restart counts the same rows"
+    );
     let last = patches.pop().expect("a patch");
     assert!(!last.folded.is_empty(), "{:?}", last.totals);
     core.restore_patch(last.clone());

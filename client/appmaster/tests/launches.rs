@@ -31,19 +31,29 @@ fn strict() -> MasterScenario {
 
 fn failed(world: &SimulatedCluster) -> Vec<&AttemptRow> {
     let all = world.rows.values().flat_map(|row| &row.attempts);
-    all.filter(|a| a.reason == Some(ExitReason::LaunchFailed)).collect()
+    all.filter(|a| a.reason == Some(ExitReason::LaunchFailed))
+        .collect()
 }
 
 fn all_done_elsewhere(world: &SimulatedCluster) {
-    assert_eq!((world.core.totals().done, world.core.totals().failed), (world.core.totals().tasks, 0));
+    assert_eq!(
+        (world.core.totals().done, world.core.totals().failed),
+        (world.core.totals().tasks, 0)
+    );
     let failed = failed(world);
     assert!(
-        !failed.is_empty() && failed.iter().all(|a| a.node.as_str() == "n0" && a.decision.contains("not charged")),
+        !failed.is_empty()
+            && failed
+                .iter()
+                .all(|a| a.node.as_str() == "n0" && a.decision.contains("not charged")),
         "{failed:?}"
     );
     for row in world.rows.values() {
         let last = row.attempts.last().expect("an attempt");
-        assert!(row.attempts.len() <= 2 && last.node.as_str() == "n1", "{row:?}");
+        assert!(
+            row.attempts.len() <= 2 && last.node.as_str() == "n1",
+            "{row:?}"
+        );
     }
 }
 
@@ -51,9 +61,18 @@ fn all_done_elsewhere(world: &SimulatedCluster) {
 fn a_node_with_failing_launches_costs_no_attempt_beside_a_healthy_node() {
     let world = strict().run();
     all_done_elsewhere(&world);
-    assert_eq!(failed(&world).len(), 6, "only the first tasks of its executors failed");
+    assert_eq!(
+        failed(&world).len(),
+        6,
+        "only the first tasks of its executors failed"
+    );
     let told = world.words("NodeShunned");
-    assert!(told.len() == 1 && told[0].contains("n0") && told[0].contains("no task starts there for 1 s"), "{told:?}");
+    assert!(
+        told.len() == 1
+            && told[0].contains("n0")
+            && told[0].contains("no task starts there for 1 s"),
+        "{told:?}"
+    );
 }
 
 #[test]
@@ -82,7 +101,10 @@ fn a_task_waits_for_a_full_node_instead_of_a_broken_node() {
             .contains("map/0: its node could not start it: same size on another node, not charged; no task starts on n0 for 1 s")
     );
     let told = world.words("NodeShunned");
-    assert!(told.iter().any(|words| words.contains("for 4 s")), "other tasks retry the node after the wait: {told:?}");
+    assert!(
+        told.iter().any(|words| words.contains("for 4 s")),
+        "other tasks retry the node after the wait: {told:?}"
+    );
 }
 
 #[test]
@@ -94,33 +116,71 @@ fn a_task_with_its_own_container_gets_a_container_on_another_node() {
         .fault(InjectedFault::NoTasks { node: 0 });
     let world = s.run();
     assert_eq!(world.core.totals().done, 2);
-    assert!(failed(&world).iter().all(|a| a.decision.contains("not charged")));
+    assert!(
+        failed(&world)
+            .iter()
+            .all(|a| a.decision.contains("not charged"))
+    );
 }
 
 /// Milliseconds from the start of one attempt of a task to the start of the next.
 fn gaps(world: &SimulatedCluster, task: &str) -> Vec<u64> {
-    world.row(task).attempts.windows(2).map(|pair| pair[1].started.0 - pair[0].started.0).collect()
+    world
+        .row(task)
+        .attempts
+        .windows(2)
+        .map(|pair| pair[1].started.0 - pair[0].started.0)
+        .collect()
 }
 
 #[test]
 fn on_the_only_node_attempts_are_repeated_with_growing_waits() {
     let job = STRICT.replace("transient = 0", "transient = 3");
-    let world = MasterScenario::of(&job).nodes(&[4096]).fault(InjectedFault::NoTasks { node: 0 }).run();
+    let world = MasterScenario::of(&job)
+        .nodes(&[4096])
+        .fault(InjectedFault::NoTasks { node: 0 })
+        .run();
     assert_eq!(world.core.totals().failed, 12);
     let gaps = gaps(&world, "map/0");
-    assert!(gaps.len() == 4 && gaps.iter().zip([1_000, 2_000, 4_000, 8_000]).all(|(gap, least)| *gap >= least), "{gaps:?}");
+    assert!(
+        gaps.len() == 4
+            && gaps
+                .iter()
+                .zip([1_000, 2_000, 4_000, 8_000])
+                .all(|(gap, least)| *gap >= least),
+        "{gaps:?}"
+    );
     let row = world.row("map/0");
-    assert!(row.state == TaskState::Failed && row.note.contains("was lost 4 times"), "{}", row.note);
-    assert!(row.note.contains("every node needs the directory of the job file"), "{}", row.note);
-    assert!(world.words("NodeShunned").len() >= 4, "{:?}", world.words("NodeShunned"));
+    assert!(
+        row.state == TaskState::Failed && row.note.contains("was lost 4 times"),
+        "{}",
+        row.note
+    );
+    assert!(
+        row.note
+            .contains("every node needs the directory of the job file"),
+        "{}",
+        row.note
+    );
+    assert!(
+        world.words("NodeShunned").len() >= 4,
+        "{:?}",
+        world.words("NodeShunned")
+    );
 }
 
 #[test]
 fn on_two_nodes_that_are_both_broken_the_job_ends_too() {
     let s = MasterScenario::of(STRICT).nodes(&[1024, 1024]);
-    let world = s.fault(InjectedFault::NoTasks { node: 0 }).fault(InjectedFault::NoTasks { node: 1 }).run();
+    let world = s
+        .fault(InjectedFault::NoTasks { node: 0 })
+        .fault(InjectedFault::NoTasks { node: 1 })
+        .run();
     assert_eq!(world.core.totals().failed, 12);
-    assert!(world.rows.values().all(|row| row.attempts.len() <= 3), "one failed launch per node is not charged");
+    assert!(
+        world.rows.values().all(|row| row.attempts.len() <= 3),
+        "one failed launch per node is not charged"
+    );
 }
 
 #[test]
@@ -141,10 +201,20 @@ fn executors_that_fail_on_a_node_start_on_another() {
         .usual(TaskBehaviour::native(10, 5_000))
         .fault(InjectedFault::NoContainers { node: 0 })
         .run();
-    assert_eq!((world.core.totals().done, world.core.totals().transient), (12, 0));
-    assert!(world.granted.values().sum::<u32>() <= 16, "{:?}", world.granted);
+    assert_eq!(
+        (world.core.totals().done, world.core.totals().transient),
+        (12, 0)
+    );
+    assert!(
+        world.granted.values().sum::<u32>() <= 16,
+        "{:?}",
+        world.granted
+    );
     let told = world.words("NodeShunned");
-    assert!(told.len() == 1 && told[0].contains("n0: an executor of set-main was not ready"), "{told:?}");
+    assert!(
+        told.len() == 1 && told[0].contains("n0: an executor of set-main was not ready"),
+        "{told:?}"
+    );
 }
 
 /// Some of the executors never start, and the others are enough.
@@ -156,15 +226,32 @@ fn executors_that_start_run_tasks_while_others_fail() {
         .usual(TaskBehaviour::native(10, 60_000))
         .fault(InjectedFault::NoContainers { node: 0 });
     let world = s.run();
-    assert_eq!((world.core.totals().done, world.core.totals().failed), (12, 0));
+    assert_eq!(
+        (world.core.totals().done, world.core.totals().failed),
+        (12, 0)
+    );
 }
 
 #[test]
 fn executors_that_start_nowhere_end_the_job_after_growing_waits() {
     let job = STRICT.replace("count = 3", "count = 8");
-    let world = MasterScenario::of(&job).nodes(&[4096]).fault(InjectedFault::NothingStarts).run();
+    let world = MasterScenario::of(&job)
+        .nodes(&[4096])
+        .fault(InjectedFault::NothingStarts)
+        .run();
     assert_eq!(world.core.totals().failed, 12);
-    assert!(world.now_ms >= 16_000, "1, 2, 4 and 8 seconds: {}", world.now_ms);
-    assert!(world.row("map/0").note.contains("5 times in a row") && world.row("map/0").note.contains("on n0"));
-    assert!(world.granted.values().sum::<u32>() <= 40, "{:?}", world.granted);
+    assert!(
+        world.now_ms >= 16_000,
+        "1, 2, 4 and 8 seconds: {}",
+        world.now_ms
+    );
+    assert!(
+        world.row("map/0").note.contains("5 times in a row")
+            && world.row("map/0").note.contains("on n0")
+    );
+    assert!(
+        world.granted.values().sum::<u32>() <= 40,
+        "{:?}",
+        world.granted
+    );
 }

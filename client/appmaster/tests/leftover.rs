@@ -18,22 +18,46 @@ grow = false
 );
 
 fn with_leftovers(mib: u64) -> SimulatedCluster {
-    let fault = InjectedFault::LeftBehind { at_ms: 500, nth: 0, mib };
-    MasterScenario::of(JOB).nodes(&[1024, 1024]).usual(TaskBehaviour::native(10, 1000)).fault(fault).run()
+    let fault = InjectedFault::LeftBehind {
+        at_ms: 500,
+        nth: 0,
+        mib,
+    };
+    MasterScenario::of(JOB)
+        .nodes(&[1024, 1024])
+        .usual(TaskBehaviour::native(10, 1000))
+        .fault(fault)
+        .run()
 }
 
 #[test]
 fn a_container_too_full_for_its_next_task_is_replaced() {
     let world = with_leftovers(40);
     let totals = world.core.totals();
-    assert_eq!((totals.done, totals.transient, totals.memory_kills), (16, 0, 0), "no work is lost");
+    assert_eq!(
+        (totals.done, totals.transient, totals.memory_kills),
+        (16, 0, 0),
+        "no work is lost"
+    );
     let first = &world.row("map/0").attempts[0].container;
-    let there = world.rows.values().flat_map(|row| &row.attempts).filter(|a| a.container == *first).count();
+    let there = world
+        .rows
+        .values()
+        .flat_map(|row| &row.attempts)
+        .filter(|a| a.container == *first)
+        .count();
     assert_eq!(there, 2, "only tasks that ran at the time of the report");
-    assert_eq!(world.granted.values().sum::<u32>(), 3, "a replacement was requested");
+    assert_eq!(
+        world.granted.values().sum::<u32>(),
+        3,
+        "a replacement was requested"
+    );
     let words = world.words("ContainerLeaving");
     assert_eq!(words.len(), 1, "{words:?}");
-    for part in ["ends when idle: ended tasks left 40 MiB in it (left by map-9-1 (40 MiB))", "needs 64 MiB"] {
+    for part in [
+        "ends when idle: ended tasks left 40 MiB in it (left by map-9-1 (40 MiB))",
+        "needs 64 MiB",
+    ] {
         assert!(words[0].contains(part), "{part}: {words:?}");
     }
 }
@@ -41,6 +65,16 @@ fn a_container_too_full_for_its_next_task_is_replaced() {
 #[test]
 fn a_container_with_small_or_freed_leftovers_stays() {
     let world = with_leftovers(0);
-    assert_eq!((world.core.totals().done, world.granted.values().sum::<u32>()), (16, 2));
-    assert!(world.words("ContainerLeaving").is_empty(), "{:?}", world.words("ContainerLeaving"));
+    assert_eq!(
+        (
+            world.core.totals().done,
+            world.granted.values().sum::<u32>()
+        ),
+        (16, 2)
+    );
+    assert!(
+        world.words("ContainerLeaving").is_empty(),
+        "{:?}",
+        world.words("ContainerLeaving")
+    );
 }

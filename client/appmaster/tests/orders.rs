@@ -21,17 +21,35 @@ command = ["prog", "{index}"]
 );
 
 fn order(task: &str, wish: TaskOrderAction) -> TaskOrder {
-    TaskOrder { task: task.parse().expect("id"), wish, reason: Some("wrong day".into()) }
+    TaskOrder {
+        task: task.parse().expect("id"),
+        wish,
+        reason: Some("wrong day".into()),
+    }
 }
 
 fn job(at_ms: u64, task: &str, wish: TaskOrderAction) -> MasterScenario {
-    let fault = InjectedFault::Ordered { at_ms, order: order(task, wish) };
-    MasterScenario::of(JOB).nodes(&[1024]).usual(TaskBehaviour::native(10, 5_000)).fault(fault)
+    let fault = InjectedFault::Ordered {
+        at_ms,
+        order: order(task, wish),
+    };
+    MasterScenario::of(JOB)
+        .nodes(&[1024])
+        .usual(TaskBehaviour::native(10, 5_000))
+        .fault(fault)
 }
 
 fn others_are_done(world: &SimulatedCluster, but: &str) {
-    for row in world.rows.values().filter(|row| row.task.to_string() != but) {
-        assert_eq!((row.state, row.attempts.len()), (TaskState::Done, 1), "{row:?}");
+    for row in world
+        .rows
+        .values()
+        .filter(|row| row.task.to_string() != but)
+    {
+        assert_eq!(
+            (row.state, row.attempts.len()),
+            (TaskState::Done, 1),
+            "{row:?}"
+        );
     }
 }
 
@@ -45,23 +63,47 @@ fn cancelling_a_running_task_ends_its_attempt() {
     others_are_done(&world, "map/0");
     let outcome = world.outcome.as_ref().expect("over");
     assert_eq!(outcome.ending, JobEndKind::Failed);
-    assert!(outcome.diagnostics.contains("7 of 8 tasks done, 1 failed; map/0 cancelled on request"), "{}", outcome.diagnostics);
+    assert!(
+        outcome
+            .diagnostics
+            .contains("7 of 8 tasks done, 1 failed; map/0 cancelled on request"),
+        "{}",
+        outcome.diagnostics
+    );
 }
 
 #[test]
 fn a_cancelled_waiting_task_never_runs() {
     let world = job(2_000, "map/7", TaskOrderAction::Cancel).run();
-    assert_eq!((world.row("map/7").state, world.row("map/7").attempts.len()), (TaskState::Failed, 0));
+    assert_eq!(
+        (world.row("map/7").state, world.row("map/7").attempts.len()),
+        (TaskState::Failed, 0)
+    );
     others_are_done(&world, "map/7");
 }
 
 #[test]
 fn a_cancelled_task_whose_executor_dies_first_is_not_retried() {
-    let dies = InjectedFault::ContainerEnds { at_ms: 2_005, nth: 0, reason: ExitReason::NodeLost };
+    let dies = InjectedFault::ContainerEnds {
+        at_ms: 2_005,
+        nth: 0,
+        reason: ExitReason::NodeLost,
+    };
     let text = JOB.replace("transient = 0", "transient = 3");
-    let ordered = InjectedFault::Ordered { at_ms: 2_000, order: order("map/1", TaskOrderAction::Cancel) };
-    let world = MasterScenario::of(&text).nodes(&[1024]).usual(TaskBehaviour::native(10, 5_000)).fault(ordered).fault(dies).run();
-    assert_eq!((world.row("map/1").state, world.row("map/1").attempts.len()), (TaskState::Failed, 1));
+    let ordered = InjectedFault::Ordered {
+        at_ms: 2_000,
+        order: order("map/1", TaskOrderAction::Cancel),
+    };
+    let world = MasterScenario::of(&text)
+        .nodes(&[1024])
+        .usual(TaskBehaviour::native(10, 5_000))
+        .fault(ordered)
+        .fault(dies)
+        .run();
+    assert_eq!(
+        (world.row("map/1").state, world.row("map/1").attempts.len()),
+        (TaskState::Failed, 1)
+    );
     assert_eq!(world.core.totals().done, 7);
 }
 
@@ -71,7 +113,13 @@ fn a_retry_on_request_is_not_charged() {
     let world = job(2_000, "map/2", TaskOrderAction::Retry { attempt: 1 }).run();
     let row = world.row("map/2");
     assert_eq!((row.state, row.attempts.len()), (TaskState::Done, 2));
-    assert!(row.attempts[0].decision.contains("retried on request, not charged"), "{}", row.attempts[0].decision);
+    assert!(
+        row.attempts[0]
+            .decision
+            .contains("retried on request, not charged"),
+        "{}",
+        row.attempts[0].decision
+    );
     assert_eq!(row.attempts[0].profile, row.attempts[1].profile);
     others_are_done(&world, "map/2");
 }
@@ -85,9 +133,19 @@ fn a_request_for_an_ended_attempt_ends_no_other_attempt() {
 #[test]
 fn a_task_that_must_not_run_twice_is_not_retried_on_request() {
     let text = JOB.replace("command =", "idempotent = \"no\"\ncommand =");
-    let ordered = InjectedFault::Ordered { at_ms: 2_000, order: order("map/2", TaskOrderAction::Retry { attempt: 1 }) };
-    let world = MasterScenario::of(&text).nodes(&[1024]).usual(TaskBehaviour::native(10, 5_000)).fault(ordered).run();
-    assert_eq!((world.row("map/2").attempts.len(), world.core.totals().done), (1, 8));
+    let ordered = InjectedFault::Ordered {
+        at_ms: 2_000,
+        order: order("map/2", TaskOrderAction::Retry { attempt: 1 }),
+    };
+    let world = MasterScenario::of(&text)
+        .nodes(&[1024])
+        .usual(TaskBehaviour::native(10, 5_000))
+        .fault(ordered)
+        .run();
+    assert_eq!(
+        (world.row("map/2").attempts.len(), world.core.totals().done),
+        (1, 8)
+    );
 }
 
 #[test]
@@ -95,14 +153,24 @@ fn a_waiting_task_gets_the_requested_size() {
     let memory = Bytes::from_mib(150);
     let world = job(2_000, "map/6", TaskOrderAction::Resize { memory }).run();
     let attempt = &world.row("map/6").attempts[0];
-    assert!(attempt.profile.memory() >= memory && attempt.slots == 3, "{attempt:?}");
+    assert!(
+        attempt.profile.memory() >= memory && attempt.slots == 3,
+        "{attempt:?}"
+    );
     assert_eq!(attempt.why, "150 MiB on request: wrong day");
     assert_eq!(world.core.totals().done, 8);
 }
 
 #[test]
 fn a_requested_size_above_the_cap_becomes_the_cap() {
-    let world = job(2_000, "map/6", TaskOrderAction::Resize { memory: Bytes::from_gib(64) }).run();
+    let world = job(
+        2_000,
+        "map/6",
+        TaskOrderAction::Resize {
+            memory: Bytes::from_gib(64),
+        },
+    )
+    .run();
     let attempt = &world.row("map/6").attempts[0];
     assert!(attempt.profile.memory() < Bytes::from_gib(1), "{attempt:?}");
     assert_eq!(world.core.totals().done, 8);
@@ -111,12 +179,22 @@ fn a_requested_size_above_the_cap_becomes_the_cap() {
 #[test]
 fn a_restarted_master_carries_out_task_orders() {
     for n in 1..30 {
-        let world = job(2_000, "map/0", TaskOrderAction::Cancel).fault(InjectedFault::MasterDiesAfter(n)).run();
+        let world = job(2_000, "map/0", TaskOrderAction::Cancel)
+            .fault(InjectedFault::MasterDiesAfter(n))
+            .run();
         let row = world.row("map/0");
         assert_eq!(row.state, TaskState::Failed, "after {n} records: {row:?}");
-        assert!(row.note.contains("cancelled on request"), "after {n} records: {}", row.note);
+        assert!(
+            row.note.contains("cancelled on request"),
+            "after {n} records: {}",
+            row.note
+        );
         assert_eq!(world.core.totals().done, 7, "after {n} records");
-        let marks = world.records.iter().filter(|record| matches!(record, Record::Cancelled { .. })).count();
+        let marks = world
+            .records
+            .iter()
+            .filter(|record| matches!(record, Record::Cancelled { .. }))
+            .count();
         assert_eq!(marks, 1, "after {n} records: recorded once");
     }
 }
@@ -124,15 +202,31 @@ fn a_restarted_master_carries_out_task_orders() {
 #[test]
 fn a_task_with_a_higher_priority_begins_first() {
     let run = |task: &str, priority| {
-        let fault = InjectedFault::Ordered { at_ms: 2_000, order: order(task, TaskOrderAction::Rank { priority }) };
+        let fault = InjectedFault::Ordered {
+            at_ms: 2_000,
+            order: order(task, TaskOrderAction::Rank { priority }),
+        };
         let text = JOB.replace("0-7", "0-15");
-        MasterScenario::of(&text).nodes(&[1024]).usual(TaskBehaviour::native(10, 5_000)).fault(fault).run()
+        MasterScenario::of(&text)
+            .nodes(&[1024])
+            .usual(TaskBehaviour::native(10, 5_000))
+            .fault(fault)
+            .run()
     };
     let began = |world: &SimulatedCluster, task: &str| world.row(task).attempts[0].started;
     let first = run("map/15", 1);
     assert_eq!(first.row("map/15").priority, 1);
-    assert!(began(&first, "map/15") < began(&first, "map/8"), "the last of twelve that wait, for four places at a time");
+    assert!(
+        began(&first, "map/15") < began(&first, "map/8"),
+        "the last of twelve that wait, for four places at a time"
+    );
     let last = run("map/4", -1);
-    assert!(began(&last, "map/4") > began(&last, "map/8"), "the first of twelve that wait");
-    assert_eq!((first.core.totals().done, last.core.totals().done), (16, 16));
+    assert!(
+        began(&last, "map/4") > began(&last, "map/8"),
+        "the first of twelve that wait"
+    );
+    assert_eq!(
+        (first.core.totals().done, last.core.totals().done),
+        (16, 16)
+    );
 }

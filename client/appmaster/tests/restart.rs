@@ -31,7 +31,10 @@ fn job(mode: MemoryFailureMode) -> MasterScenario {
         .usual(TaskBehaviour::native(50, 2000))
         .habit("map/1", TaskBehaviour::native(190, 2000))
         .habit("map/4", TaskBehaviour::native(300, 2000))
-        .habit("map/6", TaskBehaviour::ending(&[ExitReason::Exit { code: 1 }]))
+        .habit(
+            "map/6",
+            TaskBehaviour::ending(&[ExitReason::Exit { code: 1 }]),
+        )
         .habit("map/8", TaskBehaviour::native(5000, 2000))
         .habit("reduce/1", TaskBehaviour::native(100, 2000))
 }
@@ -43,8 +46,17 @@ fn a_restart_after_any_record_leads_to_the_same_end() {
         assert!(whole.records.len() > 30);
         for n in 1..=whole.records.len() {
             let restarted = job(mode).fault(InjectedFault::MasterDiesAfter(n)).run();
-            assert_eq!(restarted.result(), whole.result(), "{mode:?}: died after record {n}: {:?}", whole.records[n - 1]);
-            assert_eq!(restarted.outcome.map(|o| o.ending), whole.outcome.as_ref().map(|o| o.ending), "{mode:?} {n}");
+            assert_eq!(
+                restarted.result(),
+                whole.result(),
+                "{mode:?}: died after record {n}: {:?}",
+                whole.records[n - 1]
+            );
+            assert_eq!(
+                restarted.outcome.map(|o| o.ending),
+                whole.outcome.as_ref().map(|o| o.ending),
+                "{mode:?} {n}"
+            );
         }
     }
 }
@@ -53,9 +65,15 @@ fn a_restart_after_any_record_leads_to_the_same_end() {
 fn a_restart_reruns_no_running_task() {
     let whole = job(MemoryFailureMode::Headroom).run();
     for n in 1..whole.records.len() {
-        let restarted = job(MemoryFailureMode::Headroom).fault(InjectedFault::MasterDiesAfter(n)).run();
+        let restarted = job(MemoryFailureMode::Headroom)
+            .fault(InjectedFault::MasterDiesAfter(n))
+            .run();
         let totals = restarted.core.totals();
-        assert_eq!((totals.transient, totals.memory_kills), (0, whole.core.totals().memory_kills), "died after record {n}");
+        assert_eq!(
+            (totals.transient, totals.memory_kills),
+            (0, whole.core.totals().memory_kills),
+            "died after record {n}"
+        );
     }
 }
 
@@ -103,10 +121,25 @@ command = ["prog"]
 #[test]
 fn a_master_without_the_journal_does_not_wait_for_old_executors() {
     for room in [2048, 350] {
-        let s = MasterScenario::of(MOVED).nodes(&[room]).usual(TaskBehaviour::native(10, 20_000));
-        let world = s.fault(InjectedFault::MasterMoves { at_ms: 5_000, to: 1 }).run();
-        assert_eq!((world.core.totals().done, world.core.totals().transient), (4, 0), "{room} MiB");
-        assert!(world.now_ms < 28_000, "{room} MiB: over after {} ms", world.now_ms);
+        let s = MasterScenario::of(MOVED)
+            .nodes(&[room])
+            .usual(TaskBehaviour::native(10, 20_000));
+        let world = s
+            .fault(InjectedFault::MasterMoves {
+                at_ms: 5_000,
+                to: 1,
+            })
+            .run();
+        assert_eq!(
+            (world.core.totals().done, world.core.totals().transient),
+            (4, 0),
+            "{room} MiB"
+        );
+        assert!(
+            world.now_ms < 28_000,
+            "{room} MiB: over after {} ms",
+            world.now_ms
+        );
     }
 }
 
@@ -114,9 +147,18 @@ fn a_master_without_the_journal_does_not_wait_for_old_executors() {
 /// another one.
 #[test]
 fn a_master_back_on_its_first_host_ends_unknown_executors() {
-    let s = MasterScenario::of(MOVED).nodes(&[2048]).usual(TaskBehaviour::native(10, 20_000));
-    let s =
-        s.fault(InjectedFault::MasterMoves { at_ms: 5_000, to: 1 }).fault(InjectedFault::MasterMoves { at_ms: 10_000, to: 0 });
+    let s = MasterScenario::of(MOVED)
+        .nodes(&[2048])
+        .usual(TaskBehaviour::native(10, 20_000));
+    let s = s
+        .fault(InjectedFault::MasterMoves {
+            at_ms: 5_000,
+            to: 1,
+        })
+        .fault(InjectedFault::MasterMoves {
+            at_ms: 10_000,
+            to: 0,
+        });
     let world = s.run();
     assert_eq!(world.core.totals().done, 4);
     assert!(world.now_ms < 33_000, "over after {} ms", world.now_ms);

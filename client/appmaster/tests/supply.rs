@@ -54,13 +54,18 @@ fn an_idle_executor_is_ended_after_the_idle_time() {
 fn the_minimum_of_executors_stays_to_the_end() {
     let world = with("min = 2");
     assert!(kept(&world) >= 58, "{:?}", world.ended);
-    assert!(kept(&with("min = 1")) < 3, "the other executor is not needed");
+    assert!(
+        kept(&with("min = 1")) < 3,
+        "the other executor is not needed"
+    );
 }
 
 /// Both exist for the one task, and no third one follows when it is done.
 #[test]
 fn the_minimum_of_executors_starts_before_there_is_work() {
-    let narrow = JOB.replace("count = 2", "count = 2\nmin = 2").replace("0-3", "0-0");
+    let narrow = JOB
+        .replace("count = 2", "count = 2\nmin = 2")
+        .replace("0-3", "0-0");
     let world = MasterScenario::of(&narrow).nodes(&[1024]).run();
     assert_eq!(world.granted.values().sum::<u32>(), 2);
 }
@@ -75,14 +80,19 @@ fn an_idle_executor_is_ended_for_a_waiting_container() {
         .usual(TaskBehaviour::native(10, 1_000))
         .habit("map/3", TaskBehaviour::native(200, 1_000))
         .run();
-    assert_eq!((world.core.totals().done, world.core.totals().failed), (4, 0));
+    assert_eq!(
+        (world.core.totals().done, world.core.totals().failed),
+        (4, 0)
+    );
 }
 
 #[test]
 fn no_task_starts_beside_a_starved_heap() {
     let job = JOB.replace("count = 2", "count = 1").replace("0-3", "0-2");
     let beside = |first: TaskBehaviour| {
-        let s = MasterScenario::of(&job).nodes(&[1024]).usual(TaskBehaviour::native(10, 1_000));
+        let s = MasterScenario::of(&job)
+            .nodes(&[1024])
+            .usual(TaskBehaviour::native(10, 1_000));
         let world = s.habit("map/0", first).run();
         let row = |id: &str| world.row(id).attempts[0].clone();
         assert_eq!(world.core.totals().done, 3);
@@ -90,6 +100,12 @@ fn no_task_starts_beside_a_starved_heap() {
         row("map/2").started >= end
     };
     let long = TaskBehaviour::native(10, 30_000);
-    assert!(!beside(long.clone()), "the second slot is free after a second");
-    assert!(beside(long.starved()), "one task at a time until the end of map/0");
+    assert!(
+        !beside(long.clone()),
+        "the second slot is free after a second"
+    );
+    assert!(
+        beside(long.starved()),
+        "one task at a time until the end of map/0"
+    );
 }

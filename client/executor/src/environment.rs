@@ -85,12 +85,17 @@ pub struct EnvironmentError {
 }
 
 fn wrong(variable: &'static str, what: impl Into<String>) -> EnvironmentError {
-    EnvironmentError { variable, what: what.into() }
+    EnvironmentError {
+        variable,
+        what: what.into(),
+    }
 }
 
 impl ExecutorSettings {
     /// Parses `vars`; reports all errors at once.
-    pub fn read(vars: impl IntoIterator<Item = (OsString, OsString)>) -> Result<ExecutorSettings, Vec<EnvironmentError>> {
+    pub fn read(
+        vars: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<ExecutorSettings, Vec<EnvironmentError>> {
         let vars: Vec<(OsString, OsString)> = vars.into_iter().collect();
         let mut problems = Vec::new();
         let found = Self::checked(&vars, &mut problems);
@@ -100,26 +105,56 @@ impl ExecutorSettings {
         }
     }
 
-    fn checked(vars: &[(OsString, OsString)], problems: &mut Vec<EnvironmentError>) -> Option<ExecutorSettings> {
+    fn checked(
+        vars: &[(OsString, OsString)],
+        problems: &mut Vec<EnvironmentError>,
+    ) -> Option<ExecutorSettings> {
         let mut vars_of = Vars { vars, problems };
-        let master = vars_of.parsed("HEADROOM_MASTER_URL", "an address such as tcp://127.0.0.1:4711", |t| t.parse().ok());
-        let token = vars_of.parsed("HEADROOM_APP_TOKEN", "the secret of the application", |t| Some(t.to_owned()));
-        let slots = vars_of
-            .parsed("HEADROOM_SLOTS", "a number from 1 to 1024", |t| t.parse().ok().filter(|n| (1..=MAX_SLOTS).contains(n)));
-        let app = vars_of.parsed("HEADROOM_APP", "an application id such as word-count.7", |t| t.parse().ok());
-        let container = vars_of.parsed("HEADROOM_CONTAINER", "a container id such as word-count.7.e3.c12", |t| t.parse().ok());
-        let dir = vars_of.parsed("HEADROOM_CONTAINER_DIR", "the absolute path of a directory", absolute);
+        let master = vars_of.parsed(
+            "HEADROOM_MASTER_URL",
+            "an address such as tcp://127.0.0.1:4711",
+            |t| t.parse().ok(),
+        );
+        let token = vars_of.parsed("HEADROOM_APP_TOKEN", "the secret of the application", |t| {
+            Some(t.to_owned())
+        });
+        let slots = vars_of.parsed("HEADROOM_SLOTS", "a number from 1 to 1024", |t| {
+            t.parse().ok().filter(|n| (1..=MAX_SLOTS).contains(n))
+        });
+        let app = vars_of.parsed(
+            "HEADROOM_APP",
+            "an application id such as word-count.7",
+            |t| t.parse().ok(),
+        );
+        let container = vars_of.parsed(
+            "HEADROOM_CONTAINER",
+            "a container id such as word-count.7.e3.c12",
+            |t| t.parse().ok(),
+        );
+        let dir = vars_of.parsed(
+            "HEADROOM_CONTAINER_DIR",
+            "the absolute path of a directory",
+            absolute,
+        );
         let enforcer = vars_of.parsed("HEADROOM_ENFORCER", "cgroup2, cgroup1 or poll", enforcer);
         let cgroup = match enforcer {
-            Some(EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2) => {
-                vars_of.parsed("HEADROOM_CGROUP", "the absolute path of the container's cgroup", absolute).map(Some)
-            }
+            Some(EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2) => vars_of
+                .parsed(
+                    "HEADROOM_CGROUP",
+                    "the absolute path of the container's cgroup",
+                    absolute,
+                )
+                .map(Some),
             Some(EnforcerKind::Poll) | None => Some(None),
         };
-        let rm = get(vars, "HEADROOM_RM").and_then(OsStr::to_str).map(str::to_owned);
+        let rm = get(vars, "HEADROOM_RM")
+            .and_then(OsStr::to_str)
+            .map(str::to_owned);
         let path = |name| get(vars, name).filter(|v| !v.is_empty()).map(PathBuf::from);
         let (ca, token_file) = (path("HEADROOM_CA_FILE"), path("HEADROOM_TOKEN_FILE"));
-        let task_shm = get(vars, "HEADROOM_TASK_SHM_BYTES").and_then(OsStr::to_str).and_then(|t| t.parse().ok());
+        let task_shm = get(vars, "HEADROOM_TASK_SHM_BYTES")
+            .and_then(OsStr::to_str)
+            .and_then(|t| t.parse().ok());
         let own = |key: &OsStr| EXECUTOR_VARIABLES.iter().any(|own| key == *own);
         let for_tasks = vars.iter().filter(|(key, _)| !own(key)).cloned().collect();
         Some(ExecutorSettings {
@@ -145,11 +180,20 @@ fn absolute(text: &str) -> Option<PathBuf> {
 }
 
 fn enforcer(text: &str) -> Option<EnforcerKind> {
-    [EnforcerKind::Cgroup2, EnforcerKind::Cgroup1, EnforcerKind::Poll].into_iter().find(|k| k.as_str() == text)
+    [
+        EnforcerKind::Cgroup2,
+        EnforcerKind::Cgroup1,
+        EnforcerKind::Poll,
+    ]
+    .into_iter()
+    .find(|k| k.as_str() == text)
 }
 
 fn get<'a>(vars: &'a [(OsString, OsString)], name: &str) -> Option<&'a OsStr> {
-    vars.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_os_str())
+    vars.iter()
+        .rev()
+        .find(|(key, _)| key == name)
+        .map(|(_, value)| value.as_os_str())
 }
 
 /// Variables, with the errors found in them.
@@ -159,7 +203,12 @@ struct Vars<'a> {
 }
 
 impl Vars<'_> {
-    fn parsed<T>(&mut self, name: &'static str, expected: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
+    fn parsed<T>(
+        &mut self,
+        name: &'static str,
+        expected: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Option<T> {
         let problem = match get(self.vars, name) {
             None => format!("not set; expected {expected}"),
             Some(value) => match value.to_str().and_then(parse) {
@@ -189,31 +238,57 @@ mod tests {
             ("HEADROOM_CGROUP", "/sys/fs/cgroup/x"),
             ("PATH", "/bin"),
         ];
-        base.iter().chain(change).map(|(k, v)| ((*k).into(), (*v).into())).collect()
+        base.iter()
+            .chain(change)
+            .map(|(k, v)| ((*k).into(), (*v).into()))
+            .collect()
     }
 
     #[test]
     fn tasks_get_neither_the_secret_nor_variables_of_the_executor() {
         let environment = ExecutorSettings::read(vars(&[])).expect("good");
-        assert_eq!((environment.master.at.as_str(), environment.slots), ("127.0.0.1:4711", 4));
-        let keys: Vec<_> = environment.for_tasks.iter().map(|(k, _)| k.to_string_lossy().into_owned()).collect();
+        assert_eq!(
+            (environment.master.at.as_str(), environment.slots),
+            ("127.0.0.1:4711", 4)
+        );
+        let keys: Vec<_> = environment
+            .for_tasks
+            .iter()
+            .map(|(k, _)| k.to_string_lossy().into_owned())
+            .collect();
         assert!(keys.contains(&"PATH".to_owned()) && keys.contains(&"HEADROOM_APP".to_owned()));
-        assert!(keys.iter().all(|k| !EXECUTOR_VARIABLES.contains(&k.as_str())), "{keys:?}");
+        assert!(
+            keys.iter()
+                .all(|k| !EXECUTOR_VARIABLES.contains(&k.as_str())),
+            "{keys:?}"
+        );
         assert!(!format!("{environment:?}").contains("secret"));
     }
 
     #[test]
     fn all_problems_are_reported_at_once() {
-        let wrong = vars(&[("HEADROOM_SLOTS", "0"), ("HEADROOM_MASTER_URL", "http://x"), ("HEADROOM_ENFORCER", "hope")]);
+        let wrong = vars(&[
+            ("HEADROOM_SLOTS", "0"),
+            ("HEADROOM_MASTER_URL", "http://x"),
+            ("HEADROOM_ENFORCER", "hope"),
+        ]);
         let problems = ExecutorSettings::read(wrong).expect_err("wrong");
         let named: Vec<_> = problems.iter().map(|p| p.variable).collect();
-        assert_eq!(named, ["HEADROOM_MASTER_URL", "HEADROOM_SLOTS", "HEADROOM_ENFORCER"]);
+        assert_eq!(
+            named,
+            ["HEADROOM_MASTER_URL", "HEADROOM_SLOTS", "HEADROOM_ENFORCER"]
+        );
     }
 
     #[test]
     fn only_the_poll_enforcer_needs_no_cgroup() {
         let without = |kind: &str| vars(&[("HEADROOM_ENFORCER", kind), ("HEADROOM_CGROUP", "")]);
         assert!(ExecutorSettings::read(without("cgroup1")).is_err());
-        assert_eq!(ExecutorSettings::read(without("poll")).expect("good").cgroup, None);
+        assert_eq!(
+            ExecutorSettings::read(without("poll"))
+                .expect("good")
+                .cgroup,
+            None
+        );
     }
 }

@@ -76,10 +76,14 @@ impl GrowthState {
             GrowthState::Held => match event {
                 GrowthEvent::Pressure => (self, GrowthAction::Nothing), // reported already
                 GrowthEvent::More => (GrowthState::Below, GrowthAction::GoOn),
-                GrowthEvent::LetGo | GrowthEvent::HoldOver => (GrowthState::Free, GrowthAction::LetGo),
+                GrowthEvent::LetGo | GrowthEvent::HoldOver => {
+                    (GrowthState::Free, GrowthAction::LetGo)
+                }
             },
             GrowthState::Free => match event {
-                GrowthEvent::Pressure | GrowthEvent::LetGo | GrowthEvent::HoldOver => (self, GrowthAction::Nothing),
+                GrowthEvent::Pressure | GrowthEvent::LetGo | GrowthEvent::HoldOver => {
+                    (self, GrowthAction::Nothing)
+                }
                 GrowthEvent::More => (GrowthState::Below, GrowthAction::GoOn),
             },
         }
@@ -90,7 +94,11 @@ impl GrowthState {
 /// kernel reclaims by itself. The kernel updates the counter of page cache with a delay, so a short
 /// burst of reads can look like pressure.
 pub fn is_pressed(facts: &CgroupStats, limit: Bytes) -> bool {
-    let files = facts.stat.file.unwrap_or_default().saturating_sub(facts.stat.shmem.unwrap_or_default());
+    let files = facts
+        .stat
+        .file
+        .unwrap_or_default()
+        .saturating_sub(facts.stat.shmem.unwrap_or_default());
     facts.current.saturating_sub(files) >= pressure_threshold(limit)
 }
 
@@ -114,11 +122,21 @@ impl TaskGrowth {
         group.throttle_at(limit)?;
         let alarms = PressureAlarms::of(group, limit)?;
         let longest = Duration::from_millis(hold_ms).min(MAX_FREEZE_TIMEOUT);
-        Ok(TaskGrowth { hold: GrowthState::Below, limit, longest, since: None, alarms })
+        Ok(TaskGrowth {
+            hold: GrowthState::Below,
+            limit,
+            longest,
+            since: None,
+            alarms,
+        })
     }
 
     /// Handles an event and applies the action in the kernel. Returns the action.
-    pub fn handle_event(&mut self, event: GrowthEvent, group: &Group) -> Result<GrowthAction, CgroupError> {
+    pub fn handle_event(
+        &mut self,
+        event: GrowthEvent,
+        group: &Group,
+    ) -> Result<GrowthAction, CgroupError> {
         let (hold, action) = self.hold.on(event);
         self.hold = hold;
         match action {
@@ -185,7 +203,10 @@ impl PressureAlarms {
         });
         Ok(PressureAlarms {
             events: watched(Watch::open(group)?, Interest::READABLE),
-            usage: watched(Watch::usage(group, pressure_threshold(limit))?, Interest::READABLE),
+            usage: watched(
+                Watch::usage(group, pressure_threshold(limit))?,
+                Interest::READABLE,
+            ),
             stalls: watched(stalls, Interest::PRIORITY),
         })
     }
@@ -207,11 +228,16 @@ impl PressureAlarms {
 )]
 fn watched(watch: Option<Watch>, interest: Interest) -> Option<AsyncFd<Watch>> {
     let fd = AsyncFd::with_interest(watch?, interest);
-    fd.inspect_err(|error| tracing::warn!(%error, "a watch of the kernel cannot be polled, ignoring")).ok()
+    fd.inspect_err(
+        |error| tracing::warn!(%error, "a watch of the kernel cannot be polled, ignoring"),
+    )
+    .ok()
 }
 
 async fn rang(watch: Option<&AsyncFd<Watch>>, interest: Interest) {
-    let Some(watch) = watch else { return std::future::pending().await };
+    let Some(watch) = watch else {
+        return std::future::pending().await;
+    };
     match watch.ready(interest).await {
         Ok(mut guard) => {
             let _ = watch.get_ref().clear(); // if the read fails, the descriptor stays ready and wakes the loop again
@@ -228,7 +254,12 @@ mod tests {
 
     #[test]
     fn every_event_in_every_state() {
-        let events = [GrowthEvent::Pressure, GrowthEvent::More, GrowthEvent::LetGo, GrowthEvent::HoldOver];
+        let events = [
+            GrowthEvent::Pressure,
+            GrowthEvent::More,
+            GrowthEvent::LetGo,
+            GrowthEvent::HoldOver,
+        ];
         let table = [
             (
                 GrowthState::Below,
@@ -270,12 +301,22 @@ mod tests {
         let limit = Bytes::from_mib(100);
         let facts = |current, file, shmem| CgroupStats {
             current: Bytes::from_mib(current),
-            stat: MemoryStat { file: Some(Bytes::from_mib(file)), shmem: Some(Bytes::from_mib(shmem)), ..MemoryStat::default() },
+            stat: MemoryStat {
+                file: Some(Bytes::from_mib(file)),
+                shmem: Some(Bytes::from_mib(shmem)),
+                ..MemoryStat::default()
+            },
             ..CgroupStats::default()
         };
         assert!(is_pressed(&facts(92, 1, 0), limit));
-        assert!(!is_pressed(&facts(99, 40, 0), limit), "page cache can be reclaimed");
-        assert!(is_pressed(&facts(99, 40, 40), limit), "tmpfs cannot be reclaimed");
+        assert!(
+            !is_pressed(&facts(99, 40, 0), limit),
+            "page cache can be reclaimed"
+        );
+        assert!(
+            is_pressed(&facts(99, 40, 40), limit),
+            "tmpfs cannot be reclaimed"
+        );
         assert!(!is_pressed(&facts(89, 0, 0), limit));
     }
 }

@@ -43,7 +43,10 @@ impl HeapMonitor {
     /// Reads the current counters of the JVM or, after its end, its last ones.
     pub fn read(&mut self, at_ms: u64) -> Option<TimelineMark> {
         let file = self.file.as_ref()?;
-        let parsed = file.read().map_err(|e| e.to_string()).and_then(|bytes| hsperf::parse(&bytes).map_err(|e| e.to_string()));
+        let parsed = file
+            .read()
+            .map_err(|e| e.to_string())
+            .and_then(|bytes| hsperf::parse(&bytes).map_err(|e| e.to_string()));
         match parsed {
             Ok(mut facts) => {
                 let mark = self.window.take(at_ms, &mut facts);

@@ -11,7 +11,9 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use headroom_node_exec::namespaces::probe;
-use headroom_node_exec::{ChildProcess, Command, Namespaces, Privilege, SpawnError, SpawnStep, spawn};
+use headroom_node_exec::{
+    ChildProcess, Command, Namespaces, Privilege, SpawnError, SpawnStep, spawn,
+};
 use headroom_types::{Remedy, UnixMillis};
 use headroom_wire::v1::task::TaskStart;
 
@@ -49,11 +51,22 @@ impl LaunchContext {
         let path = environment.cgroup.as_deref().unwrap_or(&nowhere);
         let container = ContainerCgroup::attach(environment.enforcer, path)
             .with_context(|| format!("the container's cgroup {} cannot be used", path.display()))?;
-        let work_dir = std::env::current_dir().context("the working directory does not exist any more")?;
-        let own: i32 = std::fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|t| t.trim().parse().ok()).unwrap_or(0);
+        let work_dir =
+            std::env::current_dir().context("the working directory does not exist any more")?;
+        let own: i32 = std::fs::read_to_string("/proc/self/oom_score_adj")
+            .ok()
+            .and_then(|t| t.trim().parse().ok())
+            .unwrap_or(0);
         let (namespaces, no_namespaces) = task_namespaces(environment.task_shm);
         let oom_score_adj = (own + TASK_OOM_SCORE_OFFSET).min(1000);
-        Ok(LaunchContext { environment, container, work_dir, oom_score_adj, namespaces, no_namespaces })
+        Ok(LaunchContext {
+            environment,
+            container,
+            work_dir,
+            oom_score_adj,
+            namespaces,
+            no_namespaces,
+        })
     }
 }
 
@@ -66,7 +79,9 @@ fn task_namespaces(shm: Option<u64>) -> (Option<Namespaces>, Option<String>) {
         Ok(()) => (Some(Namespaces { privilege, shm }), None),
         Err(why) => {
             tracing::warn!(why, "tasks use /dev/shm and IPC of their container");
-            let missing = format!("a private IPC namespace and /dev/shm of the task; those of its container were used: {why}");
+            let missing = format!(
+                "a private IPC namespace and /dev/shm of the task; those of its container were used: {why}"
+            );
             (None, Some(missing))
         }
     }
@@ -89,16 +104,26 @@ pub struct LaunchedTask {
 
 /// Starts a task.
 pub fn launch(site: &LaunchContext, start: &TaskStart) -> anyhow::Result<LaunchedTask> {
-    let files =
-        TaskFiles::create(&site.environment.dir, &start.attempt).context("the log files of the task cannot be created")?;
+    let files = TaskFiles::create(&site.environment.dir, &start.attempt)
+        .context("the log files of the task cannot be created")?;
     if let Some(output) = &start.output {
-        own_directory(Path::new(output)).with_context(|| format!("the output directory {output} cannot be created"))?;
+        own_directory(Path::new(output))
+            .with_context(|| format!("the output directory {output} cannot be created"))?;
     }
-    let group = site.container.create(start).context("the cgroup of the task cannot be created")?;
+    let group = site
+        .container
+        .create(start)
+        .context("the cgroup of the task cannot be created")?;
     match arm_throttle(start, &group).and_then(|()| launch_in(site, start, &group, &files)) {
         Ok(child) => {
             group.group().set_root_pid(child.pid);
-            Ok(LaunchedTask { child, group, files, started: clock::now(), born: Instant::now() })
+            Ok(LaunchedTask {
+                child,
+                group,
+                files,
+                started: clock::now(),
+                born: Instant::now(),
+            })
         }
         Err(e) => {
             if let Err(left) = group.clear().and_then(|_| site.container.remove(&group)) {
@@ -116,7 +141,9 @@ pub fn program_code(error: &anyhow::Error) -> Option<i32> {
     const ENOEXEC: i32 = 8;
     const EACCES: i32 = 13;
     const ENOTDIR: i32 = 20;
-    let refused = error.downcast_ref::<SpawnError>().filter(|e| e.step == SpawnStep::Exec)?;
+    let refused = error
+        .downcast_ref::<SpawnError>()
+        .filter(|e| e.step == SpawnStep::Exec)?;
     match refused.source.raw_os_error()? {
         ENOENT | ENOTDIR => Some(127),
         EACCES | ENOEXEC => Some(126),
@@ -135,18 +162,37 @@ fn own_directory(output: &Path) -> std::io::Result<()> {
 /// can react.
 fn arm_throttle(start: &TaskStart, group: &TaskGroup) -> anyhow::Result<()> {
     match start.limit.filter(|_| start.hold_ms.is_some()) {
-        Some(limit) => group.group().throttle_at(limit).context("the throttle of the task cannot be set"),
+        Some(limit) => group
+            .group()
+            .throttle_at(limit)
+            .context("the throttle of the task cannot be set"),
         None => Ok(()),
     }
 }
 
-fn launch_in(site: &LaunchContext, start: &TaskStart, group: &TaskGroup, files: &TaskFiles) -> anyhow::Result<ChildProcess> {
-    let [program, args @ ..] = start.command.as_slice() else { anyhow::bail!("the command is empty") };
+fn launch_in(
+    site: &LaunchContext,
+    start: &TaskStart,
+    group: &TaskGroup,
+    files: &TaskFiles,
+) -> anyhow::Result<ChildProcess> {
+    let [program, args @ ..] = start.command.as_slice() else {
+        anyhow::bail!("the command is empty")
+    };
     let args: Vec<OsString> = args.iter().map(OsString::from).collect();
-    let mut env = task_env(&site.environment.for_tasks, start, files.marker_path(), files.cached_path());
+    let mut env = task_env(
+        &site.environment.for_tasks,
+        start,
+        files.marker_path(),
+        files.cached_path(),
+    );
     if let Some(dir) = tmp_on_disk(&site.environment.dir, start) {
-        std::fs::create_dir_all(&dir)
-            .with_context(|| format!("the directory for temporary files {} cannot be created", dir.display()))?;
+        std::fs::create_dir_all(&dir).with_context(|| {
+            format!(
+                "the directory for temporary files {} cannot be created",
+                dir.display()
+            )
+        })?;
         env.retain(|(name, _)| !TMP_VARIABLES.iter().any(|variable| name == variable));
         env.extend(TMP_VARIABLES.map(|variable| (variable.into(), dir.clone().into())));
     }
@@ -172,12 +218,18 @@ const TMP_VARIABLES: [&str; 3] = ["TMPDIR", "TMP", "TEMP"];
 /// Directory of the attempt for temporary files on disk, below that of the container; `None`
 /// without the remedy.
 pub(crate) fn tmp_on_disk(dir: &Path, start: &TaskStart) -> Option<PathBuf> {
-    has_remedy(start, Remedy::TmpOnDisk).then(|| dir.join("tmp-on-disk").join(start.attempt.file_name()))
+    has_remedy(start, Remedy::TmpOnDisk)
+        .then(|| dir.join("tmp-on-disk").join(start.attempt.file_name()))
 }
 
 /// The environment of a task: variables of the container, then of the task, then of the master.
 /// Later ones override earlier ones.
-fn task_env(base: &[(OsString, OsString)], start: &TaskStart, marker: &Path, cached: &Path) -> Vec<(OsString, OsString)> {
+fn task_env(
+    base: &[(OsString, OsString)],
+    start: &TaskStart,
+    marker: &Path,
+    cached: &Path,
+) -> Vec<(OsString, OsString)> {
     let mut env: BTreeMap<OsString, OsString> = base.iter().cloned().collect();
     let mut set = |name: &str, value: OsString| env.insert(name.into(), value);
     let id = &start.attempt;
@@ -194,7 +246,12 @@ fn task_env(base: &[(OsString, OsString)], start: &TaskStart, marker: &Path, cac
     if let Some(heap) = start.heap {
         set("HEADROOM_HEAP_BYTES", heap.get().to_string().into());
     }
-    env.extend(start.env.iter().map(|(key, value)| (key.into(), value.into())));
+    env.extend(
+        start
+            .env
+            .iter()
+            .map(|(key, value)| (key.into(), value.into())),
+    );
     env.into_iter().collect()
 }
 
@@ -208,7 +265,9 @@ mod tests {
         let start = TaskStart {
             attempt: "map/7@2".parse().expect("id"),
             command: vec!["x".into()],
-            env: [("HEADROOM_RUNG", "3"), ("LANG", "de")].map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+            env: [("HEADROOM_RUNG", "3"), ("LANG", "de")]
+                .map(|(k, v)| (k.to_owned(), v.to_owned()))
+                .into(),
             cwd: None,
             slots: 2,
             limit: Some(Bytes::new(4096)),
@@ -218,9 +277,17 @@ mod tests {
             hold_ms: None,
             output: None,
         };
-        let base = [("LANG", "C.UTF-8"), ("PATH", "/bin"), ("HEADROOM_MEMORY_BYTES", "1")].map(|(k, v)| (k.into(), v.into()));
+        let base = [
+            ("LANG", "C.UTF-8"),
+            ("PATH", "/bin"),
+            ("HEADROOM_MEMORY_BYTES", "1"),
+        ]
+        .map(|(k, v)| (k.into(), v.into()));
         let env = task_env(&base, &start, Path::new("/m"), Path::new("/c"));
-        let text: Vec<String> = env.iter().map(|(k, v)| format!("{}={}", k.to_string_lossy(), v.to_string_lossy())).collect();
+        let text: Vec<String> = env
+            .iter()
+            .map(|(k, v)| format!("{}={}", k.to_string_lossy(), v.to_string_lossy()))
+            .collect();
         let wanted = [
             "HEADROOM_ATTEMPT=2",
             "HEADROOM_CACHED_BYTES=/c",

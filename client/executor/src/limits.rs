@@ -35,18 +35,32 @@ impl ManualLimits {
     pub(crate) fn new(born: Instant, start: Option<&TaskStart>) -> ManualLimits {
         let mut limits = OwnLimits::default();
         if let Some(start) = start {
-            limits.add_environment(start.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+            limits.add_environment(
+                start
+                    .env
+                    .iter()
+                    .map(|(name, value)| (name.as_str(), value.as_str())),
+            );
             limits.add_command(start.command.iter().map(String::as_str));
         }
-        let code_cache_is_ours = start.is_some_and(|start| has_remedy(start, Remedy::SmallCodeCache));
-        ManualLimits { limits, born, at: None, code_cache_is_ours }
+        let code_cache_is_ours =
+            start.is_some_and(|start| has_remedy(start, Remedy::SmallCodeCache));
+        ManualLimits {
+            limits,
+            born,
+            at: None,
+            code_cache_is_ours,
+        }
     }
 
     /// Samples the live processes if the interval has passed.
     pub(crate) fn look(&mut self, pids: impl FnOnce() -> Vec<i32>) {
         if self.born.elapsed() < FIRST || self.at.is_none_or(|at| at.elapsed() >= SAMPLE_INTERVAL) {
             self.at = Some(Instant::now());
-            pids().into_iter().take(MAX_PROCESSES).for_each(|pid| self.take(pid));
+            pids()
+                .into_iter()
+                .take(MAX_PROCESSES)
+                .for_each(|pid| self.take(pid));
         }
     }
 
@@ -61,20 +75,29 @@ impl ManualLimits {
             self.limits.add_limits_file(&text);
         }
         if let Ok(bytes) = std::fs::read(format!("/proc/{pid}/cmdline")) {
-            self.limits.add_command([String::from_utf8_lossy(&bytes).as_ref()]);
+            self.limits
+                .add_command([String::from_utf8_lossy(&bytes).as_ref()]);
         }
     }
 
     /// All limits found.
     pub(crate) fn into_vec(self) -> Vec<OwnLimit> {
-        let ours = |limit: &OwnLimit| self.code_cache_is_ours && limit.kind == OwnLimitKind::CodeCache;
-        self.limits.into_vec().into_iter().filter(|limit| !ours(limit)).collect()
+        let ours =
+            |limit: &OwnLimit| self.code_cache_is_ours && limit.kind == OwnLimitKind::CodeCache;
+        self.limits
+            .into_vec()
+            .into_iter()
+            .filter(|limit| !ours(limit))
+            .collect()
     }
 }
 
 /// True if the start requests this remedy.
 pub(crate) fn has_remedy(start: &TaskStart, remedy: Remedy) -> bool {
-    start.env.get(REMEDIES).is_some_and(|names| names.split(',').any(|name| name == remedy.as_str()))
+    start
+        .env
+        .get(REMEDIES)
+        .is_some_and(|names| names.split(',').any(|name| name == remedy.as_str()))
 }
 
 #[cfg(test)]
@@ -83,9 +106,15 @@ mod tests {
 
     #[test]
     fn limits_of_a_zombie_are_read() {
-        let mut child = std::process::Command::new("/bin/sh").args(["-c", "ulimit -v 102400; exit 1"]).spawn().expect("starts");
+        let mut child = std::process::Command::new("/bin/sh")
+            .args(["-c", "ulimit -v 102400; exit 1"])
+            .spawn()
+            .expect("starts");
         let pid = i32::try_from(child.id()).expect("a pid");
-        let ended = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") Z "));
+        let ended = || {
+            std::fs::read_to_string(format!("/proc/{pid}/stat"))
+                .is_ok_and(|stat| stat.contains(") Z "))
+        };
         let deadline = Instant::now() + Duration::from_secs(60);
         while !ended() {
             assert!(Instant::now() < deadline, "the process does not end");
@@ -94,7 +123,10 @@ mod tests {
         let mut watch = ManualLimits::new(Instant::now(), None);
         watch.last(pid);
         let found: Vec<String> = watch.into_vec().iter().map(ToString::to_string).collect();
-        assert!(found.contains(&"ulimit -v (RLIMIT_AS) = 100 MiB".to_owned()), "{found:?}");
+        assert!(
+            found.contains(&"ulimit -v (RLIMIT_AS) = 100 MiB".to_owned()),
+            "{found:?}"
+        );
         child.wait().expect("reaped");
     }
 }

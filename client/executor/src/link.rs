@@ -96,18 +96,34 @@ pub async fn maintain_connection(mut target: MasterTarget, events: mpsc::Sender<
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
     let client = target.rm.clone();
     loop {
-        match timeout(CONNECT_TIMEOUT, connect(&target.master.at, target.master.pin)).await {
+        match timeout(
+            CONNECT_TIMEOUT,
+            connect(&target.master.at, target.master.pin),
+        )
+        .await
+        {
             Ok(Ok(stream)) => {
                 let end = run_connection(stream, &events).await;
                 if end.good {
                     backoff.reset();
                 }
-                if events.send(LinkEvent::Down { why: end.why, good: end.good }).await.is_err() {
+                if events
+                    .send(LinkEvent::Down {
+                        why: end.why,
+                        good: end.good,
+                    })
+                    .await
+                    .is_err()
+                {
                     return;
                 }
             }
-            Ok(Err(e)) => tracing::debug!(master = %target.master.at, error = %e, "the master does not answer"),
-            Err(_) => tracing::debug!(master = %target.master.at, "the master does not answer within 3 s"),
+            Ok(Err(e)) => {
+                tracing::debug!(master = %target.master.at, error = %e, "the master does not answer")
+            }
+            Err(_) => {
+                tracing::debug!(master = %target.master.at, "the master does not answer within 3 s")
+            }
         }
         tokio::select! {
             () = events.closed() => return,
@@ -135,9 +151,11 @@ enum MasterLocation {
 async fn query_master_address(client: &Client, app: &AppId) -> MasterLocation {
     match timeout(QUERY_TIMEOUT, client.app(app)).await {
         Ok(Ok(view)) if view.state.is_final() => MasterLocation::Over,
-        Ok(Ok(view)) => {
-            view.master_url.as_deref().and_then(|url| url.parse().ok()).map_or(MasterLocation::Unknown, MasterLocation::At)
-        }
+        Ok(Ok(view)) => view
+            .master_url
+            .as_deref()
+            .and_then(|url| url.parse().ok())
+            .map_or(MasterLocation::Unknown, MasterLocation::At),
         Ok(Err(e)) => {
             tracing::debug!(error = %e, "the resource manager does not return the address of the master");
             MasterLocation::Unknown
@@ -152,19 +170,32 @@ struct ConnectionEnd {
     good: bool,
 }
 
-async fn run_connection(stream: MasterConnection, events: &mpsc::Sender<LinkEvent>) -> ConnectionEnd {
+async fn run_connection(
+    stream: MasterConnection,
+    events: &mpsc::Sender<LinkEvent>,
+) -> ConnectionEnd {
     let since = Instant::now();
     let (read, write) = halves(stream);
     let (lines, waiting) = mpsc::channel(MAX_QUEUED_LINES);
-    if events.send(LinkEvent::Up(MasterWriter { lines })).await.is_err() {
-        return ConnectionEnd { why: "the executor ends".into(), good: true };
+    if events
+        .send(LinkEvent::Up(MasterWriter { lines }))
+        .await
+        .is_err()
+    {
+        return ConnectionEnd {
+            why: "the executor ends".into(),
+            good: true,
+        };
     }
     let mut heard = false;
     let why = tokio::select! {
         why = receive(read, events, &mut heard) => why,
         why = transmit(write, waiting) => why,
     };
-    ConnectionEnd { why, good: heard || since.elapsed() >= MIN_GOOD_DURATION }
+    ConnectionEnd {
+        why,
+        good: heard || since.elapsed() >= MIN_GOOD_DURATION,
+    }
 }
 
 /// Forwards messages of the master until the connection ends.
@@ -176,7 +207,12 @@ async fn receive(read: Reading, events: &mpsc::Sender<LinkEvent>, heard: &mut bo
         let next = if sends_signs {
             match timeout(HEARTBEAT_TIMEOUT, lines.next()).await {
                 Ok(next) => next,
-                Err(_) => return format!("the master sent nothing for {} s", HEARTBEAT_TIMEOUT.as_secs()),
+                Err(_) => {
+                    return format!(
+                        "the master sent nothing for {} s",
+                        HEARTBEAT_TIMEOUT.as_secs()
+                    );
+                }
             }
         } else {
             lines.next().await
@@ -194,11 +230,18 @@ async fn receive(read: Reading, events: &mpsc::Sender<LinkEvent>, heard: &mut bo
                 // A master that sends only refusals does not count as a master.
                 *heard |= !matches!(message, ToExecutor::Refused { .. });
                 sends_signs |= message == ToExecutor::Alive;
-                if events.send(LinkEvent::Got(Box::new(message))).await.is_err() {
+                if events
+                    .send(LinkEvent::Got(Box::new(message)))
+                    .await
+                    .is_err()
+                {
                     return "the executor ends".into();
                 }
             }
-            Err(LineError::Unknown(kind)) => tracing::debug!(kind, "the master sent a message of an unknown kind, ignoring"),
+            Err(LineError::Unknown(kind)) => tracing::debug!(
+                kind,
+                "the master sent a message of an unknown kind, ignoring"
+            ),
             Err(e @ (LineError::Wrong { .. } | LineError::NoMessage(_))) => {
                 tracing::warn!(error = %e, "the master sent an invalid line, ignoring");
             }

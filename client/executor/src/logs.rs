@@ -43,8 +43,21 @@ impl TaskFiles {
         let path = |ending: &str| tasks.join(format!("{name}.{ending}"));
         let (out_path, err_path) = (path("out"), path("err"));
         let (marker_path, cached_path) = (path("oom-marker"), path("cached"));
-        let make = |path: &Path| OpenOptions::new().create(true).write(true).truncate(true).open(path);
-        Ok(TaskFiles { out: make(&out_path)?, err: make(&err_path)?, out_path, err_path, marker_path, cached_path })
+        let make = |path: &Path| {
+            OpenOptions::new()
+                .create(true)
+                .write(true)
+                .truncate(true)
+                .open(path)
+        };
+        Ok(TaskFiles {
+            out: make(&out_path)?,
+            err: make(&err_path)?,
+            out_path,
+            err_path,
+            marker_path,
+            cached_path,
+        })
     }
 
     /// Path of the file in which the program reports a full heap.
@@ -76,7 +89,11 @@ impl TaskFiles {
     pub fn heap_marker(&self) -> Option<String> {
         let own = tail(&self.marker_path, MARKER).ok().map(|text| {
             let line = text.trim();
-            if line.is_empty() { "out-of-memory marker file".to_owned() } else { line.to_owned() }
+            if line.is_empty() {
+                "out-of-memory marker file".to_owned()
+            } else {
+                line.to_owned()
+            }
         });
         own.or_else(|| self.line_of_runtime())
     }
@@ -84,18 +101,25 @@ impl TaskFiles {
     /// Output of the garbage collector in either log, if its log is enabled. The beginning contains
     /// the layout of the heap, the end the last collections.
     pub fn gc_log(&self) -> Option<GcLog> {
-        [&self.out_path, &self.err_path].into_iter().find_map(|path| {
-            let end = gclog::parse(&tail(path, SEARCHED).ok()?)?;
-            let begun = gclog::parse(&head(path, GC_HEAD).unwrap_or_default());
-            Some(GcLog { region: end.region.or(begun.and_then(|log| log.region)), ..end })
-        })
+        [&self.out_path, &self.err_path]
+            .into_iter()
+            .find_map(|path| {
+                let end = gclog::parse(&tail(path, SEARCHED).ok()?)?;
+                let begun = gclog::parse(&head(path, GC_HEAD).unwrap_or_default());
+                Some(GcLog {
+                    region: end.region.or(begun.and_then(|log| log.region)),
+                    ..end
+                })
+            })
     }
 
     fn line_of_runtime(&self) -> Option<String> {
-        [&self.err_path, &self.out_path].into_iter().find_map(|path| {
-            let text = tail(path, SEARCHED).ok()?;
-            marker::find(&text).map(str::to_owned)
-        })
+        [&self.err_path, &self.out_path]
+            .into_iter()
+            .find_map(|path| {
+                let text = tail(path, SEARCHED).ok()?;
+                marker::find(&text).map(str::to_owned)
+            })
     }
 }
 
@@ -113,7 +137,15 @@ fn tail(path: &Path, most: u64) -> io::Result<String> {
     file.seek(SeekFrom::Start(size.saturating_sub(most)))?;
     let mut bytes = Vec::new();
     file.take(most).read_to_end(&mut bytes)?;
-    let cut = if size > most { bytes.iter().take(4).take_while(|b| **b & 0b1100_0000 == 0b1000_0000).count() } else { 0 };
+    let cut = if size > most {
+        bytes
+            .iter()
+            .take(4)
+            .take_while(|b| **b & 0b1100_0000 == 0b1000_0000)
+            .count()
+    } else {
+        0
+    };
     Ok(String::from_utf8_lossy(bytes.get(cut..).unwrap_or_default()).into_owned())
 }
 
@@ -124,16 +156,24 @@ mod tests {
 
     fn files() -> (tempfile::TempDir, TaskFiles) {
         let dir = tempfile::tempdir().expect("tempdir");
-        let files = TaskFiles::create(dir.path(), &"map/7@2".parse().expect("id")).expect("creates");
+        let files =
+            TaskFiles::create(dir.path(), &"map/7@2".parse().expect("id")).expect("creates");
         (dir, files)
     }
 
     #[test]
     fn the_tail_is_bounded_and_ends_at_a_character() {
         let (dir, mut files) = files();
-        files.err.write_all(format!("{}end", "ä".repeat(4000)).as_bytes()).expect("writes");
+        files
+            .err
+            .write_all(format!("{}end", "ä".repeat(4000)).as_bytes())
+            .expect("writes");
         let tail = files.log_tail();
-        assert!(tail.len() <= 4096 && tail.ends_with("äend") && !tail.contains('\u{FFFD}'), "{} bytes", tail.len());
+        assert!(
+            tail.len() <= 4096 && tail.ends_with("äend") && !tail.contains('\u{FFFD}'),
+            "{} bytes",
+            tail.len()
+        );
         assert!(dir.path().join("tasks/map-7-2.err").exists());
     }
 
@@ -141,9 +181,18 @@ mod tests {
     fn the_marker_file_takes_precedence_over_the_log() {
         let (_dir, mut files) = files();
         assert_eq!(files.heap_marker(), None);
-        files.out.write_all(b"hello\njava.lang.OutOfMemoryError: Java heap space\n").expect("writes");
-        assert_eq!(files.heap_marker().as_deref(), Some("java.lang.OutOfMemoryError: Java heap space"));
+        files
+            .out
+            .write_all(b"hello\njava.lang.OutOfMemoryError: Java heap space\n")
+            .expect("writes");
+        assert_eq!(
+            files.heap_marker().as_deref(),
+            Some("java.lang.OutOfMemoryError: Java heap space")
+        );
         std::fs::write(files.marker_path(), b"").expect("writes");
-        assert_eq!(files.heap_marker().as_deref(), Some("out-of-memory marker file"));
+        assert_eq!(
+            files.heap_marker().as_deref(),
+            Some("out-of-memory marker file")
+        );
     }
 }

@@ -34,11 +34,17 @@ struct Args {
 fn main() -> ExitCode {
     let args = Args::parse();
     let filter = EnvFilter::try_from_env("HEADROOM_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
     let environment = match ExecutorSettings::read(std::env::vars_os()) {
         Ok(environment) => environment,
         Err(problems) => {
-            problems.iter().for_each(|problem| tracing::error!("{problem}"));
+            problems
+                .iter()
+                .for_each(|problem| tracing::error!("{problem}"));
             return ExitCode::from(2);
         }
     };
@@ -48,7 +54,10 @@ fn main() -> ExitCode {
     match start(environment, Duration::from_secs(args.give_up_after_s)) {
         Ok(ExecutorOutcome::Done) => ExitCode::SUCCESS,
         Ok(ExecutorOutcome::NoMaster) => {
-            tracing::error!("no master was reachable for {} s; the tasks were stopped", args.give_up_after_s);
+            tracing::error!(
+                "no master was reachable for {} s; the tasks were stopped",
+                args.give_up_after_s
+            );
             ExitCode::FAILURE
         }
         Ok(ExecutorOutcome::Refused) => ExitCode::from(3),
@@ -59,7 +68,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn start(environment: ExecutorSettings, without_master: Duration) -> anyhow::Result<ExecutorOutcome> {
+fn start(
+    environment: ExecutorSettings,
+    without_master: Duration,
+) -> anyhow::Result<ExecutorOutcome> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(32)

@@ -46,7 +46,10 @@ impl ReadBytesSampler {
 
 /// The sum over all readable processes; `None` if none is readable.
 fn sum(pids: &[i32], of: impl Fn(i32) -> Option<Bytes>) -> Option<Bytes> {
-    pids.iter().take(MAX_PROCESSES).filter_map(|pid| of(*pid)).reduce(Bytes::saturating_add)
+    pids.iter()
+        .take(MAX_PROCESSES)
+        .filter_map(|pid| of(*pid))
+        .reduce(Bytes::saturating_add)
 }
 
 #[cfg(test)]
@@ -56,12 +59,21 @@ mod tests {
     #[test]
     fn the_largest_sum_counts_and_unreadable_processes_are_skipped() {
         let of = |mib: [Option<u64>; 3]| {
-            move |pid: i32| usize::try_from(pid).ok().and_then(|n| mib.get(n).copied().flatten()).map(Bytes::from_mib)
+            move |pid: i32| {
+                usize::try_from(pid)
+                    .ok()
+                    .and_then(|n| mib.get(n).copied().flatten())
+                    .map(Bytes::from_mib)
+            }
         };
         let mut reads = ReadBytesSampler::default();
         reads.take(sum(&[0, 1, 2], of([Some(4), Some(8), None])));
         reads.take(sum(&[0, 1, 2], of([Some(5), None, None])));
-        assert_eq!(reads.most, Some(Bytes::from_mib(12)), "reads of an unreaped process count");
+        assert_eq!(
+            reads.most,
+            Some(Bytes::from_mib(12)),
+            "reads of an unreaped process count"
+        );
         reads.take(sum(&[0], of([Some(20), None, None])));
         assert_eq!(reads.most, Some(Bytes::from_mib(20)));
         assert_eq!(sum(&[7], of([None; 3])), None);

@@ -36,7 +36,9 @@ fn thin_timeline(report: &mut TaskReport) {
 fn short_log(report: &mut TaskReport) {
     report.timeline.clear();
     let from = report.log_tail.len().saturating_sub(SHORT_TAIL);
-    report.log_tail.drain(..report.log_tail.ceil_char_boundary(from));
+    report
+        .log_tail
+        .drain(..report.log_tail.ceil_char_boundary(from));
 }
 
 fn only_facts(report: &mut TaskReport) {
@@ -45,7 +47,12 @@ fn only_facts(report: &mut TaskReport) {
     report.evidence.inside = None;
     report.evidence.victims.truncate(1);
     report.evidence.missing.truncate(2);
-    for note in report.evidence.missing.iter_mut().chain(report.evidence.heap_marker.iter_mut()) {
+    for note in report
+        .evidence
+        .missing
+        .iter_mut()
+        .chain(report.evidence.heap_marker.iter_mut())
+    {
         note.truncate(note.floor_char_boundary(SHORT_NOTE));
     }
 }
@@ -54,12 +61,16 @@ fn only_facts(report: &mut TaskReport) {
 #[cfg(test)]
 pub(crate) mod samples {
     use headroom_types::exit::{
-        CgroupStats, CollectionReport, GarbageCollector, GcCause, HeapReport, LeftoverOwner, MemoryEvents, MemorySample,
-        MemoryStat, OuterLevel, ProcessMemory, SubCause, TimelineMark, Unattributed, VictimProcess,
+        CgroupStats, CollectionReport, GarbageCollector, GcCause, HeapReport, LeftoverOwner,
+        MemoryEvents, MemorySample, MemoryStat, OuterLevel, ProcessMemory, SubCause, TimelineMark,
+        Unattributed, VictimProcess,
     };
 
     use crate::taskgroup::MAX_OWNER_NAME_BYTES;
-    use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, EnforcerKind, Evidence, ExitReason, TaskReport, UnixMillis};
+    use headroom_types::{
+        Bytes, Certainty, Diagnosis, Dimension, EnforcerKind, Evidence, ExitReason, TaskReport,
+        UnixMillis,
+    };
 
     /// The smallest report: the task `map/INDEX` succeeded.
     pub(crate) fn report(index: u32) -> TaskReport {
@@ -120,13 +131,28 @@ pub(crate) mod samples {
     }
 
     fn events() -> MemoryEvents {
-        MemoryEvents { high: u64::MAX, max: u64::MAX, oom: u64::MAX, oom_kill: u64::MAX, oom_group_kill: u64::MAX }
+        MemoryEvents {
+            high: u64::MAX,
+            max: u64::MAX,
+            oom: u64::MAX,
+            oom_kill: u64::MAX,
+            oom_group_kill: u64::MAX,
+        }
     }
 
     fn level_with_leftovers(level: &str, local: MemoryEvents) -> OuterLevel {
-        let left_by = vec![LeftoverOwner { name: "n".repeat(MAX_OWNER_NAME_BYTES), memory: Bytes::MAX }];
-        let unattributed = Unattributed { memory: Bytes::MAX, left_by };
-        OuterLevel { unattributed: Some(unattributed), ..OuterLevel::counted(level, Some(Bytes::MAX), local) }
+        let left_by = vec![LeftoverOwner {
+            name: "n".repeat(MAX_OWNER_NAME_BYTES),
+            memory: Bytes::MAX,
+        }];
+        let unattributed = Unattributed {
+            memory: Bytes::MAX,
+            left_by,
+        };
+        OuterLevel {
+            unattributed: Some(unattributed),
+            ..OuterLevel::counted(level, Some(Bytes::MAX), local)
+        }
     }
 
     /// The largest possible report.
@@ -137,7 +163,10 @@ pub(crate) mod samples {
         large.read = Some(Bytes::MAX);
         let n = Some(Bytes::MAX);
         large.evidence.own = facts();
-        large.evidence.outer = vec![level_with_leftovers("container", events()), OuterLevel::counted("host", n, events())];
+        large.evidence.outer = vec![
+            level_with_leftovers("container", events()),
+            OuterLevel::counted("host", n, events()),
+        ];
         large.evidence.heap = Some(HeapReport {
             used: Bytes::MAX,
             committed: Bytes::MAX,
@@ -163,10 +192,23 @@ pub(crate) mod samples {
         });
         large.evidence.inside = Some(inside());
         large.evidence.heap_marker = Some("\u{1}".repeat(300));
-        large.evidence.victims = vec![VictimProcess { pid: i32::MAX, name: "x".repeat(15), rss: Bytes::MAX }; 8];
+        large.evidence.victims = vec![
+            VictimProcess {
+                pid: i32::MAX,
+                name: "x".repeat(15),
+                rss: Bytes::MAX
+            };
+            8
+        ];
         large.evidence.missing = vec!["y".repeat(400); 8];
         let text = "z".repeat(300);
-        let row = Diagnosis::new(SubCause::BudgetNotPassed, Certainty::Certain, text.clone(), text.clone()).with_trade_off(text);
+        let row = Diagnosis::new(
+            SubCause::BudgetNotPassed,
+            Certainty::Certain,
+            text.clone(),
+            text.clone(),
+        )
+        .with_trade_off(text);
         let row = row.with_would_fit(Bytes::MAX);
         large.diagnosis = vec![row; 8];
         let point = MemorySample {
@@ -200,8 +242,14 @@ mod tests {
     fn the_verdict_and_its_counters_survive_truncation() {
         let large = large_report(7);
         let cut = truncate_report(&large, 0);
-        assert_eq!((cut.reason, cut.dimension, &cut.evidence.own), (large.reason, large.dimension, &large.evidence.own));
-        assert_eq!((&cut.evidence.outer, cut.evidence.heap), (&large.evidence.outer, large.evidence.heap));
+        assert_eq!(
+            (cut.reason, cut.dimension, &cut.evidence.own),
+            (large.reason, large.dimension, &large.evidence.own)
+        );
+        assert_eq!(
+            (&cut.evidence.outer, cut.evidence.heap),
+            (&large.evidence.outer, large.evidence.heap)
+        );
         assert!(cut.evidence.heap_marker.is_some());
         assert!(size(&cut) <= 4500, "{} bytes", size(&cut));
     }
@@ -214,7 +262,10 @@ mod tests {
         }
         thin_timeline(&mut large);
         assert!(large.timeline.len() <= FEW_POINTS);
-        assert_eq!(large.timeline.iter().map(|s| s.current.get()).max(), Some(1 << 40));
+        assert_eq!(
+            large.timeline.iter().map(|s| s.current.get()).max(),
+            Some(1 << 40)
+        );
     }
 
     #[test]

@@ -68,7 +68,10 @@ impl UnackedResults {
     /// truncated to it if necessary.
     pub fn for_hello(&self, most: usize) -> Vec<TaskReport> {
         let each = most / self.unacked.len().max(1);
-        self.unacked.values().map(|report| truncate_report(report, each)).collect()
+        self.unacked
+            .values()
+            .map(|report| truncate_report(report, each))
+            .collect()
     }
 }
 
@@ -90,7 +93,10 @@ mod tests {
         assert_eq!(results.get(&first.attempt), Some(&first));
         assert!(results.ack(&first.attempt) && !results.ack(&first.attempt));
         assert!(results.is_empty() && results.knows(&first.attempt));
-        assert!(!results.add(second), "an acknowledged attempt is not added again");
+        assert!(
+            !results.add(second),
+            "an acknowledged attempt is not added again"
+        );
     }
 
     #[test]

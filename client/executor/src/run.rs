@@ -17,7 +17,9 @@ use std::time::Duration;
 
 use headroom_types::exit::Unattributed;
 use headroom_types::{Bytes, StopCause, TaskAttemptId, TaskReport};
-use headroom_wire::v1::task::{FromExecutor, MAX_LINE_BYTES, TaskStart, TaskUsage, ToExecutor, VERSION};
+use headroom_wire::v1::task::{
+    FromExecutor, MAX_LINE_BYTES, TaskStart, TaskUsage, ToExecutor, VERSION,
+};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -31,7 +33,9 @@ use crate::link::{self, LinkEvent, MasterTarget, MasterWriter, SendError};
 use crate::report_truncation::truncate_report;
 use crate::results::UnackedResults;
 use crate::slots::{Slots, StartDecision, StartRefusal};
-use crate::task::{self, FinishedTask, FreezePressure, TaskChannels, TaskControl, TaskNotification};
+use crate::task::{
+    self, FinishedTask, FreezePressure, TaskChannels, TaskControl, TaskNotification,
+};
 use crate::verdict::not_started;
 
 /// Time between SIGTERM and SIGKILL of a stopped task.
@@ -70,7 +74,10 @@ enum ExecutorPhase {
 }
 
 /// Runs until the executor is ordered to end, or has been without a master for `without_master`.
-pub async fn run(environment: ExecutorSettings, without_master: Duration) -> anyhow::Result<ExecutorOutcome> {
+pub async fn run(
+    environment: ExecutorSettings,
+    without_master: Duration,
+) -> anyhow::Result<ExecutorOutcome> {
     let target = target(&environment);
     let (link_events, link) = mpsc::channel(256);
     let mut executor = ExecutorLoop::new(LaunchContext::new(environment)?, without_master);
@@ -83,8 +90,15 @@ pub async fn run(environment: ExecutorSettings, without_master: Duration) -> any
 /// The addresses of the master and of the resource manager. Without access to the resource manager,
 /// only a master with an unchanged address is found.
 fn target(environment: &ExecutorSettings) -> MasterTarget {
-    let trust = headroom_client::ClientCredentials::of_a_container(environment.ca.clone(), environment.token_file.as_deref());
-    let rm = environment.rm.as_deref().map(|url| headroom_client::Client::with_credentials(url, trust?)).transpose();
+    let trust = headroom_client::ClientCredentials::of_a_container(
+        environment.ca.clone(),
+        environment.token_file.as_deref(),
+    );
+    let rm = environment
+        .rm
+        .as_deref()
+        .map(|url| headroom_client::Client::with_credentials(url, trust?))
+        .transpose();
     let rm = rm.unwrap_or_else(|error| {
         tracing::warn!(
             error = &error as &dyn std::error::Error,
@@ -92,7 +106,11 @@ fn target(environment: &ExecutorSettings) -> MasterTarget {
         );
         None
     });
-    MasterTarget { master: environment.master.clone(), rm, app: environment.app.clone() }
+    MasterTarget {
+        master: environment.master.clone(),
+        rm,
+        app: environment.app.clone(),
+    }
 }
 
 /// A running task, as seen by the loop.
@@ -146,7 +164,10 @@ impl ExecutorLoop {
         }
     }
 
-    async fn run_loop(&mut self, mut link: mpsc::Receiver<LinkEvent>) -> anyhow::Result<ExecutorOutcome> {
+    async fn run_loop(
+        &mut self,
+        mut link: mpsc::Receiver<LinkEvent>,
+    ) -> anyhow::Result<ExecutorOutcome> {
         let mut terminate: Signal = signal(SignalKind::terminate())?;
         let mut interrupt: Signal = signal(SignalKind::interrupt())?;
         let mut clock: Interval = interval(USAGE_INTERVAL);
@@ -202,7 +223,11 @@ impl ExecutorLoop {
             running: self.slots.running().cloned().collect(),
             unacked: self.results.for_hello(MAX_LINE_BYTES - FRAME),
         };
-        tracing::info!(running = self.running.len(), unacked = self.results.len(), "connected to the master");
+        tracing::info!(
+            running = self.running.len(),
+            unacked = self.results.len(),
+            "connected to the master"
+        );
         self.writer = Some(writer);
         self.send(&hello);
         let held: Vec<TaskAttemptId> = self.running.keys().cloned().collect();
@@ -215,24 +240,40 @@ impl ExecutorLoop {
     fn on_message(&mut self, message: ToExecutor) {
         match message {
             ToExecutor::Start(start) => self.on_start(*start),
-            ToExecutor::Stop { attempt } => {
-                self.order(&attempt, TaskControl::Stop { cause: StopCause::Asked, grace: GRACE_TIMEOUT })
+            ToExecutor::Stop { attempt } => self.order(
+                &attempt,
+                TaskControl::Stop {
+                    cause: StopCause::Asked,
+                    grace: GRACE_TIMEOUT,
+                },
+            ),
+            ToExecutor::Resize { attempt, limit } => {
+                self.order(&attempt, TaskControl::Limit(limit))
             }
-            ToExecutor::Resize { attempt, limit } => self.order(&attempt, TaskControl::Limit(limit)),
             ToExecutor::LetGo { attempt } => self.order(&attempt, TaskControl::LetGo),
             ToExecutor::Ack { attempt } => {
                 self.results.ack(&attempt); // idempotent
             }
             ToExecutor::Shutdown => {
                 if self.phase == ExecutorPhase::Working {
-                    tracing::info!(running = self.running.len(), "the master orders the executor to end when it is idle");
+                    tracing::info!(
+                        running = self.running.len(),
+                        "the master orders the executor to end when it is idle"
+                    );
                     self.phase = ExecutorPhase::Draining { idle_since: None };
                 }
             }
-            ToExecutor::Refused { why, oldest, newest } => {
+            ToExecutor::Refused {
+                why,
+                oldest,
+                newest,
+            } => {
                 tracing::error!(why, oldest, newest, "the master refused this executor");
                 if !(oldest..=newest).contains(&VERSION) {
-                    self.stop_all(ExecutorOutcome::Refused, "the master supports other versions");
+                    self.stop_all(
+                        ExecutorOutcome::Refused,
+                        "the master supports other versions",
+                    );
                 }
             }
             ToExecutor::Alive => {}
@@ -241,7 +282,9 @@ impl ExecutorLoop {
 
     fn on_start(&mut self, start: TaskStart) {
         if let Some(result) = self.results.get(&start.attempt) {
-            let again = FromExecutor::Ended { report: Box::new(result.clone()) };
+            let again = FromExecutor::Ended {
+                report: Box::new(result.clone()),
+            };
             return self.send(&again);
         }
         if self.results.knows(&start.attempt) {
@@ -252,12 +295,21 @@ impl ExecutorLoop {
             StartDecision::Known => {}
             StartDecision::Refused(why) => {
                 tracing::warn!(attempt = %start.attempt, %why, "a start is refused");
-                let (container, kind) = (&self.site.environment.container, self.site.container.kind());
-                let report = not_started(container, &start.attempt, kind, clock::now(), &why.to_string());
+                let (container, kind) =
+                    (&self.site.environment.container, self.site.container.kind());
+                let report = not_started(
+                    container,
+                    &start.attempt,
+                    kind,
+                    clock::now(),
+                    &why.to_string(),
+                );
                 match why {
                     // The result cannot be kept. If the message is lost, the master notices the
                     // missing attempt at the next connection.
-                    StartRefusal::Unacked(_) => self.send(&FromExecutor::Ended { report: Box::new(report) }),
+                    StartRefusal::Unacked(_) => self.send(&FromExecutor::Ended {
+                        report: Box::new(report),
+                    }),
                     StartRefusal::Slots { .. }
                     | StartRefusal::NoSlots
                     | StartRefusal::Ending
@@ -291,10 +343,24 @@ impl ExecutorLoop {
         let (usage, shown) = watch::channel(None);
         let (pressed, held) = watch::channel(None);
         let attempt = start.attempt.clone();
-        let lines = TaskChannels { orders: for_task, news: self.news.clone(), usage, pressed };
-        let handle = self.tasks.spawn(task::run(self.site.clone(), Arc::new(start), lines));
+        let lines = TaskChannels {
+            orders: for_task,
+            news: self.news.clone(),
+            usage,
+            pressed,
+        };
+        let handle = self
+            .tasks
+            .spawn(task::run(self.site.clone(), Arc::new(start), lines));
         self.names.insert(handle.id(), attempt.clone());
-        self.running.insert(attempt, RunningTask { orders, usage: shown, pressed: held });
+        self.running.insert(
+            attempt,
+            RunningTask {
+                orders,
+                usage: shown,
+                pressed: held,
+            },
+        );
     }
 
     fn on_end(&mut self, ended: Result<(tokio::task::Id, FinishedTask), JoinError>) {
@@ -314,11 +380,17 @@ impl ExecutorLoop {
                 (finished.report.attempt.clone(), finished.report)
             }
             Err(broken) => {
-                let Some(attempt) = self.names.remove(&broken.id()) else { return };
+                let Some(attempt) = self.names.remove(&broken.id()) else {
+                    return;
+                };
                 tracing::error!(%attempt, error = %broken, "the executor failed to supervise a task");
-                let (container, kind) = (&self.site.environment.container, self.site.container.kind());
+                let (container, kind) =
+                    (&self.site.environment.container, self.site.container.kind());
                 let why = format!("the executor failed to supervise the task: {broken}");
-                (attempt.clone(), not_started(container, &attempt, kind, clock::now(), &why))
+                (
+                    attempt.clone(),
+                    not_started(container, &attempt, kind, clock::now(), &why),
+                )
             }
         };
         self.running.remove(&attempt);
@@ -329,13 +401,25 @@ impl ExecutorLoop {
 
     fn on_news(&mut self, news: TaskNotification) {
         match news {
-            TaskNotification::Started { attempt, at } => self.send(&FromExecutor::Started { attempt, at }),
+            TaskNotification::Started { attempt, at } => {
+                self.send(&FromExecutor::Started { attempt, at })
+            }
             TaskNotification::Near => self.tell_usage(),
             TaskNotification::Leftover(left) => self.on_leftover(left),
             TaskNotification::Pressed { attempt } => self.tell_pressed(&attempt),
-            TaskNotification::Resized { attempt, limit, held, error } => {
+            TaskNotification::Resized {
+                attempt,
+                limit,
+                held,
+                error,
+            } => {
                 let held_us = held.map(|held| u64::try_from(held.as_micros()).unwrap_or(u64::MAX));
-                self.send(&FromExecutor::Resized { attempt, limit, held_us, error });
+                self.send(&FromExecutor::Resized {
+                    attempt,
+                    limit,
+                    held_us,
+                    error,
+                });
             }
         }
     }
@@ -348,7 +432,11 @@ impl ExecutorLoop {
         if left.memory.is_zero() {
             tracing::info!("the memory that ended tasks left in the container is free again");
         } else {
-            tracing::warn!(bytes = left.memory.get(), owners = left.owners_text(), "ended tasks left memory in the container");
+            tracing::warn!(
+                bytes = left.memory.get(),
+                owners = left.owners_text(),
+                "ended tasks left memory in the container"
+            );
         }
         self.left = left;
         self.tell_leftover();
@@ -362,35 +450,52 @@ impl ExecutorLoop {
     fn on_tick(&mut self) {
         if !self.left.memory.is_zero() {
             let (site, news) = (self.site.clone(), self.news.clone());
-            self.removals.spawn_blocking(move || look_for_leftovers(&site, &news));
+            self.removals
+                .spawn_blocking(move || look_for_leftovers(&site, &news));
         }
         if self.running.is_empty() {
             self.send(&FromExecutor::Alive)
         } else {
             self.tell_usage()
         }
-        let alone = self.writer.is_none() && self.alone_since.is_some_and(|since| since.elapsed() >= self.without_master);
+        let alone = self.writer.is_none()
+            && self
+                .alone_since
+                .is_some_and(|since| since.elapsed() >= self.without_master);
         if alone {
             self.stop_all(ExecutorOutcome::NoMaster, "no master was reachable in time");
         }
     }
 
     fn tell_usage(&mut self) {
-        let tasks = self.running.values().filter_map(|running| running.usage.borrow().clone()).collect();
+        let tasks = self
+            .running
+            .values()
+            .filter_map(|running| running.usage.borrow().clone())
+            .collect();
         self.send(&FromExecutor::Usage { tasks });
     }
 
     fn tell_pressed(&mut self, attempt: &TaskAttemptId) {
-        let held = self.running.get(attempt).and_then(|running| *running.pressed.borrow());
+        let held = self
+            .running
+            .get(attempt)
+            .and_then(|running| *running.pressed.borrow());
         if let Some(FreezePressure { limit, current }) = held {
-            self.send(&FromExecutor::Pressure { attempt: attempt.clone(), limit, current });
+            self.send(&FromExecutor::Pressure {
+                attempt: attempt.clone(),
+                limit,
+                current,
+            });
         }
     }
 
     /// Keeps a result and sends it at once.
     fn report_result(&mut self, report: TaskReport) {
         let report = truncate_report(&report, MAX_LINE_BYTES - FRAME);
-        self.send(&FromExecutor::Ended { report: Box::new(report.clone()) });
+        self.send(&FromExecutor::Ended {
+            report: Box::new(report.clone()),
+        });
         self.results.add(report);
     }
 
@@ -420,8 +525,13 @@ impl ExecutorLoop {
         }
         tracing::info!(why, running = self.running.len(), "the executor ends");
         self.phase = ExecutorPhase::Stopping { outcome };
-        let order = TaskControl::Stop { cause: StopCause::Asked, grace: FINAL_GRACE_TIMEOUT };
-        self.running.keys().for_each(|attempt| self.order(attempt, order));
+        let order = TaskControl::Stop {
+            cause: StopCause::Asked,
+            grace: FINAL_GRACE_TIMEOUT,
+        };
+        self.running
+            .keys()
+            .for_each(|attempt| self.order(attempt, order));
     }
 
     /// The outcome, if nothing is left to do.
@@ -431,13 +541,16 @@ impl ExecutorLoop {
             ExecutorPhase::Working => None,
             ExecutorPhase::Stopping { outcome } => idle.then_some(outcome),
             ExecutorPhase::Draining { idle_since: None } if idle => {
-                self.phase = ExecutorPhase::Draining { idle_since: Some(Instant::now()) };
+                self.phase = ExecutorPhase::Draining {
+                    idle_since: Some(Instant::now()),
+                };
                 self.results.is_empty().then_some(ExecutorOutcome::Done)
             }
             ExecutorPhase::Draining { idle_since: None } => None,
-            ExecutorPhase::Draining { idle_since: Some(since) } => {
-                (self.results.is_empty() || since.elapsed() >= FINAL_ACK_TIMEOUT).then_some(ExecutorOutcome::Done)
-            }
+            ExecutorPhase::Draining {
+                idle_since: Some(since),
+            } => (self.results.is_empty() || since.elapsed() >= FINAL_ACK_TIMEOUT)
+                .then_some(ExecutorOutcome::Done),
         }
     }
 
@@ -467,14 +580,20 @@ fn check_texts(start: &TaskStart) -> Result<(), StartRefusal> {
     if start.command.iter().any(|word| word.contains('\0')) {
         return Err(StartRefusal::Text("command"));
     }
-    let odd = |(key, value): (&String, &String)| key.is_empty() || key.contains(['=', '\0']) || value.contains('\0');
+    let odd = |(key, value): (&String, &String)| {
+        key.is_empty() || key.contains(['=', '\0']) || value.contains('\0')
+    };
     if start.env.iter().any(odd) {
         return Err(StartRefusal::Text("environment"));
     }
     if start.cwd.as_ref().is_some_and(|cwd| cwd.contains('\0')) {
         return Err(StartRefusal::Text("working directory"));
     }
-    if start.output.as_ref().is_some_and(|output| output.contains('\0')) {
+    if start
+        .output
+        .as_ref()
+        .is_some_and(|output| output.contains('\0'))
+    {
         return Err(StartRefusal::Text("output directory"));
     }
     Ok(())

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use headroom_node_cgroup::inspect::ProcessInspection;
 use headroom_node_core::stall::{StallDetector, StallSample, is_tight};
 use headroom_node_core::{Timeline, maps};
-use headroom_types::exit::{CgroupStats, HeapReport, MemorySample, MemoryStat, ProcessMemory, TimelineMark, VictimProcess};
+use headroom_types::exit::{
+    CgroupStats, HeapReport, MemorySample, MemoryStat, ProcessMemory, TimelineMark, VictimProcess,
+};
 use headroom_types::{Bytes, OwnLimit, StopCause, TaskAttemptId, Tick};
 use headroom_wire::v1::task::{TaskStart, TaskUsage};
 
@@ -110,14 +112,23 @@ impl TaskSampler {
             }
         };
         let at_ms = self.age_ms();
-        let mark = self.heap.as_mut().and_then(|heap| heap.look(at_ms, || group.group().pids().unwrap_or_default()));
-        let mut reading = self.take(&facts, mark, group.kind().is_kernel(), group.has_victim(&facts));
+        let mark = self
+            .heap
+            .as_mut()
+            .and_then(|heap| heap.look(at_ms, || group.group().pids().unwrap_or_default()));
+        let mut reading = self.take(
+            &facts,
+            mark,
+            group.kind().is_kernel(),
+            group.has_victim(&facts),
+        );
         if reading.end.is_none() && self.is_stuck(group, &facts) {
             reading.end = Some(StopCause::Stalled);
         }
         self.note_victims(group, facts.current, reading.newly_near);
         self.reads.look(|| group.group().pids().unwrap_or_default());
-        self.own_limits.look(|| group.group().pids().unwrap_or_default());
+        self.own_limits
+            .look(|| group.group().pids().unwrap_or_default());
         reading.look_into = self.due_inspection(facts.current);
         reading
     }
@@ -125,35 +136,62 @@ impl TaskSampler {
     /// Total bytes read. The main process has ended and is not reaped yet.
     pub fn last_reads(&mut self, main: i32, group: &TaskGroup) -> Option<Bytes> {
         self.own_limits.last(main);
-        self.reads.last(main, &group.group().pids().unwrap_or_default())
+        self.reads
+            .last(main, &group.group().pids().unwrap_or_default())
     }
 
     /// The largest process, if an inspection is due: at half the limit or more, after growth or
     /// after the interval.
     fn due_inspection(&mut self, current: Bytes) -> Option<i32> {
-        let close = self.limit.is_some_and(|limit| current >= limit.mul_ratio(1, 2));
-        let due = self.inside_at.is_none_or(|(at, then)| at.elapsed() >= INSPECTION_INTERVAL || current > then.mul_ratio(21, 20));
-        let pid = self.victims.first().filter(|v| close && due && v.pid > 0)?.pid;
+        let close = self
+            .limit
+            .is_some_and(|limit| current >= limit.mul_ratio(1, 2));
+        let due = self.inside_at.is_none_or(|(at, then)| {
+            at.elapsed() >= INSPECTION_INTERVAL || current > then.mul_ratio(21, 20)
+        });
+        let pid = self
+            .victims
+            .first()
+            .filter(|v| close && due && v.pid > 0)?
+            .pid;
         self.inside_at = Some((Instant::now(), current));
         Some(pid)
     }
 
     /// Stores the result of an inspection.
     pub fn store_inspection(&mut self, inside: &ProcessInspection) {
-        let current = self.inside_at.map(|(_, current)| current).unwrap_or_default();
+        let current = self
+            .inside_at
+            .map(|(_, current)| current)
+            .unwrap_or_default();
         let facts = maps::parse(&inside.smaps);
         // The values of an exiting process are all zero and are ignored.
         if facts != ProcessMemory::default() {
-            let ProcessInspection { pid, sockets, pipes, .. } = *inside;
-            self.inside = Some(ProcessMemory { pid, current, sockets, pipes, ..facts });
+            let ProcessInspection {
+                pid,
+                sockets,
+                pipes,
+                ..
+            } = *inside;
+            self.inside = Some(ProcessMemory {
+                pid,
+                current,
+                sockets,
+                pipes,
+                ..facts
+            });
         }
     }
 
     /// Records the largest processes, which matter in case of a kill: at half the limit or more,
     /// after growth, on approach to the limit, or after the interval.
     fn note_victims(&mut self, group: &TaskGroup, current: Bytes, newly_near: bool) {
-        let close = self.limit.is_none_or(|limit| current >= limit.mul_ratio(1, 2));
-        let due = self.victims_at.is_none_or(|(at, then)| at.elapsed() >= VICTIMS_INTERVAL || current > then.mul_ratio(21, 20));
+        let close = self
+            .limit
+            .is_none_or(|limit| current >= limit.mul_ratio(1, 2));
+        let due = self.victims_at.is_none_or(|(at, then)| {
+            at.elapsed() >= VICTIMS_INTERVAL || current > then.mul_ratio(21, 20)
+        });
         if !(close && (due || newly_near)) {
             return;
         }
@@ -164,17 +202,35 @@ impl TaskSampler {
         }
     }
 
-    fn take(&mut self, facts: &CgroupStats, mark: Option<TimelineMark>, by_kernel: bool, victim: bool) -> TaskSample {
-        self.peak = self.peak.max(facts.current).max(facts.peak.unwrap_or_default());
+    fn take(
+        &mut self,
+        facts: &CgroupStats,
+        mark: Option<TimelineMark>,
+        by_kernel: bool,
+        victim: bool,
+    ) -> TaskSample {
+        self.peak = self
+            .peak
+            .max(facts.current)
+            .max(facts.peak.unwrap_or_default());
         if self.fullest.is_none_or(|(most, _)| facts.current >= most) {
             self.fullest = Some((facts.current, facts.stat));
         }
         self.push(facts, facts.current, mark);
-        let near = self.limit.is_some_and(|limit| facts.current >= limit.mul_ratio(NEAR, 100));
+        let near = self
+            .limit
+            .is_some_and(|limit| facts.current >= limit.mul_ratio(NEAR, 100));
         let newly_near = near && !self.near_told;
         self.near_told |= near;
         let pressed = self.limit.is_some_and(|limit| is_pressed(facts, limit));
-        TaskSample { current: facts.current, newly_near, end: self.end(facts, by_kernel), victim, look_into: None, pressed }
+        TaskSample {
+            current: facts.current,
+            newly_near,
+            end: self.end(facts, by_kernel),
+            victim,
+            look_into: None,
+            pressed,
+        }
     }
 
     fn end(&self, facts: &CgroupStats, by_kernel: bool) -> Option<StopCause> {
@@ -183,10 +239,20 @@ impl TaskSampler {
     }
 
     fn is_stuck(&mut self, group: &TaskGroup, facts: &CgroupStats) -> bool {
-        let Some(limit) = self.limit else { return false };
+        let Some(limit) = self.limit else {
+            return false;
+        };
         let (now, current, stat) = (Tick(self.age_ms()), facts.current, &facts.stat);
-        let major_faults = is_tight(current, limit, stat).then(|| group.group().major_faults()).flatten();
-        self.stall.is_stuck(&StallSample { now, current, limit, stat, major_faults })
+        let major_faults = is_tight(current, limit, stat)
+            .then(|| group.group().major_faults())
+            .flatten();
+        self.stall.is_stuck(&StallSample {
+            now,
+            current,
+            limit,
+            stat,
+            major_faults,
+        })
     }
 
     fn age_ms(&self) -> u64 {
@@ -208,7 +274,13 @@ impl TaskSampler {
     /// The usage message about `attempt`.
     pub fn usage(&self, attempt: &TaskAttemptId, current: Bytes) -> TaskUsage {
         let starved = self.heap.as_ref().is_some_and(HeapMonitor::is_starved);
-        TaskUsage { attempt: attempt.clone(), current, peak: self.peak, heap: self.heap().map(|heap| heap.used), starved }
+        TaskUsage {
+            attempt: attempt.clone(),
+            current,
+            peak: self.peak,
+            heap: self.heap().map(|heap| heap.used),
+            starved,
+        }
     }
 
     fn heap(&self) -> Option<HeapReport> {
@@ -221,8 +293,15 @@ impl TaskSampler {
         let mark = self.heap.as_mut().and_then(|heap| heap.read(at_ms));
         // The last point shows the peak, unless an earlier point does: after a kill the remaining
         // use is near zero.
-        self.peak = self.peak.max(facts.peak.unwrap_or_default()).max(facts.current);
-        let shown = self.timeline.points().iter().any(|s| s.current >= self.peak);
+        self.peak = self
+            .peak
+            .max(facts.peak.unwrap_or_default())
+            .max(facts.current);
+        let shown = self
+            .timeline
+            .points()
+            .iter()
+            .any(|s| s.current >= self.peak);
         self.push(facts, if shown { facts.current } else { self.peak }, mark);
         facts.peak = Some(self.peak);
         self.restore(facts);
@@ -242,7 +321,9 @@ impl TaskSampler {
     /// Restores the memory by kind that a killed program has already freed, from the sample with
     /// the largest use. Page cache outlives its process, so the value at the end stands.
     fn restore(&self, facts: &mut CgroupStats) {
-        let Some((_, stat)) = self.fullest.filter(|(most, _)| *most > facts.current) else { return };
+        let Some((_, stat)) = self.fullest.filter(|(most, _)| *most > facts.current) else {
+            return;
+        };
         let end = &mut facts.stat;
         end.anon = end.anon.max(stat.anon);
         end.shmem = end.shmem.max(stat.shmem);
@@ -250,7 +331,9 @@ impl TaskSampler {
         end.kernel_stack = end.kernel_stack.max(stat.kernel_stack);
         end.slab_unreclaimable = end.slab_unreclaimable.max(stat.slab_unreclaimable);
         end.sock = end.sock.max(stat.sock);
-        end.workingset_refault_file = end.workingset_refault_file.max(stat.workingset_refault_file);
+        end.workingset_refault_file = end
+            .workingset_refault_file
+            .max(stat.workingset_refault_file);
     }
 }
 
@@ -276,7 +359,10 @@ mod tests {
     use super::*;
 
     fn facts(mib: u64) -> CgroupStats {
-        CgroupStats { current: Bytes::from_mib(mib), ..CgroupStats::default() }
+        CgroupStats {
+            current: Bytes::from_mib(mib),
+            ..CgroupStats::default()
+        }
     }
 
     #[test]
@@ -285,9 +371,20 @@ mod tests {
         assert!(!meter.take(&facts(89), None, true, false).newly_near);
         assert!(meter.take(&facts(90), None, true, false).newly_near);
         assert!(!meter.take(&facts(95), None, true, false).newly_near);
-        assert_eq!(meter.take(&facts(101), None, true, false).end, None, "the kernel enforces the limit");
-        assert_eq!(meter.take(&facts(101), None, false, false).end, Some(StopCause::OverLimit));
-        assert_eq!(meter.take(&facts(100), None, false, false).end, None, "a use at the limit is allowed");
+        assert_eq!(
+            meter.take(&facts(101), None, true, false).end,
+            None,
+            "the kernel enforces the limit"
+        );
+        assert_eq!(
+            meter.take(&facts(101), None, false, false).end,
+            Some(StopCause::OverLimit)
+        );
+        assert_eq!(
+            meter.take(&facts(100), None, false, false).end,
+            None,
+            "a use at the limit is allowed"
+        );
     }
 
     #[test]
@@ -295,10 +392,24 @@ mod tests {
         let mut meter = TaskSampler::new(Instant::now(), None, None);
         meter.take(&facts(10), None, true, false);
         // A sample during a kill: almost all memory is freed, but the kernel knows the peak.
-        meter.take(&CgroupStats { peak: Some(Bytes::from_mib(64)), ..facts(1) }, None, true, false);
-        let mut end = CgroupStats { peak: Some(Bytes::from_mib(64)), ..facts(0) };
+        meter.take(
+            &CgroupStats {
+                peak: Some(Bytes::from_mib(64)),
+                ..facts(1)
+            },
+            None,
+            true,
+            false,
+        );
+        let mut end = CgroupStats {
+            peak: Some(Bytes::from_mib(64)),
+            ..facts(0)
+        };
         let measured = meter.close(&mut end);
-        assert_eq!(measured.timeline.last().map(|s| s.current), Some(Bytes::from_mib(64)));
+        assert_eq!(
+            measured.timeline.last().map(|s| s.current),
+            Some(Bytes::from_mib(64))
+        );
         assert_eq!(end.peak, Some(Bytes::from_mib(64)));
     }
 }

@@ -29,7 +29,9 @@ pub enum StartDecision {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartRefusal {
     /// Fewer slots are free than the task takes.
-    #[error("the task takes {wants} slots, but {free} of {total} are free; send it later, or to another executor")]
+    #[error(
+        "the task takes {wants} slots, but {free} of {total} are free; send it later, or to another executor"
+    )]
     Slots {
         /// Slots that the task takes.
         wants: u32,
@@ -58,7 +60,10 @@ pub enum StartRefusal {
 impl Slots {
     /// Creates `total` free slots.
     pub fn new(total: u32) -> Self {
-        Slots { total, held: BTreeMap::new() }
+        Slots {
+            total,
+            held: BTreeMap::new(),
+        }
     }
     /// Total number of slots.
     pub fn total(&self) -> u32 {
@@ -86,7 +91,11 @@ impl Slots {
         }
         let free = self.free();
         if wants > free {
-            return StartDecision::Refused(StartRefusal::Slots { wants, free, total: self.total });
+            return StartDecision::Refused(StartRefusal::Slots {
+                wants,
+                free,
+                total: self.total,
+            });
         }
         self.held.insert(attempt.clone(), wants);
         StartDecision::Start
@@ -111,8 +120,18 @@ mod tests {
         let mut slots = Slots::new(4);
         assert_eq!(slots.take(&attempt(1), 3), StartDecision::Start);
         assert_eq!(slots.take(&attempt(1), 3), StartDecision::Known);
-        assert_eq!(slots.take(&attempt(2), 2), StartDecision::Refused(StartRefusal::Slots { wants: 2, free: 1, total: 4 }));
-        assert_eq!(slots.take(&attempt(2), 0), StartDecision::Refused(StartRefusal::NoSlots));
+        assert_eq!(
+            slots.take(&attempt(2), 2),
+            StartDecision::Refused(StartRefusal::Slots {
+                wants: 2,
+                free: 1,
+                total: 4
+            })
+        );
+        assert_eq!(
+            slots.take(&attempt(2), 0),
+            StartDecision::Refused(StartRefusal::NoSlots)
+        );
         assert_eq!(slots.take(&attempt(2), 1), StartDecision::Start);
         assert_eq!(slots.free(), 0);
         assert!(slots.release(&attempt(1)) && !slots.release(&attempt(1)));

@@ -126,7 +126,11 @@ pub struct FinishedTask {
 }
 
 /// Runs one task to its end.
-pub async fn run(site: Arc<LaunchContext>, start: Arc<TaskStart>, lines: TaskChannels) -> FinishedTask {
+pub async fn run(
+    site: Arc<LaunchContext>,
+    start: Arc<TaskStart>,
+    lines: TaskChannels,
+) -> FinishedTask {
     let (at_site, to_start) = (site.clone(), start.clone());
     let mut code = None;
     let why = match spawn_blocking(move || launch(&at_site, &to_start)).await {
@@ -141,9 +145,18 @@ pub async fn run(site: Arc<LaunchContext>, start: Arc<TaskStart>, lines: TaskCha
         Err(e) => format!("the start failed inside the executor: {e}"),
     };
     let kind = site.container.kind();
-    let mut report = not_started(&site.environment.container, &start.attempt, kind, clock::now(), &why);
+    let mut report = not_started(
+        &site.environment.container,
+        &start.attempt,
+        kind,
+        clock::now(),
+        &why,
+    );
     report.evidence.exit_code = code;
-    FinishedTask { report, group: None }
+    FinishedTask {
+        report,
+        group: None,
+    }
 }
 
 /// A task whose process runs.
@@ -172,23 +185,54 @@ impl TaskRunner {
         launched: LaunchedTask,
         lines: TaskChannels,
     ) -> std::io::Result<TaskRunner> {
-        let LaunchedTask { child, group, files, started, born } = launched;
+        let LaunchedTask {
+            child,
+            group,
+            files,
+            started,
+            born,
+        } = launched;
         let group = Arc::new(group);
         let child = watched(child).inspect_err(|_| {
             // Without the descriptor its end would go unnoticed.
             let _ = group.clear().and_then(|_| site.container.remove(&group));
         })?;
         let managed = start.heap.is_some() || !start.heap_exit_codes.is_empty();
-        let meter = TaskSampler::new(born, start.limit, managed.then(HeapMonitor::default)).with_limits_of(&start);
+        let meter = TaskSampler::new(born, start.limit, managed.then(HeapMonitor::default))
+            .with_limits_of(&start);
         let (life, born) = (TaskPhase::Running, Instant::from_std(born));
         let growth = growth(&start, &group);
         let (grace_ends, missing) = (None, site.no_namespaces.iter().cloned().collect());
-        Ok(TaskRunner { site, start, child, group, files, started, born, lines, life, meter, growth, grace_ends, missing })
+        Ok(TaskRunner {
+            site,
+            start,
+            child,
+            group,
+            files,
+            started,
+            born,
+            lines,
+            life,
+            meter,
+            growth,
+            grace_ends,
+            missing,
+        })
     }
 
     async fn supervise(mut self) -> FinishedTask {
-        let _ = self.lines.news.send(TaskNotification::Started { attempt: self.start.attempt.clone(), at: self.started }).await;
-        let timeout = self.start.timeout_ms.map(|ms| self.born + Duration::from_millis(ms));
+        let _ = self
+            .lines
+            .news
+            .send(TaskNotification::Started {
+                attempt: self.start.attempt.clone(),
+                at: self.started,
+            })
+            .await;
+        let timeout = self
+            .start
+            .timeout_ms
+            .map(|ms| self.born + Duration::from_millis(ms));
         let mut next_sample = self.born + self.period();
         let mut ordered = true;
         loop {
@@ -230,8 +274,12 @@ impl TaskRunner {
     /// Finds the origin of a SIGTERM that the executor did not send. If the executor receives a
     /// stop too, the end is not charged to the task.
     async fn classify_sigterm(&mut self) {
-        let by_sigterm =
-            matches!(self.child.get_ref().peek(), Ok(Some(ProcessEnd::Signal(SIGTERM) | ProcessEnd::Code(SHELL_OF_SIGTERM))));
+        let by_sigterm = matches!(
+            self.child.get_ref().peek(),
+            Ok(Some(
+                ProcessEnd::Signal(SIGTERM) | ProcessEnd::Code(SHELL_OF_SIGTERM)
+            ))
+        );
         if self.life != TaskPhase::Running || !by_sigterm {
             return;
         }
@@ -251,7 +299,9 @@ impl TaskRunner {
     fn period(&self) -> Duration {
         match self.group.kind() {
             EnforcerKind::Poll => POLL_INTERVAL,
-            EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 if self.born.elapsed() < FIRST => FIRST_SAMPLE_INTERVAL,
+            EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 if self.born.elapsed() < FIRST => {
+                FIRST_SAMPLE_INTERVAL
+            }
             EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 => SAMPLE_INTERVAL,
         }
     }
@@ -287,7 +337,10 @@ impl TaskRunner {
     /// Samples on a separate thread, because proportional set sizes take milliseconds to read.
     async fn sample_slowly(&mut self) -> TaskSample {
         let empty = TaskSampler::new(self.born.into_std(), None, None);
-        let (mut meter, group) = (std::mem::replace(&mut self.meter, empty), self.group.clone());
+        let (mut meter, group) = (
+            std::mem::replace(&mut self.meter, empty),
+            self.group.clone(),
+        );
         let measured = spawn_blocking(move || {
             let reading = meter.measure(&group);
             (meter, reading)
@@ -306,7 +359,9 @@ impl TaskRunner {
 
     /// Handles an event of growth.
     fn grow(&mut self, event: growth::GrowthEvent) {
-        let Some(growth) = &mut self.growth else { return };
+        let Some(growth) = &mut self.growth else {
+            return;
+        };
         let done = growth.handle_event(event, self.group.group());
         if let Err(error) = &done {
             tracing::warn!(attempt = %self.start.attempt, %error, ?event, "the task cannot be frozen or released");
@@ -315,14 +370,30 @@ impl TaskRunner {
         self.show_hold();
         if matches!(done, Ok(growth::GrowthAction::Hold)) {
             tracing::debug!(attempt = %self.start.attempt, %limit, "the task is frozen near its limit");
-            let _ = self.lines.news.try_send(TaskNotification::Pressed { attempt: self.start.attempt.clone() }); // repeated on reconnect
+            let _ = self.lines.news.try_send(TaskNotification::Pressed {
+                attempt: self.start.attempt.clone(),
+            }); // repeated on reconnect
         }
     }
 
     fn show_hold(&self) {
-        let current = self.lines.usage.borrow().as_ref().map(|usage| usage.current).unwrap_or_default();
-        let held = self.growth.as_ref().filter(|growth| growth.hold == GrowthState::Held);
-        self.lines.pressed.send_replace(held.map(|growth| FreezePressure { limit: growth.limit, current }));
+        let current = self
+            .lines
+            .usage
+            .borrow()
+            .as_ref()
+            .map(|usage| usage.current)
+            .unwrap_or_default();
+        let held = self
+            .growth
+            .as_ref()
+            .filter(|growth| growth.hold == GrowthState::Held);
+        self.lines
+            .pressed
+            .send_replace(held.map(|growth| FreezePressure {
+                limit: growth.limit,
+                current,
+            }));
     }
 
     /// Applies a new limit of the master.
@@ -331,7 +402,12 @@ impl TaskRunner {
         let Some(growth) = &mut self.growth else {
             let error = Some("the task was not started with growth".to_owned());
             let limit = self.start.limit.unwrap_or_default();
-            let _ = self.lines.news.try_send(TaskNotification::Resized { attempt, limit, held: None, error }); // repeated if necessary
+            let _ = self.lines.news.try_send(TaskNotification::Resized {
+                attempt,
+                limit,
+                held: None,
+                error,
+            }); // repeated if necessary
             return;
         };
         let (held, error) = match growth.raise(self.group.group(), limit) {
@@ -342,14 +418,31 @@ impl TaskRunner {
         self.meter.set_limit(limit);
         let failed = error.is_some();
         tracing::info!(%attempt, %limit, ?held, error, "a change of the limit was requested");
-        let _ = self.lines.news.try_send(TaskNotification::Resized { attempt, limit, held, error }); // the report contains the limit
-        if failed { self.grow(growth::GrowthEvent::LetGo) } else { self.show_hold() }
+        let _ = self.lines.news.try_send(TaskNotification::Resized {
+            attempt,
+            limit,
+            held,
+            error,
+        }); // the report contains the limit
+        if failed {
+            self.grow(growth::GrowthEvent::LetGo)
+        } else {
+            self.show_hold()
+        }
     }
 
     fn stop(&mut self, cause: StopCause, grace: Duration) {
         // A kill of the kernel that is not yet noticed happened first.
-        let killed = self.group.group().facts().is_ok_and(|facts| facts.events.oom_kill > 0);
-        let event = if killed { TaskEvent::VictimSeen } else { TaskEvent::Stop(cause) };
+        let killed = self
+            .group
+            .group()
+            .facts()
+            .is_ok_and(|facts| facts.events.oom_kill > 0);
+        let event = if killed {
+            TaskEvent::VictimSeen
+        } else {
+            TaskEvent::Stop(cause)
+        };
         self.grace_ends.get_or_insert(Instant::now() + grace);
         self.handle_event(event);
         // A frozen process cannot handle SIGTERM.
@@ -375,7 +468,13 @@ impl TaskRunner {
         // The main process first: its descriptor works even if the cgroup is unreadable.
         let main = self.child.get_ref().signal(SIGKILL);
         let rest = self.group.group().kill();
-        for error in [main.err().map(|e| e.to_string()), rest.err().map(|e| e.to_string())].into_iter().flatten() {
+        for error in [
+            main.err().map(|e| e.to_string()),
+            rest.err().map(|e| e.to_string()),
+        ]
+        .into_iter()
+        .flatten()
+        {
             tracing::warn!(attempt = %self.start.attempt, %error, "a process of the task was not killed");
             self.missing.push(format!("the kill of the task: {error}"));
         }
@@ -385,11 +484,17 @@ impl TaskRunner {
         let (site, start) = (self.site.clone(), self.start.clone());
         let group = self.group.clone();
         match spawn_blocking(move || self.close()).await {
-            Ok(ending) => FinishedTask { report: report_of_end(&site.environment.container, &start, ending), group: Some(group) },
+            Ok(ending) => FinishedTask {
+                report: report_of_end(&site.environment.container, &start, ending),
+                group: Some(group),
+            },
             Err(e) => {
                 let why = format!("the evidence could not be read inside the executor: {e}");
                 let (container, kind) = (&site.environment.container, site.container.kind());
-                FinishedTask { report: not_started(container, &start.attempt, kind, clock::now(), &why), group: Some(group) }
+                FinishedTask {
+                    report: not_started(container, &start.attempt, kind, clock::now(), &why),
+                    group: Some(group),
+                }
             }
         }
     }
@@ -410,7 +515,9 @@ impl TaskRunner {
         let outer = match how {
             // A success needs no search for a cause.
             ProcessEnd::Code(0) if own.events.oom_kill == 0 => Vec::new(),
-            ProcessEnd::Code(_) | ProcessEnd::Signal(_) => self.group.outer(&own, &self.site.container, &mut missing),
+            ProcessEnd::Code(_) | ProcessEnd::Signal(_) => {
+                self.group.outer(&own, &self.site.container, &mut missing)
+            }
         };
         let ended = clock::now();
         if let Err(e) = self.group.clear() {
@@ -431,7 +538,9 @@ impl TaskRunner {
         }
         let (heap_marker, log_tail) = match how {
             ProcessEnd::Code(0) => (None, self.files.log_tail()),
-            ProcessEnd::Code(_) | ProcessEnd::Signal(_) => (self.files.heap_marker(), self.files.log_tail()),
+            ProcessEnd::Code(_) | ProcessEnd::Signal(_) => {
+                (self.files.heap_marker(), self.files.log_tail())
+            }
         };
         TaskEndEvidence {
             enforcer: self.group.kind(),
@@ -456,7 +565,10 @@ impl TaskRunner {
 
 /// Arms growth if the start requests it and the kernel enforces the limit.
 fn growth(start: &TaskStart, group: &TaskGroup) -> Option<TaskGrowth> {
-    let (limit, hold_ms) = (start.limit?, start.hold_ms.filter(|_| group.kind().is_kernel())?);
+    let (limit, hold_ms) = (
+        start.limit?,
+        start.hold_ms.filter(|_| group.kind().is_kernel())?,
+    );
     match TaskGrowth::arm(group.group(), limit, hold_ms) {
         Ok(growth) => Some(growth),
         Err(error) => {

@@ -65,7 +65,9 @@ impl TaskPhase {
         match self {
             TaskPhase::Running => match event {
                 TaskEvent::Stop(cause) => (TaskPhase::Asked { cause }, TaskAction::Terminate),
-                TaskEvent::Enforce(cause) => (TaskPhase::Killed { cause: Some(cause) }, TaskAction::Kill),
+                TaskEvent::Enforce(cause) => {
+                    (TaskPhase::Killed { cause: Some(cause) }, TaskAction::Kill)
+                }
                 TaskEvent::VictimSeen => (TaskPhase::Killed { cause: None }, TaskAction::Kill),
                 TaskEvent::GraceOver => (self, TaskAction::Nothing), // no stop request, so no grace period
             },
@@ -76,9 +78,10 @@ impl TaskPhase {
                 }
             },
             TaskPhase::Killed { .. } => match event {
-                TaskEvent::Stop(_) | TaskEvent::GraceOver | TaskEvent::Enforce(_) | TaskEvent::VictimSeen => {
-                    (self, TaskAction::Nothing)
-                } // ended
+                TaskEvent::Stop(_)
+                | TaskEvent::GraceOver
+                | TaskEvent::Enforce(_)
+                | TaskEvent::VictimSeen => (self, TaskAction::Nothing), // ended
             },
         }
     }
@@ -99,8 +102,12 @@ mod tests {
 
     const STATES: [TaskPhase; 4] = [
         TaskPhase::Running,
-        TaskPhase::Asked { cause: StopCause::Asked },
-        TaskPhase::Killed { cause: Some(StopCause::OverLimit) },
+        TaskPhase::Asked {
+            cause: StopCause::Asked,
+        },
+        TaskPhase::Killed {
+            cause: Some(StopCause::OverLimit),
+        },
         TaskPhase::Killed { cause: None },
     ];
     const EVENTS: [TaskEvent; 5] = [
@@ -119,7 +126,12 @@ mod tests {
             // Stop(Asked)              Stop(Timeout)                                               GraceOver
             [
                 (asked, TaskAction::Terminate),
-                (TaskPhase::Asked { cause: StopCause::Timeout }, TaskAction::Terminate),
+                (
+                    TaskPhase::Asked {
+                        cause: StopCause::Timeout,
+                    },
+                    TaskAction::Terminate,
+                ),
                 (TaskPhase::Running, TaskAction::Nothing),
                 (killed(Some(StopCause::OverLimit)), TaskAction::Kill),
                 (killed(None), TaskAction::Kill),
@@ -146,6 +158,9 @@ mod tests {
         let (life, _) = TaskPhase::Running.on(TaskEvent::Stop(StopCause::Timeout));
         let (life, _) = life.on(TaskEvent::Stop(StopCause::Asked));
         let (life, action) = life.on(TaskEvent::Enforce(StopCause::OverLimit));
-        assert_eq!((life.cause(), action), (Some(StopCause::Timeout), TaskAction::Kill));
+        assert_eq!(
+            (life.cause(), action),
+            (Some(StopCause::Timeout), TaskAction::Kill)
+        );
     }
 }

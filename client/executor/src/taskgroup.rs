@@ -42,7 +42,9 @@ impl FenceCgroup {
     /// `None` if the executor cannot read the level above.
     fn around(kind: EnforcerKind, container: &std::path::Path) -> Option<FenceCgroup> {
         let group = match kind {
-            EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 => Group::attach(kind, container.parent()?).ok()?,
+            EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 => {
+                Group::attach(kind, container.parent()?).ok()?
+            }
             EnforcerKind::Poll => return None,
         };
         let seen = Mutex::new(group.facts().ok()?.local);
@@ -53,8 +55,16 @@ impl FenceCgroup {
     }
     /// Memory that ended containers left on the node. Only the node agent knows these containers.
     fn left(&self) -> Option<Unattributed> {
-        let memory = self.group.unattributed(MIN_LEFT).ok().flatten().filter(|memory| !memory.is_zero())?;
-        Some(Unattributed { memory, left_by: Vec::new() })
+        let memory = self
+            .group
+            .unattributed(MIN_LEFT)
+            .ok()
+            .flatten()
+            .filter(|memory| !memory.is_zero())?;
+        Some(Unattributed {
+            memory,
+            left_by: Vec::new(),
+        })
     }
     /// Reads the current counters and stores them as the next baseline.
     fn look(&self) -> Option<CgroupStats> {
@@ -66,7 +76,10 @@ impl FenceCgroup {
 
 impl ContainerCgroup {
     /// Attaches to the container in which this process runs.
-    pub fn attach(kind: EnforcerKind, path: &std::path::Path) -> Result<ContainerCgroup, CgroupError> {
+    pub fn attach(
+        kind: EnforcerKind,
+        path: &std::path::Path,
+    ) -> Result<ContainerCgroup, CgroupError> {
         Ok(ContainerCgroup {
             kind,
             group: Group::attach(kind, path)?,
@@ -80,10 +93,20 @@ impl ContainerCgroup {
     }
     /// Creates the cgroup of one task and confirms its limit.
     pub fn create(&self, start: &TaskStart) -> Result<TaskGroup, CgroupError> {
-        let limits = GroupLimits { memory: start.limit, processes: None, cpu_weight: None, oom_group: OomGroup::Yes, low: None };
+        let limits = GroupLimits {
+            memory: start.limit,
+            processes: None,
+            cpu_weight: None,
+            oom_group: OomGroup::Yes,
+            low: None,
+        };
         let before = self.outer();
         let group = self.group.create_task(&name(&start.attempt), &limits)?;
-        Ok(TaskGroup { kind: self.kind, group, before })
+        Ok(TaskGroup {
+            kind: self.kind,
+            group,
+            before,
+        })
     }
     /// Unreclaimable memory that ended tasks left charged to the container, if at least `floor`.
     /// `None` if the kernel does not count it, or if it is not readable now.
@@ -93,7 +116,10 @@ impl ContainerCgroup {
         if memory.is_zero() {
             leavers.clear();
         }
-        Some(Unattributed { memory, left_by: leavers.largest() })
+        Some(Unattributed {
+            memory,
+            left_by: leavers.largest(),
+        })
     }
     /// Removes the cgroup of an ended task and records the memory that it leaves behind.
     pub fn remove(&self, task: &TaskGroup) -> Result<(), CgroupError> {
@@ -122,7 +148,9 @@ pub const MAX_OWNER_NAME_BYTES: usize = 64;
 /// a character boundary.
 fn brief(mut left: Unattributed) -> Unattributed {
     left.left_by.truncate(1);
-    left.left_by.iter_mut().for_each(|owner| owner.name.truncate(MAX_OWNER_NAME_BYTES));
+    left.left_by
+        .iter_mut()
+        .for_each(|owner| owner.name.truncate(MAX_OWNER_NAME_BYTES));
     left
 }
 
@@ -173,32 +201,55 @@ impl TaskGroup {
     }
     /// Counter growth of the outer levels since the start; unreadable counters are added to
     /// `missing`. `own` contains the counters of the task.
-    pub fn outer(&self, own: &CgroupStats, container: &ContainerCgroup, missing: &mut Vec<String>) -> Vec<OuterLevel> {
+    pub fn outer(
+        &self,
+        own: &CgroupStats,
+        container: &ContainerCgroup,
+        missing: &mut Vec<String>,
+    ) -> Vec<OuterLevel> {
         let now = container.outer();
         let mut levels = Vec::new();
         match (&self.before.container, now.container) {
             (Some((_, before)), Some((limit, after))) => {
                 let killed = own.events.oom_kill > 0;
-                let left =
-                    killed.then(|| container.unattributed(MIN_LEFT)).flatten().filter(|left| !left.memory.is_zero()).map(brief);
+                let left = killed
+                    .then(|| container.unattributed(MIN_LEFT))
+                    .flatten()
+                    .filter(|left| !left.memory.is_zero())
+                    .map(brief);
                 let level = OuterLevel::counted("container", limit, after.since(before));
-                levels.push(OuterLevel { unattributed: left, ..level });
+                levels.push(OuterLevel {
+                    unattributed: left,
+                    ..level
+                });
             }
-            (None, _) | (_, None) if self.kind.is_kernel() => missing.push("counters of the container's cgroup".to_owned()),
+            (None, _) | (_, None) if self.kind.is_kernel() => {
+                missing.push("counters of the container's cgroup".to_owned())
+            }
             (None, _) | (_, None) => {}
         }
-        if let (Some(before), Some(fence)) = (self.before.fence, container.fence.as_ref().filter(|_| own.events.oom_kill > 0)) {
+        if let (Some(before), Some(fence)) = (
+            self.before.fence,
+            container.fence.as_ref().filter(|_| own.events.oom_kill > 0),
+        ) {
             match fence.look() {
                 Some(after) => {
-                    let level = OuterLevel::counted("containers", after.limit, after.local.since(&before));
-                    levels.push(OuterLevel { unattributed: fence.left(), ..level })
+                    let level =
+                        OuterLevel::counted("containers", after.limit, after.local.since(&before));
+                    levels.push(OuterLevel {
+                        unattributed: fence.left(),
+                        ..level
+                    })
                 }
                 None => missing.push("counters of the cgroup around all containers".to_owned()),
             }
         }
         match (self.before.host_oom_kills, now.host_oom_kills) {
             (Some(before), Some(after)) => {
-                let local = MemoryEvents { oom_kill: after.saturating_sub(before), ..MemoryEvents::default() };
+                let local = MemoryEvents {
+                    oom_kill: after.saturating_sub(before),
+                    ..MemoryEvents::default()
+                };
                 levels.push(OuterLevel::counted("host", None, local));
             }
             (None, _) | (_, None) => missing.push("kills on the host".to_owned()),

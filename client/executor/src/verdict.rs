@@ -2,10 +2,12 @@
 
 use headroom_node_core::{VerdictScope, classify, diagnose, timeline};
 use headroom_node_exec::ProcessEnd;
-use headroom_types::exit::{CgroupStats, HeapReport, MemorySample, OuterLevel, ProcessMemory, VictimProcess};
+use headroom_types::exit::{
+    CgroupStats, HeapReport, MemorySample, OuterLevel, ProcessMemory, VictimProcess,
+};
 use headroom_types::{
-    Bytes, Certainty, ContainerId, Diagnosis, EnforcerKind, Evidence, ExitReason, OwnLimit, StopCause, SubCause, TaskAttemptId,
-    TaskReport, UnixMillis,
+    Bytes, Certainty, ContainerId, Diagnosis, EnforcerKind, Evidence, ExitReason, OwnLimit,
+    StopCause, SubCause, TaskAttemptId, TaskReport, UnixMillis,
 };
 use headroom_wire::v1::task::TaskStart;
 
@@ -47,7 +49,11 @@ pub struct TaskEndEvidence {
 }
 
 /// The verdict on a task that ran.
-pub fn report_of_end(container: &ContainerId, start: &TaskStart, mut end: TaskEndEvidence) -> TaskReport {
+pub fn report_of_end(
+    container: &ContainerId,
+    start: &TaskStart,
+    mut end: TaskEndEvidence,
+) -> TaskReport {
     let (exit_code, signal) = match end.how {
         ProcessEnd::Code(code) => (Some(code), None),
         ProcessEnd::Signal(signal) => (None, Some(signal)),
@@ -143,7 +149,11 @@ mod tests {
             enforcer: EnforcerKind::Cgroup2,
             how,
             cause: None,
-            own: CgroupStats { limit: Some(Bytes::from_mib(64)), peak: Some(Bytes::from_mib(64)), ..CgroupStats::default() },
+            own: CgroupStats {
+                limit: Some(Bytes::from_mib(64)),
+                peak: Some(Bytes::from_mib(64)),
+                ..CgroupStats::default()
+            },
             outer: Vec::new(),
             heap: None,
             heap_marker: None,
@@ -160,7 +170,12 @@ mod tests {
     }
 
     fn killed_at_own_limit() -> TaskEndEvidence {
-        let moved = MemoryEvents { oom: 1, oom_kill: 2, oom_group_kill: 1, ..MemoryEvents::default() };
+        let moved = MemoryEvents {
+            oom: 1,
+            oom_kill: 2,
+            oom_group_kill: 1,
+            ..MemoryEvents::default()
+        };
         let mut end = ending(ProcessEnd::Signal(9));
         end.own.events = moved;
         end.own.local = moved;
@@ -174,36 +189,68 @@ mod tests {
 
     #[test]
     fn the_verdict_of_a_kill_depends_on_the_declared_runtime() {
-        assert_eq!(verdict(&start(64, None), killed_at_own_limit()), (ExitReason::TaskOom, Some(Dimension::Native)));
+        assert_eq!(
+            verdict(&start(64, None), killed_at_own_limit()),
+            (ExitReason::TaskOom, Some(Dimension::Native))
+        );
         let heap = |used| {
             let mut end = killed_at_own_limit();
-            end.heap = Some(HeapReport { used: Bytes::from_mib(used), committed: Bytes::from_mib(48), ..HeapReport::default() });
+            end.heap = Some(HeapReport {
+                used: Bytes::from_mib(used),
+                committed: Bytes::from_mib(48),
+                ..HeapReport::default()
+            });
             verdict(&start(64, Some(48)), end)
         };
-        assert_eq!(heap(10), (ExitReason::OverheadOom, Some(Dimension::Overhead)));
+        assert_eq!(
+            heap(10),
+            (ExitReason::OverheadOom, Some(Dimension::Overhead))
+        );
         assert_eq!(heap(48), (ExitReason::HeapOom, Some(Dimension::Heap)));
     }
 
     #[test]
     fn ends_without_a_memory_failure_are_classified() {
-        assert_eq!(verdict(&start(64, None), ending(ProcessEnd::Code(0))), (ExitReason::Exit { code: 0 }, None));
-        assert_eq!(verdict(&start(64, None), ending(ProcessEnd::Code(4))), (ExitReason::Exit { code: 4 }, None));
-        assert_eq!(verdict(&start(64, None), ending(ProcessEnd::Signal(9))), (ExitReason::KilledExternally, None));
+        assert_eq!(
+            verdict(&start(64, None), ending(ProcessEnd::Code(0))),
+            (ExitReason::Exit { code: 0 }, None)
+        );
+        assert_eq!(
+            verdict(&start(64, None), ending(ProcessEnd::Code(4))),
+            (ExitReason::Exit { code: 4 }, None)
+        );
+        assert_eq!(
+            verdict(&start(64, None), ending(ProcessEnd::Signal(9))),
+            (ExitReason::KilledExternally, None)
+        );
         let mut stopped = ending(ProcessEnd::Signal(15));
         stopped.cause = Some(StopCause::Asked);
-        assert_eq!(verdict(&start(64, None), stopped), (ExitReason::Stopped, None));
+        assert_eq!(
+            verdict(&start(64, None), stopped),
+            (ExitReason::Stopped, None)
+        );
     }
 
     #[test]
     fn a_declared_exit_code_is_a_full_heap() {
-        assert_eq!(verdict(&start(64, Some(32)), ending(ProcessEnd::Code(3))), (ExitReason::HeapOom, Some(Dimension::Heap)));
+        assert_eq!(
+            verdict(&start(64, Some(32)), ending(ProcessEnd::Code(3))),
+            (ExitReason::HeapOom, Some(Dimension::Heap))
+        );
     }
 
     #[test]
     fn a_refusal_names_its_reason() {
-        let report =
-            not_started(&"j.1.e1.c1".parse().expect("id"), &start(1, None).attempt, EnforcerKind::Poll, UnixMillis(5), "no room");
+        let report = not_started(
+            &"j.1.e1.c1".parse().expect("id"),
+            &start(1, None).attempt,
+            EnforcerKind::Poll,
+            UnixMillis(5),
+            "no room",
+        );
         assert_eq!(report.reason, ExitReason::LaunchFailed);
-        assert!(report.log_tail.contains("no room") && report.evidence.missing[0].contains("no room"));
+        assert!(
+            report.log_tail.contains("no room") && report.evidence.missing[0].contains("no room")
+        );
     }
 }

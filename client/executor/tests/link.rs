@@ -31,7 +31,11 @@ fn a_result_is_repeated_until_acknowledged() {
     master.result("c/0@1");
     drop(master);
     let (_master, hello) = world.accept();
-    assert!(hello.unacked.iter().all(|r| r.attempt != first.attempt), "{:?}", hello.unacked);
+    assert!(
+        hello.unacked.iter().all(|r| r.attempt != first.attempt),
+        "{:?}",
+        hello.unacked
+    );
 }
 
 #[test]
@@ -44,9 +48,19 @@ fn tasks_continue_without_a_master() {
     master.unacked_result("short/0@1");
     drop(master);
     let (mut master, hello) = world.accept();
-    assert_eq!(hello.running.iter().map(ToString::to_string).collect::<Vec<_>>(), ["long/0@1"]);
+    assert_eq!(
+        hello
+            .running
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>(),
+        ["long/0@1"]
+    );
     assert_eq!(hello.unacked.len(), 1);
-    assert_eq!(master.result("long/0@1").reason, ExitReason::Exit { code: 9 });
+    assert_eq!(
+        master.result("long/0@1").reason,
+        ExitReason::Exit { code: 9 }
+    );
 }
 
 #[test]
@@ -69,7 +83,11 @@ fn a_master_of_other_versions_ends_the_executor() {
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sleep", "1000"]));
     master.started("a/0@1");
-    master.send(&ToExecutor::Refused { why: "it speaks version 1, this master 2 to 3".into(), oldest: 2, newest: 3 });
+    master.send(&ToExecutor::Refused {
+        why: "it speaks version 1, this master 2 to 3".into(),
+        oldest: 2,
+        newest: 3,
+    });
     assert_eq!(world.ended(), ProcessEnd::Code(3));
     assert!(world.groups().is_empty(), "{:?}", world.groups());
 }
@@ -77,10 +95,20 @@ fn a_master_of_other_versions_ends_the_executor() {
 #[test]
 fn another_refusal_is_retried() {
     let args = vec!["--give-up-after-s".into(), "30".into()];
-    let world = ExecutorHarness::with("refusing", &HarnessSetup { args, ..HarnessSetup::default() });
+    let world = ExecutorHarness::with(
+        "refusing",
+        &HarnessSetup {
+            args,
+            ..HarnessSetup::default()
+        },
+    );
     for _ in 0..2 {
         let (mut master, _) = world.accept();
-        master.send(&ToExecutor::Refused { why: "its first line is not right".into(), oldest: 1, newest: 1 });
+        master.send(&ToExecutor::Refused {
+            why: "its first line is not right".into(),
+            oldest: 1,
+            newest: 1,
+        });
     }
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["true"]));
@@ -97,8 +125,16 @@ fn resource_manager(master_url: String, ended: Arc<AtomicBool>) -> String {
             let Ok(mut stream) = stream else { return };
             let mut request = [0; 4096];
             let n = stream.read(&mut request).unwrap_or(0);
-            assert!(request[..n].starts_with(b"GET /v1/apps/job.1 "), "{}", String::from_utf8_lossy(&request[..n]));
-            let state = if ended.load(Ordering::SeqCst) { "finished" } else { "running" };
+            assert!(
+                request[..n].starts_with(b"GET /v1/apps/job.1 "),
+                "{}",
+                String::from_utf8_lossy(&request[..n])
+            );
+            let state = if ended.load(Ordering::SeqCst) {
+                "finished"
+            } else {
+                "running"
+            };
             let body = serde_json::json!({
                 "id": "job.1", "queue": "default", "priority": 0, "user": "me", "state": state, "diagnostics": "",
                 "master_url": master_url, "attempt": 2, "managed": true, "submitted": 1, "ended": null, "containers": 1,
@@ -119,8 +155,17 @@ fn resource_manager(master_url: String, ended: Arc<AtomicBool>) -> String {
 fn a_restarted_master_is_found_at_its_new_address() {
     let second = TcpListener::bind("127.0.0.1:0").expect("a port");
     let ended = Arc::new(AtomicBool::new(false));
-    let rm = resource_manager(format!("tcp://{}", second.local_addr().expect("an address")), ended.clone());
-    let mut world = ExecutorHarness::with("moved", &HarnessSetup { rm: Some(rm), ..HarnessSetup::default() });
+    let rm = resource_manager(
+        format!("tcp://{}", second.local_addr().expect("an address")),
+        ended.clone(),
+    );
+    let mut world = ExecutorHarness::with(
+        "moved",
+        &HarnessSetup {
+            rm: Some(rm),
+            ..HarnessSetup::default()
+        },
+    );
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sh", "-c", "exit 5"]));
     let result = master.unacked_result("a/0@1");
@@ -131,14 +176,24 @@ fn a_restarted_master_is_found_at_its_new_address() {
     master.started("b/0@1");
     ended.store(true, Ordering::SeqCst);
     drop(master);
-    assert_eq!(world.ended(), ProcessEnd::Code(0), "the application has ended, so no master needs the results");
+    assert_eq!(
+        world.ended(),
+        ProcessEnd::Code(0),
+        "the application has ended, so no master needs the results"
+    );
     assert!(world.groups().is_empty(), "{:?}", world.groups());
 }
 
 #[test]
 fn without_a_master_the_executor_stops_its_tasks_and_ends() {
     let args = vec!["--give-up-after-s".into(), "1".into()];
-    let mut world = ExecutorHarness::with("lonely", &HarnessSetup { args, ..HarnessSetup::default() });
+    let mut world = ExecutorHarness::with(
+        "lonely",
+        &HarnessSetup {
+            args,
+            ..HarnessSetup::default()
+        },
+    );
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sleep", "1000"]));
     master.started("a/0@1");
@@ -152,7 +207,13 @@ fn without_a_master_the_executor_stops_its_tasks_and_ends() {
 #[test]
 fn a_master_that_always_disconnects_counts_as_absent() {
     let args = vec!["--give-up-after-s".into(), "2".into()];
-    let mut world = ExecutorHarness::with("rejecting", &HarnessSetup { args, ..HarnessSetup::default() });
+    let mut world = ExecutorHarness::with(
+        "rejecting",
+        &HarnessSetup {
+            args,
+            ..HarnessSetup::default()
+        },
+    );
     let (master, _) = world.accept();
     drop(master);
     world.hang_up_on_everybody();
@@ -163,13 +224,26 @@ fn a_master_that_always_disconnects_counts_as_absent() {
 fn each_missing_or_invalid_variable_is_reported_in_one_line() {
     let run = |vars: &[(&str, &str)]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_executor"));
-        let output = command.env_clear().envs(vars.iter().copied()).output().expect("runs");
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        let output = command
+            .env_clear()
+            .envs(vars.iter().copied())
+            .output()
+            .expect("runs");
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
     };
     let (code, output) = run(&[("HEADROOM_SLOTS", "many")]);
     assert_eq!(code, Some(2), "{output}");
-    assert!(output.contains("HEADROOM_SLOTS: \"many\" is not a number from 1 to 1024"), "{output}");
-    assert!(output.contains("HEADROOM_MASTER_URL: not set; expected an address such as"), "{output}");
+    assert!(
+        output.contains("HEADROOM_SLOTS: \"many\" is not a number from 1 to 1024"),
+        "{output}"
+    );
+    assert!(
+        output.contains("HEADROOM_MASTER_URL: not set; expected an address such as"),
+        "{output}"
+    );
     let vars = [
         ("HEADROOM_MASTER_URL", "tcp://127.0.0.1:1"),
         ("HEADROOM_APP_TOKEN", "t"),

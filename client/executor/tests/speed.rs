@@ -26,7 +26,10 @@ fn a_result_does_not_wait_for_a_timer() {
     let (median, slowest) = (took[took.len() / 2], took[took.len() - 1]);
     println!("start to result: median {median:?}, slowest {slowest:?}");
     // The fastest one: the others may have waited for a processor.
-    assert!(took[0] < Duration::from_millis(45), "each result waited for the first sample: {took:?}");
+    assert!(
+        took[0] < Duration::from_millis(45),
+        "each result waited for the first sample: {took:?}"
+    );
 }
 
 #[test]

@@ -17,7 +17,10 @@ const LARGE: [&str; 4] = ["dd", "if=/dev/zero", "of=/dev/null", "bs=128M"];
 const HOLDS_100_MB: &str = "dd if=/dev/zero bs=100000000 count=1 | sleep 60";
 
 fn kill_9(pid: i32) {
-    let done = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill runs");
+    let done = std::process::Command::new("kill")
+        .args(["-9", &pid.to_string()])
+        .status()
+        .expect("kill runs");
     assert!(done.success());
 }
 
@@ -25,18 +28,39 @@ fn kill_9(pid: i32) {
 fn exit_codes_and_output_are_returned() {
     let world = ExecutorHarness::new("codes");
     let (mut master, hello) = world.accept();
-    assert_eq!((hello.slots, hello.task_groups, hello.running.len(), hello.unacked.len()), (4, true, 0, 0));
+    assert_eq!(
+        (
+            hello.slots,
+            hello.task_groups,
+            hello.running.len(),
+            hello.unacked.len()
+        ),
+        (4, true, 0, 0)
+    );
     master.start(task("a/0@1", &["true"]));
     let report = master.result("a/0@1");
-    assert_eq!((report.reason, report.dimension), (ExitReason::Exit { code: 0 }, None));
+    assert_eq!(
+        (report.reason, report.dimension),
+        (ExitReason::Exit { code: 0 }, None)
+    );
     assert!(report.started.is_some_and(|at| at <= report.ended));
     assert_eq!(report.evidence.own.limit, Some(Bytes::from_mib(64)));
-    assert!(report.evidence.missing.is_empty(), "{:?}", report.evidence.missing);
-    master.start(task("a/1@1", &["sh", "-c", "echo $HEADROOM_TASK; echo oh no >&2; exit 3"]));
+    assert!(
+        report.evidence.missing.is_empty(),
+        "{:?}",
+        report.evidence.missing
+    );
+    master.start(task(
+        "a/1@1",
+        &["sh", "-c", "echo $HEADROOM_TASK; echo oh no >&2; exit 3"],
+    ));
     let report = master.result("a/1@1");
     assert_eq!(report.reason, ExitReason::Exit { code: 3 });
     assert_eq!(report.log_tail, "oh no\n");
-    assert_eq!(std::fs::read_to_string(world.log_of("a/1@1", "out")).expect("a log"), "a/1\n");
+    assert_eq!(
+        std::fs::read_to_string(world.log_of("a/1@1", "out")).expect("a log"),
+        "a/1\n"
+    );
     until("no cgroup is left", || world.groups().is_empty());
 }
 
@@ -48,7 +72,10 @@ fn reads_of_a_task_and_its_children_are_reported() {
     let script = "dd if=/dev/zero of=/dev/null bs=1M count=6 2>&1; exec dd if=/dev/zero of=/dev/null bs=1M count=2";
     master.start(task("a/0@1", &["sh", "-c", script]));
     let read = master.result("a/0@1").read.expect("the bytes read");
-    assert!((Bytes::from_mib(8)..Bytes::from_mib(9)).contains(&read), "{read}");
+    assert!(
+        (Bytes::from_mib(8)..Bytes::from_mib(9)).contains(&read),
+        "{read}"
+    );
 }
 
 #[test]
@@ -60,13 +87,22 @@ fn a_declared_exit_code_or_marker_is_a_full_heap() {
     start.heap = Some(Bytes::from_mib(32));
     master.start(start);
     let report = master.result("a/0@1");
-    assert_eq!((report.reason, report.dimension), (ExitReason::HeapOom, Some(Dimension::Heap)));
+    assert_eq!(
+        (report.reason, report.dimension),
+        (ExitReason::HeapOom, Some(Dimension::Heap))
+    );
     assert_eq!(report.evidence.exit_code, Some(52));
-    let mut start = task("a/1@1", &["sh", "-c", "echo full > $HEADROOM_OOM_MARKER; exit 1"]);
+    let mut start = task(
+        "a/1@1",
+        &["sh", "-c", "echo full > $HEADROOM_OOM_MARKER; exit 1"],
+    );
     start.heap = Some(Bytes::from_mib(32));
     master.start(start);
     let report = master.result("a/1@1");
-    assert_eq!((report.reason, report.evidence.heap_marker.as_deref()), (ExitReason::HeapOom, Some("full")));
+    assert_eq!(
+        (report.reason, report.evidence.heap_marker.as_deref()),
+        (ExitReason::HeapOom, Some("full"))
+    );
 }
 
 #[test]
@@ -77,16 +113,40 @@ fn a_task_beyond_its_limit_is_killed_alone() {
     master.started("good/0@1");
     master.start(task("bad/0@1", &LARGE));
     let report = master.result("bad/0@1");
-    assert_eq!((report.reason, report.dimension), (ExitReason::TaskOom, Some(Dimension::Native)), "{:?}", report.evidence);
+    assert_eq!(
+        (report.reason, report.dimension),
+        (ExitReason::TaskOom, Some(Dimension::Native)),
+        "{:?}",
+        report.evidence
+    );
     assert_eq!(report.evidence.signal, Some(9));
-    assert!(report.evidence.own.peak.is_some_and(|peak| peak >= Bytes::from_mib(62)), "{:?}", report.evidence.own);
+    assert!(
+        report
+            .evidence
+            .own
+            .peak
+            .is_some_and(|peak| peak >= Bytes::from_mib(62)),
+        "{:?}",
+        report.evidence.own
+    );
     assert!(report.evidence.own.events.oom_kill > 0);
-    assert!(report.timeline.iter().any(|s| s.current >= Bytes::from_mib(62)), "{:?}", report.timeline);
+    assert!(
+        report
+            .timeline
+            .iter()
+            .any(|s| s.current >= Bytes::from_mib(62)),
+        "{:?}",
+        report.timeline
+    );
     assert!(world.is_alive(), "the executor still runs");
     let neighbour = master.result("good/0@1");
     assert_eq!(neighbour.reason, ExitReason::Exit { code: 0 });
     assert_eq!(neighbour.evidence.own.events.oom_kill, 0);
-    assert!(std::fs::read_to_string(world.log_of("good/0@1", "out")).expect("a log").contains("still here"));
+    assert!(
+        std::fs::read_to_string(world.log_of("good/0@1", "out"))
+            .expect("a log")
+            .contains("still here")
+    );
 }
 
 #[test]
@@ -94,7 +154,14 @@ fn a_memory_kill_of_a_child_ends_the_whole_task() {
     let world = ExecutorHarness::new("child");
     let (mut master, _) = world.accept();
     // The shell would run forever: it does not end with its child.
-    master.start(task("a/0@1", &["sh", "-c", "dd if=/dev/zero of=/dev/null bs=128M; sleep 1000"]));
+    master.start(task(
+        "a/0@1",
+        &[
+            "sh",
+            "-c",
+            "dd if=/dev/zero of=/dev/null bs=128M; sleep 1000",
+        ],
+    ));
     let report = master.result("a/0@1");
     assert_eq!(report.reason, ExitReason::TaskOom, "{:?}", report.evidence);
     until("no cgroup is left", || world.groups().is_empty());
@@ -112,18 +179,33 @@ fn an_external_kill_is_not_charged_to_the_task() {
     assert_eq!(pids.len(), 1, "{pids:?}");
     kill_9(pids[0]);
     let report = master.result("a/0@1");
-    assert_eq!((report.reason, report.evidence.stop_asked), (ExitReason::KilledExternally, None));
+    assert_eq!(
+        (report.reason, report.evidence.stop_asked),
+        (ExitReason::KilledExternally, None)
+    );
     master.start(task("a/1@1", &["sh", "-c", "kill -SEGV $$"]));
-    assert_eq!(master.result("a/1@1").reason, ExitReason::Signal { signal: 11 });
+    assert_eq!(
+        master.result("a/1@1").reason,
+        ExitReason::Signal { signal: 11 }
+    );
 }
 
 #[test]
 fn a_victim_of_the_containers_limit_is_not_charged() {
     // Each task stays far below its own 200 MiB; together they exceed the container's 128 MiB.
-    let world = ExecutorHarness::with("bystander", &HarnessSetup { memory: Bytes::from_mib(128), ..HarnessSetup::default() });
+    let world = ExecutorHarness::with(
+        "bystander",
+        &HarnessSetup {
+            memory: Bytes::from_mib(128),
+            ..HarnessSetup::default()
+        },
+    );
     let (mut master, _) = world.accept();
     for id in ["a/0@1", "a/1@1"] {
-        let mut start = task(id, &["sh", "-c", "dd if=/dev/zero bs=70000000 count=1 | sleep 60"]);
+        let mut start = task(
+            id,
+            &["sh", "-c", "dd if=/dev/zero bs=70000000 count=1 | sleep 60"],
+        );
         start.limit = Some(Bytes::from_mib(200));
         master.start(start);
         master.started(id);
@@ -138,8 +220,18 @@ fn a_victim_of_the_containers_limit_is_not_charged() {
         | FromExecutor::Leftover { .. }
         | FromExecutor::Alive => None,
     });
-    assert_eq!(report.reason, ExitReason::AncestorOom, "{:?}", report.evidence);
-    let container = report.evidence.outer.iter().find(|o| o.level == "container").expect("the container's counters");
+    assert_eq!(
+        report.reason,
+        ExitReason::AncestorOom,
+        "{:?}",
+        report.evidence
+    );
+    let container = report
+        .evidence
+        .outer
+        .iter()
+        .find(|o| o.level == "container")
+        .expect("the container's counters");
     assert!(container.local.max > 0, "{container:?}");
     assert!(world.is_alive());
 }
@@ -148,20 +240,46 @@ fn a_victim_of_the_containers_limit_is_not_charged() {
 fn a_stop_sends_sigterm_and_sigkill_after_two_seconds() {
     let world = ExecutorHarness::new("stop");
     let (mut master, _) = world.accept();
-    master.start(task("gentle/0@1", &["sh", "-c", "trap 'echo bye; exit 0' TERM; while :; do sleep 0.05; done"]));
+    master.start(task(
+        "gentle/0@1",
+        &[
+            "sh",
+            "-c",
+            "trap 'echo bye; exit 0' TERM; while :; do sleep 0.05; done",
+        ],
+    ));
     master.started("gentle/0@1");
-    master.send(&ToExecutor::Stop { attempt: "gentle/0@1".parse().expect("id") });
+    master.send(&ToExecutor::Stop {
+        attempt: "gentle/0@1".parse().expect("id"),
+    });
     let report = master.result("gentle/0@1");
-    assert_eq!((report.reason, report.evidence.stop_asked), (ExitReason::Stopped, Some(StopCause::Asked)));
+    assert_eq!(
+        (report.reason, report.evidence.stop_asked),
+        (ExitReason::Stopped, Some(StopCause::Asked))
+    );
 
-    master.start(task("firm/0@1", &["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]));
+    master.start(task(
+        "firm/0@1",
+        &["sh", "-c", "trap '' TERM; while :; do sleep 1; done"],
+    ));
     master.started("firm/0@1");
-    until("the task runs its loop", || world.pids(&"firm/0@1".parse().expect("id")).len() == 2);
+    until("the task runs its loop", || {
+        world.pids(&"firm/0@1".parse().expect("id")).len() == 2
+    });
     let asked = Instant::now();
-    master.send(&ToExecutor::Stop { attempt: "firm/0@1".parse().expect("id") });
+    master.send(&ToExecutor::Stop {
+        attempt: "firm/0@1".parse().expect("id"),
+    });
     let report = master.result("firm/0@1");
-    assert_eq!((report.reason, report.evidence.signal), (ExitReason::Stopped, Some(9)));
-    assert!(asked.elapsed() >= Duration::from_millis(1900), "{:?}", asked.elapsed());
+    assert_eq!(
+        (report.reason, report.evidence.signal),
+        (ExitReason::Stopped, Some(9))
+    );
+    assert!(
+        asked.elapsed() >= Duration::from_millis(1900),
+        "{:?}",
+        asked.elapsed()
+    );
 }
 
 #[test]
@@ -173,9 +291,16 @@ fn a_task_is_ended_at_its_timeout() {
     let began = Instant::now();
     master.start(start);
     let report = master.result("a/0@1");
-    assert_eq!((report.reason, report.evidence.stop_asked), (ExitReason::Timeout, Some(StopCause::Timeout)));
+    assert_eq!(
+        (report.reason, report.evidence.stop_asked),
+        (ExitReason::Timeout, Some(StopCause::Timeout))
+    );
     assert!(began.elapsed() >= Duration::from_millis(300));
-    assert!(report.ran_for() >= Duration::from_millis(290), "{:?}", report.ran_for());
+    assert!(
+        report.ran_for() >= Duration::from_millis(290),
+        "{:?}",
+        report.ran_for()
+    );
 }
 
 #[test]
@@ -190,7 +315,10 @@ fn a_start_that_cannot_run_is_refused_with_its_reason() {
         (wide, "slots"),
         (nowhere, "/no/such/directory"),
         (task("none/0@1", &[]), "command"),
-        (task("absent/0@1", &["no-such-program-anywhere"]), "no-such-program-anywhere"),
+        (
+            task("absent/0@1", &["no-such-program-anywhere"]),
+            "no-such-program-anywhere",
+        ),
         (task("text/0@1", &["/etc/hostname"]), "/etc/hostname"),
     ];
     for (start, named) in cases {
@@ -203,12 +331,26 @@ fn a_start_that_cannot_run_is_refused_with_its_reason() {
             "/etc/hostname" => Some(126),
             _ => None,
         };
-        assert_eq!(report.evidence.exit_code, code, "{named}: the exit code of a shell, for a program only");
-        assert!(report.evidence.missing.join(" ").contains(named) && report.started.is_none(), "{:?}", report.evidence.missing);
+        assert_eq!(
+            report.evidence.exit_code, code,
+            "{named}: the exit code of a shell, for a program only"
+        );
+        assert!(
+            report.evidence.missing.join(" ").contains(named) && report.started.is_none(),
+            "{:?}",
+            report.evidence.missing
+        );
     }
-    assert!(world.groups().is_empty(), "a cgroup is left: {:?}", world.groups());
+    assert!(
+        world.groups().is_empty(),
+        "a cgroup is left: {:?}",
+        world.groups()
+    );
     master.start(task("fine/0@1", &["true"]));
-    assert_eq!(master.result("fine/0@1").reason, ExitReason::Exit { code: 0 });
+    assert_eq!(
+        master.result("fine/0@1").reason,
+        ExitReason::Exit { code: 0 }
+    );
 }
 
 #[test]
@@ -224,7 +366,10 @@ fn a_repeated_start_runs_once() {
     master.start(start); // acknowledged: no message
     master.start(task("b/0@1", &["true"]));
     assert_eq!(master.result("b/0@1").reason, ExitReason::Exit { code: 0 });
-    assert_eq!(std::fs::read_to_string(world.log_of("a/0@1", "out")).expect("a log"), "ran\n");
+    assert_eq!(
+        std::fs::read_to_string(world.log_of("a/0@1", "out")).expect("a log"),
+        "ran\n"
+    );
 }
 
 #[test]
@@ -233,7 +378,9 @@ fn processes_left_by_a_task_are_killed() {
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sh", "-c", "setsid sleep 1000 & exit 0"]));
     assert_eq!(master.result("a/0@1").reason, ExitReason::Exit { code: 0 });
-    until("the cgroup is removed, and so the daemon has ended", || world.groups().is_empty());
+    until("the cgroup is removed, and so the daemon has ended", || {
+        world.groups().is_empty()
+    });
 }
 
 #[test]
@@ -245,7 +392,10 @@ fn use_is_reported_every_second_and_at_once_near_the_limit() {
     master.start(start);
     master.started("a/0@1");
     let usage = master.wait("use near the limit", |line| match line {
-        FromExecutor::Usage { tasks } => tasks.iter().find(|t| t.current >= Bytes::from_mib(94)).cloned(),
+        FromExecutor::Usage { tasks } => tasks
+            .iter()
+            .find(|t| t.current >= Bytes::from_mib(94))
+            .cloned(),
         FromExecutor::Hello { .. }
         | FromExecutor::Started { .. }
         | FromExecutor::Ended { .. }
@@ -254,17 +404,37 @@ fn use_is_reported_every_second_and_at_once_near_the_limit() {
         | FromExecutor::Leftover { .. }
         | FromExecutor::Alive => None,
     });
-    assert!(usage.peak >= usage.current && usage.heap.is_none(), "{usage:?}");
-    master.send(&ToExecutor::Stop { attempt: "a/0@1".parse().expect("id") });
+    assert!(
+        usage.peak >= usage.current && usage.heap.is_none(),
+        "{usage:?}"
+    );
+    master.send(&ToExecutor::Stop {
+        attempt: "a/0@1".parse().expect("id"),
+    });
     let report = master.result("a/0@1");
     assert_eq!(report.reason, ExitReason::Stopped);
-    let named: Vec<&VictimProcess> = report.evidence.victims.iter().filter(|v| v.name == "dd").collect();
-    assert!(named.first().is_some_and(|v| v.rss >= Bytes::from_mib(90)), "{:?}", report.evidence.victims);
+    let named: Vec<&VictimProcess> = report
+        .evidence
+        .victims
+        .iter()
+        .filter(|v| v.name == "dd")
+        .collect();
+    assert!(
+        named.first().is_some_and(|v| v.rss >= Bytes::from_mib(90)),
+        "{:?}",
+        report.evidence.victims
+    );
 }
 
 #[test]
 fn without_a_kernel_limit_the_executor_kills_by_measurement() {
-    let world = ExecutorHarness::with("poll", &HarnessSetup { poll: true, ..HarnessSetup::default() });
+    let world = ExecutorHarness::with(
+        "poll",
+        &HarnessSetup {
+            poll: true,
+            ..HarnessSetup::default()
+        },
+    );
     let (mut master, hello) = world.accept();
     assert!(!hello.task_groups);
     let mut within = task("small/0@1", &["sh", "-c", "sleep 1"]);
@@ -272,30 +442,61 @@ fn without_a_kernel_limit_the_executor_kills_by_measurement() {
     master.start(within);
     master.start(task("large/0@1", &["sh", "-c", HOLDS_100_MB]));
     let report = master.result("large/0@1");
-    assert_eq!((report.evidence.enforcer, report.evidence.stop_asked), (EnforcerKind::Poll, Some(StopCause::OverLimit)));
-    assert_eq!((report.reason, report.dimension), (ExitReason::TaskOom, Some(Dimension::Native)));
-    assert!(report.evidence.own.peak.is_some_and(|peak| peak > Bytes::from_mib(64)), "{:?}", report.evidence.own);
-    assert_eq!(master.result("small/0@1").reason, ExitReason::Exit { code: 0 });
+    assert_eq!(
+        (report.evidence.enforcer, report.evidence.stop_asked),
+        (EnforcerKind::Poll, Some(StopCause::OverLimit))
+    );
+    assert_eq!(
+        (report.reason, report.dimension),
+        (ExitReason::TaskOom, Some(Dimension::Native))
+    );
+    assert!(
+        report
+            .evidence
+            .own
+            .peak
+            .is_some_and(|peak| peak > Bytes::from_mib(64)),
+        "{:?}",
+        report.evidence.own
+    );
+    assert_eq!(
+        master.result("small/0@1").reason,
+        ExitReason::Exit { code: 0 }
+    );
 }
 
 /// The host's counter of memory stalls so far.
 fn waits_for_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/vmstat").expect("/proc/vmstat");
-    text.lines().filter(|l| l.starts_with("allocstall")).filter_map(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok()).sum()
+    text.lines()
+        .filter(|l| l.starts_with("allocstall"))
+        .filter_map(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok())
+        .sum()
 }
 
 #[test]
 fn a_kill_in_another_cgroup_is_not_a_kill_of_the_host() {
-    let world = ExecutorHarness::with("others", &HarnessSetup { poll: true, ..HarnessSetup::default() });
+    let world = ExecutorHarness::with(
+        "others",
+        &HarnessSetup {
+            poll: true,
+            ..HarnessSetup::default()
+        },
+    );
     let (mut master, _) = world.accept();
     let pid_file = world.dir.path().join("pid");
     for n in 0..20 {
         let waits = waits_for_memory();
-        let (id, line) = (format!("a/{n}@1"), format!("echo $$ > {}; exec sleep 1000", pid_file.display()));
+        let (id, line) = (
+            format!("a/{n}@1"),
+            format!("echo $$ > {}; exec sleep 1000", pid_file.display()),
+        );
         master.start(task(&id, &["sh", "-c", &line]));
         let mut pid = None;
         until("the task has written its process id", || {
-            pid = std::fs::read_to_string(&pid_file).ok().and_then(|text| text.trim().parse().ok());
+            pid = std::fs::read_to_string(&pid_file)
+                .ok()
+                .and_then(|text| text.trim().parse().ok());
             pid.is_some()
         });
         kill_in_a_cgroup();
@@ -305,7 +506,12 @@ fn a_kill_in_another_cgroup_is_not_a_kill_of_the_host() {
         // If the host stalled on memory meanwhile, a kill by the host cannot be excluded; then the
         // test tries again.
         if waits_for_memory() == waits {
-            assert_eq!(report.reason, ExitReason::KilledExternally, "{:?}", report.evidence);
+            assert_eq!(
+                report.reason,
+                ExitReason::KilledExternally,
+                "{:?}",
+                report.evidence
+            );
             return;
         }
     }
@@ -327,9 +533,14 @@ fn sigterm_stops_the_tasks_before_the_executor() {
     let mut world = ExecutorHarness::new("sigterm");
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sleep", "1000"]));
-    master.start(task("b/0@1", &["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]));
+    master.start(task(
+        "b/0@1",
+        &["sh", "-c", "trap '' TERM; while :; do sleep 1; done"],
+    ));
     master.started("b/0@1");
-    until("the task ignores SIGTERM", || world.pids(&"b/0@1".parse().expect("id")).len() == 2);
+    until("the task ignores SIGTERM", || {
+        world.pids(&"b/0@1".parse().expect("id")).len() == 2
+    });
     world.signal(15);
     assert_eq!(master.unacked_result("a/0@1").reason, ExitReason::Stopped);
     assert_eq!(master.unacked_result("b/0@1").reason, ExitReason::Stopped);
@@ -341,22 +552,38 @@ fn sigterm_stops_the_tasks_before_the_executor() {
 fn tasks_ended_by_a_signal_to_all_processes_are_stopped() {
     let mut world = ExecutorHarness::new("sigterm-to-all");
     let (mut master, _) = world.accept();
-    let traps = ["sh", "-c", "trap 'exit 143' TERM; while :; do sleep 0.1; done"];
+    let traps = [
+        "sh",
+        "-c",
+        "trap 'exit 143' TERM; while :; do sleep 0.1; done",
+    ];
     // One after the other, because a wait for one message discards others.
-    for (id, command) in [("a/0@1", &["sleep", "1000"][..]), ("b/0@1", &traps[..]), ("c/0@1", &["sleep", "1000"][..])] {
+    for (id, command) in [
+        ("a/0@1", &["sleep", "1000"][..]),
+        ("b/0@1", &traps[..]),
+        ("c/0@1", &["sleep", "1000"][..]),
+    ] {
         master.start(task(id, command));
         master.started(id);
     }
-    until("the task catches SIGTERM", || world.pids(&"b/0@1".parse().expect("id")).len() == 2);
+    until("the task catches SIGTERM", || {
+        world.pids(&"b/0@1".parse().expect("id")).len() == 2
+    });
     // A task that ends alone has failed.
     let terminate = |id: &str| {
         for pid in world.pids(&id.parse().expect("id")) {
             // A process that has already ended is fine.
-            let _ = std::process::Command::new("kill").arg(pid.to_string()).stderr(std::process::Stdio::null()).status();
+            let _ = std::process::Command::new("kill")
+                .arg(pid.to_string())
+                .stderr(std::process::Stdio::null())
+                .status();
         }
     };
     terminate("c/0@1");
-    assert_eq!(master.result("c/0@1").reason, ExitReason::Signal { signal: 15 });
+    assert_eq!(
+        master.result("c/0@1").reason,
+        ExitReason::Signal { signal: 15 }
+    );
     terminate("a/0@1");
     terminate("b/0@1");
     world.signal(15);
@@ -384,7 +611,9 @@ fn a_shutdown_waits_for_idle_slots_and_acknowledgements() {
 fn a_task_that_stalls_at_its_limit_is_ended() {
     let world = ExecutorHarness::new("stall");
     if world.files_are_memory() {
-        println!("SKIPPED: the temporary directory is in memory, so its pages cannot be reclaimed and read again");
+        println!(
+            "SKIPPED: the temporary directory is in memory, so its pages cannot be reclaimed and read again"
+        );
         return;
     }
     let (mut master, _) = world.accept();
@@ -396,7 +625,15 @@ fn a_task_that_stalls_at_its_limit_is_ended() {
                   while True:\n    for i in range(10240):\n        m[(i * 7919 % 10240) << 12]\n";
     master.start(task("a/0@1", &["python3", "-c", script]));
     let report = master.result("a/0@1");
-    assert_eq!(report.evidence.stop_asked, Some(StopCause::Stalled), "{:?}", report.evidence);
-    assert_eq!((report.reason, report.dimension), (ExitReason::StalledAtLimit, Some(Dimension::Native)));
+    assert_eq!(
+        report.evidence.stop_asked,
+        Some(StopCause::Stalled),
+        "{:?}",
+        report.evidence
+    );
+    assert_eq!(
+        (report.reason, report.dimension),
+        (ExitReason::StalledAtLimit, Some(Dimension::Native))
+    );
     assert!(report.ran_for() >= headroom_node_core::stall::MIN_STALL_DURATION);
 }

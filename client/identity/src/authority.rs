@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use headroom_types::UnixMillis;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
-    IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType, SerialNumber,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName,
+    DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType, SerialNumber,
 };
 use time::OffsetDateTime;
 
@@ -73,7 +73,9 @@ pub struct IssuedCertificate {
 
 impl std::fmt::Debug for IssuedCertificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Issued").field("certificate", &self.certificate).finish_non_exhaustive()
+        f.debug_struct("Issued")
+            .field("certificate", &self.certificate)
+            .finish_non_exhaustive()
     }
 }
 
@@ -85,7 +87,9 @@ pub struct Authority {
 
 impl std::fmt::Debug for Authority {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Authority").field("until", &self.until).finish_non_exhaustive()
+        f.debug_struct("Authority")
+            .field("until", &self.until)
+            .finish_non_exhaustive()
     }
 }
 
@@ -97,14 +101,23 @@ fn failed(what: &'static str) -> impl FnOnce(rcgen::Error) -> AuthorityError {
 ///
 /// # Errors
 /// The name is invalid, or random numbers are unavailable.
-pub fn create(name: &str, now: UnixMillis, lifetime: Duration) -> Result<IssuedCertificate, AuthorityError> {
+pub fn create(
+    name: &str,
+    now: UnixMillis,
+    lifetime: Duration,
+) -> Result<IssuedCertificate, AuthorityError> {
     let key = KeyPair::generate().map_err(failed("a key"))?;
     let mut params = params(now, lifetime)?;
     params.distinguished_name = called(name);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    let certificate = params.self_signed(&key).map_err(failed("the authority's certificate"))?;
-    Ok(IssuedCertificate { certificate: certificate.pem(), key: key.serialize_pem() })
+    let certificate = params
+        .self_signed(&key)
+        .map_err(failed("the authority's certificate"))?;
+    Ok(IssuedCertificate {
+        certificate: certificate.pem(),
+        key: key.serialize_pem(),
+    })
 }
 
 /// Creates a certificate signing request and its private key. The key stays with the caller.
@@ -113,7 +126,9 @@ pub fn create(name: &str, now: UnixMillis, lifetime: Duration) -> Result<IssuedC
 /// Random numbers are unavailable.
 pub fn request() -> Result<(String, PrivateKeyPem), AuthorityError> {
     let key = KeyPair::generate().map_err(failed("a key"))?;
-    let request = CertificateParams::default().serialize_request(&key).map_err(failed("a request"))?;
+    let request = CertificateParams::default()
+        .serialize_request(&key)
+        .map_err(failed("a request"))?;
     let text = request.pem().map_err(failed("a request"))?;
     Ok((text, PrivateKeyPem(key.serialize_pem())))
 }
@@ -139,28 +154,52 @@ impl Authority {
             return Err(AuthorityError::NoAuthority);
         }
         let key = KeyPair::from_pem(key).map_err(failed("the authority's key"))?;
-        let first = certificate::certificates(certificate)?.into_iter().next().ok_or(CertificateError::Nothing)?;
-        let issuer = Issuer::from_ca_cert_der(&first, key).map_err(failed("the authority's certificate"))?;
-        Ok(Authority { issuer, until: facts.until })
+        let first = certificate::certificates(certificate)?
+            .into_iter()
+            .next()
+            .ok_or(CertificateError::Nothing)?;
+        let issuer =
+            Issuer::from_ca_cert_der(&first, key).map_err(failed("the authority's certificate"))?;
+        Ok(Authority {
+            issuer,
+            until: facts.until,
+        })
     }
 
     /// Issues a certificate with a new key.
     ///
     /// # Errors
     /// A name is invalid, or random numbers are unavailable.
-    pub fn issue(&self, wanted: &CertificateRequest<'_>) -> Result<IssuedCertificate, AuthorityError> {
+    pub fn issue(
+        &self,
+        wanted: &CertificateRequest<'_>,
+    ) -> Result<IssuedCertificate, AuthorityError> {
         let key = KeyPair::generate().map_err(failed("a key"))?;
-        let certificate = self.params(wanted)?.signed_by(&key, &self.issuer).map_err(failed("a certificate"))?;
-        Ok(IssuedCertificate { certificate: certificate.pem(), key: key.serialize_pem() })
+        let certificate = self
+            .params(wanted)?
+            .signed_by(&key, &self.issuer)
+            .map_err(failed("a certificate"))?;
+        Ok(IssuedCertificate {
+            certificate: certificate.pem(),
+            key: key.serialize_pem(),
+        })
     }
 
     /// Issues a certificate for an existing key.
     ///
     /// # Errors
     /// The key or a name is invalid.
-    pub fn certify(&self, key: &str, wanted: &CertificateRequest<'_>) -> Result<String, AuthorityError> {
+    pub fn certify(
+        &self,
+        key: &str,
+        wanted: &CertificateRequest<'_>,
+    ) -> Result<String, AuthorityError> {
         let key = KeyPair::from_pem(key).map_err(failed("the key"))?;
-        Ok(self.params(wanted)?.signed_by(&key, &self.issuer).map_err(failed("a certificate"))?.pem())
+        Ok(self
+            .params(wanted)?
+            .signed_by(&key, &self.issuer)
+            .map_err(failed("a certificate"))?
+            .pem())
     }
 
     /// Issues a certificate for the key of a request. Only the public key of the request is used;
@@ -168,10 +207,18 @@ impl Authority {
     ///
     /// # Errors
     /// The request is invalid or not signed with its own key, or a name is invalid.
-    pub fn sign(&self, request: &str, wanted: &CertificateRequest<'_>) -> Result<String, AuthorityError> {
-        let mut request = CertificateSigningRequestParams::from_pem(request).map_err(failed("the request"))?;
+    pub fn sign(
+        &self,
+        request: &str,
+        wanted: &CertificateRequest<'_>,
+    ) -> Result<String, AuthorityError> {
+        let mut request =
+            CertificateSigningRequestParams::from_pem(request).map_err(failed("the request"))?;
         request.params = self.params(wanted)?;
-        Ok(request.signed_by(&self.issuer).map_err(failed("a certificate"))?.pem())
+        Ok(request
+            .signed_by(&self.issuer)
+            .map_err(failed("a certificate"))?
+            .pem())
     }
 
     fn params(&self, wanted: &CertificateRequest<'_>) -> Result<CertificateParams, AuthorityError> {
@@ -180,7 +227,11 @@ impl Authority {
         let mut params = params(wanted.now, wanted.lifetime.min(left))?;
         params.distinguished_name = called(&wanted.role.to_string());
         let uri = wanted.role.uri();
-        params.subject_alt_names = vec![SanType::URI(uri.as_str().try_into().map_err(|_| AuthorityError::Name(uri.clone()))?)];
+        params.subject_alt_names = vec![SanType::URI(
+            uri.as_str()
+                .try_into()
+                .map_err(|_| AuthorityError::Name(uri.clone()))?,
+        )];
         if wanted.names.len() > MAX_NAMES {
             return Err(AuthorityError::Names(wanted.names.len()));
         }
@@ -190,7 +241,10 @@ impl Authority {
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = match wanted.role {
-            Role::Manager | Role::Node(_) => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
+            Role::Manager | Role::Node(_) => vec![
+                ExtendedKeyUsagePurpose::ServerAuth,
+                ExtendedKeyUsagePurpose::ClientAuth,
+            ],
             Role::User(_) => vec![ExtendedKeyUsagePurpose::ClientAuth],
         };
         params.use_authority_key_identifier_extension = true;
@@ -204,7 +258,9 @@ fn parse_san(name: &str) -> Result<SanType, AuthorityError> {
     if let Ok(address) = name.parse::<IpAddr>() {
         return Ok(SanType::IpAddress(address));
     }
-    let label = |l: &str| (1..=63).contains(&l.len()) && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let label = |l: &str| {
+        (1..=63).contains(&l.len()) && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    };
     if name.len() > 253 || !name.split('.').all(label) {
         return Err(wrong());
     }
@@ -213,11 +269,15 @@ fn parse_san(name: &str) -> Result<SanType, AuthorityError> {
 
 fn params(now: UnixMillis, lifetime: Duration) -> Result<CertificateParams, AuthorityError> {
     let mut params = CertificateParams::default();
-    let at = |millis: u64| OffsetDateTime::from_unix_timestamp(i64::try_from(millis / 1000).unwrap_or(i64::MAX));
+    let at = |millis: u64| {
+        OffsetDateTime::from_unix_timestamp(i64::try_from(millis / 1000).unwrap_or(i64::MAX))
+    };
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     // Out-of-range times become the first or the last representable time.
-    params.not_before = at(now.0.saturating_sub(millis(CLOCK_SKEW_TOLERANCE))).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-    params.not_after = at(now.0.saturating_add(millis(lifetime))).unwrap_or_else(|_| rcgen::date_time_ymd(9999, 12, 31));
+    params.not_before = at(now.0.saturating_sub(millis(CLOCK_SKEW_TOLERANCE)))
+        .unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    params.not_after = at(now.0.saturating_add(millis(lifetime)))
+        .unwrap_or_else(|_| rcgen::date_time_ymd(9999, 12, 31));
     let mut serial = random::<16>()?;
     serial[0] &= 0x7f; // a serial number must be positive
     params.serial_number = Some(SerialNumber::from_slice(&serial));
@@ -239,7 +299,12 @@ mod tests {
     const DAY: Duration = Duration::from_secs(86_400);
 
     fn wanted<'a>(role: &str, names: &'a [String]) -> CertificateRequest<'a> {
-        CertificateRequest { role: role.parse().expect("a role"), names, now: NOW, lifetime: 30 * DAY }
+        CertificateRequest {
+            role: role.parse().expect("a role"),
+            names,
+            now: NOW,
+            lifetime: 30 * DAY,
+        }
     }
 
     fn authority() -> Authority {
@@ -249,22 +314,34 @@ mod tests {
 
     #[test]
     fn a_certificate_contains_its_role_and_lifetime() {
-        let names = ["n1.example".to_owned(), "10.0.0.7".to_owned(), "::1".to_owned()];
-        let issued = authority().issue(&wanted("node/n1", &names)).expect("issued");
+        let names = [
+            "n1.example".to_owned(),
+            "10.0.0.7".to_owned(),
+            "::1".to_owned(),
+        ];
+        let issued = authority()
+            .issue(&wanted("node/n1", &names))
+            .expect("issued");
         let read = Certificate::from_pem(&issued.certificate).expect("reads");
         assert_eq!(read.role, Some("node/n1".parse().expect("a role")));
         assert_eq!(read.names, names);
         assert!(!read.authority && read.issuer.contains("test"), "{read:?}");
         assert_eq!(read.until.0, NOW.0 + 30 * 86_400_000);
         assert!(read.from < NOW, "clocks differ");
-        assert!(!read.wants_renewal(NOW) && read.wants_renewal(UnixMillis(NOW.0 + 21 * 86_400_000)));
+        assert!(
+            !read.wants_renewal(NOW) && read.wants_renewal(UnixMillis(NOW.0 + 21 * 86_400_000))
+        );
     }
 
     #[test]
     fn no_certificate_outlives_its_authority() {
         let names = [];
-        let long = CertificateRequest { lifetime: 9999 * DAY, ..wanted("user/alice", &names) };
-        let read = Certificate::from_pem(&authority().issue(&long).expect("issued").certificate).expect("reads");
+        let long = CertificateRequest {
+            lifetime: 9999 * DAY,
+            ..wanted("user/alice", &names)
+        };
+        let read = Certificate::from_pem(&authority().issue(&long).expect("issued").certificate)
+            .expect("reads");
         assert_eq!(read.until.0, NOW.0 + 365 * 86_400_000);
     }
 
@@ -274,30 +351,65 @@ mod tests {
         let key = KeyPair::generate().expect("a key");
         let mut greedy = CertificateParams::new(vec!["manager.example".to_owned()]).expect("names");
         greedy.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        greedy.subject_alt_names.push(SanType::URI("headroom://manager".try_into().expect("an address")));
-        let request = greedy.serialize_request(&key).expect("a request").pem().expect("text");
+        greedy.subject_alt_names.push(SanType::URI(
+            "headroom://manager".try_into().expect("an address"),
+        ));
+        let request = greedy
+            .serialize_request(&key)
+            .expect("a request")
+            .pem()
+            .expect("text");
         let names = ["n1".to_owned()];
-        let signed = authority.sign(&request, &wanted("node/n1", &names)).expect("signed");
+        let signed = authority
+            .sign(&request, &wanted("node/n1", &names))
+            .expect("signed");
         let read = Certificate::from_pem(&signed).expect("reads");
-        assert_eq!((read.role, read.names, read.authority), (Some("node/n1".parse().expect("a role")), vec!["n1".into()], false));
-        assert!(authority.sign("no request", &wanted("node/n1", &names)).is_err());
+        assert_eq!(
+            (read.role, read.names, read.authority),
+            (
+                Some("node/n1".parse().expect("a role")),
+                vec!["n1".into()],
+                false
+            )
+        );
+        assert!(
+            authority
+                .sign("no request", &wanted("node/n1", &names))
+                .is_err()
+        );
     }
 
     #[test]
     fn a_key_can_be_certified_again() {
         let (authority, names) = (authority(), []);
-        let issued = authority.issue(&wanted("user/alice", &names)).expect("issued");
-        let later = CertificateRequest { now: UnixMillis(NOW.0 + 86_400_000), ..wanted("user/alice", &names) };
-        let (old, new) = (&issued.certificate, &authority.certify(&issued.key, &later).expect("certified"));
-        let (old, new) = (Certificate::from_pem(old).expect("reads"), Certificate::from_pem(new).expect("reads"));
+        let issued = authority
+            .issue(&wanted("user/alice", &names))
+            .expect("issued");
+        let later = CertificateRequest {
+            now: UnixMillis(NOW.0 + 86_400_000),
+            ..wanted("user/alice", &names)
+        };
+        let (old, new) = (
+            &issued.certificate,
+            &authority.certify(&issued.key, &later).expect("certified"),
+        );
+        let (old, new) = (
+            Certificate::from_pem(old).expect("reads"),
+            Certificate::from_pem(new).expect("reads"),
+        );
         assert!(new.until > old.until && new.serial != old.serial && new.role == old.role);
     }
 
     #[test]
     fn a_certificate_that_is_no_authority_cannot_sign() {
         let names = [];
-        let issued = authority().issue(&wanted("user/alice", &names)).expect("issued");
-        assert!(matches!(Authority::open(&issued.certificate, &issued.key), Err(AuthorityError::NoAuthority)));
+        let issued = authority()
+            .issue(&wanted("user/alice", &names))
+            .expect("issued");
+        assert!(matches!(
+            Authority::open(&issued.certificate, &issued.key),
+            Err(AuthorityError::NoAuthority)
+        ));
         assert!(Authority::open("", "").is_err());
     }
 
@@ -305,7 +417,13 @@ mod tests {
     fn invalid_host_names_are_refused() {
         for name in ["", "a b", "a..b", "*", "x/y", &"a".repeat(254)] {
             let names = [name.to_owned()];
-            assert!(matches!(authority().issue(&wanted("node/n1", &names)), Err(AuthorityError::Name(_))), "{name}");
+            assert!(
+                matches!(
+                    authority().issue(&wanted("node/n1", &names)),
+                    Err(AuthorityError::Name(_))
+                ),
+                "{name}"
+            );
         }
     }
 

@@ -98,8 +98,14 @@ impl Principal {
         match self {
             Principal::Open => None,
             Principal::Anonymous => Some("anonymous".to_owned()),
-            Principal::User { name, token: Some(token), .. } => Some(format!("{name} (token {token})")),
-            Principal::User { name, token: None, .. } => Some(name.clone()),
+            Principal::User {
+                name,
+                token: Some(token),
+                ..
+            } => Some(format!("{name} (token {token})")),
+            Principal::User {
+                name, token: None, ..
+            } => Some(name.clone()),
             Principal::Manager => Some("manager".to_owned()),
             Principal::Node(node) => Some(format!("node/{node}")),
             Principal::Master(attempt) => Some(format!("master/{attempt}")),
@@ -111,13 +117,22 @@ impl Principal {
     ///
     /// # Errors
     /// The reason of the refusal.
-    pub fn authorize(&self, need: &CallRequirement, of: impl FnOnce(&AppId) -> Option<AppOwnership>) -> Result<(), AccessDenied> {
+    pub fn authorize(
+        &self,
+        need: &CallRequirement,
+        of: impl FnOnce(&AppId) -> Option<AppOwnership>,
+    ) -> Result<(), AccessDenied> {
         let allowed = match (self, need) {
             (Principal::Open, _) | (_, CallRequirement::Nothing) => true,
             (Principal::Anonymous, _) => return Err(AccessDenied::Unknown),
-            (Principal::User { rights, .. }, CallRequirement::Anybody) => rights.has(&Right::ClusterRead),
+            (Principal::User { rights, .. }, CallRequirement::Anybody) => {
+                rights.has(&Right::ClusterRead)
+            }
             (
-                Principal::Manager | Principal::Node(_) | Principal::Master(_) | Principal::Executor(_),
+                Principal::Manager
+                | Principal::Node(_)
+                | Principal::Master(_)
+                | Principal::Executor(_),
                 CallRequirement::Anybody,
             ) => true,
             (Principal::User { rights, .. }, CallRequirement::Right(right)) => rights.has(right),
@@ -131,11 +146,18 @@ impl Principal {
             (Principal::User { rights, .. }, CallRequirement::Application(app)) => {
                 self.may_change(rights, &Right::JobKill, of(app).as_ref())
             }
-            (Principal::User { rights, .. }, CallRequirement::Queue(queue)) => rights.may_administer(queue),
-            (Principal::User { rights, .. }, CallRequirement::Node(_) | CallRequirement::SomeNode) => rights.has(&Right::Admin),
+            (Principal::User { rights, .. }, CallRequirement::Queue(queue)) => {
+                rights.may_administer(queue)
+            }
+            (
+                Principal::User { rights, .. },
+                CallRequirement::Node(_) | CallRequirement::SomeNode,
+            ) => rights.has(&Right::Admin),
             (
                 Principal::Master(attempt),
-                CallRequirement::Application(app) | CallRequirement::Own(_, app) | CallRequirement::See(app),
+                CallRequirement::Application(app)
+                | CallRequirement::Own(_, app)
+                | CallRequirement::See(app),
             ) => attempt.app == *app,
             // Masters may read nodes and the history of their job name, but nothing about other
             // applications.
@@ -146,10 +168,15 @@ impl Principal {
             // A node queries whether an application with files on it has ended.
             (Principal::Node(_), CallRequirement::See(_)) => true,
             (Principal::Node(_), CallRequirement::Right(right)) => *right == Right::ClusterRead,
-            (Principal::Manager, CallRequirement::Right(right)) => matches!(right, Right::ClusterRead | Right::JobRead),
+            (Principal::Manager, CallRequirement::Right(right)) => {
+                matches!(right, Right::ClusterRead | Right::JobRead)
+            }
             (Principal::Manager, CallRequirement::See(_) | CallRequirement::Look) => true,
             (_, CallRequirement::Queue(_))
-            | (Principal::Executor(_) | Principal::Node(_) | Principal::Master(_), CallRequirement::Look) => false,
+            | (
+                Principal::Executor(_) | Principal::Node(_) | Principal::Master(_),
+                CallRequirement::Look,
+            ) => false,
             (
                 Principal::Executor(_),
                 CallRequirement::Right(_)
@@ -162,11 +189,21 @@ impl Principal {
             | (Principal::Master(_), CallRequirement::Node(_) | CallRequirement::SomeNode)
             | (
                 Principal::Manager,
-                CallRequirement::Application(_) | CallRequirement::Own(..) | CallRequirement::Node(_) | CallRequirement::SomeNode,
+                CallRequirement::Application(_)
+                | CallRequirement::Own(..)
+                | CallRequirement::Node(_)
+                | CallRequirement::SomeNode,
             ) => false,
         };
         let who = || self.audit_name().unwrap_or_default();
-        if allowed { Ok(()) } else { Err(AccessDenied::Forbidden { who: who(), needs: need.words() }) }
+        if allowed {
+            Ok(())
+        } else {
+            Err(AccessDenied::Forbidden {
+                who: who(),
+                needs: need.words(),
+            })
+        }
     }
 }
 
@@ -176,7 +213,10 @@ impl Principal {
         match self {
             Principal::Open | Principal::Manager => true,
             Principal::User { rights, .. } => rights.has(&Right::JobRead),
-            Principal::Anonymous | Principal::Node(_) | Principal::Master(_) | Principal::Executor(_) => false,
+            Principal::Anonymous
+            | Principal::Node(_)
+            | Principal::Master(_)
+            | Principal::Executor(_) => false,
         }
     }
 
@@ -202,18 +242,25 @@ impl Principal {
     /// True if a user may change an application. For an unknown application only the right counts;
     /// the handler reports the missing application.
     fn may_change(&self, rights: &Rights, right: &Right, belongs: Option<&AppOwnership>) -> bool {
-        let Some(belongs) = belongs else { return rights.has(right) };
-        let own = self.is_among(std::slice::from_ref(&belongs.user)) || self.is_among(&belongs.changers);
+        let Some(belongs) = belongs else {
+            return rights.has(right);
+        };
+        let own =
+            self.is_among(std::slice::from_ref(&belongs.user)) || self.is_among(&belongs.changers);
         rights.may_administer(&belongs.queue) || rights.has(right) && own
     }
 
     /// True if a list of users and groups contains the user.
     fn is_among(&self, subjects: &[String]) -> bool {
-        let Principal::User { name, groups, .. } = self else { return false };
-        subjects.iter().any(|subject| match subject.strip_prefix('@') {
-            Some(group) => groups.iter().any(|own| own == group),
-            None => subject == name,
-        })
+        let Principal::User { name, groups, .. } = self else {
+            return false;
+        };
+        subjects
+            .iter()
+            .any(|subject| match subject.strip_prefix('@') {
+                Some(group) => groups.iter().any(|own| own == group),
+                None => subject == name,
+            })
     }
 }
 
@@ -225,9 +272,15 @@ impl CallRequirement {
             CallRequirement::Anybody => "some right".to_owned(),
             CallRequirement::Right(right) => format!("the right {right}"),
             CallRequirement::Look => "the right job:read, or queue-view for a queue".to_owned(),
-            CallRequirement::See(app) => format!("the right job:read, the token of {app}, or the permission of its owner"),
-            CallRequirement::Queue(queue) => format!("the right queue-admin:{queue}, or operator:write"),
-            CallRequirement::Application(app) => format!("the token of {app}, or the right job:kill and ownership of {app}"),
+            CallRequirement::See(app) => {
+                format!("the right job:read, the token of {app}, or the permission of its owner")
+            }
+            CallRequirement::Queue(queue) => {
+                format!("the right queue-admin:{queue}, or operator:write")
+            }
+            CallRequirement::Application(app) => {
+                format!("the token of {app}, or the right job:kill and ownership of {app}")
+            }
             CallRequirement::Own(right, app) => {
                 format!("the right {right} and ownership of {app}, or the right operator:write")
             }
@@ -242,7 +295,12 @@ mod tests {
     use super::*;
 
     fn user(name: &str, rights: &[Right]) -> Principal {
-        Principal::User { name: name.into(), token: None, rights: rights.iter().cloned().collect(), groups: Arc::default() }
+        Principal::User {
+            name: name.into(),
+            token: None,
+            rights: rights.iter().cloned().collect(),
+            groups: Arc::default(),
+        }
     }
 
     fn app(id: &str) -> AppId {
@@ -252,7 +310,12 @@ mod tests {
     /// Owned by alice, in root.etl; bob may view it, and the group oncall may change it.
     fn belongs() -> AppOwnership {
         let (user, queue) = ("alice".to_owned(), "root.etl".parse().expect("a queue"));
-        AppOwnership { user, queue, viewers: vec!["bob".into()], changers: vec!["@oncall".into()] }
+        AppOwnership {
+            user,
+            queue,
+            viewers: vec!["bob".into()],
+            changers: vec!["@oncall".into()],
+        }
     }
 
     fn may(who: &Principal, need: &CallRequirement) -> bool {
@@ -271,24 +334,50 @@ mod tests {
 
     #[test]
     fn queue_administrators_and_permitted_users_can_act_on_applications() {
-        let (see, kill) = (CallRequirement::See(app("sort.1")), CallRequirement::Own(Right::JobKill, app("sort.1")));
+        let (see, kill) = (
+            CallRequirement::See(app("sort.1")),
+            CallRequirement::Own(Right::JobKill, app("sort.1")),
+        );
         let queue = |name: &str| name.parse::<QueuePath>().expect("a queue");
         let keeper = user("carol", &[Right::QueueAdmin(queue("root.etl"))]);
-        assert!(may(&keeper, &see) && may(&keeper, &kill) && may(&keeper, &CallRequirement::Queue(queue("root.etl.daily"))));
         assert!(
-            !may(&keeper, &CallRequirement::Queue(queue("root"))) && !may(&keeper, &CallRequirement::Right(Right::OperatorWrite))
+            may(&keeper, &see)
+                && may(&keeper, &kill)
+                && may(&keeper, &CallRequirement::Queue(queue("root.etl.daily")))
         );
-        let other = user("carol", &[Right::QueueAdmin(queue("root.web")), Right::JobKill]);
+        assert!(
+            !may(&keeper, &CallRequirement::Queue(queue("root")))
+                && !may(&keeper, &CallRequirement::Right(Right::OperatorWrite))
+        );
+        let other = user(
+            "carol",
+            &[Right::QueueAdmin(queue("root.web")), Right::JobKill],
+        );
         assert!(!may(&other, &see) && !may(&other, &kill), "another queue");
-        assert!(may(&user("carol", &[Right::QueueView(queue("root"))]), &see));
-        assert!(may(&user("alice", &[Right::JobSubmit]), &see), "own application");
+        assert!(may(
+            &user("carol", &[Right::QueueView(queue("root"))]),
+            &see
+        ));
+        assert!(
+            may(&user("alice", &[Right::JobSubmit]), &see),
+            "own application"
+        );
         let bob = user("bob", &[Right::JobSubmit, Right::JobKill]);
         assert!(may(&bob, &see) && !may(&bob, &kill), "may view only");
-        let Principal::User { rights, .. } = &bob else { panic!("a user") };
-        let oncall =
-            Principal::User { name: "dan".into(), token: None, rights: rights.clone(), groups: ["oncall".to_owned()].into() };
+        let Principal::User { rights, .. } = &bob else {
+            panic!("a user")
+        };
+        let oncall = Principal::User {
+            name: "dan".into(),
+            token: None,
+            rights: rights.clone(),
+            groups: ["oncall".to_owned()].into(),
+        };
         assert!(may(&oncall, &see) && may(&oncall, &kill));
-        assert!(!may(&user("oncall", &[Right::JobKill]), &kill), "a user with the name of the group is not a member");
+        assert!(
+            !may(&user("oncall", &[Right::JobKill]), &kill),
+            "a user with the name of the group is not a member"
+        );
     }
 
     #[test]
@@ -296,7 +385,10 @@ mod tests {
         let master = Principal::Master("sort.1@1".parse().expect("an attempt"));
         assert!(may(&master, &CallRequirement::Application(app("sort.1"))));
         assert!(!may(&master, &CallRequirement::Application(app("sort.2"))));
-        assert!(!may(&master, &CallRequirement::Own(Right::JobKill, app("sort.2"))));
+        assert!(!may(
+            &master,
+            &CallRequirement::Own(Right::JobKill, app("sort.2"))
+        ));
         assert!(!may(&master, &CallRequirement::Right(Right::JobSubmit)));
         assert!(!may(&master, &CallRequirement::SomeNode));
     }
@@ -304,8 +396,14 @@ mod tests {
     #[test]
     fn a_node_can_act_only_as_itself() {
         let node = Principal::Node("n1".parse().expect("a node"));
-        assert!(may(&node, &CallRequirement::Node("n1".parse().expect("a node"))));
-        assert!(!may(&node, &CallRequirement::Node("n2".parse().expect("a node"))));
+        assert!(may(
+            &node,
+            &CallRequirement::Node("n1".parse().expect("a node"))
+        ));
+        assert!(!may(
+            &node,
+            &CallRequirement::Node("n2".parse().expect("a node"))
+        ));
         assert!(!may(&node, &CallRequirement::Application(app("sort.1"))));
         assert!(!may(&node, &CallRequirement::Right(Right::NodeWrite)));
     }
@@ -319,7 +417,10 @@ mod tests {
             CallRequirement::Application(app("a.1")),
         ];
         for need in needs {
-            assert_eq!(Principal::Anonymous.authorize(&need, |_| None), Err(AccessDenied::Unknown));
+            assert_eq!(
+                Principal::Anonymous.authorize(&need, |_| None),
+                Err(AccessDenied::Unknown)
+            );
             assert!(may(&Principal::Open, &need));
         }
         assert!(may(&Principal::Anonymous, &CallRequirement::Nothing));
@@ -327,8 +428,10 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_caller_and_the_right() {
-        let why =
-            user("bob", &[]).authorize(&CallRequirement::Right(Right::NodeWrite), |_| None).expect_err("forbidden").to_string();
+        let why = user("bob", &[])
+            .authorize(&CallRequirement::Right(Right::NodeWrite), |_| None)
+            .expect_err("forbidden")
+            .to_string();
         assert_eq!(why, "bob may not do this: it needs the right node:write");
     }
 }

@@ -50,7 +50,11 @@ pub enum CertificateError {
 pub fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     let all = all.map_err(|error| CertificateError::Damaged(error.to_string()))?;
-    if all.is_empty() { Err(CertificateError::Nothing) } else { Ok(all) }
+    if all.is_empty() {
+        Err(CertificateError::Nothing)
+    } else {
+        Ok(all)
+    }
 }
 
 impl Certificate {
@@ -59,7 +63,10 @@ impl Certificate {
     /// # Errors
     /// There is no certificate, or it is malformed.
     pub fn from_pem(pem: &str) -> Result<Self, CertificateError> {
-        certificates(pem)?.first().ok_or(CertificateError::Nothing).and_then(|der| Certificate::from_der(der))
+        certificates(pem)?
+            .first()
+            .ok_or(CertificateError::Nothing)
+            .and_then(|der| Certificate::from_der(der))
     }
 
     /// Parses a certificate in DER form.
@@ -67,12 +74,17 @@ impl Certificate {
     /// # Errors
     /// It is malformed.
     pub fn from_der(der: &[u8]) -> Result<Self, CertificateError> {
-        let (_, read) = parse_x509_certificate(der).map_err(|error| CertificateError::Damaged(error.to_string()))?;
+        let (_, read) = parse_x509_certificate(der)
+            .map_err(|error| CertificateError::Damaged(error.to_string()))?;
         let mut names = Vec::new();
         let mut role = None;
-        let damaged = |error: x509_parser::error::X509Error| CertificateError::Damaged(error.to_string());
+        let damaged =
+            |error: x509_parser::error::X509Error| CertificateError::Damaged(error.to_string());
         let said = read.subject_alternative_name().map_err(damaged)?;
-        for name in said.iter().flat_map(|extension| &extension.value.general_names) {
+        for name in said
+            .iter()
+            .flat_map(|extension| &extension.value.general_names)
+        {
             // Names of other types are ignored; they do not identify a host.
             if let GeneralName::URI(uri) = name {
                 role = role.or_else(|| Role::from_uri(uri).ok());
@@ -82,7 +94,8 @@ impl Certificate {
                 names.extend(address(bytes));
             }
         }
-        let time = |seconds: i64| UnixMillis(u64::try_from(seconds).unwrap_or(0).saturating_mul(1000));
+        let time =
+            |seconds: i64| UnixMillis(u64::try_from(seconds).unwrap_or(0).saturating_mul(1000));
         Ok(Certificate {
             role,
             names,
@@ -106,7 +119,8 @@ impl Certificate {
 
 fn address(bytes: &[u8]) -> Option<String> {
     let four = <[u8; 4]>::try_from(bytes).map(|b| std::net::IpAddr::from(b).to_string());
-    four.or_else(|_| <[u8; 16]>::try_from(bytes).map(|b| std::net::IpAddr::from(b).to_string())).ok()
+    four.or_else(|_| <[u8; 16]>::try_from(bytes).map(|b| std::net::IpAddr::from(b).to_string()))
+        .ok()
 }
 
 #[cfg(test)]
@@ -116,9 +130,15 @@ mod tests {
 
     #[test]
     fn a_text_without_a_certificate_is_refused() {
-        assert_eq!(Certificate::from_pem("hello"), Err(CertificateError::Nothing));
+        assert_eq!(
+            Certificate::from_pem("hello"),
+            Err(CertificateError::Nothing)
+        );
         let damaged = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-        assert!(matches!(Certificate::from_pem(damaged), Err(CertificateError::Damaged(_))));
+        assert!(matches!(
+            Certificate::from_pem(damaged),
+            Err(CertificateError::Damaged(_))
+        ));
     }
 
     proptest! {

@@ -65,10 +65,15 @@ pub enum FileReaders {
 /// # Errors
 /// The file cannot be read.
 pub fn read(path: &Path) -> Result<String, FileError> {
-    let io = |source| FileError::Io { path: path.to_owned(), source };
+    let io = |source| FileError::Io {
+        path: path.to_owned(),
+        source,
+    };
     let length = fs::metadata(path).map_err(io)?.len();
     if length > MAX_FILE_BYTES {
-        return Err(FileError::Long { path: path.to_owned() });
+        return Err(FileError::Long {
+            path: path.to_owned(),
+        });
     }
     fs::read_to_string(path).map_err(io)
 }
@@ -78,9 +83,15 @@ pub fn read(path: &Path) -> Result<String, FileError> {
 /// # Errors
 /// The file cannot be read, or other users can read it.
 pub fn read_secret(path: &Path) -> Result<String, FileError> {
-    let meta = fs::metadata(path).map_err(|source| FileError::Io { path: path.to_owned(), source })?;
+    let meta = fs::metadata(path).map_err(|source| FileError::Io {
+        path: path.to_owned(),
+        source,
+    })?;
     if meta.mode() & 0o007 != 0 {
-        return Err(FileError::Open { path: path.to_owned(), mode: meta.mode() & 0o777 });
+        return Err(FileError::Open {
+            path: path.to_owned(),
+            mode: meta.mode() & 0o777,
+        });
     }
     read(path)
 }
@@ -89,12 +100,25 @@ pub fn read_secret(path: &Path) -> Result<String, FileError> {
 ///
 /// # Errors
 /// The file cannot be written, or it exists and must be kept.
-pub fn write(path: &Path, text: &str, readers: FileReaders, over: OverwritePolicy) -> Result<(), FileError> {
-    let io = |source| FileError::Io { path: path.to_owned(), source };
+pub fn write(
+    path: &Path,
+    text: &str,
+    readers: FileReaders,
+    over: OverwritePolicy,
+) -> Result<(), FileError> {
+    let io = |source| FileError::Io {
+        path: path.to_owned(),
+        source,
+    };
     if over == OverwritePolicy::Keep && path.symlink_metadata().is_ok() {
-        return Err(FileError::There { path: path.to_owned() });
+        return Err(FileError::There {
+            path: path.to_owned(),
+        });
     }
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = path
+        .parent()
+        .filter(|p| !p.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = folder.join(format!(".{name}.{}", std::process::id()));
     let mode = match readers {
@@ -104,13 +128,19 @@ pub fn write(path: &Path, text: &str, readers: FileReaders, over: OverwritePolic
     let put = || -> io::Result<()> {
         // An earlier process with the same id may have left a temporary file.
         let _ = fs::remove_file(&beside);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(&beside)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         match over {
             OverwritePolicy::Replace => fs::rename(&beside, path)?,
             // A hard link fails if the file was created in the meantime.
-            OverwritePolicy::Keep => fs::hard_link(&beside, path).and_then(|()| fs::remove_file(&beside))?,
+            OverwritePolicy::Keep => {
+                fs::hard_link(&beside, path).and_then(|()| fs::remove_file(&beside))?
+            }
         }
         File::open(folder)?.sync_all()
     };
@@ -142,10 +172,17 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("ca.pem");
         write(&path, "one", FileReaders::All, OverwritePolicy::Keep).expect("writes");
-        assert!(matches!(write(&path, "two", FileReaders::All, OverwritePolicy::Keep), Err(FileError::There { .. })));
+        assert!(matches!(
+            write(&path, "two", FileReaders::All, OverwritePolicy::Keep),
+            Err(FileError::There { .. })
+        ));
         assert_eq!(read(&path).expect("reads"), "one");
         write(&path, "two", FileReaders::All, OverwritePolicy::Replace).expect("writes");
         assert_eq!(read(&path).expect("reads"), "two");
-        assert_eq!(fs::read_dir(dir.path()).expect("lists").count(), 1, "no temporary file is left");
+        assert_eq!(
+            fs::read_dir(dir.path()).expect("lists").count(),
+            1,
+            "no temporary file is left"
+        );
     }
 }

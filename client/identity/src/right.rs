@@ -56,7 +56,9 @@ const PLAIN: [Right; 8] = [
 /// All valid words.
 pub fn words() -> Vec<String> {
     let plain = PLAIN.iter().map(Right::to_string);
-    plain.chain(["queue", "queue-view", "queue-admin"].map(|word| format!("{word}:NAME"))).collect()
+    plain
+        .chain(["queue", "queue-view", "queue-admin"].map(|word| format!("{word}:NAME")))
+        .collect()
 }
 
 /// The permission that a queue right grants on its queue.
@@ -111,13 +113,21 @@ impl FromStr for Right {
     type Err = ParseRightError;
 
     fn from_str(text: &str) -> Result<Self, ParseRightError> {
-        let wrong = || ParseRightError { text: text.chars().take(80).collect() };
-        let about = |make: fn(QueuePath) -> Right, queue: &str| queue.parse().map(make).map_err(|_| wrong());
+        let wrong = || ParseRightError {
+            text: text.chars().take(80).collect(),
+        };
+        let about = |make: fn(QueuePath) -> Right, queue: &str| {
+            queue.parse().map(make).map_err(|_| wrong())
+        };
         match text.split_once(':') {
             Some(("queue", queue)) => about(Right::Queue, queue),
             Some(("queue-view", queue)) => about(Right::QueueView, queue),
             Some(("queue-admin", queue)) => about(Right::QueueAdmin, queue),
-            Some(_) | None => PLAIN.iter().find(|right| right.to_string() == text).cloned().ok_or_else(wrong),
+            Some(_) | None => PLAIN
+                .iter()
+                .find(|right| right.to_string() == text)
+                .cloned()
+                .ok_or_else(wrong),
         }
     }
 }
@@ -142,17 +152,29 @@ impl Rights {
 
     /// Default rights of a user: view everything, submit and change own applications.
     pub fn user_default() -> Self {
-        Rights([Right::ClusterRead, Right::JobRead, Right::JobSubmit, Right::JobKill].into())
+        Rights(
+            [
+                Right::ClusterRead,
+                Right::JobRead,
+                Right::JobSubmit,
+                Right::JobKill,
+            ]
+            .into(),
+        )
     }
 
     /// True if the set includes the right. `admin` includes all rights, `operator:*` includes read
     /// rights, and any right except `queue:` includes `cluster:read`.
     pub fn has(&self, right: &Right) -> bool {
         let reads = matches!(right, Right::ClusterRead | Right::JobRead);
-        let works = self.0.iter().any(|r| r.queue_permission().is_none_or(|(over, _)| over != QueuePermission::Submit));
+        let works = self.0.iter().any(|r| {
+            r.queue_permission()
+                .is_none_or(|(over, _)| over != QueuePermission::Submit)
+        });
         self.0.contains(&Right::Admin)
             || self.0.contains(right)
-            || reads && (self.0.contains(&Right::OperatorRead) || self.0.contains(&Right::OperatorWrite))
+            || reads
+                && (self.0.contains(&Right::OperatorRead) || self.0.contains(&Right::OperatorWrite))
             || *right == Right::ClusterRead && works
     }
 
@@ -165,30 +187,46 @@ impl Rights {
     /// True if the set allows a submission to this queue. Without queue rights every queue is
     /// allowed.
     pub fn may_submit_to(&self, queue: &QueuePath) -> bool {
-        !self.names_queues() || self.of(QueuePermission::Submit).any(|of| queue.is_within(of)) || self.may_administer(queue)
+        !self.names_queues()
+            || self
+                .of(QueuePermission::Submit)
+                .any(|of| queue.is_within(of))
+            || self.may_administer(queue)
     }
 
     /// True if the set allows to view all applications of this queue.
     pub fn may_view_queue(&self, queue: &QueuePath) -> bool {
-        self.has(&Right::JobRead) || self.of(QueuePermission::View).any(|of| queue.is_within(of)) || self.may_administer(queue)
+        self.has(&Right::JobRead)
+            || self.of(QueuePermission::View).any(|of| queue.is_within(of))
+            || self.may_administer(queue)
     }
 
     /// True if the set allows to change and end all applications of this queue.
     pub fn may_administer(&self, queue: &QueuePath) -> bool {
-        self.has(&Right::OperatorWrite) || self.of(QueuePermission::Administer).any(|of| queue.is_within(of))
+        self.has(&Right::OperatorWrite)
+            || self
+                .of(QueuePermission::Administer)
+                .any(|of| queue.is_within(of))
     }
 
     /// True if the set allows to view some applications: all, own ones, or those of a queue.
     pub fn may_view_some(&self) -> bool {
-        let some =
-            |right: &Right| matches!(right, Right::JobSubmit | Right::JobKill | Right::QueueView(_) | Right::QueueAdmin(_));
+        let some = |right: &Right| {
+            matches!(
+                right,
+                Right::JobSubmit | Right::JobKill | Right::QueueView(_) | Right::QueueAdmin(_)
+            )
+        };
         self.has(&Right::JobRead) || self.0.iter().any(some)
     }
 
     fn of(&self, wanted: QueuePermission) -> impl Iterator<Item = &QueuePath> {
-        self.0
-            .iter()
-            .filter_map(move |right| right.queue_permission().filter(|(over, _)| *over == wanted).map(|(_, queue)| queue))
+        self.0.iter().filter_map(move |right| {
+            right
+                .queue_permission()
+                .filter(|(over, _)| *over == wanted)
+                .map(|(_, queue)| queue)
+        })
     }
 }
 
@@ -210,34 +248,55 @@ mod tests {
     use super::*;
 
     fn rights(words: &[&str]) -> Rights {
-        words.iter().map(|w| w.parse::<Right>().expect("a right")).collect()
+        words
+            .iter()
+            .map(|w| w.parse::<Right>().expect("a right"))
+            .collect()
     }
 
     #[test]
     fn rights_round_trip_as_text() {
         let etl = || "root.etl".parse().expect("a queue");
-        let about = [Right::Queue(etl()), Right::QueueView(etl()), Right::QueueAdmin(etl())];
+        let about = [
+            Right::Queue(etl()),
+            Right::QueueView(etl()),
+            Right::QueueAdmin(etl()),
+        ];
         for right in PLAIN.iter().cloned().chain(about) {
             assert_eq!(right.to_string().parse(), Ok(right));
         }
         let error = "job:write".parse::<Right>().expect_err("none").to_string();
-        assert!(error.contains("job:submit") && error.contains("queue:NAME"), "{error}");
+        assert!(
+            error.contains("job:submit") && error.contains("queue:NAME"),
+            "{error}"
+        );
     }
 
     #[test]
     fn broader_rights_include_narrower_ones() {
         assert!(PLAIN.iter().all(|right| Rights::all().has(right)));
-        assert!(rights(&["operator:read"]).has(&Right::JobRead) && !rights(&["operator:read"]).has(&Right::OperatorWrite));
-        assert!(rights(&["job:submit"]).has(&Right::ClusterRead) && !rights(&["job:submit"]).has(&Right::JobRead));
+        assert!(
+            rights(&["operator:read"]).has(&Right::JobRead)
+                && !rights(&["operator:read"]).has(&Right::OperatorWrite)
+        );
+        assert!(
+            rights(&["job:submit"]).has(&Right::ClusterRead)
+                && !rights(&["job:submit"]).has(&Right::JobRead)
+        );
         assert!(!Rights::default().has(&Right::ClusterRead));
-        assert!(!rights(&["queue:root.etl"]).has(&Right::ClusterRead), "a queue right alone includes no other right");
+        assert!(
+            !rights(&["queue:root.etl"]).has(&Right::ClusterRead),
+            "a queue right alone includes no other right"
+        );
     }
 
     #[test]
     fn a_queue_right_covers_only_its_queue() {
         let queue = |name: &str| name.parse::<QueuePath>().expect("a queue");
         let etl = rights(&["job:submit", "queue:root.etl"]);
-        assert!(etl.may_submit_to(&queue("root.etl")) && etl.may_submit_to(&queue("root.etl.daily")));
+        assert!(
+            etl.may_submit_to(&queue("root.etl")) && etl.may_submit_to(&queue("root.etl.daily"))
+        );
         assert!(!etl.may_submit_to(&queue("root.etlx")) && !etl.may_submit_to(&queue("root")));
         assert!(rights(&["job:submit"]).may_submit_to(&queue("root.etlx")));
         assert!(rights(&["admin", "queue:root.etl"]).may_submit_to(&queue("root")));
@@ -246,7 +305,10 @@ mod tests {
     #[test]
     fn rights_on_a_queue_cover_the_queues_below() {
         let queue = |name: &str| name.parse::<QueuePath>().expect("a queue");
-        let (views, keeps) = (rights(&["queue-view:root.etl"]), rights(&["queue-admin:root.etl", "queue:root.own"]));
+        let (views, keeps) = (
+            rights(&["queue-view:root.etl"]),
+            rights(&["queue-admin:root.etl", "queue:root.own"]),
+        );
         assert!(
             views.may_view_queue(&queue("root.etl.daily"))
                 && !views.may_view_queue(&queue("root"))
@@ -262,8 +324,15 @@ mod tests {
                 && keeps.may_submit_to(&queue("root.etl"))
                 && !keeps.may_submit_to(&queue("root.x"))
         );
-        assert!(views.may_view_some() && keeps.may_view_some() && !rights(&["cluster:read"]).may_view_some());
+        assert!(
+            views.may_view_some()
+                && keeps.may_view_some()
+                && !rights(&["cluster:read"]).may_view_some()
+        );
         assert!(views.has(&Right::ClusterRead) && !views.has(&Right::JobRead));
-        assert!(Rights::all().may_administer(&queue("root")) && rights(&["operator:read"]).may_view_queue(&queue("root")));
+        assert!(
+            Rights::all().may_administer(&queue("root"))
+                && rights(&["operator:read"]).may_view_queue(&queue("root"))
+        );
     }
 }

@@ -35,7 +35,9 @@ impl Role {
     /// # Errors
     /// The URI is not a Headroom role.
     pub fn from_uri(uri: &str) -> Result<Self, ParseRoleError> {
-        uri.strip_prefix(SCHEME).ok_or_else(|| ParseRoleError(uri.to_owned()))?.parse()
+        uri.strip_prefix(SCHEME)
+            .ok_or_else(|| ParseRoleError(uri.to_owned()))?
+            .parse()
     }
 }
 
@@ -67,7 +69,9 @@ impl FromStr for Role {
 /// characters.
 pub fn is_user(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    (1..=32).contains(&text.len()) && text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && text.chars().all(plain)
+    (1..=32).contains(&text.len())
+        && text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.chars().all(plain)
 }
 
 #[cfg(test)]
@@ -86,8 +90,19 @@ mod tests {
     #[test]
     fn invalid_roles_are_refused() {
         let long = format!("user/{}", "a".repeat(33));
-        for text in ["", "managers", "manager/x", "node/", "node/../x", "node/a/b", "user/", "user/a b", "user/1", "root", &long]
-        {
+        for text in [
+            "",
+            "managers",
+            "manager/x",
+            "node/",
+            "node/../x",
+            "node/a/b",
+            "user/",
+            "user/a b",
+            "user/1",
+            "root",
+            &long,
+        ] {
             assert!(text.parse::<Role>().is_err(), "{text}");
         }
         assert!(Role::from_uri("https://manager").is_err());

@@ -6,12 +6,17 @@ use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{CertificateError as Mismatch, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
+use rustls::{
+    CertificateError as Mismatch, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
 
 use crate::certificate::{Certificate, CertificateError, certificates};
 use crate::files::{self, FileError};
@@ -44,7 +49,9 @@ pub struct TlsIdentity {
 
 impl std::fmt::Debug for TlsIdentity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Identity").field("facts", &self.facts).finish_non_exhaustive()
+        f.debug_struct("Identity")
+            .field("facts", &self.facts)
+            .finish_non_exhaustive()
     }
 }
 
@@ -82,13 +89,30 @@ impl CertificatePaths {
     /// # Errors
     /// The first error.
     pub fn read(&self) -> Result<TlsIdentity, TlsError> {
-        let (ca, cert, key) = (files::read(&self.ca)?, files::read(&self.cert)?, files::read_secret(&self.key)?);
-        certificates(&ca).map_err(|source| TlsError::Certificate { path: self.ca.clone(), source })?;
-        let facts = Certificate::from_pem(&cert).map_err(|source| TlsError::Certificate { path: self.cert.clone(), source })?;
+        let (ca, cert, key) = (
+            files::read(&self.ca)?,
+            files::read(&self.cert)?,
+            files::read_secret(&self.key)?,
+        );
+        certificates(&ca).map_err(|source| TlsError::Certificate {
+            path: self.ca.clone(),
+            source,
+        })?;
+        let facts = Certificate::from_pem(&cert).map_err(|source| TlsError::Certificate {
+            path: self.cert.clone(),
+            source,
+        })?;
         if PrivateKeyDer::from_pem_slice(key.as_bytes()).is_err() {
-            return Err(TlsError::Key { path: self.key.clone() });
+            return Err(TlsError::Key {
+                path: self.key.clone(),
+            });
         }
-        Ok(TlsIdentity { ca, cert, key, facts })
+        Ok(TlsIdentity {
+            ca,
+            cert,
+            key,
+            facts,
+        })
     }
 }
 
@@ -108,7 +132,8 @@ impl PeerExpectation {
     /// certificate with another role is rejected.
     fn fits(self, role: Option<&Role>) -> bool {
         match (self, role) {
-            (_, None) | (PeerExpectation::Manager | PeerExpectation::Daemon, Some(Role::Manager)) => true,
+            (_, None)
+            | (PeerExpectation::Manager | PeerExpectation::Daemon, Some(Role::Manager)) => true,
             (PeerExpectation::Node | PeerExpectation::Daemon, Some(Role::Node(_))) => true,
             (PeerExpectation::Manager, Some(Role::Node(_)))
             | (PeerExpectation::Node, Some(Role::Manager))
@@ -138,7 +163,8 @@ pub fn roots(pem: &str) -> Result<RootCertStore, TlsError> {
 }
 
 fn key(pem: &str) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|error| TlsError::Verifier(error.to_string()))
+    PrivateKeyDer::from_pem_slice(pem.as_bytes())
+        .map_err(|error| TlsError::Verifier(error.to_string()))
 }
 
 impl TlsIdentity {
@@ -148,8 +174,12 @@ impl TlsIdentity {
     /// # Errors
     /// Certificate, key and authority do not match.
     pub fn server(&self) -> Result<ServerConfig, TlsError> {
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(&self.ca)?), provider());
-        let verifier = verifier.allow_unauthenticated().build().map_err(|error| TlsError::Verifier(error.to_string()))?;
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots(&self.ca)?), provider());
+        let verifier = verifier
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| TlsError::Verifier(error.to_string()))?;
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()?
             .with_client_cert_verifier(verifier)
@@ -164,7 +194,11 @@ impl TlsIdentity {
 ///
 /// # Errors
 /// The caller's certificate and key do not match.
-pub fn client(roots: RootCertStore, own: Option<(&str, &str)>, expect: PeerExpectation) -> Result<ClientConfig, TlsError> {
+pub fn client(
+    roots: RootCertStore,
+    own: Option<(&str, &str)>,
+    expect: PeerExpectation,
+) -> Result<ClientConfig, TlsError> {
     let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
     let inner = inner.map_err(|error| TlsError::Verifier(error.to_string()))?;
     let config = ClientConfig::builder_with_provider(provider())
@@ -172,7 +206,9 @@ pub fn client(roots: RootCertStore, own: Option<(&str, &str)>, expect: PeerExpec
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(RoleVerifier { inner, expect }));
     Ok(match own {
-        Some((cert, own)) => config.with_client_auth_cert(certificates(cert).map_err(damaged)?, key(own)?)?,
+        Some((cert, own)) => {
+            config.with_client_auth_cert(certificates(cert).map_err(damaged)?, key(own)?)?
+        }
         None => config.with_no_client_auth(),
     })
 }
@@ -184,8 +220,12 @@ pub fn client(roots: RootCertStore, own: Option<(&str, &str)>, expect: PeerExpec
 /// The TLS library rejects its own defaults.
 pub fn pinned(pin: Option<Sha256Digest>) -> Result<ClientConfig, TlsError> {
     let algorithms = provider().signature_verification_algorithms;
-    let config = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
-    Ok(config.dangerous().with_custom_certificate_verifier(Arc::new(PinVerifier { pin, algorithms })).with_no_client_auth())
+    let config =
+        ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    Ok(config
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(PinVerifier { pin, algorithms }))
+        .with_no_client_auth())
 }
 
 /// TLS configuration of a listener whose certificate is pinned by its peers; it requests no client
@@ -194,8 +234,11 @@ pub fn pinned(pin: Option<Sha256Digest>) -> Result<ClientConfig, TlsError> {
 /// # Errors
 /// Certificate and key do not match.
 pub fn plain_server(cert: &str, own: &str) -> Result<ServerConfig, TlsError> {
-    let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
-    Ok(config.with_no_client_auth().with_single_cert(certificates(cert).map_err(damaged)?, key(own)?)?)
+    let config =
+        ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    Ok(config
+        .with_no_client_auth()
+        .with_single_cert(certificates(cert).map_err(damaged)?, key(own)?)?)
 }
 
 /// Verifies chain and host name as usual, then the role.
@@ -214,13 +257,19 @@ impl ServerCertVerifier for RoleVerifier {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let verified = self.inner.verify_server_cert(end, between, name, ocsp, now)?;
-        let role = Certificate::from_der(end).map_err(|_| Mismatch::BadEncoding)?.role;
+        let verified = self
+            .inner
+            .verify_server_cert(end, between, name, ocsp, now)?;
+        let role = Certificate::from_der(end)
+            .map_err(|_| Mismatch::BadEncoding)?
+            .role;
         if self.expect.fits(role.as_ref()) {
             return Ok(verified);
         }
         let role = role.map(|role| role.to_string()).unwrap_or_default();
-        Err(rustls::Error::General(format!("the server has the certificate of {role}, which is not the expected role")))
+        Err(rustls::Error::General(format!(
+            "the server has the certificate of {role}, which is not the expected role"
+        )))
     }
 
     fn verify_tls12_signature(
@@ -262,7 +311,10 @@ impl ServerCertVerifier for PinVerifier {
         _ocsp: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if self.pin.is_none_or(|pin| pin.matches(&Sha256Digest::of(end))) {
+        if self
+            .pin
+            .is_none_or(|pin| pin.matches(&Sha256Digest::of(end)))
+        {
             return Ok(ServerCertVerified::assertion());
         }
         Err(Mismatch::ApplicationVerificationFailure.into())
@@ -315,23 +367,72 @@ mod tests {
             lifetime: YEAR,
         };
         let issued = authority.issue(&wanted).expect("issued");
-        files::write(&at("ca.pem"), &made.certificate, FileReaders::All, OverwritePolicy::Keep).expect("writes");
-        files::write(&at("cert.pem"), &issued.certificate, FileReaders::All, OverwritePolicy::Keep).expect("writes");
-        files::write(&at("key.pem"), &issued.key, FileReaders::Owner, OverwritePolicy::Keep).expect("writes");
-        let set = CertificatePaths { ca: at("ca.pem"), cert: at("cert.pem"), key: at("key.pem") };
+        files::write(
+            &at("ca.pem"),
+            &made.certificate,
+            FileReaders::All,
+            OverwritePolicy::Keep,
+        )
+        .expect("writes");
+        files::write(
+            &at("cert.pem"),
+            &issued.certificate,
+            FileReaders::All,
+            OverwritePolicy::Keep,
+        )
+        .expect("writes");
+        files::write(
+            &at("key.pem"),
+            &issued.key,
+            FileReaders::Owner,
+            OverwritePolicy::Keep,
+        )
+        .expect("writes");
+        let set = CertificatePaths {
+            ca: at("ca.pem"),
+            cert: at("cert.pem"),
+            key: at("key.pem"),
+        };
         let identity = set.read().expect("reads");
-        assert_eq!(identity.facts.role.as_ref().map(ToString::to_string), Some("manager".into()));
+        assert_eq!(
+            identity.facts.role.as_ref().map(ToString::to_string),
+            Some("manager".into())
+        );
         identity.server().expect("a listener");
         assert!(!format!("{identity:?}").contains("PRIVATE"));
 
-        let mixed = TlsIdentity { key: made.key.clone(), ..identity };
-        assert!(matches!(mixed.server(), Err(TlsError::Rustls(_))), "the key of another certificate");
+        let mixed = TlsIdentity {
+            key: made.key.clone(),
+            ..identity
+        };
+        assert!(
+            matches!(mixed.server(), Err(TlsError::Rustls(_))),
+            "the key of another certificate"
+        );
         assert!(matches!(
-            CertificatePaths { key: at("cert.pem"), ..set.clone() }.read(),
+            CertificatePaths {
+                key: at("cert.pem"),
+                ..set.clone()
+            }
+            .read(),
             Err(TlsError::File(FileError::Open { .. }))
         ));
         files::write(&at("empty"), "", FileReaders::Owner, OverwritePolicy::Keep).expect("writes");
-        assert!(matches!(CertificatePaths { key: at("empty"), ..set.clone() }.read(), Err(TlsError::Key { .. })));
-        assert!(matches!(CertificatePaths { cert: at("empty"), ..set }.read(), Err(TlsError::Certificate { .. })));
+        assert!(matches!(
+            CertificatePaths {
+                key: at("empty"),
+                ..set.clone()
+            }
+            .read(),
+            Err(TlsError::Key { .. })
+        ));
+        assert!(matches!(
+            CertificatePaths {
+                cert: at("empty"),
+                ..set
+            }
+            .read(),
+            Err(TlsError::Certificate { .. })
+        ));
     }
 }

@@ -55,7 +55,9 @@ pub struct Token {
 
 /// The error of a text that is not a token. It does not contain the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this is not a token of Headroom; it looks like hru_4f1c8a2b9d3e5f60_ and 64 hexadecimal digits")]
+#[error(
+    "this is not a token of Headroom; it looks like hru_4f1c8a2b9d3e5f60_ and 64 hexadecimal digits"
+)]
 pub struct ParseTokenError;
 
 /// The error of unavailable random numbers.
@@ -69,7 +71,9 @@ pub struct NoRandomness;
 /// Random numbers are unavailable.
 pub fn random<const N: usize>() -> Result<[u8; N], NoRandomness> {
     let mut bytes = [0; N];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| NoRandomness)?;
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| NoRandomness)?;
     Ok(bytes)
 }
 
@@ -79,7 +83,11 @@ impl Token {
     /// # Errors
     /// Random numbers are unavailable.
     pub fn mint(kind: SecretTokenKind) -> Result<Self, NoRandomness> {
-        Ok(Token { kind, accessor: Accessor(random()?), secret: random()? })
+        Ok(Token {
+            kind,
+            accessor: Accessor(random()?),
+            secret: random()?,
+        })
     }
 
     /// Purpose of the token.
@@ -99,7 +107,12 @@ impl Token {
 
     /// The complete text, for its holder only.
     pub fn reveal(&self) -> String {
-        format!("{}_{}_{}", self.kind.prefix(), self.accessor, Hex(&self.secret))
+        format!(
+            "{}_{}_{}",
+            self.kind.prefix(),
+            self.accessor,
+            Hex(&self.secret)
+        )
     }
 }
 
@@ -114,13 +127,21 @@ impl FromStr for Token {
 
     fn from_str(text: &str) -> Result<Self, ParseTokenError> {
         let mut parts = text.split('_');
-        let (Some(prefix), Some(accessor), Some(secret), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        let (Some(prefix), Some(accessor), Some(secret), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
             return Err(ParseTokenError);
         };
-        let kind =
-            [SecretTokenKind::User, SecretTokenKind::Join].into_iter().find(|k| k.prefix() == prefix).ok_or(ParseTokenError)?;
+        let kind = [SecretTokenKind::User, SecretTokenKind::Join]
+            .into_iter()
+            .find(|k| k.prefix() == prefix)
+            .ok_or(ParseTokenError)?;
         let secret = bytes(secret).ok_or(ParseTokenError)?;
-        Ok(Token { kind, accessor: accessor.parse()?, secret })
+        Ok(Token {
+            kind,
+            accessor: accessor.parse()?,
+            secret,
+        })
     }
 }
 
@@ -164,7 +185,11 @@ impl Sha256Digest {
 
     /// Compares in constant time.
     pub fn matches(&self, other: &Sha256Digest) -> bool {
-        self.0.iter().zip(other.0).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+        self.0
+            .iter()
+            .zip(other.0)
+            .fold(0, |differ, (a, b)| differ | (a ^ b))
+            == 0
     }
 }
 
@@ -217,9 +242,16 @@ impl AppTokenKey {
     /// # Errors
     /// The text is not an executor token, or was derived with another key.
     pub fn check_executor_token(&self, text: &str) -> Result<AppId, ParseTokenError> {
-        let (app, tag) = text.strip_prefix("hrx_").and_then(|rest| rest.rsplit_once('_')).ok_or(ParseTokenError)?;
-        let (app, tag): (AppId, [u8; 32]) = (app.parse().map_err(|_| ParseTokenError)?, bytes(tag).ok_or(ParseTokenError)?);
-        hmac::verify(&self.0, format!("reader {app}").as_bytes(), &tag).map_err(|_| ParseTokenError)?;
+        let (app, tag) = text
+            .strip_prefix("hrx_")
+            .and_then(|rest| rest.rsplit_once('_'))
+            .ok_or(ParseTokenError)?;
+        let (app, tag): (AppId, [u8; 32]) = (
+            app.parse().map_err(|_| ParseTokenError)?,
+            bytes(tag).ok_or(ParseTokenError)?,
+        );
+        hmac::verify(&self.0, format!("reader {app}").as_bytes(), &tag)
+            .map_err(|_| ParseTokenError)?;
         Ok(app)
     }
 
@@ -229,7 +261,10 @@ impl AppTokenKey {
     /// # Errors
     /// The text is not an application token, or was derived with another key.
     pub fn check(&self, text: &str) -> Result<(AppId, AttemptId), ParseTokenError> {
-        let (attempt, tag) = text.strip_prefix("hra_").and_then(|rest| rest.rsplit_once('_')).ok_or(ParseTokenError)?;
+        let (attempt, tag) = text
+            .strip_prefix("hra_")
+            .and_then(|rest| rest.rsplit_once('_'))
+            .ok_or(ParseTokenError)?;
         let tag: [u8; 32] = bytes(tag).ok_or(ParseTokenError)?;
         let attempt: AttemptId = attempt.parse().map_err(|_| ParseTokenError)?;
         hmac::verify(&self.0, attempt.to_string().as_bytes(), &tag).map_err(|_| ParseTokenError)?;
@@ -283,14 +318,24 @@ mod tests {
             let read: Token = token.reveal().parse().expect("a token");
             assert_eq!((read.kind(), read.accessor()), (kind, token.accessor()));
             assert!(read.hash().matches(&token.hash()));
-            assert!(!Token::mint(kind).expect("random numbers").hash().matches(&token.hash()));
+            assert!(
+                !Token::mint(kind)
+                    .expect("random numbers")
+                    .hash()
+                    .matches(&token.hash())
+            );
         }
     }
 
     #[test]
     fn secrets_are_not_in_debug_output() {
         let token = Token::mint(SecretTokenKind::User).expect("random numbers");
-        let secret = token.reveal().rsplit('_').next().expect("a secret").to_owned();
+        let secret = token
+            .reveal()
+            .rsplit('_')
+            .next()
+            .expect("a secret")
+            .to_owned();
         assert!(!format!("{token:?}").contains(&secret));
         let key = AppTokenKey::new(&[7; 32]);
         assert_eq!(format!("{key:?}"), "AppKey(…)");
@@ -302,10 +347,21 @@ mod tests {
         let (key, other) = (AppTokenKey::new(&[1; 32]), AppTokenKey::new(&[2; 32]));
         let attempt: AttemptId = "word_count.7@2".parse().expect("an attempt");
         let token = key.token(&attempt);
-        assert_eq!(key.check(&token), Ok(("word_count.7".parse().expect("an app"), attempt)));
+        assert_eq!(
+            key.check(&token),
+            Ok(("word_count.7".parse().expect("an app"), attempt))
+        );
         assert_eq!(other.check(&token), Err(ParseTokenError));
-        assert_eq!(key.check(&token.replace("@2", "@3")), Err(ParseTokenError), "another attempt");
-        assert_eq!(key.check(&token.replace(".7@", ".8@")), Err(ParseTokenError), "another application");
+        assert_eq!(
+            key.check(&token.replace("@2", "@3")),
+            Err(ParseTokenError),
+            "another attempt"
+        );
+        assert_eq!(
+            key.check(&token.replace(".7@", ".8@")),
+            Err(ParseTokenError),
+            "another application"
+        );
     }
 
     proptest! {

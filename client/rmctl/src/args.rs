@@ -25,14 +25,18 @@ use headroom_wire::v1::job::MemoryFailureMode;
 
 use crate::complete;
 
-pub(crate) use acl::{AclVerb, CreateJoinToken, CreateToken, JoinNode, JoinTokenVerb, PolicyVerb, TokenVerb, TrustArgs};
+pub(crate) use acl::{
+    AclVerb, CreateJoinToken, CreateToken, JoinNode, JoinTokenVerb, PolicyVerb, TokenVerb,
+    TrustArgs,
+};
 pub(crate) use ca::{CaIssue, CaPlace, CaVerb};
 pub(crate) use container_access::{ByteRange, Exec, ExecOptions, ExecTask, FilesVerb, SignalArgs};
 pub(crate) use job::JobVerb;
 #[cfg(feature = "dev")]
 pub(crate) use job::Replay;
 pub(crate) use objects::{
-    AppVerb, ConfirmOptions, ContainerVerb, Drain, Life, NewRequest, NodeVerb, QueueVerb, RequestVerb, Resize, TaskVerb, Top,
+    AppVerb, ConfirmOptions, ContainerVerb, Drain, Life, NewRequest, NodeVerb, QueueVerb,
+    RequestVerb, Resize, TaskVerb, Top,
 };
 pub(crate) use operator::{DebugBundle, Metrics, OperatorVerb, StateVerb};
 pub(crate) use ordered::{SetTask, TaskOrderArgs};
@@ -78,7 +82,14 @@ pub(crate) struct Global {
     pub(crate) context: Option<String>,
     /// Output format: table, wide, json, jsonl, yaml, csv, name, cols=A,B or tmpl='{{id}}'; JSON is
     /// that of the REST interface [default: table]
-    #[arg(short = 'o', long = "format", id = "format", global = true, env = "HEADROOM_OUTPUT", value_name = "FORMAT")]
+    #[arg(
+        short = 'o',
+        long = "format",
+        id = "format",
+        global = true,
+        env = "HEADROOM_OUTPUT",
+        value_name = "FORMAT"
+    )]
     pub(crate) output: Option<Output>,
     /// Print ids only
     #[arg(short = 'q', long, global = true)]
@@ -306,7 +317,15 @@ impl Verb {
     /// True for verbs that run daemons or masters in this process.
     pub(crate) fn is_long(&self) -> bool {
         #[cfg(feature = "dev")]
-        let daemons = matches!(self, Verb::Dev(_) | Verb::Demo(_) | Verb::Submit(Submit { unmanaged: true, .. }));
+        let daemons = matches!(
+            self,
+            Verb::Dev(_)
+                | Verb::Demo(_)
+                | Verb::Submit(Submit {
+                    unmanaged: true,
+                    ..
+                })
+        );
         #[cfg(not(feature = "dev"))]
         let daemons = false;
         daemons
@@ -532,8 +551,14 @@ pub(crate) enum Sample {
 
 #[cfg(feature = "dev")]
 fn enforcer(text: &str) -> Result<EnforcerKind, String> {
-    let all = [EnforcerKind::Cgroup2, EnforcerKind::Cgroup1, EnforcerKind::Poll];
-    all.into_iter().find(|k| k.as_str() == text).ok_or_else(|| "use cgroup2, cgroup1 or poll".to_owned())
+    let all = [
+        EnforcerKind::Cgroup2,
+        EnforcerKind::Cgroup1,
+        EnforcerKind::Poll,
+    ];
+    all.into_iter()
+        .find(|k| k.as_str() == text)
+        .ok_or_else(|| "use cgroup2, cgroup1 or poll".to_owned())
 }
 
 fn variable(text: &str) -> Result<String, String> {
@@ -541,13 +566,19 @@ fn variable(text: &str) -> Result<String, String> {
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && name.chars().all(word)
     });
-    if named { Ok(text.to_owned()) } else { Err("write NAME=VALUE".to_owned()) }
+    if named {
+        Ok(text.to_owned())
+    } else {
+        Err("write NAME=VALUE".to_owned())
+    }
 }
 
 /// Parses `500ms`, `90s`, `10m`, `2h`, `1d`; a bare number counts seconds.
 fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || "write a time such as 90s, 10m or 2h".to_owned();
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let split = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     let number: u64 = text[..split].parse().map_err(|_| wrong())?;
     let unit_ms = match &text[split..] {
         "ms" => 1,
@@ -557,7 +588,10 @@ fn duration(text: &str) -> Result<Duration, String> {
         "d" => 86_400_000,
         _ => return Err(wrong()),
     };
-    number.checked_mul(unit_ms).map(Duration::from_millis).ok_or_else(wrong)
+    number
+        .checked_mul(unit_ms)
+        .map(Duration::from_millis)
+        .ok_or_else(wrong)
 }
 
 #[cfg(test)]
@@ -575,12 +609,18 @@ mod tests {
         assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(duration("10m"), Ok(Duration::from_secs(600)));
         assert_eq!(duration("2"), Ok(Duration::from_secs(2)));
-        assert!(duration("soon").is_err() && duration("5w").is_err() && duration("99999999999999999999h").is_err());
+        assert!(
+            duration("soon").is_err()
+                && duration("5w").is_err()
+                && duration("99999999999999999999h").is_err()
+        );
     }
 
     #[test]
     fn flags_may_follow_the_verb() {
-        let cli = Cli::try_parse_from(["rmctl", "ps", "last", "-o", "json", "--addr", "http://h:1"]).expect("parses");
+        let cli =
+            Cli::try_parse_from(["rmctl", "ps", "last", "-o", "json", "--addr", "http://h:1"])
+                .expect("parses");
         assert_eq!(cli.global.output, Some(Output::plain(Format::Json)));
         assert_eq!(cli.global.addr.as_deref(), Some("http://h:1"));
     }

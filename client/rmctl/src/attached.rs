@@ -20,8 +20,14 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of a stop; longer than a node agent waits for its containers.
 const STOP_TIMEOUT: Duration = Duration::from_secs(700);
 /// Environment variables of a service manager, which the daemon must not inherit.
-const SERVICE_MANAGER: [&str; 6] =
-    ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
+const SERVICE_MANAGER: [&str; 6] = [
+    "NOTIFY_SOCKET",
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "LISTEN_FDNAMES",
+];
 
 /// A running daemon.
 #[derive(Debug)]
@@ -41,36 +47,59 @@ impl Daemon {
         arguments: &[String],
         log: &str,
     ) -> Result<(Daemon, T), Failure> {
-        let failed = |why: String| Failure::new(Exit::Failed, format!("{what} did not start: {why}"));
+        let failed =
+            |why: String| Failure::new(Exit::Failed, format!("{what} did not start: {why}"));
         let mut command = Command::new(program);
-        command.arg("--attached").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        command
+            .arg("--attached")
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0);
         SERVICE_MANAGER.iter().for_each(|name| {
             command.env_remove(name);
         });
         if std::env::var_os("HEADROOM_LOG").is_none() {
             command.env("HEADROOM_LOG", log);
         }
-        let mut child = command.spawn().map_err(|e| failed(format!("{}: {e}", program.display())))?;
+        let mut child = command
+            .spawn()
+            .map_err(|e| failed(format!("{}: {e}", program.display())))?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(failed("its pipes are missing".to_owned()));
         };
         let mut lines = BufReader::new(output).lines();
         let line = tokio::time::timeout(START_TIMEOUT, lines.next_line()).await;
-        let line = line.map_err(|_| failed(format!("no start report after {} s", START_TIMEOUT.as_secs())))?;
+        let line = line.map_err(|_| {
+            failed(format!(
+                "no start report after {} s",
+                START_TIMEOUT.as_secs()
+            ))
+        })?;
         match line.ok().flatten().map(|line| serde_json::from_str(&line)) {
             Some(Ok(StartReport::Ready(ready))) => Ok((Daemon { what, child, input }, ready)),
-            Some(Ok(StartReport::Failed { error, address_in_use: false })) => Err(failed(error)),
-            Some(Ok(StartReport::Failed { error, address_in_use: true })) => {
-                Err(failed(error).help("another daemon may use this address; choose another one with --listen"))
-            }
+            Some(Ok(StartReport::Failed {
+                error,
+                address_in_use: false,
+            })) => Err(failed(error)),
+            Some(Ok(StartReport::Failed {
+                error,
+                address_in_use: true,
+            })) => Err(failed(error)
+                .help("another daemon may use this address; choose another one with --listen")),
             Some(Err(e)) => {
-                let failure = failed(format!("the start report of {} is not valid: {e}", program.display()));
+                let failure = failed(format!(
+                    "the start report of {} is not valid: {e}",
+                    program.display()
+                ));
                 Err(failure.help("use rmctl and daemons of the same version"))
             }
             None => {
                 let status = child.wait().await;
-                Err(failed(status.map_or_else(|e| e.to_string(), |status| status.to_string()))
-                    .help("see its last log lines above"))
+                Err(
+                    failed(status.map_or_else(|e| e.to_string(), |status| status.to_string()))
+                        .help("see its last log lines above"),
+                )
             }
         }
     }
@@ -79,12 +108,17 @@ impl Daemon {
     pub(crate) async fn ended(&mut self) -> Failure {
         let status = self.child.wait().await;
         let status = status.map_or_else(|e| e.to_string(), |status| status.to_string());
-        Failure::new(Exit::Failed, format!("{} ended: {status}", self.what)).help("see its last log lines above")
+        Failure::new(Exit::Failed, format!("{} ended: {status}", self.what))
+            .help("see its last log lines above")
     }
 
     /// Ends the daemon and waits for its end; a node agent ends all its containers first. False if it was killed or failed before that.
     pub(crate) async fn stop(self) -> bool {
-        let Daemon { what, mut child, input } = self;
+        let Daemon {
+            what,
+            mut child,
+            input,
+        } = self;
         drop(input);
         match tokio::time::timeout(STOP_TIMEOUT, child.wait()).await {
             Ok(Ok(status)) if status.success() => return true,
@@ -107,31 +141,49 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let program = dir.path().join("daemon");
         std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("writes");
-        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("executable");
+        std::fs::set_permissions(
+            &program,
+            std::os::unix::fs::PermissionsExt::from_mode(0o755),
+        )
+        .expect("executable");
         Daemon::start("the daemon", &program, &[], "warn").await
     }
 
     #[tokio::test]
     async fn a_daemon_runs_until_its_input_ends() {
-        let (daemon, ready) = start("echo '{\"ready\":{\"url\":\"http://x\"}}'; cat").await.expect("starts");
+        let (daemon, ready) = start("echo '{\"ready\":{\"url\":\"http://x\"}}'; cat")
+            .await
+            .expect("starts");
         assert_eq!(ready.url, "http://x");
         assert!(daemon.stop().await);
     }
 
     #[tokio::test]
     async fn a_failed_start_reports_its_reason() {
-        let failed = |script: &'static str| async move { start(script).await.expect_err("fails").to_string() };
-        let reported = failed("echo '{\"failed\":{\"error\":\"no space\",\"address_in_use\":false}}'").await;
-        assert!(reported.contains("the daemon did not start: no space"), "{reported}");
-        let taken = failed("echo '{\"failed\":{\"error\":\"taken\",\"address_in_use\":true}}'").await;
-        assert!(taken.contains("taken") && taken.contains("--listen"), "{taken}");
+        let failed = |script: &'static str| async move {
+            start(script).await.expect_err("fails").to_string()
+        };
+        let reported =
+            failed("echo '{\"failed\":{\"error\":\"no space\",\"address_in_use\":false}}'").await;
+        assert!(
+            reported.contains("the daemon did not start: no space"),
+            "{reported}"
+        );
+        let taken =
+            failed("echo '{\"failed\":{\"error\":\"taken\",\"address_in_use\":true}}'").await;
+        assert!(
+            taken.contains("taken") && taken.contains("--listen"),
+            "{taken}"
+        );
         assert!(failed("exit 3").await.contains("exit status: 3"));
         assert!(failed("echo hello").await.contains("same version"));
     }
 
     #[tokio::test]
     async fn a_daemon_that_ends_by_itself_is_reported() {
-        let (mut daemon, _) = start("echo '{\"ready\":{\"url\":\"http://x\"}}'; exit 4").await.expect("starts");
+        let (mut daemon, _) = start("echo '{\"ready\":{\"url\":\"http://x\"}}'; exit 4")
+            .await
+            .expect("starts");
         assert!(daemon.ended().await.to_string().contains("exit status: 4"));
         assert!(!daemon.stop().await);
     }

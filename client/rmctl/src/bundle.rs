@@ -14,8 +14,18 @@ use serde_json::Value;
 /// Replacement for a removed value.
 pub(crate) const LEFT_OUT: &str = "(left out)";
 /// Substrings of keys whose values are secrets, or arguments or output of programs.
-const SECRET: [&str; 10] =
-    ["token", "secret", "passw", "credential", "authorization", "cookie", "private_key", "log_tail", "environment", "command"];
+const SECRET: [&str; 10] = [
+    "token",
+    "secret",
+    "passw",
+    "credential",
+    "authorization",
+    "cookie",
+    "private_key",
+    "log_tail",
+    "environment",
+    "command",
+];
 /// Keys of the same kind that are too short for a substring match.
 const SECRET_WHOLE: [&str; 4] = ["env", "args", "files", "fetch"];
 
@@ -33,7 +43,11 @@ pub(crate) fn clean(value: Value) -> Value {
     match value {
         Value::Object(map) => {
             let kept = |(key, value): (String, Value)| {
-                let value = if is_secret(&key) && !value.is_null() { Value::from(LEFT_OUT) } else { clean(value) };
+                let value = if is_secret(&key) && !value.is_null() {
+                    Value::from(LEFT_OUT)
+                } else {
+                    clean(value)
+                };
                 (key, value)
             };
             Value::Object(map.into_iter().map(kept).collect())
@@ -56,7 +70,11 @@ pub(crate) fn clean_text(text: &str) -> String {
     for word in text.split_inclusive(char::is_whitespace) {
         let bare = word.trim_end();
         let space = &word[bare.len()..];
-        let shown = if after_bearer && !bare.is_empty() { LEFT_OUT.to_owned() } else { clean_word(bare) };
+        let shown = if after_bearer && !bare.is_empty() {
+            LEFT_OUT.to_owned()
+        } else {
+            clean_word(bare)
+        };
         after_bearer = bare.eq_ignore_ascii_case("bearer");
         clean.push_str(&shown);
         clean.push_str(space);
@@ -67,12 +85,20 @@ pub(crate) fn clean_text(text: &str) -> String {
 fn clean_word(word: &str) -> String {
     // scheme://user:password@host
     if let Some((scheme, rest)) = word.split_once("://")
-        && let Some((who, host)) = rest.split('/').next().and_then(|authority| authority.rsplit_once('@'))
+        && let Some((who, host)) = rest
+            .split('/')
+            .next()
+            .and_then(|authority| authority.rsplit_once('@'))
     {
-        return format!("{scheme}://{LEFT_OUT}@{}", rest.get(who.len() + 1..).unwrap_or(host));
+        return format!(
+            "{scheme}://{LEFT_OUT}@{}",
+            rest.get(who.len() + 1..).unwrap_or(host)
+        );
     }
     match word.split_once(['=', ':']) {
-        Some((name, value)) if !value.is_empty() && is_secret(name.trim_matches(['"', '\'', '-', '{', ','])) => {
+        Some((name, value))
+            if !value.is_empty() && is_secret(name.trim_matches(['"', '\'', '-', '{', ','])) =>
+        {
             format!("{}{LEFT_OUT}", &word[..=name.len()])
         }
         Some(_) | None => word.to_owned(),
@@ -80,7 +106,12 @@ fn clean_word(word: &str) -> String {
 }
 
 /// Writes the files as `tar.gz` below one folder, readable by their owner only.
-pub(crate) fn pack(out: impl Write, folder: &str, pieces: &[BundleFile], now: UnixMillis) -> std::io::Result<()> {
+pub(crate) fn pack(
+    out: impl Write,
+    folder: &str,
+    pieces: &[BundleFile],
+    now: UnixMillis,
+) -> std::io::Result<()> {
     let mut archive = tar::Builder::new(GzEncoder::new(out, Compression::default()));
     for BundleFile { name, text } in pieces {
         let mut header = tar::Header::new_gnu();
@@ -106,7 +137,10 @@ mod tests {
         });
         let clean = clean(value);
         assert_eq!(clean["list"][1], "see http://(left out)@host:7070/x");
-        assert_eq!((clean["id"].as_str(), clean["mode"].as_u64()), (Some("sort.1"), Some(3)));
+        assert_eq!(
+            (clean["id"].as_str(), clean["mode"].as_u64()),
+            (Some("sort.1"), Some(3))
+        );
         assert!(clean["nothing_secret"].is_null(), "nothing is nothing");
         let text = clean.to_string();
         for secret in ["abc", "hunter2", "--key", "\"b\""] {
@@ -116,7 +150,10 @@ mod tests {
 
     #[test]
     fn texts_lose_only_the_secret() {
-        assert_eq!(clean_text("Authorization: Bearer abc.def\nnext line"), "Authorization: Bearer (left out)\nnext line");
+        assert_eq!(
+            clean_text("Authorization: Bearer abc.def\nnext line"),
+            "Authorization: Bearer (left out)\nnext line"
+        );
         assert_eq!(
             clean_text("DB_PASSWORD=x token:y  plain=1 a://b/c@d"),
             "DB_PASSWORD=(left out) token:(left out)  plain=1 a://b/c@d"
@@ -126,8 +163,16 @@ mod tests {
 
     #[test]
     fn a_written_bundle_can_be_read() {
-        let pieces =
-            [BundleFile { name: "a.json".into(), text: "{}\n".into() }, BundleFile { name: "b/c.txt".into(), text: "c".into() }];
+        let pieces = [
+            BundleFile {
+                name: "a.json".into(),
+                text: "{}\n".into(),
+            },
+            BundleFile {
+                name: "b/c.txt".into(),
+                text: "c".into(),
+            },
+        ];
         let mut out = Vec::new();
         pack(&mut out, "headroom-debug", &pieces, UnixMillis(5000)).expect("packs");
         let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(out.as_slice()));
@@ -136,7 +181,11 @@ mod tests {
             let mut entry = entry.expect("an entry");
             let mut text = String::new();
             entry.read_to_string(&mut text).expect("a text");
-            seen.push((entry.path().expect("a path").display().to_string(), entry.header().mode().expect("a mode"), text));
+            seen.push((
+                entry.path().expect("a path").display().to_string(),
+                entry.header().mode().expect("a mode"),
+                text,
+            ));
         }
         assert_eq!(
             seen,

@@ -20,7 +20,10 @@ pub(crate) struct Context {
     /// Address of the resource manager.
     pub(crate) addr: String,
     /// The address comes from an argument, not from the environment, a file or the default.
-    #[cfg_attr(not(feature = "dev"), expect(dead_code, reason = "only the demonstration asks"))]
+    #[cfg_attr(
+        not(feature = "dev"),
+        expect(dead_code, reason = "only the demonstration asks")
+    )]
     pub(crate) addr_named: bool,
     /// Output format.
     pub(crate) format: Format,
@@ -43,36 +46,66 @@ impl Context {
         let addr_named = matches!(settings.addr.by, SettingSource::Argument(_));
         let term = Term::new(color);
         let term = if curl { term.silent() } else { term };
-        Context { addr: settings.addr.value.clone(), addr_named, format: output.format, output, term, settings, given, curl }
+        Context {
+            addr: settings.addr.value.clone(),
+            addr_named,
+            format: output.format,
+            output,
+            term,
+            settings,
+            given,
+            curl,
+        }
     }
 
     /// A client of the resource manager.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
-        let client = Client::with_credentials(&self.addr, self.settings.trust.clone())?.with_timeout(self.settings.timeout.value);
+        let client = Client::with_credentials(&self.addr, self.settings.trust.clone())?
+            .with_timeout(self.settings.timeout.value);
         if !self.curl {
             return Ok(client);
         }
         let term = self.term.aloud();
         let proofs = proofs(&self.settings.trust);
-        let socket = self.addr.strip_prefix(headroom_client::UNIX).map(str::to_owned);
+        let socket = self
+            .addr
+            .strip_prefix(headroom_client::UNIX)
+            .map(str::to_owned);
         Ok(client.with_request_hook(Arc::new(move |request| {
             term.line(&curl(request, socket.as_deref(), &proofs));
-            if request.reads { Sending::Yes } else { Sending::No }
+            if request.reads {
+                Sending::Yes
+            } else {
+                Sending::No
+            }
         })))
     }
 
     /// The application that a text names, with its job and all tasks.
-    pub(crate) async fn app(&self, client: &Client, text: &str) -> Result<(AppView, Target), Failure> {
+    pub(crate) async fn app(
+        &self,
+        client: &Client,
+        text: &str,
+    ) -> Result<(AppView, Target), Failure> {
         self.app_with(client, text, TaskRows::All).await
     }
 
     /// The application with the counts of its job and without tasks.
-    pub(crate) async fn app_figures(&self, client: &Client, text: &str) -> Result<(AppView, Target), Failure> {
+    pub(crate) async fn app_figures(
+        &self,
+        client: &Client,
+        text: &str,
+    ) -> Result<(AppView, Target), Failure> {
         self.app_with(client, text, TaskRows::None).await
     }
 
     /// The application with a selection of its tasks.
-    pub(crate) async fn app_with(&self, client: &Client, text: &str, rows: TaskRows) -> Result<(AppView, Target), Failure> {
+    pub(crate) async fn app_with(
+        &self,
+        client: &Client,
+        text: &str,
+        rows: TaskRows,
+    ) -> Result<(AppView, Target), Failure> {
         let target = target::parse(text)?;
         // A complete id needs no list. An unknown id or a prefix does.
         if let Some(id) = target.job.id()
@@ -91,7 +124,8 @@ impl Context {
         if sure.yes || self.curl || self.term.confirm(what) {
             return Ok(());
         }
-        Err(Failure::new(Exit::Failed, "nothing was done").help("-y skips the question; --dry-run only shows the effect"))
+        Err(Failure::new(Exit::Failed, "nothing was done")
+            .help("-y skips the question; --dry-run only shows the effect"))
     }
 
     /// The context for a list, without headers if the user omits them.
@@ -103,26 +137,45 @@ impl Context {
 
     /// Appearance of a screen.
     pub(crate) fn look(&self) -> ListStyle {
-        ListStyle { wide: self.format == Format::Wide, headers: self.output.headers }
+        ListStyle {
+            wide: self.format == Format::Wide,
+            headers: self.output.headers,
+        }
     }
 }
 
 /// The curl options for the same certificates and token. The shell reads the token when it runs the
 /// line, so the token is never printed.
 fn proofs(trust: &ClientCredentials) -> Vec<String> {
-    let ca = trust.files.ca.iter().map(|path| format!("--cacert '{}'", path.display()));
+    let ca = trust
+        .files
+        .ca
+        .iter()
+        .map(|path| format!("--cacert '{}'", path.display()));
     let own = trust.files.own.iter();
-    let own = own.flat_map(|(cert, key)| [format!("--cert '{}'", cert.display()), format!("--key '{}'", key.display())]);
+    let own = own.flat_map(|(cert, key)| {
+        [
+            format!("--cert '{}'", cert.display()),
+            format!("--key '{}'", key.display()),
+        ]
+    });
     let token = match &trust.token {
         TokenSource::Nowhere => None,
         TokenSource::Text(_) => Some("-H \"Authorization: Bearer $HEADROOM_TOKEN\"".to_owned()),
-        TokenSource::File(path) => Some(format!("-H \"Authorization: Bearer $(cat '{}')\"", path.display())),
+        TokenSource::File(path) => Some(format!(
+            "-H \"Authorization: Bearer $(cat '{}')\"",
+            path.display()
+        )),
     };
     ca.chain(own).chain(token).collect()
 }
 
 /// A request as a curl command.
-fn curl(request: &headroom_client::PreparedRequest<'_>, socket: Option<&str>, proofs: &[String]) -> String {
+fn curl(
+    request: &headroom_client::PreparedRequest<'_>,
+    socket: Option<&str>,
+    proofs: &[String],
+) -> String {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
     let mut words = vec!["curl -sS".to_owned()];
     words.extend_from_slice(proofs);
@@ -142,13 +195,20 @@ fn curl(request: &headroom_client::PreparedRequest<'_>, socket: Option<&str>, pr
 
 /// The present time.
 pub(crate) fn now() -> UnixMillis {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     UnixMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// The user name: `USER` in the environment, else the name of the account.
 pub(crate) fn user() -> Option<String> {
-    let account = || nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten().map(|u| u.name);
+    let account = || {
+        nix::unistd::User::from_uid(nix::unistd::geteuid())
+            .ok()
+            .flatten()
+            .map(|u| u.name)
+    };
     let named = std::env::var("USER").ok().filter(|u| !u.is_empty());
     named.or_else(account).filter(|u| u.len() <= 64)
 }
@@ -160,13 +220,27 @@ mod tests {
 
     #[test]
     fn a_request_is_printed_as_a_curl_command() {
-        let get =
-            PreparedRequest { method: "GET", url: "http://h:1/v1/apps?a=1&b=2", headers: Vec::new(), body: None, reads: true };
-        assert_eq!(curl(&get, None, &[]), "curl -sS 'http://h:1/v1/apps?a=1&b=2'");
+        let get = PreparedRequest {
+            method: "GET",
+            url: "http://h:1/v1/apps?a=1&b=2",
+            headers: Vec::new(),
+            body: None,
+            reads: true,
+        };
+        assert_eq!(
+            curl(&get, None, &[]),
+            "curl -sS 'http://h:1/v1/apps?a=1&b=2'"
+        );
         let by_socket = "curl -sS --unix-socket '/run/s' 'http://h:1/v1/apps?a=1&b=2'";
         assert_eq!(curl(&get, Some("/run/s"), &[]), by_socket);
         let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
-        let post = PreparedRequest { method: "POST", url: "http://h:1/x", headers, body: Some("{\"a\":\"it's\"}"), reads: false };
+        let post = PreparedRequest {
+            method: "POST",
+            url: "http://h:1/x",
+            headers,
+            body: Some("{\"a\":\"it's\"}"),
+            reads: false,
+        };
         let typed = r#"curl -sS -X POST -H 'content-type: application/json' -d '{"a":"it'\''s"}' 'http://h:1/x'"#;
         assert_eq!(curl(&post, None, &[]), typed);
     }

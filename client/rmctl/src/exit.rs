@@ -50,13 +50,17 @@ impl Exit {
             Exit::Failed => "A job or a call failed.",
             Exit::Usage => "The arguments or a file are wrong; nothing was sent.",
             Exit::NotFound => "There is no such job, task, node, queue or container.",
-            Exit::Conflict => "The state of the object does not allow it, or another caller was first.",
+            Exit::Conflict => {
+                "The state of the object does not allow it, or another caller was first."
+            }
             Exit::Auth => "Not allowed.",
             Exit::Unreachable => "No resource manager answers, or it is overloaded.",
             Exit::Never => "No node can ever satisfy the request.",
             Exit::WaitTimeout => "`wait` has reached its timeout; the job keeps running.",
             Exit::OomExhausted => "Failed for memory, with no larger size left to try.",
-            Exit::NotNow => "It works, but `doctor` has findings, or a planned job would have to wait.",
+            Exit::NotNow => {
+                "It works, but `doctor` has findings, or a planned job would have to wait."
+            }
         }
     }
     /// The exit code for a call that waited for this application.
@@ -72,7 +76,11 @@ impl Exit {
 
 /// True if a task failed for good after a memory failure of its own.
 fn exhausted(app: &AppView) -> bool {
-    let given_up = app.job.iter().flat_map(|job| &job.tasks).filter(|t| t.state == TaskState::Failed);
+    let given_up = app
+        .job
+        .iter()
+        .flat_map(|job| &job.tasks)
+        .filter(|t| t.state == TaskState::Failed);
     let mut last = given_up.filter_map(|t| t.attempts.last()?.reason);
     last.any(|reason| reason.charge() == Charge::Memory)
 }
@@ -90,11 +98,20 @@ pub(crate) struct Failure {
 impl Failure {
     /// A failure with a sentence that names the object.
     pub(crate) fn new(exit: Exit, sentence: impl Into<String>) -> Self {
-        Failure { exit, code: None, sentence: sentence.into(), help: Vec::new(), plain: false }
+        Failure {
+            exit,
+            code: None,
+            sentence: sentence.into(),
+            help: Vec::new(),
+            plain: false,
+        }
     }
     /// A failure with an error code, which determines the exit code.
     pub(crate) fn coded(code: ErrorCode, sentence: impl Into<String>) -> Self {
-        Failure { code: Some(code), ..Failure::new(exit_of(code), sentence) }
+        Failure {
+            code: Some(code),
+            ..Failure::new(exit_of(code), sentence)
+        }
     }
     /// Adds a line of help.
     #[must_use]
@@ -116,7 +133,10 @@ impl Failure {
     }
     /// A text that is already formatted for users, such as the mistakes of a job file.
     pub(crate) fn laid_out(exit: Exit, text: String) -> Self {
-        Failure { plain: true, ..Failure::new(exit, text) }
+        Failure {
+            plain: true,
+            ..Failure::new(exit, text)
+        }
     }
     /// The exit code.
     pub(crate) fn exit(&self) -> Exit {
@@ -138,7 +158,9 @@ impl fmt::Display for Failure {
             Some(code) => write!(f, "error[{code}]: {}", self.sentence)?,
             None => write!(f, "error: {}", self.sentence)?,
         }
-        self.help.iter().try_for_each(|line| write!(f, "\nhelp: {line}"))
+        self.help
+            .iter()
+            .try_for_each(|line| write!(f, "\nhelp: {line}"))
     }
 }
 impl std::error::Error for Failure {}
@@ -208,23 +230,35 @@ mod tests {
             (ErrorCode::HR0503, 6),
         ];
         for (code, exit) in cases {
-            let failure = Failure::from(ClientError::Problem(Box::new(ProblemDetails::new(code, "x"))));
+            let failure = Failure::from(ClientError::Problem(Box::new(ProblemDetails::new(
+                code, "x",
+            ))));
             assert_eq!(failure.exit() as u8, exit, "{code}");
         }
     }
 
     #[test]
     fn a_problem_is_printed_with_its_code_and_hints() {
-        let problem = ProblemDetails::new(ErrorCode::HR0404, "there is no job sort.9").hint("rmctl ps lists them");
+        let problem = ProblemDetails::new(ErrorCode::HR0404, "there is no job sort.9")
+            .hint("rmctl ps lists them");
         let text = Failure::from(ClientError::Problem(Box::new(problem))).to_string();
-        assert_eq!(text, "error[HR0404]: there is no job sort.9\nhelp: rmctl ps lists them");
+        assert_eq!(
+            text,
+            "error[HR0404]: there is no job sort.9\nhelp: rmctl ps lists them"
+        );
     }
 
     #[test]
     fn a_silent_stream_counts_as_unreachable() {
-        let silent = ClientError::Answer { url: "http://rm".into(), what: "no data for 20 s".into() };
+        let silent = ClientError::Answer {
+            url: "http://rm".into(),
+            what: "no data for 20 s".into(),
+        };
         assert_eq!(Failure::from(silent).exit(), Exit::Unreachable);
-        let denied = ClientError::Answer { url: "http://rm".into(), what: "status 403 Forbidden".into() };
+        let denied = ClientError::Answer {
+            url: "http://rm".into(),
+            what: "status 403 Forbidden".into(),
+        };
         assert_eq!(Failure::from(denied).exit(), Exit::Auth);
     }
 

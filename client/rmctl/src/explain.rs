@@ -13,8 +13,14 @@ use crate::exit::Exit;
 const INTERFACE: &str = include_str!("../../../docs/openapi.json");
 /// The reference configurations of the daemons, with a comment for each key.
 const FILES: [(&str, &str); 2] = [
-    ("resourcemanager.toml", include_str!("../../../config/resourcemanager.toml")),
-    ("nodeagent.toml", include_str!("../../../config/nodeagent.toml")),
+    (
+        "resourcemanager.toml",
+        include_str!("../../../config/resourcemanager.toml"),
+    ),
+    (
+        "nodeagent.toml",
+        include_str!("../../../config/nodeagent.toml"),
+    ),
 ];
 
 /// The explanation of one word.
@@ -36,7 +42,13 @@ pub(crate) struct Entry {
 
 impl Entry {
     fn new(word: impl Into<String>, kind: &'static str, means: impl Into<String>) -> Self {
-        Entry { word: word.into(), kind, means: means.into(), more: Vec::new(), see: None }
+        Entry {
+            word: word.into(),
+            kind,
+            means: means.into(),
+            more: Vec::new(),
+            see: None,
+        }
     }
     /// True for fields, keys, objects and events, of which there are hundreds.
     pub(crate) fn is_detail(&self) -> bool {
@@ -64,29 +76,55 @@ pub(crate) fn entries() -> Vec<Entry> {
 
 /// The entries of a word: exact matches, else entries whose last part matches.
 pub(crate) fn find(all: &[Entry], word: &str) -> Vec<Entry> {
-    let exact: Vec<Entry> = all.iter().filter(|e| e.word.eq_ignore_ascii_case(word)).cloned().collect();
+    let exact: Vec<Entry> = all
+        .iter()
+        .filter(|e| e.word.eq_ignore_ascii_case(word))
+        .cloned()
+        .collect();
     if !exact.is_empty() {
         return exact;
     }
     let ends = |e: &&Entry| {
         let (long, short) = (e.word.to_ascii_lowercase(), word.to_ascii_lowercase());
-        long.strip_suffix(&short).is_some_and(|before| before.ends_with('.'))
+        long.strip_suffix(&short)
+            .is_some_and(|before| before.ends_with('.'))
     };
     all.iter().filter(ends).cloned().collect()
 }
 
 fn of_code(code: ErrorCode) -> Entry {
     let explained = code.explanation();
-    let mut entry = Entry::new(code.to_string(), "error code", format!("{}. {}", explained.title, explained.cause));
-    entry.more.extend(explained.remedies.iter().map(|remedy| format!("→ {remedy}")));
-    let again = if explained.retryable { "the same call may succeed later" } else { "the same call will not succeed later" };
-    entry.more.push(format!("HTTP status {}; {again}; rmctl ends with {}.", explained.status, crate::exit::exit_of(code) as u8));
+    let mut entry = Entry::new(
+        code.to_string(),
+        "error code",
+        format!("{}. {}", explained.title, explained.cause),
+    );
+    entry.more.extend(
+        explained
+            .remedies
+            .iter()
+            .map(|remedy| format!("→ {remedy}")),
+    );
+    let again = if explained.retryable {
+        "the same call may succeed later"
+    } else {
+        "the same call will not succeed later"
+    };
+    entry.more.push(format!(
+        "HTTP status {}; {again}; rmctl ends with {}.",
+        explained.status,
+        crate::exit::exit_of(code) as u8
+    ));
     entry
 }
 
 fn of_event(reason: Reason) -> Entry {
     let mut entry = Entry::new(reason.as_str(), EVENT, reason.when());
-    entry.more.push(format!("About a {}; {}.", reason.topic().as_str(), reason.weight().as_str()));
+    entry.more.push(format!(
+        "About a {}; {}.",
+        reason.topic().as_str(),
+        reason.weight().as_str()
+    ));
     entry.see = Some(format!("rmctl events --reason {reason}"));
     entry
 }
@@ -95,7 +133,11 @@ fn of_event(reason: Reason) -> Entry {
 fn of_job_key(key: &keys::JobFileKey) -> Entry {
     let mut entry = Entry::new(key.path(), JOB_KEY, key.means);
     entry.more.push(format!("Takes: {}", key.takes));
-    entry.more.push(if key.usual == keys::REQUIRED { "Required.".to_owned() } else { format!("Default: {}", key.usual) });
+    entry.more.push(if key.usual == keys::REQUIRED {
+        "Required.".to_owned()
+    } else {
+        format!("Default: {}", key.usual)
+    });
     entry.see = Some("rmctl job init writes a job file to begin with".to_owned());
     entry
 }
@@ -120,8 +162,12 @@ const REASONS: [ExitReason; 14] = [
 
 fn of_reason(reason: &ExitReason) -> Entry {
     let sentence = match reason {
-        ExitReason::Exit { .. } => "the program ended by itself, with this exit code; 0 is success".to_owned(),
-        ExitReason::Signal { .. } => "the program ended by this signal, and memory was not the cause".to_owned(),
+        ExitReason::Exit { .. } => {
+            "the program ended by itself, with this exit code; 0 is success".to_owned()
+        }
+        ExitReason::Signal { .. } => {
+            "the program ended by this signal, and memory was not the cause".to_owned()
+        }
         ExitReason::HeapOom
         | ExitReason::OverheadOom
         | ExitReason::TaskOom
@@ -172,18 +218,39 @@ fn of_exit(exit: Exit) -> Entry {
 fn fields(interface: &str) -> Vec<Entry> {
     // The document is compiled in, and a test parses it.
     let document: Value = serde_json::from_str(interface).unwrap_or_default();
-    let Some(schemas) = document["components"]["schemas"].as_object() else { return Vec::new() };
-    let text = |value: &Value| value.as_str().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+    let Some(schemas) = document["components"]["schemas"].as_object() else {
+        return Vec::new();
+    };
+    let text = |value: &Value| {
+        value
+            .as_str()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
     let mut found = Vec::new();
     for (object, schema) in schemas {
-        found.push(Entry::new(object.clone(), OBJECT, text(&schema["description"])));
-        let fields: Vec<(&String, &Value)> = schema["properties"].as_object().into_iter().flatten().collect();
+        found.push(Entry::new(
+            object.clone(),
+            OBJECT,
+            text(&schema["description"]),
+        ));
+        let fields: Vec<(&String, &Value)> = schema["properties"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .collect();
         if let Some(last) = found.last_mut().filter(|_| !fields.is_empty()) {
             let names: Vec<&str> = fields.iter().map(|(name, _)| name.as_str()).collect();
             last.more.push(format!("Fields: {}", names.join(", ")));
         }
         for (name, field) in fields {
-            let one = field["oneOf"].as_array().into_iter().flatten().find(|one| one["description"].is_string());
+            let one = field["oneOf"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .find(|one| one["description"].is_string());
             let described = one.map_or(&field["description"], |one| &one["description"]);
             let mut entry = Entry::new(format!("{object}.{name}"), FIELD, text(described));
             entry.more.extend(kind(field));
@@ -195,7 +262,12 @@ fn fields(interface: &str) -> Vec<Entry> {
 
 /// The type of a field, if its description contains one.
 fn kind(field: &Value) -> Option<String> {
-    let reference = |v: &Value| v["$ref"].as_str().and_then(|r| r.rsplit('/').next()).map(str::to_owned);
+    let reference = |v: &Value| {
+        v["$ref"]
+            .as_str()
+            .and_then(|r| r.rsplit('/').next())
+            .map(str::to_owned)
+    };
     let one = reference(field).or_else(|| field["oneOf"].as_array()?.iter().find_map(reference));
     let list = reference(&field["items"]).map(|name| format!("list of {name}"));
     let plain = field["type"].as_str().map(str::to_owned);
@@ -212,7 +284,8 @@ fn keys(file: &str, text: &str) -> Vec<Entry> {
         } else if let Some(name) = line.strip_prefix('[').and_then(|l| l.split(']').next()) {
             table = format!("{}.", name.trim_start_matches('['));
             comment.clear();
-        } else if let Some((key, _)) = line.split_once(" = ").filter(|(key, _)| !key.contains('#')) {
+        } else if let Some((key, _)) = line.split_once(" = ").filter(|(key, _)| !key.contains('#'))
+        {
             let mut entry = Entry::new(format!("{table}{}", key.trim()), KEY, comment.join(" "));
             entry.more.push(format!("Of {file}."));
             found.push(entry);
@@ -231,9 +304,25 @@ mod tests {
     #[test]
     fn every_term_has_a_meaning() {
         let all = entries();
-        let silent: Vec<&str> = all.iter().filter(|e| e.means.is_empty() && e.kind != OBJECT).map(|e| e.word.as_str()).collect();
-        assert_eq!(silent, [""; 0], "fields, codes and keys without a description");
-        for kind in ["error code", "verdict", "exit code", FIELD, OBJECT, KEY, JOB_KEY, EVENT] {
+        let silent: Vec<&str> = all
+            .iter()
+            .filter(|e| e.means.is_empty() && e.kind != OBJECT)
+            .map(|e| e.word.as_str())
+            .collect();
+        assert_eq!(
+            silent, [""; 0],
+            "fields, codes and keys without a description"
+        );
+        for kind in [
+            "error code",
+            "verdict",
+            "exit code",
+            FIELD,
+            OBJECT,
+            KEY,
+            JOB_KEY,
+            EVENT,
+        ] {
             assert!(all.iter().filter(|e| e.kind == kind).count() > 5, "{kind}");
         }
     }
@@ -241,14 +330,26 @@ mod tests {
     #[test]
     fn terms_are_found_by_full_name_or_suffix() {
         let all = entries();
-        let words = |word: &str| find(&all, word).iter().map(|e| e.word.clone()).collect::<Vec<_>>();
+        let words = |word: &str| {
+            find(&all, word)
+                .iter()
+                .map(|e| e.word.clone())
+                .collect::<Vec<_>>()
+        };
         assert_eq!(words("hr0422"), ["HR0422"]);
         assert_eq!(words("AppView.until"), ["AppView.until"]);
         assert!(words("silent_ms").contains(&"NodeView.silent_ms".to_owned()));
         assert_eq!(words("9"), ["9"]);
-        assert_eq!(words("scheduling.preempt_part"), ["scheduling.preempt_part"]);
+        assert_eq!(
+            words("scheduling.preempt_part"),
+            ["scheduling.preempt_part"]
+        );
         assert_eq!(words("retry.cap"), ["retry.cap"]);
-        assert_eq!(words("overhead")[0], "profiles.NAME.overhead", "the last part is enough");
+        assert_eq!(
+            words("overhead")[0],
+            "profiles.NAME.overhead",
+            "the last part is enough"
+        );
         assert_eq!(words("EscalationExhausted"), ["EscalationExhausted"]);
         assert_eq!(words("nothing of the kind"), [""; 0]);
     }
@@ -256,18 +357,27 @@ mod tests {
     #[test]
     fn a_job_file_key_is_explained_with_its_values() {
         let cap = &find(&entries(), "retry.cap")[0];
-        assert!(cap.means.contains("grows") && cap.more[0].contains("512MiB") && cap.more[1].starts_with("Default: the largest"));
+        assert!(
+            cap.means.contains("grows")
+                && cap.more[0].contains("512MiB")
+                && cap.more[1].starts_with("Default: the largest")
+        );
         let name = &find(&entries(), "stage.command")[0];
         assert!(name.more.contains(&"Required.".to_owned()), "{name:?}");
     }
 
     #[test]
     fn no_code_is_left_out() {
-        let described = INTERFACE.split('"').filter(|w| w.len() == 6 && w.starts_with("HR0"));
+        let described = INTERFACE
+            .split('"')
+            .filter(|w| w.len() == 6 && w.starts_with("HR0"));
         let mut described: Vec<&str> = described.collect();
         described.sort_unstable();
         described.dedup();
         let known: Vec<String> = ErrorCode::ALL.iter().map(ToString::to_string).collect();
-        assert_eq!(described, known, "codes of the interface, codes that are explained");
+        assert_eq!(
+            described, known,
+            "codes of the interface, codes that are explained"
+        );
     }
 }

@@ -38,11 +38,15 @@ pub(crate) async fn follow(
     app: &AppId,
     mut see: impl FnMut(JobObservation<'_>),
 ) -> Result<AppView, ClientError> {
-    let mut events = EventFollower::new(client.clone(), Some(app.clone()), 0, SERVER_SILENCE_TIMEOUT);
+    let mut events =
+        EventFollower::new(client.clone(), Some(app.clone()), 0, SERVER_SILENCE_TIMEOUT);
     let mut ticks = tokio::time::interval(LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut silent: Option<Instant> = None;
-    let mut lull = QuietPeriod { since: Instant::now(), told: String::new() };
+    let mut lull = QuietPeriod {
+        since: Instant::now(),
+        told: String::new(),
+    };
     loop {
         tokio::select! {
             event = events.next() => {
@@ -69,7 +73,11 @@ pub(crate) async fn follow(
 /// The view with the counts of the job, and with all tasks after its end.
 async fn view_of(client: &Client, app: &AppId) -> Result<AppView, ClientError> {
     let view = client.app_with(app, TaskRows::None).await?;
-    if view.state.is_final() { client.app(app).await } else { Ok(view) }
+    if view.state.is_final() {
+        client.app(app).await
+    } else {
+        Ok(view)
+    }
 }
 
 /// A period without events.
@@ -81,12 +89,19 @@ struct QuietPeriod {
 impl QuietPeriod {
     /// Reports the reason of the wait after a period without events, unless it is the reason that
     /// was reported last.
-    async fn explain(&mut self, client: &Client, view: &AppView, see: &mut impl FnMut(JobObservation<'_>)) {
+    async fn explain(
+        &mut self,
+        client: &Client,
+        view: &AppView,
+        see: &mut impl FnMut(JobObservation<'_>),
+    ) {
         if view.pending == 0 || self.since.elapsed() < QUIET {
             return;
         }
         self.since = Instant::now();
-        let Ok(reasons) = client.why(&view.id).await else { return };
+        let Ok(reasons) = client.why(&view.id).await else {
+            return;
+        };
         if let Some(first) = reasons.first().filter(|r| r.sentence != self.told) {
             self.told.clone_from(&first.sentence);
             see(JobObservation::Waits(first));
@@ -100,8 +115,10 @@ async fn drain(events: &mut EventFollower, see: &mut impl FnMut(JobObservation<'
     let deadline = Instant::now() + LINGER;
     while let Ok(Ok(event)) = tokio::time::timeout_at(deadline, events.next()).await {
         see(JobObservation::Event(&event));
-        if matches!(event.reason.as_str(), "AppFinished" | "AppFailed" | "AppKilled" | "JobFinished" | "JobFailed" | "JobKilled")
-        {
+        if matches!(
+            event.reason.as_str(),
+            "AppFinished" | "AppFailed" | "AppKilled" | "JobFinished" | "JobFailed" | "JobKilled"
+        ) {
             return;
         }
     }

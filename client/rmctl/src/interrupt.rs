@@ -18,7 +18,12 @@ pub(crate) struct Interrupt {
 impl Interrupt {
     /// Installs handlers for both signals.
     pub(crate) fn listen() -> Result<Interrupt, Failure> {
-        let deaf = |e: std::io::Error| Failure::new(Exit::Failed, format!("the signal handler cannot be installed: {e}"));
+        let deaf = |e: std::io::Error| {
+            Failure::new(
+                Exit::Failed,
+                format!("the signal handler cannot be installed: {e}"),
+            )
+        };
         let mut interrupt = signal(SignalKind::interrupt()).map_err(deaf)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(deaf)?;
         let (tell, asked) = watch::channel(false);

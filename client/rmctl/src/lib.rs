@@ -60,7 +60,11 @@ pub fn run() -> ExitCode {
     let (color, curl) = (cli.global.color, cli.global.curl);
     let given = Given::of(&cli.global, typed);
     let mends = cli.verb.needs_no_settings();
-    let settings = if mends { settings::without_files(given.clone()) } else { settings::load(given.clone()) };
+    let settings = if mends {
+        settings::without_files(given.clone())
+    } else {
+        settings::load(given.clone())
+    };
     let context = settings.map(|settings| Context::new(settings, given, color, curl));
     let outcome = context.and_then(|mut context| execute(cli.verb, &mut context));
     match outcome {
@@ -75,14 +79,21 @@ pub fn run() -> ExitCode {
 
 /// Whether an argument was typed, before or after the verb.
 fn is_typed(matches: &clap::ArgMatches, id: &str) -> bool {
-    let here = matches.try_contains_id(id).unwrap_or(false) && matches.value_source(id) == Some(ValueSource::CommandLine);
-    here || matches.subcommand().is_some_and(|(_, below)| is_typed(below, id))
+    let here = matches.try_contains_id(id).unwrap_or(false)
+        && matches.value_source(id) == Some(ValueSource::CommandLine);
+    here || matches
+        .subcommand()
+        .is_some_and(|(_, below)| is_typed(below, id))
 }
 
 /// Prints help, version or a usage error in the words of clap.
 fn refuse(e: &clap::Error) -> ExitCode {
     let shown = e.print();
-    if shown.is_ok() && !e.use_stderr() { Exit::Ok.into() } else { Exit::Usage.into() }
+    if shown.is_ok() && !e.use_stderr() {
+        Exit::Ok.into()
+    } else {
+        Exit::Usage.into()
+    }
 }
 
 /// Runs a verb. A sample program runs without an async runtime, so that its memory is that of its
@@ -91,10 +102,17 @@ fn execute(verb: args::Verb, context: &mut Context) -> Result<Exit, Failure> {
     if let args::Verb::Sample { program } = verb {
         return cmd::sample::run(program, context);
     }
-    let mut builder =
-        if verb.is_long() { tokio::runtime::Builder::new_multi_thread() } else { tokio::runtime::Builder::new_current_thread() };
-    let runtime =
-        builder.enable_all().build().map_err(|e| Failure::new(Exit::Failed, format!("the worker threads cannot start: {e}")))?;
+    let mut builder = if verb.is_long() {
+        tokio::runtime::Builder::new_multi_thread()
+    } else {
+        tokio::runtime::Builder::new_current_thread()
+    };
+    let runtime = builder.enable_all().build().map_err(|e| {
+        Failure::new(
+            Exit::Failed,
+            format!("the worker threads cannot start: {e}"),
+        )
+    })?;
     let outcome = runtime.block_on(cmd::run(verb, context));
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     outcome

@@ -21,7 +21,13 @@ use crate::exit::{Exit, Failure};
 /// Timeout of the registration of nodes.
 const REGISTER: Duration = Duration::from_secs(20);
 /// Programs that must be in the directory of this one.
-const SIBLINGS: [&str; 5] = ["resourcemanager", "nodeagent", "appmaster", "executor", "container-shim"];
+const SIBLINGS: [&str; 5] = [
+    "resourcemanager",
+    "nodeagent",
+    "appmaster",
+    "executor",
+    "container-shim",
+];
 /// A developer's disk is often fuller than a server's may be. The agent still checks that the disk
 /// is writable.
 const NODE_CONFIG: &str = "[health]\ndisk_full = 100\ninodes_full = 100\n";
@@ -71,7 +77,14 @@ impl Node {
         if self.daemon.stop().await {
             return;
         }
-        let ended = match Daemon::start::<NodeReady>("the node agent", &self.program, &self.arguments, self.log).await {
+        let ended = match Daemon::start::<NodeReady>(
+            "the node agent",
+            &self.program,
+            &self.arguments,
+            self.log,
+        )
+        .await
+        {
             Ok((daemon, _)) => daemon.stop().await,
             Err(failure) => {
                 tracing::warn!("{failure}");
@@ -104,8 +117,13 @@ impl Home {
         }
         let large = Path::new("/var/tmp");
         let named = std::env::var_os("TMPDIR").is_some_and(|t| !t.is_empty());
-        let made =
-            tempfile::Builder::new().prefix("headroom-").tempdir_in(if named { std::env::temp_dir() } else { large.into() });
+        let made = tempfile::Builder::new()
+            .prefix("headroom-")
+            .tempdir_in(if named {
+                std::env::temp_dir()
+            } else {
+                large.into()
+            });
         made.or_else(|_| tempfile::Builder::new().prefix("headroom-").tempdir())
             .map(Home::Temporary)
             .map_err(|e| unwritable(&std::env::temp_dir(), &e))
@@ -120,7 +138,11 @@ impl Home {
 }
 
 fn unwritable(dir: &Path, e: &std::io::Error) -> Failure {
-    Failure::new(Exit::Failed, format!("{} cannot be used: {e}", dir.display())).help("name another directory with --keep")
+    Failure::new(
+        Exit::Failed,
+        format!("{} cannot be used: {e}", dir.display()),
+    )
+    .help("name another directory with --keep")
 }
 
 impl LocalCluster {
@@ -129,10 +151,22 @@ impl LocalCluster {
         let bin_dir = bin_dir()?;
         let home = Home::make(wish.keep.as_deref())?;
         let state = directory(home.path(), "resourcemanager")?;
-        let arguments = ["--listen".to_owned(), wish.listen.to_string(), "--state".to_owned(), text(&state)];
+        let arguments = [
+            "--listen".to_owned(),
+            wish.listen.to_string(),
+            "--state".to_owned(),
+            text(&state),
+        ];
         let program = bin_dir.join("resourcemanager");
-        let (manager, ready) = Daemon::start::<ManagerReady>("the resource manager", &program, &arguments, wish.log).await?;
-        let mut cluster = LocalCluster { manager, url: ready.url, nodes: Vec::new(), home };
+        let (manager, ready) =
+            Daemon::start::<ManagerReady>("the resource manager", &program, &arguments, wish.log)
+                .await?;
+        let mut cluster = LocalCluster {
+            manager,
+            url: ready.url,
+            nodes: Vec::new(),
+            home,
+        };
         match cluster.add_nodes(wish, &bin_dir).await {
             Ok(()) => Ok(cluster),
             Err(failure) => {
@@ -142,18 +176,37 @@ impl LocalCluster {
         }
     }
 
-    async fn add_nodes(&mut self, wish: &LocalClusterParams, bin_dir: &Path) -> Result<(), Failure> {
-        let memory = wish.memory.unwrap_or_else(|| free_memory().mul_ratio(3, 4).mul_ratio(1, u64::from(wish.nodes.max(1))));
+    async fn add_nodes(
+        &mut self,
+        wish: &LocalClusterParams,
+        bin_dir: &Path,
+    ) -> Result<(), Failure> {
+        let memory = wish.memory.unwrap_or_else(|| {
+            free_memory()
+                .mul_ratio(3, 4)
+                .mul_ratio(1, u64::from(wish.nodes.max(1)))
+        });
         for i in 1..=wish.nodes {
             let state = directory(self.home.path(), &format!("dev-{i}"))?;
             let arguments = self.node_arguments(wish, i, memory, &state, bin_dir)?;
             let program = bin_dir.join("nodeagent");
-            let (daemon, ready) = Daemon::start::<NodeReady>("the node agent", &program, &arguments, wish.log).await?;
+            let (daemon, ready) =
+                Daemon::start::<NodeReady>("the node agent", &program, &arguments, wish.log)
+                    .await?;
             let health = ready.health.clone();
-            self.nodes.push(Node { daemon, ready, program, arguments, log: wish.log });
+            self.nodes.push(Node {
+                daemon,
+                ready,
+                program,
+                arguments,
+                log: wish.log,
+            });
             if let NodeHealthState::Unhealthy { reason } = health {
-                return Err(Failure::new(Exit::Failed, format!("the node cannot take work: {reason}"))
-                    .help("try --enforcer poll, which needs no privileges"));
+                return Err(Failure::new(
+                    Exit::Failed,
+                    format!("the node cannot take work: {reason}"),
+                )
+                .help("try --enforcer poll, which needs no privileges"));
             }
         }
         self.registered().await
@@ -179,7 +232,10 @@ impl LocalCluster {
         option("memory", format!("{}B", memory.get()));
         option("bin-dir", text(bin_dir));
         option("run-as", "agent".to_owned());
-        option("cgroup-name", format!("headroom-dev-{}-{number}", std::process::id()));
+        option(
+            "cgroup-name",
+            format!("headroom-dev-{}-{number}", std::process::id()),
+        );
         if let Some(cpus) = wish.cpus {
             option("cpus", cpus.to_string());
         }
@@ -195,13 +251,22 @@ impl LocalCluster {
         let mut ticks = tokio::time::interval(Duration::from_millis(20));
         while Instant::now() < deadline {
             ticks.tick().await;
-            let ready = client.nodes().await?.iter().filter(|n| n.state == "ready").count();
+            let ready = client
+                .nodes()
+                .await?
+                .iter()
+                .filter(|n| n.state == "ready")
+                .count();
             if ready == self.nodes.len() {
                 return Ok(());
             }
         }
         let seconds = REGISTER.as_secs();
-        Err(Failure::new(Exit::Failed, format!("not every node was ready after {seconds} s")).help("HEADROOM_LOG=info shows why"))
+        Err(Failure::new(
+            Exit::Failed,
+            format!("not every node was ready after {seconds} s"),
+        )
+        .help("HEADROOM_LOG=info shows why"))
     }
 
     /// URL of the resource manager.
@@ -219,8 +284,11 @@ impl LocalCluster {
 
     /// Returns when a daemon has ended by itself.
     pub(crate) async fn failed(&mut self) -> Failure {
-        let daemons = std::iter::once(&mut self.manager).chain(self.nodes.iter_mut().map(|node| &mut node.daemon));
-        select_all(daemons.map(|daemon| Box::pin(daemon.ended()))).await.0
+        let daemons = std::iter::once(&mut self.manager)
+            .chain(self.nodes.iter_mut().map(|node| &mut node.daemon));
+        select_all(daemons.map(|daemon| Box::pin(daemon.ended())))
+            .await
+            .0
     }
 
     /// Ends all containers and daemons, and removes a temporary directory.
@@ -234,14 +302,28 @@ impl LocalCluster {
 /// Directory of the programs that a node starts.
 fn bin_dir() -> Result<PathBuf, Failure> {
     let named = std::env::var_os("HEADROOM_BIN_DIR").map(PathBuf::from);
-    let beside = || std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned));
+    let beside = || {
+        std::env::current_exe()
+            .ok()
+            .and_then(|exe| exe.parent().map(Path::to_owned))
+    };
     let dir = named.or_else(beside).unwrap_or_default();
-    let missing: Vec<&str> = SIBLINGS.into_iter().filter(|name| !dir.join(name).is_file()).collect();
+    let missing: Vec<&str> = SIBLINGS
+        .into_iter()
+        .filter(|name| !dir.join(name).is_file())
+        .collect();
     if missing.is_empty() {
         return Ok(dir);
     }
-    Err(Failure::new(Exit::Failed, format!("{} must be in {}, the directory of rmctl", missing.join(", "), dir.display()))
-        .help("build the whole workspace, or set HEADROOM_BIN_DIR to the directory of the daemons"))
+    Err(Failure::new(
+        Exit::Failed,
+        format!(
+            "{} must be in {}, the directory of rmctl",
+            missing.join(", "),
+            dir.display()
+        ),
+    )
+    .help("build the whole workspace, or set HEADROOM_BIN_DIR to the directory of the daemons"))
 }
 
 fn directory(home: &Path, name: &str) -> Result<PathBuf, Failure> {
@@ -261,8 +343,15 @@ fn free_memory() -> Bytes {
 }
 
 fn available(meminfo: &str) -> Option<Bytes> {
-    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse().ok().map(Bytes::from_kib)
+    let line = meminfo
+        .lines()
+        .find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    line.trim()
+        .strip_suffix("kB")?
+        .trim()
+        .parse()
+        .ok()
+        .map(Bytes::from_kib)
 }
 
 #[cfg(test)]
@@ -271,7 +360,10 @@ mod tests {
 
     #[test]
     fn available_memory_is_read() {
-        assert_eq!(available("MemTotal: 9 kB\nMemAvailable:   2048 kB\n"), Some(Bytes::from_mib(2)));
+        assert_eq!(
+            available("MemTotal: 9 kB\nMemAvailable:   2048 kB\n"),
+            Some(Bytes::from_mib(2))
+        );
         assert_eq!(available("MemTotal: 9 kB\n"), None);
     }
 

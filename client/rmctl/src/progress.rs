@@ -19,7 +19,10 @@ impl Progress {
     }
     /// A line that counts ended containers on a node.
     pub(crate) fn containers(term: &Term, node: &str) -> Self {
-        let progress = Progress::new(term, "{spinner} {bar:24} {msg}: {pos} of {len} containers have ended, {elapsed}");
+        let progress = Progress::new(
+            term,
+            "{spinner} {bar:24} {msg}: {pos} of {len} containers have ended, {elapsed}",
+        );
         if let Some(bar) = &progress.bar {
             bar.set_message(node.to_owned());
         }
@@ -28,7 +31,10 @@ impl Progress {
     /// A line that counts bytes.
     #[cfg(feature = "dev")]
     pub(crate) fn bytes(term: &Term, what: &str) -> Self {
-        let progress = Progress::new(term, "{spinner} {bar:24} {msg} {binary_bytes} of {binary_total_bytes}");
+        let progress = Progress::new(
+            term,
+            "{spinner} {bar:24} {msg} {binary_bytes} of {binary_total_bytes}",
+        );
         if let Some(bar) = &progress.bar {
             bar.set_message(what.to_owned());
         }
@@ -46,7 +52,9 @@ impl Progress {
     }
 
     fn new(term: &Term, template: &str) -> Self {
-        let style = ProgressStyle::with_template(template).ok().filter(|_| term.live);
+        let style = ProgressStyle::with_template(template)
+            .ok()
+            .filter(|_| term.live);
         let bar = style.map(|style| {
             let bar = ProgressBar::new(0);
             bar.set_style(style.progress_chars("█▒·"));

@@ -36,10 +36,16 @@ pub(crate) fn parse(text: &str) -> Option<TaskSelector> {
         "all" => Which::All,
         "last" => Which::Last,
         // A plain index, with or without attempt, is a task and not a selector.
-        list if list.contains(['-', ',']) => Which::Ranges(list.split(',').map(range).collect::<Option<_>>()?),
+        list if list.contains(['-', ',']) => {
+            Which::Ranges(list.split(',').map(range).collect::<Option<_>>()?)
+        }
         _ => return None,
     };
-    Some(TaskSelector { job: job.to_owned(), stage: stage.parse().ok()?, which })
+    Some(TaskSelector {
+        job: job.to_owned(),
+        stage: stage.parse().ok()?,
+        which,
+    })
 }
 
 fn range(text: &str) -> Option<(u32, u32)> {
@@ -51,25 +57,43 @@ fn range(text: &str) -> Option<(u32, u32)> {
 impl TaskSelector {
     /// Whether the selector includes a task of `rows`.
     pub(crate) fn has(&self, task: &TaskId, rows: &[TaskRow]) -> bool {
-        let last = || rows.iter().filter(|row| row.task.stage == self.stage).map(|row| row.task.index).max();
+        let last = || {
+            rows.iter()
+                .filter(|row| row.task.stage == self.stage)
+                .map(|row| row.task.index)
+                .max()
+        };
         task.stage == self.stage
             && match &self.which {
                 Which::All => true,
                 Which::Last => Some(task.index) == last(),
-                Which::Ranges(ranges) => ranges.iter().any(|(from, to)| (*from..=*to).contains(&task.index)),
+                Which::Ranges(ranges) => ranges
+                    .iter()
+                    .any(|(from, to)| (*from..=*to).contains(&task.index)),
             }
     }
 
     /// The selected rows in the order of their indexes; at least one.
     pub(crate) fn of(&self, app: &AppView) -> Result<Vec<TaskRow>, Failure> {
         let rows = app.job.as_ref().map_or(&[][..], |job| &job.tasks);
-        let mut found: Vec<TaskRow> = rows.iter().filter(|row| self.has(&row.task, rows)).cloned().collect();
+        let mut found: Vec<TaskRow> = rows
+            .iter()
+            .filter(|row| self.has(&row.task, rows))
+            .cloned()
+            .collect();
         found.sort_by(|a, b| a.task.cmp(&b.task));
         if found.is_empty() {
             let stages = rows.iter().map(|row| row.task.stage.as_str());
-            let failure = Failure::new(Exit::NotFound, format!("{} has no such tasks of stage {}", app.id, self.stage));
+            let failure = Failure::new(
+                Exit::NotFound,
+                format!("{} has no such tasks of stage {}", app.id, self.stage),
+            );
             let unknown = !rows.iter().any(|row| row.task.stage == self.stage);
-            let failure = if unknown { failure.near(self.stage.as_str(), stages) } else { failure };
+            let failure = if unknown {
+                failure.near(self.stage.as_str(), stages)
+            } else {
+                failure
+            };
             return Err(failure.help(format!("rmctl ps {}", app.id)));
         }
         Ok(found)
@@ -83,24 +107,47 @@ mod tests {
 
     #[test]
     fn a_single_task_and_nonsense_are_no_selectors() {
-        for text in ["sort.3", "sort.3/map/7", "map/7@2", "map/7", "map/3-1", "map/1-x", "a/b/c/d", "/map/all", "map/-", "map/,"]
-        {
+        for text in [
+            "sort.3",
+            "sort.3/map/7",
+            "map/7@2",
+            "map/7",
+            "map/3-1",
+            "map/1-x",
+            "a/b/c/d",
+            "/map/all",
+            "map/-",
+            "map/,",
+        ] {
             assert_eq!(parse(text), None, "{text}");
         }
         assert_eq!(parse("map/all").map(|s| s.job), Some("last".into()));
-        assert_eq!(parse("sort.3/map/1-3,7").map(|s| s.which), Some(Which::Ranges(vec![(1, 3), (7, 7)])));
+        assert_eq!(
+            parse("sort.3/map/1-3,7").map(|s| s.which),
+            Some(Which::Ranges(vec![(1, 3), (7, 7)]))
+        );
     }
 
     #[test]
     fn tasks_are_found_by_their_indexes() {
         let app = fixture::app();
         let found = |text: &str| -> Result<Vec<u32>, Failure> {
-            Ok(parse(text).expect(text).of(&app)?.iter().map(|row| row.task.index).collect())
+            Ok(parse(text)
+                .expect(text)
+                .of(&app)?
+                .iter()
+                .map(|row| row.task.index)
+                .collect())
         };
         assert_eq!(found("map/all"), Ok(vec![2, 4, 7, 9]));
         assert_eq!(found("last/map/last"), Ok(vec![9]));
         assert_eq!(found("map/0-4,9"), Ok(vec![2, 4, 9]));
         assert_eq!(found("map/90-99").expect_err("none").exit(), Exit::NotFound);
-        assert!(found("mapp/all").expect_err("no stage").to_string().contains("did you mean \"map\"?"));
+        assert!(
+            found("mapp/all")
+                .expect_err("no stage")
+                .to_string()
+                .contains("did you mean \"map\"?")
+        );
     }
 }

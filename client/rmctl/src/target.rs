@@ -67,7 +67,10 @@ impl Part {
 /// Parses a target.
 pub(crate) fn parse(text: &str) -> Result<Target, Failure> {
     if let Ok(container) = text.parse::<ContainerId>() {
-        return Ok(Target { job: Job::Beginning(container.app.to_string()), part: Part::Container(container) });
+        return Ok(Target {
+            job: Job::Beginning(container.app.to_string()),
+            part: Part::Container(container),
+        });
     }
     let target = match text.split('/').collect::<Vec<_>>().as_slice() {
         [job] => Some((*job, Part::Whole)),
@@ -77,11 +80,18 @@ pub(crate) fn parse(text: &str) -> Result<Target, Failure> {
     };
     match target {
         Some((job, part)) if !job.is_empty() => {
-            let job = if job == "last" { Job::Last } else { Job::Beginning(job.to_owned()) };
+            let job = if job == "last" {
+                Job::Last
+            } else {
+                Job::Beginning(job.to_owned())
+            };
             Ok(Target { job, part })
         }
-        Some(_) | None => Err(Failure::new(Exit::Usage, format!("{text:?} names no job, task or container"))
-            .help("write for example wordcount.7, wordcount.7/map/7, wordcount.7/map/7@2 or last")),
+        Some(_) | None => Err(Failure::new(
+            Exit::Usage,
+            format!("{text:?} names no job, task or container"),
+        )
+        .help("write for example wordcount.7, wordcount.7/map/7, wordcount.7/map/7@2 or last")),
     }
 }
 
@@ -97,7 +107,8 @@ fn part(stage: &str, index: &str) -> Option<Part> {
 pub(crate) fn resolve(target: &Target, apps: &[AppView]) -> Result<AppId, Failure> {
     let beginning = match &target.job {
         Job::Last => {
-            let none = || Failure::new(Exit::NotFound, "there is no job yet").help("rmctl submit FILE");
+            let none =
+                || Failure::new(Exit::NotFound, "there is no job yet").help("rmctl submit FILE");
             return apps.iter().map(|a| &a.id).max().cloned().ok_or_else(none);
         }
         Job::Beginning(text) => text,
@@ -105,20 +116,33 @@ pub(crate) fn resolve(target: &Target, apps: &[AppView]) -> Result<AppId, Failur
     if let Some(app) = apps.iter().find(|a| a.id.to_string() == *beginning) {
         return Ok(app.id.clone());
     }
-    let mut found: Vec<&AppId> = apps.iter().map(|a| &a.id).filter(|id| id.to_string().starts_with(beginning)).collect();
+    let mut found: Vec<&AppId> = apps
+        .iter()
+        .map(|a| &a.id)
+        .filter(|id| id.to_string().starts_with(beginning))
+        .collect();
     found.sort();
     match found.as_slice() {
         [one] => Ok((*one).clone()),
         [] => {
             let ids: Vec<String> = apps.iter().map(|a| a.id.to_string()).collect();
             let failure = Failure::new(Exit::NotFound, format!("there is no job {beginning}"));
-            Err(failure.near(beginning, ids.iter().map(String::as_str)).help("rmctl ps lists all jobs"))
+            Err(failure
+                .near(beginning, ids.iter().map(String::as_str))
+                .help("rmctl ps lists all jobs"))
         }
         many => {
             let names: Vec<String> = many.iter().rev().take(5).map(ToString::to_string).collect();
             let more = if many.len() > 5 { " …" } else { "" };
-            Err(Failure::new(Exit::Usage, format!("{} jobs begin with {beginning}: {}{more}", many.len(), names.join(", ")))
-                .help("write more of the id, or `last` for the newest"))
+            Err(Failure::new(
+                Exit::Usage,
+                format!(
+                    "{} jobs begin with {beginning}: {}{more}",
+                    many.len(),
+                    names.join(", ")
+                ),
+            )
+            .help("write more of the id, or `last` for the newest"))
         }
     }
 }
@@ -142,7 +166,10 @@ pub(crate) fn task<'a>(app: &'a AppView, id: &TaskId) -> Result<&'a TaskRow, Fai
 }
 
 /// The row of an attempt.
-pub(crate) fn attempt<'a>(app: &'a AppView, id: &TaskAttemptId) -> Result<(&'a TaskRow, &'a AttemptRow), Failure> {
+pub(crate) fn attempt<'a>(
+    app: &'a AppView,
+    id: &TaskAttemptId,
+) -> Result<(&'a TaskRow, &'a AttemptRow), Failure> {
     let row = task(app, &id.task)?;
     let found = row.attempts.iter().find(|a| a.attempt == *id);
     let none = || {
@@ -161,7 +188,12 @@ mod tests {
     use crate::render::fixture;
 
     fn apps(ids: &[&str]) -> Vec<AppView> {
-        ids.iter().map(|id| AppView { id: id.parse().expect("id"), ..fixture::app() }).collect()
+        ids.iter()
+            .map(|id| AppView {
+                id: id.parse().expect("id"),
+                ..fixture::app()
+            })
+            .collect()
     }
     fn find(text: &str, ids: &[&str]) -> Result<String, Failure> {
         resolve(&parse(text)?, &apps(ids)).map(|id| id.to_string())
@@ -171,11 +203,23 @@ mod tests {
     fn every_form_of_a_target_is_parsed() {
         let part = |text: &str| parse(text).expect(text).part;
         assert_eq!(part("wordcount.7"), Part::Whole);
-        assert_eq!(part("wordcount.7/map/7"), Part::Task("map/7".parse().expect("id")));
-        assert_eq!(part("wordcount.7/map/7@2"), Part::Attempt("map/7@2".parse().expect("id")));
-        assert_eq!(part("wordcount.7.e1.c3"), Part::Container("wordcount.7.e1.c3".parse().expect("id")));
+        assert_eq!(
+            part("wordcount.7/map/7"),
+            Part::Task("map/7".parse().expect("id"))
+        );
+        assert_eq!(
+            part("wordcount.7/map/7@2"),
+            Part::Attempt("map/7@2".parse().expect("id"))
+        );
+        assert_eq!(
+            part("wordcount.7.e1.c3"),
+            Part::Container("wordcount.7.e1.c3".parse().expect("id"))
+        );
         let short = parse("map/7@2").expect("short");
-        assert_eq!((short.job, short.part), (Job::Last, Part::Attempt("map/7@2".parse().expect("id"))));
+        assert_eq!(
+            (short.job, short.part),
+            (Job::Last, Part::Attempt("map/7@2".parse().expect("id")))
+        );
         assert_eq!(parse("last/map/0").expect("last").job, Job::Last);
     }
 
@@ -189,18 +233,27 @@ mod tests {
     #[test]
     fn an_exact_id_wins_over_longer_ids_with_its_prefix() {
         assert_eq!(find("sort.1", &["sort.1", "sort.12"]), Ok("sort.1".into()));
-        assert_eq!(find("wo", &["sort.1", "wordcount.2"]), Ok("wordcount.2".into()));
+        assert_eq!(
+            find("wo", &["sort.1", "wordcount.2"]),
+            Ok("wordcount.2".into())
+        );
     }
 
     #[test]
     fn last_is_the_newest_by_number_not_by_name() {
-        assert_eq!(find("last", &["zeta.2", "alpha.10", "beta.9"]), Ok("alpha.10".into()));
+        assert_eq!(
+            find("last", &["zeta.2", "alpha.10", "beta.9"]),
+            Ok("alpha.10".into())
+        );
         assert_eq!(find("last", &[]).expect_err("none").exit(), Exit::NotFound);
     }
 
     #[test]
     fn missing_and_ambiguous_jobs_are_errors() {
-        assert_eq!(find("x", &["sort.1"]).expect_err("none").exit(), Exit::NotFound);
+        assert_eq!(
+            find("x", &["sort.1"]).expect_err("none").exit(),
+            Exit::NotFound
+        );
         let many = find("sort", &["sort.1", "sort.2"]).expect_err("two");
         assert_eq!(many.exit(), Exit::Usage);
         assert!(many.sentence().contains("sort.2, sort.1"), "{many}");
@@ -211,6 +264,9 @@ mod tests {
         let app = fixture::app();
         let missing = attempt(&app, &"map/7@9".parse().expect("id")).expect_err("none");
         assert_eq!(missing.exit(), Exit::NotFound);
-        assert!(missing.to_string().contains("wordcount.7/map/7@3"), "{missing}");
+        assert!(
+            missing.to_string().contains("wordcount.7/map/7@3"),
+            "{missing}"
+        );
     }
 }

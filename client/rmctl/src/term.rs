@@ -34,8 +34,15 @@ impl Term {
             Color::Never => false,
             Color::Auto => automatic(terminal, set("NO_COLOR"), set("CLICOLOR_FORCE")),
         };
-        let (out, err) = (std::io::stdout().is_terminal(), std::io::stderr().is_terminal());
-        let width = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok()).unwrap_or(100).clamp(60, 200);
+        let (out, err) = (
+            std::io::stdout().is_terminal(),
+            std::io::stderr().is_terminal(),
+        );
+        let width = std::env::var("COLUMNS")
+            .ok()
+            .and_then(|c| c.parse().ok())
+            .unwrap_or(100)
+            .clamp(60, 200);
         Term {
             paint: Paint::new(wanted(out)),
             talk: Paint::new(wanted(err)),
@@ -49,17 +56,26 @@ impl Term {
 
     /// A terminal that prints no data.
     pub(crate) fn silent(self) -> Self {
-        Term { quiet: true, ..self }
+        Term {
+            quiet: true,
+            ..self
+        }
     }
 
     /// A terminal that prints data to standard error.
     pub(crate) fn aside(self) -> Self {
-        Term { aside: true, ..self }
+        Term {
+            aside: true,
+            ..self
+        }
     }
 
     /// A terminal that prints data.
     pub(crate) fn aloud(self) -> Self {
-        Term { quiet: false, ..self }
+        Term {
+            quiet: false,
+            ..self
+        }
     }
 
     /// Prints data. Ends the process without an error if the reader has closed the pipe, as `head`
@@ -91,7 +107,10 @@ impl Term {
 
     /// Redraws the screen.
     pub(crate) fn redraw(&self, text: &str) {
-        let lines: String = text.lines().map(|line| format!("{line}\u{1b}[K\n")).collect();
+        let lines: String = text
+            .lines()
+            .map(|line| format!("{line}\u{1b}[K\n"))
+            .collect();
         self.print(&format!("\u{1b}[H{lines}\u{1b}[J"));
     }
 
@@ -121,7 +140,9 @@ impl Term {
     pub(crate) fn complain(&self, failure: &Failure) {
         let text = failure.to_string();
         match text.split_once(": ") {
-            Some((head, rest)) if head.starts_with("error") => self.say(&format!("{}: {rest}", self.talk.bad(head))),
+            Some((head, rest)) if head.starts_with("error") => {
+                self.say(&format!("{}: {rest}", self.talk.bad(head)))
+            }
             Some(_) | None => self.say(&text),
         }
     }

@@ -55,7 +55,12 @@ pub(crate) async fn watch<A: DeserializeOwned, T: ListRow>(
                 }
             }
             // The resource manager may be restarting.
-            Err(e) if !first && e.retryable() && silent.get_or_insert_with(Instant::now).elapsed() < SERVER_SILENCE_TIMEOUT => {
+            Err(e)
+                if !first
+                    && e.retryable()
+                    && silent.get_or_insert_with(Instant::now).elapsed()
+                        < SERVER_SILENCE_TIMEOUT =>
+            {
                 tokio::time::sleep(backoff.wait()).await;
             }
             Err(e) => return Err(e.into()),
@@ -97,6 +102,9 @@ mod tests {
         assert_eq!(printed.news(&nodes), "");
         nodes[1].containers += 1;
         let news = printed.news(&nodes);
-        assert!(news.lines().count() == 1 && news.contains("worker-03"), "{news}");
+        assert!(
+            news.lines().count() == 1 && news.contains("worker-03"),
+            "{news}"
+        );
     }
 }

@@ -37,7 +37,10 @@ impl Drop for Group {
 fn fits(dir: &Path, part: u32, limit: u64) -> bool {
     let group = Group::new(&format!("{part}-{limit}"), limit);
     let script = "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"";
-    let (input, output) = (dir.join(format!("part-{part}.csv")), dir.join(format!("out-{part}-{limit}.csv")));
+    let (input, output) = (
+        dir.join(format!("part-{part}.csv")),
+        dir.join(format!("out-{part}-{limit}.csv")),
+    );
     let status = Command::new("sh")
         .args(["-c", script])
         .arg(&group.0)
@@ -49,7 +52,11 @@ fn fits(dir: &Path, part: u32, limit: u64) -> bool {
         .status()
         .expect("runs");
     assert!(status.success() || status.signal() == Some(9), "{status:?}");
-    assert_eq!(status.success(), output.exists(), "a killed attempt leaves no result");
+    assert_eq!(
+        status.success(),
+        output.exists(),
+        "a killed attempt leaves no result"
+    );
     let _ = fs::remove_file(output);
     status.success()
 }
@@ -62,14 +69,28 @@ fn every_partition_needs_its_planned_memory() {
     }
     let _ = fs::remove_dir(format!("{V1}/headroom-test-{}-probe", std::process::id()));
     let dir = tempfile::tempdir_in("/var/tmp").expect("directory");
-    let made =
-        Command::new(env!("CARGO_BIN_EXE_rmctl")).args(["sample", "skewed", "--dir"]).arg(dir.path()).output().expect("runs");
+    let made = Command::new(env!("CARGO_BIN_EXE_rmctl"))
+        .args(["sample", "skewed", "--dir"])
+        .arg(dir.path())
+        .output()
+        .expect("runs");
     assert!(made.status.success(), "{made:?}");
-    let bytes = fs::metadata(dir.path().join("data.csv")).expect("written").len();
+    let bytes = fs::metadata(dir.path().join("data.csv"))
+        .expect("written")
+        .len();
     assert!((60 << 20..100 << 20).contains(&bytes), "{bytes} bytes");
     let d = dir.path();
     assert!(fits(d, LIGHT, SHARE), "light in a slot");
-    assert!(!fits(d, LIGHT, SHARE * 6 / 10), "a light partition has real data");
-    assert!(!fits(d, HEAVY, 2 * SHARE) && fits(d, HEAVY, 3 * SHARE), "heavy: three slots and not two");
-    assert!(!fits(d, MEGA, 5 * SHARE) && fits(d, MEGA, 6 * SHARE), "more than an executor with its reserve");
+    assert!(
+        !fits(d, LIGHT, SHARE * 6 / 10),
+        "a light partition has real data"
+    );
+    assert!(
+        !fits(d, HEAVY, 2 * SHARE) && fits(d, HEAVY, 3 * SHARE),
+        "heavy: three slots and not two"
+    );
+    assert!(
+        !fits(d, MEGA, 5 * SHARE) && fits(d, MEGA, 6 * SHARE),
+        "more than an executor with its reserve"
+    );
 }

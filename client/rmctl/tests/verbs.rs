@@ -36,7 +36,12 @@ impl Fake {
     fn new(answer: Answer) -> Fake {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
-        thread::spawn(move || listener.incoming().flatten().for_each(|peer| serve(peer, answer)));
+        thread::spawn(move || {
+            listener
+                .incoming()
+                .flatten()
+                .for_each(|peer| serve(peer, answer))
+        });
         Fake { url }
     }
     fn rmctl(&self, arguments: &[&str]) -> Ran {
@@ -55,17 +60,33 @@ fn serve(mut peer: TcpStream, answer: Answer) {
     }
     let text = String::from_utf8_lossy(&request).into_owned();
     let mut words = text.split_whitespace();
-    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let (method, path) = (
+        words.next().unwrap_or_default(),
+        words.next().unwrap_or_default(),
+    );
     let (status, body) = answer(method, path);
-    let head = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
-    let _ = peer.write_all(head.as_bytes()).and_then(|()| peer.write_all(body.as_bytes()));
+    let head = format!(
+        "HTTP/1.1 {status} X\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    let _ = peer
+        .write_all(head.as_bytes())
+        .and_then(|()| peer.write_all(body.as_bytes()));
 }
 
 fn complete(request: &[u8]) -> bool {
     let text = String::from_utf8_lossy(request);
-    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
-    let length = head.lines().find_map(|l| l.to_ascii_lowercase().strip_prefix("content-length:").map(|n| n.trim().to_owned()));
-    length.and_then(|n| n.parse::<usize>().ok()).is_none_or(|n| body.len() >= n)
+    let Some((head, body)) = text.split_once("\r\n\r\n") else {
+        return false;
+    };
+    let length = head.lines().find_map(|l| {
+        l.to_ascii_lowercase()
+            .strip_prefix("content-length:")
+            .map(|n| n.trim().to_owned())
+    });
+    length
+        .and_then(|n| n.parse::<usize>().ok())
+        .is_none_or(|n| body.len() >= n)
 }
 
 struct Ran {
@@ -76,34 +97,67 @@ struct Ran {
 
 fn rmctl(arguments: &[&str]) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rmctl"));
-    let Output { status, stdout, stderr } = command.args(arguments).env_clear().output().expect("runs");
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.args(arguments).env_clear().output().expect("runs");
     let text = |b: Vec<u8>| String::from_utf8(b).expect("UTF-8");
-    Ran { code: status.code().expect("an exit code"), out: text(stdout), err: text(stderr) }
+    Ran {
+        code: status.code().expect("an exit code"),
+        out: text(stdout),
+        err: text(stderr),
+    }
 }
 
 /// The answers of a cluster with one job.
 fn usual(method: &str, path: &str) -> (u16, String) {
-    let path = path.trim_end_matches("?tasks=none").trim_end_matches("?tasks=first");
-    let ended = || APP.replace("\"running\",\n  \"diagnostics\": \"\"", "\"failed\",\n  \"diagnostics\": \"map/7 was given up\"");
+    let path = path
+        .trim_end_matches("?tasks=none")
+        .trim_end_matches("?tasks=first");
+    let ended = || {
+        APP.replace(
+            "\"running\",\n  \"diagnostics\": \"\"",
+            "\"failed\",\n  \"diagnostics\": \"map/7 was given up\"",
+        )
+    };
     match (method, path) {
         ("GET", "/v1/apps") => (200, format!("[{APP}]")),
         ("GET", "/v1/apps/word-count.7") => (200, APP.to_owned()),
         ("POST", "/v1/apps/word-count.7/kill") => (200, ended()),
-        ("POST", "/v1/apps") => (200, r#"{"app":"demo.8","attempt":"demo.8@1","epoch":3}"#.to_owned()),
+        ("POST", "/v1/apps") => (
+            200,
+            r#"{"app":"demo.8","attempt":"demo.8@1","epoch":3}"#.to_owned(),
+        ),
         ("GET", "/v1/nodes") => (200, NODES.to_owned()),
         ("GET", "/v1/status") => (200, STATUS.to_owned()),
         ("GET", "/v1/apps/word-count.7/why") => (200, "[]".to_owned()),
         ("GET", p) if p.starts_with("/v1/audit") => (200, AUDIT.to_owned()),
         ("GET", "/v1/profiles") => (200, format!("[{PROFILE}]")),
-        (_, p) if p.split('?').next() == Some("/v1/profiles/jvm-medium") => (200, PROFILE.to_owned()),
+        (_, p) if p.split('?').next() == Some("/v1/profiles/jvm-medium") => {
+            (200, PROFILE.to_owned())
+        }
         ("GET", p) if p.starts_with("/v1/suggestions") => (200, format!("[{SUGGESTION}]")),
-        ("GET", "/v1/version") => (200, r#"{"version":"0.1.0","api":"v1","epoch":3}"#.to_owned()),
-        ("GET", "/v1/containers") => (200, r#"[{"id":"word-count.7.e3.c1","api_token":"hunter2"}]"#.to_owned()),
-        ("GET", "/v1/queues") => (200, r#"{"generation":1,"root":{"path":"root","command":["--password=hunter2"]}}"#.to_owned()),
+        ("GET", "/v1/version") => (
+            200,
+            r#"{"version":"0.1.0","api":"v1","epoch":3}"#.to_owned(),
+        ),
+        ("GET", "/v1/containers") => (
+            200,
+            r#"[{"id":"word-count.7.e3.c1","api_token":"hunter2"}]"#.to_owned(),
+        ),
+        ("GET", "/v1/queues") => (
+            200,
+            r#"{"generation":1,"root":{"path":"root","command":["--password=hunter2"]}}"#
+                .to_owned(),
+        ),
         ("GET", "/metrics") => (200, METRICS.to_owned()),
         ("GET", p) if p.starts_with("/v1/events") => (200, EVENT.replace('\n', "") + "\n"),
         ("GET", p) if p.contains("/logs/map-7-2.out") => (200, "one\ntwo\nthree\n".to_owned()),
-        _ => (404, PROBLEM.replace("HR0422", "HR0404").replace("422", "404")),
+        _ => (
+            404,
+            PROBLEM.replace("HR0422", "HR0404").replace("422", "404"),
+        ),
     }
 }
 
@@ -123,23 +177,60 @@ fn all_failed(_: &str, path: &str) -> (u16, String) {
 #[test]
 fn data_goes_to_stdout_and_messages_to_stderr() {
     let fake = Fake::new(usual);
-    for verb in [&["status"][..], &["ps"], &["ps", "last"], &["node", "list"], &["why", "word"], &["events"], &["version"]] {
+    for verb in [
+        &["status"][..],
+        &["ps"],
+        &["ps", "last"],
+        &["node", "list"],
+        &["why", "word"],
+        &["events"],
+        &["version"],
+    ] {
         let ran = fake.rmctl(verb);
-        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{verb:?}: {}", ran.out);
-        assert!(!ran.out.is_empty() && !ran.out.contains('\u{1b}'), "{verb:?}: {}", ran.out);
+        assert_eq!(
+            (ran.code, ran.err.as_str()),
+            (0, ""),
+            "{verb:?}: {}",
+            ran.out
+        );
+        assert!(
+            !ran.out.is_empty() && !ran.out.contains('\u{1b}'),
+            "{verb:?}: {}",
+            ran.out
+        );
     }
 }
 
 #[test]
 fn json_output_is_the_response_of_the_api() {
     let fake = Fake::new(usual);
-    let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap_or_else(|e| panic!("{e}: {text}"));
-    assert_eq!(json(&fake.rmctl(&["status", "-o", "json"]).out), json(STATUS));
-    assert_eq!(json(&fake.rmctl(&["node", "list", "-o", "json"]).out), json(NODES));
-    assert_eq!(json(&fake.rmctl(&["ps", "last", "-o", "json"]).out)["id"], "word-count.7");
+    let json = |text: &str| {
+        serde_json::from_str::<serde_json::Value>(text).unwrap_or_else(|e| panic!("{e}: {text}"))
+    };
+    assert_eq!(
+        json(&fake.rmctl(&["status", "-o", "json"]).out),
+        json(STATUS)
+    );
+    assert_eq!(
+        json(&fake.rmctl(&["node", "list", "-o", "json"]).out),
+        json(NODES)
+    );
+    assert_eq!(
+        json(&fake.rmctl(&["ps", "last", "-o", "json"]).out)["id"],
+        "word-count.7"
+    );
     assert_eq!(fake.rmctl(&["ps", "-o", "name"]).out, "word-count.7\n");
-    assert_eq!(fake.rmctl(&["ps", "last", "-o", "jsonl"]).out.lines().count(), 1);
-    assert_eq!(json(&fake.rmctl(&["events", "-o", "json"]).out)[0], json(EVENT));
+    assert_eq!(
+        fake.rmctl(&["ps", "last", "-o", "jsonl"])
+            .out
+            .lines()
+            .count(),
+        1
+    );
+    assert_eq!(
+        json(&fake.rmctl(&["events", "-o", "json"]).out)[0],
+        json(EVENT)
+    );
 }
 
 #[test]
@@ -152,17 +243,37 @@ fn missing_objects_exit_with_three() {
         (&["logs", "word-count.7/map/7@2", "--stderr"], "map-7-2.err"),
     ] {
         let ran = fake.rmctl(arguments);
-        assert_eq!((ran.code, ran.out.as_str()), (3, ""), "{arguments:?}: {}", ran.err);
-        assert!(ran.err.starts_with("error") && ran.err.contains(named) && ran.err.contains("\nhelp: "), "{}", ran.err);
+        assert_eq!(
+            (ran.code, ran.out.as_str()),
+            (3, ""),
+            "{arguments:?}: {}",
+            ran.err
+        );
+        assert!(
+            ran.err.starts_with("error") && ran.err.contains(named) && ran.err.contains("\nhelp: "),
+            "{}",
+            ran.err
+        );
     }
 }
 
 #[test]
 fn invalid_arguments_exit_with_two() {
     let fake = Fake::new(usual);
-    for arguments in [&["ps", "a/b/c/d"][..], &["nonsense"], &["ps", "-o", "xml"], &["submit", "/nonexistent.toml"], &["wait"]] {
+    for arguments in [
+        &["ps", "a/b/c/d"][..],
+        &["nonsense"],
+        &["ps", "-o", "xml"],
+        &["submit", "/nonexistent.toml"],
+        &["wait"],
+    ] {
         let ran = fake.rmctl(arguments);
-        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{arguments:?}: {}", ran.err);
+        assert_eq!(
+            (ran.code, ran.out.as_str()),
+            (2, ""),
+            "{arguments:?}: {}",
+            ran.err
+        );
         assert!(!ran.err.is_empty());
     }
     assert_eq!(rmctl(&["--addr", "not a url", "ps"]).code, 2);
@@ -171,10 +282,18 @@ fn invalid_arguments_exit_with_two() {
 
 #[test]
 fn an_unreachable_manager_exits_with_six_and_a_hint() {
-    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let port = TcpListener::bind("127.0.0.1:0")
+        .expect("a port")
+        .local_addr()
+        .expect("an address")
+        .port();
     let ran = rmctl(&["--addr", &format!("http://127.0.0.1:{port}"), "status"]);
     assert_eq!(ran.code, 6);
-    assert!(ran.err.contains(&port.to_string()) && ran.err.contains("rmctl dev"), "{}", ran.err);
+    assert!(
+        ran.err.contains(&port.to_string()) && ran.err.contains("rmctl dev"),
+        "{}",
+        ran.err
+    );
 }
 
 fn job_file(dir: &Path, text: &str) -> String {
@@ -189,31 +308,70 @@ fn a_job_is_submitted_or_refused() {
     let fake = Fake::new(usual);
     let good = job_file(dir.path(), JOB);
     let ran = fake.rmctl(&["submit", &good]);
-    assert!(ran.code == 0 && ran.out.contains("demo.8 accepted") && ran.out.contains("plan  "), "{}{}", ran.out, ran.err);
+    assert!(
+        ran.code == 0 && ran.out.contains("demo.8 accepted") && ran.out.contains("plan  "),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
     assert_eq!(fake.rmctl(&["submit", &good, "-o", "name"]).out, "demo.8\n");
     let large = job_file(dir.path(), &JOB.replace("256MiB", "64GiB"));
     let ran = fake.rmctl(&["submit", &large]);
-    assert!(ran.code == 7 && ran.err.contains("worker-01"), "{}: {}", ran.code, ran.err);
-    let wrong = job_file(dir.path(), &JOB.replace("slots = 2", "slots = 0").replace("256MiB", "much"));
+    assert!(
+        ran.code == 7 && ran.err.contains("worker-01"),
+        "{}: {}",
+        ran.code,
+        ran.err
+    );
+    let wrong = job_file(
+        dir.path(),
+        &JOB.replace("slots = 2", "slots = 0")
+            .replace("256MiB", "much"),
+    );
     let ran = fake.rmctl(&["submit", &wrong]);
-    assert!(ran.code == 2 && ran.err.contains("slots") && ran.err.contains("much"), "{}: {}", ran.code, ran.err);
+    assert!(
+        ran.code == 2 && ran.err.contains("slots") && ran.err.contains("much"),
+        "{}: {}",
+        ran.code,
+        ran.err
+    );
 }
 
 #[test]
 fn a_job_file_names_profiles_of_the_cluster() {
     let dir = tempfile::tempdir().expect("directory");
     let fake = Fake::new(usual);
-    let named = JOB.replace("[profiles.exec]\nheap = \"256MiB\"\ncpus = 1\n", "").replace("\"exec\"", "\"jvm-medium\"");
+    let named = JOB
+        .replace("[profiles.exec]\nheap = \"256MiB\"\ncpus = 1\n", "")
+        .replace("\"exec\"", "\"jvm-medium\"");
     let ran = fake.rmctl(&["job", "validate", &job_file(dir.path(), &named)]);
-    assert!(ran.code == 0 && ran.out.contains("profile jvm-medium: 4.5"), "{}{}", ran.out, ran.err);
+    assert!(
+        ran.code == 0 && ran.out.contains("profile jvm-medium: 4.5"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
     let ran = fake.rmctl(&["job", "plan", &job_file(dir.path(), &named)]);
-    assert!(ran.code == 7 && ran.err.contains("4.5"), "the node has one GiB: {}{}", ran.out, ran.err);
+    assert!(
+        ran.code == 7 && ran.err.contains("4.5"),
+        "the node has one GiB: {}{}",
+        ran.out,
+        ran.err
+    );
     let slip = job_file(dir.path(), &named.replace("jvm-medium", "jvm-medum"));
     let ran = fake.rmctl(&["submit", &slip]);
-    assert!(ran.code == 2 && ran.err.contains("did you mean \"jvm-medium\"?"), "{}: {}", ran.code, ran.err);
+    assert!(
+        ran.code == 2 && ran.err.contains("did you mean \"jvm-medium\"?"),
+        "{}: {}",
+        ran.code,
+        ran.err
+    );
     let nobody = rmctl(&["--addr", "http://127.0.0.1:1", "job", "validate", &slip]);
     assert!(
-        nobody.code == 6 && nobody.err.contains("names jvm-medum, which only the cluster"),
+        nobody.code == 6
+            && nobody
+                .err
+                .contains("names jvm-medum, which only the cluster"),
         "{}: {}",
         nobody.code,
         nobody.err
@@ -226,55 +384,145 @@ fn a_job_file_names_profiles_of_the_cluster() {
         nobody.code,
         nobody.err
     );
-    let whole = rmctl(&["--addr", "http://127.0.0.1:1", "job", "validate", &job_file(dir.path(), JOB)]);
-    assert_eq!(whole.code, 0, "a file without cluster profiles needs no call: {}", whole.err);
+    let whole = rmctl(&[
+        "--addr",
+        "http://127.0.0.1:1",
+        "job",
+        "validate",
+        &job_file(dir.path(), JOB),
+    ]);
+    assert_eq!(
+        whole.code, 0,
+        "a file without cluster profiles needs no call: {}",
+        whole.err
+    );
 }
 
 #[test]
 fn profiles_are_listed_set_and_imported() {
     let dir = tempfile::tempdir().expect("directory");
     let fake = Fake::new(usual);
-    let file = job_file(dir.path(), &JOB.replace("[profiles.exec]", "[profiles.jvm-medium]"));
+    let file = job_file(
+        dir.path(),
+        &JOB.replace("[profiles.exec]", "[profiles.jvm-medium]"),
+    );
     let cases: [(&[&str], &str); 10] = [
         (&["profile", "suggest"], "word-count/map"),
-        (&["profile", "suggest", "word-count"], "holds 19 of 20 tasks"),
+        (
+            &["profile", "suggest", "word-count"],
+            "holds 19 of 20 tasks",
+        ),
         (&["profile", "suggest", "jvm-medium", "-o", "name"], ""),
         (&["profile", "list"], "jvm-medium"),
-        (&["profile", "list", "--filter", "memory > 4GiB", "-o", "name"], "jvm-medium"),
+        (
+            &["profile", "list", "--filter", "memory > 4GiB", "-o", "name"],
+            "jvm-medium",
+        ),
         (&["profile", "show", "jvm-medium"], "heap 4"),
-        (&["profile", "set", "jvm-medium", "--heap", "4GiB", "--overhead", "512MiB"], "revision 3"),
-        (&["profile", "set", "jvm-medium", "--memory", "1GiB", "--dry-run"], "would be"),
+        (
+            &[
+                "profile",
+                "set",
+                "jvm-medium",
+                "--heap",
+                "4GiB",
+                "--overhead",
+                "512MiB",
+            ],
+            "revision 3",
+        ),
+        (
+            &[
+                "profile",
+                "set",
+                "jvm-medium",
+                "--memory",
+                "1GiB",
+                "--dry-run",
+            ],
+            "would be",
+        ),
         (&["profile", "unset", "jvm-medium"], "is removed"),
         (&["profile", "import", &file, "--dry-run"], "unchanged"),
     ];
     for (verb, word) in cases {
         let ran = fake.rmctl(verb);
-        assert!(ran.code == 0 && ran.out.contains(word), "{verb:?}: {}{}", ran.out, ran.err);
+        assert!(
+            ran.code == 0 && ran.out.contains(word),
+            "{verb:?}: {}{}",
+            ran.out,
+            ran.err
+        );
     }
     assert_eq!(fake.rmctl(&["profile", "show", "other"]).code, 3);
     let slip = fake.rmctl(&["profile", "suggest", "word-cout"]);
-    assert!(slip.code == 3 && slip.err.contains("did you mean \"word-count\"?"), "{}: {}", slip.code, slip.err);
+    assert!(
+        slip.code == 3 && slip.err.contains("did you mean \"word-count\"?"),
+        "{}: {}",
+        slip.code,
+        slip.err
+    );
     let slip = fake.rmctl(&["profile", "suggest", "jvm-medum"]);
-    assert!(slip.code == 3 && slip.err.contains("did you mean \"jvm-medium\"?"), "{}: {}", slip.code, slip.err);
-    assert_eq!(fake.rmctl(&["profile", "set", "jvm-medium"]).code, 2, "neither a file nor a size");
-    assert_eq!(fake.rmctl(&["profile", "set", "x", "--memory", "1GiB", "--overhead", "1MiB"]).code, 2);
+    assert!(
+        slip.code == 3 && slip.err.contains("did you mean \"jvm-medium\"?"),
+        "{}: {}",
+        slip.code,
+        slip.err
+    );
+    assert_eq!(
+        fake.rmctl(&["profile", "set", "jvm-medium"]).code,
+        2,
+        "neither a file nor a size"
+    );
+    assert_eq!(
+        fake.rmctl(&[
+            "profile",
+            "set",
+            "x",
+            "--memory",
+            "1GiB",
+            "--overhead",
+            "1MiB"
+        ])
+        .code,
+        2
+    );
 }
 
 #[test]
 fn logs_are_printed_unchanged() {
     let fake = Fake::new(usual);
-    assert_eq!(fake.rmctl(&["logs", "word-count.7/map/7@2"]).out, "one\ntwo\nthree\n");
-    assert_eq!(fake.rmctl(&["logs", "word-count.7/map/7", "--tail", "1"]).out, "three\n");
-    assert_eq!(fake.rmctl(&["logs", "last", "--tail", "1"]).out, "map/7@2 │ three\n");
+    assert_eq!(
+        fake.rmctl(&["logs", "word-count.7/map/7@2"]).out,
+        "one\ntwo\nthree\n"
+    );
+    assert_eq!(
+        fake.rmctl(&["logs", "word-count.7/map/7", "--tail", "1"])
+            .out,
+        "three\n"
+    );
+    assert_eq!(
+        fake.rmctl(&["logs", "last", "--tail", "1"]).out,
+        "map/7@2 │ three\n"
+    );
 }
 
 #[test]
 fn kill_lists_the_containers_that_end() {
     let fake = Fake::new(usual);
     let dry = fake.rmctl(&["kill", "word-count.7", "--dry-run"]);
-    assert!(dry.code == 0 && dry.out.contains("would end: 3 containers"), "{}", dry.out);
+    assert!(
+        dry.code == 0 && dry.out.contains("would end: 3 containers"),
+        "{}",
+        dry.out
+    );
     let real = fake.rmctl(&["kill", "last"]);
-    assert!(real.code == 0 && real.out.contains("✗ failed"), "{}{}", real.out, real.err);
+    assert!(
+        real.code == 0 && real.out.contains("✗ failed"),
+        "{}{}",
+        real.out,
+        real.err
+    );
     let again = Fake::new(all_failed).rmctl(&["kill", "last"]);
     assert_eq!(again.code, 4, "{}", again.err);
 }
@@ -292,13 +540,31 @@ fn a_sample_names_the_invalid_line() {
     let dir = tempfile::tempdir().expect("directory");
     let (input, output) = (dir.path().join("in.csv"), dir.path().join("out.csv"));
     std::fs::write(&input, "key,value\na,1\nb,none\n").expect("writes");
-    let arguments = ["sample", "group-by", "--input", &input.display().to_string(), "--output", &output.display().to_string()];
+    let arguments = [
+        "sample",
+        "group-by",
+        "--input",
+        &input.display().to_string(),
+        "--output",
+        &output.display().to_string(),
+    ];
     let ran = rmctl(&arguments);
-    assert!(ran.code == 1 && ran.err.contains("in.csv:3:") && !output.exists(), "{}", ran.err);
+    assert!(
+        ran.code == 1 && ran.err.contains("in.csv:3:") && !output.exists(),
+        "{}",
+        ran.err
+    );
     std::fs::write(&input, "key,value\na,1\nb,2\na,3\n").expect("writes");
     let ran = rmctl(&arguments);
-    assert!(ran.code == 0 && ran.out.contains("\"rows\":3,\"keys\":2"), "{}", ran.out);
-    assert_eq!(std::fs::read_to_string(&output).expect("reads"), "key,count,sum,median\na,2,4,2\nb,1,2,2\n");
+    assert!(
+        ran.code == 0 && ran.out.contains("\"rows\":3,\"keys\":2"),
+        "{}",
+        ran.out
+    );
+    assert_eq!(
+        std::fs::read_to_string(&output).expect("reads"),
+        "key,count,sum,median\na,2,4,2\nb,1,2,2\n"
+    );
 }
 
 #[test]
@@ -310,22 +576,47 @@ fn every_format_has_its_form() {
         ran.out
     };
     assert!(out(&["node", "list", "-o", "yaml"]).starts_with("- allocated:\n    cpus: 1"));
-    assert!(out(&["node", "list", "-o", "csv"]).lines().next().is_some_and(|head| head.contains("offers.memory")));
-    assert_eq!(out(&["node", "list", "-o", "cols=node,free", "--no-headers"]), "worker-01  536870912\n");
-    assert_eq!(out(&["node", "list", "-o", "tmpl={{.id}} {{size|size}}"]), "worker-01 1G\n");
+    assert!(
+        out(&["node", "list", "-o", "csv"])
+            .lines()
+            .next()
+            .is_some_and(|head| head.contains("offers.memory"))
+    );
+    assert_eq!(
+        out(&["node", "list", "-o", "cols=node,free", "--no-headers"]),
+        "worker-01  536870912\n"
+    );
+    assert_eq!(
+        out(&["node", "list", "-o", "tmpl={{.id}} {{size|size}}"]),
+        "worker-01 1G\n"
+    );
     assert_eq!(out(&["node", "list", "-q"]), "worker-01\n");
-    assert_eq!(out(&["node", "list", "--filter", "free > 1GiB", "-o", "name"]), "");
+    assert_eq!(
+        out(&["node", "list", "--filter", "free > 1GiB", "-o", "name"]),
+        ""
+    );
     let table = out(&["node", "list", "--no-headers"]);
-    assert!(table.starts_with("worker-01") && !table.contains("next:"), "{table}");
+    assert!(
+        table.starts_with("worker-01") && !table.contains("next:"),
+        "{table}"
+    );
 }
 
 #[test]
 fn an_invalid_condition_is_a_usage_error() {
     let fake = Fake::new(usual);
     let wrong = fake.rmctl(&["node", "list", "--filter", "state =="]);
-    assert!(wrong.code == 2 && wrong.err.contains("a value is missing"), "{}", wrong.err);
+    assert!(
+        wrong.code == 2 && wrong.err.contains("a value is missing"),
+        "{}",
+        wrong.err
+    );
     let unknown = fake.rmctl(&["node", "list", "--sort-by", "memry"]);
-    assert!(unknown.code == 2 && unknown.err.contains("no row has a field"), "{}", unknown.err);
+    assert!(
+        unknown.code == 2 && unknown.err.contains("no row has a field"),
+        "{}",
+        unknown.err
+    );
 }
 
 #[test]
@@ -338,8 +629,16 @@ fn curl_mode_prints_requests_and_sends_no_changes() {
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     let lines: Vec<&str> = ran.out.lines().collect();
     assert_eq!(lines.len(), 2, "{}", ran.out);
-    assert!(lines[0].ends_with("/v1/apps/word-count.7?tasks=none'"), "{}", ran.out);
-    assert!(lines[1].contains("-X POST") && lines[1].contains(r#"{"reason":"it'\''s late"}"#), "{}", ran.out);
+    assert!(
+        lines[0].ends_with("/v1/apps/word-count.7?tasks=none'"),
+        "{}",
+        ran.out
+    );
+    assert!(
+        lines[1].contains("-X POST") && lines[1].contains(r#"{"reason":"it'\''s late"}"#),
+        "{}",
+        ran.out
+    );
 }
 
 #[test]
@@ -349,38 +648,86 @@ fn contexts_are_created_and_used() {
     let file = dir.path().join("config.toml");
     let run = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rmctl"));
-        let output = command.args(arguments).env_clear().env("HEADROOM_CONFIG", &file).output().expect("runs");
+        let output = command
+            .args(arguments)
+            .env_clear()
+            .env("HEADROOM_CONFIG", &file)
+            .output()
+            .expect("runs");
         let text = |b: Vec<u8>| String::from_utf8(b).expect("UTF-8");
-        Ran { code: output.status.code().expect("a code"), out: text(output.stdout), err: text(output.stderr) }
+        Ran {
+            code: output.status.code().expect("a code"),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
     };
-    assert_eq!(run(&["context", "set", "here", "--addr", &fake.url, "-o", "name"]).code, 0);
-    assert_eq!(run(&["node", "list"]).out, "worker-01\n", "address and format are those of the context");
+    assert_eq!(
+        run(&["context", "set", "here", "--addr", &fake.url, "-o", "name"]).code,
+        0
+    );
+    assert_eq!(
+        run(&["node", "list"]).out,
+        "worker-01\n",
+        "address and format are those of the context"
+    );
     let shown = run(&["config", "show", "-o", "json"]).out;
-    assert!(shown.contains("context here") && shown.contains(&fake.url), "{shown}");
-    std::fs::write(&file, "current = \"here\"\n[contexts.here]\nadress = \"x\"\n").expect("writes");
+    assert!(
+        shown.contains("context here") && shown.contains(&fake.url),
+        "{shown}"
+    );
+    std::fs::write(
+        &file,
+        "current = \"here\"\n[contexts.here]\nadress = \"x\"\n",
+    )
+    .expect("writes");
     let broken = run(&["node", "list"]);
-    assert!(broken.code == 2 && broken.err.contains("config.toml:3:1") && broken.err.contains("^^^^^^"), "{}", broken.err);
+    assert!(
+        broken.code == 2 && broken.err.contains("config.toml:3:1") && broken.err.contains("^^^^^^"),
+        "{}",
+        broken.err
+    );
     assert_eq!(run(&["config", "validate"]).code, 2);
-    assert_eq!(run(&["explain", "HR0422"]).code, 0, "an offline verb needs no settings");
+    assert_eq!(
+        run(&["explain", "HR0422"]).code,
+        0,
+        "an offline verb needs no settings"
+    );
 }
 
 #[test]
 fn terms_are_explained() {
     let ran = rmctl(&["explain", "overhead_oom"]);
-    assert!(ran.code == 0 && ran.out.contains("off-heap memory passed the limit"), "{}", ran.out);
+    assert!(
+        ran.code == 0 && ran.out.contains("off-heap memory passed the limit"),
+        "{}",
+        ran.out
+    );
     let ran = rmctl(&["explain", "ovrhead_oom"]);
-    assert!(ran.code == 3 && ran.err.contains("did you mean \"overhead_oom\"?"), "{}", ran.err);
+    assert!(
+        ran.code == 3 && ran.err.contains("did you mean \"overhead_oom\"?"),
+        "{}",
+        ran.err
+    );
 }
 
 #[test]
 fn a_shell_completes_ids_of_the_cluster() {
     let fake = Fake::new(usual);
     let script = rmctl(&["completion", "bash"]);
-    assert!(script.code == 0 && script.out.contains("RMCTL_COMPLETE"), "{}", script.out);
+    assert!(
+        script.code == 0 && script.out.contains("RMCTL_COMPLETE"),
+        "{}",
+        script.out
+    );
     let complete = |words: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rmctl"));
-        command.env_clear().env("RMCTL_COMPLETE", "bash").env("HEADROOM_ADDR", &fake.url);
-        command.env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string()).env("_CLAP_IFS", "\n");
+        command
+            .env_clear()
+            .env("RMCTL_COMPLETE", "bash")
+            .env("HEADROOM_ADDR", &fake.url);
+        command
+            .env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string())
+            .env("_CLAP_IFS", "\n");
         command.arg("--").args(words);
         String::from_utf8(command.output().expect("runs").stdout).expect("UTF-8")
     };
@@ -394,21 +741,34 @@ fn manual_pages_are_written() {
     let dir = tempfile::tempdir().expect("directory");
     let ran = rmctl(&["man", &dir.path().display().to_string()]);
     assert_eq!(ran.code, 0, "{}", ran.err);
-    let page = std::fs::read_to_string(dir.path().join("rmctl-node-drain.1")).expect("a page for each verb");
+    let page = std::fs::read_to_string(dir.path().join("rmctl-node-drain.1"))
+        .expect("a page for each verb");
     assert!(page.contains("deadline"), "{page}");
 }
 
 #[test]
 fn packages_ship_completions_and_manual_pages() {
     let help = rmctl(&["--help"]).out;
-    let listed = help.lines().skip_while(|l| *l != "Commands:").skip(1).take_while(|l| !l.is_empty());
-    let verbs: Vec<&str> =
-        listed.filter(|l| l.starts_with("  ") && !l.starts_with("   ")).filter_map(|l| l.split_whitespace().next()).collect();
-    assert!(verbs.len() > 25 && verbs.contains(&"diagnose") && !verbs.contains(&"sample"), "{verbs:?}");
+    let listed = help
+        .lines()
+        .skip_while(|l| *l != "Commands:")
+        .skip(1)
+        .take_while(|l| !l.is_empty());
+    let verbs: Vec<&str> = listed
+        .filter(|l| l.starts_with("  ") && !l.starts_with("   "))
+        .filter_map(|l| l.split_whitespace().next())
+        .collect();
+    assert!(
+        verbs.len() > 25 && verbs.contains(&"diagnose") && !verbs.contains(&"sample"),
+        "{verbs:?}"
+    );
     for shell in ["bash", "zsh", "fish"] {
         let script = rmctl(&["completion", shell, "--static"]);
         assert_eq!((script.code, script.err.as_str()), (0, ""));
-        assert!(!script.out.contains("RMCTL_COMPLETE"), "{shell}: it makes no call");
+        assert!(
+            !script.out.contains("RMCTL_COMPLETE"),
+            "{shell}: it makes no call"
+        );
         for verb in verbs.iter().copied().chain(["undrain", "dry-run"]) {
             assert!(script.out.contains(verb), "{shell} does not know {verb}");
         }
@@ -417,7 +777,10 @@ fn packages_ship_completions_and_manual_pages() {
     let ran = rmctl(&["man", "--to", &dir.path().display().to_string()]);
     assert_eq!(ran.code, 0, "{}", ran.err);
     for verb in verbs.iter().filter(|verb| **verb != "help") {
-        assert!(dir.path().join(format!("rmctl-{verb}.1")).is_file(), "no page of {verb}");
+        assert!(
+            dir.path().join(format!("rmctl-{verb}.1")).is_file(),
+            "no page of {verb}"
+        );
     }
     assert_eq!(rmctl(&["man"]).code, 2, "the directory is required");
 }
@@ -427,23 +790,57 @@ fn the_audit_log_is_listed_and_filtered() {
     let fake = Fake::new(usual);
     let audit = fake.rmctl(&["audit", "list"]);
     assert!(
-        audit.code == 0 && audit.out.contains("POST kill") && audit.out.contains("by ada from 127.0.0.1"),
+        audit.code == 0
+            && audit.out.contains("POST kill")
+            && audit.out.contains("by ada from 127.0.0.1"),
         "{}{}",
         audit.out,
         audit.err
     );
     assert_eq!(fake.rmctl(&["audit", "list", "-q"]).out, "4\n");
-    assert_eq!(fake.rmctl(&["audit", "list", "--filter", "outcome > 399", "-o", "jsonl"]).out, "");
-    let asked = fake.rmctl(&["events", "--topic", "task", "--type", "warning", "--for", "word-count.7/map/7", "--curl"]);
-    assert!(asked.out.contains("app=word-count.7&topic=task&type=warning&object=map%2F7"), "{}{}", asked.out, asked.err);
+    assert_eq!(
+        fake.rmctl(&["audit", "list", "--filter", "outcome > 399", "-o", "jsonl"])
+            .out,
+        ""
+    );
+    let asked = fake.rmctl(&[
+        "events",
+        "--topic",
+        "task",
+        "--type",
+        "warning",
+        "--for",
+        "word-count.7/map/7",
+        "--curl",
+    ]);
+    assert!(
+        asked
+            .out
+            .contains("app=word-count.7&topic=task&type=warning&object=map%2F7"),
+        "{}{}",
+        asked.out,
+        asked.err
+    );
     assert_eq!(fake.rmctl(&["events", "--topic", "weather"]).code, 2);
     let one = fake.rmctl(&["operator", "metrics", "--filter", "nodes"]);
     assert_eq!(one.out.lines().count(), 3, "{}", one.out);
     assert_eq!(
-        fake.rmctl(&["operator", "metrics", "-o", "cols=name,value", "--filter", "apps"]).out,
+        fake.rmctl(&[
+            "operator",
+            "metrics",
+            "-o",
+            "cols=name,value",
+            "--filter",
+            "apps"
+        ])
+        .out,
         "NAME              VALUE\nheadroom_rm_apps  2.0\n"
     );
-    assert_eq!(fake.rmctl(&["operator", "metrics", "--filter", "nodez"]).code, 3);
+    assert_eq!(
+        fake.rmctl(&["operator", "metrics", "--filter", "nodez"])
+            .code,
+        3
+    );
 }
 
 #[test]
@@ -451,10 +848,23 @@ fn a_bundle_has_no_secrets_and_lists_missing_files() {
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("debug.tgz");
     let fake = Fake::new(usual);
-    let arguments = ["operator", "debug", "--to", path.to_str().expect("text"), "-o", "json"];
+    let arguments = [
+        "operator",
+        "debug",
+        "--to",
+        path.to_str().expect("text"),
+        "-o",
+        "json",
+    ];
     let ran = fake.rmctl(&arguments);
-    let said: serde_json::Value = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {}{}", ran.out, ran.err));
-    assert_eq!((ran.code, said["missing"].as_array().map(Vec::len)), (0, Some(0)), "{}", ran.err);
+    let said: serde_json::Value =
+        serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {}{}", ran.out, ran.err));
+    assert_eq!(
+        (ran.code, said["missing"].as_array().map(Vec::len)),
+        (0, Some(0)),
+        "{}",
+        ran.err
+    );
     let files = opened(&path);
     for name in [
         "README.txt",
@@ -469,22 +879,48 @@ fn a_bundle_has_no_secrets_and_lists_missing_files() {
         "doctor.json",
     ] {
         assert!(
-            files.iter().any(|(file, text)| file.ends_with(name) && !text.is_empty()),
+            files
+                .iter()
+                .any(|(file, text)| file.ends_with(name) && !text.is_empty()),
             "{name} in {:?}",
             files.iter().map(|f| &f.0).collect::<Vec<_>>()
         );
     }
-    assert!(ran.err.contains("✓ nodes.json"), "progress is printed: {}", ran.err);
-    assert!(files.iter().all(|(_, text)| !text.contains("hunter2")), "a secret is in it");
+    assert!(
+        ran.err.contains("✓ nodes.json"),
+        "progress is printed: {}",
+        ran.err
+    );
+    assert!(
+        files.iter().all(|(_, text)| !text.contains("hunter2")),
+        "a secret is in it"
+    );
     assert_eq!(fake.rmctl(&arguments).code, 4, "an existing file is kept");
-    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let port = TcpListener::bind("127.0.0.1:0")
+        .expect("a port")
+        .local_addr()
+        .expect("an address")
+        .port();
     let path = dir.path().join("alone.tgz");
-    let alone =
-        rmctl(&["--addr", &format!("http://127.0.0.1:{port}"), "operator", "debug", "--to", path.to_str().expect("text")]);
+    let alone = rmctl(&[
+        "--addr",
+        &format!("http://127.0.0.1:{port}"),
+        "operator",
+        "debug",
+        "--to",
+        path.to_str().expect("text"),
+    ]);
     assert_eq!(alone.code, 6);
     let files = opened(&path);
-    let readme = files.iter().find(|(name, _)| name.ends_with("README.txt")).expect("a README");
-    assert!(readme.1.contains("Not collected") && readme.1.contains("status.json"), "{}", readme.1);
+    let readme = files
+        .iter()
+        .find(|(name, _)| name.ends_with("README.txt"))
+        .expect("a README");
+    assert!(
+        readme.1.contains("Not collected") && readme.1.contains("status.json"),
+        "{}",
+        readme.1
+    );
 }
 
 fn opened(path: &Path) -> Vec<(String, String)> {

@@ -21,7 +21,10 @@ impl Client {
         self.post("/v1/acl/tokens", token).await
     }
     /// Mints a token with which one host can join the cluster as a node.
-    pub async fn mint_join(&self, token: &acl::NewJoinToken) -> Result<acl::MintedToken, ClientError> {
+    pub async fn mint_join(
+        &self,
+        token: &acl::NewJoinToken,
+    ) -> Result<acl::MintedToken, ClientError> {
         self.post("/v1/acl/join-tokens", token).await
     }
     /// Revokes a token and returns it as it was before.
@@ -37,8 +40,18 @@ impl Client {
         self.get("/v1/acl/policies").await
     }
     /// Sets the policy of a user or a group.
-    pub async fn set_policy(&self, subject: &str, policy: &acl::PolicySpec) -> Result<acl::PolicyView, ClientError> {
-        self.change(Method::PUT, &format!("/v1/acl/policies/{subject}"), None, policy).await
+    pub async fn set_policy(
+        &self,
+        subject: &str,
+        policy: &acl::PolicySpec,
+    ) -> Result<acl::PolicyView, ClientError> {
+        self.change(
+            Method::PUT,
+            &format!("/v1/acl/policies/{subject}"),
+            None,
+            policy,
+        )
+        .await
     }
     /// Deletes the policy of a user or a group, so that the default applies again. Returns the
     /// policy as it was before.
@@ -50,8 +63,13 @@ impl Client {
         self.get(&format!("/v1/apps/{app}/access")).await
     }
     /// Replaces the users and groups that may view or change an application.
-    pub async fn share_app(&self, app: &AppId, access: &acl::AppAccess) -> Result<acl::AppAccess, ClientError> {
-        self.change(Method::PUT, &format!("/v1/apps/{app}/access"), None, access).await
+    pub async fn share_app(
+        &self,
+        app: &AppId,
+        access: &acl::AppAccess,
+    ) -> Result<acl::AppAccess, ClientError> {
+        self.change(Method::PUT, &format!("/v1/apps/{app}/access"), None, access)
+            .await
     }
     /// Returns the authority of the cluster. The caller must compare it with a fingerprint before
     /// trusting it.

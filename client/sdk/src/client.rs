@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use headroom_types::{AppId, ContainerId, Name, NodeId, QueuePath, RequestId, TaskId};
 use headroom_wire::v1::{
-    application_master, apps, audit, container_access, error::ProblemDetails, events, job, job_history, nodes, profiles, queues,
-    suggestions,
+    application_master, apps, audit, container_access, error::ProblemDetails, events, job,
+    job_history, nodes, profiles, queues, suggestions,
 };
 use reqwest::Method;
 use serde::Serialize;
@@ -81,7 +81,9 @@ impl Client {
 
     /// A client with certificates or a token: needed for `https://rm.example:7070`, and for authentication at any address.
     pub fn with_credentials(base: &str, trust: ClientCredentials) -> Result<Self, ClientError> {
-        let wrong = || ClientError::Address { address: base.to_owned() };
+        let wrong = || ClientError::Address {
+            address: base.to_owned(),
+        };
         let address = base.trim_end_matches('/').to_owned();
         let root = match address.strip_prefix(UNIX) {
             Some(path) if path.starts_with('/') => "http://localhost".to_owned(),
@@ -95,7 +97,13 @@ impl Client {
             }
         };
         let wire = HttpConnector::open(&address, trust)?;
-        Ok(Client { base: address, root, wire, call: CALL, tap: None })
+        Ok(Client {
+            base: address,
+            root,
+            wire,
+            call: CALL,
+            tap: None,
+        })
     }
 
     /// The URL in the form in which the user gave the address.
@@ -114,8 +122,14 @@ impl Client {
 
     /// Sets a hook that sees each request before it is sent and decides whether it is sent.
     #[must_use]
-    pub fn with_request_hook(self, who: Arc<dyn Fn(&PreparedRequest<'_>) -> Sending + Send + Sync>) -> Self {
-        Client { tap: Some(RequestHook(who)), ..self }
+    pub fn with_request_hook(
+        self,
+        who: Arc<dyn Fn(&PreparedRequest<'_>) -> Sending + Send + Sync>,
+    ) -> Self {
+        Client {
+            tap: Some(RequestHook(who)),
+            ..self
+        }
     }
 
     /// True if the client authenticates with a token or a certificate.
@@ -131,33 +145,54 @@ impl Client {
     /// `GET path` with a JSON response.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         let url = format!("{}{path}", self.root);
-        let response = self.send(&url, self.wire.http().get(&url).timeout(self.call)).await?;
+        let response = self
+            .send(&url, self.wire.http().get(&url).timeout(self.call))
+            .await?;
         parse(url, response).await
     }
 
     /// `GET path` with a text response.
     pub async fn get_text(&self, path: &str) -> Result<String, ClientError> {
         let url = format!("{}{path}", self.root);
-        let response = self.send(&url, self.wire.http().get(&url).timeout(self.call)).await?;
-        response.text().await.map_err(|source| ClientError::Unreachable { url, source })
+        let response = self
+            .send(&url, self.wire.http().get(&url).timeout(self.call))
+            .await?;
+        response
+            .text()
+            .await
+            .map_err(|source| ClientError::Unreachable { url, source })
     }
 
     /// `POST path` with a JSON body and a JSON response.
-    pub async fn post<B: Serialize + Sync, T: DeserializeOwned>(&self, path: &str, body: &B) -> Result<T, ClientError> {
+    pub async fn post<B: Serialize + Sync, T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &B,
+    ) -> Result<T, ClientError> {
         let url = format!("{}{path}", self.root);
-        let response = self.send(&url, self.wire.http().post(&url).timeout(self.call).json(body)).await?;
+        let response = self
+            .send(
+                &url,
+                self.wire.http().post(&url).timeout(self.call).json(body),
+            )
+            .await?;
         parse(url, response).await
     }
 
     /// `DELETE path` with a JSON response.
     pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         let url = format!("{}{path}", self.root);
-        let response = self.send(&url, self.wire.http().delete(&url).timeout(self.call)).await?;
+        let response = self
+            .send(&url, self.wire.http().delete(&url).timeout(self.call))
+            .await?;
         parse(url, response).await
     }
 
     /// `GET path` with a stream of JSON objects, one per line.
-    pub async fn lines<T: DeserializeOwned>(&self, path: &str) -> Result<JsonLineStream<T>, ClientError> {
+    pub async fn lines<T: DeserializeOwned>(
+        &self,
+        path: &str,
+    ) -> Result<JsonLineStream<T>, ClientError> {
         let url = format!("{}{path}", self.root);
         let response = self.send(&url, self.wire.http().get(&url)).await?;
         Ok(JsonLineStream::new(url, response, SILENCE))
@@ -172,7 +207,12 @@ impl Client {
         body: &B,
     ) -> Result<T, ClientError> {
         let url = format!("{}{path}", self.root);
-        let mut request = self.wire.http().request(method, &url).timeout(self.call).json(body);
+        let mut request = self
+            .wire
+            .http()
+            .request(method, &url)
+            .timeout(self.call)
+            .json(body);
         if let Some(tag) = matched {
             request = request.header("if-match", tag);
         }
@@ -182,16 +222,33 @@ impl Client {
 
     /// `GET path` as a long poll: returns when the index of the resource differs from `index`, or after `wait`. Returns the
     /// value with its present index.
-    pub async fn get_after<T: DeserializeOwned>(&self, path: &str, index: u64, wait: Duration) -> Result<(T, u64), ClientError> {
+    pub async fn get_after<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        index: u64,
+        wait: Duration,
+    ) -> Result<(T, u64), ClientError> {
         let sign = if path.contains('?') { '&' } else { '?' };
-        let url = format!("{}{path}{sign}wait={}ms&index={index}", self.root, wait.as_millis().max(1));
+        let url = format!(
+            "{}{path}{sign}wait={}ms&index={index}",
+            self.root,
+            wait.as_millis().max(1)
+        );
         let request = self.wire.http().get(&url).timeout(self.call + wait);
         let response = self.send_within(&url, request, self.call + wait).await?;
-        let now = response.headers().get("x-headroom-index").and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
+        let now = response
+            .headers()
+            .get("x-headroom-index")
+            .and_then(|v| v.to_str().ok())
+            .and_then(|v| v.parse().ok());
         Ok((parse(url, response).await?, now.unwrap_or(index)))
     }
 
-    async fn send(&self, url: &str, request: reqwest::RequestBuilder) -> Result<reqwest::Response, ClientError> {
+    async fn send(
+        &self,
+        url: &str,
+        request: reqwest::RequestBuilder,
+    ) -> Result<reqwest::Response, ClientError> {
         self.send_within(url, request, self.call).await
     }
 
@@ -211,21 +268,34 @@ impl Client {
         request: reqwest::RequestBuilder,
         most: Duration,
     ) -> Result<reqwest::Response, ClientError> {
-        let lost = |source| ClientError::Unreachable { url: self.shown(url), source };
+        let lost = |source| ClientError::Unreachable {
+            url: self.shown(url),
+            source,
+        };
         let mut request = request.build().map_err(lost)?;
-        if self.tap.as_ref().is_some_and(|tap| tap.decide(&request) == Sending::No) {
+        if self
+            .tap
+            .as_ref()
+            .is_some_and(|tap| tap.decide(&request) == Sending::No)
+        {
             return Err(ClientError::NotSent);
         }
         // The hook sees the request without its token.
         self.wire.sign(&mut request);
         match tokio::time::timeout(most, self.wire.http().execute(request)).await {
             Ok(answer) => answer.map_err(lost),
-            Err(_) => Err(ClientError::Answer { url: self.shown(url), what: format!("{SILENT} {} s", most.as_secs()) }),
+            Err(_) => Err(ClientError::Answer {
+                url: self.shown(url),
+                what: format!("{SILENT} {} s", most.as_secs()),
+            }),
         }
     }
 
     /// Submits an application.
-    pub async fn submit(&self, app: &apps::SubmitApp) -> Result<apps::SubmissionResult, ClientError> {
+    pub async fn submit(
+        &self,
+        app: &apps::SubmitApp,
+    ) -> Result<apps::SubmissionResult, ClientError> {
         self.post("/v1/apps", app).await
     }
     /// Lists all stored applications.
@@ -237,27 +307,48 @@ impl Client {
         self.app_with(app, TaskRows::All).await
     }
     /// Returns one application with a selection of its task rows.
-    pub async fn app_with(&self, app: &AppId, rows: TaskRows) -> Result<apps::AppView, ClientError> {
+    pub async fn app_with(
+        &self,
+        app: &AppId,
+        rows: TaskRows,
+    ) -> Result<apps::AppView, ClientError> {
         self.get(&rows.path(app)).await
     }
     /// Ends an application.
-    pub async fn kill(&self, app: &AppId, reason: Option<String>) -> Result<apps::AppView, ClientError> {
-        self.post(&format!("/v1/apps/{app}/kill"), &apps::KillApp { reason }).await
+    pub async fn kill(
+        &self,
+        app: &AppId,
+        reason: Option<String>,
+    ) -> Result<apps::AppView, ClientError> {
+        self.post(&format!("/v1/apps/{app}/kill"), &apps::KillApp { reason })
+            .await
     }
     /// Lists the job history, of one user or of all users.
-    pub async fn job_histories(&self, user: Option<&str>) -> Result<Vec<job_history::JobHistoryRow>, ClientError> {
+    pub async fn job_histories(
+        &self,
+        user: Option<&str>,
+    ) -> Result<Vec<job_history::JobHistoryRow>, ClientError> {
         self.get(&with("/v1/families", user)).await
     }
     /// Returns the history of one job name.
-    pub async fn job_history(&self, name: &Name, user: Option<&str>) -> Result<job_history::JobHistory, ClientError> {
+    pub async fn job_history(
+        &self,
+        name: &Name,
+        user: Option<&str>,
+    ) -> Result<job_history::JobHistory, ClientError> {
         self.get(&with(&format!("/v1/families/{name}"), user)).await
     }
     /// Returns the suggested first sizes of tasks. `user` and `job` restrict the list.
-    pub async fn suggestions(&self, user: Option<&str>, job: Option<&Name>) -> Result<Vec<suggestions::Suggestion>, ClientError> {
+    pub async fn suggestions(
+        &self,
+        user: Option<&str>,
+        job: Option<&Name>,
+    ) -> Result<Vec<suggestions::Suggestion>, ClientError> {
         let job = job.map(|job| format!("job={job}"));
         let path = with("/v1/suggestions", user);
         let sign = if user.is_some() { '&' } else { '?' };
-        self.get(&job.map_or(path.clone(), |job| format!("{path}{sign}{job}"))).await
+        self.get(&job.map_or(path.clone(), |job| format!("{path}{sign}{job}")))
+            .await
     }
     /// Lists the profiles of the cluster.
     pub async fn profiles(&self) -> Result<Vec<profiles::ClusterProfile>, ClientError> {
@@ -276,7 +367,13 @@ impl Client {
         revision: Option<u64>,
         how: DryRunMode,
     ) -> Result<profiles::ClusterProfile, ClientError> {
-        self.change(Method::PUT, &profile_path(name, how), revision.map(|r| format!("\"{r}\"")).as_deref(), spec).await
+        self.change(
+            Method::PUT,
+            &profile_path(name, how),
+            revision.map(|r| format!("\"{r}\"")).as_deref(),
+            spec,
+        )
+        .await
     }
     /// Deletes a profile of the cluster and returns it as it was before.
     pub async fn unset_profile(
@@ -285,11 +382,22 @@ impl Client {
         revision: Option<u64>,
         how: DryRunMode,
     ) -> Result<profiles::ClusterProfile, ClientError> {
-        self.change(Method::DELETE, &profile_path(name, how), revision.map(|r| format!("\"{r}\"")).as_deref(), &()).await
+        self.change(
+            Method::DELETE,
+            &profile_path(name, how),
+            revision.map(|r| format!("\"{r}\"")).as_deref(),
+            &(),
+        )
+        .await
     }
     /// Lists the entries of the audit log after index `after`.
-    pub async fn audit(&self, wanted: &AuditQuery, after: u64) -> Result<Vec<audit::AuditLine>, ClientError> {
-        self.get(&format!("/v1/audit?after={after}{}", wanted.query())).await
+    pub async fn audit(
+        &self,
+        wanted: &AuditQuery,
+        after: u64,
+    ) -> Result<Vec<audit::AuditLine>, ClientError> {
+        self.get(&format!("/v1/audit?after={after}{}", wanted.query()))
+            .await
     }
     /// Returns the reasons why the requests of an application are pending.
     pub async fn why(&self, app: &AppId) -> Result<Vec<apps::PendingExplanation>, ClientError> {
@@ -304,48 +412,110 @@ impl Client {
         self.get("/v1/nodes").await
     }
     /// Lists the containers of one application or of all applications.
-    pub async fn containers(&self, app: Option<&AppId>) -> Result<Vec<apps::ContainerView>, ClientError> {
+    pub async fn containers(
+        &self,
+        app: Option<&AppId>,
+    ) -> Result<Vec<apps::ContainerView>, ClientError> {
         let filter = app.map(|a| format!("?app={a}")).unwrap_or_default();
         self.get(&format!("/v1/containers{filter}")).await
     }
     /// Returns the last `tail_bytes` of a container's log: `stdout`, `stderr`, or `TASK-FILE.out|err`.
-    pub async fn log(&self, container: &ContainerId, file: &str, tail_bytes: u64) -> Result<String, ClientError> {
-        self.get_text(&format!("/v1/containers/{container}/logs/{file}?tail={tail_bytes}")).await
+    pub async fn log(
+        &self,
+        container: &ContainerId,
+        file: &str,
+        tail_bytes: u64,
+    ) -> Result<String, ClientError> {
+        self.get_text(&format!(
+            "/v1/containers/{container}/logs/{file}?tail={tail_bytes}"
+        ))
+        .await
     }
     /// Returns the last `tail_bytes` of a log, and the position after its last byte.
-    pub async fn log_end(&self, container: &ContainerId, file: &str, tail_bytes: u64) -> Result<(String, u64), ClientError> {
-        let url = format!("{}/v1/containers/{container}/logs/{file}?tail={tail_bytes}", self.root);
-        let response = self.send(&url, self.wire.http().get(&url).timeout(self.call)).await?;
+    pub async fn log_end(
+        &self,
+        container: &ContainerId,
+        file: &str,
+        tail_bytes: u64,
+    ) -> Result<(String, u64), ClientError> {
+        let url = format!(
+            "{}/v1/containers/{container}/logs/{file}?tail={tail_bytes}",
+            self.root
+        );
+        let response = self
+            .send(&url, self.wire.http().get(&url).timeout(self.call))
+            .await?;
         let end = log::number(&response, "headroom-log-end");
-        let text = response.text().await.map_err(|source| ClientError::Unreachable { url, source })?;
+        let text = response
+            .text()
+            .await
+            .map_err(|source| ClientError::Unreachable { url, source })?;
         let end = end.unwrap_or(text.len() as u64);
         Ok((text, end))
     }
     /// Streams a log from position `from` until its container ends.
-    pub async fn follow_log(&self, container: &ContainerId, file: &str, from: u64) -> Result<LogStream, ClientError> {
-        let url = format!("{}/v1/containers/{container}/logs/{file}?follow=true", self.root);
-        let request = self.wire.http().get(&url).header("range", format!("bytes={from}-"));
+    pub async fn follow_log(
+        &self,
+        container: &ContainerId,
+        file: &str,
+        from: u64,
+    ) -> Result<LogStream, ClientError> {
+        let url = format!(
+            "{}/v1/containers/{container}/logs/{file}?follow=true",
+            self.root
+        );
+        let request = self
+            .wire
+            .http()
+            .get(&url)
+            .header("range", format!("bytes={from}-"));
         let response = self.send(&url, request).await?;
         Ok(LogStream::new(url, response, from))
     }
     /// Returns the bytes of a log from position `from`. The result is empty if `from` is the end of the log.
-    pub async fn log_after(&self, container: &ContainerId, file: &str, from: u64) -> Result<Vec<u8>, ClientError> {
+    pub async fn log_after(
+        &self,
+        container: &ContainerId,
+        file: &str,
+        from: u64,
+    ) -> Result<Vec<u8>, ClientError> {
         let url = format!("{}/v1/containers/{container}/logs/{file}", self.root);
-        let request = self.wire.http().get(&url).timeout(self.call).header("range", format!("bytes={from}-"));
-        let lost = |source| ClientError::Unreachable { url: url.clone(), source };
+        let request = self
+            .wire
+            .http()
+            .get(&url)
+            .timeout(self.call)
+            .header("range", format!("bytes={from}-"));
+        let lost = |source| ClientError::Unreachable {
+            url: url.clone(),
+            source,
+        };
         let answer = self.answer(&url, request, self.call).await?;
         if answer.status() == reqwest::StatusCode::RANGE_NOT_SATISFIABLE {
             return Ok(Vec::new());
         }
-        Ok(success(&url, answer).await?.bytes().await.map_err(lost)?.to_vec())
+        Ok(success(&url, answer)
+            .await?
+            .bytes()
+            .await
+            .map_err(lost)?
+            .to_vec())
     }
     /// Returns the memory of a container over time.
-    pub async fn timeline(&self, container: &ContainerId) -> Result<apps::ContainerTimeline, ClientError> {
-        self.get(&format!("/v1/containers/{container}/timeline")).await
+    pub async fn timeline(
+        &self,
+        container: &ContainerId,
+    ) -> Result<apps::ContainerTimeline, ClientError> {
+        self.get(&format!("/v1/containers/{container}/timeline"))
+            .await
     }
     /// Streams the event log after `cursor`.
-    pub async fn events(&self, cursor: u64) -> Result<JsonLineStream<events::LoggedEvent>, ClientError> {
-        self.lines(&format!("/v1/events?cursor={cursor}&follow=true")).await
+    pub async fn events(
+        &self,
+        cursor: u64,
+    ) -> Result<JsonLineStream<events::LoggedEvent>, ClientError> {
+        self.lines(&format!("/v1/events?cursor={cursor}&follow=true"))
+            .await
     }
     /// Streams the event log after `cursor`, of one application or all. The stream ends with the last event if `follow` is
     /// `No`.
@@ -355,7 +525,8 @@ impl Client {
         cursor: u64,
         follow: Follow,
     ) -> Result<JsonLineStream<events::LoggedEvent>, ClientError> {
-        self.events_wanted(&EventQuery::of(app.cloned()), cursor, follow).await
+        self.events_wanted(&EventQuery::of(app.cloned()), cursor, follow)
+            .await
     }
     /// Streams the events that match `wanted`, after `cursor`. The stream ends with the last one if `follow` is `No`.
     pub async fn events_wanted(
@@ -368,10 +539,17 @@ impl Client {
             Follow::Yes => "true",
             Follow::No => "false",
         };
-        self.lines(&format!("/v1/events?cursor={cursor}&follow={follow}{}", wanted.query())).await
+        self.lines(&format!(
+            "/v1/events?cursor={cursor}&follow={follow}{}",
+            wanted.query()
+        ))
+        .await
     }
     /// Returns one container.
-    pub async fn container(&self, container: &ContainerId) -> Result<apps::ContainerView, ClientError> {
+    pub async fn container(
+        &self,
+        container: &ContainerId,
+    ) -> Result<apps::ContainerView, ClientError> {
         self.get(&format!("/v1/containers/{container}")).await
     }
     /// Returns one node.
@@ -380,7 +558,11 @@ impl Client {
     }
 
     /// Drains a node: it gets no new containers, and its running containers may finish until the deadline.
-    pub async fn drain(&self, node: &NodeId, body: &nodes::DrainNode) -> Result<nodes::NodeView, ClientError> {
+    pub async fn drain(
+        &self,
+        node: &NodeId,
+        body: &nodes::DrainNode,
+    ) -> Result<nodes::NodeView, ClientError> {
         self.post(&format!("/v1/nodes/{node}/drain"), body).await
     }
     /// Ends the drain of a node.
@@ -388,8 +570,19 @@ impl Client {
         self.post(&format!("/v1/nodes/{node}/undrain"), &()).await
     }
     /// Changes the labels, attributes, taints and other marks of a node.
-    pub async fn tag_node(&self, node: &NodeId, how: DryRunMode, body: &nodes::TagNode) -> Result<nodes::NodeView, ClientError> {
-        self.change(Method::PATCH, &format!("/v1/nodes/{node}?dry_run={}", how.dry_run()), None, body).await
+    pub async fn tag_node(
+        &self,
+        node: &NodeId,
+        how: DryRunMode,
+        body: &nodes::TagNode,
+    ) -> Result<nodes::NodeView, ClientError> {
+        self.change(
+            Method::PATCH,
+            &format!("/v1/nodes/{node}?dry_run={}", how.dry_run()),
+            None,
+            body,
+        )
+        .await
     }
     /// Changes the queue, the priority or the deadline of an application. `matched` is the entity tag of the version that
     /// the caller read.
@@ -399,35 +592,71 @@ impl Client {
         matched: Option<&str>,
         body: &apps::ChangeApp,
     ) -> Result<apps::AppView, ClientError> {
-        self.change(Method::PATCH, &format!("/v1/apps/{app}"), matched, body).await
+        self.change(Method::PATCH, &format!("/v1/apps/{app}"), matched, body)
+            .await
     }
     /// Changes the maximum number of executors. Returns the application after its master has received the change.
-    pub async fn scale(&self, app: &AppId, body: &apps::ScaleApp) -> Result<apps::AppView, ClientError> {
+    pub async fn scale(
+        &self,
+        app: &AppId,
+        body: &apps::ScaleApp,
+    ) -> Result<apps::AppView, ClientError> {
         self.post(&format!("/v1/apps/{app}/scale"), body).await
     }
     /// Deletes an ended application and returns it as it was before.
     pub async fn purge(&self, app: &AppId, how: DryRunMode) -> Result<apps::AppView, ClientError> {
-        self.delete(&format!("/v1/apps/{app}?dry_run={}", how.dry_run())).await
+        self.delete(&format!("/v1/apps/{app}?dry_run={}", how.dry_run()))
+            .await
     }
     /// Returns one task with all its attempts.
     pub async fn task(&self, app: &AppId, task: &TaskId) -> Result<job::TaskRow, ClientError> {
         self.get(&format!("/v1/apps/{app}/tasks/{task}")).await
     }
     /// Ends a task for good and returns its row as it was before.
-    pub async fn kill_task(&self, app: &AppId, task: &TaskId, reason: Option<String>) -> Result<job::TaskRow, ClientError> {
-        self.post(&format!("/v1/apps/{app}/tasks/{task}/kill"), &apps::TaskOrderRequest { reason }).await
+    pub async fn kill_task(
+        &self,
+        app: &AppId,
+        task: &TaskId,
+        reason: Option<String>,
+    ) -> Result<job::TaskRow, ClientError> {
+        self.post(
+            &format!("/v1/apps/{app}/tasks/{task}/kill"),
+            &apps::TaskOrderRequest { reason },
+        )
+        .await
     }
     /// Replaces the running attempt of a task by a new one and returns the task's row as it was before.
-    pub async fn retry_task(&self, app: &AppId, task: &TaskId, reason: Option<String>) -> Result<job::TaskRow, ClientError> {
-        self.post(&format!("/v1/apps/{app}/tasks/{task}/retry"), &apps::TaskOrderRequest { reason }).await
+    pub async fn retry_task(
+        &self,
+        app: &AppId,
+        task: &TaskId,
+        reason: Option<String>,
+    ) -> Result<job::TaskRow, ClientError> {
+        self.post(
+            &format!("/v1/apps/{app}/tasks/{task}/retry"),
+            &apps::TaskOrderRequest { reason },
+        )
+        .await
     }
     /// Sets the size of the next attempt of a waiting task and returns the task's row as it was before.
-    pub async fn resize_task(&self, app: &AppId, task: &TaskId, body: &apps::ResizeTask) -> Result<job::TaskRow, ClientError> {
-        self.post(&format!("/v1/apps/{app}/tasks/{task}/resize"), body).await
+    pub async fn resize_task(
+        &self,
+        app: &AppId,
+        task: &TaskId,
+        body: &apps::ResizeTask,
+    ) -> Result<job::TaskRow, ClientError> {
+        self.post(&format!("/v1/apps/{app}/tasks/{task}/resize"), body)
+            .await
     }
     /// Changes the priority of a task within its job and returns the task's row as it was before.
-    pub async fn rank_task(&self, app: &AppId, task: &TaskId, body: &apps::PrioritizeTask) -> Result<job::TaskRow, ClientError> {
-        self.post(&format!("/v1/apps/{app}/tasks/{task}/priority"), body).await
+    pub async fn rank_task(
+        &self,
+        app: &AppId,
+        task: &TaskId,
+        body: &apps::PrioritizeTask,
+    ) -> Result<job::TaskRow, ClientError> {
+        self.post(&format!("/v1/apps/{app}/tasks/{task}/priority"), body)
+            .await
     }
     /// Changes the size of a running container.
     pub async fn resize(
@@ -436,7 +665,14 @@ impl Client {
         how: DryRunMode,
         body: &apps::ResizeContainer,
     ) -> Result<apps::ResizeAccepted, ClientError> {
-        self.post(&format!("/v1/containers/{container}/resize?dry_run={}", how.dry_run()), body).await
+        self.post(
+            &format!(
+                "/v1/containers/{container}/resize?dry_run={}",
+                how.dry_run()
+            ),
+            body,
+        )
+        .await
     }
     /// Sends a signal to the main process of a container, or to all its processes.
     pub async fn signal(
@@ -444,7 +680,8 @@ impl Client {
         container: &ContainerId,
         body: &container_access::SignalContainer,
     ) -> Result<container_access::SignalDelivered, ClientError> {
-        self.post(&format!("/v1/containers/{container}/signal"), body).await
+        self.post(&format!("/v1/containers/{container}/signal"), body)
+            .await
     }
     /// Lists a directory of a container. An empty `path` is the container's own directory.
     pub async fn files(
@@ -452,11 +689,24 @@ impl Client {
         container: &ContainerId,
         path: &str,
     ) -> Result<Vec<container_access::ContainerFileEntry>, ClientError> {
-        self.get(&format!("/v1/containers/{container}/files?{}", encoded("path", path))).await
+        self.get(&format!(
+            "/v1/containers/{container}/files?{}",
+            encoded("path", path)
+        ))
+        .await
     }
     /// Streams a file of a container: the bytes of `range`, such as `bytes=0-99`, or all.
-    pub async fn file(&self, container: &ContainerId, path: &str, range: Option<&str>) -> Result<LogStream, ClientError> {
-        let url = format!("{}/v1/containers/{container}/files/content?{}", self.root, encoded("path", path));
+    pub async fn file(
+        &self,
+        container: &ContainerId,
+        path: &str,
+        range: Option<&str>,
+    ) -> Result<LogStream, ClientError> {
+        let url = format!(
+            "{}/v1/containers/{container}/files/content?{}",
+            self.root,
+            encoded("path", path)
+        );
         let mut request = self.wire.http().get(&url);
         if let Some(range) = range {
             request = request.header("range", range);
@@ -471,12 +721,15 @@ impl Client {
         body: &container_access::ExecContainer,
     ) -> Result<JsonLineStream<container_access::ExecLine>, ClientError> {
         let url = format!("{}/v1/containers/{container}/exec", self.root);
-        let response = self.send(&url, self.wire.http().post(&url).json(body)).await?;
+        let response = self
+            .send(&url, self.wire.http().post(&url).json(body))
+            .await?;
         Ok(JsonLineStream::new(url, response, SILENCE))
     }
     /// Stops a container.
     pub async fn stop(&self, container: &ContainerId) -> Result<apps::ContainerView, ClientError> {
-        self.post(&format!("/v1/containers/{container}/stop"), &()).await
+        self.post(&format!("/v1/containers/{container}/stop"), &())
+            .await
     }
     /// Returns the whole tree of queues.
     pub async fn queues(&self) -> Result<queues::QueuesView, ClientError> {
@@ -488,8 +741,13 @@ impl Client {
     }
     /// Replaces the tree of queues if it still has `generation`; without `generation` it always applies. The tree is sent
     /// as the user wrote it, so that the server can report all errors in it.
-    pub async fn set_queues(&self, tree: &serde_json::Value, generation: Option<u64>) -> Result<queues::QueuesView, ClientError> {
-        self.change(Method::PUT, "/v1/queues", Some(&tag(generation)), tree).await
+    pub async fn set_queues(
+        &self,
+        tree: &serde_json::Value,
+        generation: Option<u64>,
+    ) -> Result<queues::QueuesView, ClientError> {
+        self.change(Method::PUT, "/v1/queues", Some(&tag(generation)), tree)
+            .await
     }
     /// Validates a tree of queues without applying it.
     pub async fn check_queues(
@@ -497,15 +755,34 @@ impl Client {
         tree: &serde_json::Value,
         generation: Option<u64>,
     ) -> Result<queues::QueueTreeCheck, ClientError> {
-        self.change(Method::PUT, "/v1/queues?dry_run=true", Some(&tag(generation)), tree).await
+        self.change(
+            Method::PUT,
+            "/v1/queues?dry_run=true",
+            Some(&tag(generation)),
+            tree,
+        )
+        .await
     }
     /// Merges some keys into one queue; a null value deletes a key.
-    pub async fn patch_queue(&self, path: &QueuePath, keys: &serde_json::Value) -> Result<queues::QueuesView, ClientError> {
-        self.change(Method::PATCH, &format!("/v1/queues/{path}"), None, keys).await
+    pub async fn patch_queue(
+        &self,
+        path: &QueuePath,
+        keys: &serde_json::Value,
+    ) -> Result<queues::QueuesView, ClientError> {
+        self.change(Method::PATCH, &format!("/v1/queues/{path}"), None, keys)
+            .await
     }
     /// Sets the state of a queue: open, paused, draining or closed.
-    pub async fn set_queue_state(&self, path: &QueuePath, gate: queues::QueueRunState) -> Result<queues::QueueView, ClientError> {
-        self.post(&format!("/v1/queues/{path}/gate"), &queues::SetQueueState { gate }).await
+    pub async fn set_queue_state(
+        &self,
+        path: &QueuePath,
+        gate: queues::QueueRunState,
+    ) -> Result<queues::QueueView, ClientError> {
+        self.post(
+            &format!("/v1/queues/{path}/gate"),
+            &queues::SetQueueState { gate },
+        )
+        .await
     }
     /// Adds or replaces one container request, or only validates it.
     pub async fn create_request(
@@ -515,16 +792,28 @@ impl Client {
         ask: &application_master::PlacementRequest,
     ) -> Result<application_master::PlacementResponse, ClientError> {
         let body = serde_json::json!({ "ask": ask });
-        self.post(&format!("/v1/apps/{app}/requests?dry_run={}", how.dry_run()), &body).await
+        self.post(
+            &format!("/v1/apps/{app}/requests?dry_run={}", how.dry_run()),
+            &body,
+        )
+        .await
     }
 
     /// Lists the container requests of an application, as its master sent them.
-    pub async fn requests(&self, app: &AppId) -> Result<Vec<application_master::PlacementRequest>, ClientError> {
+    pub async fn requests(
+        &self,
+        app: &AppId,
+    ) -> Result<Vec<application_master::PlacementRequest>, ClientError> {
         self.get(&format!("/v1/apps/{app}/requests")).await
     }
     /// Withdraws a container request.
-    pub async fn withdraw(&self, app: &AppId, request: &RequestId) -> Result<apps::AppView, ClientError> {
-        self.delete(&format!("/v1/apps/{app}/requests/{request}")).await
+    pub async fn withdraw(
+        &self,
+        app: &AppId,
+        request: &RequestId,
+    ) -> Result<apps::AppView, ClientError> {
+        self.delete(&format!("/v1/apps/{app}/requests/{request}"))
+            .await
     }
 
     /// Registers an application master.
@@ -544,7 +833,11 @@ impl Client {
         self.post(&format!("/v1/apps/{app}/sync"), body).await
     }
     /// Reports that the master has finished.
-    pub async fn finish(&self, app: &AppId, body: &application_master::FinishApp) -> Result<apps::AppView, ClientError> {
+    pub async fn finish(
+        &self,
+        app: &AppId,
+        body: &application_master::FinishApp,
+    ) -> Result<apps::AppView, ClientError> {
         self.post(&format!("/v1/apps/{app}/finish"), body).await
     }
     /// Streams the updates about the containers of an application, after `cursor`.
@@ -554,15 +847,26 @@ impl Client {
         epoch: headroom_types::Epoch,
         cursor: u64,
     ) -> Result<JsonLineStream<application_master::ApplicationUpdate>, ClientError> {
-        self.lines(&format!("/v1/apps/{app}/updates?epoch={epoch}&cursor={cursor}")).await
+        self.lines(&format!(
+            "/v1/apps/{app}/updates?epoch={epoch}&cursor={cursor}"
+        ))
+        .await
     }
 
     /// Registers a node.
-    pub async fn register_node(&self, node: &NodeId, body: &nodes::RegisterNode) -> Result<nodes::NodeRegistered, ClientError> {
+    pub async fn register_node(
+        &self,
+        node: &NodeId,
+        body: &nodes::RegisterNode,
+    ) -> Result<nodes::NodeRegistered, ClientError> {
         self.post(&format!("/v1/nodes/{node}/register"), body).await
     }
     /// Reports the observed state of a node.
-    pub async fn report(&self, node: &NodeId, body: &nodes::NodeReport) -> Result<nodes::NodeReportReply, ClientError> {
+    pub async fn report(
+        &self,
+        node: &NodeId,
+        body: &nodes::NodeReport,
+    ) -> Result<nodes::NodeReportReply, ClientError> {
         self.post(&format!("/v1/nodes/{node}/report"), body).await
     }
     /// Streams the desired state of a node.
@@ -571,7 +875,8 @@ impl Client {
         node: &NodeId,
         epoch: headroom_types::Epoch,
     ) -> Result<JsonLineStream<nodes::DesiredStateLine>, ClientError> {
-        self.lines(&format!("/v1/nodes/{node}/desired?epoch={epoch}")).await
+        self.lines(&format!("/v1/nodes/{node}/desired?epoch={epoch}"))
+            .await
     }
 }
 
@@ -584,22 +889,41 @@ async fn success(url: &str, response: reqwest::Response) -> Result<reqwest::Resp
     let text = response.text().await.unwrap_or_default();
     match serde_json::from_str::<ProblemDetails>(&text) {
         Ok(problem) => Err(ClientError::Problem(Box::new(problem))),
-        Err(_) => Err(ClientError::Answer { url: url.to_owned(), what: format!("status {status}") }),
+        Err(_) => Err(ClientError::Answer {
+            url: url.to_owned(),
+            what: format!("status {status}"),
+        }),
     }
 }
 
-async fn parse<T: DeserializeOwned>(url: String, response: reqwest::Response) -> Result<T, ClientError> {
-    let body = response.bytes().await.map_err(|source| ClientError::Unreachable { url: url.clone(), source })?;
-    serde_json::from_slice(&body).map_err(|e| ClientError::Answer { url, what: e.to_string() })
+async fn parse<T: DeserializeOwned>(
+    url: String,
+    response: reqwest::Response,
+) -> Result<T, ClientError> {
+    let body = response
+        .bytes()
+        .await
+        .map_err(|source| ClientError::Unreachable {
+            url: url.clone(),
+            source,
+        })?;
+    serde_json::from_slice(&body).map_err(|e| ClientError::Answer {
+        url,
+        what: e.to_string(),
+    })
 }
 
 /// Appends the parameter `user`, percent-encoded.
 fn with(path: &str, user: Option<&str>) -> String {
-    let Some(user) = user else { return path.to_owned() };
+    let Some(user) = user else {
+        return path.to_owned();
+    };
     format!("{path}?{}", encoded("user", user))
 }
 
 /// One query parameter, percent-encoded.
 fn encoded(name: &str, value: &str) -> String {
-    url::form_urlencoded::Serializer::new(String::new()).append_pair(name, value).finish()
+    url::form_urlencoded::Serializer::new(String::new())
+        .append_pair(name, value)
+        .finish()
 }

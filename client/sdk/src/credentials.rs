@@ -50,7 +50,11 @@ impl ClientCredentials {
             }
             None => TokenSource::Nowhere,
         };
-        Ok(ClientCredentials { files: KeyFiles { ca, own: None }, token, other: ExpectedPeer::Manager })
+        Ok(ClientCredentials {
+            files: KeyFiles { ca, own: None },
+            token,
+            other: ExpectedPeer::Manager,
+        })
     }
 }
 
@@ -107,7 +111,9 @@ impl HttpConnector {
     pub(crate) fn open(base: &str, trust: ClientCredentials) -> Result<Arc<Self>, ClientError> {
         let to_strangers = trust.other == ExpectedPeer::Stranger;
         if trust.token != TokenSource::Nowhere && (is_heard(base) || to_strangers) {
-            let why = format!("a token is not sent to {base}, because the connection is not encrypted; write https://");
+            let why = format!(
+                "a token is not sent to {base}, because the connection is not encrypted; write https://"
+            );
             return Err(ClientError::Trust { why });
         }
         let file = match &trust.token {
@@ -116,7 +122,15 @@ impl HttpConnector {
         };
         let watched = FileWatcher::new(trust.files.paths().into_iter().chain(file).collect());
         let (http, token) = (http(base, &trust)?, token(&trust.token)?);
-        Ok(Arc::new(HttpConnector { base: base.to_owned(), trust, now: Mutex::new(Now { watched, http, token }) }))
+        Ok(Arc::new(HttpConnector {
+            base: base.to_owned(),
+            trust,
+            now: Mutex::new(Now {
+                watched,
+                http,
+                token,
+            }),
+        }))
     }
 
     /// The credentials of the client.
@@ -145,7 +159,10 @@ impl HttpConnector {
                 (Ok(http), Ok(token)) => (now.http, now.token) = (http, token),
                 (Err(error), _) | (_, Err(error)) => {
                     let error = &error as &dyn std::error::Error;
-                    tracing::warn!(error, "the changed certificate or token cannot be used; the previous one stays active");
+                    tracing::warn!(
+                        error,
+                        "the changed certificate or token cannot be used; the previous one stays active"
+                    );
                 }
             }
         }
@@ -155,14 +172,27 @@ impl HttpConnector {
 
 /// True if requests to `base` leave this host unencrypted.
 fn is_heard(base: &str) -> bool {
-    let url = reqwest::Url::parse(base).ok().filter(|url| url.scheme() == "http");
-    let host = url.as_ref().and_then(reqwest::Url::host_str).map(|host| host.trim_matches(['[', ']']).to_owned());
-    host.is_some_and(|host| host != "localhost" && !host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()))
+    let url = reqwest::Url::parse(base)
+        .ok()
+        .filter(|url| url.scheme() == "http");
+    let host = url
+        .as_ref()
+        .and_then(reqwest::Url::host_str)
+        .map(|host| host.trim_matches(['[', ']']).to_owned());
+    host.is_some_and(|host| {
+        host != "localhost"
+            && !host
+                .parse::<std::net::IpAddr>()
+                .is_ok_and(|ip| ip.is_loopback())
+    })
 }
 
 fn http(base: &str, trust: &ClientCredentials) -> Result<reqwest::Client, ClientError> {
     let unusable = |why: String| ClientError::Trust { why };
-    let builder = reqwest::Client::builder().connect_timeout(CONNECT).tcp_nodelay(true).no_proxy();
+    let builder = reqwest::Client::builder()
+        .connect_timeout(CONNECT)
+        .tcp_nodelay(true)
+        .no_proxy();
     // TLS is configured also for unencrypted addresses. By default the HTTP library would load the
     // authorities of the host, which takes longer than most calls.
     let tls = if base.starts_with("https://") {
@@ -180,7 +210,10 @@ fn http(base: &str, trust: &ClientCredentials) -> Result<reqwest::Client, Client
         Some(path) => builder.unix_socket(path),
         None => builder,
     };
-    builder.build().map_err(|source| ClientError::Unreachable { url: base.to_owned(), source })
+    builder.build().map_err(|source| ClientError::Unreachable {
+        url: base.to_owned(),
+        source,
+    })
 }
 
 fn token(from: &TokenSource) -> Result<Option<HeaderValue>, ClientError> {
@@ -190,13 +223,17 @@ fn token(from: &TokenSource) -> Result<Option<HeaderValue>, ClientError> {
         TokenSource::File(path) => read(path)?,
     };
     let value = HeaderValue::from_str(&format!("Bearer {}", text.trim()));
-    let mut value = value.map_err(|_| ClientError::Trust { why: "the token contains invalid characters".to_owned() })?;
+    let mut value = value.map_err(|_| ClientError::Trust {
+        why: "the token contains invalid characters".to_owned(),
+    })?;
     value.set_sensitive(true);
     Ok(Some(value))
 }
 
 fn read(path: &Path) -> Result<String, ClientError> {
-    headroom_identity::files::read_secret(path).map_err(|error| ClientError::Trust { why: error.to_string() })
+    headroom_identity::files::read_secret(path).map_err(|error| ClientError::Trust {
+        why: error.to_string(),
+    })
 }
 
 #[cfg(test)]
@@ -206,14 +243,28 @@ mod tests {
 
     #[test]
     fn a_token_is_not_sent_unencrypted_and_not_in_debug_output() {
-        let trust = |text: &str| ClientCredentials { token: TokenSource::Text(text.to_owned()), ..ClientCredentials::default() };
-        for safe in ["http://127.0.0.1:7070", "http://[::1]:7070", "http://localhost:1", "unix:/run/rm.sock"] {
+        let trust = |text: &str| ClientCredentials {
+            token: TokenSource::Text(text.to_owned()),
+            ..ClientCredentials::default()
+        };
+        for safe in [
+            "http://127.0.0.1:7070",
+            "http://[::1]:7070",
+            "http://localhost:1",
+            "unix:/run/rm.sock",
+        ] {
             HttpConnector::open(safe, trust("hru_1_2")).expect("stays here");
         }
-        let error = HttpConnector::open("http://10.0.0.7:7070", trust("hru_1_2")).map(|_| ()).expect_err("is not encrypted");
+        let error = HttpConnector::open("http://10.0.0.7:7070", trust("hru_1_2"))
+            .map(|_| ())
+            .expect_err("is not encrypted");
         assert!(error.to_string().contains("https://"), "{error}");
-        HttpConnector::open("http://127.0.0.1:1", trust("hru\n")).map(|_| ()).expect("a newline at the end is ignored");
-        HttpConnector::open("http://127.0.0.1:1", trust("a\nb")).map(|_| ()).expect_err("two lines");
+        HttpConnector::open("http://127.0.0.1:1", trust("hru\n"))
+            .map(|_| ())
+            .expect("a newline at the end is ignored");
+        HttpConnector::open("http://127.0.0.1:1", trust("a\nb"))
+            .map(|_| ())
+            .expect_err("two lines");
         assert!(!format!("{:?}", trust("hru_secret")).contains("secret"));
     }
 
@@ -226,7 +277,11 @@ mod tests {
         let trust = ClientCredentials::of_a_container(None, Some(&path)).expect("reads");
         assert_eq!(trust.token, TokenSource::Text("hra_sort.1@1_00".into()));
         assert!(!path.exists(), "child processes cannot read the token");
-        ClientCredentials::of_a_container(None, Some(&path)).expect_err("the token can be read once");
-        assert_eq!(ClientCredentials::of_a_container(None, None).expect("none are configured"), ClientCredentials::default());
+        ClientCredentials::of_a_container(None, Some(&path))
+            .expect_err("the token can be read once");
+        assert_eq!(
+            ClientCredentials::of_a_container(None, None).expect("none are configured"),
+            ClientCredentials::default()
+        );
     }
 }

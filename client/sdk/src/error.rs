@@ -9,7 +9,9 @@ pub(crate) const SILENT: &str = "no data for";
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The address is not a URL.
-    #[error("{address:?} is not an address; write for example http://127.0.0.1:7070 or https://rm.example:7070")]
+    #[error(
+        "{address:?} is not an address; write for example http://127.0.0.1:7070 or https://rm.example:7070"
+    )]
     Address {
         /// The address as the caller gave it.
         address: String,
@@ -63,7 +65,9 @@ pub enum CallFailureKind {
 impl ClientError {
     /// The reaction that this error requires.
     pub fn failure_kind(&self) -> CallFailureKind {
-        let Some(code) = self.code() else { return CallFailureKind::Silent };
+        let Some(code) = self.code() else {
+            return CallFailureKind::Silent;
+        };
         match code {
             ErrorCode::HR0410 => CallFailureKind::Stale,
             ErrorCode::HR0411 => CallFailureKind::TooOld,
@@ -95,7 +99,10 @@ impl ClientError {
         match self {
             ClientError::Unreachable { .. } => true,
             ClientError::Answer { what, .. } => what.starts_with(SILENT),
-            ClientError::Address { .. } | ClientError::Trust { .. } | ClientError::NotSent | ClientError::Problem(_) => false,
+            ClientError::Address { .. }
+            | ClientError::Trust { .. }
+            | ClientError::NotSent
+            | ClientError::Problem(_) => false,
         }
     }
     /// The innermost cause in a few words: `connection refused`.
@@ -111,7 +118,10 @@ impl ClientError {
         match self {
             ClientError::Problem(p) => p.retryable,
             ClientError::Unreachable { .. } => true,
-            ClientError::Address { .. } | ClientError::Trust { .. } | ClientError::NotSent | ClientError::Answer { .. } => false,
+            ClientError::Address { .. }
+            | ClientError::Trust { .. }
+            | ClientError::NotSent
+            | ClientError::Answer { .. } => false,
         }
     }
 }
@@ -132,15 +142,27 @@ mod tests {
 
     #[test]
     fn certificate_time_errors_mention_the_clock() {
-        assert!(of_time("invalid peer certificate: certificate not valid yet: verification time 1".into()).contains("clock"));
+        assert!(
+            of_time(
+                "invalid peer certificate: certificate not valid yet: verification time 1".into()
+            )
+            .contains("clock")
+        );
         assert_eq!(of_time("connection refused".into()), "connection refused");
     }
 
     #[test]
     fn every_code_has_a_failure_kind_and_a_wrong_answer_is_silent() {
-        let of = |code| ClientError::Problem(Box::new(ProblemDetails::new(code, "no"))).failure_kind();
-        assert_eq!((of(ErrorCode::HR0410), of(ErrorCode::HR0411)), (CallFailureKind::Stale, CallFailureKind::TooOld));
-        assert_eq!((of(ErrorCode::HR0404), of(ErrorCode::HR0409)), (CallFailureKind::Gone, CallFailureKind::Gone));
+        let of =
+            |code| ClientError::Problem(Box::new(ProblemDetails::new(code, "no"))).failure_kind();
+        assert_eq!(
+            (of(ErrorCode::HR0410), of(ErrorCode::HR0411)),
+            (CallFailureKind::Stale, CallFailureKind::TooOld)
+        );
+        assert_eq!(
+            (of(ErrorCode::HR0404), of(ErrorCode::HR0409)),
+            (CallFailureKind::Gone, CallFailureKind::Gone)
+        );
         let refused = [
             ErrorCode::HR0400,
             ErrorCode::HR0401,
@@ -152,8 +174,15 @@ mod tests {
             ErrorCode::HR0500,
             ErrorCode::HR0503,
         ];
-        assert!(refused.into_iter().all(|code| of(code) == CallFailureKind::Refused));
-        let strange = ClientError::Answer { url: "u".into(), what: "HTML".into() };
+        assert!(
+            refused
+                .into_iter()
+                .all(|code| of(code) == CallFailureKind::Refused)
+        );
+        let strange = ClientError::Answer {
+            url: "u".into(),
+            what: "HTML".into(),
+        };
         assert_eq!(strange.failure_kind(), CallFailureKind::Silent);
     }
 }

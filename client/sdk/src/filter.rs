@@ -23,7 +23,10 @@ pub struct EventQuery {
 impl EventQuery {
     /// All events of one application, or of all applications.
     pub fn of(app: Option<AppId>) -> Self {
-        EventQuery { app, ..EventQuery::default() }
+        EventQuery {
+            app,
+            ..EventQuery::default()
+        }
     }
 
     /// The filter as query parameters, each with a leading `&`.
@@ -60,8 +63,18 @@ pub struct AuditQuery {
 impl AuditQuery {
     /// The filter as query parameters, each with a leading `&`.
     pub(crate) fn query(&self) -> String {
-        let AuditQuery { who, verb, object, refused } = self.clone();
-        query([("who", who), ("verb", verb), ("object", object), ("refused", refused.map(|r| r.to_string()))])
+        let AuditQuery {
+            who,
+            verb,
+            object,
+            refused,
+        } = self.clone();
+        query([
+            ("who", who),
+            ("verb", verb),
+            ("object", object),
+            ("refused", refused.map(|r| r.to_string())),
+        ])
     }
 }
 
@@ -73,7 +86,11 @@ fn query(words: impl IntoIterator<Item = (&'static str, Option<String>)>) -> Str
         }
     }
     let text = text.finish();
-    if text.is_empty() { text } else { format!("&{text}") }
+    if text.is_empty() {
+        text
+    } else {
+        format!("&{text}")
+    }
 }
 
 #[cfg(test)]
@@ -91,9 +108,16 @@ mod tests {
             object: Some("map/7&x".into()),
             node: "n1".parse().ok(),
         };
-        let kills = AuditQuery { verb: Some("POST kill".into()), refused: Some(true), ..AuditQuery::default() };
+        let kills = AuditQuery {
+            verb: Some("POST kill".into()),
+            refused: Some(true),
+            ..AuditQuery::default()
+        };
         assert_eq!(kills.query(), "&verb=POST+kill&refused=true");
-        assert_eq!(wanted.query(), "&app=sort.1&topic=task&type=warning&reason=Escalated&object=map%2F7%26x&node=n1");
+        assert_eq!(
+            wanted.query(),
+            "&app=sort.1&topic=task&type=warning&reason=Escalated&object=map%2F7%26x&node=n1"
+        );
     }
 }
 

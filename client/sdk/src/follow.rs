@@ -38,7 +38,15 @@ impl EventFollower {
     /// Follows the events that match `wanted`, after `cursor`. Gives up after `patience` without an
     /// answer.
     pub fn of(client: Client, wanted: EventQuery, cursor: u64, patience: Duration) -> Self {
-        EventFollower { client, wanted, cursor, lines: None, backoff: Backoff::usual(), patience, silent_since: None }
+        EventFollower {
+            client,
+            wanted,
+            cursor,
+            lines: None,
+            backoff: Backoff::usual(),
+            patience,
+            silent_since: None,
+        }
     }
 
     /// The index of the last event that was returned.
@@ -52,7 +60,9 @@ impl EventFollower {
             if self.lines.is_none() {
                 self.connect().await?;
             }
-            let Some(lines) = self.lines.as_mut() else { continue };
+            let Some(lines) = self.lines.as_mut() else {
+                continue;
+            };
             match lines.next().await {
                 Some(Ok(event)) => {
                     self.silent_since = None;
@@ -73,7 +83,11 @@ impl EventFollower {
     }
 
     async fn connect(&mut self) -> Result<(), ClientError> {
-        match self.client.events_wanted(&self.wanted, self.cursor, Follow::Yes).await {
+        match self
+            .client
+            .events_wanted(&self.wanted, self.cursor, Follow::Yes)
+            .await
+        {
             Ok(lines) => {
                 self.lines = Some(lines);
                 Ok(())
@@ -107,7 +121,9 @@ mod tests {
     use tokio::net::TcpListener;
 
     fn line(index: u64) -> String {
-        format!(r#"{{"index":{index},"time":1,"level":"normal","reason":"NodeReady","object":"n1","message":""}}"#) + "\n"
+        format!(
+            r#"{{"index":{index},"time":1,"level":"normal","reason":"NodeReady","object":"n1","message":""}}"#
+        ) + "\n"
     }
 
     /// Answers one connection for each body and returns the requested paths.
@@ -117,7 +133,13 @@ mod tests {
             let (mut peer, _) = listener.accept().await.expect("a connection");
             let mut request = vec![0; 2048];
             let n = peer.read(&mut request).await.expect("a request");
-            asked.push(String::from_utf8_lossy(&request[..n]).split_whitespace().nth(1).unwrap_or_default().to_owned());
+            asked.push(
+                String::from_utf8_lossy(&request[..n])
+                    .split_whitespace()
+                    .nth(1)
+                    .unwrap_or_default()
+                    .to_owned(),
+            );
             let answer = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{body}");
             peer.write_all(answer.as_bytes()).await.expect("answers");
         }
@@ -130,22 +152,43 @@ mod tests {
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let server = tokio::spawn(serve(listener, vec![line(5), line(5) + &line(6)]));
         let app = "word-count.7".parse().expect("id");
-        let mut events = EventFollower::new(Client::new(&url).expect("a client"), Some(app), 0, Duration::from_secs(5));
-        let seen = [events.next().await.expect("one").index, events.next().await.expect("two").index];
+        let mut events = EventFollower::new(
+            Client::new(&url).expect("a client"),
+            Some(app),
+            0,
+            Duration::from_secs(5),
+        );
+        let seen = [
+            events.next().await.expect("one").index,
+            events.next().await.expect("two").index,
+        ];
         assert_eq!((seen, events.cursor()), ([5, 6], 6));
         let asked = server.await.expect("served");
         assert!(
-            asked[0].contains("cursor=0") && asked[1].contains("cursor=5") && asked[1].contains("app=word-count.7"),
+            asked[0].contains("cursor=0")
+                && asked[1].contains("cursor=5")
+                && asked[1].contains("app=word-count.7"),
             "{asked:?}"
         );
     }
 
     #[tokio::test]
     async fn an_unreachable_server_is_an_error_after_the_timeout() {
-        let port = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address").port();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port")
+            .local_addr()
+            .expect("an address")
+            .port();
         let client = Client::new(&format!("http://127.0.0.1:{port}")).expect("a client");
         let mut events = EventFollower::new(client, None, 0, Duration::from_millis(200));
-        let gave_up = tokio::time::timeout(Duration::from_secs(10), events.next()).await.expect("gives up");
-        assert!(gave_up.expect_err("the server does not listen").unreachable());
+        let gave_up = tokio::time::timeout(Duration::from_secs(10), events.next())
+            .await
+            .expect("gives up");
+        assert!(
+            gave_up
+                .expect_err("the server does not listen")
+                .unreachable()
+        );
     }
 }

@@ -18,7 +18,10 @@ pub struct LogStream {
 
 impl std::fmt::Debug for LogStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LogStream").field("url", &self.url).field("position", &self.position).finish_non_exhaustive()
+        f.debug_struct("LogStream")
+            .field("url", &self.url)
+            .field("position", &self.position)
+            .finish_non_exhaustive()
     }
 }
 
@@ -26,8 +29,13 @@ impl LogStream {
     /// The stream of a response to a request from position `from`. Bytes that are no longer stored
     /// are skipped.
     pub(crate) fn new(url: String, response: reqwest::Response, from: u64) -> Self {
-        let position = number(&response, "headroom-log-start").map_or(from, |start| start.max(from));
-        LogStream { url, chunks: Box::pin(response.bytes_stream()), position }
+        let position =
+            number(&response, "headroom-log-start").map_or(from, |start| start.max(from));
+        LogStream {
+            url,
+            chunks: Box::pin(response.bytes_stream()),
+            position,
+        }
     }
 
     /// Position after the last byte that was returned.
@@ -43,7 +51,10 @@ impl LogStream {
                 self.position += chunk.len() as u64;
                 Some(Ok(chunk))
             }
-            Err(source) => Some(Err(ClientError::Unreachable { url: self.url.clone(), source })),
+            Err(source) => Some(Err(ClientError::Unreachable {
+                url: self.url.clone(),
+                source,
+            })),
         }
     }
 }

@@ -15,7 +15,11 @@ impl Client {
         self.get("/v1/operator/log").await
     }
     /// Sets the log level until the configuration is reloaded.
-    pub async fn set_log_level(&self, set: operator::SetLogLevel) -> Result<operator::LogLevelView, ClientError> {
-        self.change(Method::PUT, "/v1/operator/log", None, &set).await
+    pub async fn set_log_level(
+        &self,
+        set: operator::SetLogLevel,
+    ) -> Result<operator::LogLevelView, ClientError> {
+        self.change(Method::PUT, "/v1/operator/log", None, &set)
+            .await
     }
 }

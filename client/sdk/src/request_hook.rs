@@ -29,7 +29,9 @@ pub enum Sending {
 
 /// The hook of a client.
 #[derive(Clone)]
-pub(crate) struct RequestHook(pub(crate) Arc<dyn Fn(&PreparedRequest<'_>) -> Sending + Send + Sync>);
+pub(crate) struct RequestHook(
+    pub(crate) Arc<dyn Fn(&PreparedRequest<'_>) -> Sending + Send + Sync>,
+);
 
 impl std::fmt::Debug for RequestHook {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -40,12 +42,19 @@ impl std::fmt::Debug for RequestHook {
 impl RequestHook {
     /// Passes a request to the hook.
     pub(crate) fn decide(&self, request: &reqwest::Request) -> Sending {
-        let header = |(name, value): (&reqwest::header::HeaderName, &reqwest::header::HeaderValue)| {
-            Some((name.to_string(), value.to_str().ok()?.to_owned()))
-        };
-        let body = request.body().and_then(reqwest::Body::as_bytes).and_then(|b| std::str::from_utf8(b).ok());
+        let header =
+            |(name, value): (&reqwest::header::HeaderName, &reqwest::header::HeaderValue)| {
+                Some((name.to_string(), value.to_str().ok()?.to_owned()))
+            };
+        let body = request
+            .body()
+            .and_then(reqwest::Body::as_bytes)
+            .and_then(|b| std::str::from_utf8(b).ok());
         // A POST with `dry_run=true` changes nothing.
-        let asks_only = request.url().query_pairs().any(|(key, value)| key == "dry_run" && value == "true");
+        let asks_only = request
+            .url()
+            .query_pairs()
+            .any(|(key, value)| key == "dry_run" && value == "true");
         (self.0)(&PreparedRequest {
             method: request.method().as_str(),
             url: request.url().as_str(),

@@ -17,7 +17,11 @@ impl Backoff {
     }
     /// Waiting times from `first`, doubling up to `most`.
     pub fn new(first: Duration, most: Duration) -> Self {
-        Backoff { next: first, most, first }
+        Backoff {
+            next: first,
+            most,
+            first,
+        }
     }
     /// Returns the next waiting time.
     pub fn wait(&mut self) -> Duration {

@@ -27,13 +27,21 @@ pub struct JsonLineStream<T> {
 
 impl<T> std::fmt::Debug for JsonLineStream<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lines").field("url", &self.url).finish_non_exhaustive()
+        f.debug_struct("Lines")
+            .field("url", &self.url)
+            .finish_non_exhaustive()
     }
 }
 
 impl<T: DeserializeOwned> JsonLineStream<T> {
     pub(crate) fn new(url: String, response: reqwest::Response, silence: Duration) -> Self {
-        JsonLineStream { url, chunks: Box::pin(response.bytes_stream()), buffer: Vec::new(), silence, kind: PhantomData }
+        JsonLineStream {
+            url,
+            chunks: Box::pin(response.bytes_stream()),
+            buffer: Vec::new(),
+            silence,
+            kind: PhantomData,
+        }
     }
 
     /// Returns the next line. `None` if the server ended the stream; an error if the server was
@@ -52,14 +60,26 @@ impl<T: DeserializeOwned> JsonLineStream<T> {
             }
             match tokio::time::timeout(self.silence, self.chunks.next()).await {
                 Ok(Some(Ok(chunk))) => self.buffer.extend_from_slice(&chunk),
-                Ok(Some(Err(source))) => return Some(Err(ClientError::Unreachable { url: self.url.clone(), source })),
+                Ok(Some(Err(source))) => {
+                    return Some(Err(ClientError::Unreachable {
+                        url: self.url.clone(),
+                        source,
+                    }));
+                }
                 Ok(None) => return None,
-                Err(_) => return Some(Err(self.odd(&format!("{SILENT} {} s", self.silence.as_secs())))),
+                Err(_) => {
+                    return Some(Err(
+                        self.odd(&format!("{SILENT} {} s", self.silence.as_secs()))
+                    ));
+                }
             }
         }
     }
 
     fn odd(&self, what: &str) -> ClientError {
-        ClientError::Answer { url: self.url.clone(), what: what.to_owned() }
+        ClientError::Answer {
+            url: self.url.clone(),
+            what: what.to_owned(),
+        }
     }
 }

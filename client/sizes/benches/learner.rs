@@ -10,11 +10,20 @@ use headroom_sizes::learn::{Learner, SizeRequest};
 use headroom_types::Bytes;
 
 fn asks(n: u64) -> SizeRequest<'static> {
-    SizeRequest { kind: "sort", input: Some(Bytes::from_mib(1 + n * 7919 % 3000)), request: Some(Bytes::from_gib(4)) }
+    SizeRequest {
+        kind: "sort",
+        input: Some(Bytes::from_mib(1 + n * 7919 % 3000)),
+        request: Some(Bytes::from_gib(4)),
+    }
 }
 
 fn end(learner: &mut Learner, n: u64) {
-    learner.record_success(&asks(n), n, Bytes::from_mib(200 + n * 7919 % 3000 / 4 + n * 31 % 97), 60.0);
+    learner.record_success(
+        &asks(n),
+        n,
+        Bytes::from_mib(200 + n * 7919 % 3000 / 4 + n * 31 % 97),
+        60.0,
+    );
 }
 
 fn learner(c: &mut Criterion) {

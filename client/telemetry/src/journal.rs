@@ -58,7 +58,10 @@ messages! {
 /// The `MESSAGE_ID` of a line, by the reason at its beginning or by its name.
 fn identity(message: &str, name: &str) -> Option<&'static str> {
     let reason = message.split_once(": ").map_or("", |(word, _)| word);
-    MESSAGES.iter().find(|m| m.key == reason || m.key == name).map(|m| m.id)
+    MESSAGES
+        .iter()
+        .find(|m| m.key == reason || m.key == name)
+        .map(|m| m.id)
 }
 
 /// Writes lines to the journal.
@@ -76,21 +79,34 @@ impl SystemdJournal {
         let told = std::env::var("JOURNAL_STREAM").ok()?;
         let file = std::fs::metadata("/proc/self/fd/2").ok()?;
         let meant = told == format!("{}:{}", file.dev(), file.ino());
-        meant.then(|| SystemdJournal::at(PLACE.into(), program).ok()).flatten()
+        meant
+            .then(|| SystemdJournal::at(PLACE.into(), program).ok())
+            .flatten()
     }
 
     fn at(place: PathBuf, program: &'static str) -> io::Result<Self> {
-        Ok(SystemdJournal { socket: UnixDatagram::unbound()?, place, program })
+        Ok(SystemdJournal {
+            socket: UnixDatagram::unbound()?,
+            place,
+            program,
+        })
     }
 
     fn send(&self, metadata: &Metadata<'_>, line: &Line) -> io::Result<()> {
-        let deliver = |line: &Line| self.socket.send_to(&datagram(metadata, self.program, line), &self.place).map(drop);
+        let deliver = |line: &Line| {
+            self.socket
+                .send_to(&datagram(metadata, self.program, line), &self.place)
+                .map(drop)
+        };
         deliver(line).or_else(|error| {
             let text = line.text();
             if text.len() <= MOST {
                 return Err(error);
             }
-            deliver(&Line { sentence: beginning(&text).to_owned(), ..Line::default() })
+            deliver(&Line {
+                sentence: beginning(&text).to_owned(),
+                ..Line::default()
+            })
         })
     }
 }
@@ -139,7 +155,8 @@ impl Visit for Line {
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        let chain = std::iter::successors(Some(value), |error| error.source()).map(ToString::to_string);
+        let chain =
+            std::iter::successors(Some(value), |error| error.source()).map(ToString::to_string);
         self.put(field, chain.collect::<Vec<_>>().join(": "));
     }
 
@@ -183,7 +200,13 @@ fn put(bytes: &mut Vec<u8>, name: &str, value: &str) {
 /// `container_id` becomes `HEADROOM_CONTAINER_ID`. The journal accepts capitals, digits and
 /// underscores, at most 64 characters.
 fn field_name(name: &str) -> String {
-    let plain = name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' });
+    let plain = name.chars().map(|c| {
+        if c.is_ascii_alphanumeric() {
+            c.to_ascii_uppercase()
+        } else {
+            '_'
+        }
+    });
     "HEADROOM_".chars().chain(plain).take(64).collect()
 }
 
@@ -212,7 +235,10 @@ mod tests {
     fn read(mut bytes: &[u8]) -> BTreeMap<String, String> {
         let mut fields = BTreeMap::new();
         while !bytes.is_empty() {
-            let end = bytes.iter().position(|b| matches!(b, b'=' | b'\n')).expect("a name");
+            let end = bytes
+                .iter()
+                .position(|b| matches!(b, b'=' | b'\n'))
+                .expect("a name");
             let name = String::from_utf8(bytes[..end].to_vec()).expect("UTF-8");
             let rest = &bytes[end + 1..];
             let (value, after) = if bytes[end] == b'=' {
@@ -235,7 +261,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let place = dir.path().join("journal");
         let systemd = UnixDatagram::bind(&place).expect("binds");
-        systemd.set_read_timeout(Some(Duration::from_secs(10))).expect("sets");
+        systemd
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .expect("sets");
         let journal = SystemdJournal::at(place, "headroom-test").expect("a socket");
         tracing::subscriber::with_default(tracing_subscriber::registry().with(journal), say);
         let mut bytes = vec![0; 1 << 20];
@@ -245,11 +273,31 @@ mod tests {
 
     #[test]
     fn fields_are_sent_separately_and_in_the_line() {
-        let fields = told(|| tracing::warn!(node = "n1", container_id = %7, peak = ?Some(3), "the container\nended"));
-        assert_eq!(fields["MESSAGE"], "the container\nended node=n1 container_id=7 peak=Some(3)");
-        assert_eq!((fields["HEADROOM_NODE"].as_str(), fields["HEADROOM_CONTAINER_ID"].as_str()), ("n1", "7"));
-        assert_eq!((fields["PRIORITY"].as_str(), fields["SYSLOG_IDENTIFIER"].as_str()), ("4", "headroom-test"));
-        assert!(fields["CODE_FILE"].ends_with("journal.rs") && !fields.contains_key("MESSAGE_ID"), "{fields:?}");
+        let fields = told(
+            || tracing::warn!(node = "n1", container_id = %7, peak = ?Some(3), "the container\nended"),
+        );
+        assert_eq!(
+            fields["MESSAGE"],
+            "the container\nended node=n1 container_id=7 peak=Some(3)"
+        );
+        assert_eq!(
+            (
+                fields["HEADROOM_NODE"].as_str(),
+                fields["HEADROOM_CONTAINER_ID"].as_str()
+            ),
+            ("n1", "7")
+        );
+        assert_eq!(
+            (
+                fields["PRIORITY"].as_str(),
+                fields["SYSLOG_IDENTIFIER"].as_str()
+            ),
+            ("4", "headroom-test")
+        );
+        assert!(
+            fields["CODE_FILE"].ends_with("journal.rs") && !fields.contains_key("MESSAGE_ID"),
+            "{fields:?}"
+        );
     }
 
     #[test]
@@ -264,27 +312,43 @@ mod tests {
     fn causes_of_an_error_are_sent() {
         let cause = io::Error::other("no room");
         let error = io::Error::other(cause);
-        let fields = told(|| tracing::error!(error = &error as &dyn std::error::Error, "not written"));
-        assert!(fields["HEADROOM_ERROR"].contains("no room") && fields["PRIORITY"] == "3", "{fields:?}");
+        let fields =
+            told(|| tracing::error!(error = &error as &dyn std::error::Error, "not written"));
+        assert!(
+            fields["HEADROOM_ERROR"].contains("no room") && fields["PRIORITY"] == "3",
+            "{fields:?}"
+        );
     }
 
     #[test]
     fn the_beginning_of_a_too_long_line_is_sent() {
         let long = "ä".repeat(4 << 20);
         let fields = told(|| tracing::info!(reason = long, "a call came"));
-        assert!(fields["MESSAGE"].starts_with("a call came reason=ää") && fields["MESSAGE"].len() <= MOST);
+        assert!(
+            fields["MESSAGE"].starts_with("a call came reason=ää")
+                && fields["MESSAGE"].len() <= MOST
+        );
     }
 
     #[test]
     fn message_ids_are_distinct_and_well_formed() {
-        let hex = |id: &str| id.len() == 32 && id.chars().all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c));
+        let hex = |id: &str| {
+            id.len() == 32
+                && id
+                    .chars()
+                    .all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c))
+        };
         assert!(MESSAGES.iter().all(|m| hex(m.id) && m.when.ends_with('.')));
-        let (keys, ids): (BTreeSet<_>, BTreeSet<_>) = MESSAGES.iter().map(|m| (m.key, m.id)).unzip();
+        let (keys, ids): (BTreeSet<_>, BTreeSet<_>) =
+            MESSAGES.iter().map(|m| (m.key, m.id)).unzip();
         assert_eq!((keys.len(), ids.len()), (MESSAGES.len(), MESSAGES.len()));
     }
 
     #[test]
     fn a_terminal_does_not_use_the_journal() {
-        assert!(SystemdJournal::behind_stderr("headroom-test").is_none(), "tests do not run as a service");
+        assert!(
+            SystemdJournal::behind_stderr("headroom-test").is_none(),
+            "tests do not run as a service"
+        );
     }
 }

@@ -39,9 +39,19 @@ impl SegmentedLog {
     /// The folder or the file cannot be created or written.
     pub fn open(folder: &Path, name: &'static str, bounds: SegmentLimits) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
-        let number = segments(folder, name)?.last().map_or(1, |(number, _)| *number);
+        let number = segments(folder, name)?
+            .last()
+            .map_or(1, |(number, _)| *number);
         let (open, written) = append_to(&path(folder, name, number))?;
-        Ok(SegmentedLog { folder: folder.to_owned(), name, bounds, open, number, written, named: false })
+        Ok(SegmentedLog {
+            folder: folder.to_owned(),
+            name,
+            bounds,
+            open,
+            number,
+            written,
+            named: false,
+        })
     }
 
     /// Appends lines. The kernel has them when this returns, so they survive the end of the
@@ -57,7 +67,11 @@ impl SegmentedLog {
         }
         self.open.write_all(&text)?;
         self.written += u64::try_from(text.len()).unwrap_or(u64::MAX);
-        if self.written >= self.bounds.segment { self.next() } else { Ok(()) }
+        if self.written >= self.bounds.segment {
+            self.next()
+        } else {
+            Ok(())
+        }
     }
 
     /// Writes all appended lines to disk, so that they survive the end of the machine.
@@ -93,7 +107,9 @@ impl SegmentedLog {
     fn trim(&self) -> io::Result<()> {
         let all = segments(&self.folder, self.name)?;
         let many = all.len().saturating_sub(self.bounds.segments.max(1));
-        all.iter().take(many).try_for_each(|(_, old)| fs::remove_file(old))
+        all.iter()
+            .take(many)
+            .try_for_each(|(_, old)| fs::remove_file(old))
     }
 }
 
@@ -118,8 +134,14 @@ fn segments(folder: &Path, name: &str) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        let file = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-        let number = file.strip_prefix(name).and_then(|n| n.strip_prefix('-')).and_then(|n| n.strip_suffix(ENDING));
+        let file = path
+            .file_name()
+            .and_then(|n| n.to_str())
+            .unwrap_or_default();
+        let number = file
+            .strip_prefix(name)
+            .and_then(|n| n.strip_prefix('-'))
+            .and_then(|n| n.strip_suffix(ENDING));
         if let Some(number) = number.and_then(|n| n.parse().ok()) {
             found.push((number, path));
         }
@@ -157,7 +179,15 @@ mod tests {
         all
     }
     fn open(folder: &Path) -> SegmentedLog {
-        SegmentedLog::open(folder, "x", SegmentLimits { segment: 100, segments: 3 }).expect("opens")
+        SegmentedLog::open(
+            folder,
+            "x",
+            SegmentLimits {
+                segment: 100,
+                segments: 3,
+            },
+        )
+        .expect("opens")
     }
 
     #[test]
@@ -166,7 +196,9 @@ mod tests {
         for life in 0..4 {
             let mut lines = open(dir.path());
             for n in 0..10 {
-                lines.append([format!("life {life} line {n}")]).expect("writes");
+                lines
+                    .append([format!("life {life} line {n}")])
+                    .expect("writes");
             }
         }
         let all = kept(dir.path());
@@ -181,28 +213,47 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let mut lines = open(dir.path());
         for n in 0..40 {
-            lines.append([format!("a line with the number {n}")]).expect("writes");
+            lines
+                .append([format!("a line with the number {n}")])
+                .expect("writes");
         }
         lines.sync().expect("syncs");
         let files = || segments(dir.path(), "x").expect("reads").len();
         assert_eq!(files(), 3);
-        lines.bound(SegmentLimits { segment: 1000, segments: 2 }).expect("applies the limits");
+        lines
+            .bound(SegmentLimits {
+                segment: 1000,
+                segments: 2,
+            })
+            .expect("applies the limits");
         assert_eq!(files(), 2);
         for n in 0..20 {
-            lines.append([format!("a longer line with the number {n}")]).expect("writes");
+            lines
+                .append([format!("a longer line with the number {n}")])
+                .expect("writes");
         }
-        assert_eq!((files(), kept(dir.path()).len() > 20), (2, true), "segments are longer now");
+        assert_eq!(
+            (files(), kept(dir.path()).len() > 20),
+            (2, true),
+            "segments are longer now"
+        );
     }
 
     #[test]
     fn a_truncated_last_line_is_skipped() {
         let dir = tempfile::tempdir().expect("a directory");
         open(dir.path()).append(["whole"]).expect("writes");
-        let (number, path) = segments(dir.path(), "x").expect("reads").pop().expect("one");
+        let (number, path) = segments(dir.path(), "x")
+            .expect("reads")
+            .pop()
+            .expect("one");
         let mut file = OpenOptions::new().append(true).open(path).expect("opens");
         file.write_all(b"to\xffrn").expect("writes");
         open(dir.path()).append(["next"]).expect("writes");
-        assert_eq!((number, kept(dir.path())), (1, vec!["whole".to_owned(), "next".to_owned()]));
+        assert_eq!(
+            (number, kept(dir.path())),
+            (1, vec!["whole".to_owned(), "next".to_owned()])
+        );
     }
 
     #[test]

@@ -39,7 +39,15 @@ pub fn begin(program: &'static str, level: &str) -> LogLevelHandle {
     let free = set.is_none();
     let (filter, handle) = reload::Layer::new(set.unwrap_or_else(|| EnvFilter::new(level)));
     let journal = SystemdJournal::behind_stderr(program);
-    let text = journal.is_none().then(|| fmt::layer().with_ansi(io::stderr().is_terminal()).with_writer(io::stderr));
-    let begun = tracing_subscriber::registry().with(filter).with(text).with(journal).try_init();
+    let text = journal.is_none().then(|| {
+        fmt::layer()
+            .with_ansi(io::stderr().is_terminal())
+            .with_writer(io::stderr)
+    });
+    let begun = tracing_subscriber::registry()
+        .with(filter)
+        .with(text)
+        .with(journal)
+        .try_init();
     LogLevelHandle((free && begun.is_ok()).then_some(handle))
 }

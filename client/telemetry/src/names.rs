@@ -161,17 +161,34 @@ pub fn all() -> impl Iterator<Item = &'static Metric> {
 pub fn manual() -> String {
     let mut text = String::from(ABOUT);
     let parts = [
-        ("Resource manager", "At `/metrics` of the resource manager.", RM),
+        (
+            "Resource manager",
+            "At `/metrics` of the resource manager.",
+            RM,
+        ),
         ("Application masters", AM_ABOUT, AM),
         ("Node agent", "At `/metrics` of each node agent.", NODE),
         ("Processes", "At both.", PROCESS),
     ];
     for (title, about, metrics) in parts {
         // Writing to a `String` cannot fail.
-        let _ = write!(text, "\n## {title}\n\n{about}\n\n| name | type | labels | meaning |\n| --- | --- | --- | --- |\n");
+        let _ = write!(
+            text,
+            "\n## {title}\n\n{about}\n\n| name | type | labels | meaning |\n| --- | --- | --- | --- |\n"
+        );
         for m in metrics {
-            let labels = if m.labels.is_empty() { "–".to_owned() } else { m.labels.join(", ") };
-            let _ = writeln!(text, "| `{}` | {} | {labels} | {} |", m.name, m.kind.as_str(), m.help);
+            let labels = if m.labels.is_empty() {
+                "–".to_owned()
+            } else {
+                m.labels.join(", ")
+            };
+            let _ = writeln!(
+                text,
+                "| `{}` | {} | {labels} | {} |",
+                m.name,
+                m.kind.as_str(),
+                m.help
+            );
         }
     }
     text
@@ -209,10 +226,26 @@ mod tests {
     fn names_follow_the_rules_of_prometheus() {
         for m in all() {
             let good = m.name.starts_with("headroom_") || m.name.starts_with("process_");
-            assert!(good && m.name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{}", m.name);
-            assert_eq!(m.name.ends_with("_total"), m.kind == MetricKind::Counter, "{}", m.name);
-            assert!(m.help.ends_with('.') && m.labels.iter().all(|l| !l.is_empty() && *l != "le"), "{}", m.name);
+            assert!(
+                good && m.name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'),
+                "{}",
+                m.name
+            );
+            assert_eq!(
+                m.name.ends_with("_total"),
+                m.kind == MetricKind::Counter,
+                "{}",
+                m.name
+            );
+            assert!(
+                m.help.ends_with('.') && m.labels.iter().all(|l| !l.is_empty() && *l != "le"),
+                "{}",
+                m.name
+            );
         }
-        assert_eq!(all().map(|m| m.name).collect::<BTreeSet<_>>().len(), all().count());
+        assert_eq!(
+            all().map(|m| m.name).collect::<BTreeSet<_>>().len(),
+            all().count()
+        );
     }
 }

@@ -28,7 +28,11 @@ pub enum Format {
 impl Format {
     /// The format that the header `Accept` requests.
     pub fn wanted(accept: Option<&str>) -> Self {
-        if accept.is_some_and(|a| a.contains("application/openmetrics-text")) { Format::OpenMetrics } else { Format::Text }
+        if accept.is_some_and(|a| a.contains("application/openmetrics-text")) {
+            Format::OpenMetrics
+        } else {
+            Format::Text
+        }
     }
 
     /// The header `Content-Type`.
@@ -68,7 +72,10 @@ impl MetricsPage {
     }
 
     /// Adds an integer.
-    #[expect(clippy::cast_precision_loss, reason = "scrapers read floating point numbers")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "scrapers read floating point numbers"
+    )]
     pub fn count(&mut self, metric: &Metric, labels: &[&str], value: u64) {
         self.number(metric, labels, value as f64);
     }
@@ -82,9 +89,17 @@ impl MetricsPage {
     }
 
     fn place(&mut self, metric: &Metric, labels: &[&str], empty: Figure) -> &mut Figure {
-        debug_assert_eq!(labels.len(), metric.labels.len(), "labels of {}", metric.name);
+        debug_assert_eq!(
+            labels.len(),
+            metric.labels.len(),
+            "labels of {}",
+            metric.name
+        );
         let values: Vec<String> = labels.iter().map(|l| (*l).to_owned()).collect();
-        let (_, figures) = self.figures.entry(metric.name).or_insert_with(|| (*metric, BTreeMap::new()));
+        let (_, figures) = self
+            .figures
+            .entry(metric.name)
+            .or_insert_with(|| (*metric, BTreeMap::new()));
         figures.entry(values).or_insert(empty)
     }
 
@@ -96,8 +111,12 @@ impl MetricsPage {
     /// The page as text.
     pub fn write(self, format: Format) -> String {
         let mut open = String::new();
-        let counters: Vec<&'static str> =
-            self.figures.values().filter(|(m, _)| m.kind == MetricKind::Counter).map(|(m, _)| m.family()).collect();
+        let counters: Vec<&'static str> = self
+            .figures
+            .values()
+            .filter(|(m, _)| m.kind == MetricKind::Counter)
+            .map(|(m, _)| m.family())
+            .collect();
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self));
         // Writing to a `String` cannot fail.
@@ -136,8 +155,13 @@ impl Collector for MetricsPage {
             };
             let mut family = encoder.encode_descriptor(metric.family(), metric.help, None, kind)?;
             for (values, figure) in figures {
-                let named = metric.labels.iter().zip(values).filter(|(_, value)| !value.is_empty());
-                let labels: Vec<(&str, &str)> = named.map(|(name, value)| (*name, value.as_str())).collect();
+                let named = metric
+                    .labels
+                    .iter()
+                    .zip(values)
+                    .filter(|(_, value)| !value.is_empty());
+                let labels: Vec<(&str, &str)> =
+                    named.map(|(name, value)| (*name, value.as_str())).collect();
                 if labels.is_empty() {
                     put(&mut family, metric.kind, figure)?;
                 } else {
@@ -149,11 +173,19 @@ impl Collector for MetricsPage {
     }
 }
 
-fn put(encoder: &mut MetricEncoder<'_>, kind: MetricKind, figure: &Figure) -> Result<(), fmt::Error> {
+fn put(
+    encoder: &mut MetricEncoder<'_>,
+    kind: MetricKind,
+    figure: &Figure,
+) -> Result<(), fmt::Error> {
     match (figure, kind) {
-        (Figure::Number(n), MetricKind::Counter) => encoder.encode_counter::<NoLabelSet, f64, f64>(n, None),
+        (Figure::Number(n), MetricKind::Counter) => {
+            encoder.encode_counter::<NoLabelSet, f64, f64>(n, None)
+        }
         (Figure::Number(n), MetricKind::Gauge | MetricKind::Histogram) => encoder.encode_gauge(n),
-        (Figure::Spread(s), _) => encoder.encode_histogram::<NoLabelSet>(s.sum, s.count(), &s.buckets, None),
+        (Figure::Spread(s), _) => {
+            encoder.encode_histogram::<NoLabelSet>(s.sum, s.count(), &s.buckets, None)
+        }
     }
 }
 
@@ -163,9 +195,24 @@ mod tests {
     use crate::Histogram;
     use crate::names::MetricKind;
 
-    const KILLS: Metric = Metric { name: "x_kills_total", kind: MetricKind::Counter, labels: &["job", "why"], help: "Kills." };
-    const SIZE: Metric = Metric { name: "x_size_bytes", kind: MetricKind::Gauge, labels: &[], help: "Size." };
-    const WAIT: Metric = Metric { name: "x_wait_seconds", kind: MetricKind::Histogram, labels: &["queue"], help: "Waits." };
+    const KILLS: Metric = Metric {
+        name: "x_kills_total",
+        kind: MetricKind::Counter,
+        labels: &["job", "why"],
+        help: "Kills.",
+    };
+    const SIZE: Metric = Metric {
+        name: "x_size_bytes",
+        kind: MetricKind::Gauge,
+        labels: &[],
+        help: "Size.",
+    };
+    const WAIT: Metric = Metric {
+        name: "x_wait_seconds",
+        kind: MetricKind::Histogram,
+        labels: &["queue"],
+        help: "Waits.",
+    };
 
     fn page() -> MetricsPage {
         let mut page = MetricsPage::new();
@@ -186,15 +233,24 @@ mod tests {
             x_wait_seconds_sum{queue=\"root.etl\"} 3.5\nx_wait_seconds_count{queue=\"root.etl\"} 2\n\
             x_wait_seconds_bucket{le=\"1.0\",queue=\"root.etl\"} 1\nx_wait_seconds_bucket{le=\"+Inf\",queue=\"root.etl\"} 2\n";
         let open = page().write(Format::OpenMetrics);
-        assert_eq!(open, format!("# HELP x_kills Kills.\n# TYPE x_kills counter\n{samples}# EOF\n"));
+        assert_eq!(
+            open,
+            format!("# HELP x_kills Kills.\n# TYPE x_kills counter\n{samples}# EOF\n")
+        );
         let text = page().write(Format::Text);
-        assert_eq!(text, format!("# HELP x_kills_total Kills.\n# TYPE x_kills_total counter\n{samples}"));
+        assert_eq!(
+            text,
+            format!("# HELP x_kills_total Kills.\n# TYPE x_kills_total counter\n{samples}")
+        );
     }
 
     #[test]
     fn a_scraper_gets_the_accepted_format() {
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1";
         assert_eq!(Format::wanted(Some(prometheus)), Format::OpenMetrics);
-        assert_eq!((Format::wanted(Some("*/*")), Format::wanted(None)), (Format::Text, Format::Text));
+        assert_eq!(
+            (Format::wanted(Some("*/*")), Format::wanted(None)),
+            (Format::Text, Format::Text)
+        );
     }
 }

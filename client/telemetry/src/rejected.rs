@@ -28,7 +28,11 @@ pub enum RejectionReason {
 }
 
 impl RejectionReason {
-    const ALL: [RejectionReason; 3] = [RejectionReason::Crowded, RejectionReason::Strangers, RejectionReason::Unproven];
+    const ALL: [RejectionReason; 3] = [
+        RejectionReason::Crowded,
+        RejectionReason::Strangers,
+        RejectionReason::Unproven,
+    ];
 
     /// The value of the metric label.
     #[must_use]
@@ -71,7 +75,10 @@ impl RejectedConnections {
     fn tell(&self, now: Instant) -> Option<u64> {
         // A panic under the lock leaves complete counts.
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.at.is_some_and(|at| now.saturating_duration_since(at) < LOG_INTERVAL) {
+        if told
+            .at
+            .is_some_and(|at| now.saturating_duration_since(at) < LOG_INTERVAL)
+        {
             told.since += 1;
             return None;
         }
@@ -90,7 +97,11 @@ impl RejectedConnections {
     /// Adds the counts to a page; `metric` has one label, the reason.
     pub fn put(&self, page: &mut MetricsPage, metric: &Metric) {
         for why in RejectionReason::ALL {
-            page.count(metric, &[why.as_str()], self.of(why).load(Ordering::Relaxed));
+            page.count(
+                metric,
+                &[why.as_str()],
+                self.of(why).load(Ordering::Relaxed),
+            );
         }
     }
 }
@@ -109,13 +120,24 @@ mod tests {
         turned.record_rejection(peer, RejectionReason::Unproven, &"no handshake in time");
         turned.record_rejection(peer, RejectionReason::Unproven, &"no handshake in time");
         assert_eq!(turned.tell(now), None, "a line was logged just now");
-        assert_eq!(turned.tell(now + 2 * LOG_INTERVAL), Some(3), "the rejections since the last line");
+        assert_eq!(
+            turned.tell(now + 2 * LOG_INTERVAL),
+            Some(3),
+            "the rejections since the last line"
+        );
         assert_eq!(turned.tell(now + 4 * LOG_INTERVAL), Some(0));
         let mut page = MetricsPage::new();
         turned.put(&mut page, &NODE_CONNECTIONS_REFUSED);
         let text = page.write(Format::Text);
-        for line in ["{reason=\"crowded\"} 1.0\n", "{reason=\"strangers\"} 0.0\n", "{reason=\"unproven\"} 2.0\n"] {
-            assert!(text.contains(&format!("headroom_node_connections_refused_total{line}")), "{text}");
+        for line in [
+            "{reason=\"crowded\"} 1.0\n",
+            "{reason=\"strangers\"} 0.0\n",
+            "{reason=\"unproven\"} 2.0\n",
+        ] {
+            assert!(
+                text.contains(&format!("headroom_node_connections_refused_total{line}")),
+                "{text}"
+            );
         }
     }
 }

@@ -34,7 +34,9 @@ impl ParentProcess {
             while io::stdin().lock().read(&mut bytes).is_ok_and(|n| n > 0) {}
             drop(lives);
         };
-        std::thread::Builder::new().name("attached".into()).spawn(wait)?;
+        std::thread::Builder::new()
+            .name("attached".into())
+            .spawn(wait)?;
         Ok(ParentProcess(Some(ended)))
     }
 

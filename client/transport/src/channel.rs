@@ -65,11 +65,15 @@ impl ListenerIdentity {
             let params = CertificateParams::new(vec![NAME.to_owned()]).map_err(other)?;
             let cert = params.self_signed(&key).map_err(other)?;
             let text = format!("{}{}", cert.pem(), key.serialize_pem());
-            files::write(path, &text, FileReaders::Owner, OverwritePolicy::Replace).map_err(other)?;
+            files::write(path, &text, FileReaders::Owner, OverwritePolicy::Replace)
+                .map_err(other)?;
         }
         let text = files::read_secret(path).map_err(other)?;
         let cert = certificates(&text).map_err(other)?;
-        let pin = cert.first().map(|der| CertificatePin(Sha256Digest::of(der))).ok_or_else(|| other("no certificate"))?;
+        let pin = cert
+            .first()
+            .map(|der| CertificatePin(Sha256Digest::of(der)))
+            .ok_or_else(|| other("no certificate"))?;
         let server = Arc::new(tls::plain_server(&text, &text).map_err(other)?);
         Ok(ListenerIdentity { server, pin })
     }
@@ -95,7 +99,9 @@ impl fmt::Display for MasterAddress {
 
 /// The text is not a valid address of a master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a master's address is written tcp://HOST:PORT, or tls://HOST:PORT# and 64 hexadecimal digits")]
+#[error(
+    "a master's address is written tcp://HOST:PORT, or tls://HOST:PORT# and 64 hexadecimal digits"
+)]
 pub struct ParseAddressError;
 
 impl FromStr for MasterAddress {
@@ -106,7 +112,10 @@ impl FromStr for MasterAddress {
             (Some(place), _) => (place.trim_end_matches('/'), None),
             (None, Some(rest)) => {
                 let (place, pin) = rest.split_once('#').ok_or(ParseAddressError)?;
-                (place.trim_end_matches('/'), Some(pin.parse().map_err(|_| ParseAddressError)?))
+                (
+                    place.trim_end_matches('/'),
+                    Some(pin.parse().map_err(|_| ParseAddressError)?),
+                )
             }
             (None, None) => return Err(ParseAddressError),
         };
@@ -114,7 +123,10 @@ impl FromStr for MasterAddress {
         if host.is_empty() || host.contains('/') || port.parse::<u16>().is_err() {
             return Err(ParseAddressError);
         }
-        Ok(MasterAddress { at: place.to_owned(), pin })
+        Ok(MasterAddress {
+            at: place.to_owned(),
+            pin,
+        })
     }
 }
 
@@ -153,10 +165,16 @@ pub async fn connect(address: &str, pin: Option<CertificatePin>) -> io::Result<M
     let stream = TcpStream::connect(address).await?;
     // Messages are short and must not wait for more data. Without this option they are only slower.
     let _ = stream.set_nodelay(true);
-    let Some(CertificatePin(hash)) = pin else { return Ok(Either::Left(stream)) };
+    let Some(CertificatePin(hash)) = pin else {
+        return Ok(Either::Left(stream));
+    };
     let config = tls::pinned(Some(hash)).map_err(other)?;
     let name = ServerName::try_from(NAME).map_err(other)?;
-    Ok(Either::Right(TlsConnector::from(Arc::new(config)).connect(name, stream).await?))
+    Ok(Either::Right(
+        TlsConnector::from(Arc::new(config))
+            .connect(name, stream)
+            .await?,
+    ))
 }
 
 #[cfg(test)]
@@ -166,15 +184,32 @@ mod tests {
     #[test]
     fn addresses_round_trip_as_text() {
         let pin = "ab".repeat(32);
-        for text in ["tcp://127.0.0.1:4711".to_owned(), "tcp://[::1]:99".to_owned(), format!("tls://w1.example:4711#{pin}")] {
+        for text in [
+            "tcp://127.0.0.1:4711".to_owned(),
+            "tcp://[::1]:99".to_owned(),
+            format!("tls://w1.example:4711#{pin}"),
+        ] {
             let address: MasterAddress = text.parse().expect("an address");
             assert_eq!(address.to_string(), text);
         }
         let plain: MasterAddress = "tcp://[::1]:99/".parse().expect("an address");
         assert_eq!((plain.at.as_str(), plain.pin), ("[::1]:99", None));
-        let bad = ["", "http://h:1", "tcp://h", "tcp://:1", "tcp://h:99999", "tcp://a/b:1", "tls://h:1", "tls://h:1#12"];
+        let bad = [
+            "",
+            "http://h:1",
+            "tcp://h",
+            "tcp://:1",
+            "tcp://h:99999",
+            "tcp://a/b:1",
+            "tls://h:1",
+            "tls://h:1#12",
+        ];
         for bad in bad {
-            assert_eq!(bad.parse::<MasterAddress>(), Err(ParseAddressError), "{bad}");
+            assert_eq!(
+                bad.parse::<MasterAddress>(),
+                Err(ParseAddressError),
+                "{bad}"
+            );
         }
     }
 }

@@ -22,7 +22,11 @@ impl FileWatcher {
     /// Watches these files from their present versions.
     pub fn new(files: Vec<PathBuf>) -> Self {
         let marks = files.iter().map(|path| mark(path)).collect();
-        FileWatcher { files, marks, looked: Instant::now() }
+        FileWatcher {
+            files,
+            marks,
+            looked: Instant::now(),
+        }
     }
 
     /// True if a file has changed since the last check. Looks at the disk every 5 s at most.
@@ -42,7 +46,13 @@ impl FileWatcher {
 
 fn mark(path: &Path) -> Mark {
     let meta = std::fs::metadata(path).ok()?;
-    Some((meta.dev(), meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()))
+    Some((
+        meta.dev(),
+        meta.ino(),
+        meta.len(),
+        meta.mtime(),
+        meta.mtime_nsec(),
+    ))
 }
 
 #[cfg(test)]
@@ -57,12 +67,21 @@ mod tests {
         let mut watched = FileWatcher::new(vec![one.clone(), two.clone()]);
         assert!(!watched.changed_now());
         std::fs::write(&two, "2").expect("writes");
-        assert!(watched.changed_now() && !watched.changed_now(), "a new file");
+        assert!(
+            watched.changed_now() && !watched.changed_now(),
+            "a new file"
+        );
         std::fs::write(dir.path().join("new"), "3").expect("writes");
         std::fs::rename(dir.path().join("new"), &one).expect("renames");
-        assert!(watched.changed_now() && !watched.changed_now(), "a file replaced by one of the same length");
+        assert!(
+            watched.changed_now() && !watched.changed_now(),
+            "a file replaced by one of the same length"
+        );
         std::fs::remove_file(&two).expect("removes");
-        assert!(watched.changed_now() && !watched.changed_now(), "a removed file");
+        assert!(
+            watched.changed_now() && !watched.changed_now(),
+            "a removed file"
+        );
         assert!(!watched.changed(), "the next check is later");
     }
 }

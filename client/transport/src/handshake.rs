@@ -45,14 +45,22 @@ pub async fn accept_handshake(
     stream: TcpStream,
     server: Option<Arc<ServerConfig>>,
 ) -> io::Result<(AcceptedStream, PeerIdentity)> {
-    let Some(server) = server else { return Ok((Either::Left(stream), PeerIdentity::Unasked)) };
+    let Some(server) = server else {
+        return Ok((Either::Left(stream), PeerIdentity::Unasked));
+    };
     match timeout(HANDSHAKE, shake(stream, server)).await {
         Ok(done) => done,
-        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the handshake timed out")),
+        Err(_) => Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the handshake timed out",
+        )),
     }
 }
 
-async fn shake(mut stream: TcpStream, server: Arc<ServerConfig>) -> io::Result<(AcceptedStream, PeerIdentity)> {
+async fn shake(
+    mut stream: TcpStream,
+    server: Arc<ServerConfig>,
+) -> io::Result<(AcceptedStream, PeerIdentity)> {
     let mut first = [0];
     if stream.peek(&mut first).await? == 1 && first != [RECORD] {
         let answer = format!("{PLAIN}{}\r\n\r\n{WHY}", WHY.len());
@@ -61,11 +69,22 @@ async fn shake(mut stream: TcpStream, server: Arc<ServerConfig>) -> io::Result<(
         return Err(io::Error::new(io::ErrorKind::InvalidData, "not encrypted"));
     }
     let stream = TlsAcceptor::from(server).accept(stream).await?;
-    let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let shown = stream
+        .get_ref()
+        .1
+        .peer_certificates()
+        .and_then(<[_]>::first);
     let caller = match shown.map(|der| Certificate::from_der(der)) {
         None => PeerIdentity::Nobody,
-        Some(Ok(Certificate { role: Some(role), .. })) => PeerIdentity::Known(role),
-        Some(Ok(_)) => return Err(io::Error::new(io::ErrorKind::InvalidData, "its certificate contains no role")),
+        Some(Ok(Certificate {
+            role: Some(role), ..
+        })) => PeerIdentity::Known(role),
+        Some(Ok(_)) => {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "its certificate contains no role",
+            ));
+        }
         Some(Err(error)) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
     };
     Ok((Either::Right(stream), caller))

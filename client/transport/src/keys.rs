@@ -40,12 +40,18 @@ pub enum KeysError {
 impl KeyFiles {
     /// The files of a daemon's directory.
     pub fn of(dir: &Path) -> Self {
-        KeyFiles { ca: Some(dir.join(CA)), own: Some((dir.join(CERT), dir.join(KEY))) }
+        KeyFiles {
+            ca: Some(dir.join(CA)),
+            own: Some((dir.join(CERT), dir.join(KEY))),
+        }
     }
 
     /// All named files, for change detection.
     pub fn paths(&self) -> Vec<PathBuf> {
-        let own = self.own.iter().flat_map(|(cert, key)| [cert.clone(), key.clone()]);
+        let own = self
+            .own
+            .iter()
+            .flat_map(|(cert, key)| [cert.clone(), key.clone()]);
         self.ca.iter().cloned().chain(own).collect()
     }
 
@@ -57,15 +63,26 @@ impl KeyFiles {
         let own = match (&self.ca, &self.own) {
             (ca, Some((cert, key))) => {
                 let ca = ca.clone().unwrap_or_else(|| cert.clone());
-                Some(CertificatePaths { ca, cert: cert.clone(), key: key.clone() }.read()?)
+                Some(
+                    CertificatePaths {
+                        ca,
+                        cert: cert.clone(),
+                        key: key.clone(),
+                    }
+                    .read()?,
+                )
             }
             (_, None) => None,
         };
         let roots = match &self.ca {
-            Some(path) => tls::roots(&headroom_identity::files::read(path).map_err(TlsError::File)?)?,
+            Some(path) => {
+                tls::roots(&headroom_identity::files::read(path).map_err(TlsError::File)?)?
+            }
             None => native()?,
         };
-        let own = own.as_ref().map(|own| (own.cert.as_str(), own.key.as_str()));
+        let own = own
+            .as_ref()
+            .map(|own| (own.cert.as_str(), own.key.as_str()));
         Ok(tls::client(roots, own, expect)?)
     }
 }
@@ -82,8 +99,13 @@ pub fn trust_none_config() -> Result<ClientConfig, TlsError> {
 
 fn native() -> Result<RootCertStore, KeysError> {
     let mut roots = RootCertStore::empty();
-    let (taken, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if taken == 0 { Err(KeysError::NoAuthorities) } else { Ok(roots) }
+    let (taken, _) =
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if taken == 0 {
+        Err(KeysError::NoAuthorities)
+    } else {
+        Ok(roots)
+    }
 }
 
 /// The certificate of a daemon, for its listener and for its calls. Valid changed files replace the
@@ -109,10 +131,26 @@ impl ReloadingKeys {
     /// # Errors
     /// The first file that is unusable.
     pub fn open(dir: &Path) -> Result<Self, TlsError> {
-        let files = CertificatePaths { ca: dir.join(CA), cert: dir.join(CERT), key: dir.join(KEY) };
-        let watched = FileWatcher::new(vec![files.ca.clone(), files.cert.clone(), files.key.clone()]);
+        let files = CertificatePaths {
+            ca: dir.join(CA),
+            cert: dir.join(CERT),
+            key: dir.join(KEY),
+        };
+        let watched = FileWatcher::new(vec![
+            files.ca.clone(),
+            files.cert.clone(),
+            files.key.clone(),
+        ]);
         let (identity, server) = read(&files)?;
-        Ok(ReloadingKeys { files, now: Mutex::new(Now { watched, identity, server, generation: 1 }) })
+        Ok(ReloadingKeys {
+            files,
+            now: Mutex::new(Now {
+                watched,
+                identity,
+                server,
+                generation: 1,
+            }),
+        })
     }
 
     /// The present TLS configuration of a listener.
@@ -132,7 +170,11 @@ impl ReloadingKeys {
     /// The certificate, the key and the authority do not match.
     pub fn client(&self, expect: PeerExpectation) -> Result<ClientConfig, TlsError> {
         let (identity, _) = self.identity();
-        tls::client(tls::roots(&identity.ca)?, Some((&identity.cert, &identity.key)), expect)
+        tls::client(
+            tls::roots(&identity.ca)?,
+            Some((&identity.cert, &identity.key)),
+            expect,
+        )
     }
 
     /// The contents of the daemon's own certificate.
@@ -165,7 +207,10 @@ impl ReloadingKeys {
             }
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
-                warn!(error, "the changed certificate cannot be used; the previous one stays active");
+                warn!(
+                    error,
+                    "the changed certificate cannot be used; the previous one stays active"
+                );
             }
         }
     }

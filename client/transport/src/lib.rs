@@ -15,7 +15,10 @@ pub mod handshake;
 pub mod keys;
 pub mod non_dumpable;
 
-pub use channel::{CertificatePin, ListenerIdentity, MasterAddress, MasterConnection, Reading, Writing, connect, halves};
+pub use channel::{
+    CertificatePin, ListenerIdentity, MasterAddress, MasterConnection, Reading, Writing, connect,
+    halves,
+};
 pub use connection_limit::{ConnectionLimiter, ConnectionPermit, LoopbackPolicy};
 pub use handshake::{AcceptedStream, PeerIdentity, accept_handshake};
 pub use keys::{KeyFiles, KeysError, ReloadingKeys, trust_none_config};

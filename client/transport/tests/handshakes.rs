@@ -9,7 +9,9 @@ use headroom_identity::authority::{self, CertificateRequest};
 use headroom_identity::files::{self, FileReaders, OverwritePolicy};
 use headroom_identity::tls::PeerExpectation;
 use headroom_identity::{Authority, Role};
-use headroom_transport::{KeyFiles, ListenerIdentity, PeerIdentity, ReloadingKeys, accept_handshake, connect};
+use headroom_transport::{
+    KeyFiles, ListenerIdentity, PeerIdentity, ReloadingKeys, accept_handshake, connect,
+};
 use headroom_types::UnixMillis;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -19,7 +21,9 @@ use tokio_rustls::TlsConnector;
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 fn now() -> UnixMillis {
-    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a clock");
+    let since = std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .expect("a clock");
     UnixMillis(u64::try_from(since.as_millis()).expect("a time"))
 }
 
@@ -31,7 +35,10 @@ struct Ca {
 fn ca() -> Ca {
     let made = authority::create("test", now(), YEAR).expect("an authority");
     let authority = Authority::open(&made.certificate, &made.key).expect("opens");
-    Ca { certificate: made.certificate, authority }
+    Ca {
+        certificate: made.certificate,
+        authority,
+    }
 }
 
 impl Ca {
@@ -42,18 +49,45 @@ impl Ca {
     /// Writes a certificate that is valid for one year from `given`.
     fn dir_of(&self, dir: &Path, role: &str, given: UnixMillis) {
         let names = ["127.0.0.1".to_owned()];
-        let wanted = CertificateRequest { role: role.parse().expect("a role"), names: &names, now: given, lifetime: YEAR };
+        let wanted = CertificateRequest {
+            role: role.parse().expect("a role"),
+            names: &names,
+            now: given,
+            lifetime: YEAR,
+        };
         let issued = self.authority.issue(&wanted).expect("issued");
         std::fs::create_dir_all(dir).expect("a directory");
-        files::write(&dir.join("ca.pem"), &self.certificate, FileReaders::All, OverwritePolicy::Replace).expect("writes");
-        files::write(&dir.join("cert.pem"), &issued.certificate, FileReaders::All, OverwritePolicy::Replace).expect("writes");
-        files::write(&dir.join("key.pem"), &issued.key, FileReaders::Owner, OverwritePolicy::Replace).expect("writes");
+        files::write(
+            &dir.join("ca.pem"),
+            &self.certificate,
+            FileReaders::All,
+            OverwritePolicy::Replace,
+        )
+        .expect("writes");
+        files::write(
+            &dir.join("cert.pem"),
+            &issued.certificate,
+            FileReaders::All,
+            OverwritePolicy::Replace,
+        )
+        .expect("writes");
+        files::write(
+            &dir.join("key.pem"),
+            &issued.key,
+            FileReaders::Owner,
+            OverwritePolicy::Replace,
+        )
+        .expect("writes");
     }
 }
 
 /// Makes one connection from `client` to `server`. Returns the peer as the server sees it, or the
 /// error of either side.
-async fn meet(server: &ReloadingKeys, client: &KeyFiles, expect: PeerExpectation) -> Result<PeerIdentity, String> {
+async fn meet(
+    server: &ReloadingKeys,
+    client: &KeyFiles,
+    expect: PeerExpectation,
+) -> Result<PeerIdentity, String> {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let config = Arc::new(client.client(expect).expect("the caller's files"));
@@ -88,16 +122,41 @@ async fn both_peers_authenticate() {
     let manager = ReloadingKeys::open(&at("rm")).expect("opens");
     let n1 = KeyFiles::of(&at("n1"));
     let node: Role = "node/n1".parse().expect("a role");
-    assert_eq!(meet(&manager, &n1, PeerExpectation::Manager).await, Ok(PeerIdentity::Known(node)));
-    let nobody = KeyFiles { own: None, ..n1.clone() };
-    assert_eq!(meet(&manager, &nobody, PeerExpectation::Manager).await, Ok(PeerIdentity::Nobody));
-    meet(&manager, &KeyFiles::of(&at("evil")), PeerExpectation::Manager).await.expect_err("signed by another authority");
-    let mixed = KeyFiles { ca: n1.ca.clone(), ..KeyFiles::of(&at("evil")) };
-    meet(&manager, &mixed, PeerExpectation::Manager).await.expect_err("the own certificate is of another authority");
+    assert_eq!(
+        meet(&manager, &n1, PeerExpectation::Manager).await,
+        Ok(PeerIdentity::Known(node))
+    );
+    let nobody = KeyFiles {
+        own: None,
+        ..n1.clone()
+    };
+    assert_eq!(
+        meet(&manager, &nobody, PeerExpectation::Manager).await,
+        Ok(PeerIdentity::Nobody)
+    );
+    meet(
+        &manager,
+        &KeyFiles::of(&at("evil")),
+        PeerExpectation::Manager,
+    )
+    .await
+    .expect_err("signed by another authority");
+    let mixed = KeyFiles {
+        ca: n1.ca.clone(),
+        ..KeyFiles::of(&at("evil"))
+    };
+    meet(&manager, &mixed, PeerExpectation::Manager)
+        .await
+        .expect_err("the own certificate is of another authority");
     let node = ReloadingKeys::open(&at("n1")).expect("opens");
-    meet(&node, &KeyFiles::of(&at("rm")), PeerExpectation::Manager).await.expect_err("a node instead of the manager");
+    meet(&node, &KeyFiles::of(&at("rm")), PeerExpectation::Manager)
+        .await
+        .expect_err("a node instead of the manager");
     let manager = "manager".parse().expect("a role");
-    assert_eq!(meet(&node, &KeyFiles::of(&at("rm")), PeerExpectation::Node).await, Ok(PeerIdentity::Known(manager)));
+    assert_eq!(
+        meet(&node, &KeyFiles::of(&at("rm")), PeerExpectation::Node).await,
+        Ok(PeerIdentity::Known(manager))
+    );
 }
 
 /// A wrong clock at the other end has the same effect as such a certificate.
@@ -106,20 +165,33 @@ async fn an_expired_or_not_yet_valid_certificate_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let (ours, at) = (ca(), |name: &str| dir.path().join(name));
     let millis = |time: Duration| u64::try_from(time.as_millis()).expect("small");
-    let (old, hour) = (UnixMillis(now().0 - 2 * millis(YEAR)), UnixMillis(now().0 + millis(Duration::from_secs(3600))));
+    let (old, hour) = (
+        UnixMillis(now().0 - 2 * millis(YEAR)),
+        UnixMillis(now().0 + millis(Duration::from_secs(3600))),
+    );
     ours.dir(&at("rm"), "manager");
     ours.dir(&at("n1"), "node/n1");
     ours.dir_of(&at("late"), "node/n1", old);
     ours.dir_of(&at("early"), "node/n1", hour);
     ours.dir_of(&at("late-rm"), "manager", old);
     ours.dir_of(&at("early-rm"), "manager", hour);
-    let (good, node) = (ReloadingKeys::open(&at("rm")).expect("opens"), KeyFiles::of(&at("n1")));
+    let (good, node) = (
+        ReloadingKeys::open(&at("rm")).expect("opens"),
+        KeyFiles::of(&at("n1")),
+    );
     assert!(meet(&good, &node, PeerExpectation::Manager).await.is_ok());
     for (name, says) in [("late", "expired"), ("early", "not valid yet")] {
-        let refused = meet(&good, &KeyFiles::of(&at(name)), PeerExpectation::Manager).await.expect_err(name);
+        let refused = meet(&good, &KeyFiles::of(&at(name)), PeerExpectation::Manager)
+            .await
+            .expect_err(name);
         assert!(refused.contains(says), "{refused}");
         let server = ReloadingKeys::open(&at(&format!("{name}-rm"))).expect("opens");
-        assert!(meet(&server, &node, PeerExpectation::Manager).await.is_err(), "{name}: the client refuses it too");
+        assert!(
+            meet(&server, &node, PeerExpectation::Manager)
+                .await
+                .is_err(),
+            "{name}: the client refuses it too"
+        );
     }
 }
 
@@ -133,13 +205,21 @@ async fn changed_files_apply_at_once_and_invalid_files_do_not() {
     let first = keys.facts().serial;
     std::fs::write(at("rm").join("cert.pem"), "half a certifi").expect("writes");
     keys.reread();
-    assert_eq!(keys.facts().serial, first, "an invalid certificate is not used");
-    meet(&keys, &KeyFiles::of(&at("n1")), PeerExpectation::Manager).await.expect("still good");
+    assert_eq!(
+        keys.facts().serial,
+        first,
+        "an invalid certificate is not used"
+    );
+    meet(&keys, &KeyFiles::of(&at("n1")), PeerExpectation::Manager)
+        .await
+        .expect("still good");
     ours.dir(&at("rm"), "manager");
     keys.reread();
     assert_ne!(keys.facts().serial, first);
     assert_eq!(keys.identity().1, 2);
-    meet(&keys, &KeyFiles::of(&at("n1")), PeerExpectation::Manager).await.expect("the new certificate is active");
+    meet(&keys, &KeyFiles::of(&at("n1")), PeerExpectation::Manager)
+        .await
+        .expect("the new certificate is active");
 }
 
 #[tokio::test]
@@ -151,16 +231,29 @@ async fn a_plaintext_client_gets_an_error_message() {
     let address = listener.local_addr().expect("an address");
     let call = async {
         let mut stream = TcpStream::connect(address).await.expect("connects");
-        stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("sends");
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            .await
+            .expect("sends");
         let mut answer = Vec::new();
         // The server closes the connection with unread data; its response may still arrive.
         let _ = stream.read_to_end(&mut answer).await;
         String::from_utf8(answer).expect("text")
     };
-    let take = async { accept_handshake(listener.accept().await.expect("comes").0, Some(keys.server())).await.map(|_| ()) };
+    let take = async {
+        accept_handshake(
+            listener.accept().await.expect("comes").0,
+            Some(keys.server()),
+        )
+        .await
+        .map(|_| ())
+    };
     let (answer, taken) = tokio::join!(call, take);
     taken.expect_err("is disconnected");
-    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("write https://"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 400") && answer.contains("write https://"),
+        "{answer}"
+    );
 }
 
 #[tokio::test]
@@ -168,21 +261,32 @@ async fn a_master_is_authenticated_by_its_pin() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("channel.pem");
     let lock = ListenerIdentity::at(&path).expect("made");
-    assert_eq!(ListenerIdentity::at(&path).expect("is there").pin, lock.pin, "a restart keeps the pin");
+    assert_eq!(
+        ListenerIdentity::at(&path).expect("is there").pin,
+        lock.pin,
+        "a restart keeps the pin"
+    );
     let stranger = ListenerIdentity::at(&dir.path().join("other.pem")).expect("made");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let server = lock.server.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let Ok((mut stream, _)) = accept_handshake(stream, Some(server.clone())).await else { continue };
+            let Ok((mut stream, _)) = accept_handshake(stream, Some(server.clone())).await else {
+                continue;
+            };
             let _ = stream.write_all(b"hello").await;
             let _ = stream.shutdown().await;
         }
     });
-    let mut line = connect(&address, Some(lock.pin)).await.expect("the pin matches");
+    let mut line = connect(&address, Some(lock.pin))
+        .await
+        .expect("the pin matches");
     let mut said = String::new();
     line.read_to_string(&mut said).await.expect("reads");
     assert_eq!(said, "hello");
-    connect(&address, Some(stranger.pin)).await.map(|_| ()).expect_err("the pin of another master");
+    connect(&address, Some(stranger.pin))
+        .await
+        .map(|_| ())
+        .expect_err("the pin of another master");
 }

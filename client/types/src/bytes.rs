@@ -122,8 +122,11 @@ impl fmt::Display for Bytes {
             n if n >= KIB => (KIB, "KiB"),
             _ => return f.pad(&format!("{n} B")),
         };
-        let text =
-            if n.is_multiple_of(unit) { format!("{} {name}", n / unit) } else { format!("{:.1} {name}", n as f64 / unit as f64) };
+        let text = if n.is_multiple_of(unit) {
+            format!("{} {name}", n / unit)
+        } else {
+            format!("{:.1} {name}", n as f64 / unit as f64)
+        };
         f.pad(&text)
     }
 }
@@ -138,7 +141,9 @@ impl FromStr for Bytes {
         if text.is_empty() {
             return Err(ParseBytesError::Empty);
         }
-        let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let split = text
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(text.len());
         let (number, unit) = text.split_at(split);
         let factor = match unit.trim().to_ascii_lowercase().as_str() {
             "" | "b" => 1,
@@ -190,7 +195,9 @@ impl<'de> Deserialize<'de> for Bytes {
                 Ok(Bytes(n))
             }
             fn visit_i64<E: de::Error>(self, n: i64) -> Result<Bytes, E> {
-                u64::try_from(n).map(Bytes).map_err(|_| E::custom(format!("a size cannot be negative: {n}")))
+                u64::try_from(n)
+                    .map(Bytes)
+                    .map_err(|_| E::custom(format!("a size cannot be negative: {n}")))
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Bytes, E> {
                 text.parse().map_err(E::custom)
@@ -207,7 +214,14 @@ mod tests {
 
     #[test]
     fn sizes_are_parsed_in_common_spellings() {
-        let cases = [("4096", 4096), ("512MiB", 512 << 20), ("2 GiB", 2 << 30), ("1.5G", 3 << 29), ("0.25KiB", 256), ("7b", 7)];
+        let cases = [
+            ("4096", 4096),
+            ("512MiB", 512 << 20),
+            ("2 GiB", 2 << 30),
+            ("1.5G", 3 << 29),
+            ("0.25KiB", 256),
+            ("7b", 7),
+        ];
         for (text, bytes) in cases {
             assert_eq!(text.parse::<Bytes>(), Ok(Bytes(bytes)), "{text}");
         }
@@ -216,10 +230,22 @@ mod tests {
     #[test]
     fn parse_errors_name_the_mistake() {
         assert_eq!("".parse::<Bytes>(), Err(ParseBytesError::Empty));
-        assert_eq!("five".parse::<Bytes>(), Err(ParseBytesError::Unit("five".into())));
-        assert_eq!("1.2.3G".parse::<Bytes>(), Err(ParseBytesError::Number("1.2.3G".into())));
-        assert_eq!("12 parsecs".parse::<Bytes>(), Err(ParseBytesError::Unit("parsecs".into())));
-        assert!(matches!("99999999999TiB".parse::<Bytes>(), Err(ParseBytesError::TooLarge(_))));
+        assert_eq!(
+            "five".parse::<Bytes>(),
+            Err(ParseBytesError::Unit("five".into()))
+        );
+        assert_eq!(
+            "1.2.3G".parse::<Bytes>(),
+            Err(ParseBytesError::Number("1.2.3G".into()))
+        );
+        assert_eq!(
+            "12 parsecs".parse::<Bytes>(),
+            Err(ParseBytesError::Unit("parsecs".into()))
+        );
+        assert!(matches!(
+            "99999999999TiB".parse::<Bytes>(),
+            Err(ParseBytesError::TooLarge(_))
+        ));
     }
 
     #[test]

@@ -43,7 +43,11 @@ impl Cpus {
 impl Cpus {
     /// The number with its unit, for users: `1 cpu`, `2.5 cpus`.
     pub fn words(self) -> String {
-        if self.0 == 1000 { "1 cpu".to_owned() } else { format!("{self} cpus") }
+        if self.0 == 1000 {
+            "1 cpu".to_owned()
+        } else {
+            format!("{self} cpus")
+        }
     }
 }
 
@@ -66,8 +70,16 @@ impl FromStr for Cpus {
             return Err(wrong());
         }
         let cores: u32 = whole.parse().map_err(|_| wrong())?;
-        let milli: u32 = if part.is_empty() { 0 } else { format!("{part:0<3}").parse().map_err(|_| wrong())? };
-        cores.checked_mul(1000).and_then(|n| n.checked_add(milli)).map(Cpus).ok_or_else(wrong)
+        let milli: u32 = if part.is_empty() {
+            0
+        } else {
+            format!("{part:0<3}").parse().map_err(|_| wrong())?
+        };
+        cores
+            .checked_mul(1000)
+            .and_then(|n| n.checked_add(milli))
+            .map(Cpus)
+            .ok_or_else(wrong)
     }
 }
 
@@ -75,7 +87,11 @@ impl Serialize for Cpus {
     /// Writes cores as a number, `2` or `0.5`, because an integer number of thousandths would
     /// mislead readers.
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        if self.0.is_multiple_of(1000) { s.serialize_u32(self.0 / 1000) } else { s.serialize_f64(f64::from(self.0) / 1000.0) }
+        if self.0.is_multiple_of(1000) {
+            s.serialize_u32(self.0 / 1000)
+        } else {
+            s.serialize_f64(f64::from(self.0) / 1000.0)
+        }
     }
 }
 
@@ -84,9 +100,12 @@ impl<'de> Deserialize<'de> for Cpus {
         let cores = f64::deserialize(d)?;
         let milli = (cores * 1000.0).round();
         if !(0.0..=f64::from(u32::MAX)).contains(&milli) {
-            return Err(serde::de::Error::custom(format!("{cores} is not a number of cores")));
+            return Err(serde::de::Error::custom(format!(
+                "{cores} is not a number of cores"
+            )));
         }
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // the range was checked in the line above
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        // the range was checked in the line above
         Ok(Cpus(milli as u32))
     }
 }

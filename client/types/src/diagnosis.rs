@@ -32,7 +32,12 @@ pub struct Diagnosis {
 
 impl Diagnosis {
     /// A row without `would_fit` and `asked`.
-    pub fn new(name: SubCause, certainty: Certainty, cause: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub fn new(
+        name: SubCause,
+        certainty: Certainty,
+        cause: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
         Diagnosis {
             name,
             cause: cause.into(),
@@ -193,7 +198,8 @@ mod tests {
         let old = r#"{"cause":"a","fix":"b","trade_off":"c","certainty":"likely"}"#;
         let row: Diagnosis = serde_json::from_str(old).expect("reads");
         assert_eq!((row.name, row.would_fit), (SubCause::Unnamed, None));
-        let newer = r#"{"name":"cosmic_rays","cause":"a","fix":"b","trade_off":"c","certainty":"likely"}"#;
+        let newer =
+            r#"{"name":"cosmic_rays","cause":"a","fix":"b","trade_off":"c","certainty":"likely"}"#;
         let row: Diagnosis = serde_json::from_str(newer).expect("reads");
         assert_eq!(row.name, SubCause::Unnamed);
     }

@@ -144,7 +144,10 @@ impl ExitReason {
     /// The account to which the end is charged.
     pub fn charge(&self) -> Charge {
         match self {
-            ExitReason::HeapOom | ExitReason::OverheadOom | ExitReason::TaskOom | ExitReason::StalledAtLimit => Charge::Memory,
+            ExitReason::HeapOom
+            | ExitReason::OverheadOom
+            | ExitReason::TaskOom
+            | ExitReason::StalledAtLimit => Charge::Memory,
             ExitReason::AncestorOom
             | ExitReason::NodeOom
             | ExitReason::KilledExternally
@@ -153,7 +156,9 @@ impl ExitReason {
             | ExitReason::NodeLost
             | ExitReason::LaunchFailed => Charge::Free,
             ExitReason::Exit { code: 0 } => Charge::Success,
-            ExitReason::Exit { .. } | ExitReason::Signal { .. } | ExitReason::Timeout => Charge::Plain,
+            ExitReason::Exit { .. } | ExitReason::Signal { .. } | ExitReason::Timeout => {
+                Charge::Plain
+            }
         }
     }
 
@@ -163,7 +168,10 @@ impl ExitReason {
         match self {
             ExitReason::OverheadOom | ExitReason::TaskOom | ExitReason::StalledAtLimit => -104,
             ExitReason::HeapOom => code.unwrap_or(-104),
-            ExitReason::AncestorOom | ExitReason::NodeOom | ExitReason::NodeLost | ExitReason::LaunchFailed => -100,
+            ExitReason::AncestorOom
+            | ExitReason::NodeOom
+            | ExitReason::NodeLost
+            | ExitReason::LaunchFailed => -100,
             ExitReason::Preempted => -102,
             ExitReason::KilledExternally => 137,
             ExitReason::Stopped => -105,
@@ -178,11 +186,17 @@ impl ExitReason {
         match self {
             ExitReason::HeapOom => "out of memory: the heap is full".into(),
             ExitReason::OverheadOom => "out of memory: off-heap memory passed the limit".into(),
-            ExitReason::TaskOom => "out of memory at the task's own limit; its executor lives".into(),
-            ExitReason::StalledAtLimit => "stalled at its own limit, re-reading its own pages; ended by the node agent".into(),
+            ExitReason::TaskOom => {
+                "out of memory at the task's own limit; its executor lives".into()
+            }
+            ExitReason::StalledAtLimit => {
+                "stalled at its own limit, re-reading its own pages; ended by the node agent".into()
+            }
             ExitReason::AncestorOom => "killed for an outer limit, not for its own".into(),
             ExitReason::NodeOom => "killed because the host ran out of memory".into(),
-            ExitReason::KilledExternally => "killed from outside (SIGKILL, and no memory counter moved)".into(),
+            ExitReason::KilledExternally => {
+                "killed from outside (SIGKILL, and no memory counter moved)".into()
+            }
             ExitReason::Stopped => "stopped on request".into(),
             ExitReason::Preempted => "preempted for another queue".into(),
             ExitReason::Timeout => "ran longer than its time limit".into(),
@@ -244,7 +258,11 @@ impl MemoryStat {
     /// without `anon`.
     pub fn demand(&self) -> Option<Bytes> {
         let kernel = self.kernel.or(self.slab_unreclaimable).unwrap_or_default();
-        Some(self.anon?.saturating_add(self.shmem.unwrap_or_default()).saturating_add(kernel))
+        Some(
+            self.anon?
+                .saturating_add(self.shmem.unwrap_or_default())
+                .saturating_add(kernel),
+        )
     }
 }
 
@@ -382,7 +400,12 @@ pub struct OuterLevel {
 impl OuterLevel {
     /// A level with counters only.
     pub fn counted(level: &str, limit: Option<Bytes>, local: MemoryEvents) -> Self {
-        OuterLevel { level: level.to_owned(), limit, local, unattributed: None }
+        OuterLevel {
+            level: level.to_owned(),
+            limit,
+            local,
+            unattributed: None,
+        }
     }
 }
 
@@ -474,7 +497,9 @@ pub struct TaskReport {
 impl TaskReport {
     /// The run time.
     pub fn ran_for(&self) -> Duration {
-        self.started.map(|from| self.ended.since(from)).unwrap_or_default()
+        self.started
+            .map(|from| self.ended.since(from))
+            .unwrap_or_default()
     }
 }
 
@@ -484,12 +509,26 @@ mod tests {
 
     #[test]
     fn only_own_memory_failures_are_charged_as_memory() {
-        let free = [ExitReason::AncestorOom, ExitReason::NodeOom, ExitReason::KilledExternally, ExitReason::Stopped];
+        let free = [
+            ExitReason::AncestorOom,
+            ExitReason::NodeOom,
+            ExitReason::KilledExternally,
+            ExitReason::Stopped,
+        ];
         assert!(free.iter().all(|r| r.charge() == Charge::Free));
-        let own = [ExitReason::HeapOom, ExitReason::OverheadOom, ExitReason::TaskOom, ExitReason::StalledAtLimit];
+        let own = [
+            ExitReason::HeapOom,
+            ExitReason::OverheadOom,
+            ExitReason::TaskOom,
+            ExitReason::StalledAtLimit,
+        ];
         assert!(own.iter().all(|r| r.charge() == Charge::Memory));
         assert_eq!(ExitReason::Exit { code: 0 }.charge(), Charge::Success);
-        assert_eq!(ExitReason::Exit { code: 137 }.charge(), Charge::Plain, "exit code 137 alone proves nothing");
+        assert_eq!(
+            ExitReason::Exit { code: 137 }.charge(),
+            Charge::Plain,
+            "exit code 137 alone proves nothing"
+        );
     }
 
     #[test]
@@ -515,6 +554,9 @@ mod tests {
     fn reasons_read_well_in_json() {
         let text = serde_json::to_string(&ExitReason::Exit { code: 3 }).expect("writes");
         assert_eq!(text, r#"{"kind":"exit","code":3}"#);
-        assert_eq!(serde_json::to_string(&ExitReason::HeapOom).expect("writes"), r#"{"kind":"heap_oom"}"#);
+        assert_eq!(
+            serde_json::to_string(&ExitReason::HeapOom).expect("writes"),
+            r#"{"kind":"heap_oom"}"#
+        );
     }
 }

@@ -89,13 +89,20 @@ impl fmt::Debug for Sha256 {
 impl FromStr for Sha256 {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not a SHA-256: it has 64 hexadecimal digits, as `sha256sum` prints them");
+        let wrong = || {
+            format!(
+                "{text:?} is not a SHA-256: it has 64 hexadecimal digits, as `sha256sum` prints them"
+            )
+        };
         if text.len() != 64 || !text.is_ascii() {
             return Err(wrong());
         }
         let mut bytes = [0; 32];
         for (byte, at) in bytes.iter_mut().zip((0..64).step_by(2)) {
-            let digits = text.get(at..at + 2).filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit())).ok_or_else(wrong)?;
+            let digits = text
+                .get(at..at + 2)
+                .filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()))
+                .ok_or_else(wrong)?;
             *byte = u8::from_str_radix(digits, 16).map_err(|_| wrong())?;
         }
         Ok(Sha256(bytes))
@@ -121,17 +128,33 @@ mod tests {
     fn a_checksum_round_trips_as_text() {
         let text = "00ff".repeat(16);
         let sum: Sha256 = text.parse().expect("a sum");
-        assert_eq!((sum.to_string(), text.to_uppercase().parse()), (text.clone(), Ok(sum)));
+        assert_eq!(
+            (sum.to_string(), text.to_uppercase().parse()),
+            (text.clone(), Ok(sum))
+        );
         let short = &text[1..];
-        for wrong in ["", short, &text.replace('f', "g"), &format!("+1{}", &text[2..]), &"é".repeat(32)] {
+        for wrong in [
+            "",
+            short,
+            &text.replace('f', "g"),
+            &format!("+1{}", &text[2..]),
+            &"é".repeat(32),
+        ] {
             assert!(wrong.parse::<Sha256>().is_err(), "{wrong:?}");
         }
     }
 
     #[test]
     fn a_fetched_file_is_a_plain_file_by_default() {
-        let file: FetchedFile = serde_json::from_str(r#"{"name":"a.jar","from":"/srv/a.jar"}"#).expect("reads");
-        assert_eq!((file.kind, file.sha256, file.most), (FileKind::File, None, None));
-        assert!(serde_json::from_str::<FetchedFile>(r#"{"name":"a","from":"/b","sha256":"12"}"#).is_err());
+        let file: FetchedFile =
+            serde_json::from_str(r#"{"name":"a.jar","from":"/srv/a.jar"}"#).expect("reads");
+        assert_eq!(
+            (file.kind, file.sha256, file.most),
+            (FileKind::File, None, None)
+        );
+        assert!(
+            serde_json::from_str::<FetchedFile>(r#"{"name":"a","from":"/b","sha256":"12"}"#)
+                .is_err()
+        );
     }
 }

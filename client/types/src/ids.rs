@@ -22,14 +22,20 @@ pub struct ParseIdError {
 }
 
 fn parse_error(text: &str, what: &'static str, example: &'static str) -> ParseIdError {
-    ParseIdError { text: text.chars().take(80).collect(), what, example }
+    ParseIdError {
+        text: text.chars().take(80).collect(),
+        what,
+        example,
+    }
 }
 
 /// True for letters, digits, `-` and `_`, with a letter or digit first and at most 63 characters.
 fn is_word(text: &str) -> bool {
     (1..=63).contains(&text.len())
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
 }
 
 /// Implements serde for types whose JSON form is the text that `Display` writes and `FromStr`
@@ -50,7 +56,17 @@ macro_rules! textual {
         }
     )*};
 }
-textual!(Name, NodeId, RequestId, QueuePath, AppId, AttemptId, ContainerId, TaskId, TaskAttemptId);
+textual!(
+    Name,
+    NodeId,
+    RequestId,
+    QueuePath,
+    AppId,
+    AttemptId,
+    ContainerId,
+    TaskId,
+    TaskAttemptId
+);
 
 /// Longest text that is stored inline. Bytes.
 const MAX_INLINE_BYTES: usize = 22;
@@ -60,7 +76,10 @@ const MAX_INLINE_BYTES: usize = 22;
 #[derive(Clone)]
 enum InlineText {
     /// A text of at most [`MAX_INLINE_BYTES`] bytes. The bytes after `len` are zero; no other byte is zero.
-    Short { len: u8, bytes: [u8; MAX_INLINE_BYTES] },
+    Short {
+        len: u8,
+        bytes: [u8; MAX_INLINE_BYTES],
+    },
     /// A longer text.
     Long(Arc<str>),
 }
@@ -92,15 +111,25 @@ impl InlineText {
     }
     #[inline]
     fn fingerprint(&self) -> u64 {
-        let mix = |hash: u64, word: u64| (hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+        let mix =
+            |hash: u64, word: u64| (hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
         match self {
             // Ids differ mostly at their end. The swap makes those bits low, so that the product
             // spreads them.
-            InlineText::Short { bytes, .. } => comparison_words(bytes).into_iter().map(u64::swap_bytes).fold(0, mix),
+            InlineText::Short { bytes, .. } => comparison_words(bytes)
+                .into_iter()
+                .map(u64::swap_bytes)
+                .fold(0, mix),
             InlineText::Long(text) => {
                 let (words, rest) = text.as_bytes().as_chunks::<8>();
-                let hash = words.iter().fold(0, |hash, word| mix(hash, u64::from_le_bytes(*word)));
-                mix(hash, rest.iter().fold(1, |word, byte| word << 8 | u64::from(*byte)))
+                let hash = words
+                    .iter()
+                    .fold(0, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+                mix(
+                    hash,
+                    rest.iter()
+                        .fold(1, |word, byte| word << 8 | u64::from(*byte)),
+                )
             }
         }
     }
@@ -109,7 +138,30 @@ impl InlineText {
 /// The bytes as three numbers that compare in the same order. The last two numbers overlap.
 #[inline]
 fn comparison_words(bytes: &[u8; MAX_INLINE_BYTES]) -> [u64; 3] {
-    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v] = *bytes;
+    let [
+        a,
+        b,
+        c,
+        d,
+        e,
+        f,
+        g,
+        h,
+        i,
+        j,
+        k,
+        l,
+        m,
+        n,
+        o,
+        p,
+        q,
+        r,
+        s,
+        t,
+        u,
+        v,
+    ] = *bytes;
     let first = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
     let second = u64::from_be_bytes([i, j, k, l, m, n, o, p]);
     [first, second, u64::from_be_bytes([o, p, q, r, s, t, u, v])]
@@ -119,9 +171,14 @@ impl PartialEq for InlineText {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (InlineText::Short { bytes, .. }, InlineText::Short { bytes: others, .. }) => bytes == others,
-            (InlineText::Long(text), InlineText::Long(other)) => Arc::ptr_eq(text, other) || text == other,
-            (InlineText::Short { .. }, InlineText::Long(_)) | (InlineText::Long(_), InlineText::Short { .. }) => false,
+            (InlineText::Short { bytes, .. }, InlineText::Short { bytes: others, .. }) => {
+                bytes == others
+            }
+            (InlineText::Long(text), InlineText::Long(other)) => {
+                Arc::ptr_eq(text, other) || text == other
+            }
+            (InlineText::Short { .. }, InlineText::Long(_))
+            | (InlineText::Long(_), InlineText::Short { .. }) => false,
         }
     }
 }
@@ -133,8 +190,12 @@ impl Ord for InlineText {
             (InlineText::Short { bytes, .. }, InlineText::Short { bytes: others, .. }) => {
                 comparison_words(bytes).cmp(&comparison_words(others))
             }
-            (InlineText::Long(text), InlineText::Long(other)) if Arc::ptr_eq(text, other) => Ordering::Equal,
-            (InlineText::Short { .. } | InlineText::Long(_), _) => self.as_bytes().cmp(other.as_bytes()),
+            (InlineText::Long(text), InlineText::Long(other)) if Arc::ptr_eq(text, other) => {
+                Ordering::Equal
+            }
+            (InlineText::Short { .. } | InlineText::Long(_), _) => {
+                self.as_bytes().cmp(other.as_bytes())
+            }
         }
     }
 }
@@ -231,7 +292,9 @@ impl QueuePath {
     }
     /// The parent queue; `None` for the root.
     pub fn parent(&self) -> Option<QueuePath> {
-        self.0.rsplit_once('.').map(|(parent, _)| QueuePath(parent.into()))
+        self.0
+            .rsplit_once('.')
+            .map(|(parent, _)| QueuePath(parent.into()))
     }
     /// The child queue with this name.
     pub fn child(&self, name: &Name) -> QueuePath {
@@ -239,7 +302,9 @@ impl QueuePath {
     }
     /// True if `outer` is this queue or one of its ancestors.
     pub fn is_within(&self, outer: &QueuePath) -> bool {
-        self.0.strip_prefix(&*outer.0).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        self.0
+            .strip_prefix(&*outer.0)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     }
 }
 impl fmt::Display for QueuePath {
@@ -264,7 +329,11 @@ impl FromStr for QueuePath {
         if below.split('.').all(is_word) && levels <= MAX_QUEUE_DEPTH && below.len() <= 255 {
             return Ok(QueuePath(format!("root.{below}").into()));
         }
-        Err(parse_error(text, "a queue (names joined by dots, at most 8 levels)", "root.etl.nightly"))
+        Err(parse_error(
+            text,
+            "a queue (names joined by dots, at most 8 levels)",
+            "root.etl.nightly",
+        ))
     }
 }
 
@@ -315,14 +384,18 @@ impl FromStr for AppId {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let bad = || parse_error(text, "an application id", "word-count.7");
         let (name, seq) = text.rsplit_once('.').ok_or_else(bad)?;
-        Ok(AppId { name: name.parse().map_err(|_| bad())?, seq: parse_canonical_number(seq).ok_or_else(bad)? })
+        Ok(AppId {
+            name: name.parse().map_err(|_| bad())?,
+            seq: parse_canonical_number(seq).ok_or_else(bad)?,
+        })
     }
 }
 
 /// Parses a decimal number without sign or leading zeros, so that each id has exactly one spelling.
 fn parse_canonical_number<T: FromStr>(text: &str) -> Option<T> {
-    let canonical =
-        text == "0" || (text.starts_with(|c: char| ('1'..='9').contains(&c)) && text.bytes().all(|b| b.is_ascii_digit()));
+    let canonical = text == "0"
+        || (text.starts_with(|c: char| ('1'..='9').contains(&c))
+            && text.bytes().all(|b| b.is_ascii_digit()));
     if canonical { text.parse().ok() } else { None }
 }
 
@@ -344,13 +417,18 @@ impl FromStr for AttemptId {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let bad = || parse_error(text, "an application attempt id", "word-count.7@1");
         let (app, attempt) = text.rsplit_once('@').ok_or_else(bad)?;
-        Ok(AttemptId { app: app.parse().map_err(|_| bad())?, attempt: parse_canonical_number(attempt).ok_or_else(bad)? })
+        Ok(AttemptId {
+            app: app.parse().map_err(|_| bad())?,
+            attempt: parse_canonical_number(attempt).ok_or_else(bad)?,
+        })
     }
 }
 
 /// An incarnation of the resource manager. Every message carries it, so that peers with a stale
 /// epoch are fenced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Epoch(pub u32);
 impl fmt::Display for Epoch {
@@ -373,7 +451,14 @@ pub struct ContainerId {
 impl fmt::Display for ContainerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if f.width().is_none() && f.precision().is_none() {
-            return write!(f, "{}.{}.e{}.c{}", self.app.name.as_str(), self.app.seq, self.epoch.0, self.seq);
+            return write!(
+                f,
+                "{}.{}.e{}.c{}",
+                self.app.name.as_str(),
+                self.app.seq,
+                self.epoch.0,
+                self.seq
+            );
         }
         f.pad(&format!("{}.e{}.c{}", self.app, self.epoch, self.seq))
     }
@@ -410,7 +495,10 @@ impl FromStr for TaskId {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let bad = || parse_error(text, "a task id", "map/7");
         let (stage, index) = text.rsplit_once('/').ok_or_else(bad)?;
-        Ok(TaskId { stage: stage.parse().map_err(|_| bad())?, index: parse_canonical_number(index).ok_or_else(bad)? })
+        Ok(TaskId {
+            stage: stage.parse().map_err(|_| bad())?,
+            index: parse_canonical_number(index).ok_or_else(bad)?,
+        })
     }
 }
 
@@ -438,7 +526,10 @@ impl FromStr for TaskAttemptId {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let bad = || parse_error(text, "a task attempt id", "map/7@2");
         let (task, attempt) = text.rsplit_once('@').ok_or_else(bad)?;
-        Ok(TaskAttemptId { task: task.parse().map_err(|_| bad())?, attempt: parse_canonical_number(attempt).ok_or_else(bad)? })
+        Ok(TaskAttemptId {
+            task: task.parse().map_err(|_| bad())?,
+            attempt: parse_canonical_number(attempt).ok_or_else(bad)?,
+        })
     }
 }
 
@@ -450,7 +541,10 @@ mod tests {
     #[test]
     fn no_id_can_leave_its_directory() {
         for text in ["..", ".", "a/b", "../x", "", "-a", "a b", "a\0b", "ä"] {
-            assert!(text.parse::<Name>().is_err() && text.parse::<NodeId>().is_err(), "{text:?}");
+            assert!(
+                text.parse::<Name>().is_err() && text.parse::<NodeId>().is_err(),
+                "{text:?}"
+            );
             assert!(text.parse::<RequestId>().is_err(), "{text:?}");
         }
         assert!("../../etc.1.e1.c1".parse::<ContainerId>().is_err());
@@ -462,7 +556,10 @@ mod tests {
         assert_eq!(queue("etl.nightly"), queue("root.etl.nightly"));
         assert_eq!(queue("root").expect("root").parent(), None);
         let etl = queue("etl").expect("queue");
-        assert_eq!((etl.as_str(), etl.name(), etl.parent()), ("root.etl", "etl", Some(QueuePath::root())));
+        assert_eq!(
+            (etl.as_str(), etl.name(), etl.parent()),
+            ("root.etl", "etl", Some(QueuePath::root()))
+        );
         assert!(queue("etl.nightly").expect("queue").is_within(&etl) && etl.is_within(&etl));
         assert!(!queue("etlx").expect("queue").is_within(&etl));
         assert_eq!(queue("rooty").expect("queue").as_str(), "root.rooty");

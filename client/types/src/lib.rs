@@ -33,9 +33,13 @@ pub mod unattributed;
 pub use bytes::Bytes;
 pub use cpu::Cpus;
 pub use diagnosis::{Certainty, Diagnosis, SubCause};
-pub use exit::{Charge, Dimension, EnforcerKind, Evidence, ExitReason, ExitReport, StopCause, TaskReport};
+pub use exit::{
+    Charge, Dimension, EnforcerKind, Evidence, ExitReason, ExitReport, StopCause, TaskReport,
+};
 pub use fetch::{FetchedFile, FileKind, Sha256};
-pub use ids::{AppId, AttemptId, ContainerId, Epoch, Name, NodeId, QueuePath, RequestId, TaskAttemptId, TaskId};
+pub use ids::{
+    AppId, AttemptId, ContainerId, Epoch, Name, NodeId, QueuePath, RequestId, TaskAttemptId, TaskId,
+};
 pub use log::LogLevel;
 pub use order::{JobOrder, ScaleOrder, TaskOrder, TaskOrderAction};
 pub use own_limit::{OwnLimit, OwnLimitKind};

@@ -25,7 +25,13 @@ pub enum LogLevel {
 
 impl LogLevel {
     /// All levels, in increasing verbosity.
-    pub const ALL: [LogLevel; 5] = [LogLevel::Error, LogLevel::Warn, LogLevel::Info, LogLevel::Debug, LogLevel::Trace];
+    pub const ALL: [LogLevel; 5] = [
+        LogLevel::Error,
+        LogLevel::Warn,
+        LogLevel::Info,
+        LogLevel::Debug,
+        LogLevel::Trace,
+    ];
 
     /// The word in configuration files and JSON.
     pub fn as_str(self) -> &'static str {
@@ -48,8 +54,15 @@ impl fmt::Display for LogLevel {
 impl FromStr for LogLevel {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = LogLevel::ALL.into_iter().find(|level| level.as_str() == text);
-        found.ok_or_else(|| format!("{text:?} is none of {}", LogLevel::ALL.map(LogLevel::as_str).join(", ")))
+        let found = LogLevel::ALL
+            .into_iter()
+            .find(|level| level.as_str() == text);
+        found.ok_or_else(|| {
+            format!(
+                "{text:?} is none of {}",
+                LogLevel::ALL.map(LogLevel::as_str).join(", ")
+            )
+        })
     }
 }
 
@@ -63,6 +76,11 @@ mod tests {
             assert_eq!(level.to_string().parse(), Ok(level));
             assert_eq!(serde_json::to_value(level).expect("writes"), level.as_str());
         }
-        assert!("loud".parse::<LogLevel>().expect_err("none").contains("warn, info"));
+        assert!(
+            "loud"
+                .parse::<LogLevel>()
+                .expect_err("none")
+                .contains("warn, info")
+        );
     }
 }

@@ -20,14 +20,26 @@ impl Evidence {
     /// The nonzero parts, in a fixed order. Empty if the kernel reports no kinds.
     pub fn memory_parts(&self) -> Vec<MemoryPart> {
         let stat = &self.own.stat;
-        let Some(anon) = stat.anon else { return Vec::new() };
+        let Some(anon) = stat.anon else {
+            return Vec::new();
+        };
         let mut parts = self.anonymous_parts(anon);
         let shmem = stat.shmem.unwrap_or_default();
-        parts.push(("page cache and mapped files", stat.file.unwrap_or_default().saturating_sub(shmem)));
+        parts.push((
+            "page cache and mapped files",
+            stat.file.unwrap_or_default().saturating_sub(shmem),
+        ));
         parts.push(("tmpfs and shared memory", shmem));
-        parts.push(("the kernel's", stat.kernel.or(stat.slab_unreclaimable).unwrap_or_default()));
+        parts.push((
+            "the kernel's",
+            stat.kernel.or(stat.slab_unreclaimable).unwrap_or_default(),
+        ));
         parts.push(("sockets", stat.sock.unwrap_or_default()));
-        parts.into_iter().filter(|(_, bytes)| !bytes.is_zero()).map(|(what, bytes)| MemoryPart { what, bytes }).collect()
+        parts
+            .into_iter()
+            .filter(|(_, bytes)| !bytes.is_zero())
+            .map(|(what, bytes)| MemoryPart { what, bytes })
+            .collect()
     }
 
     fn anonymous_parts(&self, anon: Bytes) -> Vec<(&'static str, Bytes)> {
@@ -39,7 +51,10 @@ impl Evidence {
         };
         let Some(inside) = &self.inside else {
             let heap = self.heap.map(|heap| take("heap", heap.committed));
-            return heap.into_iter().chain([("anonymous memory", left)]).collect();
+            return heap
+                .into_iter()
+                .chain([("anonymous memory", left)])
+                .collect();
         };
         let mut parts = vec![
             take("stacks of threads", inside.stacks),
@@ -50,7 +65,10 @@ impl Evidence {
         if let Some(heap) = &self.heap {
             let committed = heap.committed.min(other);
             parts.push(take("heap", committed));
-            let metaspace = heap.metaspace.unwrap_or_default().min(other.saturating_sub(committed));
+            let metaspace = heap
+                .metaspace
+                .unwrap_or_default()
+                .min(other.saturating_sub(committed));
             parts.push(take("class metadata", metaspace));
             other = other.saturating_sub(committed).saturating_sub(metaspace);
         }
@@ -69,7 +87,9 @@ mod tests {
     const MIB: fn(u64) -> Bytes = Bytes::from_mib;
 
     fn sum(e: &Evidence) -> Bytes {
-        e.memory_parts().iter().fold(Bytes::ZERO, |sum, share| sum.saturating_add(share.bytes))
+        e.memory_parts()
+            .iter()
+            .fold(Bytes::ZERO, |sum, share| sum.saturating_add(share.bytes))
     }
 
     #[test]
@@ -84,16 +104,35 @@ mod tests {
             ..MemoryStat::default()
         };
         assert_eq!(sum(&e), MIB(123));
-        e.heap = Some(HeapReport { committed: MIB(40), metaspace: Some(MIB(6)), ..HeapReport::default() });
+        e.heap = Some(HeapReport {
+            committed: MIB(40),
+            metaspace: Some(MIB(6)),
+            ..HeapReport::default()
+        });
         assert_eq!(sum(&e), MIB(123));
-        e.inside = Some(ProcessMemory { stacks: MIB(9), other: MIB(70), arenas: MIB(4), ..ProcessMemory::default() });
+        e.inside = Some(ProcessMemory {
+            stacks: MIB(9),
+            other: MIB(70),
+            arenas: MIB(4),
+            ..ProcessMemory::default()
+        });
         assert_eq!(sum(&e), MIB(123));
         let names: Vec<&str> = e.memory_parts().iter().map(|s| s.what).collect();
         assert!(
-            names.contains(&"heap") && names.contains(&"class metadata") && names.contains(&"stacks of threads"),
+            names.contains(&"heap")
+                && names.contains(&"class metadata")
+                && names.contains(&"stacks of threads"),
             "{names:?}"
         );
-        e.inside = Some(ProcessMemory { stacks: MIB(900), other: MIB(700), ..ProcessMemory::default() });
-        assert_eq!(sum(&e), MIB(123), "an old sample is capped at the charged memory");
+        e.inside = Some(ProcessMemory {
+            stacks: MIB(900),
+            other: MIB(700),
+            ..ProcessMemory::default()
+        });
+        assert_eq!(
+            sum(&e),
+            MIB(123),
+            "an old sample is capped at the charged memory"
+        );
     }
 }

@@ -93,9 +93,30 @@ mod tests {
             wish,
             reason: reason.map(str::to_owned),
         };
-        assert_eq!(order(TaskOrderAction::Cancel, Some("wrong day")).sentence(), "cancelled on request: wrong day");
-        assert_eq!(order(TaskOrderAction::Resize { memory: Bytes::from_mib(512) }, None).sentence(), "512 MiB on request");
-        let text = serde_json::to_value(order(TaskOrderAction::Resize { memory: Bytes::from_mib(1) }, None)).expect("writes");
-        assert_eq!(text, serde_json::json!({"task": "map/7", "wish": {"do": "resize", "memory": 1_048_576}}));
+        assert_eq!(
+            order(TaskOrderAction::Cancel, Some("wrong day")).sentence(),
+            "cancelled on request: wrong day"
+        );
+        assert_eq!(
+            order(
+                TaskOrderAction::Resize {
+                    memory: Bytes::from_mib(512)
+                },
+                None
+            )
+            .sentence(),
+            "512 MiB on request"
+        );
+        let text = serde_json::to_value(order(
+            TaskOrderAction::Resize {
+                memory: Bytes::from_mib(1),
+            },
+            None,
+        ))
+        .expect("writes");
+        assert_eq!(
+            text,
+            serde_json::json!({"task": "map/7", "wish": {"do": "resize", "memory": 1_048_576}})
+        );
     }
 }

@@ -41,6 +41,8 @@ pub struct ProcessMemory {
 impl ProcessMemory {
     /// All anonymous memory of the process.
     pub fn anon(&self) -> Bytes {
-        [self.arenas, self.brk, self.stacks, self.code, self.other].into_iter().fold(Bytes::ZERO, Bytes::saturating_add)
+        [self.arenas, self.brk, self.stacks, self.code, self.other]
+            .into_iter()
+            .fold(Bytes::ZERO, Bytes::saturating_add)
     }
 }

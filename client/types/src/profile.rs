@@ -36,6 +36,12 @@ impl fmt::Display for Profile {
         if self.overhead.is_zero() {
             return write!(f, "{}", self.memory());
         }
-        write!(f, "{} (heap {} + {})", self.memory(), self.heap, self.overhead)
+        write!(
+            f,
+            "{} (heap {} + {})",
+            self.memory(),
+            self.heap,
+            self.overhead
+        )
     }
 }

@@ -52,7 +52,11 @@ impl FromStr for EventTopic {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let found = EventTopic::ALL.into_iter().find(|t| t.as_str() == text);
-        found.ok_or_else(|| format!("{text:?} is not a topic: cluster, node, queue, job, request, container or task"))
+        found.ok_or_else(|| {
+            format!(
+                "{text:?} is not a topic: cluster, node, queue, job, request, container or task"
+            )
+        })
     }
 }
 
@@ -199,7 +203,10 @@ impl FromStr for Reason {
         let found = Reason::ALL.iter().copied().find(|r| r.as_str() == text);
         found.ok_or_else(|| {
             let near = crate::spelling::did_you_mean(text, Reason::ALL.iter().map(|r| r.as_str()));
-            format!("{text:?} is not a reason of events{}", near.map(|n| format!("; {n}")).unwrap_or_default())
+            format!(
+                "{text:?} is not a reason of events{}",
+                near.map(|n| format!("; {n}")).unwrap_or_default()
+            )
         })
     }
 }
@@ -214,6 +221,11 @@ mod tests {
             assert_eq!(reason.as_str().parse(), Ok(*reason));
             assert!(reason.when().ends_with('.') && EventTopic::ALL.contains(&reason.topic()));
         }
-        assert!("OomKiled".parse::<Reason>().expect_err("no such reason").contains("OomKilled"));
+        assert!(
+            "OomKiled"
+                .parse::<Reason>()
+                .expect_err("no such reason")
+                .contains("OomKilled")
+        );
     }
 }

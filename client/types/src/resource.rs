@@ -67,7 +67,11 @@ impl fmt::Debug for ExtraResources {
 }
 impl From<BTreeMap<Name, u64>> for ExtraResources {
     fn from(pieces: BTreeMap<Name, u64>) -> Self {
-        if pieces.is_empty() { ExtraResources(None) } else { ExtraResources(Some(Box::new(pieces))) }
+        if pieces.is_empty() {
+            ExtraResources(None)
+        } else {
+            ExtraResources(Some(Box::new(pieces)))
+        }
     }
 }
 impl<const N: usize> From<[(Name, u64); N]> for ExtraResources {
@@ -108,16 +112,24 @@ impl<'de> Deserialize<'de> for ExtraResources {
 impl Resource {
     /// A resource without countable resources.
     pub fn new(memory: Bytes, cpus: Cpus) -> Self {
-        Resource { memory, cpus, extra: ExtraResources::default() }
+        Resource {
+            memory,
+            cpus,
+            extra: ExtraResources::default(),
+        }
     }
 
     /// True when no dimension of `self` exceeds that of `room`.
     #[inline]
     pub fn fits(&self, room: &Resource) -> bool {
-        self.memory <= room.memory && self.cpus <= room.cpus && (self.extra.0.is_none() || self.extras_fit(room))
+        self.memory <= room.memory
+            && self.cpus <= room.cpus
+            && (self.extra.0.is_none() || self.extras_fit(room))
     }
     fn extras_fit(&self, room: &Resource) -> bool {
-        self.extra.iter().all(|(name, n)| *n <= room.extra.get(name).copied().unwrap_or(0))
+        self.extra
+            .iter()
+            .all(|(name, n)| *n <= room.extra.get(name).copied().unwrap_or(0))
     }
 
     /// The sum, or `None` if a dimension overflows.
@@ -173,7 +185,10 @@ mod tests {
     #[test]
     fn one_processor_is_singular() {
         let text = |cpus| Resource::new(Bytes::from_gib(1), cpus).to_string();
-        assert_eq!((text(Cpus::from_cores(1)), text(Cpus::from_milli(500))), ("1 GiB, 1 cpu".into(), "1 GiB, 0.5 cpus".into()));
+        assert_eq!(
+            (text(Cpus::from_cores(1)), text(Cpus::from_milli(500))),
+            ("1 GiB, 1 cpu".into(), "1 GiB, 0.5 cpus".into())
+        );
     }
 
     proptest! {

@@ -10,8 +10,8 @@ use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, Schema, SchemaFormat, 
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::{
-    AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, Name, NodeId, QueuePath, RequestId, Sha256, Signal, TaskAttemptId, TaskId,
-    UnixMillis,
+    AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, Name, NodeId, QueuePath, RequestId, Sha256,
+    Signal, TaskAttemptId, TaskId, UnixMillis,
 };
 
 /// Implements the schema of an id that is a text.
@@ -49,9 +49,13 @@ text_schema! {
 
 impl PartialSchema for Bytes {
     fn schema() -> RefOr<Schema> {
-        let size = ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::Integer, Type::String]));
+        let size =
+            ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::Integer, Type::String]));
         let what = "A whole number of bytes. Requests may also contain a text such as `2GiB`; answers always contain the number.";
-        size.description(Some(what)).examples([4_294_967_296_u64]).build().into()
+        size.description(Some(what))
+            .examples([4_294_967_296_u64])
+            .build()
+            .into()
     }
 }
 impl ToSchema for Bytes {
@@ -62,8 +66,14 @@ impl ToSchema for Bytes {
 
 impl PartialSchema for Cpus {
     fn schema() -> RefOr<Schema> {
-        let cores = ObjectBuilder::new().schema_type(Type::Number).minimum(Some(0));
-        cores.description(Some("Processors: cores, to three places.")).examples([0.5]).build().into()
+        let cores = ObjectBuilder::new()
+            .schema_type(Type::Number)
+            .minimum(Some(0));
+        cores
+            .description(Some("Processors: cores, to three places."))
+            .examples([0.5])
+            .build()
+            .into()
     }
 }
 impl ToSchema for Cpus {

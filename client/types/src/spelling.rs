@@ -6,7 +6,9 @@ pub fn closest_name<'c>(written: &str, candidates: &[&'c str]) -> Option<&'c str
     let most = (written.len() / 3).clamp(1, 3);
     let written = plain(written);
     // Words of very different lengths cannot match, so their distance is not computed.
-    let near = candidates.iter().filter(|c| c.len().abs_diff(written.len()) <= 4 * most);
+    let near = candidates
+        .iter()
+        .filter(|c| c.len().abs_diff(written.len()) <= 4 * most);
     let scored = near.map(|c| (edit_distance(&written, &plain(c)), *c));
     scored.filter(|(d, _)| *d <= most).min().map(|(_, c)| c)
 }
@@ -19,7 +21,9 @@ fn edit_distance(a: &str, b: &str) -> usize {
         let mut row = vec![i];
         for j in 1..=b.len() {
             let differ = usize::from(a[i - 1] != b[j - 1]);
-            let mut best = (rows[i - 1][j] + 1).min(row[j - 1] + 1).min(rows[i - 1][j - 1] + differ);
+            let mut best = (rows[i - 1][j] + 1)
+                .min(row[j - 1] + 1)
+                .min(rows[i - 1][j - 1] + differ);
             if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
                 best = best.min(rows[i - 2][j - 2] + 1);
             }
@@ -31,7 +35,10 @@ fn edit_distance(a: &str, b: &str) -> usize {
 }
 
 /// A suggestion for users: `did you mean "map"?`. `None` when no candidate is similar.
-pub fn did_you_mean<C: AsRef<str>>(written: &str, candidates: impl IntoIterator<Item = C>) -> Option<String> {
+pub fn did_you_mean<C: AsRef<str>>(
+    written: &str,
+    candidates: impl IntoIterator<Item = C>,
+) -> Option<String> {
     let all: Vec<C> = candidates.into_iter().collect();
     let all: Vec<&str> = all.iter().map(AsRef::as_ref).collect();
     closest_name(written, &all).map(|near| format!("did you mean {near:?}?"))
@@ -43,8 +50,14 @@ mod tests {
 
     #[test]
     fn similar_names_are_suggested_and_others_are_not() {
-        assert_eq!(did_you_mean("wordcont.7", ["sort.3", "wordcount.7"]), Some("did you mean \"wordcount.7\"?".into()));
-        assert_eq!(did_you_mean("worker-10", ["worker-01", "other"]), Some("did you mean \"worker-01\"?".into()));
+        assert_eq!(
+            did_you_mean("wordcont.7", ["sort.3", "wordcount.7"]),
+            Some("did you mean \"wordcount.7\"?".into())
+        );
+        assert_eq!(
+            did_you_mean("worker-10", ["worker-01", "other"]),
+            Some("did you mean \"worker-01\"?".into())
+        );
         assert_eq!(did_you_mean("etl", ["adhoc", "default"]), None);
         assert_eq!(did_you_mean("etl", Vec::<String>::new()), None);
     }

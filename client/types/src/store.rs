@@ -6,7 +6,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 /// The database of the resource manager's state. Closed: every backend passes the same tests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum StoreBackend {
     /// sled, with an explicit sync after each commit.
@@ -43,7 +45,10 @@ impl fmt::Display for StoreBackend {
 impl FromStr for StoreBackend {
     type Err = UnknownBackend;
     fn from_str(text: &str) -> Result<Self, UnknownBackend> {
-        StoreBackend::ALL.into_iter().find(|b| b.as_str() == text).ok_or_else(|| UnknownBackend(text.to_owned()))
+        StoreBackend::ALL
+            .into_iter()
+            .find(|b| b.as_str() == text)
+            .ok_or_else(|| UnknownBackend(text.to_owned()))
     }
 }
 
@@ -56,6 +61,12 @@ mod tests {
         for backend in StoreBackend::ALL {
             assert_eq!(backend.to_string().parse(), Ok(backend));
         }
-        assert!("SLED".parse::<StoreBackend>().expect_err("wrong case").to_string().contains("redb"));
+        assert!(
+            "SLED"
+                .parse::<StoreBackend>()
+                .expect_err("wrong case")
+                .to_string()
+                .contains("redb")
+        );
     }
 }

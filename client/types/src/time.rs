@@ -11,7 +11,10 @@ pub struct Tick(pub u64);
 impl Tick {
     /// The moment `after` later; saturates.
     pub fn plus(self, after: Duration) -> Tick {
-        Tick(self.0.saturating_add(u64::try_from(after.as_millis()).unwrap_or(u64::MAX)))
+        Tick(
+            self.0
+                .saturating_add(u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
+        )
     }
     /// The time since `earlier`; zero if `earlier` is in the future.
     pub fn since(self, earlier: Tick) -> Duration {
@@ -20,7 +23,9 @@ impl Tick {
 }
 
 /// Milliseconds since 1970-01-01 UTC, for records that outlive a process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct UnixMillis(pub u64);
 

@@ -30,15 +30,25 @@ pub struct MemorySample {
 impl MemorySample {
     /// The point with the larger use, with the marks of both. For equal use, the later point.
     pub fn merge_larger(self, later: MemorySample) -> MemorySample {
-        let kept = if later.current >= self.current { later } else { self };
-        MemorySample { mark: self.mark.max(later.mark), ..kept }
+        let kept = if later.current >= self.current {
+            later
+        } else {
+            self
+        };
+        MemorySample {
+            mark: self.mark.max(later.mark),
+            ..kept
+        }
     }
 
     /// Thins to at most `most` points, and to at least one if there is any. Keeps the largest point
     /// of each stretch and the later mark in it.
     pub fn thin(points: &[MemorySample], most: usize) -> Vec<MemorySample> {
         let stretch = points.len().div_ceil(most.max(1)).max(1);
-        points.chunks(stretch).filter_map(|few| few.iter().copied().reduce(MemorySample::merge_larger)).collect()
+        points
+            .chunks(stretch)
+            .filter_map(|few| few.iter().copied().reduce(MemorySample::merge_larger))
+            .collect()
     }
 }
 

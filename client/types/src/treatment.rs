@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::{Dimension, SubCause};
 
 /// The reaction to a failure.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Treatment {
@@ -30,7 +32,13 @@ pub enum Treatment {
 
 impl Treatment {
     /// Every treatment, in the order of help texts.
-    pub const ALL: [Treatment; 5] = [Treatment::Grow, Treatment::Fail, Treatment::Retry, Treatment::Elsewhere, Treatment::Remedy];
+    pub const ALL: [Treatment; 5] = [
+        Treatment::Grow,
+        Treatment::Fail,
+        Treatment::Retry,
+        Treatment::Elsewhere,
+        Treatment::Remedy,
+    ];
 
     /// The name used in JSON, job files and documentation.
     pub fn as_str(self) -> &'static str {
@@ -64,7 +72,9 @@ impl FromStr for Treatment {
 }
 
 /// A change to the environment of the next attempt that needs no more memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Remedy {
@@ -85,7 +95,12 @@ pub enum Remedy {
 
 impl Remedy {
     /// Every remedy.
-    pub const ALL: [Remedy; 4] = [Remedy::OneArena, Remedy::TmpOnDisk, Remedy::FewerThreads, Remedy::SmallCodeCache];
+    pub const ALL: [Remedy; 4] = [
+        Remedy::OneArena,
+        Remedy::TmpOnDisk,
+        Remedy::FewerThreads,
+        Remedy::SmallCodeCache,
+    ];
 
     /// The name used in JSON, screens and documentation.
     pub fn as_str(self) -> &'static str {
@@ -103,7 +118,9 @@ impl Remedy {
             Remedy::OneArena => "with one arena of the native allocator (MALLOC_ARENA_MAX=1)",
             Remedy::TmpOnDisk => "with TMPDIR on a disk",
             Remedy::FewerThreads => "with as many threads as it has processors, and smaller stacks",
-            Remedy::SmallCodeCache => "with a code cache within the overhead (-XX:ReservedCodeCacheSize)",
+            Remedy::SmallCodeCache => {
+                "with a code cache within the overhead (-XX:ReservedCodeCacheSize)"
+            }
             Remedy::Unknown => "with a change that this version does not know",
         }
     }
@@ -128,8 +145,16 @@ pub struct UsualTreatment {
 
 /// The treatment table: the treatment of a sub-cause unless the job file overrides it.
 pub fn usual_treatment(cause: SubCause) -> UsualTreatment {
-    let always = |treatment| UsualTreatment { first: treatment, remedy: None, then: treatment };
-    let remedy = |remedy, then| UsualTreatment { first: Treatment::Remedy, remedy: Some(remedy), then };
+    let always = |treatment| UsualTreatment {
+        first: treatment,
+        remedy: None,
+        then: treatment,
+    };
+    let remedy = |remedy, then| UsualTreatment {
+        first: Treatment::Remedy,
+        remedy: Some(remedy),
+        then,
+    };
     match cause {
         SubCause::LiveHeap
         | SubCause::HeapFragmented
@@ -146,12 +171,20 @@ pub fn usual_treatment(cause: SubCause) -> UsualTreatment {
         | SubCause::OwnData
         | SubCause::Thrashing
         | SubCause::Unnamed => always(Treatment::Grow),
-        SubCause::OwnLimit | SubCause::ImpossibleRequest | SubCause::Leak => always(Treatment::Fail),
-        SubCause::Leftover | SubCause::OuterLimit | SubCause::HostMemory | SubCause::FromOutside | SubCause::NotStarted => {
-            always(Treatment::Elsewhere)
+        SubCause::OwnLimit | SubCause::ImpossibleRequest | SubCause::Leak => {
+            always(Treatment::Fail)
         }
+        SubCause::Leftover
+        | SubCause::OuterLimit
+        | SubCause::HostMemory
+        | SubCause::FromOutside
+        | SubCause::NotStarted => always(Treatment::Elsewhere),
         SubCause::Code137 => always(Treatment::Retry),
-        SubCause::PageCache => UsualTreatment { first: Treatment::Retry, remedy: None, then: Treatment::Grow },
+        SubCause::PageCache => UsualTreatment {
+            first: Treatment::Retry,
+            remedy: None,
+            then: Treatment::Grow,
+        },
         SubCause::NativeArenas => remedy(Remedy::OneArena, Treatment::Grow),
         SubCause::Tmpfs => remedy(Remedy::TmpOnDisk, Treatment::Grow),
         SubCause::ThreadStacks => remedy(Remedy::FewerThreads, Treatment::Grow),
@@ -162,10 +195,18 @@ pub fn usual_treatment(cause: SubCause) -> UsualTreatment {
 
 /// The table as printed in `docs/diagnosis.md`.
 pub fn treatment_table() -> String {
-    let mut text = String::from("| sub-cause | treatment | if it comes again |\n| --- | --- | --- |\n");
+    let mut text =
+        String::from("| sub-cause | treatment | if it comes again |\n| --- | --- | --- |\n");
     for cause in SubCause::ALL {
-        let UsualTreatment { first, remedy, then } = usual_treatment(*cause);
-        let first = remedy.map_or_else(|| format!("`{first}`"), |remedy| format!("`{first}`: `{remedy}`"));
+        let UsualTreatment {
+            first,
+            remedy,
+            then,
+        } = usual_treatment(*cause);
+        let first = remedy.map_or_else(
+            || format!("`{first}`"),
+            |remedy| format!("`{first}`: `{remedy}`"),
+        );
         text.push_str(&format!("| `{cause}` | {first} | `{then}` |\n"));
     }
     text
@@ -197,7 +238,11 @@ impl fmt::Display for AppliedTreatment {
             (Treatment::Grow, Some(Dimension::Native), _) => " memory".to_owned(),
             (Treatment::Remedy, _, Some(remedy)) => format!(" {remedy}"),
             (Treatment::Grow, None, _) | (Treatment::Remedy, _, None) => String::new(),
-            (Treatment::Fail | Treatment::Retry | Treatment::Elsewhere | Treatment::Unknown, _, _) => String::new(),
+            (
+                Treatment::Fail | Treatment::Retry | Treatment::Elsewhere | Treatment::Unknown,
+                _,
+                _,
+            ) => String::new(),
         };
         f.pad(&format!("{}{what}", self.treatment))
     }
@@ -210,22 +255,43 @@ mod tests {
     #[test]
     fn names_equal_their_json_names() {
         for treatment in Treatment::ALL {
-            assert_eq!(serde_json::to_string(&treatment).expect("writes"), format!("\"{treatment}\""));
+            assert_eq!(
+                serde_json::to_string(&treatment).expect("writes"),
+                format!("\"{treatment}\"")
+            );
             assert_eq!(treatment.as_str().parse(), Ok(treatment));
         }
         for remedy in Remedy::ALL {
-            assert_eq!(serde_json::to_string(&remedy).expect("writes"), format!("\"{remedy}\""));
+            assert_eq!(
+                serde_json::to_string(&remedy).expect("writes"),
+                format!("\"{remedy}\"")
+            );
         }
-        assert!("cure".parse::<Treatment>().is_err_and(|e| e.contains("elsewhere")));
-        assert_eq!(serde_json::from_str::<Treatment>("\"pray\"").expect("reads"), Treatment::Unknown);
+        assert!(
+            "cure"
+                .parse::<Treatment>()
+                .is_err_and(|e| e.contains("elsewhere"))
+        );
+        assert_eq!(
+            serde_json::from_str::<Treatment>("\"pray\"").expect("reads"),
+            Treatment::Unknown
+        );
     }
 
     #[test]
     fn only_sub_causes_with_a_remedy_are_treated_with_a_remedy() {
         for cause in SubCause::ALL {
             let row = usual_treatment(*cause);
-            assert_eq!(row.remedy.is_some(), row.first == Treatment::Remedy, "{cause}");
-            assert_ne!(row.then, Treatment::Remedy, "{cause}: a remedy that did not help is not tried again");
+            assert_eq!(
+                row.remedy.is_some(),
+                row.first == Treatment::Remedy,
+                "{cause}"
+            );
+            assert_ne!(
+                row.then,
+                Treatment::Remedy,
+                "{cause}: a remedy that did not help is not tried again"
+            );
         }
     }
 
@@ -238,7 +304,12 @@ mod tests {
             remedy: None,
         };
         assert_eq!(grow.to_string(), "grow heap");
-        let remedy = AppliedTreatment { treatment: Treatment::Remedy, quantity: None, remedy: Some(Remedy::OneArena), ..grow };
+        let remedy = AppliedTreatment {
+            treatment: Treatment::Remedy,
+            quantity: None,
+            remedy: Some(Remedy::OneArena),
+            ..grow
+        };
         assert_eq!(remedy.to_string(), "remedy one_arena");
     }
 }

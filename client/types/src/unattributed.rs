@@ -45,7 +45,10 @@ pub fn owners(left_by: &[LeftoverOwner]) -> String {
     if left_by.is_empty() {
         return "its owner is unknown".into();
     }
-    let names: Vec<String> = left_by.iter().map(|owner| format!("{} ({})", owner.name, owner.memory)).collect();
+    let names: Vec<String> = left_by
+        .iter()
+        .map(|owner| format!("{} ({})", owner.name, owner.memory))
+        .collect();
     format!("left by {}", names.join(", "))
 }
 
@@ -65,7 +68,11 @@ impl LeftoverOwners {
         }
         self.0.insert(name.to_owned(), memory);
         while self.0.len() > Self::MAX_RECORDED_OWNERS {
-            let smallest = self.0.iter().min_by_key(|(_, memory)| **memory).map(|(name, _)| name.clone());
+            let smallest = self
+                .0
+                .iter()
+                .min_by_key(|(_, memory)| **memory)
+                .map(|(name, _)| name.clone());
             let Some(smallest) = smallest else { break };
             self.0.remove(&smallest);
         }
@@ -76,8 +83,14 @@ impl LeftoverOwners {
     }
     /// The largest entries, largest first; at most [`MAX_OWNERS`].
     pub fn largest(&self) -> Vec<LeftoverOwner> {
-        let mut all: Vec<LeftoverOwner> =
-            self.0.iter().map(|(name, memory)| LeftoverOwner { name: name.clone(), memory: *memory }).collect();
+        let mut all: Vec<LeftoverOwner> = self
+            .0
+            .iter()
+            .map(|(name, memory)| LeftoverOwner {
+                name: name.clone(),
+                memory: *memory,
+            })
+            .collect();
         all.sort_by(|a, b| b.memory.cmp(&a.memory).then_with(|| a.name.cmp(&b.name)));
         all.truncate(MAX_OWNERS);
         all
@@ -96,10 +109,19 @@ mod tests {
         }
         let largest = leavers.largest();
         assert_eq!(largest.len(), MAX_OWNERS);
-        assert_eq!((largest[0].name.as_str(), largest[0].memory), ("job.1.e1.c99", Bytes::from_mib(99)));
+        assert_eq!(
+            (largest[0].name.as_str(), largest[0].memory),
+            ("job.1.e1.c99", Bytes::from_mib(99))
+        );
         assert_eq!(leavers.0.len(), LeftoverOwners::MAX_RECORDED_OWNERS);
-        assert_eq!(owners(&largest[..2]), "left by job.1.e1.c99 (99 MiB), job.1.e1.c98 (98 MiB)");
+        assert_eq!(
+            owners(&largest[..2]),
+            "left by job.1.e1.c99 (99 MiB), job.1.e1.c98 (98 MiB)"
+        );
         leavers.clear();
-        assert_eq!(Unattributed::default().owners_text(), "its owner is unknown");
+        assert_eq!(
+            Unattributed::default().owners_text(),
+            "its owner is unknown"
+        );
     }
 }

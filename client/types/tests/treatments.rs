@@ -11,11 +11,22 @@ const END: &str = "<!-- end of treatments -->";
 fn the_page_has_the_table_of_the_code() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/diagnosis.md");
     let page = std::fs::read_to_string(&path).expect("docs/diagnosis.md");
-    let (before, rest) = page.split_once(BEGIN).expect("the page has a mark before the table");
-    let (kept, after) = rest.split_once(END).expect("the page has a mark after the table");
+    let (before, rest) = page
+        .split_once(BEGIN)
+        .expect("the page has a mark before the table");
+    let (kept, after) = rest
+        .split_once(END)
+        .expect("the page has a mark after the table");
     if std::env::var_os("HEADROOM_UPDATE_GOLDEN").is_some() {
-        std::fs::write(&path, format!("{before}{BEGIN}{}{END}{after}", treatment_table())).expect("writes");
+        std::fs::write(
+            &path,
+            format!("{before}{BEGIN}{}{END}{after}", treatment_table()),
+        )
+        .expect("writes");
         return;
     }
-    assert!(kept == treatment_table(), "docs/diagnosis.md has another table; run the test with HEADROOM_UPDATE_GOLDEN=1");
+    assert!(
+        kept == treatment_table(),
+        "docs/diagnosis.md has another table; run the test with HEADROOM_UPDATE_GOLDEN=1"
+    );
 }

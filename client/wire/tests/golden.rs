@@ -8,25 +8,35 @@
 mod kept;
 
 use headroom_types::exit::{
-    CgroupStats, LeftoverOwner, MemoryEvents, MemorySample, MemoryStat, OuterLevel, SubCause, TimelineMark, Unattributed,
-    VictimProcess,
+    CgroupStats, LeftoverOwner, MemoryEvents, MemorySample, MemoryStat, OuterLevel, SubCause,
+    TimelineMark, Unattributed, VictimProcess,
 };
 use headroom_types::{
-    AppId, AppliedTreatment, AttemptId, Bytes, Certainty, ContainerId, Cpus, Diagnosis, Dimension, EnforcerKind, Epoch, Evidence,
-    ExitReason, ExitReport, FetchedFile, FileKind, OwnLimit, OwnLimitKind, Profile, Remedy, Resource, StopCause, TaskAttemptId,
-    TaskReport, Treatment, UnixMillis,
+    AppId, AppliedTreatment, AttemptId, Bytes, Certainty, ContainerId, Cpus, Diagnosis, Dimension,
+    EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, FetchedFile, FileKind, OwnLimit,
+    OwnLimitKind, Profile, Remedy, Resource, StopCause, TaskAttemptId, TaskReport, Treatment,
+    UnixMillis,
 };
-use headroom_wire::v1::{acl, application_master, apps, error, events, job, job_history, nodes, queues, task};
+use headroom_wire::v1::{
+    acl, application_master, apps, error, events, job, job_history, nodes, queues, task,
+};
 use kept::golden;
 
 fn app() -> AppId {
     "word-count.7".parse().expect("app id")
 }
 fn attempt() -> AttemptId {
-    AttemptId { app: app(), attempt: 1 }
+    AttemptId {
+        app: app(),
+        attempt: 1,
+    }
 }
 fn container() -> ContainerId {
-    ContainerId { app: app(), epoch: Epoch(3), seq: 12 }
+    ContainerId {
+        app: app(),
+        epoch: Epoch(3),
+        seq: 12,
+    }
 }
 fn size() -> Resource {
     Resource::new(Bytes::from_mib(288), Cpus::from_milli(2500))
@@ -51,35 +61,67 @@ fn launch() -> application_master::LaunchSpec {
     }
 }
 fn evidence() -> Evidence {
-    let moved = MemoryEvents { high: 0, max: 14, oom: 1, oom_kill: 2, oom_group_kill: 1 };
+    let moved = MemoryEvents {
+        high: 0,
+        max: 14,
+        oom: 1,
+        oom_kill: 2,
+        oom_group_kill: 1,
+    };
     Evidence {
         signal: Some(9),
         own: CgroupStats {
             limit: Some(Bytes::from_mib(64)),
             current: Bytes::from_mib(1),
             peak: Some(Bytes::from_mib(64)),
-            stat: MemoryStat { anon: Some(Bytes::from_mib(60)), file: Some(Bytes::from_mib(3)), ..MemoryStat::default() },
+            stat: MemoryStat {
+                anon: Some(Bytes::from_mib(60)),
+                file: Some(Bytes::from_mib(3)),
+                ..MemoryStat::default()
+            },
             events: moved,
             local: moved,
         },
         outer: vec![OuterLevel {
-            unattributed: Some(Unattributed { memory: Bytes::from_mib(100), left_by: left_by() }),
-            ..OuterLevel::counted("container", Some(Bytes::from_mib(288)), MemoryEvents::default())
+            unattributed: Some(Unattributed {
+                memory: Bytes::from_mib(100),
+                left_by: left_by(),
+            }),
+            ..OuterLevel::counted(
+                "container",
+                Some(Bytes::from_mib(288)),
+                MemoryEvents::default(),
+            )
         }],
         heap_budget: Some(Bytes::from_mib(48)),
-        victims: vec![VictimProcess { pid: 4711, name: "java".into(), rss: Bytes::from_mib(60) }],
-        own_limits: vec![OwnLimit { kind: OwnLimitKind::AddressSpace, value: Bytes::from_mib(40) }],
+        victims: vec![VictimProcess {
+            pid: 4711,
+            name: "java".into(),
+            rss: Bytes::from_mib(60),
+        }],
+        own_limits: vec![OwnLimit {
+            kind: OwnLimitKind::AddressSpace,
+            value: Bytes::from_mib(40),
+        }],
         ..Evidence::empty(EnforcerKind::Cgroup2)
     }
 }
 fn left_by() -> Vec<LeftoverOwner> {
-    vec![LeftoverOwner { name: "map-6-1".into(), memory: Bytes::from_mib(99) }]
+    vec![LeftoverOwner {
+        name: "map-6-1".into(),
+        memory: Bytes::from_mib(99),
+    }]
 }
 fn diagnosis() -> Vec<Diagnosis> {
     vec![
-        Diagnosis::new(SubCause::DirectBuffers, Certainty::Likely, "direct buffers", "raise overhead to 96 MiB")
-            .with_trade_off("32 MiB more on each node")
-            .with_would_fit(Bytes::from_mib(80)),
+        Diagnosis::new(
+            SubCause::DirectBuffers,
+            Certainty::Likely,
+            "direct buffers",
+            "raise overhead to 96 MiB",
+        )
+        .with_trade_off("32 MiB more on each node")
+        .with_would_fit(Bytes::from_mib(80)),
     ]
 }
 fn sample() -> MemorySample {
@@ -126,11 +168,20 @@ fn task_report() -> TaskReport {
     }
 }
 fn profile() -> Profile {
-    Profile { heap: Bytes::from_mib(48), overhead: Bytes::from_mib(16), cpus: Cpus::from_cores(1) }
+    Profile {
+        heap: Bytes::from_mib(48),
+        overhead: Bytes::from_mib(16),
+        cpus: Cpus::from_cores(1),
+    }
 }
 fn input() -> job::AttemptInput {
     let (planned, read) = (Some(Bytes::from_mib(64)), Some(Bytes::from_mib(128)));
-    job::AttemptInput { planned, read, locality: Some(job::Locality::Remote), gap: Some(job::InputGap::More) }
+    job::AttemptInput {
+        planned,
+        read,
+        locality: Some(job::Locality::Remote),
+        gap: Some(job::InputGap::More),
+    }
 }
 fn totals() -> job::JobTotals {
     job::JobTotals {
@@ -138,19 +189,40 @@ fn totals() -> job::JobTotals {
         running: 4,
         memory_kills: 1,
         rerun_byte_ms: 1 << 70,
-        inputs: vec![job::StageInputs { kills: 4, ..job::StageInputs::new("map".parse().expect("name")) }],
-        folded: vec![job::FoldedTasks { stage: "map".parse().expect("name"), done: 7 }],
-        shadow: Some(job::ShadowTotals { fit: 3, killed: 1, perhaps: 0, given_byte_ms: 1 << 70, learned_byte_ms: 1 << 69 }),
+        inputs: vec![job::StageInputs {
+            kills: 4,
+            ..job::StageInputs::new("map".parse().expect("name"))
+        }],
+        folded: vec![job::FoldedTasks {
+            stage: "map".parse().expect("name"),
+            done: 7,
+        }],
+        shadow: Some(job::ShadowTotals {
+            fit: 3,
+            killed: 1,
+            perhaps: 0,
+            given_byte_ms: 1 << 70,
+            learned_byte_ms: 1 << 69,
+        }),
         ..job::JobTotals::default()
     }
 }
 fn treatment() -> AppliedTreatment {
     let remedy = Some(Remedy::OneArena);
-    AppliedTreatment { cause: SubCause::NativeArenas, treatment: Treatment::Remedy, quantity: None, remedy }
+    AppliedTreatment {
+        cause: SubCause::NativeArenas,
+        treatment: Treatment::Remedy,
+        quantity: None,
+        remedy,
+    }
 }
 fn shadow() -> job::ShadowSize {
     let why = "learned from kind map by the median".into();
-    job::ShadowSize { profile: profile(), why, outcome: Some(job::ShadowOutcome::Fits) }
+    job::ShadowSize {
+        profile: profile(),
+        why,
+        outcome: Some(job::ShadowOutcome::Fits),
+    }
 }
 fn patch() -> job::JobPatch {
     job::JobPatch {
@@ -230,17 +302,40 @@ fn application_messages_match_the_golden_files() {
         priority: 1,
         user: Some("ana".into()),
         lifetime_ms: None,
-        master: apps::ApplicationMaster::Managed { resource: size(), launch: Box::new(launch()), max_attempts: 2 },
+        master: apps::ApplicationMaster::Managed {
+            resource: size(),
+            launch: Box::new(launch()),
+            max_attempts: 2,
+        },
         idempotency_key: Some("2026-11-21-a".into()),
-        access: acl::AppAccess { view: vec!["bob".into(), "@etl".into()], change: Vec::new() },
+        access: acl::AppAccess {
+            view: vec!["bob".into(), "@etl".into()],
+            change: Vec::new(),
+        },
     };
     golden("submit_app_managed", &managed);
     golden(
         "submit_app_unmanaged",
-        &apps::SubmitApp { master: apps::ApplicationMaster::Unmanaged, access: acl::AppAccess::default(), ..managed },
+        &apps::SubmitApp {
+            master: apps::ApplicationMaster::Unmanaged,
+            access: acl::AppAccess::default(),
+            ..managed
+        },
     );
-    golden("submitted", &apps::SubmissionResult { app: app(), attempt: attempt(), epoch: Epoch(3) });
-    golden("kill_app", &apps::KillApp { reason: Some("wrong input".into()) });
+    golden(
+        "submitted",
+        &apps::SubmissionResult {
+            app: app(),
+            attempt: attempt(),
+            epoch: Epoch(3),
+        },
+    );
+    golden(
+        "kill_app",
+        &apps::KillApp {
+            reason: Some("wrong input".into()),
+        },
+    );
     golden(
         "app_view",
         &apps::AppView {
@@ -271,7 +366,10 @@ fn application_messages_match_the_golden_files() {
             containers: 3,
             memory: Bytes::from_mib(640),
             pending: 1,
-            job: Some(job::JobView { totals: patch().totals, tasks: patch().tasks }),
+            job: Some(job::JobView {
+                totals: patch().totals,
+                tasks: patch().tasks,
+            }),
         },
     );
 }
@@ -288,13 +386,31 @@ fn master_messages_match_the_golden_files() {
     golden("ask", &ask());
     golden(
         "register_master",
-        &application_master::RegisterMaster { attempt: attempt(), master_url: Some("tcp://127.0.0.1:4711".into()) },
+        &application_master::RegisterMaster {
+            attempt: attempt(),
+            master_url: Some("tcp://127.0.0.1:4711".into()),
+        },
     );
     let (peak, first) = (Bytes::from_mib(300), Bytes::from_mib(512));
-    let need = job_history::TaskMemoryNeed { peak, first, last: first, kills: 0, runtime_ms: 61_000 };
-    let kinds = vec![job_history::TaskKindHistory { name: "map".into(), tasks: vec![need] }];
+    let need = job_history::TaskMemoryNeed {
+        peak,
+        first,
+        last: first,
+        kills: 0,
+        runtime_ms: 61_000,
+    };
+    let kinds = vec![job_history::TaskKindHistory {
+        name: "map".into(),
+        tasks: vec![need],
+    }];
     let name = "count".parse().expect("a name");
-    let known = Some(Box::new(job_history::JobHistory { user: "ann".into(), name, runs: 2, last: UnixMillis(7), kinds }));
+    let known = Some(Box::new(job_history::JobHistory {
+        user: "ann".into(),
+        name,
+        runs: 2,
+        last: UnixMillis(7),
+        kinds,
+    }));
     let traces = Some("http://127.0.0.1:4318".to_owned());
     golden(
         "registered",
@@ -324,17 +440,36 @@ fn master_messages_match_the_golden_files() {
         largest: size(),
     };
     let answers = vec![
-        application_master::PlacementResponse { request: ask().request, verdict: application_master::PlacementVerdict::Fits },
         application_master::PlacementResponse {
             request: ask().request,
-            verdict: application_master::PlacementVerdict::Waits { sentence: "0.5 GiB short on worker-01".into() },
+            verdict: application_master::PlacementVerdict::Fits,
         },
-        application_master::PlacementResponse { request: ask().request, verdict: never },
+        application_master::PlacementResponse {
+            request: ask().request,
+            verdict: application_master::PlacementVerdict::Waits {
+                sentence: "0.5 GiB short on worker-01".into(),
+            },
+        },
+        application_master::PlacementResponse {
+            request: ask().request,
+            verdict: never,
+        },
     ];
-    golden("master_sync_reply", &application_master::MasterSyncReply { verdicts: answers, stop: false });
+    golden(
+        "master_sync_reply",
+        &application_master::MasterSyncReply {
+            verdicts: answers,
+            stop: false,
+        },
+    );
     golden(
         "finish_app",
-        &application_master::FinishApp { attempt: attempt(), succeeded: true, diagnostics: "25 ok".into(), job: Some(patch()) },
+        &application_master::FinishApp {
+            attempt: attempt(),
+            succeeded: true,
+            diagnostics: "25 ok".into(),
+            job: Some(patch()),
+        },
     );
     golden(
         "update_allocated",
@@ -347,19 +482,37 @@ fn master_messages_match_the_golden_files() {
         "update_running",
         &application_master::ApplicationUpdate {
             cursor: 11,
-            what: application_master::ApplicationUpdateKind::Running { container: container() },
+            what: application_master::ApplicationUpdateKind::Running {
+                container: container(),
+            },
         },
     );
-    let exited = application_master::ApplicationUpdateKind::Exited { request: ask().request, report: Box::new(exit_report()) };
-    golden("update_exited", &application_master::ApplicationUpdate { cursor: 12, what: exited });
+    let exited = application_master::ApplicationUpdateKind::Exited {
+        request: ask().request,
+        report: Box::new(exit_report()),
+    };
+    golden(
+        "update_exited",
+        &application_master::ApplicationUpdate {
+            cursor: 12,
+            what: exited,
+        },
+    );
     golden(
         "update_alive",
-        &application_master::ApplicationUpdate { cursor: 12, what: application_master::ApplicationUpdateKind::Alive },
+        &application_master::ApplicationUpdate {
+            cursor: 12,
+            what: application_master::ApplicationUpdateKind::Alive,
+        },
     );
 }
 
 fn reload() -> nodes::ConfigReload {
-    nodes::ConfigReload { at: UnixMillis(1_790_000_000_000), refused: true, message: "nothing has changed".into() }
+    nodes::ConfigReload {
+        at: UnixMillis(1_790_000_000_000),
+        refused: true,
+        message: "nothing has changed".into(),
+    }
 }
 
 fn observed() -> nodes::ObservedContainer {
@@ -387,7 +540,9 @@ fn node_messages_match_the_golden_files() {
             offers: size(),
             enforcer: EnforcerKind::Cgroup1,
             url: "http://127.0.0.1:7072".into(),
-            health: nodes::NodeHealthState::Unhealthy { reason: "the self-test was not killed".into() },
+            health: nodes::NodeHealthState::Unhealthy {
+                reason: "the self-test was not killed".into(),
+            },
             version: "0.1.0".into(),
             traits: nodes::NodeTraits::default(),
             containers: vec![observed.clone()],
@@ -397,7 +552,13 @@ fn node_messages_match_the_golden_files() {
             left_by: left_by(),
         },
     );
-    golden("node_registered", &nodes::NodeRegistered { epoch: Epoch(3), acked: vec![container()] });
+    golden(
+        "node_registered",
+        &nodes::NodeRegistered {
+            epoch: Epoch(3),
+            acked: vec![container()],
+        },
+    );
     let order = nodes::RunOrder {
         app: app(),
         request: Some(ask().request),
@@ -411,11 +572,25 @@ fn node_messages_match_the_golden_files() {
     };
     let wants = [
         nodes::ContainerDesiredState::Run(Box::new(order)),
-        nodes::ContainerDesiredState::Stop { cause: StopCause::Asked },
+        nodes::ContainerDesiredState::Stop {
+            cause: StopCause::Asked,
+        },
         nodes::ContainerDesiredState::Forget,
     ];
-    let containers = wants.map(|want| nodes::DesiredContainer { container: container(), want }).to_vec();
-    golden("desired", &nodes::DesiredStateLine { epoch: Epoch(3), full: true, containers });
+    let containers = wants
+        .map(|want| nodes::DesiredContainer {
+            container: container(),
+            want,
+        })
+        .to_vec();
+    golden(
+        "desired",
+        &nodes::DesiredStateLine {
+            epoch: Epoch(3),
+            full: true,
+            containers,
+        },
+    );
     golden(
         "node_report",
         &nodes::NodeReport {
@@ -429,7 +604,12 @@ fn node_messages_match_the_golden_files() {
             left_by: left_by(),
         },
     );
-    golden("node_report_reply", &nodes::NodeReportReply { received: vec![container()] });
+    golden(
+        "node_report_reply",
+        &nodes::NodeReportReply {
+            received: vec![container()],
+        },
+    );
 }
 
 #[test]
@@ -446,7 +626,13 @@ fn task_channel_messages_match_the_golden_files() {
             unacked: vec![task_report()],
         },
     );
-    golden("executor_started", &task::FromExecutor::Started { attempt: task_attempt(), at: UnixMillis(1_790_000_000_000) });
+    golden(
+        "executor_started",
+        &task::FromExecutor::Started {
+            attempt: task_attempt(),
+            at: UnixMillis(1_790_000_000_000),
+        },
+    );
     let usage = task::TaskUsage {
         attempt: task_attempt(),
         current: Bytes::from_mib(50),
@@ -454,15 +640,44 @@ fn task_channel_messages_match_the_golden_files() {
         heap: Some(Bytes::from_mib(30)),
         starved: true,
     };
-    golden("executor_usage", &task::FromExecutor::Usage { tasks: vec![usage] });
-    golden("executor_ended", &task::FromExecutor::Ended { report: Box::new(task_report()) });
+    golden(
+        "executor_usage",
+        &task::FromExecutor::Usage { tasks: vec![usage] },
+    );
+    golden(
+        "executor_ended",
+        &task::FromExecutor::Ended {
+            report: Box::new(task_report()),
+        },
+    );
     let (attempt, limit) = (task_attempt(), Bytes::from_mib(96));
-    golden("executor_pressure", &task::FromExecutor::Pressure { attempt: attempt.clone(), limit, current: Bytes::from_mib(88) });
-    let resized = task::FromExecutor::Resized { attempt: attempt.clone(), limit, held_us: Some(4711), error: None };
+    golden(
+        "executor_pressure",
+        &task::FromExecutor::Pressure {
+            attempt: attempt.clone(),
+            limit,
+            current: Bytes::from_mib(88),
+        },
+    );
+    let resized = task::FromExecutor::Resized {
+        attempt: attempt.clone(),
+        limit,
+        held_us: Some(4711),
+        error: None,
+    };
     golden("executor_resized", &resized);
-    let leftover = task::FromExecutor::Leftover { memory: Bytes::from_mib(100), left_by: left_by() };
+    let leftover = task::FromExecutor::Leftover {
+        memory: Bytes::from_mib(100),
+        left_by: left_by(),
+    };
     golden("executor_leftover", &leftover);
-    golden("master_resize", &task::ToExecutor::Resize { attempt: attempt.clone(), limit });
+    golden(
+        "master_resize",
+        &task::ToExecutor::Resize {
+            attempt: attempt.clone(),
+            limit,
+        },
+    );
     golden("master_let_go", &task::ToExecutor::LetGo { attempt });
     golden("executor_alive", &task::FromExecutor::Alive);
     golden(
@@ -481,23 +696,52 @@ fn task_channel_messages_match_the_golden_files() {
             output: Some("/data/out/.headroom/word-count.7/9f86d081/map-7-2".into()),
         })),
     );
-    golden("master_stop", &task::ToExecutor::Stop { attempt: task_attempt() });
-    golden("master_ack", &task::ToExecutor::Ack { attempt: task_attempt() });
+    golden(
+        "master_stop",
+        &task::ToExecutor::Stop {
+            attempt: task_attempt(),
+        },
+    );
+    golden(
+        "master_ack",
+        &task::ToExecutor::Ack {
+            attempt: task_attempt(),
+        },
+    );
     golden("master_shutdown", &task::ToExecutor::Shutdown);
     let why = "its protocol version is 2, this master speaks 1 to 1".into();
-    golden("master_refused", &task::ToExecutor::Refused { why, oldest: task::OLDEST_VERSION, newest: task::VERSION });
+    golden(
+        "master_refused",
+        &task::ToExecutor::Refused {
+            why,
+            oldest: task::OLDEST_VERSION,
+            newest: task::VERSION,
+        },
+    );
 }
 
 #[test]
 fn change_requests_match_the_golden_files() {
     golden(
         "change_app",
-        &apps::ChangeApp { queue: Some("etl".parse().expect("queue")), priority: Some(7), lifetime_ms: Some(0) },
+        &apps::ChangeApp {
+            queue: Some("etl".parse().expect("queue")),
+            priority: Some(7),
+            lifetime_ms: Some(0),
+        },
     );
-    let resize = apps::ResizeContainer { version: Some(1), resource: size(), heap: Some(Bytes::from_mib(256)) };
+    let resize = apps::ResizeContainer {
+        version: Some(1),
+        resource: size(),
+        heap: Some(Bytes::from_mib(256)),
+    };
     golden("resize_container", &resize);
     golden("resizing", &apps::ResizeAccepted { version: 2 });
-    let drain = nodes::DrainNode { deadline_s: Some(600), reason: "kernel upgrade".into(), decommission: true };
+    let drain = nodes::DrainNode {
+        deadline_s: Some(600),
+        reason: "kernel upgrade".into(),
+        decommission: true,
+    };
     golden("drain_node", &drain);
 }
 
@@ -519,7 +763,10 @@ fn container_and_node_views_match_the_golden_files() {
             ended: None,
             exit_code: None,
             peak: None,
-            wanted: Some(apps::DesiredSize { resource: size(), version: 2 }),
+            wanted: Some(apps::DesiredSize {
+                resource: size(),
+                version: 2,
+            }),
         },
     );
     golden(
@@ -549,8 +796,10 @@ fn container_and_node_views_match_the_golden_files() {
             url: "http://127.0.0.1:7072".into(),
             version: "0.1.0".into(),
             traits: nodes::NodeTraits::default(),
-            tags: serde_json::from_value(serde_json::json!({"cordon": "kernel upgrade", "labels": ["gpu"],
-                "attributes": {"zone": "b"}, "taints": {"etl": ""}}))
+            tags: serde_json::from_value(
+                serde_json::json!({"cordon": "kernel upgrade", "labels": ["gpu"],
+                "attributes": {"zone": "b"}, "taints": {"etl": ""}}),
+            )
             .expect("reads"),
             silent_ms: 200,
             mark: Some(nodes::NodeDrainMark {
@@ -575,7 +824,11 @@ fn why_pending_matches_the_golden_file() {
             waiting_ms: 130_000,
             ahead: 2,
             sentence: "needs 288 MiB on one node; best is worker-01 with 64 MiB free".into(),
-            reserved: Some(apps::NodeReservation { node: "worker-01".parse().expect("node"), free: size(), for_ms: 90_000 }),
+            reserved: Some(apps::NodeReservation {
+                node: "worker-01".parse().expect("node"),
+                free: size(),
+                for_ms: 90_000,
+            }),
             nodes: vec![apps::NodeFitExplanation {
                 node: "worker-01".parse().expect("node"),
                 free: size(),
@@ -608,20 +861,40 @@ fn events_and_problems_match_the_golden_files() {
         what: "60% here and 60% in root.adhoc are 120% of root".into(),
         fix: "let the guarantees of one queue's children sum to at most 100%".into(),
     };
-    let bad = error::ProblemDetails::new(error::ErrorCode::HR0400, "1 problem in the tree of queues");
+    let bad =
+        error::ProblemDetails::new(error::ErrorCode::HR0400, "1 problem in the tree of queues");
     golden(
         "problem_queues",
-        &error::ProblemDetails { instance: Some("urn:headroom:request:1-7".into()), problems: vec![wrong], ..bad },
+        &error::ProblemDetails {
+            instance: Some("urn:headroom:request:1-7".into()),
+            problems: vec![wrong],
+            ..bad
+        },
     );
-    golden("problem", &error::ProblemDetails::new(error::ErrorCode::HR0422, "8 GiB fits on no node").hint("lower the profile"));
+    golden(
+        "problem",
+        &error::ProblemDetails::new(error::ErrorCode::HR0422, "8 GiB fits on no node")
+            .hint("lower the profile"),
+    );
     let late = "registration 6 of node n1 is not newer than its registration 7";
     let late = error::ProblemDetails::new(error::ErrorCode::HR0409, late);
-    golden("problem_above", &error::ProblemDetails { above: Some(7), ..late });
+    golden(
+        "problem_above",
+        &error::ProblemDetails {
+            above: Some(7),
+            ..late
+        },
+    );
 }
 
 #[test]
 fn an_unknown_field_in_a_request_is_named() {
     let text = r#"{"name":"a","master":{"kind":"unmanaged"},"prioritty":3}"#;
-    let error = serde_json::from_str::<apps::SubmitApp>(text).expect_err("an unknown field").to_string();
-    assert!(error.contains("prioritty") && error.contains("priority"), "{error}");
+    let error = serde_json::from_str::<apps::SubmitApp>(text)
+        .expect_err("an unknown field")
+        .to_string();
+    assert!(
+        error.contains("prioritty") && error.contains("priority"),
+        "{error}"
+    );
 }

@@ -33,14 +33,31 @@ fn etl() -> queues::QueueSpec {
 
 #[test]
 fn queue_messages_match_the_golden_files() {
-    let root = queues::QueueSpec { queues: [("etl".parse().expect("name"), etl())].into(), ..queues::QueueSpec::default() };
+    let root = queues::QueueSpec {
+        queues: [("etl".parse().expect("name"), etl())].into(),
+        ..queues::QueueSpec::default()
+    };
     golden("queue_spec", &root);
-    golden("queues_checked", &queues::QueueTreeCheck { generation: 8, tree: root });
-    golden("set_gate", &queues::SetQueueState { gate: queues::QueueRunState::Draining });
+    golden(
+        "queues_checked",
+        &queues::QueueTreeCheck {
+            generation: 8,
+            tree: root,
+        },
+    );
+    golden(
+        "set_gate",
+        &queues::SetQueueState {
+            gate: queues::QueueRunState::Draining,
+        },
+    );
     let bound = Resource::new(Bytes::from_gib(80), Cpus::from_cores(16));
     let leaf = queues::QueueView {
         path: "root.etl".parse().expect("queue"),
-        spec: queues::QueueSpec { queues: [].into(), ..etl() },
+        spec: queues::QueueSpec {
+            queues: [].into(),
+            ..etl()
+        },
         gate: queues::QueueRunState::Paused,
         guaranteed: bound.clone(),
         maximum: bound.clone(),
@@ -53,7 +70,11 @@ fn queue_messages_match_the_golden_files() {
         waiting: size(),
         apps: 4,
         running: 1,
-        users: vec![queues::QueueUser { user: "ana".into(), apps: 4, used: size() }],
+        users: vec![queues::QueueUser {
+            user: "ana".into(),
+            apps: 4,
+            used: size(),
+        }],
         queues: Vec::new(),
     };
     let root = queues::QueueView {
@@ -64,5 +85,11 @@ fn queue_messages_match_the_golden_files() {
         queues: vec![leaf.clone()],
         ..leaf
     };
-    golden("queues_view", &queues::QueuesView { generation: 7, root });
+    golden(
+        "queues_view",
+        &queues::QueuesView {
+            generation: 7,
+            root,
+        },
+    );
 }

@@ -10,11 +10,37 @@ use kept::golden;
 
 #[test]
 fn profile_messages_match_the_golden_files() {
-    let (heap, overhead, cpus) = (Bytes::from_gib(4), Bytes::from_mib(512), Cpus::from_cores(2));
-    let (name, about) = ("jvm-medium".parse().expect("name"), "most JVM jobs".to_owned());
-    golden("profile_spec", &profiles::ProfileSpec { heap, overhead, cpus, about: about.clone() });
+    let (heap, overhead, cpus) = (
+        Bytes::from_gib(4),
+        Bytes::from_mib(512),
+        Cpus::from_cores(2),
+    );
+    let (name, about) = (
+        "jvm-medium".parse().expect("name"),
+        "most JVM jobs".to_owned(),
+    );
+    golden(
+        "profile_spec",
+        &profiles::ProfileSpec {
+            heap,
+            overhead,
+            cpus,
+            about: about.clone(),
+        },
+    );
     let changed = UnixMillis(1_790_000_000_000);
-    golden("cluster_profile", &profiles::ClusterProfile { name, heap, overhead, cpus, about, revision: 3, changed });
+    golden(
+        "cluster_profile",
+        &profiles::ClusterProfile {
+            name,
+            heap,
+            overhead,
+            cpus,
+            about,
+            revision: 3,
+            changed,
+        },
+    );
 }
 
 #[test]

@@ -10,7 +10,9 @@ use kept::golden;
 
 #[test]
 fn task_orders_match_the_golden_files() {
-    let resize = TaskOrderAction::Resize { memory: Bytes::from_gib(2) };
+    let resize = TaskOrderAction::Resize {
+        memory: Bytes::from_gib(2),
+    };
     let wishes = [
         ("kill", TaskOrderAction::Cancel),
         ("retry", TaskOrderAction::Retry { attempt: 2 }),
@@ -18,20 +20,58 @@ fn task_orders_match_the_golden_files() {
         ("rank", TaskOrderAction::Rank { priority: 7 }),
     ];
     for (name, wish) in wishes {
-        let order = TaskOrder { task: "map/7".parse().expect("id"), wish, reason: Some("it will need it".into()) };
+        let order = TaskOrder {
+            task: "map/7".parse().expect("id"),
+            wish,
+            reason: Some("it will need it".into()),
+        };
         golden(
             &format!("update_order_{name}"),
-            &application_master::ApplicationUpdate { cursor: 12, what: application_master::ApplicationUpdateKind::Order(order) },
+            &application_master::ApplicationUpdate {
+                cursor: 12,
+                what: application_master::ApplicationUpdateKind::Order(order),
+            },
         );
     }
     let executors = Some("main".parse().expect("name"));
-    let scale = ScaleOrder { executors: executors.clone(), count: 6, reason: Some("the night is long".into()) };
+    let scale = ScaleOrder {
+        executors: executors.clone(),
+        count: 6,
+        reason: Some("the night is long".into()),
+    };
     golden(
         "update_scale",
-        &application_master::ApplicationUpdate { cursor: 13, what: application_master::ApplicationUpdateKind::Scale(scale) },
+        &application_master::ApplicationUpdate {
+            cursor: 13,
+            what: application_master::ApplicationUpdateKind::Scale(scale),
+        },
     );
-    golden("scale_app", &apps::ScaleApp { executors, count: 6, reason: None });
-    golden("order_task", &apps::TaskOrderRequest { reason: Some("wrong day".into()) });
-    golden("resize_task", &apps::ResizeTask { memory: Bytes::from_gib(2), reason: None });
-    golden("rank_task", &apps::PrioritizeTask { priority: -3, reason: Some("it is long".into()) });
+    golden(
+        "scale_app",
+        &apps::ScaleApp {
+            executors,
+            count: 6,
+            reason: None,
+        },
+    );
+    golden(
+        "order_task",
+        &apps::TaskOrderRequest {
+            reason: Some("wrong day".into()),
+        },
+    );
+    golden(
+        "resize_task",
+        &apps::ResizeTask {
+            memory: Bytes::from_gib(2),
+            reason: None,
+        },
+    );
+    golden(
+        "rank_task",
+        &apps::PrioritizeTask {
+            priority: -3,
+            reason: Some("it is long".into()),
+        },
+    );
 }

@@ -6,12 +6,17 @@
 use std::path::{Path, PathBuf};
 
 fn page(name: &str, made: &str) {
-    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../docs")
+        .join(name);
     if std::env::var_os("HEADROOM_UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, made).expect("the documentation can be written");
     }
     let kept = std::fs::read_to_string(&path).expect("the page exists");
-    assert!(kept == made, "docs/{name} is out of date: run the tests once with HEADROOM_UPDATE_GOLDEN=1");
+    assert!(
+        kept == made,
+        "docs/{name} is out of date: run the tests once with HEADROOM_UPDATE_GOLDEN=1"
+    );
 }
 
 #[test]

@@ -25,7 +25,8 @@ fn examples() -> Vec<(usize, String)> {
 
 /// Serializes a message again, if the text is a message of this direction.
 fn again<T: serde::Serialize, E: std::fmt::Display>(read: Result<T, E>) -> Result<Value, String> {
-    read.map_err(|e| e.to_string()).and_then(|message| serde_json::to_value(&message).map_err(|e| e.to_string()))
+    read.map_err(|e| e.to_string())
+        .and_then(|message| serde_json::to_value(&message).map_err(|e| e.to_string()))
 }
 
 #[test]
@@ -33,13 +34,28 @@ fn every_example_is_a_message_with_all_its_fields() {
     let (mut from, mut to) = (BTreeSet::new(), BTreeSet::new());
     for (line, text) in examples() {
         assert!(text.len() < MAX_LINE_BYTES);
-        let written: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("line {line}: {e}"));
-        let kind = written["kind"].as_str().unwrap_or_else(|| panic!("line {line}: no kind")).to_owned();
-        let said = FromExecutor::KINDS.contains(&kind.as_str()).then(|| again(FromExecutor::read(&text)));
-        let heard = ToExecutor::KINDS.contains(&kind.as_str()).then(|| again(ToExecutor::read(&text)));
-        assert!(said.is_some() || heard.is_some(), "line {line}: no peer sends {kind}");
+        let written: Value =
+            serde_json::from_str(&text).unwrap_or_else(|e| panic!("line {line}: {e}"));
+        let kind = written["kind"]
+            .as_str()
+            .unwrap_or_else(|| panic!("line {line}: no kind"))
+            .to_owned();
+        let said = FromExecutor::KINDS
+            .contains(&kind.as_str())
+            .then(|| again(FromExecutor::read(&text)));
+        let heard = ToExecutor::KINDS
+            .contains(&kind.as_str())
+            .then(|| again(ToExecutor::read(&text)));
+        assert!(
+            said.is_some() || heard.is_some(),
+            "line {line}: no peer sends {kind}"
+        );
         for read in said.iter().chain(&heard) {
-            assert_eq!(read.as_ref(), Ok(&written), "line {line}: the parsed {kind} differs from the page");
+            assert_eq!(
+                read.as_ref(),
+                Ok(&written),
+                "line {line}: the parsed {kind} differs from the page"
+            );
         }
         if said.is_some() {
             from.insert(kind.clone());
@@ -48,9 +64,22 @@ fn every_example_is_a_message_with_all_its_fields() {
             to.insert(kind);
         }
     }
-    let all = |kinds: &[&str]| kinds.iter().map(|k| (*k).to_owned()).collect::<BTreeSet<_>>();
-    assert_eq!(from, all(&FromExecutor::KINDS), "each kind from the executor has an example");
-    assert_eq!(to, all(&ToExecutor::KINDS), "each kind to the executor has an example");
+    let all = |kinds: &[&str]| {
+        kinds
+            .iter()
+            .map(|k| (*k).to_owned())
+            .collect::<BTreeSet<_>>()
+    };
+    assert_eq!(
+        from,
+        all(&FromExecutor::KINDS),
+        "each kind from the executor has an example"
+    );
+    assert_eq!(
+        to,
+        all(&ToExecutor::KINDS),
+        "each kind to the executor has an example"
+    );
 }
 
 #[test]
@@ -63,9 +92,18 @@ fn the_page_states_this_version_and_its_limits() {
 /// The table of the page contains every field of a start.
 #[test]
 fn every_field_of_a_start_is_explained() {
-    let start = examples().into_iter().find(|(_, text)| text.contains("\"start\"")).expect("an example").1;
-    let Value::Object(fields) = serde_json::from_str(&start).expect("JSON") else { panic!("{start}") };
+    let start = examples()
+        .into_iter()
+        .find(|(_, text)| text.contains("\"start\""))
+        .expect("an example")
+        .1;
+    let Value::Object(fields) = serde_json::from_str(&start).expect("JSON") else {
+        panic!("{start}")
+    };
     for field in fields.keys().filter(|f| *f != "kind") {
-        assert!(PAGE.contains(&format!("| `{field}` |")), "{field} has no row");
+        assert!(
+            PAGE.contains(&format!("| `{field}` |")),
+            "{field} has no row"
+        );
     }
 }

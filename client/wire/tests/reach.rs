@@ -11,8 +11,21 @@ use kept::golden;
 #[test]
 fn container_access_messages_match_the_golden_files() {
     let signal = "USR1".parse().expect("a signal");
-    golden("signal_container", &container_access::SignalContainer { signal, all: true, reason: Some("rotate".into()) });
-    golden("signalled", &container_access::SignalDelivered { signal, processes: 3 });
+    golden(
+        "signal_container",
+        &container_access::SignalContainer {
+            signal,
+            all: true,
+            reason: Some("rotate".into()),
+        },
+    );
+    golden(
+        "signalled",
+        &container_access::SignalDelivered {
+            signal,
+            processes: 3,
+        },
+    );
     golden(
         "file_row",
         &container_access::ContainerFileEntry {
@@ -26,14 +39,42 @@ fn container_access_messages_match_the_golden_files() {
     let input = Some(container_access::TextOrBytes::of(b"a b\n"));
     golden(
         "exec_in",
-        &container_access::ExecContainer { command: vec!["ps".into(), "-e".into()], input, timeout_ms: Some(5000) },
+        &container_access::ExecContainer {
+            command: vec!["ps".into(), "-e".into()],
+            input,
+            timeout_ms: Some(5000),
+        },
     );
-    golden("exec_stdout", &container_access::ExecLine::Stdout { data: container_access::TextOrBytes::of(b"text\n") });
-    golden("exec_stderr", &container_access::ExecLine::Stderr { data: container_access::TextOrBytes::of(b"\xff\x00") });
-    golden("exec_ended", &container_access::ExecLine::Ended { end: container_access::ExecExitStatus::Exit { code: 3 } });
+    golden(
+        "exec_stdout",
+        &container_access::ExecLine::Stdout {
+            data: container_access::TextOrBytes::of(b"text\n"),
+        },
+    );
+    golden(
+        "exec_stderr",
+        &container_access::ExecLine::Stderr {
+            data: container_access::TextOrBytes::of(b"\xff\x00"),
+        },
+    );
+    golden(
+        "exec_ended",
+        &container_access::ExecLine::Ended {
+            end: container_access::ExecExitStatus::Exit { code: 3 },
+        },
+    );
     golden(
         "exec_not_found",
-        &container_access::ExecLine::Ended { end: container_access::ExecExitStatus::NotFound { why: "No such file".into() } },
+        &container_access::ExecLine::Ended {
+            end: container_access::ExecExitStatus::NotFound {
+                why: "No such file".into(),
+            },
+        },
     );
-    golden("exec_timeout", &container_access::ExecLine::Ended { end: container_access::ExecExitStatus::Timeout });
+    golden(
+        "exec_timeout",
+        &container_access::ExecLine::Ended {
+            end: container_access::ExecExitStatus::Timeout,
+        },
+    );
 }

@@ -11,12 +11,24 @@ use crate::toml_reader::{self, Section, hint};
 const MOST: usize = 32;
 
 pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> AppAccess {
-    let Some(mut s) = root.table(r, "access", hint("it shares the job with other users", "write a table [access]")) else {
+    let Some(mut s) = root.table(
+        r,
+        "access",
+        hint(
+            "it shares the job with other users",
+            "write a table [access]",
+        ),
+    ) else {
         return AppAccess::default();
     };
-    let view = hint("they may view the job", "write a list of accounts, and of groups with @: view = [\"bob\", \"@etl\"]");
-    let change =
-        hint("they may view, change and end the job", "write a list of accounts, and of groups with @: change = [\"@oncall\"]");
+    let view = hint(
+        "they may view the job",
+        "write a list of accounts, and of groups with @: view = [\"bob\", \"@etl\"]",
+    );
+    let change = hint(
+        "they may view, change and end the job",
+        "write a list of accounts, and of groups with @: change = [\"@oncall\"]",
+    );
     let access = AppAccess {
         view: s.read_or(r, "view", view, Vec::new(), subjects),
         change: s.read_or(r, "change", change, Vec::new(), subjects),
@@ -28,10 +40,19 @@ pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> AppA
 fn subjects(value: &DeValue<'_>) -> Result<Vec<String>, String> {
     let named = toml_reader::texts(value)?;
     if named.len() > MOST {
-        return Err(format!("{} accounts and groups are named; the maximum is {MOST}", named.len()));
+        return Err(format!(
+            "{} accounts and groups are named; the maximum is {MOST}",
+            named.len()
+        ));
     }
-    match named.iter().find(|text| !is_user(text.strip_prefix('@').unwrap_or(text))) {
-        Some(text) => Err(format!("{:?} is neither an account nor a group", text.chars().take(40).collect::<String>())),
+    match named
+        .iter()
+        .find(|text| !is_user(text.strip_prefix('@').unwrap_or(text)))
+    {
+        Some(text) => Err(format!(
+            "{:?} is neither an account nor a group",
+            text.chars().take(40).collect::<String>()
+        )),
         None => Ok(named),
     }
 }

@@ -19,13 +19,26 @@ pub(super) type ExecutorSets = BTreeMap<Name, Option<ExecutorSpec>>;
 /// Maximum length of a name, so that request ids with the name stay within their limit.
 pub(super) const MAX_NAME_CHARS: usize = 40;
 
-const SETS: Hint = hint("tasks run in the slots of executors", "add a table [executors.main] with profile, count and slots");
+const SETS: Hint = hint(
+    "tasks run in the slots of executors",
+    "add a table [executors.main] with profile, count and slots",
+);
 
-pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, profiles: &ProfileTable) -> ExecutorSets {
+pub(super) fn read(
+    root: &mut Section<'_>,
+    r: &mut ProblemCollector<'_>,
+    profiles: &ProfileTable,
+) -> ExecutorSets {
     let mut executors = ExecutorSets::new();
     let tables = root.named_tables(r, "executors", SETS);
     if tables.is_empty() && !root.has("executors") {
-        r.add(root.span(), "executors", "the job has no executors", SETS.why, SETS.fix);
+        r.add(
+            root.span(),
+            "executors",
+            "the job has no executors",
+            SETS.why,
+            SETS.fix,
+        );
     }
     for (name, section) in tables {
         match short_name(name.get_ref()) {
@@ -33,7 +46,13 @@ pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, profile
                 let spec = one(id.clone(), section, r, profiles);
                 executors.insert(id, spec);
             }
-            Err(e) => r.add(name.span(), &format!("executors.{}", name.get_ref()), e, "stages refer to it", "rename it"),
+            Err(e) => r.add(
+                name.span(),
+                &format!("executors.{}", name.get_ref()),
+                e,
+                "stages refer to it",
+                "rename it",
+            ),
         }
     }
     executors
@@ -41,34 +60,94 @@ pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, profile
 
 /// Parses a name that is short enough to become part of a request id.
 pub(super) fn short_name(text: &str) -> Result<Name, String> {
-    let name: Name = text.parse().map_err(|e: headroom_types::ids::ParseIdError| e.to_string())?;
-    if text.len() > MAX_NAME_CHARS { Err(format!("{text:?} is longer than {MAX_NAME_CHARS} characters")) } else { Ok(name) }
+    let name: Name = text
+        .parse()
+        .map_err(|e: headroom_types::ids::ParseIdError| e.to_string())?;
+    if text.len() > MAX_NAME_CHARS {
+        Err(format!(
+            "{text:?} is longer than {MAX_NAME_CHARS} characters"
+        ))
+    } else {
+        Ok(name)
+    }
 }
 
-fn one(id: Name, mut s: Section<'_>, r: &mut ProblemCollector<'_>, profiles: &ProfileTable) -> Option<ExecutorSpec> {
-    let profile_hint = hint("it gives the size of each executor", "write profile = \"NAME\" of a [profiles.NAME]");
-    let count_hint = hint("the job requests at most this number of containers", "write a whole number, such as count = 2");
-    let min_hint = hint("this number is kept as long as the job runs", "write a whole number up to count, such as min = 1");
-    let idle_hint = hint("an executor without tasks is kept for this time", "write a duration such as idle = \"30s\"");
-    let slots_hint = hint("this number of tasks runs at once in each executor", "write a whole number, such as slots = 4");
-    let reserve_hint = hint("the executor itself needs memory", "write a size such as reserve = \"32MiB\"");
+fn one(
+    id: Name,
+    mut s: Section<'_>,
+    r: &mut ProblemCollector<'_>,
+    profiles: &ProfileTable,
+) -> Option<ExecutorSpec> {
+    let profile_hint = hint(
+        "it gives the size of each executor",
+        "write profile = \"NAME\" of a [profiles.NAME]",
+    );
+    let count_hint = hint(
+        "the job requests at most this number of containers",
+        "write a whole number, such as count = 2",
+    );
+    let min_hint = hint(
+        "this number is kept as long as the job runs",
+        "write a whole number up to count, such as min = 1",
+    );
+    let idle_hint = hint(
+        "an executor without tasks is kept for this time",
+        "write a duration such as idle = \"30s\"",
+    );
+    let slots_hint = hint(
+        "this number of tasks runs at once in each executor",
+        "write a whole number, such as slots = 4",
+    );
+    let reserve_hint = hint(
+        "the executor itself needs memory",
+        "write a size such as reserve = \"32MiB\"",
+    );
     let profile = s.read_required(r, "profile", profile_hint, toml_reader::parsed::<Name>);
     let profile = profile.and_then(|name| named(&name, "profile", &s, r, profiles));
     let count = s.read_or(r, "count", count_hint, 1, toml_reader::count(1, 10_000));
     let min = s.read_or(r, "min", min_hint, 0, toml_reader::count(0, count));
     let idle = s.read_or(r, "idle", idle_hint, Duration::ZERO, toml_reader::duration);
     let slots = s.read_or(r, "slots", slots_hint, 1, toml_reader::count(1, 1024));
-    let reserve = s.read_or(r, "reserve", reserve_hint, Bytes::from_mib(32), toml_reader::size);
+    let reserve = s.read_or(
+        r,
+        "reserve",
+        reserve_hint,
+        Bytes::from_mib(32),
+        toml_reader::size,
+    );
     let program = program(&mut s, r);
     let place = node_constraints::read(&mut s, r);
-    let spec = profile.map(|profile| ExecutorSpec { name: id, profile, count, min, idle, slots, reserve, program, place });
+    let spec = profile.map(|profile| ExecutorSpec {
+        name: id,
+        profile,
+        count,
+        min,
+        idle,
+        slots,
+        reserve,
+        program,
+        place,
+    });
     let spec = spec.filter(|spec| {
         let enough = !spec.slot_memory().is_zero();
         if !enough {
-            let place = if s.has("reserve") { s.place("reserve") } else { s.place("profile") };
-            let what = format!("the reserve of {reserve} leaves no memory of {} for tasks", spec.profile.memory());
+            let place = if s.has("reserve") {
+                s.place("reserve")
+            } else {
+                s.place("profile")
+            };
+            let what = format!(
+                "the reserve of {reserve} leaves no memory of {} for tasks",
+                spec.profile.memory()
+            );
             let why = "the slots share the memory after the reserve";
-            r.add(place, &s.path_of("reserve"), what, why, "choose a larger profile or a smaller reserve");
+            r.add(
+                place,
+                &s.path_of("reserve"),
+                what,
+                why,
+                "choose a larger profile or a smaller reserve",
+            );
         }
         enough
     });
@@ -82,16 +161,34 @@ fn program(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Option<Executor
         "this program is started in each container instead of the node's executor",
         "write program and arguments, such as program = [\"python3\", \"./executor.py\"], or leave it out",
     );
-    let groups = hint("it sets who creates the cgroups of tasks", "write task_groups = true or task_groups = false");
-    let command = s.read(r, "program", program, command).map(Spanned::into_inner);
+    let groups = hint(
+        "it sets who creates the cgroups of tasks",
+        "write task_groups = true or task_groups = false",
+    );
+    let command = s
+        .read(r, "program", program, command)
+        .map(Spanned::into_inner);
     let written = s.read(r, "task_groups", groups, toml_reader::boolean);
     if let Some(written) = written.as_ref().filter(|_| !s.has("program")) {
         let why = "the node's executor always creates a cgroup for each task";
         let fix = "add program = [...], or remove it";
-        r.add(written.span(), &s.path_of("task_groups"), "task_groups without program", why, fix);
+        r.add(
+            written.span(),
+            &s.path_of("task_groups"),
+            "task_groups without program",
+            why,
+            fix,
+        );
     }
-    let task_groups = if written.is_some_and(Spanned::into_inner) { TaskGroups::Yes } else { TaskGroups::No };
-    command.map(|command| ExecutorProgram { command, task_groups })
+    let task_groups = if written.is_some_and(Spanned::into_inner) {
+        TaskGroups::Yes
+    } else {
+        TaskGroups::No
+    };
+    command.map(|command| ExecutorProgram {
+        command,
+        task_groups,
+    })
 }
 
 fn command(value: &DeValue<'_>) -> Result<Vec<String>, String> {

@@ -20,10 +20,17 @@ pub struct InfeasibleStage {
 /// The infeasible stages if `largest` is the largest container that any node could grant. Their
 /// tasks fit neither a shared executor nor a container of their own.
 pub fn infeasible_stages(job: &JobSpec, largest: &Resource) -> Vec<InfeasibleStage> {
-    job.stages.iter().filter_map(|stage| infeasible_stage(job, stage, largest)).collect()
+    job.stages
+        .iter()
+        .filter_map(|stage| infeasible_stage(job, stage, largest))
+        .collect()
 }
 
-fn infeasible_stage(job: &JobSpec, stage: &StageSpec, largest: &Resource) -> Option<InfeasibleStage> {
+fn infeasible_stage(
+    job: &JobSpec,
+    stage: &StageSpec,
+    largest: &Resource,
+) -> Option<InfeasibleStage> {
     let set = job.executors_of(stage)?;
     let memory = stage.profile.memory();
     let slots = set.slots_for(memory).max(stage.cpus_per_task);
@@ -45,7 +52,12 @@ fn infeasible_stage(job: &JobSpec, stage: &StageSpec, largest: &Resource) -> Opt
              use a smaller profile, split its input, or add a larger node",
             stage.name
         );
-        InfeasibleStage { stage: stage.name.clone(), needs: needs.clone(), largest: largest.clone(), sentence }
+        InfeasibleStage {
+            stage: stage.name.clone(),
+            needs: needs.clone(),
+            largest: largest.clone(),
+            sentence,
+        }
     })
 }
 

@@ -19,10 +19,18 @@ pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Vec<Fet
     let mut files: Vec<FetchedFile> = Vec::new();
     for section in s.table_array(r, "files", FILES) {
         let (place, path) = (section.span(), section.path_of("name"));
-        let Some(file) = one(section, r) else { continue };
+        let Some(file) = one(section, r) else {
+            continue;
+        };
         if files.iter().any(|known| known.name == file.name) {
             let what = format!("a second file {:?}", file.name);
-            r.add(place, &path, what, "two files cannot have the same name", "give each file its own name");
+            r.add(
+                place,
+                &path,
+                what,
+                "two files cannot have the same name",
+                "give each file its own name",
+            );
             continue;
         }
         files.push(file);
@@ -32,22 +40,45 @@ pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Vec<Fet
 
 fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>) -> Option<FetchedFile> {
     let place = s.span();
-    let name = hint("the task finds it by that name in its working directory", "write name = \"model.bin\"");
-    let from = hint("the node fetches it from there", "write from = \"https://…\", or an absolute path that the node can read");
-    let sha256 = hint("it identifies the content of the file", "write sha256 = \"…\", as `sha256sum` prints it");
-    let kind = hint("it sets how the file is prepared", "write kind = \"file\", \"program\" or \"archive\"");
-    let most = hint("a larger file is refused", "write a size such as most = \"2GiB\", or leave it out");
-    let name = s.read_required(r, "name", name, toml_reader::text).map(Spanned::into_inner);
-    let from = s.read_required(r, "from", from, toml_reader::text).map(Spanned::into_inner);
+    let name = hint(
+        "the task finds it by that name in its working directory",
+        "write name = \"model.bin\"",
+    );
+    let from = hint(
+        "the node fetches it from there",
+        "write from = \"https://…\", or an absolute path that the node can read",
+    );
+    let sha256 = hint(
+        "it identifies the content of the file",
+        "write sha256 = \"…\", as `sha256sum` prints it",
+    );
+    let kind = hint(
+        "it sets how the file is prepared",
+        "write kind = \"file\", \"program\" or \"archive\"",
+    );
+    let most = hint(
+        "a larger file is refused",
+        "write a size such as most = \"2GiB\", or leave it out",
+    );
+    let name = s
+        .read_required(r, "name", name, toml_reader::text)
+        .map(Spanned::into_inner);
+    let from = s
+        .read_required(r, "from", from, toml_reader::text)
+        .map(Spanned::into_inner);
     let sha256 = s.read(r, "sha256", sha256, toml_reader::parsed);
     let file = FetchedFile {
         name: name.unwrap_or_default(),
         from: from.unwrap_or_default(),
         sha256: sha256.as_ref().map(|sum| *sum.get_ref()),
         kind: s.read_or(r, "kind", kind, FileKind::File, toml_reader::parsed),
-        most: s.read(r, "most", most, toml_reader::nonzero_size).map(Spanned::into_inner),
+        most: s
+            .read(r, "most", most, toml_reader::nonzero_size)
+            .map(Spanned::into_inner),
     };
-    let unread = file.name.is_empty() && !s.has("name") || file.from.is_empty() || (s.has("sha256") && sha256.is_none());
+    let unread = file.name.is_empty() && !s.has("name")
+        || file.from.is_empty()
+        || (s.has("sha256") && sha256.is_none());
     let path = s.path_of("from");
     s.reject_unknown_keys(r);
     if unread {
@@ -64,22 +95,50 @@ fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>) -> Option<FetchedFile> 
 
 /// Checks stages that share executors, and with them the working directory: a name must denote the
 /// same file in all, and their total number is limited.
-pub(super) fn agree(stages: &[StageSpec], r: &mut ProblemCollector<'_>, place: impl Fn(usize) -> std::ops::Range<usize>) {
+pub(super) fn agree(
+    stages: &[StageSpec],
+    r: &mut ProblemCollector<'_>,
+    place: impl Fn(usize) -> std::ops::Range<usize>,
+) {
     for (n, stage) in stages.iter().enumerate() {
-        let before = stages.iter().take(n).filter(|other| other.executors == stage.executors);
-        for (other, theirs) in before.clone().flat_map(|other| other.files.iter().map(move |file| (other, file))) {
-            if stage.files.iter().any(|file| file.name == theirs.name && file != theirs) {
-                let what =
-                    format!("{:?} is another file in stage \"{}\", which runs on the same executors", theirs.name, other.name);
+        let before = stages
+            .iter()
+            .take(n)
+            .filter(|other| other.executors == stage.executors);
+        for (other, theirs) in before
+            .clone()
+            .flat_map(|other| other.files.iter().map(move |file| (other, file)))
+        {
+            if stage
+                .files
+                .iter()
+                .any(|file| file.name == theirs.name && file != theirs)
+            {
+                let what = format!(
+                    "{:?} is another file in stage \"{}\", which runs on the same executors",
+                    theirs.name, other.name
+                );
                 let fix = "give it another name, or give one of the stages executors of its own";
-                r.add(place(n), &format!("stage.{}.files", stage.name), what, "two files cannot have the same name", fix);
+                r.add(
+                    place(n),
+                    &format!("stage.{}.files", stage.name),
+                    what,
+                    "two files cannot have the same name",
+                    fix,
+                );
             }
         }
         let all = before.map(|other| other.files.len()).sum::<usize>() + stage.files.len();
         if all > MAX_FETCHED_FILES {
             let what = format!("{all} files for one set of executors");
             let fix = format!("use at most {MAX_FETCHED_FILES}, or put them into an archive");
-            r.add(place(n), &format!("stage.{}.files", stage.name), what, "each file is fetched before an executor starts", fix);
+            r.add(
+                place(n),
+                &format!("stage.{}.files", stage.name),
+                what,
+                "each file is fetched before an executor starts",
+                fix,
+            );
         }
     }
 }

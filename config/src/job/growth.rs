@@ -53,27 +53,47 @@ impl JobSpec {
     /// grow.
     pub fn freeze_timeout(&self, stage: &StageSpec) -> Option<Duration> {
         match stage.grow {
-            GrowSpec::Usual(hold) | GrowSpec::Stated(hold) => Some(hold).filter(|_| mode_allows_growth(self.mode)),
+            GrowSpec::Usual(hold) | GrowSpec::Stated(hold) => {
+                Some(hold).filter(|_| mode_allows_growth(self.mode))
+            }
             GrowSpec::Off => None,
         }
     }
 }
 
 /// Errors for the stages of a file with `grow = true` that no node can grow.
-pub fn growth_problems(text: &str, file: &str, stages: &[(&StageSpec, GrowthRefusal)]) -> Vec<FileProblem> {
+pub fn growth_problems(
+    text: &str,
+    file: &str,
+    stages: &[(&StageSpec, GrowthRefusal)],
+) -> Vec<FileProblem> {
     let mut report = ProblemCollector::new(file, text);
     let table = toml_reader::parse(text, &mut report);
     for mut section in Section::root(&table).table_array(&mut report, "stage", STAGES) {
-        let name = section.read_or(&mut report, "name", STAGES, String::new(), toml_reader::text);
+        let name = section.read_or(
+            &mut report,
+            "name",
+            STAGES,
+            String::new(),
+            toml_reader::text,
+        );
         let found = stages.iter().find(|(stage, _)| stage.name.as_str() == name);
         if let Some((stage, why)) = found {
-            refuse(&mut report, (section.place("grow"), &format!("stage.{}.grow", stage.name)), *why);
+            refuse(
+                &mut report,
+                (section.place("grow"), &format!("stage.{}.grow", stage.name)),
+                *why,
+            );
         }
     }
     report.finish::<()>(None).err().unwrap_or_default()
 }
 
-fn refuse(r: &mut ProblemCollector<'_>, (place, key): (std::ops::Range<usize>, &str), why: GrowthRefusal) {
+fn refuse(
+    r: &mut ProblemCollector<'_>,
+    (place, key): (std::ops::Range<usize>, &str),
+    why: GrowthRefusal,
+) {
     match why {
         GrowthRefusal::Mode(mode) => r.add(
             place,
@@ -98,33 +118,71 @@ pub(super) fn read(
     r: &mut ProblemCollector<'_>,
     (enforce, mode): (TaskLimit, MemoryFailureMode),
 ) -> GrowSpec {
-    let grow = hint("it sets whether a running task may get more memory", "write grow = true or grow = false");
-    let hold = hint("it limits the time of a frozen task", "write a time up to 5 minutes, such as grow_hold = \"30s\"");
-    let stated = s.read(r, "grow", grow, toml_reader::boolean).map(Spanned::into_inner);
+    let grow = hint(
+        "it sets whether a running task may get more memory",
+        "write grow = true or grow = false",
+    );
+    let hold = hint(
+        "it limits the time of a frozen task",
+        "write a time up to 5 minutes, such as grow_hold = \"30s\"",
+    );
+    let stated = s
+        .read(r, "grow", grow, toml_reader::boolean)
+        .map(Spanned::into_inner);
     let hold = s.read(r, "grow_hold", hold, longest);
     if let Some(hold) = hold.as_ref().filter(|_| stated == Some(false)) {
         let fix = "remove it, or grow = false";
-        r.add(hold.span(), &s.path_of("grow_hold"), "grow_hold with grow = false", "only a task that can grow is frozen", fix);
+        r.add(
+            hold.span(),
+            &s.path_of("grow_hold"),
+            "grow_hold with grow = false",
+            "only a task that can grow is frozen",
+            fix,
+        );
     }
-    let time = hold.as_ref().map_or(DEFAULT_FREEZE_TIMEOUT, |hold| *hold.get_ref());
+    let time = hold
+        .as_ref()
+        .map_or(DEFAULT_FREEZE_TIMEOUT, |hold| *hold.get_ref());
     let executor = enforce == TaskLimit::Executor;
     match stated {
         Some(true) if executor => {
-            let (what, why) = ("grow with enforce = \"executor\"", "a task without its own limit has no limit to raise");
-            r.add(s.place("grow"), &s.path_of("grow"), what, why, "use enforce = \"task\", or remove grow");
+            let (what, why) = (
+                "grow with enforce = \"executor\"",
+                "a task without its own limit has no limit to raise",
+            );
+            r.add(
+                s.place("grow"),
+                &s.path_of("grow"),
+                what,
+                why,
+                "use enforce = \"task\", or remove grow",
+            );
             GrowSpec::Off
         }
         Some(true) => {
             if !mode_allows_growth(mode) {
-                refuse(r, (s.place("grow"), &s.path_of("grow")), GrowthRefusal::Mode(mode));
+                refuse(
+                    r,
+                    (s.place("grow"), &s.path_of("grow")),
+                    GrowthRefusal::Mode(mode),
+                );
             }
             GrowSpec::Stated(time)
         }
         Some(false) => GrowSpec::Off,
         None if executor => {
             if let Some(hold) = hold {
-                let (what, why) = ("grow_hold with enforce = \"executor\"", "a task without its own limit is not frozen");
-                r.add(hold.span(), &s.path_of("grow_hold"), what, why, "use enforce = \"task\", or remove grow_hold");
+                let (what, why) = (
+                    "grow_hold with enforce = \"executor\"",
+                    "a task without its own limit is not frozen",
+                );
+                r.add(
+                    hold.span(),
+                    &s.path_of("grow_hold"),
+                    what,
+                    why,
+                    "use enforce = \"task\", or remove grow_hold",
+                );
             }
             GrowSpec::Off
         }
@@ -134,9 +192,11 @@ pub(super) fn read(
 
 fn longest(value: &DeValue<'_>) -> Result<Duration, String> {
     match toml_reader::duration(value)? {
-        long if long > MAX_FREEZE_TIMEOUT => {
-            Err(format!("{} s is longer than {} s", long.as_secs(), MAX_FREEZE_TIMEOUT.as_secs()))
-        }
+        long if long > MAX_FREEZE_TIMEOUT => Err(format!(
+            "{} s is longer than {} s",
+            long.as_secs(),
+            MAX_FREEZE_TIMEOUT.as_secs()
+        )),
         time => Ok(time),
     }
 }

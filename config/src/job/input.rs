@@ -23,13 +23,33 @@ const HOSTS: Hint = hint(
     "write names of nodes for all tasks, input_hosts = [\"worker-{index}\"], or a list for each, [[\"a\", \"b\"], [\"c\"]]",
 );
 
-pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>, count: u32) -> Option<InputSizes> {
-    let input = s.read(r, "input", INPUT, |v| if v.as_array().is_some() { sizes(v) } else { file(v) })?;
+pub(super) fn read(
+    s: &mut Section<'_>,
+    r: &mut ProblemCollector<'_>,
+    count: u32,
+) -> Option<InputSizes> {
+    let input = s.read(r, "input", INPUT, |v| {
+        if v.as_array().is_some() {
+            sizes(v)
+        } else {
+            file(v)
+        }
+    })?;
     if let InputSizes::Told(sizes) = input.get_ref()
         && u32::try_from(sizes.len()).ok() != Some(count)
     {
-        let what = format!("{} sizes for {count} task{}", sizes.len(), if count == 1 { "" } else { "s" });
-        r.add(input.span(), &s.path_of("input"), what, "each task has its own input", "write one size for each index");
+        let what = format!(
+            "{} sizes for {count} task{}",
+            sizes.len(),
+            if count == 1 { "" } else { "s" }
+        );
+        r.add(
+            input.span(),
+            &s.path_of("input"),
+            what,
+            "each task has its own input",
+            "write one size for each index",
+        );
         return None;
     }
     Some(input.into_inner())
@@ -40,20 +60,32 @@ fn file(value: &DeValue<'_>) -> Result<InputSizes, String> {
     if file.is_empty() {
         return Err("the path is empty".to_owned());
     }
-    let known = |place: &Placeholder| matches!(place, Placeholder::Index | Placeholder::Stage | Placeholder::Job);
+    let known = |place: &Placeholder| {
+        matches!(
+            place,
+            Placeholder::Index | Placeholder::Stage | Placeholder::Job
+        )
+    };
     let unknown = file.placeholders().find(|place| !known(place));
     match unknown {
-        Some(place) => {
-            Err(format!("{{{}}} is not known before a task runs; use {{index}}, {{stage}} or {{job}}", place.as_str()))
-        }
+        Some(place) => Err(format!(
+            "{{{}}} is not known before a task runs; use {{index}}, {{stage}} or {{job}}",
+            place.as_str()
+        )),
         None => Ok(InputSizes::File(file)),
     }
 }
 
 fn sizes(value: &DeValue<'_>) -> Result<InputSizes, String> {
-    let items = value.as_array().ok_or_else(|| format!("this is {}, not a list of sizes", toml_reader::kind(value)))?;
+    let items = value
+        .as_array()
+        .ok_or_else(|| format!("this is {}, not a list of sizes", toml_reader::kind(value)))?;
     let one = |item: &Spanned<DeValue<'_>>| toml_reader::size(item.get_ref());
-    items.iter().map(one).collect::<Result<Vec<Bytes>, _>>().map(InputSizes::Told)
+    items
+        .iter()
+        .map(one)
+        .collect::<Result<Vec<Bytes>, _>>()
+        .map(InputSizes::Told)
 }
 
 /// Reads the location of the input. A local input requires `input_hosts`, and `input_hosts` implies
@@ -63,19 +95,36 @@ pub(super) fn place(
     r: &mut ProblemCollector<'_>,
     count: u32,
 ) -> (Option<InputLocality>, Option<InputHosts>) {
-    let choices = [("local", InputLocality::Local), ("remote", InputLocality::Remote)];
-    let locality = s.read(r, "input_locality", LOCALITY, |v| toml_reader::choice(v, &choices));
+    let choices = [
+        ("local", InputLocality::Local),
+        ("remote", InputLocality::Remote),
+    ];
+    let locality = s.read(r, "input_locality", LOCALITY, |v| {
+        toml_reader::choice(v, &choices)
+    });
     let given = s.has("input_hosts");
     let hosts = s.read(r, "input_hosts", HOSTS, hosts);
     let locality = match (&locality, given) {
         (Some(local), false) if *local.get_ref() == InputLocality::Local => {
             let what = "input_locality = \"local\" without input_hosts";
-            r.add(local.span(), &s.path_of("input_locality"), what, "the location of the input is unknown", HOSTS.fix);
+            r.add(
+                local.span(),
+                &s.path_of("input_locality"),
+                what,
+                "the location of the input is unknown",
+                HOSTS.fix,
+            );
             return (None, None);
         }
         (Some(remote), true) if *remote.get_ref() == InputLocality::Remote => {
             let what = "input_hosts with input_locality = \"remote\"";
-            r.add(s.place("input_hosts"), &s.path_of("input_hosts"), what, "remote input is on no node", "keep one of them");
+            r.add(
+                s.place("input_hosts"),
+                &s.path_of("input_hosts"),
+                what,
+                "remote input is on no node",
+                "keep one of them",
+            );
             return (None, None);
         }
         (Some(stated), _) => Some(*stated.get_ref()),
@@ -92,23 +141,52 @@ pub(super) fn place(
 }
 
 fn hosts(value: &DeValue<'_>) -> Result<InputHosts, String> {
-    let items = value.as_array().ok_or_else(|| format!("this is {}, not a list of nodes", toml_reader::kind(value)))?;
-    let lists = items.iter().filter(|item| item.get_ref().as_array().is_some()).count();
+    let items = value
+        .as_array()
+        .ok_or_else(|| format!("this is {}, not a list of nodes", toml_reader::kind(value)))?;
+    let lists = items
+        .iter()
+        .filter(|item| item.get_ref().as_array().is_some())
+        .count();
     if lists > 0 {
         let node = |name: String| name.parse::<NodeId>().map_err(|e| e.to_string());
-        let one = |item: &Spanned<DeValue<'_>>| toml_reader::texts(item.get_ref())?.into_iter().map(node).collect();
-        return items.iter().map(one).collect::<Result<_, String>>().map(InputHosts::Each);
+        let one = |item: &Spanned<DeValue<'_>>| {
+            toml_reader::texts(item.get_ref())?
+                .into_iter()
+                .map(node)
+                .collect()
+        };
+        return items
+            .iter()
+            .map(one)
+            .collect::<Result<_, String>>()
+            .map(InputHosts::Each);
     }
-    toml_reader::texts(value)?.iter().map(|name| named(name)).collect::<Result<_, String>>().map(InputHosts::Same)
+    toml_reader::texts(value)?
+        .iter()
+        .map(|name| named(name))
+        .collect::<Result<_, String>>()
+        .map(InputHosts::Same)
 }
 
 /// Parses a name that contains the index. If the name is a valid node id for the first index, it is
 /// valid for all.
 fn named(name: &str) -> Result<Template, String> {
-    let template: Template = name.parse().map_err(|e: super::template::ParseTemplateError| e.to_string())?;
-    if let Some(place) = template.placeholders().find(|place| *place != Placeholder::Index) {
-        return Err(format!("{{{}}} is not known before a task runs; use {{index}}", place.as_str()));
+    let template: Template = name
+        .parse()
+        .map_err(|e: super::template::ParseTemplateError| e.to_string())?;
+    if let Some(place) = template
+        .placeholders()
+        .find(|place| *place != Placeholder::Index)
+    {
+        return Err(format!(
+            "{{{}}} is not known before a task runs; use {{index}}",
+            place.as_str()
+        ));
     }
-    template.fill(|_| "0".to_owned()).parse::<NodeId>().map_err(|e| e.to_string())?;
+    template
+        .fill(|_| "0".to_owned())
+        .parse::<NodeId>()
+        .map_err(|e| e.to_string())?;
     Ok(template)
 }

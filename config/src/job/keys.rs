@@ -24,7 +24,11 @@ pub struct JobFileKey {
 impl JobFileKey {
     /// Full name with its table: `retry.cap`.
     pub fn path(&self) -> String {
-        if self.table.is_empty() { self.name.to_owned() } else { format!("{}.{}", self.table, self.name) }
+        if self.table.is_empty() {
+            self.name.to_owned()
+        } else {
+            format!("{}.{}", self.table, self.name)
+        }
     }
 }
 
@@ -38,7 +42,13 @@ const fn key(
     usual: &'static str,
     means: &'static str,
 ) -> JobFileKey {
-    JobFileKey { table, name, takes, usual, means }
+    JobFileKey {
+        table,
+        name,
+        takes,
+        usual,
+        means,
+    }
 }
 
 const SIZE: &str = "a size such as \"512MiB\", or bytes as a whole number";
@@ -54,9 +64,27 @@ pub const KEYS: &[JobFileKey] = &[
         REQUIRED,
         "Name of the job; its id is NAME.NUMBER. Jobs of one name learn from each other.",
     ),
-    key("", "queue", "the path of a queue", "the default queue", "Queue in which the job waits for resources."),
-    key("", "priority", "a whole number, -1000 to 1000", "0", "A higher priority is served first within the queue."),
-    key("", "mode", "headroom, pinterest, uber, databricks, tovar or fixed", "headroom", "Reaction to memory failures."),
+    key(
+        "",
+        "queue",
+        "the path of a queue",
+        "the default queue",
+        "Queue in which the job waits for resources.",
+    ),
+    key(
+        "",
+        "priority",
+        "a whole number, -1000 to 1000",
+        "0",
+        "A higher priority is served first within the queue.",
+    ),
+    key(
+        "",
+        "mode",
+        "headroom, pinterest, uber, databricks, tovar or fixed",
+        "headroom",
+        "Reaction to memory failures.",
+    ),
     key(
         "",
         "sizes",
@@ -78,9 +106,27 @@ pub const KEYS: &[JobFileKey] = &[
         "none",
         "Sizes by name. Other names are profiles of the cluster (`rmctl profile list`).",
     ),
-    key("", "executors", "tables [executors.NAME]", REQUIRED, "Sets of equal containers; tasks run in their slots."),
-    key("", "stage", "tables [[stage]]", REQUIRED, "Arrays of equal tasks, in display order."),
-    key("", "retry", "a table [retry]", "the default of each key", "Limits of attempts and growth of a task."),
+    key(
+        "",
+        "executors",
+        "tables [executors.NAME]",
+        REQUIRED,
+        "Sets of equal containers; tasks run in their slots.",
+    ),
+    key(
+        "",
+        "stage",
+        "tables [[stage]]",
+        REQUIRED,
+        "Arrays of equal tasks, in display order.",
+    ),
+    key(
+        "",
+        "retry",
+        "a table [retry]",
+        "the default of each key",
+        "Limits of attempts and growth of a task.",
+    ),
     key(
         "",
         "treatments",
@@ -88,7 +134,13 @@ pub const KEYS: &[JobFileKey] = &[
         "the default of each sub-cause",
         "Treatment of a failure, by the sub-cause of its diagnosis. Only in mode headroom. [Diagnosis](diagnosis.md#treatments) lists the sub-causes and default treatments.",
     ),
-    key("", "access", "a table [access]", "its owner only", "Access of other users and groups; cluster rights override it."),
+    key(
+        "",
+        "access",
+        "a table [access]",
+        "its owner only",
+        "Access of other users and groups; cluster rights override it.",
+    ),
     key(
         "profiles.NAME",
         "from",
@@ -96,7 +148,13 @@ pub const KEYS: &[JobFileKey] = &[
         "none",
         "Values that are not written here are taken from this profile, which may have no `from` itself.",
     ),
-    key("profiles.NAME", "memory", SIZE, "heap is written instead", "All memory, for a program without a managed heap."),
+    key(
+        "profiles.NAME",
+        "memory",
+        SIZE,
+        "heap is written instead",
+        "All memory, for a program without a managed heap.",
+    ),
     key(
         "profiles.NAME",
         "heap",
@@ -111,11 +169,41 @@ pub const KEYS: &[JobFileKey] = &[
         "0",
         "Other memory within the limit: buffers, stacks, code, child processes.",
     ),
-    key("profiles.NAME", "cpus", "a number of processors above 0, such as 2 or 0.5", "1", "Processors."),
-    key("executors.NAME", "profile", "the name of a profile", REQUIRED, "Size of each container."),
-    key("executors.NAME", "count", "a whole number, 1 to 10000", "1", "Maximum number of containers."),
-    key("executors.NAME", "min", "a whole number up to count", "0", "Number of executors that are kept as long as the job runs."),
-    key("executors.NAME", "idle", TIME, "0s", "Time for which an executor without tasks is kept."),
+    key(
+        "profiles.NAME",
+        "cpus",
+        "a number of processors above 0, such as 2 or 0.5",
+        "1",
+        "Processors.",
+    ),
+    key(
+        "executors.NAME",
+        "profile",
+        "the name of a profile",
+        REQUIRED,
+        "Size of each container.",
+    ),
+    key(
+        "executors.NAME",
+        "count",
+        "a whole number, 1 to 10000",
+        "1",
+        "Maximum number of containers.",
+    ),
+    key(
+        "executors.NAME",
+        "min",
+        "a whole number up to count",
+        "0",
+        "Number of executors that are kept as long as the job runs.",
+    ),
+    key(
+        "executors.NAME",
+        "idle",
+        TIME,
+        "0s",
+        "Time for which an executor without tasks is kept.",
+    ),
     key(
         "executors.NAME",
         "slots",
@@ -123,7 +211,13 @@ pub const KEYS: &[JobFileKey] = &[
         "1",
         "Tasks that run at once in each executor; they share its memory.",
     ),
-    key("executors.NAME", "reserve", SIZE, "32MiB", "Memory of the profile that is kept for the executor itself."),
+    key(
+        "executors.NAME",
+        "reserve",
+        SIZE,
+        "32MiB",
+        "Memory of the profile that is kept for the executor itself.",
+    ),
     key(
         "executors.NAME",
         "program",
@@ -131,9 +225,27 @@ pub const KEYS: &[JobFileKey] = &[
         "the executor of the node",
         "Executor that is started in each container instead of the node's.",
     ),
-    key("executors.NAME", "task_groups", "true or false", "false", "Whether this executor creates a cgroup for each task."),
-    key("executors.NAME", "nodes", "a list of names of nodes", "none", "Only nodes with these names."),
-    key("executors.NAME", "labels", "a list of names", "none", "Only nodes that have all of these labels."),
+    key(
+        "executors.NAME",
+        "task_groups",
+        "true or false",
+        "false",
+        "Whether this executor creates a cgroup for each task.",
+    ),
+    key(
+        "executors.NAME",
+        "nodes",
+        "a list of names of nodes",
+        "none",
+        "Only nodes with these names.",
+    ),
+    key(
+        "executors.NAME",
+        "labels",
+        "a list of names",
+        "none",
+        "Only nodes that have all of these labels.",
+    ),
     key(
         "executors.NAME",
         "attributes",
@@ -148,13 +260,55 @@ pub const KEYS: &[JobFileKey] = &[
         "none",
         "Tolerated taints; a tainted node accepts only containers that tolerate its taints. The same four keys apply to the containers of escalated tasks.",
     ),
-    key("stage", "name", "a name of at most 40 characters", REQUIRED, "Name of the stage; its tasks are NAME/INDEX."),
-    key("stage", "array", "a range of indexes such as \"0-19\"", "one task", "Each index is a task."),
-    key("stage", "count", "a whole number of tasks", "one task", "The same as array = \"0-(N-1)\"."),
-    key("stage", "after", "a list of names of stages", "none", "Stages that must be done before."),
-    key("stage", "executors", "the name of a set of executors", "the only set", "Executors that run its tasks."),
-    key("stage", "profile", "the name of a profile", "the share of its slots", "First size of a task."),
-    key("stage", "cpus_per_task", "a whole number, 1 to 1024", "1", "Slots of an executor that a task takes."),
+    key(
+        "stage",
+        "name",
+        "a name of at most 40 characters",
+        REQUIRED,
+        "Name of the stage; its tasks are NAME/INDEX.",
+    ),
+    key(
+        "stage",
+        "array",
+        "a range of indexes such as \"0-19\"",
+        "one task",
+        "Each index is a task.",
+    ),
+    key(
+        "stage",
+        "count",
+        "a whole number of tasks",
+        "one task",
+        "The same as array = \"0-(N-1)\".",
+    ),
+    key(
+        "stage",
+        "after",
+        "a list of names of stages",
+        "none",
+        "Stages that must be done before.",
+    ),
+    key(
+        "stage",
+        "executors",
+        "the name of a set of executors",
+        "the only set",
+        "Executors that run its tasks.",
+    ),
+    key(
+        "stage",
+        "profile",
+        "the name of a profile",
+        "the share of its slots",
+        "First size of a task.",
+    ),
+    key(
+        "stage",
+        "cpus_per_task",
+        "a whole number, 1 to 1024",
+        "1",
+        "Slots of an executor that a task takes.",
+    ),
     key(
         "stage",
         "runtime",
@@ -162,8 +316,20 @@ pub const KEYS: &[JobFileKey] = &[
         "native",
         "Manager of the memory of its tasks; it determines how a full heap is recognized.",
     ),
-    key("stage", "runtime_flags", "heap, caps or none", "heap", "Memory flags that Headroom passes to the runtime."),
-    key("stage", "gc_log", "yes or no", "no", "Whether the garbage collector writes a log, which makes a diagnosis more exact."),
+    key(
+        "stage",
+        "runtime_flags",
+        "heap, caps or none",
+        "heap",
+        "Memory flags that Headroom passes to the runtime.",
+    ),
+    key(
+        "stage",
+        "gc_log",
+        "yes or no",
+        "no",
+        "Whether the garbage collector writes a log, which makes a diagnosis more exact.",
+    ),
     key(
         "stage",
         "heap_exit_codes",
@@ -171,10 +337,34 @@ pub const KEYS: &[JobFileKey] = &[
         "those of the runtime",
         "Exit codes by which the runtime reports a full heap.",
     ),
-    key("stage", "command", "a list of texts: program and arguments, with {places} to fill in", REQUIRED, "Command of a task."),
-    key("stage", "env", "a table of texts, with {places} to fill in", "none", "Additional environment variables of its tasks."),
-    key("stage", "timeout", TIME, "no limit", "A task that runs longer is ended, and retried like after a plain failure."),
-    key("stage", "enforce", "task or executor", "task", "Limit of a task: its own, or only that of its container."),
+    key(
+        "stage",
+        "command",
+        "a list of texts: program and arguments, with {places} to fill in",
+        REQUIRED,
+        "Command of a task.",
+    ),
+    key(
+        "stage",
+        "env",
+        "a table of texts, with {places} to fill in",
+        "none",
+        "Additional environment variables of its tasks.",
+    ),
+    key(
+        "stage",
+        "timeout",
+        TIME,
+        "no limit",
+        "A task that runs longer is ended, and retried like after a plain failure.",
+    ),
+    key(
+        "stage",
+        "enforce",
+        "task or executor",
+        "task",
+        "Limit of a task: its own, or only that of its container.",
+    ),
     key(
         "stage",
         "grow",
@@ -182,7 +372,13 @@ pub const KEYS: &[JobFileKey] = &[
         "true if mode is headroom and the kernel enforces the limit of each task",
         "Whether a running task near its limit may get more memory instead of being killed.",
     ),
-    key("stage", "grow_hold", "a time up to \"5m\"", "30s", "Time for which a task near its limit is frozen for that."),
+    key(
+        "stage",
+        "grow_hold",
+        "a time up to \"5m\"",
+        "30s",
+        "Time for which a task near its limit is frozen for that.",
+    ),
     key(
         "stage",
         "idempotent",
@@ -190,7 +386,13 @@ pub const KEYS: &[JobFileKey] = &[
         "yes; fenced if output is written",
         "Whether an attempt may be repeated. fenced: each attempt has its own output directory, and one of them is committed.",
     ),
-    key("stage", "output", "an absolute directory that all nodes see", "none", "Directory of the outputs of a fenced stage."),
+    key(
+        "stage",
+        "output",
+        "an absolute directory that all nodes see",
+        "none",
+        "Directory of the outputs of a fenced stage.",
+    ),
     key(
         "stage",
         "kind",
@@ -226,8 +428,20 @@ pub const KEYS: &[JobFileKey] = &[
         "none",
         "Files that the node puts into the working directory before the first task starts.",
     ),
-    key("stage.files", "name", "a name without a slash", REQUIRED, "Name of the file in the working directory."),
-    key("stage.files", "from", "an address, or an absolute path on the node", REQUIRED, "Source of the file."),
+    key(
+        "stage.files",
+        "name",
+        "a name without a slash",
+        REQUIRED,
+        "Name of the file in the working directory.",
+    ),
+    key(
+        "stage.files",
+        "from",
+        "an address, or an absolute path on the node",
+        REQUIRED,
+        "Source of the file.",
+    ),
     key(
         "stage.files",
         "sha256",
@@ -242,7 +456,13 @@ pub const KEYS: &[JobFileKey] = &[
         "file",
         "Preparation of the file: a program becomes executable, an archive is unpacked.",
     ),
-    key("stage.files", "most", SIZE, "the limit of the node", "Maximum size; a larger file is refused."),
+    key(
+        "stage.files",
+        "most",
+        SIZE,
+        "the limit of the node",
+        "Maximum size; a larger file is refused.",
+    ),
     key(
         "retry",
         "max_attempts",
@@ -264,7 +484,13 @@ pub const KEYS: &[JobFileKey] = &[
         "3",
         "Maximum number of attempts that are lost for an external cause: a lost node, an external kill, a failed launch. The first failed launch on a node does not count, on five nodes at most. Kills for an outer limit do not count while the job has an executor on a node without them.",
     ),
-    key("retry", "cap", SIZE, "the largest container of the cluster", "No task grows beyond this size."),
+    key(
+        "retry",
+        "cap",
+        SIZE,
+        "the largest container of the cluster",
+        "No task grows beyond this size.",
+    ),
     key(
         "retry",
         "breaker",
@@ -293,7 +519,13 @@ pub const KEYS: &[JobFileKey] = &[
         "those of a task in an executor",
         "Maximum processors of the container of an escalated task, for nodes with free memory and few free processors.",
     ),
-    key("access", "view", "a list of accounts, and of groups with @, at most 32", "none", "Users and groups that may view it."),
+    key(
+        "access",
+        "view",
+        "a list of accounts, and of groups with @, at most 32",
+        "none",
+        "Users and groups that may view it.",
+    ),
     key(
         "access",
         "change",
@@ -317,11 +549,21 @@ pub fn page() -> String {
                 other => format!("`[{other}]`"),
             };
             // Writing to a `String` cannot fail.
-            let _ = write!(text, "\n## {title}\n\n| key | takes | left out | means |\n| --- | --- | --- | --- |\n");
+            let _ = write!(
+                text,
+                "\n## {title}\n\n| key | takes | left out | means |\n| --- | --- | --- | --- |\n"
+            );
         }
-        let _ = writeln!(text, "| `{}` | {} | {} | {} |", key.name, key.takes, key.usual, key.means);
+        let _ = writeln!(
+            text,
+            "| `{}` | {} | {} | {} |",
+            key.name, key.takes, key.usual, key.means
+        );
     }
-    let places: Vec<String> = Placeholder::ALL.iter().map(|p| format!("`{{{}}}`", p.as_str())).collect();
+    let places: Vec<String> = Placeholder::ALL
+        .iter()
+        .map(|p| format!("`{{{}}}`", p.as_str()))
+        .collect();
     let _ = write!(
         text,
         "\n## Places to fill in\n\nIn `command` and `env`: {}. Plain braces are `{{{{` and `}}}}`.\n",

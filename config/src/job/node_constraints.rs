@@ -34,7 +34,11 @@ impl NodeConstraints {
     }
     /// True if the node satisfies the constraints, regardless of its taints.
     pub fn matches_node(&self, id: &NodeId, node: &NodeTraits) -> bool {
-        let has = |(name, values): (&Name, &BTreeSet<String>)| node.attributes.get(name).is_some_and(|v| values.contains(v));
+        let has = |(name, values): (&Name, &BTreeSet<String>)| {
+            node.attributes
+                .get(name)
+                .is_some_and(|v| values.contains(v))
+        };
         (self.nodes.is_empty() || self.nodes.contains(id))
             && self.labels.is_subset(&node.labels)
             && (!node.exclusive || !self.labels.is_disjoint(&node.labels))
@@ -44,20 +48,40 @@ impl NodeConstraints {
 
 impl std::fmt::Display for NodeConstraints {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let either = |values: &BTreeSet<String>| values.iter().map(String::as_str).collect::<Vec<_>>().join(" or ");
+        let either = |values: &BTreeSet<String>| {
+            values
+                .iter()
+                .map(String::as_str)
+                .collect::<Vec<_>>()
+                .join(" or ")
+        };
         let labels = self.labels.iter().map(|label| format!("label {label}"));
-        let named = self.attributes.iter().map(|(name, values)| format!("{name}={}", either(values)));
+        let named = self
+            .attributes
+            .iter()
+            .map(|(name, values)| format!("{name}={}", either(values)));
         let all: Vec<String> = labels.chain(named).collect();
         if !self.nodes.is_empty() {
             let nodes: Vec<&str> = self.nodes.iter().map(NodeId::as_str).collect();
-            return write!(f, "{}", [vec![nodes.join(" or ")], all].concat().join(", with "));
+            return write!(
+                f,
+                "{}",
+                [vec![nodes.join(" or ")], all].concat().join(", with ")
+            );
         }
-        if all.is_empty() { write!(f, "open to all requests") } else { write!(f, "one with {}", all.join(" and ")) }
+        if all.is_empty() {
+            write!(f, "open to all requests")
+        } else {
+            write!(f, "one with {}", all.join(" and "))
+        }
     }
 }
 
 pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> NodeConstraints {
-    let labels = hint("its containers run on nodes with all these labels", "write a list of names, such as labels = [\"gpu\"]");
+    let labels = hint(
+        "its containers run on nodes with all these labels",
+        "write a list of names, such as labels = [\"gpu\"]",
+    );
     let attributes = hint(
         "its containers run only on nodes with these attributes",
         "write a table, such as attributes = { zone = \"b\" } or { zone = [\"b\", \"c\"] }",
@@ -66,7 +90,10 @@ pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> NodeCon
         "a tainted node takes only containers that tolerate its taints",
         "write a list, such as tolerate = [\"etl\"] for any value, or [\"team=etl\"] for one",
     );
-    let nodes = hint("its containers run only on these nodes", "write a list of nodes, such as nodes = [\"worker-03\"]");
+    let nodes = hint(
+        "its containers run only on these nodes",
+        "write a list of nodes, such as nodes = [\"worker-03\"]",
+    );
     NodeConstraints {
         nodes: s.read_or(r, "nodes", nodes, BTreeSet::new(), node_names),
         labels: s.read_or(r, "labels", labels, BTreeSet::new(), names),
@@ -76,24 +103,43 @@ pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> NodeCon
 }
 
 fn name(text: &str) -> Result<Name, String> {
-    text.parse().map_err(|e: headroom_types::ids::ParseIdError| e.to_string())
+    text.parse()
+        .map_err(|e: headroom_types::ids::ParseIdError| e.to_string())
 }
 
 fn node_names(value: &DeValue<'_>) -> Result<BTreeSet<NodeId>, String> {
-    let one = |text: &String| text.parse().map_err(|e: headroom_types::ids::ParseIdError| e.to_string());
+    let one = |text: &String| {
+        text.parse()
+            .map_err(|e: headroom_types::ids::ParseIdError| e.to_string())
+    };
     toml_reader::texts(value)?.iter().map(one).collect()
 }
 
 fn names(value: &DeValue<'_>) -> Result<BTreeSet<Name>, String> {
-    toml_reader::texts(value)?.iter().map(|text| name(text)).collect()
+    toml_reader::texts(value)?
+        .iter()
+        .map(|text| name(text))
+        .collect()
 }
 
 fn named_values(value: &DeValue<'_>) -> Result<BTreeMap<Name, BTreeSet<String>>, String> {
-    let table = value.as_table().ok_or_else(|| format!("this is {}, not a table of attributes", toml_reader::kind(value)))?;
-    let one = |value: &DeValue<'_>| toml_reader::text(value).map(|text| vec![text]).or_else(|_| toml_reader::texts(value));
+    let table = value.as_table().ok_or_else(|| {
+        format!(
+            "this is {}, not a table of attributes",
+            toml_reader::kind(value)
+        )
+    })?;
+    let one = |value: &DeValue<'_>| {
+        toml_reader::text(value)
+            .map(|text| vec![text])
+            .or_else(|_| toml_reader::texts(value))
+    };
     let mut all = BTreeMap::new();
     for (key, value) in table.iter() {
-        let values: BTreeSet<String> = one(value.get_ref()).map_err(|e| format!("{}: {e}", key.get_ref()))?.into_iter().collect();
+        let values: BTreeSet<String> = one(value.get_ref())
+            .map_err(|e| format!("{}: {e}", key.get_ref()))?
+            .into_iter()
+            .collect();
         if values.is_empty() {
             return Err(format!("{}: the list of values is empty", key.get_ref()));
         }
@@ -110,7 +156,9 @@ fn taints(value: &DeValue<'_>) -> Result<BTreeMap<Name, Option<String>>, String>
             None => (name(&text)?, None),
         };
         if all.insert(key, value).is_some() {
-            return Err(format!("{text:?}: the taint is named twice; without a value, any value is tolerated"));
+            return Err(format!(
+                "{text:?}: the taint is named twice; without a value, any value is tolerated"
+            ));
         }
     }
     Ok(all)
@@ -137,22 +185,55 @@ mod tests {
             labels: labels.iter().map(|l| id(l)).collect(),
             exclusive,
             attributes: [(id("zone"), zone.to_owned())].into(),
-            taints: taints.iter().map(|(name, value)| (id(name), (*value).to_owned())).collect(),
+            taints: taints
+                .iter()
+                .map(|(name, value)| (id(name), (*value).to_owned()))
+                .collect(),
         };
         let here: NodeId = "n1".parse().expect("a node");
-        assert!(place.allows_node(&here, &node(&["gpu", "ssd"], "c", &[("etl", "x"), ("team", "ada")], true)));
-        assert!(!place.allows_node(&here, &node(&["ssd"], "c", &[], false)), "no label");
-        assert!(!place.allows_node(&here, &node(&["gpu"], "a", &[], false)), "another zone");
-        assert!(!place.allows_node(&here, &node(&["gpu"], "b", &[("team", "bob")], false)), "a taint with another value");
-        assert!(!place.allows_node(&here, &node(&["gpu"], "b", &[("spot", "")], false)), "a taint that it does not tolerate");
+        assert!(place.allows_node(
+            &here,
+            &node(&["gpu", "ssd"], "c", &[("etl", "x"), ("team", "ada")], true)
+        ));
+        assert!(
+            !place.allows_node(&here, &node(&["ssd"], "c", &[], false)),
+            "no label"
+        );
+        assert!(
+            !place.allows_node(&here, &node(&["gpu"], "a", &[], false)),
+            "another zone"
+        );
+        assert!(
+            !place.allows_node(&here, &node(&["gpu"], "b", &[("team", "bob")], false)),
+            "a taint with another value"
+        );
+        assert!(
+            !place.allows_node(&here, &node(&["gpu"], "b", &[("spot", "")], false)),
+            "a taint that it does not tolerate"
+        );
         assert!(NodeConstraints::default().allows_node(&here, &node(&["gpu"], "b", &[], false)));
-        assert!(!NodeConstraints::default().allows_node(&here, &node(&["gpu"], "b", &[], true)), "an exclusive node");
-        assert!(place.matches_node(&here, &node(&["gpu"], "b", &[("spot", "")], false)), "taints are ignored");
+        assert!(
+            !NodeConstraints::default().allows_node(&here, &node(&["gpu"], "b", &[], true)),
+            "an exclusive node"
+        );
+        assert!(
+            place.matches_node(&here, &node(&["gpu"], "b", &[("spot", "")], false)),
+            "taints are ignored"
+        );
         assert_eq!(place.to_string(), "one with label gpu and zone=b or c");
-        assert_eq!(NodeConstraints::default().to_string(), "open to all requests");
-        let only = |name: &str| NodeConstraints { nodes: [name.parse().expect("a node")].into(), ..place.clone() };
+        assert_eq!(
+            NodeConstraints::default().to_string(),
+            "open to all requests"
+        );
+        let only = |name: &str| NodeConstraints {
+            nodes: [name.parse().expect("a node")].into(),
+            ..place.clone()
+        };
         let gpu = node(&["gpu"], "b", &[], false);
         assert!(only("n1").allows_node(&here, &gpu) && !only("n2").matches_node(&here, &gpu));
-        assert_eq!(only("n2").to_string(), "n2, with label gpu, with zone=b or c");
+        assert_eq!(
+            only("n2").to_string(),
+            "n2, with label gpu, with zone=b or c"
+        );
     }
 }

@@ -29,28 +29,63 @@ pub(super) fn read<'t>(
         "write an absolute directory that all nodes and the master see, such as output = \"/data/out\"",
     );
     let output = s.read(r, "output", directory, |v| absolute(&toml_reader::text(v)?));
-    let kinds = [("yes", Idempotent::Yes), ("fenced", Idempotent::Fenced), ("no", Idempotent::No)];
-    let usual = if s.has("output") { Idempotent::Fenced } else { Idempotent::Yes };
+    let kinds = [
+        ("yes", Idempotent::Yes),
+        ("fenced", Idempotent::Fenced),
+        ("no", Idempotent::No),
+    ];
+    let usual = if s.has("output") {
+        Idempotent::Fenced
+    } else {
+        Idempotent::Yes
+    };
     let written = s.read(r, "idempotent", repeat, |v| toml_reader::choice(v, &kinds));
     let idempotent = written.map_or(usual, Spanned::into_inner);
     match idempotent {
         Idempotent::Fenced if !s.has("output") => {
             let what = "idempotent = \"fenced\" without output";
-            r.add(s.place("idempotent"), &s.path_of("output"), what, directory.why, directory.fix);
+            r.add(
+                s.place("idempotent"),
+                &s.path_of("output"),
+                what,
+                directory.why,
+                directory.fix,
+            );
         }
         Idempotent::Yes | Idempotent::No if output.is_some() => {
             let why = "Headroom commits only the outputs of fenced stages";
             let fix = "write idempotent = \"fenced\", or remove output";
-            r.add(s.place("output"), &s.path_of("output"), "output in a stage that is not fenced", why, fix);
+            r.add(
+                s.place("output"),
+                &s.path_of("output"),
+                "output in a stage that is not fenced",
+                why,
+                fix,
+            );
         }
         Idempotent::Yes | Idempotent::Fenced | Idempotent::No => {}
     }
-    if !s.has("output") && words.into_iter().any(|word| word.contains(Placeholder::Output)) {
+    if !s.has("output")
+        && words
+            .into_iter()
+            .any(|word| word.contains(Placeholder::Output))
+    {
         let why = "only the attempts of a fenced stage have their own directories";
         let fix = "add idempotent = \"fenced\" and output = \"/a/directory\", or remove {output}";
-        r.add(s.place("command"), &s.path_of("output"), "{output} is used in a stage without output", why, fix);
+        r.add(
+            s.place("command"),
+            &s.path_of("output"),
+            "{output} is used in a stage without output",
+            why,
+            fix,
+        );
     }
-    (idempotent, output.map(Spanned::into_inner).filter(|_| idempotent == Idempotent::Fenced))
+    (
+        idempotent,
+        output
+            .map(Spanned::into_inner)
+            .filter(|_| idempotent == Idempotent::Fenced),
+    )
 }
 
 /// Parses an absolute directory path in its only valid spelling.
@@ -66,8 +101,15 @@ fn absolute(text: &str) -> Result<String, String> {
     if !path.is_absolute() || !path.components().all(plain) {
         return Err(format!("{text:?} is not an absolute path without . and .."));
     }
-    let names: Vec<&str> = text.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
-    if names.is_empty() { Err("/ cannot be an output".to_owned()) } else { Ok(format!("/{}", names.join("/"))) }
+    let names: Vec<&str> = text
+        .split('/')
+        .filter(|part| !part.is_empty() && *part != ".")
+        .collect();
+    if names.is_empty() {
+        Err("/ cannot be an output".to_owned())
+    } else {
+        Ok(format!("/{}", names.join("/")))
+    }
 }
 
 #[cfg(test)]
@@ -77,7 +119,15 @@ mod tests {
     #[test]
     fn an_output_directory_is_normalized() {
         assert_eq!(absolute("/data//out/./x/"), Ok("/data/out/x".to_owned()));
-        for wrong in ["", "/", "out", "./out", "/data/../out", "/a\0b", &format!("/{}", "x".repeat(LONGEST))] {
+        for wrong in [
+            "",
+            "/",
+            "out",
+            "./out",
+            "/data/../out",
+            "/a\0b",
+            &format!("/{}", "x".repeat(LONGEST)),
+        ] {
             assert!(absolute(wrong).is_err(), "{wrong:?}");
         }
     }

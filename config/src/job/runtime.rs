@@ -35,7 +35,13 @@ pub enum MemoryQuantities {
 
 impl Runtime {
     /// All runtimes, in the order of help texts.
-    pub const ALL: [Runtime; 5] = [Runtime::Native, Runtime::Jvm, Runtime::Node, Runtime::Python, Runtime::Go];
+    pub const ALL: [Runtime; 5] = [
+        Runtime::Native,
+        Runtime::Jvm,
+        Runtime::Node,
+        Runtime::Python,
+        Runtime::Go,
+    ];
 
     /// The name in job files.
     pub fn as_str(self) -> &'static str {
@@ -90,18 +96,39 @@ pub enum GcLogSetting {
 
 /// `runtime = "…"`.
 pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Runtime {
-    let hint = hint("it sets how a full heap is recognized", "write \"native\", \"jvm\", \"node\", \"python\" or \"go\"");
+    let hint = hint(
+        "it sets how a full heap is recognized",
+        "write \"native\", \"jvm\", \"node\", \"python\" or \"go\"",
+    );
     let all = Runtime::ALL.map(|runtime| (runtime.as_str(), runtime));
-    s.read_or(r, "runtime", hint, Runtime::Native, |v| toml_reader::choice(v, &all))
+    s.read_or(r, "runtime", hint, Runtime::Native, |v| {
+        toml_reader::choice(v, &all)
+    })
 }
 
 /// Reads `runtime_flags` and `gc_log`.
-pub(super) fn read_flags(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> (RuntimeFlags, GcLogSetting) {
-    let flags = hint("it sets the memory flags of the runtime", "write runtime_flags = \"heap\", \"caps\" or \"none\"");
-    let log = hint("the log makes a diagnosis more exact", "write gc_log = \"yes\" or \"no\"");
+pub(super) fn read_flags(
+    s: &mut Section<'_>,
+    r: &mut ProblemCollector<'_>,
+) -> (RuntimeFlags, GcLogSetting) {
+    let flags = hint(
+        "it sets the memory flags of the runtime",
+        "write runtime_flags = \"heap\", \"caps\" or \"none\"",
+    );
+    let log = hint(
+        "the log makes a diagnosis more exact",
+        "write gc_log = \"yes\" or \"no\"",
+    );
     (
         s.read_or(r, "runtime_flags", flags, RuntimeFlags::Heap, |v| {
-            toml_reader::choice(v, &[("heap", RuntimeFlags::Heap), ("caps", RuntimeFlags::Caps), ("none", RuntimeFlags::None)])
+            toml_reader::choice(
+                v,
+                &[
+                    ("heap", RuntimeFlags::Heap),
+                    ("caps", RuntimeFlags::Caps),
+                    ("none", RuntimeFlags::None),
+                ],
+            )
         }),
         s.read_or(r, "gc_log", log, GcLogSetting::Off, |v| {
             toml_reader::choice(v, &[("yes", GcLogSetting::On), ("no", GcLogSetting::Off)])
@@ -135,7 +162,12 @@ impl ExitCodes {
     /// The codes that mean a full heap of `runtime`: its defaults and those of the table, without
     /// the codes that the table declares plain.
     pub(super) fn of(&self, runtime: Runtime) -> Vec<i32> {
-        let named = |wanted: ExitCodeMeaning| self.0.iter().filter(move |(_, m)| **m == wanted).map(|(code, _)| *code);
+        let named = |wanted: ExitCodeMeaning| {
+            self.0
+                .iter()
+                .filter(move |(_, m)| **m == wanted)
+                .map(|(code, _)| *code)
+        };
         let mut codes: Vec<i32> = runtime.heap_exit_codes().to_vec();
         codes.retain(|code| !named(ExitCodeMeaning::Plain).any(|plain| plain == *code));
         codes.extend(named(ExitCodeMeaning::Heap));
@@ -146,16 +178,29 @@ impl ExitCodes {
 }
 
 fn meanings(value: &DeValue<'_>) -> Result<BTreeMap<i32, ExitCodeMeaning>, String> {
-    let table = value.as_table().ok_or_else(|| format!("this is {}, not a table of exit codes", toml_reader::kind(value)))?;
-    let one = |(key, value): (&toml::Spanned<std::borrow::Cow<'_, str>>, &toml::Spanned<DeValue<'_>>)| {
+    let table = value.as_table().ok_or_else(|| {
+        format!(
+            "this is {}, not a table of exit codes",
+            toml_reader::kind(value)
+        )
+    })?;
+    let one = |(key, value): (
+        &toml::Spanned<std::borrow::Cow<'_, str>>,
+        &toml::Spanned<DeValue<'_>>,
+    )| {
         let word = key.get_ref();
         let code: i32 = word
             .parse()
             .ok()
             .filter(|n| (1..=255).contains(n))
             .ok_or_else(|| format!("{word:?} is not an exit code from 1 to 255"))?;
-        let meaning =
-            toml_reader::choice(value.get_ref(), &[("heap", ExitCodeMeaning::Heap), ("plain", ExitCodeMeaning::Plain)])?;
+        let meaning = toml_reader::choice(
+            value.get_ref(),
+            &[
+                ("heap", ExitCodeMeaning::Heap),
+                ("plain", ExitCodeMeaning::Plain),
+            ],
+        )?;
         Ok((code, meaning))
     };
     table.iter().map(one).collect()
@@ -167,8 +212,11 @@ mod tests {
 
     #[test]
     fn a_table_adds_and_removes_default_exit_codes() {
-        let table =
-            ExitCodes(BTreeMap::from([(3, ExitCodeMeaning::Plain), (52, ExitCodeMeaning::Heap), (7, ExitCodeMeaning::Heap)]));
+        let table = ExitCodes(BTreeMap::from([
+            (3, ExitCodeMeaning::Plain),
+            (52, ExitCodeMeaning::Heap),
+            (7, ExitCodeMeaning::Heap),
+        ]));
         assert_eq!(table.of(Runtime::Jvm), [7, 52]);
         assert_eq!(table.of(Runtime::Native), [7, 52]);
         assert_eq!(table.of(Runtime::Node), [7, 52, 134]);

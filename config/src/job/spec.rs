@@ -50,7 +50,10 @@ impl JobSpec {
             | (None, MemoryFailureMode::Tovar) => SizingMode::Learned,
             (
                 Some(SizingMode::Learned),
-                MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Fixed,
+                MemoryFailureMode::Pinterest
+                | MemoryFailureMode::Uber
+                | MemoryFailureMode::Databricks
+                | MemoryFailureMode::Fixed,
             )
             | (
                 None,
@@ -69,7 +72,12 @@ impl JobSpec {
     /// All files of the stages on one executor set, without duplicate names.
     pub fn files_for(&self, executors: &Name) -> Vec<FetchedFile> {
         let mut files: Vec<FetchedFile> = Vec::new();
-        for file in self.stages.iter().filter(|stage| stage.executors == *executors).flat_map(|stage| &stage.files) {
+        for file in self
+            .stages
+            .iter()
+            .filter(|stage| stage.executors == *executors)
+            .flat_map(|stage| &stage.files)
+        {
             if files.iter().all(|known| known.name != file.name) {
                 files.push(file.clone());
             }
@@ -139,7 +147,9 @@ impl ExecutorSpec {
     }
     /// Slots that a task of this size takes; may exceed the slots of an executor.
     pub fn slots_for(&self, memory: Bytes) -> u32 {
-        u32::try_from(memory.div_ceil(self.slot_memory())).unwrap_or(u32::MAX).max(1)
+        u32::try_from(memory.div_ceil(self.slot_memory()))
+            .unwrap_or(u32::MAX)
+            .max(1)
     }
 }
 
@@ -266,7 +276,10 @@ impl InputHosts {
                     | Placeholder::Job
                     | Placeholder::Output => String::new(),
                 };
-                names.iter().filter_map(|name| name.fill(known).parse().ok()).collect()
+                names
+                    .iter()
+                    .filter_map(|name| name.fill(known).parse().ok())
+                    .collect()
             }
         }
     }
@@ -339,28 +352,44 @@ impl GibHours {
     /// The value nearest to `byte_ms` byte-milliseconds; saturates.
     pub fn nearest(byte_ms: u128) -> Self {
         let one = 3_600u128 << 30;
-        GibHours { thousandths: u32::try_from((byte_ms + one / 2) / one).unwrap_or(u32::MAX) }
+        GibHours {
+            thousandths: u32::try_from((byte_ms + one / 2) / one).unwrap_or(u32::MAX),
+        }
     }
 }
 
 impl std::str::FromStr for GibHours {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || format!("{text:?} is not a number of GiB·h above 0, with at most three decimals");
+        let wrong =
+            || format!("{text:?} is not a number of GiB·h above 0, with at most three decimals");
         let (whole, part) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
         let digits = |t: &str| t.bytes().all(|b| b.is_ascii_digit());
         if part.len() > 3 || !digits(whole) || !digits(part) {
             return Err(wrong());
         }
-        let (whole, part) = (whole.parse::<u32>().ok(), format!("{part:0<3}").parse::<u32>().ok());
-        let both = whole.and_then(|n| n.checked_mul(1000)).zip(part).and_then(|(n, part)| n.checked_add(part));
-        both.filter(|n| *n > 0).map(GibHours::from_thousandths).ok_or_else(wrong)
+        let (whole, part) = (
+            whole.parse::<u32>().ok(),
+            format!("{part:0<3}").parse::<u32>().ok(),
+        );
+        let both = whole
+            .and_then(|n| n.checked_mul(1000))
+            .zip(part)
+            .and_then(|(n, part)| n.checked_add(part));
+        both.filter(|n| *n > 0)
+            .map(GibHours::from_thousandths)
+            .ok_or_else(wrong)
     }
 }
 
 impl std::fmt::Display for GibHours {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{:03} GiB·h", self.thousandths / 1000, self.thousandths % 1000)
+        write!(
+            f,
+            "{}.{:03} GiB·h",
+            self.thousandths / 1000,
+            self.thousandths % 1000
+        )
     }
 }
 
@@ -385,7 +414,11 @@ mod tests {
 
     #[test]
     fn slots_share_the_memory_after_the_reserve() {
-        let profile = Profile { heap: Bytes::from_mib(256), overhead: Bytes::from_mib(32), cpus: Cpus::from_cores(4) };
+        let profile = Profile {
+            heap: Bytes::from_mib(256),
+            overhead: Bytes::from_mib(32),
+            cpus: Cpus::from_cores(4),
+        };
         let e = ExecutorSpec {
             name: "main".parse().expect("name"),
             profile,
@@ -398,7 +431,10 @@ mod tests {
             place: NodeConstraints::default(),
         };
         assert_eq!(e.slot_memory(), Bytes::from_mib(64));
-        let needs: Vec<u32> = [1, 64, 65, 128, 300].iter().map(|m| e.slots_for(Bytes::from_mib(*m))).collect();
+        let needs: Vec<u32> = [1, 64, 65, 128, 300]
+            .iter()
+            .map(|m| e.slots_for(Bytes::from_mib(*m)))
+            .collect();
         assert_eq!(needs, [1, 1, 2, 2, 5]);
     }
 }

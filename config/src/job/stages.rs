@@ -19,8 +19,14 @@ use super::{files, input, output};
 use crate::problem::ProblemCollector;
 use crate::toml_reader::{self, Hint, Section, hint};
 
-pub(super) const STAGES: Hint = hint("a job is made of stages", "add a table [[stage]] with name and command");
-const ARRAY: Hint = hint("each index is one task", "write array = \"0-19\", or count = 20");
+pub(super) const STAGES: Hint = hint(
+    "a job is made of stages",
+    "add a table [[stage]] with name and command",
+);
+const ARRAY: Hint = hint(
+    "each index is one task",
+    "write array = \"0-19\", or count = 20",
+);
 
 /// A parsed stage, with the positions that later checks report.
 struct StageDraft {
@@ -40,10 +46,20 @@ pub(super) struct StageContext<'a> {
     pub(super) codes: &'a ExitCodes,
 }
 
-pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, job: StageContext<'_>) -> Vec<StageSpec> {
+pub(super) fn read(
+    root: &mut Section<'_>,
+    r: &mut ProblemCollector<'_>,
+    job: StageContext<'_>,
+) -> Vec<StageSpec> {
     let sections = root.table_array(r, "stage", STAGES);
     if sections.is_empty() && root.place("stage").is_empty() {
-        r.add(root.span(), "stage", "the job has no stage", STAGES.why, STAGES.fix);
+        r.add(
+            root.span(),
+            "stage",
+            "the job has no stage",
+            STAGES.why,
+            STAGES.fix,
+        );
     }
     let mut drafts: Vec<StageDraft> = sections.into_iter().map(|s| one(s, r, job)).collect();
     unique_names(&drafts, r);
@@ -59,46 +75,102 @@ pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, job: St
             format!("use at most {MAX_TASKS}"),
         );
     }
-    let (places, specs): (Vec<_>, Vec<_>) = drafts.into_iter().filter_map(|d| Some((d.place, d.spec?))).unzip();
+    let (places, specs): (Vec<_>, Vec<_>) = drafts
+        .into_iter()
+        .filter_map(|d| Some((d.place, d.spec?)))
+        .unzip();
     files::agree(&specs, r, |n| places.get(n).cloned().unwrap_or(0..0));
     specs
 }
 
 fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, job: StageContext<'_>) -> StageDraft {
     let place = s.span();
-    let name = s
-        .read_required(r, "name", hint("it is part of task ids", "write name = \"map\""), |v| short_name(&toml_reader::text(v)?));
+    let name = s.read_required(
+        r,
+        "name",
+        hint("it is part of task ids", "write name = \"map\""),
+        |v| short_name(&toml_reader::text(v)?),
+    );
     if let Some(name) = &name {
         s.set_path(format!("stage.{}", name.get_ref()));
     }
     let (first, count) = array(&mut s, r);
-    let after_hint = hint("those stages must be done first", "write a list of stage names: after = [\"map\"]");
-    let after = s.read(r, "after", after_hint, toml_reader::texts).unwrap_or_else(|| Spanned::new(s.span(), Vec::new()));
+    let after_hint = hint(
+        "those stages must be done first",
+        "write a list of stage names: after = [\"map\"]",
+    );
+    let after = s
+        .read(r, "after", after_hint, toml_reader::texts)
+        .unwrap_or_else(|| Spanned::new(s.span(), Vec::new()));
     let set = executor_set(&mut s, r, job.executors);
-    let cpus_hint = hint("a task takes this number of slots of an executor", "write a whole number, such as cpus_per_task = 2");
+    let cpus_hint = hint(
+        "a task takes this number of slots of an executor",
+        "write a whole number, such as cpus_per_task = 2",
+    );
     let cpus = s.read(r, "cpus_per_task", cpus_hint, toml_reader::count(1, 1024));
-    if let (Some(cpus), Some(set)) = (&cpus, set.as_ref().filter(|set| cpus.as_ref().is_some_and(|c| *c.get_ref() > set.slots))) {
-        let what = format!("{} slots for one task, but an executor of \"{}\" has {}", cpus.get_ref(), set.name, set.slots);
-        r.add(cpus.span(), &s.path_of("cpus_per_task"), what, cpus_hint.why, "lower it, or give the executors more slots");
+    if let (Some(cpus), Some(set)) = (
+        &cpus,
+        set.as_ref()
+            .filter(|set| cpus.as_ref().is_some_and(|c| *c.get_ref() > set.slots)),
+    ) {
+        let what = format!(
+            "{} slots for one task, but an executor of \"{}\" has {}",
+            cpus.get_ref(),
+            set.name,
+            set.slots
+        );
+        r.add(
+            cpus.span(),
+            &s.path_of("cpus_per_task"),
+            what,
+            cpus_hint.why,
+            "lower it, or give the executors more slots",
+        );
     }
     let cpus_per_task = cpus.map_or(1, Spanned::into_inner);
     let runtime = runtime::read(&mut s, r);
-    let profile = size(&mut s, r, job.profiles, set.as_ref(), (cpus_per_task, runtime));
+    let profile = size(
+        &mut s,
+        r,
+        job.profiles,
+        set.as_ref(),
+        (cpus_per_task, runtime),
+    );
     let how = how(&mut s, r, (job.codes.of(runtime), job.mode));
     let files = files::read(&mut s, r);
-    let kind = hint("tasks of one kind learn from each other", "write kind = \"NAME\", or leave it out for the stage's own name");
-    let kind = s.read(r, "kind", kind, |v| short_name(&toml_reader::text(v)?)).map(Spanned::into_inner);
+    let kind = hint(
+        "tasks of one kind learn from each other",
+        "write kind = \"NAME\", or leave it out for the stage's own name",
+    );
+    let kind = s
+        .read(r, "kind", kind, |v| short_name(&toml_reader::text(v)?))
+        .map(Spanned::into_inner);
     let input = input::read(&mut s, r, count);
     let (locality, hosts) = input::place(&mut s, r, count);
     s.reject_unknown_keys(r);
-    let after_names = after.get_ref().iter().filter_map(|n| n.parse().ok()).collect();
+    let after_names = after
+        .get_ref()
+        .iter()
+        .filter_map(|n| n.parse().ok())
+        .collect();
     let spec = build(name.as_ref(), set, profile, how, |spec| {
-        (spec.first, spec.count, spec.after, spec.cpus_per_task, spec.runtime) =
-            (first, count, after_names, cpus_per_task, runtime);
+        (
+            spec.first,
+            spec.count,
+            spec.after,
+            spec.cpus_per_task,
+            spec.runtime,
+        ) = (first, count, after_names, cpus_per_task, runtime);
         (spec.files, spec.kind, spec.input) = (files, kind, input);
         (spec.input_locality, spec.input_hosts) = (locality, hosts);
     });
-    StageDraft { name, after, count, place, spec }
+    StageDraft {
+        name,
+        after,
+        count,
+        place,
+        spec,
+    }
 }
 
 /// Keys of a stage that do not depend on other keys.
@@ -115,19 +187,42 @@ struct StageSettings {
     grow: GrowSpec,
 }
 
-fn how(s: &mut Section<'_>, r: &mut ProblemCollector<'_>, (usual_codes, mode): (Vec<i32>, MemoryFailureMode)) -> StageSettings {
-    let command = hint("each task runs it", "write command = [\"prog\", \"--part={index}\"]; plain braces are {{ and }}");
-    let codes =
-        hint("the runtime reports a full heap by them", "write a list of exit codes from 1 to 255: heap_exit_codes = [3]");
-    let env = hint("it is added to the task's environment", "write env = { NAME = \"value\" }; plain braces are {{ and }}");
-    let timeout = hint("a task that runs longer is ended", "write a time with its unit, such as timeout = \"30m\"");
-    let enforce = hint("it sets which limit applies to the task", "write enforce = \"task\" or \"executor\"");
+fn how(
+    s: &mut Section<'_>,
+    r: &mut ProblemCollector<'_>,
+    (usual_codes, mode): (Vec<i32>, MemoryFailureMode),
+) -> StageSettings {
+    let command = hint(
+        "each task runs it",
+        "write command = [\"prog\", \"--part={index}\"]; plain braces are {{ and }}",
+    );
+    let codes = hint(
+        "the runtime reports a full heap by them",
+        "write a list of exit codes from 1 to 255: heap_exit_codes = [3]",
+    );
+    let env = hint(
+        "it is added to the task's environment",
+        "write env = { NAME = \"value\" }; plain braces are {{ and }}",
+    );
+    let timeout = hint(
+        "a task that runs longer is ended",
+        "write a time with its unit, such as timeout = \"30m\"",
+    );
+    let enforce = hint(
+        "it sets which limit applies to the task",
+        "write enforce = \"task\" or \"executor\"",
+    );
     let (flags, gc_log) = runtime::read_flags(s, r);
     let enforce = s.read_or(r, "enforce", enforce, TaskLimit::Task, |v| {
-        toml_reader::choice(v, &[("task", TaskLimit::Task), ("executor", TaskLimit::Executor)])
+        toml_reader::choice(
+            v,
+            &[("task", TaskLimit::Task), ("executor", TaskLimit::Executor)],
+        )
     });
     let grow = growth::read(s, r, (enforce, mode));
-    let command = s.read_required(r, "command", command, words).map(Spanned::into_inner);
+    let command = s
+        .read_required(r, "command", command, words)
+        .map(Spanned::into_inner);
     let env = s.read_or(r, "env", env, BTreeMap::new(), variables);
     let (idempotent, output) = output::read(s, r, command.iter().flatten().chain(env.values()));
     StageSettings {
@@ -136,7 +231,9 @@ fn how(s: &mut Section<'_>, r: &mut ProblemCollector<'_>, (usual_codes, mode): (
         command,
         heap_exit_codes: s.read_or(r, "heap_exit_codes", codes, usual_codes, exit_codes),
         env,
-        timeout: s.read(r, "timeout", timeout, toml_reader::duration).map(Spanned::into_inner),
+        timeout: s
+            .read(r, "timeout", timeout, toml_reader::duration)
+            .map(Spanned::into_inner),
         idempotent,
         output,
         enforce,
@@ -153,7 +250,10 @@ fn build(
 ) -> Option<StageSpec> {
     let set = set?;
     // An executor without task cgroups has no limit to raise.
-    let none_held = set.program.as_ref().is_some_and(|program| program.task_groups == TaskGroups::No);
+    let none_held = set
+        .program
+        .as_ref()
+        .is_some_and(|program| program.task_groups == TaskGroups::No);
     let grow = match how.grow {
         GrowSpec::Usual(_) if none_held => GrowSpec::Off,
         GrowSpec::Usual(_) | GrowSpec::Stated(_) | GrowSpec::Off => how.grow,
@@ -189,41 +289,86 @@ fn build(
 
 /// Reads `array` or `count`: first index and number of tasks; otherwise one task.
 fn array(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> (u32, u32) {
-    let array = s.read(r, "array", ARRAY, |v| span_of_indexes(&toml_reader::text(v)?));
+    let array = s.read(r, "array", ARRAY, |v| {
+        span_of_indexes(&toml_reader::text(v)?)
+    });
     let count = s.read(r, "count", ARRAY, toml_reader::count(1, MAX_TASKS));
     if s.has("array") && s.has("count") {
-        r.add(s.place("count"), &s.path_of("count"), "both array and count", "both set the number of tasks", "keep one of them");
+        r.add(
+            s.place("count"),
+            &s.path_of("count"),
+            "both array and count",
+            "both set the number of tasks",
+            "keep one of them",
+        );
     }
-    array.map(Spanned::into_inner).or(count.map(|c| (0, c.into_inner()))).unwrap_or((0, 1))
+    array
+        .map(Spanned::into_inner)
+        .or(count.map(|c| (0, c.into_inner())))
+        .unwrap_or((0, 1))
 }
 
 fn span_of_indexes(text: &str) -> Result<(u32, u32), String> {
     let wrong = || format!("{text:?} is not a range of indexes");
     let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let (first, last): (u32, u32) = (first.trim().parse().map_err(|_| wrong())?, last.trim().parse().map_err(|_| wrong())?);
+    let (first, last): (u32, u32) = (
+        first.trim().parse().map_err(|_| wrong())?,
+        last.trim().parse().map_err(|_| wrong())?,
+    );
     let count = last.checked_sub(first).and_then(|n| n.checked_add(1));
     let count = count.ok_or_else(|| format!("the range {text:?} ends before it begins"))?;
-    if last >= MAX_TASKS { Err(format!("{last} is beyond the last index, {}", MAX_TASKS - 1)) } else { Ok((first, count)) }
+    if last >= MAX_TASKS {
+        Err(format!(
+            "{last} is beyond the last index, {}",
+            MAX_TASKS - 1
+        ))
+    } else {
+        Ok((first, count))
+    }
 }
 
 /// The named executor set, or the only one. `None` if it is missing or has errors; this is
 /// recorded.
-fn executor_set(s: &mut Section<'_>, r: &mut ProblemCollector<'_>, executors: &ExecutorSets) -> Option<ExecutorSpec> {
-    let hint = hint("tasks run in the slots of executors", "write executors = \"NAME\" of an [executors.NAME]");
+fn executor_set(
+    s: &mut Section<'_>,
+    r: &mut ProblemCollector<'_>,
+    executors: &ExecutorSets,
+) -> Option<ExecutorSpec> {
+    let hint = hint(
+        "tasks run in the slots of executors",
+        "write executors = \"NAME\" of an [executors.NAME]",
+    );
     let known: Vec<&str> = executors.keys().map(Name::as_str).collect();
     if !s.has("executors") && known.len() > 1 {
-        let fix = format!("write executors = \"NAME\"; there are: {}", known.join(", "));
-        r.add(s.span(), &s.path_of("executors"), "the stage names no executors", "the job has several sets of executors", fix);
+        let fix = format!(
+            "write executors = \"NAME\"; there are: {}",
+            known.join(", ")
+        );
+        r.add(
+            s.span(),
+            &s.path_of("executors"),
+            "the stage names no executors",
+            "the job has several sets of executors",
+            fix,
+        );
     }
     let Some(name) = s.read(r, "executors", hint, toml_reader::parsed::<Name>) else {
-        return if s.has("executors") || known.len() > 1 { None } else { executors.values().next().cloned().flatten() };
+        return if s.has("executors") || known.len() > 1 {
+            None
+        } else {
+            executors.values().next().cloned().flatten()
+        };
     };
     if let Some(set) = executors.get(name.get_ref()) {
         return set.clone();
     }
     let fix = match toml_reader::closest_name(name.get_ref().as_str(), &known) {
         Some(near) => format!("did you mean \"{near}\"?"),
-        None => format!("add a table [executors.{}], or use one of: {}", name.get_ref(), known.join(", ")),
+        None => format!(
+            "add a table [executors.{}], or use one of: {}",
+            name.get_ref(),
+            known.join(", ")
+        ),
     };
     let what = format!("there are no executors \"{}\"", name.get_ref());
     r.add(name.span(), &s.path_of("executors"), what, hint.why, fix);
@@ -238,7 +383,10 @@ fn size(
     set: Option<&ExecutorSpec>,
     (slots, runtime): (u32, Runtime),
 ) -> Option<Profile> {
-    let hint = hint("it gives the size of a task", "write profile = \"NAME\" of a [profiles.NAME], or leave it out");
+    let hint = hint(
+        "it gives the size of a task",
+        "write profile = \"NAME\" of a [profiles.NAME], or leave it out",
+    );
     if let Some(name) = s.read(r, "profile", hint, toml_reader::parsed::<Name>) {
         return named(&name, "profile", s, r, profiles);
     }
@@ -255,13 +403,19 @@ fn size(
     }
     let share = set.map(ExecutorSpec::slot_memory)?;
     let heap = share.mul_ratio(u64::from(slots), 1);
-    Some(Profile { heap, overhead: Bytes::ZERO, cpus: Cpus::from_cores(slots) })
+    Some(Profile {
+        heap,
+        overhead: Bytes::ZERO,
+        cpus: Cpus::from_cores(slots),
+    })
 }
 
 fn words(value: &DeValue<'_>) -> Result<Vec<Template>, String> {
     let words = toml_reader::texts(value)?;
-    let words: Vec<Template> =
-        words.iter().map(|w| w.parse::<Template>().map_err(|e| e.to_string())).collect::<Result<_, _>>()?;
+    let words: Vec<Template> = words
+        .iter()
+        .map(|w| w.parse::<Template>().map_err(|e| e.to_string()))
+        .collect::<Result<_, _>>()?;
     match words.first() {
         None => Err("the command is empty".to_owned()),
         Some(program) if program.is_empty() => Err("the program's name is empty".to_owned()),
@@ -270,13 +424,26 @@ fn words(value: &DeValue<'_>) -> Result<Vec<Template>, String> {
 }
 
 fn exit_codes(value: &DeValue<'_>) -> Result<Vec<i32>, String> {
-    let items = value.as_array().ok_or_else(|| format!("this is {}, not a list of exit codes", toml_reader::kind(value)))?;
+    let items = value.as_array().ok_or_else(|| {
+        format!(
+            "this is {}, not a list of exit codes",
+            toml_reader::kind(value)
+        )
+    })?;
     let code = |item: &Spanned<DeValue<'_>>| toml_reader::integer(item.get_ref(), 1, 255);
-    items.iter().map(|item| code(item).and_then(|n| i32::try_from(n).map_err(|e| e.to_string()))).collect()
+    items
+        .iter()
+        .map(|item| code(item).and_then(|n| i32::try_from(n).map_err(|e| e.to_string())))
+        .collect()
 }
 
 fn variables(value: &DeValue<'_>) -> Result<BTreeMap<String, Template>, String> {
-    let table = value.as_table().ok_or_else(|| format!("this is {}, not a table of variables", toml_reader::kind(value)))?;
+    let table = value.as_table().ok_or_else(|| {
+        format!(
+            "this is {}, not a table of variables",
+            toml_reader::kind(value)
+        )
+    })?;
     let mut variables = BTreeMap::new();
     for (name, value) in table.iter() {
         let key = name.get_ref().to_string();
@@ -294,29 +461,58 @@ fn unique_names(drafts: &[StageDraft], r: &mut ProblemCollector<'_>) {
     for name in drafts.iter().filter_map(|d| d.name.as_ref()) {
         if !seen.insert(name.get_ref()) {
             let what = format!("a second stage \"{}\"", name.get_ref());
-            r.add(name.span(), "stage.name", what, "task ids would not be unique", "give it another name");
+            r.add(
+                name.span(),
+                "stage.name",
+                what,
+                "task ids would not be unique",
+                "give it another name",
+            );
         }
     }
 }
 
 /// Checks that every `after` names another stage, and that there is no cycle.
 fn order(drafts: &mut [StageDraft], r: &mut ProblemCollector<'_>) {
-    let names: Vec<String> = drafts.iter().filter_map(|d| d.name.as_ref()).map(|n| n.get_ref().to_string()).collect();
+    let names: Vec<String> = drafts
+        .iter()
+        .filter_map(|d| d.name.as_ref())
+        .map(|n| n.get_ref().to_string())
+        .collect();
     let known: Vec<&str> = names.iter().map(String::as_str).collect();
     for draft in drafts.iter() {
-        let stage = draft.name.as_ref().map(|n| n.get_ref().to_string()).unwrap_or_default();
-        for after in draft.after.get_ref().iter().filter(|a| !known.contains(&a.as_str())) {
+        let stage = draft
+            .name
+            .as_ref()
+            .map(|n| n.get_ref().to_string())
+            .unwrap_or_default();
+        for after in draft
+            .after
+            .get_ref()
+            .iter()
+            .filter(|a| !known.contains(&a.as_str()))
+        {
             let fix = match toml_reader::closest_name(after, &known) {
                 Some(near) => format!("did you mean \"{near}\"?"),
                 None => format!("use one of: {}", known.join(", ")),
             };
             let what = format!("stage \"{stage}\" comes after \"{after}\", which does not exist");
-            r.add(draft.after.span(), &format!("stage.{stage}.after"), what, "the stage would wait forever", fix);
+            r.add(
+                draft.after.span(),
+                &format!("stage.{stage}.after"),
+                what,
+                "the stage would wait forever",
+                fix,
+            );
         }
     }
     let mut open: Vec<&StageDraft> = drafts.iter().filter(|d| d.name.is_some()).collect();
     loop {
-        let waiting: BTreeSet<String> = open.iter().filter_map(|d| d.name.as_ref()).map(|n| n.get_ref().to_string()).collect();
+        let waiting: BTreeSet<String> = open
+            .iter()
+            .filter_map(|d| d.name.as_ref())
+            .map(|n| n.get_ref().to_string())
+            .collect();
         let before = open.len();
         open.retain(|d| d.after.get_ref().iter().any(|a| waiting.contains(a)));
         if open.is_empty() {
@@ -326,7 +522,11 @@ fn order(drafts: &mut [StageDraft], r: &mut ProblemCollector<'_>) {
             break;
         }
     }
-    let circle: Vec<String> = open.iter().filter_map(|d| d.name.as_ref()).map(|n| format!("\"{}\"", n.get_ref())).collect();
+    let circle: Vec<String> = open
+        .iter()
+        .filter_map(|d| d.name.as_ref())
+        .map(|n| format!("\"{}\"", n.get_ref()))
+        .collect();
     if let Some(first) = open.first() {
         let what = format!("stages {} wait for each other", circle.join(", "));
         r.add(

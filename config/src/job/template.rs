@@ -162,11 +162,16 @@ impl FromStr for Template {
 }
 
 fn place(name: &str) -> Result<Placeholder, ParseTemplateError> {
-    Placeholder::ALL.into_iter().find(|p| p.as_str() == name).ok_or_else(|| {
-        let names = Placeholder::ALL.map(Placeholder::as_str);
-        let near = crate::toml_reader::closest_name(name, &names).map(|n| format!("; did you mean {{{n}}}?")).unwrap_or_default();
-        ParseTemplateError::Unknown(name.to_owned(), near)
-    })
+    Placeholder::ALL
+        .into_iter()
+        .find(|p| p.as_str() == name)
+        .ok_or_else(|| {
+            let names = Placeholder::ALL.map(Placeholder::as_str);
+            let near = crate::toml_reader::closest_name(name, &names)
+                .map(|n| format!("; did you mean {{{n}}}?"))
+                .unwrap_or_default();
+            ParseTemplateError::Unknown(name.to_owned(), near)
+        })
 }
 
 impl fmt::Display for Template {
@@ -191,15 +196,28 @@ mod tests {
 
     #[test]
     fn placeholders_are_filled_and_braces_are_kept() {
-        let t: Template = "awk '{{print}}' part-{index}-of-{job}".parse().expect("right");
-        assert_eq!(t.fill(|p| p.as_str().to_uppercase()), "awk '{print}' part-INDEX-of-JOB");
+        let t: Template = "awk '{{print}}' part-{index}-of-{job}"
+            .parse()
+            .expect("right");
+        assert_eq!(
+            t.fill(|p| p.as_str().to_uppercase()),
+            "awk '{print}' part-INDEX-of-JOB"
+        );
         assert_eq!(t.to_string(), "awk '{{print}}' part-{index}-of-{job}");
     }
 
     #[test]
     fn invalid_templates_are_refused() {
-        assert!(matches!("{indx}".parse::<Template>(), Err(ParseTemplateError::Unknown(_, near)) if near.contains("{index}")));
-        assert!(matches!("a { b".parse::<Template>(), Err(ParseTemplateError::Brace('{', _))));
-        assert!(matches!("a } b".parse::<Template>(), Err(ParseTemplateError::Brace('}', _))));
+        assert!(
+            matches!("{indx}".parse::<Template>(), Err(ParseTemplateError::Unknown(_, near)) if near.contains("{index}"))
+        );
+        assert!(matches!(
+            "a { b".parse::<Template>(),
+            Err(ParseTemplateError::Brace('{', _))
+        ));
+        assert!(matches!(
+            "a } b".parse::<Template>(),
+            Err(ParseTemplateError::Brace('}', _))
+        ));
     }
 }

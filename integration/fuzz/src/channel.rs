@@ -1,11 +1,15 @@
 //! The task channel between masters and executors: lines of JSON, and the addresses that they
 //! exchange.
 
-use headroom_wire::v1::task::{FromExecutor, HelloPreamble, LineError, MAX_LINE_BYTES, ToExecutor, hello_token};
+use headroom_wire::v1::task::{
+    FromExecutor, HelloPreamble, LineError, MAX_LINE_BYTES, ToExecutor, hello_token,
+};
 
 /// Each line is a message, a message to skip, or an error whose text is bounded.
 pub fn check(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
     for line in text.lines().take(64) {
         one(line);
     }
@@ -26,18 +30,33 @@ fn one(line: &str) {
         assert_eq!(ToExecutor::read(&written).as_ref(), Ok(message));
     }
     if let Some(salute) = HelloPreamble::read(line) {
-        assert!(salute.token.is_empty() || salute.token.len() < 8 || !format!("{salute:?}").contains(&salute.token));
+        assert!(
+            salute.token.is_empty()
+                || salute.token.len() < 8
+                || !format!("{salute:?}").contains(&salute.token)
+        );
         // The parser of whole lines also accepts a list as an object.
         let object = line.trim_start().starts_with('{');
-        assert!(!object || hello_token(line.as_bytes()) == Some(salute.token), "the token is read before the end of the line");
+        assert!(
+            !object || hello_token(line.as_bytes()) == Some(salute.token),
+            "the token is read before the end of the line"
+        );
     } else {
-        assert!(!matches!(said, Ok(FromExecutor::Hello { .. })), "a hello without a preamble");
+        assert!(
+            !matches!(said, Ok(FromExecutor::Hello { .. })),
+            "a hello without a preamble"
+        );
     }
 }
 
 fn told<T>(read: &Result<T, LineError>, line: &str) {
     if let Err(error) = read {
         let words = error.to_string();
-        assert!(words.len() <= 4096 + 8 * line.len(), "{} bytes give an error of {} bytes", line.len(), words.len());
+        assert!(
+            words.len() <= 4096 + 8 * line.len(),
+            "{} bytes give an error of {} bytes",
+            line.len(),
+            words.len()
+        );
     }
 }

@@ -19,9 +19,16 @@ pub fn check(data: &[u8]) {
 /// The number and size of errors for a file are bounded, independent of its contents.
 pub(crate) fn told(problems: &[FileProblem], text: &str) {
     assert!(!problems.is_empty() && problems.len() <= headroom_config::problem::MAX_PROBLEMS + 1);
-    assert!(
-        problems.iter().all(|p| p.source.as_ref().is_none_or(|s| s.len() <= headroom_config::problem::MAX_SOURCE_LINE_BYTES))
-    );
+    assert!(problems.iter().all(|p| {
+        p.source
+            .as_ref()
+            .is_none_or(|s| s.len() <= headroom_config::problem::MAX_SOURCE_LINE_BYTES)
+    }));
     let words = render(problems);
-    assert!(words.len() <= (256 << 10) + 4 * text.len(), "{} bytes give an error of {} bytes", text.len(), words.len());
+    assert!(
+        words.len() <= (256 << 10) + 4 * text.len(),
+        "{} bytes give an error of {} bytes",
+        text.len(),
+        words.len()
+    );
 }

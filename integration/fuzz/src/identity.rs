@@ -4,7 +4,9 @@ use std::str::from_utf8;
 
 use headroom_identity::token::{AppTokenKey, Sha256Digest};
 use headroom_identity::{Certificate, Right, Role, Token, certificates, tls};
-use headroom_types::{AppId, AttemptId, ContainerId, Name, NodeId, QueuePath, RequestId, TaskAttemptId, TaskId};
+use headroom_types::{
+    AppId, AttemptId, ContainerId, Name, NodeId, QueuePath, RequestId, TaskAttemptId, TaskId,
+};
 use headroom_wire::yarn::ids::{YarnApp, YarnAttempt, YarnContainer};
 use headroom_wire::yarn::{accept, time};
 
@@ -17,10 +19,17 @@ pub fn check(data: &[u8]) {
         assert_eq!(certificate.fingerprint, Sha256Digest::of(data));
     }
     let Ok(text) = from_utf8(data) else { return };
-    let _ = (certificates(text), Certificate::from_pem(text), tls::roots(text));
+    let _ = (
+        certificates(text),
+        Certificate::from_pem(text),
+        tls::roots(text),
+    );
     tokens(text);
     ids(text);
-    let _ = (accept::accepts_json(text.lines()), time::parse_timestamp(text).map(time::format_timestamp));
+    let _ = (
+        accept::accepts_json(text.lines()),
+        time::parse_timestamp(text).map(time::format_timestamp),
+    );
 }
 
 fn tokens(text: &str) {
@@ -36,7 +45,12 @@ fn tokens(text: &str) {
     if let Ok(app) = key.check_executor_token(text) {
         assert!(key.executor_token(&app).eq_ignore_ascii_case(text));
     }
-    assert!(AppTokenKey::new(&[8; 32]).check(text).is_err() && AppTokenKey::new(&[8; 32]).check_executor_token(text).is_err());
+    assert!(
+        AppTokenKey::new(&[8; 32]).check(text).is_err()
+            && AppTokenKey::new(&[8; 32])
+                .check_executor_token(text)
+                .is_err()
+    );
     if let Some(role) = text_again::<Role>(text) {
         assert_eq!(Role::from_uri(&role.uri()), Ok(role));
     }
@@ -55,8 +69,15 @@ fn ids(text: &str) {
         text_again::<TaskAttemptId>(text).map(|id| id.file_name()),
     ];
     for name in names.iter().flatten() {
-        assert!(!name.contains(['/', '\0']) && !name.starts_with('.') && !name.is_empty(), "{name:?}");
+        assert!(
+            !name.contains(['/', '\0']) && !name.starts_with('.') && !name.is_empty(),
+            "{name:?}"
+        );
     }
     let _ = (text_again::<AttemptId>(text), text_again::<TaskId>(text));
-    let _ = (text_again::<YarnApp>(text), text_again::<YarnAttempt>(text), text_again::<YarnContainer>(text));
+    let _ = (
+        text_again::<YarnApp>(text),
+        text_again::<YarnAttempt>(text),
+        text_again::<YarnContainer>(text),
+    );
 }

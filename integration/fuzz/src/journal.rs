@@ -16,18 +16,27 @@ pub fn check(data: &[u8]) {
     let whole = encode(&records).expect("writes");
     assert_eq!(read(path, &whole), (records.clone(), whole.len()));
     // The bytes themselves choose the position of the cut.
-    let at = data.iter().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte))) % (whole.len() + 1);
+    let at = data.iter().fold(0_usize, |sum, byte| {
+        sum.wrapping_mul(31).wrapping_add(usize::from(*byte))
+    }) % (whole.len() + 1);
     let beginning = whole.get(..at).unwrap_or_default();
     let lines = beginning.iter().filter(|b| **b == b'\n').count();
     let (left, kept) = read(path, beginning);
     assert_eq!(left, records.get(..lines).unwrap_or_default());
     // Records that are written after the cut are read.
-    let more = [beginning.get(..kept).unwrap_or_default(), encode(&records).expect("writes").as_slice()].concat();
+    let more = [
+        beginning.get(..kept).unwrap_or_default(),
+        encode(&records).expect("writes").as_slice(),
+    ]
+    .concat();
     assert_eq!(read(path, &more).0.len(), lines + records.len());
     if let Some(Record::Begin(begin)) = records.first() {
         let known = check_owner(path, &records, &begin.app, begin.job);
         assert!(known.is_ok() || begin.version != headroom_appmaster::record::VERSION);
-        assert!(check_owner(path, &records, "another.1", begin.job).is_err() || begin.app == "another.1");
+        assert!(
+            check_owner(path, &records, "another.1", begin.job).is_err()
+                || begin.app == "another.1"
+        );
     }
 }
 

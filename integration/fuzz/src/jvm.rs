@@ -29,5 +29,6 @@ pub fn check(data: &[u8]) {
 }
 
 fn no_heap() -> headroom_types::exit::HeapReport {
-    serde_json::from_str(r#"{"used":0,"committed":0,"max":0}"#).expect("three sizes make a heap report")
+    serde_json::from_str(r#"{"used":0,"committed":0,"max":0}"#)
+        .expect("three sizes make a heap report")
 }

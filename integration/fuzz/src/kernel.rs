@@ -16,19 +16,33 @@ pub fn check(data: &[u8]) {
 
 fn figures(text: &str) {
     let events = parse::memory_events(text);
-    assert_eq!(Some(events.oom_kill), parse::keyed(text, "oom_kill").or(Some(0)));
-    let (two, one) = (parse::stat_v2(text), parse::stat_v1(text, Some(Bytes::ZERO)));
+    assert_eq!(
+        Some(events.oom_kill),
+        parse::keyed(text, "oom_kill").or(Some(0))
+    );
+    let (two, one) = (
+        parse::stat_v2(text),
+        parse::stat_v1(text, Some(Bytes::ZERO)),
+    );
     assert_eq!(two.anon.map(Bytes::get), parse::keyed(text, "anon"));
     assert_eq!(one.anon.map(Bytes::get), parse::keyed(text, "total_rss"));
     if let Some(control) = parse::oom_control(text) {
         assert_eq!(control.oom_kill, parse::keyed(text, "oom_kill"));
     }
     if let Some(bytes) = parse::limit(text).and_then(parse::Shown::bytes) {
-        assert_eq!(parse::limit(&bytes.get().to_string()).and_then(parse::Shown::bytes), Some(bytes));
+        assert_eq!(
+            parse::limit(&bytes.get().to_string()).and_then(parse::Shown::bytes),
+            Some(bytes)
+        );
     }
     let pids = parse::pids(text);
     assert!(pids.iter().all(|pid| *pid > 0) && pids.len() <= text.len());
-    let _ = (parse::number(text), parse::read_chars(text), parse::populated(text), parse::words(text));
+    let _ = (
+        parse::number(text),
+        parse::read_chars(text),
+        parse::populated(text),
+        parse::words(text),
+    );
     let _ = parse::status(text, "Uid:").map(Iterator::count);
 }
 
@@ -42,9 +56,16 @@ fn places(text: &str) {
 /// A process name of any form does not change the fields after it.
 fn names(name: &[u8]) {
     let name = name.get(..name.len().min(15)).unwrap_or_default();
-    let rest = b") S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1000 200 18446744073709551615\n";
+    let rest =
+        b") S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1000 200 18446744073709551615\n";
     let stat = [b"7 (", name, rest].concat();
-    assert_eq!(headroom_node_exec::procstat::parse(&stat).map(|s| (s.state, s.starttime)), Some(('S', 98765)));
-    assert_eq!(parse::starttime(&String::from_utf8_lossy(&stat)), Some(98765));
+    assert_eq!(
+        headroom_node_exec::procstat::parse(&stat).map(|s| (s.state, s.starttime)),
+        Some(('S', 98765))
+    );
+    assert_eq!(
+        parse::starttime(&String::from_utf8_lossy(&stat)),
+        Some(98765)
+    );
     let _ = headroom_node_exec::procstat::parse(name);
 }

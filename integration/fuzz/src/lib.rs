@@ -42,17 +42,32 @@ pub const TARGETS: [(&str, Check); 10] = [
 fn again<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     let read: T = serde_json::from_slice(bytes).ok()?;
     let written = serde_json::to_vec(&read).expect("a parsed value serializes");
-    assert!(written.len() <= 4096 + 200 * bytes.len(), "{} bytes became {}", bytes.len(), written.len());
+    assert!(
+        written.len() <= 4096 + 200 * bytes.len(),
+        "{} bytes became {}",
+        bytes.len(),
+        written.len()
+    );
     let second: T = serde_json::from_slice(&written).expect("a serialized value parses");
     let twice = serde_json::to_vec(&second).expect("writes");
-    assert_eq!(String::from_utf8_lossy(&written), String::from_utf8_lossy(&twice), "the second parse gives another value");
+    assert_eq!(
+        String::from_utf8_lossy(&written),
+        String::from_utf8_lossy(&twice),
+        "the second parse gives another value"
+    );
     Some(read)
 }
 
 /// A parsed value displays as a text that parses as the same.
-fn text_again<T: std::str::FromStr + std::fmt::Display + PartialEq + std::fmt::Debug>(text: &str) -> Option<T> {
+fn text_again<T: std::str::FromStr + std::fmt::Display + PartialEq + std::fmt::Debug>(
+    text: &str,
+) -> Option<T> {
     let read: T = text.parse().ok()?;
     let shown = read.to_string();
-    assert_eq!(shown.parse::<T>().ok().as_ref(), Some(&read), "{text:?} is shown as {shown:?}");
+    assert_eq!(
+        shown.parse::<T>().ok().as_ref(),
+        Some(&read),
+        "{text:?} is shown as {shown:?}"
+    );
     Some(read)
 }

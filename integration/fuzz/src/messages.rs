@@ -2,8 +2,8 @@
 //! validation.
 
 use headroom_wire::v1::{
-    acl, application_master, apps, audit, container_access, error, events, job, job_history, nodes, profiles, queue_tree, queues,
-    validation,
+    acl, application_master, apps, audit, container_access, error, events, job, job_history, nodes,
+    profiles, queue_tree, queues, validation,
 };
 use headroom_wire::v1::{share, suggestions};
 use serde_json::Value;
@@ -78,7 +78,9 @@ const ALL: &[One] = &[
 
 /// The first byte selects the message; the rest is its body.
 pub fn check(data: &[u8]) {
-    let Some((which, body)) = data.split_first() else { return };
+    let Some((which, body)) = data.split_first() else {
+        return;
+    };
 
     ALL[usize::from(*which) % ALL.len()](body);
 }
@@ -101,7 +103,9 @@ fn submit(body: &[u8]) {
 
 fn sync(body: &[u8]) {
     if let Some(sync) = again::<application_master::MasterSync>(body) {
-        sync.asks.iter().for_each(|ask| refused(validation::check_request(ask), body));
+        sync.asks
+            .iter()
+            .for_each(|ask| refused(validation::check_request(ask), body));
     }
 }
 
@@ -112,11 +116,20 @@ fn ask(body: &[u8]) {
 }
 
 fn launch(body: &[u8]) {
-    let Some(launch) = again::<application_master::LaunchSpec>(body) else { return };
+    let Some(launch) = again::<application_master::LaunchSpec>(body) else {
+        return;
+    };
     let checked = validation::check_launch(&launch);
     if checked.is_ok() {
-        let names = launch.files.keys().chain(launch.fetch.iter().map(|f| &f.name));
-        assert!(names.into_iter().all(|n| !n.contains(['/', '\0']) && n != ".." && n != "." && !n.is_empty()));
+        let names = launch
+            .files
+            .keys()
+            .chain(launch.fetch.iter().map(|f| &f.name));
+        assert!(
+            names
+                .into_iter()
+                .all(|n| !n.contains(['/', '\0']) && n != ".." && n != "." && !n.is_empty())
+        );
         assert!(!launch.command.iter().any(|word| word.contains('\0')));
     }
     refused(checked, body);
@@ -127,10 +140,19 @@ fn report(body: &[u8]) {
 }
 
 fn tree(body: &[u8]) {
-    let Ok(value) = serde_json::from_slice::<Value>(body) else { return };
+    let Ok(value) = serde_json::from_slice::<Value>(body) else {
+        return;
+    };
     let (spec, problems) = queue_tree::parse_queue_tree(&value);
-    let told: usize = problems.iter().map(|p| p.queue.len() + p.key.len() + p.what.len() + p.fix.len()).sum();
-    assert!(told <= (256 << 10) + 64 * body.len(), "{} bytes give an error of {told} bytes", body.len());
+    let told: usize = problems
+        .iter()
+        .map(|p| p.queue.len() + p.key.len() + p.what.len() + p.fix.len())
+        .sum();
+    assert!(
+        told <= (256 << 10) + 64 * body.len(),
+        "{} bytes give an error of {told} bytes",
+        body.len()
+    );
     if problems.is_empty() {
         let written = serde_json::to_value(&spec).expect("writes");
         assert_eq!(queue_tree::parse_queue_tree(&written), (spec, problems));

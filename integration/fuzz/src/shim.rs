@@ -20,12 +20,17 @@ pub fn check(data: &[u8]) {
         Err(bad) => assert!(bad.to_string().len() <= 4096 + 8 * data.len()),
     }
     if let Some(wish) = LauncherRequest::decode(data) {
-        assert!(wish == LauncherRequest::Lock || matches!(&wish, LauncherRequest::Run(dir) if dir.is_absolute()));
+        assert!(
+            wish == LauncherRequest::Lock
+                || matches!(&wish, LauncherRequest::Run(dir) if dir.is_absolute())
+        );
     }
     if let Some(word) = LauncherPacket::decode(data) {
         assert_eq!(LauncherPacket::decode(&word.encode()), Some(word));
     }
-    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
     if let Some(identity) = ProcessIdentity::decode(text) {
         assert_eq!(ProcessIdentity::decode(&identity.encode()), Some(identity));
     }
@@ -36,6 +41,12 @@ pub fn check(data: &[u8]) {
 
 /// The bytes themselves choose the position of the cut.
 fn torn(text: &[u8], data: &[u8], refused: impl Fn(&[u8]) -> bool) {
-    let at = data.iter().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte))) % text.len();
-    assert!(refused(text.get(..at).unwrap_or_default()), "cut at {at} of {}, it was accepted", text.len());
+    let at = data.iter().fold(0_usize, |sum, byte| {
+        sum.wrapping_mul(31).wrapping_add(usize::from(*byte))
+    }) % text.len();
+    assert!(
+        refused(text.get(..at).unwrap_or_default()),
+        "cut at {at} of {}, it was accepted",
+        text.len()
+    );
 }

@@ -26,8 +26,14 @@ fn frames(data: &[u8]) {
     }
     let written = frame::entries("app/1", data);
     let (head, rest) = written.split_first().expect("a head");
-    assert_eq!(frame::value("app/1", &head.1, rest.iter().map(|(_, b)| b.as_slice())).as_deref(), Ok(data));
-    assert!(frame::value("app/2", &head.1, rest.iter().map(|(_, b)| b.as_slice())).is_err(), "another key, the same checksum");
+    assert_eq!(
+        frame::value("app/1", &head.1, rest.iter().map(|(_, b)| b.as_slice())).as_deref(),
+        Ok(data)
+    );
+    assert!(
+        frame::value("app/2", &head.1, rest.iter().map(|(_, b)| b.as_slice())).is_err(),
+        "another key, the same checksum"
+    );
 }
 
 fn snapshot(data: &[u8]) -> Option<Snapshot> {
@@ -36,7 +42,10 @@ fn snapshot(data: &[u8]) -> Option<Snapshot> {
         records.push((key, value));
         Ok(())
     });
-    let read = Snapshot { commit: walked.ok()?.commit, records };
+    let read = Snapshot {
+        commit: walked.ok()?.commit,
+        records,
+    };
     let mut text = Vec::new();
     compose(&mut text, &read).expect("writes");
     let mut found = Vec::new();
@@ -51,9 +60,16 @@ fn snapshot(data: &[u8]) -> Option<Snapshot> {
 
 fn summed(data: &[u8]) {
     let lines = data.iter().filter(|b| **b == b'\n').count();
-    let head = format!("{{\"headroom_snapshot\":1,\"commit\":7,\"records\":{}}}\n", lines + 1);
+    let head = format!(
+        "{{\"headroom_snapshot\":1,\"commit\":7,\"records\":{}}}\n",
+        lines + 1
+    );
     let text = [head.as_bytes(), data].concat();
-    let whole = [text.as_slice(), format!("\n{{\"crc32\":{}}}\n", crc32fast::hash(&text)).as_bytes()].concat();
+    let whole = [
+        text.as_slice(),
+        format!("\n{{\"crc32\":{}}}\n", crc32fast::hash(&text)).as_bytes(),
+    ]
+    .concat();
     if let Some(read) = snapshot(&whole) {
         let _ = replay(&read.records);
     }
@@ -64,7 +80,10 @@ fn records(data: &[u8]) {
     let of = |line: &[u8]| {
         let at = line.iter().position(|b| *b == b' ')?;
         let (key, value) = line.split_at(at);
-        Some((String::from_utf8(key.to_vec()).ok()?, value.get(1..)?.to_vec()))
+        Some((
+            String::from_utf8(key.to_vec()).ok()?,
+            value.get(1..)?.to_vec(),
+        ))
     };
     let mut all: Vec<_> = data.split(|b| *b == b'\n').filter_map(of).collect();
     all.push(("meta".to_owned(), br#"{"epoch":3,"last_app":9}"#.to_vec()));

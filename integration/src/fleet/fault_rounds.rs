@@ -62,7 +62,11 @@ pub struct FleetRoundResults {
 
 /// The unit and the package of a host's daemon.
 fn daemon(host: usize) -> (&'static str, &'static str) {
-    if host == MANAGER { ("headroom-resourcemanager", "headroom-manager") } else { ("headroom-nodeagent", "headroom-node") }
+    if host == MANAGER {
+        ("headroom-resourcemanager", "headroom-manager")
+    } else {
+        ("headroom-nodeagent", "headroom-node")
+    }
 }
 
 /// A script that applies the fault and waits until systemd reports a new daemon process.
@@ -88,12 +92,24 @@ impl Fleet {
     /// its duration.
     pub fn disturb(&self, hosts: &[usize], how: DaemonFault) -> Result<std::time::Duration> {
         let began = Instant::now();
-        let errands: Vec<_> = hosts.iter().map(|&host| self.host(host).send(&script(host, how))).collect::<Result<_>>()?;
+        let errands: Vec<_> = hosts
+            .iter()
+            .map(|&host| self.host(host).send(&script(host, how)))
+            .collect::<Result<_>>()?;
         for (&host, errand) in hosts.iter().zip(&errands) {
             let ran = self.host(host).wait(errand, COMMAND)?;
             let what = format!("{how:?} of {} on {}", daemon(host).0, NAMES[host]);
-            self.book.say(&format!("{what}: {}", ran.stdout.trim().replace('\n', "\n    ")));
-            ensure!(ran.code == 0, "{what}: the daemon was not replaced\n{}{}\n{}", ran.stdout, ran.stderr, self.witness());
+            self.book.say(&format!(
+                "{what}: {}",
+                ran.stdout.trim().replace('\n', "\n    ")
+            ));
+            ensure!(
+                ran.code == 0,
+                "{what}: the daemon was not replaced\n{}{}\n{}",
+                ran.stdout,
+                ran.stderr,
+                self.witness()
+            );
         }
         self.until_ready()?;
         Ok(began.elapsed())
@@ -112,13 +128,28 @@ struct Run {
 }
 
 /// Runs this number of rounds on a configured fleet. `report` is called after each round.
-pub fn run(fleet: &Fleet, rounds: u32, report: &mut dyn FnMut(&FleetRoundResults)) -> Result<FleetRoundResults> {
+pub fn run(
+    fleet: &Fleet,
+    rounds: u32,
+    report: &mut dyn FnMut(&FleetRoundResults),
+) -> Result<FleetRoundResults> {
     let app = fleet.stay(520)?;
     let staying = fleet.processes(Some(&app))?;
-    let tally = FleetRoundResults { staying: staying.len(), ..FleetRoundResults::default() };
-    let mut run = Run { tally, app, staying, in_flight: VecDeque::new(), told: BTreeMap::new(), recoveries_ms: Vec::new() };
+    let tally = FleetRoundResults {
+        staying: staying.len(),
+        ..FleetRoundResults::default()
+    };
+    let mut run = Run {
+        tally,
+        app,
+        staying,
+        in_flight: VecDeque::new(),
+        told: BTreeMap::new(),
+        recoveries_ms: Vec::new(),
+    };
     for number in 0..rounds {
-        run.round(fleet, number).with_context(|| format!("round {number}"))?;
+        run.round(fleet, number)
+            .with_context(|| format!("round {number}"))?;
         report(&run.tally);
     }
     run.end(fleet)
@@ -167,11 +198,20 @@ impl Run {
         let gone: Vec<Process> = self.staying.difference(&now).cloned().collect();
         self.lost(gone.len(), || format!("round {number}: missing {gone:?}"));
         self.staying.retain(|one| now.contains(one));
-        let more = fleet.where_is(&now).difference(&fleet.where_is(&self.staying)).count();
+        let more = fleet
+            .where_is(&now)
+            .difference(&fleet.where_is(&self.staying))
+            .count();
         let app = self.app.clone();
-        self.twice(more, || format!("round {number}: other containers of {app}: {now:?}"));
+        self.twice(more, || {
+            format!("round {number}: other containers of {app}: {now:?}")
+        });
         // Each round also checks one job that ended earlier, a different one each time.
-        let old = self.told.keys().nth(number as usize % self.told.len().max(1)).cloned();
+        let old = self
+            .told
+            .keys()
+            .nth(number as usize % self.told.len().max(1))
+            .cloned();
         let asked: BTreeSet<String> = self.in_flight.iter().cloned().chain(old).collect();
         for app in asked {
             self.compare(fleet, &app)?;
@@ -182,19 +222,30 @@ impl Run {
     fn compare(&mut self, fleet: &Fleet, app: &str) -> Result<()> {
         let now = verdicts(&fleet.job(app)?);
         let before = self.told.get(app).cloned().unwrap_or_default();
-        for (attempt, verdict) in before.iter().filter(|(attempt, verdict)| now.get(*attempt) != Some(verdict)) {
+        for (attempt, verdict) in before
+            .iter()
+            .filter(|(attempt, verdict)| now.get(*attempt) != Some(verdict))
+        {
             self.tally.verdicts_lost += 1;
-            self.tally.notes.push(format!("{app} {attempt}: {verdict}, and now {:?}", now.get(attempt)));
+            self.tally.notes.push(format!(
+                "{app} {attempt}: {verdict}, and now {:?}",
+                now.get(attempt)
+            ));
         }
         Ok(())
     }
 
     /// Waits until the oldest job in flight has finished.
     fn take_in(&mut self, fleet: &Fleet) -> Result<()> {
-        let Some(app) = self.in_flight.pop_front() else { return Ok(()) };
+        let Some(app) = self.in_flight.pop_front() else {
+            return Ok(());
+        };
         let job = fleet.finished(&app)?;
         let told = verdicts(&job);
-        ensure!(told.values().any(|verdict| verdict.contains("oom")), "{app}: no attempt was killed for memory: {told:?}");
+        ensure!(
+            told.values().any(|verdict| verdict.contains("oom")),
+            "{app}: no attempt was killed for memory: {told:?}"
+        );
         self.compare(fleet, &app)?;
         self.told.insert(app, told);
         self.tally.jobs += 1;
@@ -211,14 +262,22 @@ impl Run {
         let wanted = (0..4).flat_map(|n| [format!("start wait/{n}"), format!("end wait/{n}")]);
         self.count(&log, wanted.collect());
         let effects = fleet.lines("effects")?;
-        let wanted = self.told.keys().flat_map(|app| [format!("{app}/0"), format!("{app}/1")]).collect();
+        let wanted = self
+            .told
+            .keys()
+            .flat_map(|app| [format!("{app}/0"), format!("{app}/1")])
+            .collect();
         self.count(&effects, wanted);
         for app in self.told.keys().cloned().collect::<Vec<_>>() {
             self.compare(fleet, &app)?;
         }
         self.tally.verdicts = self.told.values().map(Verdicts::len).sum();
         self.recoveries_ms.sort_unstable();
-        self.tally.p50_recovery_ms = self.recoveries_ms.get(self.recoveries_ms.len() / 2).copied().unwrap_or(0);
+        self.tally.p50_recovery_ms = self
+            .recoveries_ms
+            .get(self.recoveries_ms.len() / 2)
+            .copied()
+            .unwrap_or(0);
         self.tally.max_recovery_ms = self.recoveries_ms.last().copied().unwrap_or(0);
         fleet.tried(super::WORKERS[0], "rm -f /srv/ada/gate /srv/ada/effects")?;
         fleet.tried(super::WORKERS[1], "rm -f /srv/ada/gate /srv/ada/effects")?;
@@ -227,9 +286,15 @@ impl Run {
 
     /// Checks that each of these lines occurs exactly once and that there are no others.
     fn count(&mut self, lines: &BTreeMap<String, u64>, wanted: Vec<String>) {
-        let missing = wanted.iter().filter(|line| !lines.contains_key(*line)).count();
+        let missing = wanted
+            .iter()
+            .filter(|line| !lines.contains_key(*line))
+            .count();
         self.lost(missing, || format!("missing of {wanted:?}: {lines:?}"));
-        let more = lines.iter().filter(|(line, count)| **count > 1 || !wanted.contains(line)).count();
+        let more = lines
+            .iter()
+            .filter(|(line, count)| **count > 1 || !wanted.contains(line))
+            .count();
         self.twice(more, || format!("more than once: {lines:?}"));
     }
 

@@ -59,9 +59,17 @@ impl Fleet {
     pub fn boot(voice: TranscriptOutput, longest: Duration) -> Result<Self> {
         let mut book = FleetTranscript::new(voice);
         let packages = tempfile::tempdir()?;
-        book.step("packages are built", |_| test_packages::packages(packages.path()))?;
+        book.step("packages are built", |_| {
+            test_packages::packages(packages.path())
+        })?;
         let network = Network::new()?;
-        let mut fleet = Fleet { book, stations: Vec::new(), disks: Vec::new(), network, packages };
+        let mut fleet = Fleet {
+            book,
+            stations: Vec::new(),
+            disks: Vec::new(),
+            network,
+            packages,
+        };
         for number in 0..NAMES.len() {
             let disk = Disk::new(DISK)?;
             let guest = fleet.guest(number, &disk, longest)?;
@@ -69,26 +77,43 @@ impl Fleet {
             fleet.disks.push(disk);
         }
         fleet.step("three kernels, systemd in each", |fleet| {
-            (0..NAMES.len()).try_for_each(|host| fleet.on(host, "uname -nr; systemctl --version | head -n 1").map(drop))
+            (0..NAMES.len()).try_for_each(|host| {
+                fleet
+                    .on(host, "uname -nr; systemctl --version | head -n 1")
+                    .map(drop)
+            })
         })?;
         Ok(fleet)
     }
 
     fn guest(&self, number: usize, disk: &Disk, longest: Duration) -> Result<Guest> {
         let hosts: Vec<(u8, &str)> = (1..).zip(NAMES).collect();
-        let known: String = hosts.iter().map(|(n, name)| format!("10.77.0.{n} {name}.example {name}\n")).collect();
+        let known: String = hosts
+            .iter()
+            .map(|(n, name)| format!("10.77.0.{n} {name}.example {name}\n"))
+            .collect();
         let files = BTreeMap::from([
             ("/etc/hostname".into(), format!("{}\n", NAMES[number])),
             ("/etc/hosts".into(), format!("127.0.0.1 localhost\n{known}")),
         ]);
         let windows = BTreeMap::from([(PACKAGES.into(), self.packages.path().to_owned())]);
-        let guest = Guest::new().memory(MEMORY).timeout(longest).processor(number).disk(disk);
-        Ok(guest.place(self.network.place(hosts[number].0)).directory(Path::new("/")).systemd(files, windows))
+        let guest = Guest::new()
+            .memory(MEMORY)
+            .timeout(longest)
+            .processor(number)
+            .disk(disk);
+        Ok(guest
+            .place(self.network.place(hosts[number].0))
+            .directory(Path::new("/"))
+            .systemd(files, windows))
     }
 
     /// Runs a step and records its duration.
     pub fn step<T>(&mut self, what: &str, done: impl FnOnce(&mut Fleet) -> Result<T>) -> Result<T> {
-        let mut book = std::mem::replace(&mut self.book, FleetTranscript::new(TranscriptOutput::Silent));
+        let mut book = std::mem::replace(
+            &mut self.book,
+            FleetTranscript::new(TranscriptOutput::Silent),
+        );
         let voice = book.voice();
         let result = book.step(what, |_| {
             self.book = FleetTranscript::new(voice);
@@ -105,22 +130,40 @@ impl Fleet {
 
     /// Runs a command as root and returns its result even if it fails. Not shown.
     pub fn tried(&self, host: usize, command: &str) -> Result<ProgramOutput> {
-        self.host(host).run(command, COMMAND).with_context(|| format!("{}# {command}", NAMES[host]))
+        self.host(host)
+            .run(command, COMMAND)
+            .with_context(|| format!("{}# {command}", NAMES[host]))
     }
 
     /// Runs a command as root that must succeed, and returns its output.
     pub fn on(&self, host: usize, command: &str) -> Result<String> {
         let ran = self.tried(host, command)?;
-        self.book.command(NAMES[host], '#', command, &format!("{}{}", ran.stdout, ran.stderr));
+        self.book.command(
+            NAMES[host],
+            '#',
+            command,
+            &format!("{}{}", ran.stdout, ran.stderr),
+        );
         well(NAMES[host], command, ran)
     }
 
     /// As [`Fleet::on`], on several hosts at once.
     pub fn on_all(&self, hosts: &[usize], command: &str) -> Result<()> {
-        let errands: Vec<_> = hosts.iter().map(|&host| self.host(host).send(command)).collect::<Result<_>>()?;
+        let errands: Vec<_> = hosts
+            .iter()
+            .map(|&host| self.host(host).send(command))
+            .collect::<Result<_>>()?;
         for (&host, errand) in hosts.iter().zip(&errands) {
-            let ran = self.host(host).wait(errand, COMMAND).with_context(|| format!("{}# {command}", NAMES[host]))?;
-            self.book.command(NAMES[host], '#', command, &format!("{}{}", ran.stdout, ran.stderr));
+            let ran = self
+                .host(host)
+                .wait(errand, COMMAND)
+                .with_context(|| format!("{}# {command}", NAMES[host]))?;
+            self.book.command(
+                NAMES[host],
+                '#',
+                command,
+                &format!("{}{}", ran.stdout, ran.stderr),
+            );
             well(NAMES[host], command, ran)?;
         }
         Ok(())
@@ -134,12 +177,22 @@ impl Fleet {
     /// Runs a command as the user that must succeed, and returns its output.
     pub fn person(&self, host: usize, command: &str) -> Result<String> {
         let ran = self.person_tried(host, command)?;
-        self.book.command(&format!("{PERSON}@{}", NAMES[host]), '$', command, &format!("{}{}", ran.stdout, ran.stderr));
+        self.book.command(
+            &format!("{PERSON}@{}", NAMES[host]),
+            '$',
+            command,
+            &format!("{}{}", ran.stdout, ran.stderr),
+        );
         well(NAMES[host], command, ran)
     }
 
     /// Polls `see` until it returns a value.
-    pub fn until<T>(&self, what: &str, within: Duration, mut see: impl FnMut(&Fleet) -> Result<Option<T>>) -> Result<T> {
+    pub fn until<T>(
+        &self,
+        what: &str,
+        within: Duration,
+        mut see: impl FnMut(&Fleet) -> Result<Option<T>>,
+    ) -> Result<T> {
         let deadline = std::time::Instant::now() + within;
         loop {
             if let Some(seen) = see(self)? {
@@ -166,7 +219,11 @@ impl Fleet {
         let journal = "journalctl --no-pager -o short-monotonic -n 40 -u 'headroom-*'";
         let told = |host: usize| match self.tried(host, journal) {
             Ok(ran) => format!("--- {}\n{}", NAMES[host], ran.stdout),
-            Err(error) => format!("--- {}: {error:#}\n{}\n", NAMES[host], self.host(host).console()),
+            Err(error) => format!(
+                "--- {}: {error:#}\n{}\n",
+                NAMES[host],
+                self.host(host).console()
+            ),
         };
         (0..NAMES.len()).map(told).collect()
     }
@@ -179,6 +236,12 @@ fn as_person(command: &str) -> String {
 }
 
 fn well(host: &str, command: &str, ran: ProgramOutput) -> Result<String> {
-    ensure!(ran.code == 0, "{host}: `{command}` ended with {}: {}{}", ran.code, ran.stdout, ran.stderr);
+    ensure!(
+        ran.code == 0,
+        "{host}: `{command}` ended with {}: {}{}",
+        ran.code,
+        ran.stdout,
+        ran.stderr
+    );
     Ok(ran.stdout)
 }

@@ -45,7 +45,10 @@ impl Fleet {
             Ok(())
         })?;
         for host in WORKERS {
-            self.step(&format!("{}: join, configure, start", NAMES[host]), |fleet| fleet.add_node(host))?;
+            self.step(
+                &format!("{}: join, configure, start", NAMES[host]),
+                |fleet| fleet.add_node(host),
+            )?;
         }
         self.step("both workers are ready", |fleet| fleet.until_ready())?;
         self.step("a user: account, token, policy", |fleet| fleet.welcome())
@@ -54,28 +57,58 @@ impl Fleet {
     fn install(&self) -> Result<()> {
         self.on_all(&[MANAGER, WORKERS[0], WORKERS[1]], PLAIN_HOST)?;
         let install = |kind| {
-            format!("dpkg --force-unsafe-io --install {PACKAGES}/now/headroom-{kind}_*.deb {PACKAGES}/now/headroom-client_*.deb")
+            format!(
+                "dpkg --force-unsafe-io --install {PACKAGES}/now/headroom-{kind}_*.deb {PACKAGES}/now/headroom-client_*.deb"
+            )
         };
         let others = WORKERS.map(|host| self.host(host).send(&install("node")));
         self.on(MANAGER, &install("manager"))?;
         for (host, errand) in WORKERS.into_iter().zip(others) {
             let ran = self.host(host).wait(&errand?, COMMAND)?;
-            ensure!(ran.code == 0, "{}: {}{}", NAMES[host], ran.stdout, ran.stderr);
-            self.book.command(NAMES[host], '#', &install("node"), &ran.stdout);
+            ensure!(
+                ran.code == 0,
+                "{}: {}{}",
+                NAMES[host],
+                ran.stdout,
+                ran.stderr
+            );
+            self.book
+                .command(NAMES[host], '#', &install("node"), &ran.stdout);
         }
         Ok(())
     }
 
     fn add_node(&self, host: usize) -> Result<()> {
         let name = NAMES[host];
-        let made = format!("rmctl acl join-token create --node {name} --at {name}.example --out /root/{name}.token");
+        let made = format!(
+            "rmctl acl join-token create --node {name} --at {name}.example --out /root/{name}.token"
+        );
         let told = self.tried(MANAGER, &made)?;
-        self.book.command(NAMES[MANAGER], '#', &made, &format!("{}{}", told.stdout, told.stderr));
-        let words = told.stderr.split_whitespace().skip_while(|word| *word != "--pin");
-        let pin = words.clone().nth(1).with_context(|| format!("no pin in {:?}", told.stderr))?;
+        self.book.command(
+            NAMES[MANAGER],
+            '#',
+            &made,
+            &format!("{}{}", told.stdout, told.stderr),
+        );
+        let words = told
+            .stderr
+            .split_whitespace()
+            .skip_while(|word| *word != "--pin");
+        let pin = words
+            .clone()
+            .nth(1)
+            .with_context(|| format!("no pin in {:?}", told.stderr))?;
         // The operator copies the token to the node.
-        let token = self.tried(MANAGER, &format!("cat /root/{name}.token && rm /root/{name}.token"))?.stdout;
-        self.tried(host, &format!("umask 077; printf %s '{}' > /root/join.token", token.trim()))?;
+        let token = self
+            .tried(
+                MANAGER,
+                &format!("cat /root/{name}.token && rm /root/{name}.token"),
+            )?
+            .stdout;
+        self.tried(
+            host,
+            &format!("umask 077; printf %s '{}' > /root/join.token", token.trim()),
+        )?;
         self.on(
             host,
             &format!(
@@ -97,27 +130,51 @@ impl Fleet {
             &[MANAGER, WORKERS[0], WORKERS[1]],
             &format!("useradd --uid 1500 --create-home --home-dir /srv/{PERSON} {PERSON}"),
         )?;
-        self.on(MANAGER, &format!("rmctl acl policy set {PERSON} --right cluster:read,job:read,job:submit,job:kill"))?;
+        self.on(
+            MANAGER,
+            &format!(
+                "rmctl acl policy set {PERSON} --right cluster:read,job:read,job:submit,job:kill"
+            ),
+        )?;
         let by_account = self.person(MANAGER, "rmctl acl token self")?;
-        ensure!(by_account.contains("job:submit") && !by_account.contains("admin"), "{by_account}");
+        ensure!(
+            by_account.contains("job:submit") && !by_account.contains("admin"),
+            "{by_account}"
+        );
         self.on(
             MANAGER,
             &format!("rmctl acl token create --user {PERSON} --right cluster:read,job:read,job:submit,job:kill --lifetime 90d --out /root/{PERSON}.token"),
         )?;
-        let token = self.tried(MANAGER, &format!("cat /root/{PERSON}.token"))?.stdout;
+        let token = self
+            .tried(MANAGER, &format!("cat /root/{PERSON}.token"))?
+            .stdout;
         let host = WORKERS[0];
         self.on(
             host,
             "cat > /etc/headroom/client.toml <<'END'\naddr = \"https://rm.example:7070\"\nca = \"/etc/headroom/tls/ca.pem\"\nEND",
         )?;
-        self.person_tried(host, &format!("umask 077; mkdir -p .config; printf %s '{}' > .config/headroom.token", token.trim()))?;
+        self.person_tried(
+            host,
+            &format!(
+                "umask 077; mkdir -p .config; printf %s '{}' > .config/headroom.token",
+                token.trim()
+            ),
+        )?;
         self.person(host, &format!(
             "rmctl context set prod --addr https://rm.example:7070 --cacert /etc/headroom/tls/ca.pem --token-file /srv/{PERSON}/.config/headroom.token"
         ))?;
         let by_token = self.person(host, "rmctl acl token self && rmctl status")?;
-        ensure!(by_token.contains(PERSON) && by_token.contains("token"), "{by_token}");
+        ensure!(
+            by_token.contains(PERSON) && by_token.contains("token"),
+            "{by_token}"
+        );
         let refused = self.person_tried(host, "rmctl node drain worker-2 -y")?;
-        ensure!(refused.code == 5 && refused.stderr.contains("HR0403"), "{} {}", refused.code, refused.stderr);
+        ensure!(
+            refused.code == 5 && refused.stderr.contains("HR0403"),
+            "{} {}",
+            refused.code,
+            refused.stderr
+        );
         Ok(())
     }
 }

@@ -22,7 +22,11 @@ pub struct FleetTranscript {
 impl FleetTranscript {
     /// An empty transcript.
     pub fn new(voice: TranscriptOutput) -> Self {
-        FleetTranscript { voice, began: Instant::now(), steps: Vec::new() }
+        FleetTranscript {
+            voice,
+            began: Instant::now(),
+            steps: Vec::new(),
+        }
     }
 
     /// Whether it prints.
@@ -55,8 +59,13 @@ impl FleetTranscript {
 
     /// A table of the steps with their durations in seconds, and the total.
     pub fn table(&self) -> String {
-        let line = |what: &str, time: Duration| format!("{what:<64} {:>6.1} s\n", time.as_secs_f64());
-        let steps: String = self.steps.iter().map(|(what, time)| line(what, *time)).collect();
+        let line =
+            |what: &str, time: Duration| format!("{what:<64} {:>6.1} s\n", time.as_secs_f64());
+        let steps: String = self
+            .steps
+            .iter()
+            .map(|(what, time)| line(what, *time))
+            .collect();
         steps + &line("total", self.began.elapsed())
     }
 }
@@ -71,7 +80,10 @@ mod tests {
         assert_eq!(book.step("one", |_| 1), 1);
         book.step("two", |_| ());
         let table = book.table();
-        let words: Vec<&str> = table.lines().filter_map(|l| l.split_whitespace().next()).collect();
+        let words: Vec<&str> = table
+            .lines()
+            .filter_map(|l| l.split_whitespace().next())
+            .collect();
         assert_eq!(words, ["one", "two", "total"]);
         assert!(table.lines().all(|l| l.ends_with(" s")), "{table}");
     }

@@ -76,10 +76,15 @@ impl Fleet {
     /// Starts four tasks on two executors with `mib` MiB each, and waits until all run. Returns the
     /// job's id.
     pub fn stay(&self, mib: u32) -> Result<String> {
-        let app = self.person(DESK, &STAYING.replace("MEMORY", &mib.to_string()))?.trim().to_owned();
+        let app = self
+            .person(DESK, &STAYING.replace("MEMORY", &mib.to_string()))?
+            .trim()
+            .to_owned();
         self.until("four tasks to run", COMMAND, |fleet| {
             let job = fleet.job(&app)?;
-            let ended = ["failed", "finished", "killed"].iter().any(|state| job["state"] == *state);
+            let ended = ["failed", "finished", "killed"]
+                .iter()
+                .any(|state| job["state"] == *state);
             ensure!(!ended, "{app} has ended: {}", job["diagnostics"]);
             Ok((job["job"]["totals"]["running"] == 4).then_some(()))
         })
@@ -89,33 +94,54 @@ impl Fleet {
 
     /// Releases the waiting tasks.
     pub fn let_go(&self) -> Result<()> {
-        WORKERS.into_iter().try_for_each(|host| self.person(host, "touch gate").map(drop))
+        WORKERS
+            .into_iter()
+            .try_for_each(|host| self.person(host, "touch gate").map(drop))
     }
 
     /// Submits a job of which one task is killed for memory. Returns its id.
     pub fn eat(&self) -> Result<String> {
         let ran = self.person_tried(DESK, EATING)?;
-        ensure!(ran.code == 0, "a submission ended with {}: {}{}", ran.code, ran.stdout, ran.stderr);
+        ensure!(
+            ran.code == 0,
+            "a submission ended with {}: {}{}",
+            ran.code,
+            ran.stdout,
+            ran.stderr
+        );
         Ok(ran.stdout.trim().to_owned())
     }
 
     /// The cluster's view of a job.
     pub fn job(&self, app: &str) -> Result<Value> {
         let ran = self.person_tried(DESK, &format!("rmctl ps {app} -o json"))?;
-        ensure!(ran.code == 0, "rmctl ps {app} ended with {}: {}", ran.code, ran.stderr);
+        ensure!(
+            ran.code == 0,
+            "rmctl ps {app} ended with {}: {}",
+            ran.code,
+            ran.stderr
+        );
         serde_json::from_str(&ran.stdout).context("the output of rmctl ps")
     }
 
     /// The number of running tasks of a job.
     pub fn running(&self, app: &str) -> Result<u64> {
-        Ok(self.job(app)?["job"]["totals"]["running"].as_u64().unwrap_or(0))
+        Ok(self.job(app)?["job"]["totals"]["running"]
+            .as_u64()
+            .unwrap_or(0))
     }
 
     /// Waits for the end of a job, which must be `finished`, and returns its view.
     pub fn finished(&self, app: &str) -> Result<Value> {
         let ran = self.person_tried(DESK, &format!("rmctl wait {app} --timeout 90s"))?;
         let job = self.job(app)?;
-        ensure!(ran.code == 0 && job["state"] == "finished", "{app}: {} {}\n{}", ran.stdout, ran.stderr, self.witness());
+        ensure!(
+            ran.code == 0 && job["state"] == "finished",
+            "{app}: {} {}\n{}",
+            ran.stdout,
+            ran.stderr,
+            self.witness()
+        );
         Ok(job)
     }
 
@@ -126,10 +152,20 @@ impl Fleet {
             let listed = self.tried(host, PROCESSES)?.stdout;
             let process = |line: &str| {
                 let mut words = line.split_whitespace();
-                let container = words.next()?.trim_start_matches("./").trim_end_matches("/cgroup.procs").to_owned();
-                Some(Process { host, container, pid: words.next()?.parse().ok()?, start: words.next()?.parse().ok()? })
+                let container = words
+                    .next()?
+                    .trim_start_matches("./")
+                    .trim_end_matches("/cgroup.procs")
+                    .to_owned();
+                Some(Process {
+                    host,
+                    container,
+                    pid: words.next()?.parse().ok()?,
+                    start: words.next()?.parse().ok()?,
+                })
             };
-            let wanted = |one: &Process| app.is_none_or(|app| one.container.starts_with(&format!("{app}.")));
+            let wanted =
+                |one: &Process| app.is_none_or(|app| one.container.starts_with(&format!("{app}.")));
             all.extend(listed.lines().filter_map(process).filter(wanted));
         }
         Ok(all)
@@ -139,16 +175,28 @@ impl Fleet {
     pub fn lines(&self, file: &str) -> Result<BTreeMap<String, u64>> {
         let mut counts = BTreeMap::new();
         for host in WORKERS {
-            let text = self.person_tried(host, &format!("cat {file} 2>/dev/null; true"))?.stdout;
-            text.lines().for_each(|line| *counts.entry(line.to_owned()).or_default() += 1);
+            let text = self
+                .person_tried(host, &format!("cat {file} 2>/dev/null; true"))?
+                .stdout;
+            text.lines()
+                .for_each(|line| *counts.entry(line.to_owned()).or_default() += 1);
         }
         Ok(counts)
     }
 
     /// The hosts and containers of these processes.
     pub fn where_is(&self, processes: &BTreeSet<Process>) -> BTreeSet<(&'static str, String)> {
-        let top = |one: &Process| one.container.split('/').next().unwrap_or_default().to_owned();
-        processes.iter().map(|one| (NAMES[one.host], top(one))).collect()
+        let top = |one: &Process| {
+            one.container
+                .split('/')
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        processes
+            .iter()
+            .map(|one| (NAMES[one.host], top(one)))
+            .collect()
     }
 
     /// Home directory of the user.
@@ -163,7 +211,12 @@ pub fn verdicts(job: &Value) -> Verdicts {
     let attempts = tasks.flat_map(|task| task["attempts"].as_array().into_iter().flatten());
     let failed = attempts.filter(|one| !one["reason"].is_null() && one["reason"]["code"] != 0);
     failed
-        .map(|one| (one["attempt"].as_str().unwrap_or_default().to_owned(), format!("{} {}", one["reason"], one["dimension"])))
+        .map(|one| {
+            (
+                one["attempt"].as_str().unwrap_or_default().to_owned(),
+                format!("{} {}", one["reason"], one["dimension"]),
+            )
+        })
         .collect()
 }
 

@@ -21,7 +21,10 @@ use tempfile::TempDir;
 use super::{GuestOutcome, job, xstate};
 
 /// Interval of output polls while the guest runs.
-const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+const GLANCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 20_000_000,
+};
 /// The program of the kernel.
 const KERNEL: &str = "linux.uml";
 
@@ -90,23 +93,45 @@ pub(super) enum Watched {
 
 impl Booted {
     pub(super) fn start(machine: &Machine, task: &job::GuestJob) -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("headroom-guest-").tempdir().context("a directory for the guest's job")?;
+        let dir = tempfile::Builder::new()
+            .prefix("headroom-guest-")
+            .tempdir()
+            .context("a directory for the guest's job")?;
         // Programs inside may run as other users, and they need access to the directory too.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
         fs::write(dir.path().join(job::JOB), serde_json::to_vec_pretty(task)?)?;
         for name in [job::STDOUT, job::STDERR] {
             File::create(dir.path().join(name))?;
         }
-        let kernel = KernelProcess { child: spawn(machine, task, dir.path())?, gone: false };
-        let (out, err) = (Tail::open(&dir.path().join(job::STDOUT))?, Tail::open(&dir.path().join(job::STDERR))?);
-        Ok(Booted { kernel, dir, out, err })
+        let kernel = KernelProcess {
+            child: spawn(machine, task, dir.path())?,
+            gone: false,
+        };
+        let (out, err) = (
+            Tail::open(&dir.path().join(job::STDOUT))?,
+            Tail::open(&dir.path().join(job::STDERR))?,
+        );
+        Ok(Booted {
+            kernel,
+            dir,
+            out,
+            err,
+        })
     }
 
     /// Calls `glance` every 20 ms until the guest is off, the deadline has passed, or `glance`
     /// returns `Enough`.
-    pub(super) fn watch(&mut self, deadline: Instant, mut glance: impl FnMut(&mut Self) -> Result<Glance>) -> Result<Watched> {
-        let pid = i32::try_from(self.kernel.child.id()).ok().and_then(rustix::process::Pid::from_raw).context("process id")?;
-        let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).context("pidfd of the guest")?;
+    pub(super) fn watch(
+        &mut self,
+        deadline: Instant,
+        mut glance: impl FnMut(&mut Self) -> Result<Glance>,
+    ) -> Result<Watched> {
+        let pid = i32::try_from(self.kernel.child.id())
+            .ok()
+            .and_then(rustix::process::Pid::from_raw)
+            .context("process id")?;
+        let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())
+            .context("pidfd of the guest")?;
         while Instant::now() < deadline {
             match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&GLANCE)) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => {
@@ -145,16 +170,29 @@ impl Booted {
     }
 
     pub(super) fn console(&self) -> String {
-        last_lines(&fs::read_to_string(self.dir.path().join(job::CONSOLE)).unwrap_or_default(), 30)
+        last_lines(
+            &fs::read_to_string(self.dir.path().join(job::CONSOLE)).unwrap_or_default(),
+            30,
+        )
     }
 
     /// The result of a guest that powered off.
     fn outcome(&self) -> Result<GuestOutcome> {
         let Ok(code) = fs::read_to_string(self.dir.path().join(job::RC)) else {
-            bail!("the guest ended without a result; its console:\n{}", self.console());
+            bail!(
+                "the guest ended without a result; its console:\n{}",
+                self.console()
+            );
         };
-        let code = code.trim().parse().with_context(|| format!("the guest's result is {code:?}, not a number"))?;
-        Ok(GuestOutcome { code, stdout: self.out.text(), stderr: self.err.text() })
+        let code = code
+            .trim()
+            .parse()
+            .with_context(|| format!("the guest's result is {code:?}, not a number"))?;
+        Ok(GuestOutcome {
+            code,
+            stdout: self.out.text(),
+            stderr: self.err.text(),
+        })
     }
 }
 
@@ -188,14 +226,33 @@ fn spawn(machine: &Machine, task: &job::GuestJob, dir: &Path) -> Result<Child> {
     // not migrate it. `setpriv` sets the parent-death signal, because setting it here would need
     // unsafe code between fork and exec.
     let mut command = Command::new("taskset");
-    command.args(["-c", &cpu.to_string(), "setpriv", "--pdeathsig", "KILL", KERNEL]).args(kernel_arguments(machine, task, dir));
-    command.env("TMPDIR", memory_dir(machine.memory)).stdin(Stdio::null());
+    command
+        .args([
+            "-c",
+            &cpu.to_string(),
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            KERNEL,
+        ])
+        .args(kernel_arguments(machine, task, dir));
+    command
+        .env("TMPDIR", memory_dir(machine.memory))
+        .stdin(Stdio::null());
     if let Some(library) = xstate::library(dir)? {
         command.env("LD_PRELOAD", library);
     }
-    command.stdout(console.try_clone()?).stderr(console).process_group(0);
-    ensure!(on_path(KERNEL), "{KERNEL} is not installed: `apt-get install -y user-mode-linux`");
-    command.spawn().context("taskset could not be started: `apt-get install -y util-linux`")
+    command
+        .stdout(console.try_clone()?)
+        .stderr(console)
+        .process_group(0);
+    ensure!(
+        on_path(KERNEL),
+        "{KERNEL} is not installed: `apt-get install -y user-mode-linux`"
+    );
+    command
+        .spawn()
+        .context("taskset could not be started: `apt-get install -y util-linux`")
 }
 
 fn kernel_arguments(machine: &Machine, task: &job::GuestJob, dir: &Path) -> Vec<String> {
@@ -218,8 +275,18 @@ fn kernel_arguments(machine: &Machine, task: &job::GuestJob, dir: &Path) -> Vec<
     let mut arguments: Vec<String> = fixed.iter().map(|&a| a.to_owned()).collect();
     arguments.push(format!("mem={}M", machine.memory.whole_mib()));
     arguments.push(format!("init={}", machine.init.display()));
-    arguments.extend(task.disk.iter().map(|image| format!("ubd0={}", image.display())));
-    let interface = |place: &job::GuestAddress| format!("eth0=daemon,{},unix,{}", place.hardware(), place.switch.display());
+    arguments.extend(
+        task.disk
+            .iter()
+            .map(|image| format!("ubd0={}", image.display())),
+    );
+    let interface = |place: &job::GuestAddress| {
+        format!(
+            "eth0=daemon,{},unix,{}",
+            place.hardware(),
+            place.switch.display()
+        )
+    };
     arguments.extend(task.place.iter().map(interface));
     arguments.push(format!("uml_dir={}", dir.join("uml").display()));
     arguments.push(format!("{}={}", job::DIR_VARIABLE, dir.display()));
@@ -231,13 +298,15 @@ fn kernel_arguments(machine: &Machine, task: &job::GuestJob, dir: &Path) -> Vec<
 fn memory_dir(memory: Bytes) -> &'static str {
     let roomy = nix::sys::statvfs::statvfs("/dev/shm").is_ok_and(|fs| {
         let free = fs.blocks_available().saturating_mul(fs.fragment_size());
-        free > memory.saturating_add(Bytes::from_mib(256)).get() && !fs.flags().contains(nix::sys::statvfs::FsFlags::ST_NOEXEC)
+        free > memory.saturating_add(Bytes::from_mib(256)).get()
+            && !fs.flags().contains(nix::sys::statvfs::FsFlags::ST_NOEXEC)
     });
     if roomy { "/dev/shm" } else { "/tmp" }
 }
 
 fn on_path(program: &str) -> bool {
-    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
 }
 
 fn last_lines(text: &str, count: usize) -> String {
@@ -253,7 +322,10 @@ pub(super) struct Tail {
 
 impl Tail {
     fn open(path: &Path) -> Result<Self> {
-        Ok(Tail { file: File::open(path)?, seen: Vec::new() })
+        Ok(Tail {
+            file: File::open(path)?,
+            seen: Vec::new(),
+        })
     }
     fn forward(&mut self, to: &mut impl Write) -> io::Result<()> {
         let from = self.seen.len();

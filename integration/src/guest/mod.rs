@@ -67,7 +67,11 @@ impl Guest {
             timeout: Duration::from_secs(150),
             quiet: false,
             processor: default_processor(),
-            job: job::GuestJob { env, cwd, ..job::GuestJob::default() },
+            job: job::GuestJob {
+                env,
+                cwd,
+                ..job::GuestJob::default()
+            },
         }
     }
 
@@ -119,7 +123,9 @@ impl Guest {
     #[must_use]
     pub fn keep(mut self, dir: &Path) -> Self {
         // A hidden directory itself exists in the guest, empty and writable.
-        if job::HIDDEN.iter().any(|hidden| dir.starts_with(hidden) && dir != Path::new(hidden))
+        if job::HIDDEN
+            .iter()
+            .any(|hidden| dir.starts_with(hidden) && dir != Path::new(hidden))
             && !self.job.keep.iter().any(|k| dir.starts_with(k))
         {
             self.job.keep.push(dir.to_owned());
@@ -140,7 +146,9 @@ impl Guest {
         match programs::dir() {
             // Inside a guest the variable is set already. Without the programs the test itself
             // reports the error.
-            Ok(dir) => self.keep(dir).env(programs::DIR_VARIABLE, &dir.display().to_string()),
+            Ok(dir) => self
+                .keep(dir)
+                .env(programs::DIR_VARIABLE, &dir.display().to_string()),
             Err(_) => self,
         }
     }
@@ -148,7 +156,11 @@ impl Guest {
     /// Runs systemd as process 1, with `files` (path in the guest, text) written to the root, and
     /// `windows` (path in the guest, host directory) mounted read-only.
     #[must_use]
-    pub fn systemd(mut self, files: BTreeMap<PathBuf, String>, windows: BTreeMap<PathBuf, PathBuf>) -> Self {
+    pub fn systemd(
+        mut self,
+        files: BTreeMap<PathBuf, String>,
+        windows: BTreeMap<PathBuf, PathBuf>,
+    ) -> Self {
         self.job.init = job::Init::Systemd { files, windows };
         self
     }
@@ -176,22 +188,57 @@ impl Guest {
     fn prepared<S: AsRef<OsStr>>(mut self, argv: &[S]) -> Result<(boot::Machine, job::GuestJob)> {
         self.job.argv = argv
             .iter()
-            .map(|word| word.as_ref().to_str().map(str::to_owned).context("an argument for a guest must be UTF-8"))
+            .map(|word| {
+                word.as_ref()
+                    .to_str()
+                    .map(str::to_owned)
+                    .context("an argument for a guest must be UTF-8")
+            })
             .collect::<Result<_>>()?;
-        let program = PathBuf::from(self.job.argv.first().context("nothing to run in the guest")?);
+        let program = PathBuf::from(
+            self.job
+                .argv
+                .first()
+                .context("nothing to run in the guest")?,
+        );
         let cwd = self.job.cwd.clone();
         let init = boot::init_binary()?;
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-        for dir in [program.parent(), init.parent(), sources, Some(cwd.as_path())].into_iter().flatten() {
+        for dir in [
+            program.parent(),
+            init.parent(),
+            sources,
+            Some(cwd.as_path()),
+        ]
+        .into_iter()
+        .flatten()
+        {
             self = self.keep(dir);
         }
-        let Guest { memory, timeout, quiet, processor, job } = self;
-        Ok((boot::Machine { memory, timeout, quiet, processor, init }, job))
+        let Guest {
+            memory,
+            timeout,
+            quiet,
+            processor,
+            job,
+        } = self;
+        Ok((
+            boot::Machine {
+                memory,
+                timeout,
+                quiet,
+                processor,
+                init,
+            },
+            job,
+        ))
     }
 }
 
 /// The slot of a test in its nextest group, otherwise the process id.
 fn default_processor() -> usize {
-    let slot = std::env::var("NEXTEST_TEST_GROUP_SLOT").ok().and_then(|slot| slot.parse().ok());
+    let slot = std::env::var("NEXTEST_TEST_GROUP_SLOT")
+        .ok()
+        .and_then(|slot| slot.parse().ok());
     slot.unwrap_or_else(|| usize::try_from(std::process::id()).unwrap_or(0))
 }

@@ -25,20 +25,35 @@ pub struct Network {
 impl Network {
     /// Starts a switch without guests.
     pub fn new() -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("headroom-switch-").tempdir().context("a directory for a network")?;
+        let dir = tempfile::Builder::new()
+            .prefix("headroom-switch-")
+            .tempdir()
+            .context("a directory for a network")?;
         let socket = dir.path().join("socket");
         // The switch ends at the end of its standard input, at the latest when this process ends.
         let mut command = Command::new("uml_switch");
-        command.arg("-unix").arg(&socket).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let switch = command.spawn().context("uml_switch: `apt-get install -y uml-utilities`")?;
+        command
+            .arg("-unix")
+            .arg(&socket)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let switch = command
+            .spawn()
+            .context("uml_switch: `apt-get install -y uml-utilities`")?;
         let network = Network { dir, switch };
-        until("the switch to listen", READY, || Ok(socket.exists().then_some(())))?;
+        until("the switch to listen", READY, || {
+            Ok(socket.exists().then_some(()))
+        })?;
         Ok(network)
     }
 
     /// A place on the network. Each guest needs its own number.
     pub fn place(&self, number: u8) -> GuestAddress {
-        GuestAddress { switch: self.dir.path().join("socket"), number }
+        GuestAddress {
+            switch: self.dir.path().join("socket"),
+            number,
+        }
     }
 }
 

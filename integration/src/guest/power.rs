@@ -26,11 +26,22 @@ impl Disk {
     /// Creates an empty image of `mib` MiB. It is sparse: it uses only the written space on the
     /// host.
     pub fn new(mib: u32) -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("headroom-disk-").tempdir().context("a directory for a disk")?;
+        let dir = tempfile::Builder::new()
+            .prefix("headroom-disk-")
+            .tempdir()
+            .context("a directory for a disk")?;
         let image = dir.path().join("image");
-        let made = Command::new("/sbin/mkfs.ext4").args(["-q", "-F"]).arg(&image).arg(format!("{mib}M")).output();
+        let made = Command::new("/sbin/mkfs.ext4")
+            .args(["-q", "-F"])
+            .arg(&image)
+            .arg(format!("{mib}M"))
+            .output();
         let made = made.context("/sbin/mkfs.ext4: `apt-get install -y e2fsprogs`")?;
-        ensure!(made.status.success(), "mkfs.ext4: {}", String::from_utf8_lossy(&made.stderr).trim());
+        ensure!(
+            made.status.success(),
+            "mkfs.ext4: {}",
+            String::from_utf8_lossy(&made.stderr).trim()
+        );
         Ok(Disk { dir, image })
     }
 
@@ -55,13 +66,18 @@ pub struct RunningGuest {
 
 impl std::fmt::Debug for RunningGuest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Powered").field("deadline", &self.deadline).finish_non_exhaustive()
+        f.debug_struct("Powered")
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
     }
 }
 
 impl RunningGuest {
     pub(super) fn on(machine: &Machine, job: &GuestJob) -> Result<Self> {
-        Ok(RunningGuest { booted: Booted::start(machine, job)?, deadline: Instant::now() + machine.timeout })
+        Ok(RunningGuest {
+            booted: Booted::start(machine, job)?,
+            deadline: Instant::now() + machine.timeout,
+        })
     }
 
     /// Waits until `wanted` is true for the output of its program.
@@ -73,7 +89,10 @@ impl RunningGuest {
         match watched {
             Watched::Enough => Ok(()),
             Watched::Ended => bail!("the guest powered off too early\n{}", self.told()),
-            Watched::Late => bail!("the guest did not reach this point in time\n{}", self.told()),
+            Watched::Late => bail!(
+                "the guest did not reach this point in time\n{}",
+                self.told()
+            ),
         }
     }
 
@@ -84,7 +103,13 @@ impl RunningGuest {
     }
 
     fn told(&mut self) -> String {
-        let (out, err) = (self.booted.out.read().unwrap_or_default(), self.booted.err.read().unwrap_or_default());
-        format!("output:\n{out}\nerrors:\n{err}\nconsole:\n{}", self.booted.console())
+        let (out, err) = (
+            self.booted.out.read().unwrap_or_default(),
+            self.booted.err.read().unwrap_or_default(),
+        );
+        format!(
+            "output:\n{out}\nerrors:\n{err}\nconsole:\n{}",
+            self.booted.console()
+        )
     }
 }

@@ -23,11 +23,18 @@ pub fn rerun(name: &str, guest: Guest, body: impl FnOnce()) {
 
 fn boot_for(name: &str, guest: Guest) -> Result<()> {
     let exe = std::env::current_exe().context("the path of this test binary")?;
-    let exe = exe.to_str().context("the test binary's path is not UTF-8")?;
+    let exe = exe
+        .to_str()
+        .context("the test binary's path is not UTF-8")?;
     let outcome = guest.run(&[exe, "--exact", name, "--nocapture", "--include-ignored"])?;
     ensure!(outcome.code == 0, "failed with exit code {}", outcome.code);
     // A name without a match would "pass" with 0 tests.
-    ensure!(outcome.stdout.contains("test result: ok. 1 passed; 0 failed"), "not exactly this test ran");
+    ensure!(
+        outcome
+            .stdout
+            .contains("test result: ok. 1 passed; 0 failed"),
+        "not exactly this test ran"
+    );
     Ok(())
 }
 

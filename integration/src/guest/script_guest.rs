@@ -30,16 +30,30 @@ pub struct GuestScript {
 impl GuestScript {
     /// Its exit code and output if it has ended.
     pub fn ended(&self) -> Result<Option<ProgramOutput>> {
-        let Ok(code) = fs::read_to_string(self.at.with_extension("rc")) else { return Ok(None) };
-        let text = |kind| fs::read(self.at.with_extension(kind)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        let code = code.trim().parse().with_context(|| format!("the result of a script is {code:?}"))?;
-        Ok(Some(ProgramOutput { code, stdout: text("out")?, stderr: text("err")? }))
+        let Ok(code) = fs::read_to_string(self.at.with_extension("rc")) else {
+            return Ok(None);
+        };
+        let text = |kind| {
+            fs::read(self.at.with_extension(kind))
+                .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        };
+        let code = code
+            .trim()
+            .parse()
+            .with_context(|| format!("the result of a script is {code:?}"))?;
+        Ok(Some(ProgramOutput {
+            code,
+            stdout: text("out")?,
+            stderr: text("err")?,
+        }))
     }
 }
 
 impl std::fmt::Debug for ScriptGuest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Station").field("errands", &self.next.get()).finish_non_exhaustive()
+        f.debug_struct("Station")
+            .field("errands", &self.next.get())
+            .finish_non_exhaustive()
     }
 }
 
@@ -47,12 +61,17 @@ impl ScriptGuest {
     /// Starts a guest. The guest may still boot when this returns; scripts wait for it.
     pub fn start(guest: Guest) -> Result<Self> {
         let booted = ScriptGuest::boot(guest.clone())?;
-        Ok(ScriptGuest { guest, booted: RefCell::new(booted), next: Cell::new(0) })
+        Ok(ScriptGuest {
+            guest,
+            booted: RefCell::new(booted),
+            next: Cell::new(0),
+        })
     }
 
     fn boot(guest: Guest) -> Result<Booted> {
         let init = init_binary()?;
-        let (machine, task) = guest.prepared(&[init.as_os_str(), job::ERRANDS_ARGUMENT.as_ref()])?;
+        let (machine, task) =
+            guest.prepared(&[init.as_os_str(), job::ERRANDS_ARGUMENT.as_ref()])?;
         let booted = Booted::start(&machine, &task)?;
         fs::create_dir(booted.dir().join(job::ERRANDS))?;
         Ok(booted)
@@ -60,7 +79,12 @@ impl ScriptGuest {
 
     /// Sends a script for `sh`.
     pub fn send(&self, script: &str) -> Result<GuestScript> {
-        let at = self.booted.borrow().dir().join(job::ERRANDS).join(self.next.get().to_string());
+        let at = self
+            .booted
+            .borrow()
+            .dir()
+            .join(job::ERRANDS)
+            .join(self.next.get().to_string());
         self.next.set(self.next.get() + 1);
         let unfinished = at.with_extension("new");
         fs::write(&unfinished, script)?;
@@ -71,14 +95,26 @@ impl ScriptGuest {
     /// Waits for the end of a script.
     pub fn wait(&self, errand: &GuestScript, within: Duration) -> Result<ProgramOutput> {
         let mut ran = None;
-        let watched = self.booted.borrow_mut().watch(Instant::now() + within, |_| {
-            ran = errand.ended()?;
-            Ok(if ran.is_some() { Glance::Enough } else { Glance::GoOn })
-        })?;
+        let watched = self
+            .booted
+            .borrow_mut()
+            .watch(Instant::now() + within, |_| {
+                ran = errand.ended()?;
+                Ok(if ran.is_some() {
+                    Glance::Enough
+                } else {
+                    Glance::GoOn
+                })
+            })?;
         match (watched, ran) {
             (_, Some(ran)) => Ok(ran),
-            (Watched::Ended, None) => bail!("the guest has powered off; its console:\n{}", self.booted.borrow().console()),
-            (Watched::Late | Watched::Enough, None) => bail!("the script did not end within {} s", within.as_secs()),
+            (Watched::Ended, None) => bail!(
+                "the guest has powered off; its console:\n{}",
+                self.booted.borrow().console()
+            ),
+            (Watched::Late | Watched::Enough, None) => {
+                bail!("the script did not end within {} s", within.as_secs())
+            }
         }
     }
 
@@ -92,7 +128,11 @@ impl ScriptGuest {
         let mut booted = self.booted.borrow_mut();
         match booted.watch(Instant::now() + within, |_| Ok(Glance::GoOn))? {
             Watched::Ended => Ok(()),
-            Watched::Late | Watched::Enough => bail!("still on after {} s; its console:\n{}", within.as_secs(), booted.console()),
+            Watched::Late | Watched::Enough => bail!(
+                "still on after {} s; its console:\n{}",
+                within.as_secs(),
+                booted.console()
+            ),
         }
     }
 

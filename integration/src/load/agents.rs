@@ -14,11 +14,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use headroom_client::retry::Backoff;
 use headroom_types::{
-    Bytes, ContainerId, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, NodeId, Resource, StopCause, UnixMillis,
+    Bytes, ContainerId, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, NodeId, Resource,
+    StopCause, UnixMillis,
 };
 use headroom_wire::v1::nodes::{
-    ContainerDesiredState, DesiredStateLine, NodeContainerPhase, NodeHealthState, NodeRegistered, NodeReportReply, NodeTraits,
-    ObservedContainer, RegisterNode, RunOrder,
+    ContainerDesiredState, DesiredStateLine, NodeContainerPhase, NodeHealthState, NodeRegistered,
+    NodeReportReply, NodeTraits, ObservedContainer, RegisterNode, RunOrder,
 };
 use serde::Serialize;
 use tokio::sync::{Mutex, watch};
@@ -82,7 +83,9 @@ impl AgentFleet {
         let totals = Arc::new(Totals::default());
         let (end, ended) = watch::channel(false);
         let gate = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
-        let lines: Vec<ReportLine> = (0..plan.report_lines.max(1)).map(|_| ReportLine::default()).collect();
+        let lines: Vec<ReportLine> = (0..plan.report_lines.max(1))
+            .map(|_| ReportLine::default())
+            .collect();
         let mut agents = Vec::with_capacity(plan.agents);
         for n in 0..plan.agents {
             let line = lines.get(n % lines.len()).cloned().unwrap_or_default();
@@ -98,7 +101,11 @@ impl AgentFleet {
                 agent.book
             }));
         }
-        Ok(AgentFleet { totals, agents, end })
+        Ok(AgentFleet {
+            totals,
+            agents,
+            end,
+        })
     }
 
     /// Disconnects all agents and returns their records.
@@ -152,7 +159,12 @@ struct Report<'a> {
 }
 
 impl Agent {
-    fn new(n: usize, plan: &AgentFleetPlan, report_line: ReportLine, totals: Arc<Totals>) -> Result<Self> {
+    fn new(
+        n: usize,
+        plan: &AgentFleetPlan,
+        report_line: ReportLine,
+        totals: Arc<Totals>,
+    ) -> Result<Self> {
         let id: NodeId = format!("fake-{n:05}").parse()?;
         Ok(Agent {
             n,
@@ -185,7 +197,11 @@ impl Agent {
     }
 
     /// Registers and serves the stream until an error.
-    async fn session(&mut self, place: &mut Option<tokio::sync::OwnedSemaphorePermit>, listened: &mut bool) -> Result<()> {
+    async fn session(
+        &mut self,
+        place: &mut Option<tokio::sync::OwnedSemaphorePermit>,
+        listened: &mut bool,
+    ) -> Result<()> {
         self.register().await?;
         let wire = HttpConnection::connect(self.rm, limits::address(self.n)).await?;
         let path = format!("/v1/nodes/{}/desired?epoch={}", self.id, self.epoch);
@@ -197,7 +213,8 @@ impl Agent {
         *listened = true;
         self.totals.listening.fetch_add(1, Ordering::Relaxed);
         // The heartbeats of all agents are spread over the second.
-        self.alive_at = Instant::now() + ALIVE.mul_f64(f64::from(u32::try_from(self.n % 1000).unwrap_or(0)) / 1000.0);
+        self.alive_at = Instant::now()
+            + ALIVE.mul_f64(f64::from(u32::try_from(self.n % 1000).unwrap_or(0)) / 1000.0);
         loop {
             self.turn(&mut lines).await?;
         }
@@ -210,7 +227,12 @@ impl Agent {
         if alive || self.has.values().any(|c| c.changed) {
             return self.report(alive).await;
         }
-        let wake = self.has.values().filter_map(|c| c.ends).min().map_or(self.alive_at, |ends| ends.min(self.alive_at));
+        let wake = self
+            .has
+            .values()
+            .filter_map(|c| c.ends)
+            .min()
+            .map_or(self.alive_at, |ends| ends.min(self.alive_at));
         tokio::select! {
             line = lines.next() => {
                 let line = line?;
@@ -247,8 +269,17 @@ impl Agent {
             unattributed: Bytes::ZERO,
             left_by: Vec::new(),
         };
-        let answer = self.post(&format!("/v1/nodes/{}/register", self.id), &serde_json::to_vec(&body)?).await?;
-        ensure!(answer.status == 200, "registering: status {}", answer.status);
+        let answer = self
+            .post(
+                &format!("/v1/nodes/{}/register", self.id),
+                &serde_json::to_vec(&body)?,
+            )
+            .await?;
+        ensure!(
+            answer.status == 200,
+            "registering: status {}",
+            answer.status
+        );
         let registered: NodeRegistered = serde_json::from_slice(&answer.body)?;
         self.epoch = registered.epoch;
         for container in registered.acked {
@@ -261,18 +292,39 @@ impl Agent {
     }
 
     async fn report(&mut self, alive: bool) -> Result<()> {
-        let containers = self.has.values().filter(|c| alive || c.changed).map(|c| &c.observed).collect();
-        let exits: Vec<&ExitReport> = self.has.values().filter(|c| !c.received).filter_map(|c| c.exit.as_ref()).collect();
+        let containers = self
+            .has
+            .values()
+            .filter(|c| alive || c.changed)
+            .map(|c| &c.observed)
+            .collect();
+        let exits: Vec<&ExitReport> = self
+            .has
+            .values()
+            .filter(|c| !c.received)
+            .filter_map(|c| c.exit.as_ref())
+            .collect();
         let exited = !exits.is_empty();
         let host_used = Bytes::from_mib(512);
-        let body = Report { epoch: self.epoch, containers, exits, host_used, health: NodeHealthState::Healthy };
-        let answer = self.post(&self.report_path, &serde_json::to_vec(&body)?).await?;
+        let body = Report {
+            epoch: self.epoch,
+            containers,
+            exits,
+            host_used,
+            health: NodeHealthState::Healthy,
+        };
+        let answer = self
+            .post(&self.report_path, &serde_json::to_vec(&body)?)
+            .await?;
         ensure!(answer.status == 200, "a report: status {}", answer.status);
         self.totals.reports.fetch_add(1, Ordering::Relaxed);
         if exited {
             let reply: NodeReportReply = serde_json::from_slice(&answer.body)?;
             for id in &reply.received {
-                self.has.get_mut(id).into_iter().for_each(|c| c.received = true);
+                self.has
+                    .get_mut(id)
+                    .into_iter()
+                    .for_each(|c| c.received = true);
             }
         }
         for container in self.has.values_mut() {
@@ -286,10 +338,21 @@ impl Agent {
 
     /// Applies a line of the stream.
     fn obey(&mut self, line: DesiredStateLine) -> Result<()> {
-        ensure!(line.epoch == self.epoch, "a line has epoch {}, but the agent registered with epoch {}", line.epoch, self.epoch);
+        ensure!(
+            line.epoch == self.epoch,
+            "a line has epoch {}, but the agent registered with epoch {}",
+            line.epoch,
+            self.epoch
+        );
         if line.full {
-            let wanted: std::collections::BTreeSet<&ContainerId> = line.containers.iter().map(|c| &c.container).collect();
-            let unwanted: Vec<ContainerId> = self.has.keys().filter(|id| !wanted.contains(id)).cloned().collect();
+            let wanted: std::collections::BTreeSet<&ContainerId> =
+                line.containers.iter().map(|c| &c.container).collect();
+            let unwanted: Vec<ContainerId> = self
+                .has
+                .keys()
+                .filter(|id| !wanted.contains(id))
+                .cloned()
+                .collect();
             for id in unwanted {
                 self.end(&id, ExitReason::Stopped);
             }
@@ -297,10 +360,12 @@ impl Agent {
         for desired in line.containers {
             match desired.want {
                 ContainerDesiredState::Run(order) => self.run(desired.container, *order),
-                ContainerDesiredState::Stop { cause: StopCause::Preempted } => {
-                    self.end(&desired.container, ExitReason::Preempted)
+                ContainerDesiredState::Stop {
+                    cause: StopCause::Preempted,
+                } => self.end(&desired.container, ExitReason::Preempted),
+                ContainerDesiredState::Stop { .. } => {
+                    self.end(&desired.container, ExitReason::Stopped)
                 }
-                ContainerDesiredState::Stop { .. } => self.end(&desired.container, ExitReason::Stopped),
                 ContainerDesiredState::Forget => {
                     self.has.remove(&desired.container);
                 }
@@ -312,12 +377,19 @@ impl Agent {
     fn run(&mut self, id: ContainerId, order: RunOrder) {
         if let Some(known) = self.has.get_mut(&id) {
             if order.version > known.observed.version && known.exit.is_none() {
-                (known.observed.version, known.observed.resource, known.changed) = (order.version, order.resource, true);
+                (
+                    known.observed.version,
+                    known.observed.resource,
+                    known.changed,
+                ) = (order.version, order.resource, true);
             }
             return;
         }
         let ends = match order.launch.command.as_slice() {
-            [first, time, ..] if first == ENDS => time.parse().ok().map(|ms| Instant::now() + Duration::from_millis(ms)),
+            [first, time, ..] if first == ENDS => time
+                .parse()
+                .ok()
+                .map(|ms| Instant::now() + Duration::from_millis(ms)),
             _ => None,
         };
         let observed = ObservedContainer {
@@ -333,23 +405,51 @@ impl Agent {
             granted: order.granted,
         };
         self.book.launched(&observed);
-        self.has.insert(id, Played { observed, ends, exit: None, received: false, changed: true });
+        self.has.insert(
+            id,
+            Played {
+                observed,
+                ends,
+                exit: None,
+                received: false,
+                changed: true,
+            },
+        );
         self.totals.running.fetch_add(1, Ordering::Relaxed);
-        let live = self.has.values().filter(|c| c.exit.is_none()).map(|c| &c.observed.resource.memory);
-        self.book.holds(live.fold(Bytes::ZERO, |sum, memory| sum.saturating_add(*memory)), self.offers.memory);
+        let live = self
+            .has
+            .values()
+            .filter(|c| c.exit.is_none())
+            .map(|c| &c.observed.resource.memory);
+        self.book.holds(
+            live.fold(Bytes::ZERO, |sum, memory| sum.saturating_add(*memory)),
+            self.offers.memory,
+        );
     }
 
     fn end_due(&mut self, now: Instant) {
         let due = |c: &Played| c.exit.is_none() && c.ends.is_some_and(|ends| ends <= now);
-        let over: Vec<ContainerId> = self.has.iter().filter(|(_, c)| due(c)).map(|(id, _)| id.clone()).collect();
+        let over: Vec<ContainerId> = self
+            .has
+            .iter()
+            .filter(|(_, c)| due(c))
+            .map(|(id, _)| id.clone())
+            .collect();
         for id in over {
             self.end(&id, ExitReason::Exit { code: 0 });
         }
     }
 
     fn end(&mut self, id: &ContainerId, reason: ExitReason) {
-        let Some(played) = self.has.get_mut(id).filter(|c| c.exit.is_none()) else { return };
-        (played.ends, played.changed, played.received, played.observed.phase) = (None, true, false, NodeContainerPhase::Exited);
+        let Some(played) = self.has.get_mut(id).filter(|c| c.exit.is_none()) else {
+            return;
+        };
+        (
+            played.ends,
+            played.changed,
+            played.received,
+            played.observed.phase,
+        ) = (None, true, false, NodeContainerPhase::Exited);
         played.exit = Some(ExitReport {
             container: id.clone(),
             node: self.id.clone(),

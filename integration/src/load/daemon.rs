@@ -46,9 +46,16 @@ impl Usage {
 impl Daemon {
     /// Starts one with an empty state and waits until it answers.
     pub fn start() -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("headroom-load-").tempdir().context("a directory for the state")?;
+        let dir = tempfile::Builder::new()
+            .prefix("headroom-load-")
+            .tempdir()
+            .context("a directory for the state")?;
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        let mut daemon = Daemon { dir, address, child: None };
+        let mut daemon = Daemon {
+            dir,
+            address,
+            child: None,
+        };
         daemon.spawn()?;
         daemon.until_answers()?;
         Ok(daemon)
@@ -61,7 +68,11 @@ impl Daemon {
 
     /// Starts the process at its previous address and returns the time of the start.
     pub fn spawn(&mut self) -> Result<Instant> {
-        let log = File::options().create(true).append(true).open(self.log_path()).context("the log of the daemon")?;
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.log_path())
+            .context("the log of the daemon")?;
         let begun = Instant::now();
         let child = Command::new(programs::path("resourcemanager")?)
             .args(["--listen", &self.address.to_string(), "--state"])
@@ -77,7 +88,10 @@ impl Daemon {
 
     /// Waits until it accepts connections.
     pub fn until_answers(&self) -> Result<()> {
-        until("the resource manager to answer", START, || Ok(std::net::TcpStream::connect(self.address).ok())).map(|_| ())
+        until("the resource manager to answer", START, || {
+            Ok(std::net::TcpStream::connect(self.address).ok())
+        })
+        .map(|_| ())
     }
 
     /// Sends SIGKILL and waits for the end.
@@ -120,14 +134,32 @@ impl Drop for Daemon {
 pub fn usage(pid: u32) -> Result<Usage> {
     let proc = Path::new("/proc").join(pid.to_string());
     let status = fs::read_to_string(proc.join("status")).context("the status of a process")?;
-    let rss = status.lines().find_map(|l| l.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<u64>().ok());
+    let rss = status.lines().find_map(|l| {
+        l.strip_prefix("VmRSS:")?
+            .split_whitespace()
+            .next()?
+            .parse::<u64>()
+            .ok()
+    });
     let stat = fs::read_to_string(proc.join("stat")).context("the times of a process")?;
-    let after_name = stat.rsplit_once(')').map(|(_, rest)| rest).context("a line of /proc without a name")?;
-    let ticks: Vec<u64> = after_name.split_whitespace().skip(11).take(2).filter_map(|w| w.parse().ok()).collect();
+    let after_name = stat
+        .rsplit_once(')')
+        .map(|(_, rest)| rest)
+        .context("a line of /proc without a name")?;
+    let ticks: Vec<u64> = after_name
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|w| w.parse().ok())
+        .collect();
     ensure!(ticks.len() == 2, "{stat:?} has no times");
     let ticks = u32::try_from(ticks.iter().sum::<u64>()).unwrap_or(u32::MAX);
     // `/proc` counts in ticks of 1/100 s on all architectures.
-    Ok(Usage { rss_mib: rss.unwrap_or(0) / 1024, cpu_s: f64::from(ticks) / 100.0, at: Instant::now() })
+    Ok(Usage {
+        rss_mib: rss.unwrap_or(0) / 1024,
+        cpu_s: f64::from(ticks) / 100.0,
+        at: Instant::now(),
+    })
 }
 
 #[cfg(test)]
@@ -143,6 +175,9 @@ mod tests {
             n = std::hint::black_box(n + 1);
         }
         let after = usage(std::process::id()).expect("reads");
-        assert!(before.rss_mib > 0 && after.cpu_s > before.cpu_s, "{before:?} {after:?}");
+        assert!(
+            before.rss_mib > 0 && after.cpu_s > before.cpu_s,
+            "{before:?} {after:?}"
+        );
     }
 }

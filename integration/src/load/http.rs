@@ -59,10 +59,18 @@ impl HttpConnection {
     /// Connects from one of the addresses of this machine.
     pub async fn connect(to: SocketAddr, from: IpAddr) -> Result<Self> {
         let socket = TcpSocket::new_v4().context("a socket")?;
-        socket.bind(SocketAddr::new(from, 0)).with_context(|| format!("a port of {from}"))?;
-        let stream = timeout(CALL, socket.connect(to)).await.context("connecting timed out")??;
+        socket
+            .bind(SocketAddr::new(from, 0))
+            .with_context(|| format!("a port of {from}"))?;
+        let stream = timeout(CALL, socket.connect(to))
+            .await
+            .context("connecting timed out")??;
         stream.set_nodelay(true)?;
-        Ok(HttpConnection { stream, buffer: Vec::new(), request: Vec::new() })
+        Ok(HttpConnection {
+            stream,
+            buffer: Vec::new(),
+            request: Vec::new(),
+        })
     }
 
     /// `POST path` with a JSON body.
@@ -79,13 +87,22 @@ impl HttpConnection {
         timeout(CALL, async {
             self.send(method, path, body).await?;
             let head = self.head().await?;
-            let Size::Bytes(length) = head.body else { bail!("{path}: an unbounded response to a call") };
+            let Size::Bytes(length) = head.body else {
+                bail!("{path}: an unbounded response to a call")
+            };
             while self.buffer.len() < head.length + length {
                 self.read().await?;
             }
-            let body = self.buffer.get(head.length..head.length + length).unwrap_or_default().to_vec();
+            let body = self
+                .buffer
+                .get(head.length..head.length + length)
+                .unwrap_or_default()
+                .to_vec();
             self.buffer.drain(..head.length + length);
-            Ok(HttpResponse { status: head.status, body })
+            Ok(HttpResponse {
+                status: head.status,
+                body,
+            })
         })
         .await
         .with_context(|| format!("{path}: no answer within {} s", CALL.as_secs()))?
@@ -97,25 +114,45 @@ impl HttpConnection {
             self.send("GET", path, &[]).await?;
             self.head().await
         });
-        let head = head.await.with_context(|| format!("{path}: no answer within {} s", CALL.as_secs()))??;
+        let head = head
+            .await
+            .with_context(|| format!("{path}: no answer within {} s", CALL.as_secs()))??;
         match head.body {
             Size::Chunks if head.status == 200 => {
                 self.buffer.drain(..head.length);
-                Ok(Ok(Lines { stream: self.stream, raw: self.buffer, text: Vec::new(), taken: 0 }))
+                Ok(Ok(Lines {
+                    stream: self.stream,
+                    raw: self.buffer,
+                    text: Vec::new(),
+                    taken: 0,
+                }))
             }
-            Size::Chunks | Size::Bytes(_) => Ok(Err(HttpResponse { status: head.status, body: Vec::new() })),
+            Size::Chunks | Size::Bytes(_) => Ok(Err(HttpResponse {
+                status: head.status,
+                body: Vec::new(),
+            })),
         }
     }
 
     async fn send(&mut self, method: &str, path: &str, body: &[u8]) -> Result<()> {
         self.request.clear();
-        write!(self.request, "{method} {path} HTTP/1.1\r\nhost: localhost\r\n")?;
+        write!(
+            self.request,
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\n"
+        )?;
         if method == "POST" {
-            write!(self.request, "content-type: application/json\r\ncontent-length: {}\r\n", body.len())?;
+            write!(
+                self.request,
+                "content-type: application/json\r\ncontent-length: {}\r\n",
+                body.len()
+            )?;
         }
         self.request.extend_from_slice(b"\r\n");
         self.request.extend_from_slice(body);
-        self.stream.write_all(&self.request).await.context("sending")?;
+        self.stream
+            .write_all(&self.request)
+            .await
+            .context("sending")?;
         if self.request.capacity() > KEEP {
             self.request = Vec::new();
         }
@@ -127,7 +164,10 @@ impl HttpConnection {
             if let Some(head) = parse_head(&self.buffer)? {
                 return Ok(head);
             }
-            ensure!(self.buffer.len() < HEAD, "the head of a response has no end");
+            ensure!(
+                self.buffer.len() < HEAD,
+                "the head of a response has no end"
+            );
             self.read().await?;
         }
     }
@@ -149,10 +189,15 @@ async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<()> {
 }
 
 fn parse_head(bytes: &[u8]) -> Result<Option<Head>> {
-    let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") else { return Ok(None) };
-    let text = std::str::from_utf8(bytes.get(..end).unwrap_or_default()).context("the head of a response")?;
+    let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") else {
+        return Ok(None);
+    };
+    let text = std::str::from_utf8(bytes.get(..end).unwrap_or_default())
+        .context("the head of a response")?;
     let mut lines = text.split("\r\n");
-    let status = lines.next().and_then(|l| l.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok());
+    let status = lines
+        .next()
+        .and_then(|l| l.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok());
     let status = status.with_context(|| format!("{text:?} is not the head of a response"))?;
     let mut body = Size::Bytes(0);
     for (name, value) in lines.filter_map(|line| line.split_once(':')) {
@@ -162,7 +207,11 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>> {
             body = Size::Chunks;
         }
     }
-    Ok(Some(Head { length: end + 4, status, body }))
+    Ok(Some(Head {
+        length: end + 4,
+        status,
+        body,
+    }))
 }
 
 /// A stream of lines in the body of a response.
@@ -181,7 +230,9 @@ impl Lines {
     pub async fn next(&mut self) -> Result<Vec<u8>> {
         loop {
             while let Some(rest) = self.text.get(self.taken..).filter(|rest| !rest.is_empty()) {
-                let Some(end) = rest.iter().position(|b| *b == b'\n') else { break };
+                let Some(end) = rest.iter().position(|b| *b == b'\n') else {
+                    break;
+                };
                 let line = rest.get(..end).unwrap_or_default().to_vec();
                 self.taken += end + 1;
                 if !line.is_empty() {
@@ -194,22 +245,29 @@ impl Lines {
                 self.text = Vec::new();
             }
             if !self.decode()? {
-                timeout(SILENCE, read(&mut self.stream, &mut self.raw)).await.context("no data for too long")??;
+                timeout(SILENCE, read(&mut self.stream, &mut self.raw))
+                    .await
+                    .context("no data for too long")??;
             }
         }
     }
 
     /// Moves one complete chunk from the raw bytes to the text. False if there is none.
     fn decode(&mut self) -> Result<bool> {
-        let Some(end) = self.raw.windows(2).position(|w| w == b"\r\n") else { return Ok(false) };
+        let Some(end) = self.raw.windows(2).position(|w| w == b"\r\n") else {
+            return Ok(false);
+        };
         let size = std::str::from_utf8(self.raw.get(..end).unwrap_or_default()).ok();
-        let size = size.and_then(|s| usize::from_str_radix(s, 16).ok()).context("a chunk without a size")?;
+        let size = size
+            .and_then(|s| usize::from_str_radix(s, 16).ok())
+            .context("a chunk without a size")?;
         ensure!(size > 0, "the peer ended the response");
         let (from, to) = (end + 2, end + 2 + size);
         if self.raw.len() < to + 2 {
             return Ok(false);
         }
-        self.text.extend_from_slice(self.raw.get(from..to).unwrap_or_default());
+        self.text
+            .extend_from_slice(self.raw.get(from..to).unwrap_or_default());
         self.raw.drain(..to + 2);
         Ok(true)
     }
@@ -224,15 +282,22 @@ mod tests {
         let head = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\nx: y\r\n\r\nrest";
         assert_eq!(parse_head(&head[..20]).expect("fine"), None);
         let found = parse_head(head).expect("fine").expect("whole");
-        assert_eq!((found.status, found.body, &head[found.length..]), (200, Size::Bytes(12), &b"rest"[..]));
-        let endless = parse_head(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").expect("fine").expect("whole");
+        assert_eq!(
+            (found.status, found.body, &head[found.length..]),
+            (200, Size::Bytes(12), &b"rest"[..])
+        );
+        let endless = parse_head(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+            .expect("fine")
+            .expect("whole");
         assert_eq!(endless.body, Size::Chunks);
         assert!(parse_head(b"SSH-2.0\r\n\r\n").is_err());
     }
 
     #[tokio::test]
     async fn lines_are_read_from_chunks_of_any_size() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port");
         let to = listener.local_addr().expect("an address");
         let serving = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.expect("a caller");
@@ -243,10 +308,25 @@ mod tests {
                 stream.write_all(&[*byte]).await.expect("writes");
             }
         });
-        let wire = HttpConnection::connect(to, to.ip()).await.expect("connects");
-        let mut lines = wire.lines("/x").await.expect("a response").expect("endless");
-        assert_eq!((lines.next().await.expect("one"), lines.next().await.expect("two")), (b"{}".to_vec(), b"{}".to_vec()));
-        assert!(lines.next().await.is_err(), "the end of the stream is not a line");
+        let wire = HttpConnection::connect(to, to.ip())
+            .await
+            .expect("connects");
+        let mut lines = wire
+            .lines("/x")
+            .await
+            .expect("a response")
+            .expect("endless");
+        assert_eq!(
+            (
+                lines.next().await.expect("one"),
+                lines.next().await.expect("two")
+            ),
+            (b"{}".to_vec(), b"{}".to_vec())
+        );
+        assert!(
+            lines.next().await.is_err(),
+            "the end of the stream is not a line"
+        );
         serving.await.expect("ends");
     }
 }

@@ -14,7 +14,8 @@ const PER_ADDRESS: usize = 5_000;
 pub fn raise() -> Result<u64> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("the limit of open files")?;
     if soft < hard {
-        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("raising the limit of open files")?;
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
+            .context("raising the limit of open files")?;
     }
     Ok(hard)
 }
@@ -22,7 +23,9 @@ pub fn raise() -> Result<u64> {
 /// Number of connections for reports that the agents share: one each, or the remaining descriptors
 /// after one stream for each agent.
 pub fn report_lines(agents: usize, descriptors: u64) -> usize {
-    let left = usize::try_from(descriptors.saturating_sub(OTHERS)).unwrap_or(usize::MAX).saturating_sub(agents);
+    let left = usize::try_from(descriptors.saturating_sub(OTHERS))
+        .unwrap_or(usize::MAX)
+        .saturating_sub(agents);
     agents.min(left).max(1)
 }
 
@@ -41,6 +44,9 @@ mod tests {
         assert_eq!(report_lines(10_000, 1 << 20), 10_000);
         assert_eq!(report_lines(10_000, 20_000), 9_400);
         assert_eq!(report_lines(10_000, 5_000), 1);
-        assert_eq!((address(4_999), address(5_000)), (address(0), "127.0.0.2".parse().expect("an address")));
+        assert_eq!(
+            (address(4_999), address(5_000)),
+            (address(0), "127.0.0.2".parse().expect("an address"))
+        );
     }
 }

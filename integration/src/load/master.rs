@@ -16,8 +16,8 @@ use headroom_client::retry::Backoff;
 use headroom_types::{AttemptId, ContainerId, Epoch, RequestId, Resource};
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::application_master::{
-    ApplicationUpdate, ApplicationUpdateKind, FinishApp, LaunchSpec, MasterRegistered, MasterSync, MasterSyncReply,
-    PlacementRequest, RegisterMaster,
+    ApplicationUpdate, ApplicationUpdateKind, FinishApp, LaunchSpec, MasterRegistered, MasterSync,
+    MasterSyncReply, PlacementRequest, RegisterMaster,
 };
 use headroom_wire::v1::apps::{ApplicationMaster as Kind, SubmissionResult, SubmitApp};
 use tokio::sync::watch;
@@ -91,8 +91,14 @@ impl MasterCounters {
     }
     /// The first grant of an incarnation of the resource manager after `epoch`.
     pub fn first_grant_after(&self, epoch: Epoch) -> Option<(Epoch, Instant)> {
-        let grants = self.first_grants.lock().unwrap_or_else(PoisonError::into_inner);
-        grants.range(Epoch(epoch.0 + 1)..).next().map(|(epoch, at)| (*epoch, *at))
+        let grants = self
+            .first_grants
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        grants
+            .range(Epoch(epoch.0 + 1)..)
+            .next()
+            .map(|(epoch, at)| (*epoch, *at))
     }
 }
 
@@ -117,7 +123,11 @@ impl MasterPool {
             let master = Master::new(plan, attempt, seen.clone(), paced.clone())?;
             masters.push(tokio::spawn(master.live()));
         }
-        Ok(MasterPool { seen, masters, pace })
+        Ok(MasterPool {
+            seen,
+            masters,
+            pace,
+        })
     }
 
     /// Sets the pace of all masters.
@@ -140,13 +150,27 @@ impl MasterPool {
 pub fn unmanaged(name: &str, key: Option<String>) -> Result<SubmitApp> {
     let (name, user) = (name.parse()?, Some("load".to_owned()));
     let (queue, priority, lifetime_ms, master) = (None, 0, None, Kind::Unmanaged);
-    Ok(SubmitApp { name, queue, priority, user, lifetime_ms, master, idempotency_key: key, access: AppAccess::default() })
+    Ok(SubmitApp {
+        name,
+        queue,
+        priority,
+        user,
+        lifetime_ms,
+        master,
+        idempotency_key: key,
+        access: AppAccess::default(),
+    })
 }
 
 /// Submits one application.
 pub async fn submit(wire: &mut HttpConnection, app: &SubmitApp) -> Result<SubmissionResult> {
     let answer = wire.post("/v1/apps", &serde_json::to_vec(app)?).await?;
-    ensure!(answer.status == 200, "submitting: status {}: {}", answer.status, String::from_utf8_lossy(&answer.body));
+    ensure!(
+        answer.status == 200,
+        "submitting: status {}: {}",
+        answer.status,
+        String::from_utf8_lossy(&answer.body)
+    );
     Ok(serde_json::from_slice(&answer.body)?)
 }
 
@@ -155,7 +179,13 @@ async fn submit_again(rm: SocketAddr, name: &str) -> Result<AttemptId> {
     let app = unmanaged(name, Some(name.to_owned()))?;
     let mut backoff = Backoff::usual();
     for _ in 0..PATIENCE {
-        let submitted = async { submit(&mut HttpConnection::connect(rm, limits::address(FIRST_PORTS)).await?, &app).await };
+        let submitted = async {
+            submit(
+                &mut HttpConnection::connect(rm, limits::address(FIRST_PORTS)).await?,
+                &app,
+            )
+            .await
+        };
         if let Ok(submitted) = submitted.await {
             return Ok(submitted.attempt);
         }
@@ -178,7 +208,13 @@ struct RequestCounters {
 
 impl RequestCounters {
     fn new(request: &str, command: Vec<String>, count: u32) -> Result<Self> {
-        Ok(RequestCounters { request: request.parse()?, command, count, settled: 0, ran: BTreeSet::new() })
+        Ok(RequestCounters {
+            request: request.parse()?,
+            command,
+            count,
+            settled: 0,
+            ran: BTreeSet::new(),
+        })
     }
 }
 
@@ -220,7 +256,13 @@ impl Master {
     ) -> Result<Self> {
         let now = Instant::now();
         let asked = BTreeMap::new();
-        let book = MasterRecord { app: attempt.app.clone(), asked, ended: BTreeSet::new(), troubles: 0, trouble: None };
+        let book = MasterRecord {
+            app: attempt.app.clone(),
+            asked,
+            ended: BTreeSet::new(),
+            troubles: 0,
+            trouble: None,
+        };
         Ok(Master {
             rm: plan.rm,
             attempt,
@@ -228,7 +270,11 @@ impl Master {
             seen,
             pace,
             stays: RequestCounters::new("stay", vec![STAYS.into()], plan.staying)?,
-            ends: RequestCounters::new("end", vec![ENDS.into(), plan.life.as_millis().to_string()], 0)?,
+            ends: RequestCounters::new(
+                "end",
+                vec![ENDS.into(), plan.life.as_millis().to_string()],
+                0,
+            )?,
             epoch: Epoch(0),
             cursor: 0,
             said: (0, 0, 0),
@@ -262,7 +308,9 @@ impl Master {
             }
             tokio::time::sleep(backoff.wait()).await;
         }
-        self.book.asked = [&self.stays, &self.ends].map(|w| (w.request.clone(), w.count)).into();
+        self.book.asked = [&self.stays, &self.ends]
+            .map(|w| (w.request.clone(), w.count))
+            .into();
         Ok(self.book)
     }
 
@@ -275,8 +323,17 @@ impl Master {
         let from = limits::address(FIRST_PORTS);
         let mut wire = HttpConnection::connect(self.rm, from).await?;
         self.register(&mut wire).await?;
-        let path = format!("{}?epoch={}&cursor={}", self.path("updates"), self.epoch, self.cursor);
-        let mut lines = match HttpConnection::connect(self.rm, from).await?.lines(&path).await? {
+        let path = format!(
+            "{}?epoch={}&cursor={}",
+            self.path("updates"),
+            self.epoch,
+            self.cursor
+        );
+        let mut lines = match HttpConnection::connect(self.rm, from)
+            .await?
+            .lines(&path)
+            .await?
+        {
             Ok(lines) => lines,
             Err(answer) => bail!("listening: status {}", answer.status),
         };
@@ -286,7 +343,9 @@ impl Master {
         while !self.is_over() {
             if let Some(wire) = idle.take() {
                 match self.words() {
-                    Some(body) => calling = Some(call(wire, self.path("sync"), serde_json::to_vec(&body)?)),
+                    Some(body) => {
+                        calling = Some(call(wire, self.path("sync"), serde_json::to_vec(&body)?))
+                    }
                     None => idle = Some(wire),
                 }
             }
@@ -294,14 +353,26 @@ impl Master {
         }
         let mut wire = HttpConnection::connect(self.rm, from).await?;
         let (attempt, diagnostics) = (self.attempt.clone(), "all ended".to_owned());
-        let body = FinishApp { attempt, succeeded: true, diagnostics, job: None };
-        let answer = wire.post(&self.path("finish"), &serde_json::to_vec(&body)?).await?;
+        let body = FinishApp {
+            attempt,
+            succeeded: true,
+            diagnostics,
+            job: None,
+        };
+        let answer = wire
+            .post(&self.path("finish"), &serde_json::to_vec(&body)?)
+            .await?;
         ensure!(answer.status == 200, "finishing: status {}", answer.status);
         Ok(())
     }
 
     /// Handles the first event: an update, a response, or the time for the next sync call.
-    async fn wait(&mut self, lines: &mut Lines, idle: &mut Option<HttpConnection>, calling: &mut Option<Calling>) -> Result<()> {
+    async fn wait(
+        &mut self,
+        lines: &mut Lines,
+        idle: &mut Option<HttpConnection>,
+        calling: &mut Option<Calling>,
+    ) -> Result<()> {
         let speak_at = self.said_at + GAP;
         let answered = async {
             match calling {
@@ -325,9 +396,19 @@ impl Master {
     }
 
     async fn register(&mut self, wire: &mut HttpConnection) -> Result<()> {
-        let body = RegisterMaster { attempt: self.attempt.clone(), master_url: None };
-        let answer = wire.post(&self.path("register"), &serde_json::to_vec(&body)?).await?;
-        ensure!(answer.status == 200, "registering: status {}: {}", answer.status, String::from_utf8_lossy(&answer.body));
+        let body = RegisterMaster {
+            attempt: self.attempt.clone(),
+            master_url: None,
+        };
+        let answer = wire
+            .post(&self.path("register"), &serde_json::to_vec(&body)?)
+            .await?;
+        ensure!(
+            answer.status == 200,
+            "registering: status {}: {}",
+            answer.status,
+            String::from_utf8_lossy(&answer.body)
+        );
         let MasterRegistered { epoch, cursor, .. } = serde_json::from_slice(&answer.body)?;
         (self.epoch, self.cursor) = (epoch, cursor);
         // A new incarnation restarts the cursor and has received no request yet.
@@ -339,7 +420,10 @@ impl Master {
 
     fn is_over(&self) -> bool {
         let all_told = |wish: &RequestCounters| wish.settled == wish.count;
-        *self.pace.borrow() == RequestPace::Drain && all_told(&self.stays) && all_told(&self.ends) && self.said.0 == self.cursor
+        *self.pace.borrow() == RequestPace::Drain
+            && all_told(&self.stays)
+            && all_told(&self.ends)
+            && self.said.0 == self.cursor
     }
 
     /// The next sync call, if one is due.
@@ -362,11 +446,27 @@ impl Master {
         let gone = |id: &&ContainerId| !self.book.ended.contains(id);
         // The release is repeated as long as containers are left: one may have started while the
         // call was in flight.
-        let release = if pace == RequestPace::Drain { self.stays.ran.iter().filter(gone).cloned().collect() } else { Vec::new() };
+        let release = if pace == RequestPace::Drain {
+            self.stays.ran.iter().filter(gone).cloned().collect()
+        } else {
+            Vec::new()
+        };
         self.released = pace == RequestPace::Drain;
-        let asks = [&self.stays, &self.ends].into_iter().filter(|w| w.count > 0).map(|w| self.ask(w)).collect();
+        let asks = [&self.stays, &self.ends]
+            .into_iter()
+            .filter(|w| w.count > 0)
+            .map(|w| self.ask(w))
+            .collect();
         let (attempt, epoch, ack) = (self.attempt.clone(), self.epoch, self.cursor);
-        Some(MasterSync { attempt, epoch, ack, asks, drop: Vec::new(), release, job: None })
+        Some(MasterSync {
+            attempt,
+            epoch,
+            ack,
+            asks,
+            drop: Vec::new(),
+            release,
+            job: None,
+        })
     }
 
     /// Raises the requested count according to the pace.
@@ -400,7 +500,10 @@ impl Master {
             placement: Box::default(),
             deadline_ms: None,
             waited_ms: 0,
-            launch: Box::new(LaunchSpec { command: wish.command.clone(), ..LaunchSpec::default() }),
+            launch: Box::new(LaunchSpec {
+                command: wish.command.clone(),
+                ..LaunchSpec::default()
+            }),
         }
     }
 
@@ -408,12 +511,21 @@ impl Master {
         if update.what == ApplicationUpdateKind::Alive {
             return Ok(());
         }
-        ensure!(update.cursor == self.cursor + 1, "update {} followed update {}", update.cursor, self.cursor);
+        ensure!(
+            update.cursor == self.cursor + 1,
+            "update {} followed update {}",
+            update.cursor,
+            self.cursor
+        );
         self.cursor = update.cursor;
         match update.what {
-            ApplicationUpdateKind::Allocated(granted) => self.granted(granted.container, &granted.request),
+            ApplicationUpdateKind::Allocated(granted) => {
+                self.granted(granted.container, &granted.request)
+            }
             ApplicationUpdateKind::Running { container } => self.runs(container),
-            ApplicationUpdateKind::Exited { request, report } => self.ended(report.container, &request),
+            ApplicationUpdateKind::Exited { request, report } => {
+                self.ended(report.container, &request)
+            }
             ApplicationUpdateKind::Resized { .. }
             | ApplicationUpdateKind::ResizeFailed { .. }
             | ApplicationUpdateKind::PreemptSoon { .. }
@@ -429,17 +541,26 @@ impl Master {
     fn granted(&mut self, container: ContainerId, request: &RequestId) {
         let now = Instant::now();
         if container.epoch == self.epoch {
-            let mut grants = self.seen.first_grants.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut grants = self
+                .seen
+                .first_grants
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             grants.entry(self.epoch).or_insert(now);
         }
         // Updates are repeated after a reconnect.
         let known = self.asked_at.contains_key(&container) || self.ends.ran.contains(&container);
         if *request == self.ends.request && !known {
             self.allocated += 1;
-            while self.stamps.front().is_some_and(|(up_to, _)| *up_to < self.allocated) {
+            while self
+                .stamps
+                .front()
+                .is_some_and(|(up_to, _)| *up_to < self.allocated)
+            {
                 self.stamps.pop_front();
             }
-            self.asked_at.insert(container, self.stamps.front().map(|(_, at)| *at));
+            self.asked_at
+                .insert(container, self.stamps.front().map(|(_, at)| *at));
         }
     }
 
@@ -448,7 +569,11 @@ impl Master {
             Some(asked_at) => {
                 if let Some(at) = asked_at {
                     let time = u64::try_from(at.elapsed().as_micros()).unwrap_or(u64::MAX);
-                    self.seen.times.lock().unwrap_or_else(PoisonError::into_inner).push(time);
+                    self.seen
+                        .times
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push(time);
                 }
                 self.ends.ran.insert(container);
                 self.seen.running.fetch_add(1, Ordering::Relaxed);

@@ -32,12 +32,22 @@ pub struct AgentRecord {
 impl AgentRecord {
     /// An empty record.
     pub fn of(node: NodeId) -> Self {
-        AgentRecord { node, launched: Vec::new(), ended: Vec::new(), oversold: 0, troubles: 0, trouble: None }
+        AgentRecord {
+            node,
+            launched: Vec::new(),
+            ended: Vec::new(),
+            oversold: 0,
+            troubles: 0,
+            trouble: None,
+        }
     }
     /// Records a launch.
     pub fn launched(&mut self, container: &ObservedContainer) {
-        let Some(request) = &container.request else { return };
-        self.launched.push((container.container.clone(), request.clone()));
+        let Some(request) = &container.request else {
+            return;
+        };
+        self.launched
+            .push((container.container.clone(), request.clone()));
     }
     /// Records an end.
     pub fn ended(&mut self, container: &ContainerId) {
@@ -99,7 +109,11 @@ pub fn compare(agents: &[AgentRecord], masters: &[MasterRecord]) -> RecordCompar
     let mut balance = RecordComparison::default();
     let mut launched: BTreeMap<&ContainerId, &NodeId> = BTreeMap::new();
     let mut by_request: BTreeMap<(&AppId, &RequestId), u32> = BTreeMap::new();
-    balance.troubles = agents.iter().map(|a| a.troubles).chain(masters.iter().map(|m| m.troubles)).sum();
+    balance.troubles = agents
+        .iter()
+        .map(|a| a.troubles)
+        .chain(masters.iter().map(|m| m.troubles))
+        .sum();
     for agent in agents {
         balance.oversold += agent.oversold;
         for (container, request) in &agent.launched {
@@ -108,7 +122,9 @@ pub fn compare(agents: &[AgentRecord], masters: &[MasterRecord]) -> RecordCompar
                 None => *by_request.entry((&container.app, request)).or_default() += 1,
                 Some(other) => {
                     balance.twice += 1;
-                    balance.note(|| format!("{container} was launched by {other} and by {}", agent.node));
+                    balance.note(|| {
+                        format!("{container} was launched by {other} and by {}", agent.node)
+                    });
                 }
             }
         }
@@ -119,7 +135,12 @@ pub fn compare(agents: &[AgentRecord], masters: &[MasterRecord]) -> RecordCompar
             balance.lost += u64::from(asked.saturating_sub(given));
             balance.twice += u64::from(given.saturating_sub(*asked));
             if given != *asked {
-                balance.note(|| format!("{} requested {asked} of {request}, but {given} were launched", master.app));
+                balance.note(|| {
+                    format!(
+                        "{} requested {asked} of {request}, but {given} were launched",
+                        master.app
+                    )
+                });
             }
         }
     }
@@ -127,13 +148,20 @@ pub fn compare(agents: &[AgentRecord], masters: &[MasterRecord]) -> RecordCompar
         balance.twice += u64::from(given);
         balance.note(|| format!("{given} of {request} were launched for {app} without a request"));
     }
-    let troubles = agents.iter().map(|a| &a.trouble).chain(masters.iter().map(|m| &m.trouble));
+    let troubles = agents
+        .iter()
+        .map(|a| &a.trouble)
+        .chain(masters.iter().map(|m| &m.trouble));
     for trouble in troubles.flatten().take(NOTES / 2) {
         balance.note(|| trouble.clone());
     }
-    let told: BTreeMap<&AppId, &BTreeSet<ContainerId>> = masters.iter().map(|m| (&m.app, &m.ended)).collect();
+    let told: BTreeMap<&AppId, &BTreeSet<ContainerId>> =
+        masters.iter().map(|m| (&m.app, &m.ended)).collect();
     for container in agents.iter().flat_map(|a| &a.ended) {
-        if !told.get(&container.app).is_some_and(|ended| ended.contains(container)) {
+        if !told
+            .get(&container.app)
+            .is_some_and(|ended| ended.contains(container))
+        {
             balance.lost += 1;
             balance.note(|| format!("{container} ended, but its master received no report"));
         }
@@ -150,7 +178,10 @@ mod tests {
     }
     fn agent(name: &str, launched: &[u64], ended: &[u64]) -> AgentRecord {
         let mut book = AgentRecord::of(name.parse().expect("an id"));
-        book.launched = launched.iter().map(|n| (container(*n), "r".parse().expect("an id"))).collect();
+        book.launched = launched
+            .iter()
+            .map(|n| (container(*n), "r".parse().expect("an id")))
+            .collect();
         book.ended = ended.iter().map(|n| container(*n)).collect();
         book
     }
@@ -166,8 +197,17 @@ mod tests {
 
     #[test]
     fn equal_records_give_no_differences() {
-        let balance = compare(&[agent("a", &[1, 2], &[1, 2]), agent("b", &[3], &[3])], &[master(3, &[1, 2, 3])]);
-        assert_eq!(balance, RecordComparison { launched: 3, ..RecordComparison::default() });
+        let balance = compare(
+            &[agent("a", &[1, 2], &[1, 2]), agent("b", &[3], &[3])],
+            &[master(3, &[1, 2, 3])],
+        );
+        assert_eq!(
+            balance,
+            RecordComparison {
+                launched: 3,
+                ..RecordComparison::default()
+            }
+        );
     }
 
     #[test]
@@ -178,8 +218,15 @@ mod tests {
 
     #[test]
     fn double_and_surplus_launches_count_as_twice() {
-        let balance = compare(&[agent("a", &[1, 2], &[]), agent("b", &[2, 3], &[])], &[master(2, &[])]);
+        let balance = compare(
+            &[agent("a", &[1, 2], &[]), agent("b", &[2, 3], &[])],
+            &[master(2, &[])],
+        );
         assert_eq!((balance.lost, balance.twice), (0, 2), "{balance:?}");
-        assert_eq!(compare(&[agent("a", &[1], &[])], &[]).twice, 1, "a launch without a request");
+        assert_eq!(
+            compare(&[agent("a", &[1], &[])], &[]).twice,
+            1,
+            "a launch without a request"
+        );
     }
 }

@@ -78,34 +78,83 @@ pub async fn run(plan: &RestartPlan, tell: &(dyn Fn(String) + Sync)) -> Result<R
     let rm = daemon.address();
     let size = Resource::new(Bytes::from_mib(1024), Cpus::from_milli(500));
     let room = u32::try_from(plan.staying + 2)?;
-    let offers = Resource::new(Bytes::from_mib(1024 * u64::from(room)), Cpus::from_cores(room));
+    let offers = Resource::new(
+        Bytes::from_mib(1024 * u64::from(room)),
+        Cpus::from_cores(room),
+    );
     let report_lines = limits::report_lines(plan.agents, descriptors);
-    let fleet = AgentFleet::start(&agents::AgentFleetPlan { rm, agents: plan.agents, offers, report_lines })?;
-    reach("agents to listen", plan.agents, || fleet.totals.listening.load(Ordering::Relaxed)).await?;
+    let fleet = AgentFleet::start(&agents::AgentFleetPlan {
+        rm,
+        agents: plan.agents,
+        offers,
+        report_lines,
+    })?;
+    reach("agents to listen", plan.agents, || {
+        fleet.totals.listening.load(Ordering::Relaxed)
+    })
+    .await?;
     let staying = u32::try_from(plan.agents * plan.staying / plan.masters)?;
-    let crowd = MasterPool::start(&master::MasterPoolPlan { rm, masters: plan.masters, staying, size, life: plan.life }).await?;
+    let crowd = MasterPool::start(&master::MasterPoolPlan {
+        rm,
+        masters: plan.masters,
+        staying,
+        size,
+        life: plan.life,
+    })
+    .await?;
     let stay = staying as usize * plan.masters;
-    reach("containers that stay", stay, || usize::try_from(crowd.seen.staying.load(Ordering::Relaxed)).unwrap_or(0)).await?;
-    tell(format!("{} nodes, {stay} containers that stay", plan.agents));
+    reach("containers that stay", stay, || {
+        usize::try_from(crowd.seen.staying.load(Ordering::Relaxed)).unwrap_or(0)
+    })
+    .await?;
+    tell(format!(
+        "{} nodes, {stay} containers that stay",
+        plan.agents
+    ));
     crowd.pace(RequestPace::Window(plan.window));
     let submitters = Submitters::start(rm, plan.submitters);
-    let (mut outcome, mut chance, mut epoch) = (RestartResults::default(), RandomSource::new(plan.seed), Epoch(0));
+    let (mut outcome, mut chance, mut epoch) = (
+        RestartResults::default(),
+        RandomSource::new(plan.seed),
+        Epoch(0),
+    );
     epoch = grant_after(&crowd, epoch).await?.0;
     for round in 0..plan.rounds {
         tokio::time::sleep(Duration::from_millis(300 + chance.below(1000))).await;
-        outcome.live.push(fleet.totals.running.load(Ordering::Relaxed));
+        outcome
+            .live
+            .push(fleet.totals.running.load(Ordering::Relaxed));
         daemon.kill()?;
         let begun: Instant = daemon.spawn()?.into();
-        let (next, at) = grant_after(&crowd, epoch).await.with_context(|| format!("round {round}"))?;
-        outcome.recoveries_ms.push(at.duration_since(begun).as_millis());
+        let (next, at) = grant_after(&crowd, epoch)
+            .await
+            .with_context(|| format!("round {round}"))?;
+        outcome
+            .recoveries_ms
+            .push(at.duration_since(begun).as_millis());
         epoch = next;
-        reach("agents to listen again", plan.agents, || fleet.totals.listening.load(Ordering::Relaxed)).await?;
-        reach("masters to listen again", plan.masters, || crowd.seen.listening.load(Ordering::Relaxed)).await?;
-        submitters.check(rm, &mut outcome).await.with_context(|| format!("round {round}"))?;
-        tell(format!("round {round}: {} ms, {} submitted", at.duration_since(begun).as_millis(), outcome.submitted));
+        reach("agents to listen again", plan.agents, || {
+            fleet.totals.listening.load(Ordering::Relaxed)
+        })
+        .await?;
+        reach("masters to listen again", plan.masters, || {
+            crowd.seen.listening.load(Ordering::Relaxed)
+        })
+        .await?;
+        submitters
+            .check(rm, &mut outcome)
+            .await
+            .with_context(|| format!("round {round}"))?;
+        tell(format!(
+            "round {round}: {} ms, {} submitted",
+            at.duration_since(begun).as_millis(),
+            outcome.submitted
+        ));
     }
     submitters.end(rm, &mut outcome).await?;
-    let masters = tokio::time::timeout(BACK, crowd.drain()).await.context("the masters did not end in time")??;
+    let masters = tokio::time::timeout(BACK, crowd.drain())
+        .await
+        .context("the masters did not end in time")??;
     let agents = fleet.end().await?;
     outcome.balance = compare(&agents, &masters);
     outcome.faults = daemon.faults()?;
@@ -116,7 +165,11 @@ async fn reach(what: &str, wanted: usize, look: impl Fn() -> usize) -> Result<()
     let begun = Instant::now();
     while look() < wanted {
         if begun.elapsed() > BACK {
-            bail!("timed out after {} s waiting for {wanted} {what}; there are {}", BACK.as_secs(), look());
+            bail!(
+                "timed out after {} s waiting for {wanted} {what}; there are {}",
+                BACK.as_secs(),
+                look()
+            );
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -130,7 +183,10 @@ async fn grant_after(crowd: &MasterPool, epoch: Epoch) -> Result<(Epoch, Instant
             return Ok(found);
         }
         if begun.elapsed() > BACK {
-            bail!("no container was granted within {} s after epoch {epoch}", BACK.as_secs());
+            bail!(
+                "no container was granted within {} s after epoch {epoch}",
+                BACK.as_secs()
+            );
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -145,20 +201,34 @@ struct Submitters {
 impl Submitters {
     fn start(rm: SocketAddr, callers: usize) -> Self {
         let accepted = Arc::new(Mutex::new(BTreeMap::new()));
-        let tasks = (0..callers).map(|caller| tokio::spawn(submit_all(rm, caller, accepted.clone()))).collect();
+        let tasks = (0..callers)
+            .map(|caller| tokio::spawn(submit_all(rm, caller, accepted.clone())))
+            .collect();
         Submitters { accepted, tasks }
     }
 
     /// Checks that all accepted applications exist exactly once, then kills them and clears the
     /// list.
     async fn check(&self, rm: SocketAddr, outcome: &mut RestartResults) -> Result<()> {
-        let accepted = std::mem::take(&mut *self.accepted.lock().unwrap_or_else(PoisonError::into_inner));
+        let accepted =
+            std::mem::take(&mut *self.accepted.lock().unwrap_or_else(PoisonError::into_inner));
         let client = Client::new(&format!("http://{rm}"))?;
         let mut names: BTreeMap<String, Vec<AppId>> = BTreeMap::new();
-        for app in client.apps().await?.into_iter().filter(|a| a.id.name().as_str().starts_with(NAME)) {
-            names.entry(app.id.name().as_str().to_owned()).or_default().push(app.id);
+        for app in client
+            .apps()
+            .await?
+            .into_iter()
+            .filter(|a| a.id.name().as_str().starts_with(NAME))
+        {
+            names
+                .entry(app.id.name().as_str().to_owned())
+                .or_default()
+                .push(app.id);
         }
-        outcome.submissions_twice += names.values().map(|ids| u64::try_from(ids.len()).unwrap_or(1) - 1).sum::<u64>();
+        outcome.submissions_twice += names
+            .values()
+            .map(|ids| u64::try_from(ids.len()).unwrap_or(1) - 1)
+            .sum::<u64>();
         for (name, id) in accepted {
             outcome.submitted += 1;
             if names.get(&name).is_some_and(|ids| ids.contains(&id)) {
@@ -203,7 +273,10 @@ async fn submit_one(
         None => HttpConnection::connect(rm, limits::address(0)).await?,
     };
     let submitted = submit(&mut line, &unmanaged(name, Some(name.to_owned()))?).await?;
-    accepted.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), submitted.app);
+    accepted
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .insert(name.to_owned(), submitted.app);
     *wire = Some(line);
     Ok(())
 }

@@ -30,7 +30,10 @@ impl Needs {
             Needs::Go => &["go"],
         };
         let path = std::env::var_os("PATH").unwrap_or_default();
-        programs.iter().copied().find(|program| !std::env::split_paths(&path).any(|dir| dir.join(program).exists()))
+        programs
+            .iter()
+            .copied()
+            .find(|program| !std::env::split_paths(&path).any(|dir| dir.join(program).exists()))
     }
 }
 
@@ -57,7 +60,12 @@ pub struct DiagnosisCase {
     pub command: fn(&Programs) -> Vec<String>,
 }
 
-const fn native(program: &'static str, mib: u64, expected: SubCause, command: fn(&Programs) -> Vec<String>) -> DiagnosisCase {
+const fn native(
+    program: &'static str,
+    mib: u64,
+    expected: SubCause,
+    command: fn(&Programs) -> Vec<String>,
+) -> DiagnosisCase {
     let limit = Bytes::from_mib(mib);
     DiagnosisCase {
         program,
@@ -90,14 +98,21 @@ const fn jvm(
 
 fn own(p: &Programs, words: &[&str]) -> Vec<String> {
     let program = p.native.display().to_string();
-    std::iter::once(program).chain(words.iter().map(|w| (*w).to_owned())).collect()
+    std::iter::once(program)
+        .chain(words.iter().map(|w| (*w).to_owned()))
+        .collect()
 }
 
 fn java(p: &Programs, flags: &str, what: &str) -> Vec<String> {
     let usual = ["java", "-XX:+ExitOnOutOfMemoryError", "-cp"].map(str::to_owned);
     let classes = p.classes.display().to_string();
     let flags = flags.split_whitespace().map(str::to_owned);
-    usual.into_iter().chain([classes]).chain(flags).chain(["Provoke".to_owned(), what.to_owned()]).collect()
+    usual
+        .into_iter()
+        .chain([classes])
+        .chain(flags)
+        .chain(["Provoke".to_owned(), what.to_owned()])
+        .collect()
 }
 
 fn script(program: &str, p: &Programs, file: &str, what: &str) -> Vec<String> {
@@ -117,40 +132,75 @@ pub fn cases() -> Vec<DiagnosisCase> {
 
 fn jvm_cases() -> Vec<DiagnosisCase> {
     use SubCause::{
-        BudgetNotPassed, CacheBeyondOld, CodeCache, DirectBuffers, GcBound, HeapFragmented, LiveHeap, Metaspace, OwnLimit,
-        ThreadStacks,
+        BudgetNotPassed, CacheBeyondOld, CodeCache, DirectBuffers, GcBound, HeapFragmented,
+        LiveHeap, Metaspace, OwnLimit, ThreadStacks,
     };
     vec![
-        jvm("live-heap", (64, 224), LiveHeap, |p| java(p, "-Xmx64m -XX:+UseG1GC", "live")),
-        jvm("humongous", (64, 224), HeapFragmented, |p| java(p, "-Xmx64m -XX:+UseG1GC", "humongous")),
-        jvm("humongous-gc-log", (64, 224), HeapFragmented, |p| java(p, "-Xmx64m -XX:+UseG1GC -Xlog:gc*", "humongous")),
-        jvm("cache", (64, 224), CacheBeyondOld, |p| java(p, "-Xmx64m -XX:+UseSerialGC", "cache")),
-        jvm("gc-bound", (48, 224), GcBound, |p| java(p, "-Xmx48m -XX:+UseSerialGC", "gc-bound")),
-        jvm("gc-overhead-limit", (48, 224), GcBound, |p| java(p, "-Xmx48m -XX:+UseParallelGC", "gc-bound")),
-        jvm("budget-not-passed", (32, 128), BudgetNotPassed, |p| java(p, "-Xmx400m -XX:+UseSerialGC", "live")),
+        jvm("live-heap", (64, 224), LiveHeap, |p| {
+            java(p, "-Xmx64m -XX:+UseG1GC", "live")
+        }),
+        jvm("humongous", (64, 224), HeapFragmented, |p| {
+            java(p, "-Xmx64m -XX:+UseG1GC", "humongous")
+        }),
+        jvm("humongous-gc-log", (64, 224), HeapFragmented, |p| {
+            java(p, "-Xmx64m -XX:+UseG1GC -Xlog:gc*", "humongous")
+        }),
+        jvm("cache", (64, 224), CacheBeyondOld, |p| {
+            java(p, "-Xmx64m -XX:+UseSerialGC", "cache")
+        }),
+        jvm("gc-bound", (48, 224), GcBound, |p| {
+            java(p, "-Xmx48m -XX:+UseSerialGC", "gc-bound")
+        }),
+        jvm("gc-overhead-limit", (48, 224), GcBound, |p| {
+            java(p, "-Xmx48m -XX:+UseParallelGC", "gc-bound")
+        }),
+        jvm("budget-not-passed", (32, 128), BudgetNotPassed, |p| {
+            java(p, "-Xmx400m -XX:+UseSerialGC", "live")
+        }),
         jvm("direct-buffers", (48, 160), DirectBuffers, |p| {
-            java(p, "-Xmx48m -XX:+UseSerialGC -XX:MaxDirectMemorySize=1g", "direct")
+            java(
+                p,
+                "-Xmx48m -XX:+UseSerialGC -XX:MaxDirectMemorySize=1g",
+                "direct",
+            )
         }),
         jvm("direct-buffers-capped", (48, 224), OwnLimit, |p| {
-            java(p, "-Xmx48m -XX:+UseSerialGC -XX:MaxDirectMemorySize=24m", "direct")
+            java(
+                p,
+                "-Xmx48m -XX:+UseSerialGC -XX:MaxDirectMemorySize=24m",
+                "direct",
+            )
         }),
-        jvm("thread-stacks", (32, 160), ThreadStacks, |p| java(p, "-Xmx32m -XX:+UseSerialGC", "threads")),
-        jvm("metaspace", (48, 160), Metaspace, |p| java(p, "-Xmx48m -XX:+UseSerialGC", "metaspace")),
+        jvm("thread-stacks", (32, 160), ThreadStacks, |p| {
+            java(p, "-Xmx32m -XX:+UseSerialGC", "threads")
+        }),
+        jvm("metaspace", (48, 160), Metaspace, |p| {
+            java(p, "-Xmx48m -XX:+UseSerialGC", "metaspace")
+        }),
         jvm("metaspace-capped", (48, 224), OwnLimit, |p| {
-            java(p, "-Xmx48m -XX:+UseSerialGC -XX:MaxMetaspaceSize=16m", "metaspace")
+            java(
+                p,
+                "-Xmx48m -XX:+UseSerialGC -XX:MaxMetaspaceSize=16m",
+                "metaspace",
+            )
         }),
         jvm("code-cache", (32, 112), CodeCache, |p| {
-            let compiler = "-Xcomp -XX:-Inline -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m";
+            let compiler =
+                "-Xcomp -XX:-Inline -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m";
             let only = "-XX:CompileCommand=quiet -XX:CompileCommand=compileonly,C*::m*";
-            java(p, &format!("-Xmx32m -XX:+UseSerialGC {compiler} {only}"), "code")
+            java(
+                p,
+                &format!("-Xmx32m -XX:+UseSerialGC {compiler} {only}"),
+                "code",
+            )
         }),
     ]
 }
 
 fn other_cases() -> Vec<DiagnosisCase> {
     use SubCause::{
-        BesideHeap, ChildProcesses, KernelMemory, LiveHeap, NativeArenas, OwnData, OwnLimit, PageCache, Sockets, ThreadStacks,
-        Tmpfs,
+        BesideHeap, ChildProcesses, KernelMemory, LiveHeap, NativeArenas, OwnData, OwnLimit,
+        PageCache, Sockets, ThreadStacks, Tmpfs,
     };
     let python = |program, mib, expected, command| DiagnosisCase {
         runtime: "python",
@@ -176,19 +226,38 @@ fn other_cases() -> Vec<DiagnosisCase> {
     vec![
         native("own-data", 64, OwnData, |p| own(p, &["own-data"])),
         native("native-arenas", 96, NativeArenas, |p| own(p, &["arenas"])),
-        native("child-processes", 64, ChildProcesses, |p| own(p, &["children"])),
+        native("child-processes", 64, ChildProcesses, |p| {
+            own(p, &["children"])
+        }),
         native("native-threads", 96, ThreadStacks, |p| own(p, &["threads"])),
-        native("tmpfs", 64, Tmpfs, |p| own(p, &["tmpfs", &p.in_memory.display().to_string()])),
+        native("tmpfs", 64, Tmpfs, |p| {
+            own(p, &["tmpfs", &p.in_memory.display().to_string()])
+        }),
         native("sockets", 64, Sockets, |p| own(p, &["sockets"])),
-        python("python-data", 64, OwnData, |p| script("python3", p, "provoke.py", "data")),
-        python("python-memory-error", 128, OwnLimit, |p| script("python3", p, "provoke.py", "limited")),
-        python("locked-files", 96, PageCache, |p| script("python3", p, "provoke.py", "locked")),
-        python("page-tables", 64, KernelMemory, |p| script("python3", p, "provoke.py", "sparse")),
+        python("python-data", 64, OwnData, |p| {
+            script("python3", p, "provoke.py", "data")
+        }),
+        python("python-memory-error", 128, OwnLimit, |p| {
+            script("python3", p, "provoke.py", "limited")
+        }),
+        python("locked-files", 96, PageCache, |p| {
+            script("python3", p, "provoke.py", "locked")
+        }),
+        python("page-tables", 64, KernelMemory, |p| {
+            script("python3", p, "provoke.py", "sparse")
+        }),
         go("go-heap", 256, |p| go_program(p, "heap")),
         go("go-goroutines", 128, |p| go_program(p, "goroutines")),
         go("go-off-heap", 128, |p| go_program(p, "off-heap")),
-        DiagnosisCase { expected: OwnLimit, ..go("go-out-of-memory", 256, |p| go_program(p, "limited")) },
-        node("node-heap", 256, LiveHeap, |p| script("node", p, "provoke.js", "heap")),
-        node("node-buffers", 160, BesideHeap, |p| script("node", p, "provoke.js", "buffers")),
+        DiagnosisCase {
+            expected: OwnLimit,
+            ..go("go-out-of-memory", 256, |p| go_program(p, "limited"))
+        },
+        node("node-heap", 256, LiveHeap, |p| {
+            script("node", p, "provoke.js", "heap")
+        }),
+        node("node-buffers", 160, BesideHeap, |p| {
+            script("node", p, "provoke.js", "buffers")
+        }),
     ]
 }

@@ -23,7 +23,11 @@ impl Scenario {
     /// task run time.
     pub fn crowded(seed: u64) -> Self {
         let mut chance = RandomSource::new(seed);
-        let (hosts, each, slots) = (chance.between(1, 2), chance.between(2, 3), chance.between(1, 2));
+        let (hosts, each, slots) = (
+            chance.between(1, 2),
+            chance.between(2, 3),
+            chance.between(1, 2),
+        );
         let executor = RESERVE + SLOT * slots;
         // The free memory is too small for another executor.
         let node = executor * each + chance.below(executor);
@@ -43,15 +47,27 @@ impl Scenario {
              [executors.main]\nprofile = \"exec\"\ncount = {executors}\nslots = {slots}\n\
              [[stage]]\nname = \"map\"\ncount = {tasks}\ngrow = false\ncommand = [\"prog\", \"{{index}}\"]\n"
         );
-        let spec = headroom_config::job::compile(&text, "crowded.toml").unwrap_or_else(|problems| {
-            let shown = headroom_config::render(&problems);
-            unreachable!("a scenario with an invalid job: {shown}\n{text}")
-        });
-        let usual = SimTaskPlan { heap: Bytes::ZERO, off_heap: Bytes::from_mib(SLOT / 2), runs_ms, fails: 0 };
+        let spec =
+            headroom_config::job::compile(&text, "crowded.toml").unwrap_or_else(|problems| {
+                let shown = headroom_config::render(&problems);
+                unreachable!("a scenario with an invalid job: {shown}\n{text}")
+            });
+        let usual = SimTaskPlan {
+            heap: Bytes::ZERO,
+            off_heap: Bytes::from_mib(SLOT / 2),
+            runs_ms,
+            fails: 0,
+        };
         let mut habits = BTreeMap::new();
         for stage in &spec.stages {
             for index in stage.indexes() {
-                habits.insert(TaskId { stage: stage.name.clone(), index }, usual.clone());
+                habits.insert(
+                    TaskId {
+                        stage: stage.name.clone(),
+                        index,
+                    },
+                    usual.clone(),
+                );
             }
         }
         let all: Vec<TaskId> = habits.keys().cloned().collect();
@@ -62,10 +78,20 @@ impl Scenario {
                 habit.off_heap = Bytes::from_mib(needs(&mut chance));
             }
         }
-        let nodes = (0..hosts).map(|_| Resource::new(Bytes::from_mib(node), Cpus::from_cores(32))).collect::<Vec<_>>();
+        let nodes = (0..hosts)
+            .map(|_| Resource::new(Bytes::from_mib(node), Cpus::from_cores(32)))
+            .collect::<Vec<_>>();
         let estate = ScenarioCluster::none(nodes.len());
-        let jobs = vec![ScenarioJob { spec, habits, at_ms: EVERYBODY_IS_THERE, managed: None }];
-        let weather = NetworkFaults { delay_ms: (1, chance.between(2, 30)), ..NetworkFaults::calm() };
+        let jobs = vec![ScenarioJob {
+            spec,
+            habits,
+            at_ms: EVERYBODY_IS_THERE,
+            managed: None,
+        }];
+        let weather = NetworkFaults {
+            delay_ms: (1, chance.between(2, 30)),
+            ..NetworkFaults::calm()
+        };
         let own_container_within = Some(Duration::from_millis(bound_ms));
         Scenario {
             nodes,

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use headroom_node_core::fence::FenceTimeout;
 use headroom_rm_core::queue::spec::{QueueState, QueueTree};
-use headroom_rm_core::request::{AntiAffinity, AttributeCondition, PlacementRules, PlacementScope, RelaxPolicy};
+use headroom_rm_core::request::{
+    AntiAffinity, AttributeCondition, PlacementRules, PlacementScope, RelaxPolicy,
+};
 use headroom_rm_core::{AfterDrain, Exclusive, NodeProperties};
 use headroom_types::{Bytes, Cpus, Name, NodeId, QueuePath, RequestId, Resource};
 
@@ -169,10 +171,15 @@ impl ScenarioCluster {
 
     /// A random shape for these nodes. Operators act until `calm_ms`.
     pub fn any(chance: &mut RandomSource, offers: &[Resource], from_ms: u64, calm_ms: u64) -> Self {
-        let nodes: Vec<NodeSetup> = offers.iter().map(|_| standing(&mut chance.split())).collect();
+        let nodes: Vec<NodeSetup> = offers
+            .iter()
+            .map(|_| standing(&mut chance.split()))
+            .collect();
         let trees = trees::any(&mut chance.split());
         let count = chance.between(1, 5);
-        let tenants: Vec<TenantPlan> = (0..count).map(|n| tenant(n, &nodes, offers, from_ms, &mut chance.split())).collect();
+        let tenants: Vec<TenantPlan> = (0..count)
+            .map(|n| tenant(n, &nodes, offers, from_ms, &mut chance.split()))
+            .collect();
         let fence = match chance.below(4) {
             0 => FenceTimeout::Endless,
             _ => FenceTimeout::For(Duration::from_secs(chance.between(40, 200))),
@@ -187,7 +194,9 @@ impl ScenarioCluster {
         // actions.
         let mut words = chance.clone().split();
         for _ in 0..words.between(0, most) / 2 {
-            let node = words.pick(&(0..offers.len()).collect::<Vec<_>>()).unwrap_or(0);
+            let node = words
+                .pick(&(0..offers.len()).collect::<Vec<_>>())
+                .unwrap_or(0);
             let word = words
                 .pick(&[
                     OperatorMark::Cordon,
@@ -197,15 +206,26 @@ impl ScenarioCluster {
                     OperatorMark::Nothing,
                 ])
                 .unwrap_or(OperatorMark::Nothing);
-            orders.push((words.between(from_ms, calm_ms), OperatorAction::Tag { node, word }));
+            orders.push((
+                words.between(from_ms, calm_ms),
+                OperatorAction::Tag { node, word },
+            ));
         }
         orders.sort_by_key(|(at, _)| *at);
-        ScenarioCluster { nodes, fence, tenants, trees, orders }
+        ScenarioCluster {
+            nodes,
+            fence,
+            tenants,
+            trees,
+            orders,
+        }
     }
 
     /// Removes the exclusive flag of all nodes.
     pub(super) fn open_to_all(&mut self) {
-        self.nodes.iter_mut().for_each(|standing| standing.traits.exclusive = Exclusive::No);
+        self.nodes
+            .iter_mut()
+            .for_each(|standing| standing.traits.exclusive = Exclusive::No);
     }
 
     /// The leaf queues of tenants.
@@ -223,27 +243,57 @@ where
 }
 
 fn standing(chance: &mut RandomSource) -> NodeSetup {
-    let rack = chance.pick(&[None, Some("r1"), Some("r1"), Some("r2")]).flatten().map(word);
-    let labels: BTreeSet<Name> = ["ssd", "big"].into_iter().filter(|_| chance.percent(30)).map(word).collect();
-    let exclusive = if !labels.is_empty() && chance.percent(15) { Exclusive::Yes } else { Exclusive::No };
+    let rack = chance
+        .pick(&[None, Some("r1"), Some("r1"), Some("r2")])
+        .flatten()
+        .map(word);
+    let labels: BTreeSet<Name> = ["ssd", "big"]
+        .into_iter()
+        .filter(|_| chance.percent(30))
+        .map(word)
+        .collect();
+    let exclusive = if !labels.is_empty() && chance.percent(15) {
+        Exclusive::Yes
+    } else {
+        Exclusive::No
+    };
     let zone = chance.pick(&[None, Some("north"), Some("south")]).flatten();
-    let attributes: BTreeMap<Name, String> = zone.map(|z| (word("zone"), z.to_owned())).into_iter().collect();
+    let attributes: BTreeMap<Name, String> = zone
+        .map(|z| (word("zone"), z.to_owned()))
+        .into_iter()
+        .collect();
     NodeSetup {
-        traits: NodeProperties { rack, labels, exclusive, attributes, taints: BTreeMap::new() },
+        traits: NodeProperties {
+            rack,
+            labels,
+            exclusive,
+            attributes,
+            taints: BTreeMap::new(),
+        },
         rigid: chance.percent(20),
     }
 }
 
-fn tenant(n: u64, nodes: &[NodeSetup], offers: &[Resource], from_ms: u64, chance: &mut RandomSource) -> TenantPlan {
+fn tenant(
+    n: u64,
+    nodes: &[NodeSetup],
+    offers: &[Resource],
+    from_ms: u64,
+    chance: &mut RandomSource,
+) -> TenantPlan {
     let largest = offers.iter().map(|o| o.memory).max().unwrap_or_default();
-    let wants = (0..chance.between(1, 3)).map(|w| want(w, nodes.len(), largest, chance)).collect();
+    let wants = (0..chance.between(1, 3))
+        .map(|w| want(w, nodes.len(), largest, chance))
+        .collect();
     TenantPlan {
         name: word(&format!("tenant{n}")),
         user: format!("user{}", chance.below(3)),
         queue: trees::leaf(chance),
         priority: chance.small(0, 3).cast_signed(),
         at_ms: chance.between(from_ms, 25_000),
-        lifetime: chance.percent(8).then(|| Duration::from_secs(chance.between(10, 120))),
+        lifetime: chance
+            .percent(8)
+            .then(|| Duration::from_secs(chance.between(10, 120))),
         heeds: chance.percent(50),
         wants,
     }
@@ -257,18 +307,34 @@ fn want(n: u64, nodes: usize, largest: Bytes, chance: &mut RandomSource) -> Tena
     };
     TenantRequest {
         request: word(&format!("w{n}")),
-        size: Resource::new(largest.mul_ratio(part, 100), Cpus::from_milli(chance.small(1, 20) * 100)),
-        count: if part > 40 { chance.small(1, 2) } else { chance.small(1, 8) },
+        size: Resource::new(
+            largest.mul_ratio(part, 100),
+            Cpus::from_milli(chance.small(1, 20) * 100),
+        ),
+        count: if part > 40 {
+            chance.small(1, 2)
+        } else {
+            chance.small(1, 8)
+        },
         priority: chance.small(0, 2).cast_signed(),
-        runs_ms: chance.pick(&[200, 2_000, 10_000, 10_000, 40_000]).unwrap_or(2_000) + chance.below(500),
+        runs_ms: chance
+            .pick(&[200, 2_000, 10_000, 10_000, 40_000])
+            .unwrap_or(2_000)
+            + chance.below(500),
         after_ms: chance.pick(&[0, 0, 3_000, 20_000]).unwrap_or(0),
         place: {
             let tolerant = chance.clone().split().percent(25);
-            let place = if chance.percent(50) { PlacementRules::default() } else { placement(nodes, chance) };
+            let place = if chance.percent(50) {
+                PlacementRules::default()
+            } else {
+                placement(nodes, chance)
+            };
             let tolerate = tolerant.then(|| (word("etl"), None)).into_iter().collect();
             PlacementRules { tolerate, ..place }
         },
-        deadline: chance.percent(10).then(|| Duration::from_secs(chance.between(1, 60))),
+        deadline: chance
+            .percent(10)
+            .then(|| Duration::from_secs(chance.between(1, 60))),
     }
 }
 
@@ -311,22 +377,41 @@ fn one_rule(place: &mut PlacementRules, nodes: usize, chance: &mut RandomSource)
             place.attributes = zone.map(|m| (word("zone"), m)).into_iter().collect();
         }
         9 => {
-            let level =
-                chance.pick(&[PlacementScope::Node, PlacementScope::Node, PlacementScope::Rack]).unwrap_or(PlacementScope::Node);
-            place.apart = Some(AntiAffinity { from: Vec::new(), level });
+            let level = chance
+                .pick(&[
+                    PlacementScope::Node,
+                    PlacementScope::Node,
+                    PlacementScope::Rack,
+                ])
+                .unwrap_or(PlacementScope::Node);
+            place.apart = Some(AntiAffinity {
+                from: Vec::new(),
+                level,
+            });
         }
         _ => place.spread = chance.pick(&[PlacementScope::Node, PlacementScope::Rack]),
     }
 }
 
 fn order(chance: &mut RandomSource, nodes: usize, tenants: usize, trees: usize) -> OperatorAction {
-    let place = |chance: &mut RandomSource, n: usize| usize::try_from(chance.below(u64::try_from(n).unwrap_or(1))).unwrap_or(0);
+    let place = |chance: &mut RandomSource, n: usize| {
+        usize::try_from(chance.below(u64::try_from(n).unwrap_or(1))).unwrap_or(0)
+    };
     let (node, tenant) = (place(chance, nodes), place(chance, tenants));
     match chance.below(20) {
-        0..=7 => OperatorAction::Resize { pick: chance.any(), percent: chance.between(20, 220) },
+        0..=7 => OperatorAction::Resize {
+            pick: chance.any(),
+            percent: chance.between(20, 220),
+        },
         8..=9 => {
-            let within = chance.percent(70).then(|| Duration::from_secs(chance.between(1, 40)));
-            let then = if chance.percent(30) { AfterDrain::Decommission } else { AfterDrain::Stay };
+            let within = chance
+                .percent(70)
+                .then(|| Duration::from_secs(chance.between(1, 40)));
+            let then = if chance.percent(30) {
+                AfterDrain::Decommission
+            } else {
+                AfterDrain::Stay
+            };
             OperatorAction::Drain { node, within, then }
         }
         10..=11 => OperatorAction::Undrain { node },
@@ -334,14 +419,26 @@ fn order(chance: &mut RandomSource, nodes: usize, tenants: usize, trees: usize) 
             tenant,
             queue: chance.percent(60).then(|| trees::leaf(chance)),
             priority: chance.percent(60).then(|| chance.small(0, 5).cast_signed()),
-            lifetime: chance.percent(10).then(|| Duration::from_secs(chance.between(20, 200))),
+            lifetime: chance
+                .percent(10)
+                .then(|| Duration::from_secs(chance.between(20, 200))),
         },
-        14..=16 => OperatorAction::Queues { tree: place(chance, trees) },
+        14..=16 => OperatorAction::Queues {
+            tree: place(chance, trees),
+        },
         17..=18 => {
             let gate = chance
-                .pick(&[QueueState::Open, QueueState::Paused, QueueState::Draining, QueueState::Closed])
+                .pick(&[
+                    QueueState::Open,
+                    QueueState::Paused,
+                    QueueState::Draining,
+                    QueueState::Closed,
+                ])
                 .unwrap_or_default();
-            OperatorAction::Gate { queue: trees::leaf(chance), gate }
+            OperatorAction::Gate {
+                queue: trees::leaf(chance),
+                gate,
+            }
         }
         _ => OperatorAction::Kill { tenant },
     }

@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use headroom_rm_core::queue::spec::{Amount, LeafOrder, Preemptable, QueueShare, QueueSpec, QueueTree};
+use headroom_rm_core::queue::spec::{
+    Amount, LeafOrder, Preemptable, QueueShare, QueueSpec, QueueTree,
+};
 use headroom_types::{Name, QueuePath};
 
 use super::scenario_cluster::word;
@@ -40,40 +42,89 @@ pub(super) fn any(chance: &mut RandomSource) -> Vec<QueueTree> {
 pub(super) fn leaves() -> Vec<QueuePath> {
     let below_root = LEAVES.iter().map(|name| format!("root.{name}"));
     let below_lab = LAB.iter().map(|name| format!("root.lab.{name}"));
-    below_root.chain(below_lab).chain(["root.default".to_owned()]).map(|path| word(&path)).collect()
+    below_root
+        .chain(below_lab)
+        .chain(["root.default".to_owned()])
+        .map(|path| word(&path))
+        .collect()
 }
 
 /// A random leaf.
 pub(super) fn leaf(chance: &mut RandomSource) -> QueuePath {
-    chance.pick(&leaves()).unwrap_or_else(QueuePath::default_leaf)
+    chance
+        .pick(&leaves())
+        .unwrap_or_else(QueuePath::default_leaf)
 }
 
 fn tree(mood: Mood, chance: &mut RandomSource) -> QueueTree {
     let named = |name: &&str, spec| (word::<Name>(name), spec);
-    let mut children: BTreeMap<Name, QueueSpec> = LEAVES.iter().map(|name| named(name, leaf_spec(mood, 250, chance))).collect();
-    let below = LAB.iter().map(|name| named(name, leaf_spec(mood, 500, chance))).collect();
-    let lab = QueueSpec { children: below, gate: Default::default(), ..shares(mood, 250, chance) };
+    let mut children: BTreeMap<Name, QueueSpec> = LEAVES
+        .iter()
+        .map(|name| named(name, leaf_spec(mood, 250, chance)))
+        .collect();
+    let below = LAB
+        .iter()
+        .map(|name| named(name, leaf_spec(mood, 500, chance)))
+        .collect();
+    let lab = QueueSpec {
+        children: below,
+        gate: Default::default(),
+        ..shares(mood, 250, chance)
+    };
     children.extend([named(&"lab", lab), named(&"default", QueueSpec::default())]);
-    let root = QueueSpec { children, ..QueueSpec::default() };
-    QueueTree::new(root).unwrap_or_else(|problems| unreachable!("a scenario with invalid queues: {problems:?}"))
+    let root = QueueSpec {
+        children,
+        ..QueueSpec::default()
+    };
+    QueueTree::new(root)
+        .unwrap_or_else(|problems| unreachable!("a scenario with invalid queues: {problems:?}"))
 }
 
 fn part(thousandths: u32) -> QueueShare {
-    QueueShare { memory: Some(Amount::Part(thousandths)), ..QueueShare::default() }
+    QueueShare {
+        memory: Some(Amount::Part(thousandths)),
+        ..QueueShare::default()
+    }
 }
 
 /// The shares of a queue relative to its siblings.
 fn shares(mood: Mood, most: u32, chance: &mut RandomSource) -> QueueSpec {
-    let guaranteed = if chance.percent(70) { part(chance.small(50, most)) } else { QueueShare::default() };
-    let maximum = if mood == Mood::Strict && chance.percent(40) { part(chance.small(most, 1000)) } else { QueueShare::default() };
+    let guaranteed = if chance.percent(70) {
+        part(chance.small(50, most))
+    } else {
+        QueueShare::default()
+    };
+    let maximum = if mood == Mood::Strict && chance.percent(40) {
+        part(chance.small(most, 1000))
+    } else {
+        QueueShare::default()
+    };
     let weight = chance.percent(30).then(|| chance.small(1, 5));
-    QueueSpec { guaranteed, maximum, weight, priority: chance.small(0, 1).cast_signed(), ..QueueSpec::default() }
+    QueueSpec {
+        guaranteed,
+        maximum,
+        weight,
+        priority: chance.small(0, 1).cast_signed(),
+        ..QueueSpec::default()
+    }
 }
 
 fn leaf_spec(mood: Mood, most: u32, chance: &mut RandomSource) -> QueueSpec {
-    let order = if chance.percent(50) { LeafOrder::Fair } else { LeafOrder::Fifo };
-    let preemptable = if chance.percent(15) { Preemptable::No } else { Preemptable::Yes };
-    let mild = QueueSpec { order, preemptable, ..shares(mood, most, chance) };
+    let order = if chance.percent(50) {
+        LeafOrder::Fair
+    } else {
+        LeafOrder::Fifo
+    };
+    let preemptable = if chance.percent(15) {
+        Preemptable::No
+    } else {
+        Preemptable::Yes
+    };
+    let mild = QueueSpec {
+        order,
+        preemptable,
+        ..shares(mood, most, chance)
+    };
     if mood == Mood::Mild {
         return mild;
     }

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headroom_rm_core::queue::spec::QueueTree;
-use headroom_rm_core::{AppSubmission, DurableRecord, EndedContainer, NodeMark, NodeTags, Restored, RestoredApp, SavedState};
+use headroom_rm_core::{
+    AppSubmission, DurableRecord, EndedContainer, NodeMark, NodeTags, Restored, RestoredApp,
+    SavedState,
+};
 use headroom_types::{AppId, Epoch, NodeId, UnixMillis};
 
 /// The durable state of a resource manager.
@@ -24,7 +27,11 @@ pub(super) struct Disk {
 impl Disk {
     pub(super) fn save(&mut self, save: &DurableRecord) {
         match save.clone() {
-            DurableRecord::App { app, spec, submitted } => {
+            DurableRecord::App {
+                app,
+                spec,
+                submitted,
+            } => {
                 self.last_app = self.last_app.max(app.seq());
                 self.apps.insert(app, (spec, submitted));
             }
@@ -35,7 +42,9 @@ impl Disk {
                 self.apps.remove(&app);
                 self.states.remove(&app);
             }
-            DurableRecord::Container(finished) => self.finished.push(Arc::unwrap_or_clone(finished)),
+            DurableRecord::Container(finished) => {
+                self.finished.push(Arc::unwrap_or_clone(finished))
+            }
             DurableRecord::ContainerGone(id) => self.finished.retain(|f| f.container != id),
             DurableRecord::Node(node) => {
                 self.nodes.insert(node);
@@ -59,7 +68,12 @@ impl Disk {
         self.epoch = Epoch(self.epoch.0 + 1);
         let apps = self.apps.iter().filter_map(|(id, (spec, submitted))| {
             let state = self.states.get(id)?.clone();
-            Some(RestoredApp { id: id.clone(), spec: spec.clone(), submitted: *submitted, state })
+            Some(RestoredApp {
+                id: id.clone(),
+                spec: spec.clone(),
+                submitted: *submitted,
+                state,
+            })
         });
         Restored {
             epoch: self.epoch,

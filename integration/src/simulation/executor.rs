@@ -14,7 +14,9 @@ use headroom_executor::verdict::not_started;
 use headroom_node_core::{VerdictScope, classify};
 use headroom_rm_core::RunOrder;
 use headroom_types::exit::{HeapReport, MemoryEvents};
-use headroom_types::{Bytes, ContainerId, EnforcerKind, Evidence, NodeId, StopCause, TaskAttemptId, TaskReport};
+use headroom_types::{
+    Bytes, ContainerId, EnforcerKind, Evidence, NodeId, StopCause, TaskAttemptId, TaskReport,
+};
 use headroom_wire::v1::task::{FromExecutor, TaskStart, TaskUsage, ToExecutor, VERSION};
 
 use super::host::SimProgramEnd;
@@ -153,17 +155,23 @@ impl Simulation {
             return;
         }
         let stubborn = self.chance.percent(self.scenario.weather.stubborn);
-        self.executors.insert(id.clone(), Executor::new(node, order, self.now, stubborn));
+        self.executors
+            .insert(id.clone(), Executor::new(node, order, self.now, stubborn));
         let takes = self.chance.between(5, 200);
         self.later(takes, Any::Executor(id.clone(), SimExecutorEvent::Try));
-        self.later(WITHOUT_MASTER, Any::Executor(id.clone(), SimExecutorEvent::Look));
+        self.later(
+            WITHOUT_MASTER,
+            Any::Executor(id.clone(), SimExecutorEvent::Look),
+        );
     }
 
     /// Removes the program of a container whose processes ended, for any reason.
     pub(super) fn program_gone(&mut self, id: &ContainerId) {
         self.managed_master_gone(id);
         self.sitters.remove(id);
-        let Some(executor) = self.executors.remove(id) else { return };
+        let Some(executor) = self.executors.remove(id) else {
+            return;
+        };
         for attempt in executor.running.keys() {
             self.oracle.task_lost(&executor.token, attempt);
         }
@@ -192,7 +200,11 @@ impl Simulation {
             SimExecutorEvent::Up { line } => self.executor_greets(id, line),
             SimExecutorEvent::Told { line, message } => {
                 let open = self.wires.connections.contains_key(&line);
-                if let Some(e) = self.executors.get_mut(id).filter(|e| open && e.line == Some(line)) {
+                if let Some(e) = self
+                    .executors
+                    .get_mut(id)
+                    .filter(|e| open && e.line == Some(line))
+                {
                     (e.heard, e.alone_since) = (true, None);
                     self.executor_told(id, *message);
                 }
@@ -201,7 +213,9 @@ impl Simulation {
             SimExecutorEvent::Full { attempt } => self.task_full(id, &attempt),
             SimExecutorEvent::Over { attempt } => self.task_over(id, &attempt),
             SimExecutorEvent::HoldOver { attempt, limit } => self.hold_over(id, &attempt, limit),
-            SimExecutorEvent::Killed { attempt } => self.task_ends(id, &attempt, SimTaskEnd::Killed),
+            SimExecutorEvent::Killed { attempt } => {
+                self.task_ends(id, &attempt, SimTaskEnd::Killed)
+            }
             SimExecutorEvent::Look => {}
             SimExecutorEvent::Exit { code } => {
                 let node = self.executors.get(id).map(|e| e.node.clone());
@@ -214,11 +228,19 @@ impl Simulation {
     }
 
     fn executor_tries(&mut self, id: &ContainerId) {
-        let Some(e) = self.executors.get(id).filter(|e| e.line.is_none()) else { return };
+        let Some(e) = self.executors.get(id).filter(|e| e.line.is_none()) else {
+            return;
+        };
         let (node, url) = (e.node.clone(), e.url.clone());
-        let found = self.processes.iter().find(|(_, p)| p.url == url).map(|(pid, p)| (*pid, p.node.clone()));
-        let cut =
-            |there: &Option<NodeId>| *there != Some(node.clone()) && (self.is_cut(Some(&node)) || self.is_cut(there.as_ref()));
+        let found = self
+            .processes
+            .iter()
+            .find(|(_, p)| p.url == url)
+            .map(|(pid, p)| (*pid, p.node.clone()));
+        let cut = |there: &Option<NodeId>| {
+            *there != Some(node.clone())
+                && (self.is_cut(Some(&node)) || self.is_cut(there.as_ref()))
+        };
         match found {
             Some((pid, there)) if !cut(&there) => {
                 let line = self.open_connection(id, pid);
@@ -226,10 +248,17 @@ impl Simulation {
                     e.line = Some(line);
                 }
                 let takes = self.chance.between(1, 5);
-                self.later(takes, Any::Executor(id.clone(), SimExecutorEvent::Up { line }));
+                self.later(
+                    takes,
+                    Any::Executor(id.clone(), SimExecutorEvent::Up { line }),
+                );
             }
             Some(_) | None => {
-                let takes = if self.is_cut(Some(&node)) { 3_000 } else { self.chance.between(1, 5) };
+                let takes = if self.is_cut(Some(&node)) {
+                    3_000
+                } else {
+                    self.chance.between(1, 5)
+                };
                 self.later(takes, Any::Executor(id.clone(), SimExecutorEvent::NoAnswer));
             }
         }
@@ -237,7 +266,9 @@ impl Simulation {
 
     /// Waits, gets the master's address from the resource manager, and reconnects.
     fn executor_waits(&mut self, id: &ContainerId) {
-        let Some(e) = self.executors.get_mut(id) else { return };
+        let Some(e) = self.executors.get_mut(id) else {
+            return;
+        };
         let wait = u64::try_from(e.backoff.wait().as_millis()).unwrap_or(0);
         let cut = e.node.clone();
         if !self.is_cut(Some(&cut))
@@ -256,7 +287,9 @@ impl Simulation {
 
     fn executor_greets(&mut self, id: &ContainerId, line: u64) {
         let now = self.now;
-        let Some(e) = self.executors.get_mut(id).filter(|e| e.line == Some(line)) else { return };
+        let Some(e) = self.executors.get_mut(id).filter(|e| e.line == Some(line)) else {
+            return;
+        };
         (e.up_since, e.heard) = (now, false);
         let hello = FromExecutor::Hello {
             version: VERSION,
@@ -267,15 +300,23 @@ impl Simulation {
             running: e.slots.running().cloned().collect(),
             unacked: e.results.for_hello(1 << 19),
         };
-        let held: Vec<TaskAttemptId> = e.running.iter().filter(|(_, t)| t.held.is_some()).map(|(a, _)| a.clone()).collect();
+        let held: Vec<TaskAttemptId> = e
+            .running
+            .iter()
+            .filter(|(_, t)| t.held.is_some())
+            .map(|(a, _)| a.clone())
+            .collect();
         self.say_to_master(line, hello);
-        held.iter().for_each(|attempt| self.say_pressure(id, attempt));
+        held.iter()
+            .for_each(|attempt| self.say_pressure(id, attempt));
     }
 
     fn executor_line_down(&mut self, id: &ContainerId, line: u64) {
         let now = self.now;
         self.wires.connections.remove(&line);
-        let Some(e) = self.executors.get_mut(id).filter(|e| e.line == Some(line)) else { return };
+        let Some(e) = self.executors.get_mut(id).filter(|e| e.line == Some(line)) else {
+            return;
+        };
         e.line = None;
         let good = e.heard || now >= e.up_since + GOOD;
         if good {
@@ -283,7 +324,10 @@ impl Simulation {
         }
         if good || e.alone_since.is_none() {
             e.alone_since = Some(now);
-            self.later(WITHOUT_MASTER, Any::Executor(id.clone(), SimExecutorEvent::Look));
+            self.later(
+                WITHOUT_MASTER,
+                Any::Executor(id.clone(), SimExecutorEvent::Look),
+            );
         }
         self.executor_waits(id);
     }
@@ -291,7 +335,8 @@ impl Simulation {
     fn executor_told(&mut self, id: &ContainerId, message: ToExecutor) {
         match message {
             ToExecutor::Start(start) => self.executor_starts(id, *start),
-            ToExecutor::Stop { .. } | ToExecutor::LetGo { .. } if self.plant == PlantedBug::NobodyGivesWay => {}
+            ToExecutor::Stop { .. } | ToExecutor::LetGo { .. }
+                if self.plant == PlantedBug::NobodyGivesWay => {}
             ToExecutor::Stop { attempt } => self.task_ends(id, &attempt, SimTaskEnd::Stopped),
             ToExecutor::Ack { attempt } => {
                 if let Some(e) = self.executors.get_mut(id) {
@@ -299,7 +344,11 @@ impl Simulation {
                 }
             }
             ToExecutor::Shutdown => {
-                if let Some(e) = self.executors.get_mut(id).filter(|e| e.phase == Phase::Working) {
+                if let Some(e) = self
+                    .executors
+                    .get_mut(id)
+                    .filter(|e| e.phase == Phase::Working)
+                {
                     e.phase = Phase::Draining { idle_since: None };
                 }
             }
@@ -310,10 +359,17 @@ impl Simulation {
     }
 
     fn executor_starts(&mut self, id: &ContainerId, start: TaskStart) {
-        let Some(e) = self.executors.get_mut(id) else { return };
+        let Some(e) = self.executors.get_mut(id) else {
+            return;
+        };
         let attempt = start.attempt.clone();
         if let Some(result) = e.results.get(&attempt).cloned() {
-            return self.executor_says(id, FromExecutor::Ended { report: Box::new(result) });
+            return self.executor_says(
+                id,
+                FromExecutor::Ended {
+                    report: Box::new(result),
+                },
+            );
         }
         if e.results.knows(&attempt) || e.running.contains_key(&attempt) {
             return;
@@ -324,7 +380,9 @@ impl Simulation {
                 StartDecision::Known => return,
                 StartDecision::Refused(why) => Some(why.to_string()),
             },
-            Phase::Draining { .. } | Phase::Stopping { .. } | Phase::Leaving => Some("the executor is ending".to_owned()),
+            Phase::Draining { .. } | Phase::Stopping { .. } | Phase::Leaving => {
+                Some("the executor is ending".to_owned())
+            }
         };
         if let Some(why) = why {
             let report = not_started(id, &attempt, EnforcerKind::Cgroup2, self.wall(), &why);
@@ -332,43 +390,103 @@ impl Simulation {
         }
         let (token, node) = (e.token.clone(), e.node.clone());
         let idle = e.running.is_empty();
-        e.running.insert(attempt.clone(), Task { start, full: false, held: None, late: false });
-        self.note(|| format!("{attempt} of {} begins in {id} on {node}, idle before: {idle}", id.app));
+        e.running.insert(
+            attempt.clone(),
+            Task {
+                start,
+                full: false,
+                held: None,
+                late: false,
+            },
+        );
+        self.note(|| {
+            format!(
+                "{attempt} of {} begins in {id} on {node}, idle before: {idle}",
+                id.app
+            )
+        });
         self.oracle.task_began(&token, &attempt);
         let runs = self.habit(id, &attempt).runs_ms;
-        self.later(runs / 2, Any::Executor(id.clone(), SimExecutorEvent::Full { attempt: attempt.clone() }));
-        self.later(runs, Any::Executor(id.clone(), SimExecutorEvent::Over { attempt: attempt.clone() }));
+        self.later(
+            runs / 2,
+            Any::Executor(
+                id.clone(),
+                SimExecutorEvent::Full {
+                    attempt: attempt.clone(),
+                },
+            ),
+        );
+        self.later(
+            runs,
+            Any::Executor(
+                id.clone(),
+                SimExecutorEvent::Over {
+                    attempt: attempt.clone(),
+                },
+            ),
+        );
         let at = self.wall();
         self.executor_says(id, FromExecutor::Started { attempt, at });
     }
 
     fn habit(&self, id: &ContainerId, attempt: &TaskAttemptId) -> SimTaskPlan {
-        let client = self.clients.iter().find(|c| c.app.as_ref() == Some(&id.app));
-        let none = SimTaskPlan { heap: Bytes::ZERO, off_heap: Bytes::ZERO, runs_ms: 10, fails: 0 };
-        client.and_then(|c| c.job.habits.get(&attempt.task)).cloned().unwrap_or(none)
+        let client = self
+            .clients
+            .iter()
+            .find(|c| c.app.as_ref() == Some(&id.app));
+        let none = SimTaskPlan {
+            heap: Bytes::ZERO,
+            off_heap: Bytes::ZERO,
+            runs_ms: 10,
+            fails: 0,
+        };
+        client
+            .and_then(|c| c.job.habits.get(&attempt.task))
+            .cloned()
+            .unwrap_or(none)
     }
 
     /// Handles a task that has allocated its memory. It may exceed its limit.
     fn task_full(&mut self, id: &ContainerId, attempt: &TaskAttemptId) {
         let habit = self.habit(id, attempt);
-        let Some(e) = self.executors.get_mut(id) else { return };
-        let Some(task) = e.running.get_mut(attempt) else { return };
+        let Some(e) = self.executors.get_mut(id) else {
+            return;
+        };
+        let Some(task) = e.running.get_mut(attempt) else {
+            return;
+        };
         task.full = true;
         let limit = task.start.limit;
-        let usage =
-            TaskUsage { attempt: attempt.clone(), current: habit.memory(), peak: habit.memory(), heap: None, starved: false };
+        let usage = TaskUsage {
+            attempt: attempt.clone(),
+            current: habit.memory(),
+            peak: habit.memory(),
+            heap: None,
+            starved: false,
+        };
         match limit {
-            Some(limit) if verdict(&habit, &task.start) => return self.task_near_limit(id, attempt, limit),
+            Some(limit) if verdict(&habit, &task.start) => {
+                return self.task_near_limit(id, attempt, limit);
+            }
             Some(_) => return,
             None => self.executor_says(id, FromExecutor::Usage { tasks: vec![usage] }),
         }
-        let Some(e) = self.executors.get(id) else { return };
-        let full = e.running.iter().filter(|(_, t)| t.full).map(|(a, _)| self.habit(id, a).memory());
+        let Some(e) = self.executors.get(id) else {
+            return;
+        };
+        let full = e
+            .running
+            .iter()
+            .filter(|(_, t)| t.full)
+            .map(|(a, _)| self.habit(id, a).memory());
         let used = full.fold(OWN_USE, Bytes::saturating_add);
         if used > e.memory {
             let (token, node) = (e.token.clone(), e.node.clone());
             let all: Vec<TaskAttemptId> = e.running.keys().cloned().collect();
-            all.iter().for_each(|a| self.oracle.task_ended(&token, a, RealTaskEnd::WithItsExecutor));
+            all.iter().for_each(|a| {
+                self.oracle
+                    .task_ended(&token, a, RealTaskEnd::WithItsExecutor)
+            });
             self.cell_ends(&node, id, SimProgramEnd::OutOfMemory);
         }
     }
@@ -377,26 +495,58 @@ impl Simulation {
     /// is too small does not grow.
     fn task_near_limit(&mut self, id: &ContainerId, attempt: &TaskAttemptId, limit: Bytes) {
         let (habit, now) = (self.habit(id, attempt), self.now);
-        let Some(task) = self.executors.get_mut(id).and_then(|e| e.running.get_mut(attempt)) else { return };
+        let Some(task) = self
+            .executors
+            .get_mut(id)
+            .and_then(|e| e.running.get_mut(attempt))
+        else {
+            return;
+        };
         let heap_is_full = task.start.heap.is_some_and(|budget| habit.heap > budget);
         let Some(hold) = task.start.hold_ms.filter(|_| !heap_is_full) else {
             return self.task_ends(id, attempt, SimTaskEnd::OutOfMemory);
         };
         task.held = Some(now);
-        self.later(hold, Any::Executor(id.clone(), SimExecutorEvent::HoldOver { attempt: attempt.clone(), limit }));
+        self.later(
+            hold,
+            Any::Executor(
+                id.clone(),
+                SimExecutorEvent::HoldOver {
+                    attempt: attempt.clone(),
+                    limit,
+                },
+            ),
+        );
         self.say_pressure(id, attempt);
     }
 
     fn say_pressure(&mut self, id: &ContainerId, attempt: &TaskAttemptId) {
-        let limit = self.executors.get(id).and_then(|e| e.running.get(attempt)).and_then(|task| task.start.limit);
+        let limit = self
+            .executors
+            .get(id)
+            .and_then(|e| e.running.get(attempt))
+            .and_then(|task| task.start.limit);
         if let Some(limit) = limit {
-            self.executor_says(id, FromExecutor::Pressure { attempt: attempt.clone(), limit, current: limit });
+            self.executor_says(
+                id,
+                FromExecutor::Pressure {
+                    attempt: attempt.clone(),
+                    limit,
+                    current: limit,
+                },
+            );
         }
     }
 
     fn task_grows(&mut self, id: &ContainerId, attempt: &TaskAttemptId, limit: Bytes) {
         let (habit, now) = (self.habit(id, attempt), self.now);
-        let Some(task) = self.executors.get_mut(id).and_then(|e| e.running.get_mut(attempt)) else { return };
+        let Some(task) = self
+            .executors
+            .get_mut(id)
+            .and_then(|e| e.running.get_mut(attempt))
+        else {
+            return;
+        };
         if task.start.limit.is_none_or(|has| limit <= has) {
             return;
         }
@@ -405,20 +555,44 @@ impl Simulation {
         let late = std::mem::take(&mut task.late);
         let too_small = held.is_some() && verdict(&habit, &task.start);
         let held_us = held.map(|since| (now - since) * 1_000);
-        self.executor_says(id, FromExecutor::Resized { attempt: attempt.clone(), limit, held_us, error: None });
+        self.executor_says(
+            id,
+            FromExecutor::Resized {
+                attempt: attempt.clone(),
+                limit,
+                held_us,
+                error: None,
+            },
+        );
         if too_small {
             self.task_near_limit(id, attempt, limit);
-            if let Some(task) = self.executors.get_mut(id).and_then(|e| e.running.get_mut(attempt)) {
+            if let Some(task) = self
+                .executors
+                .get_mut(id)
+                .and_then(|e| e.running.get_mut(attempt))
+            {
                 task.late = late;
             }
         } else if late {
-            self.later(habit.runs_ms / 2, Any::Executor(id.clone(), SimExecutorEvent::Over { attempt: attempt.clone() }));
+            self.later(
+                habit.runs_ms / 2,
+                Any::Executor(
+                    id.clone(),
+                    SimExecutorEvent::Over {
+                        attempt: attempt.clone(),
+                    },
+                ),
+            );
         }
     }
 
     /// Ends the freeze of a task: the kernel kills it.
     fn task_let_go(&mut self, id: &ContainerId, attempt: &TaskAttemptId) {
-        let held = self.executors.get(id).and_then(|e| e.running.get(attempt)).is_some_and(|task| task.held.is_some());
+        let held = self
+            .executors
+            .get(id)
+            .and_then(|e| e.running.get(attempt))
+            .is_some_and(|task| task.held.is_some());
         if held {
             self.task_ends(id, attempt, SimTaskEnd::OutOfMemory);
         }
@@ -427,7 +601,9 @@ impl Simulation {
     fn hold_over(&mut self, id: &ContainerId, attempt: &TaskAttemptId, limit: Bytes) {
         let task = self.executors.get(id).and_then(|e| e.running.get(attempt));
         let for_ever = self.plant == PlantedBug::NobodyGivesWay;
-        if !for_ever && task.is_some_and(|task| task.held.is_some() && task.start.limit == Some(limit)) {
+        if !for_ever
+            && task.is_some_and(|task| task.held.is_some() && task.start.limit == Some(limit))
+        {
             self.task_let_go(id, attempt);
         }
     }
@@ -436,21 +612,38 @@ impl Simulation {
     pub(super) fn standstills(&self) -> BTreeMap<NodeId, u64> {
         let mut nodes: BTreeMap<NodeId, Vec<Option<u64>>> = BTreeMap::new();
         for e in self.executors.values() {
-            nodes.entry(e.node.clone()).or_default().extend(e.running.values().map(|task| task.held));
+            nodes
+                .entry(e.node.clone())
+                .or_default()
+                .extend(e.running.values().map(|task| task.held));
         }
-        let still = |held: &[Option<u64>]| held.iter().copied().collect::<Option<Vec<u64>>>().filter(|held| held.len() > 1);
+        let still = |held: &[Option<u64>]| {
+            held.iter()
+                .copied()
+                .collect::<Option<Vec<u64>>>()
+                .filter(|held| held.len() > 1)
+        };
         let since = |held: Vec<u64>| held.into_iter().max();
-        nodes.into_iter().filter_map(|(node, held)| Some((node, still(&held).and_then(since)?))).collect()
+        nodes
+            .into_iter()
+            .filter_map(|(node, held)| Some((node, still(&held).and_then(since)?)))
+            .collect()
     }
 
     fn task_over(&mut self, id: &ContainerId, attempt: &TaskAttemptId) {
         let habit = self.habit(id, attempt);
-        if let Some(task) = self.executors.get_mut(id).and_then(|e| e.running.get_mut(attempt)).filter(|task| task.held.is_some())
+        if let Some(task) = self
+            .executors
+            .get_mut(id)
+            .and_then(|e| e.running.get_mut(attempt))
+            .filter(|task| task.held.is_some())
         {
             task.late = true;
             return;
         }
-        let Some(e) = self.executors.get(id) else { return };
+        let Some(e) = self.executors.get(id) else {
+            return;
+        };
         let failed = self.oracle.plain_failures(&e.token, &attempt.task);
         let code = i32::from(failed < habit.fails);
         self.task_ends(id, attempt, SimTaskEnd::Code(code));
@@ -460,8 +653,12 @@ impl Simulation {
         let habit = self.habit(id, attempt);
         let wall = self.wall();
         let blames = self.plant == PlantedBug::BlamesMemory;
-        let Some(e) = self.executors.get_mut(id) else { return };
-        let Some(task) = e.running.remove(attempt) else { return };
+        let Some(e) = self.executors.get_mut(id) else {
+            return;
+        };
+        let Some(task) = e.running.remove(attempt) else {
+            return;
+        };
         e.slots.release(attempt);
         let truth = match how {
             SimTaskEnd::Code(0) => RealTaskEnd::Success,
@@ -473,7 +670,11 @@ impl Simulation {
         let evidence = evidence(
             &task.start,
             &habit,
-            if blames && matches!(how, SimTaskEnd::Killed) { SimTaskEnd::OutOfMemory } else { how },
+            if blames && matches!(how, SimTaskEnd::Killed) {
+                SimTaskEnd::OutOfMemory
+            } else {
+                how
+            },
         );
         let verdict = classify(&evidence, VerdictScope::Task, &task.start.heap_exit_codes);
         let report = TaskReport {
@@ -495,7 +696,12 @@ impl Simulation {
     }
 
     fn executor_keeps(&mut self, id: &ContainerId, report: TaskReport) {
-        self.executor_says(id, FromExecutor::Ended { report: Box::new(report.clone()) });
+        self.executor_says(
+            id,
+            FromExecutor::Ended {
+                report: Box::new(report.clone()),
+            },
+        );
         if let Some(e) = self.executors.get_mut(id) {
             e.results.add(report);
         }
@@ -509,38 +715,57 @@ impl Simulation {
 
     /// Stops all tasks and then exits.
     fn executor_stops(&mut self, id: &ContainerId, code: i32) {
-        let Some(e) = self.executors.get_mut(id) else { return };
+        let Some(e) = self.executors.get_mut(id) else {
+            return;
+        };
         match e.phase {
             Phase::Working | Phase::Draining { .. } => e.phase = Phase::Stopping { code },
             Phase::Stopping { .. } | Phase::Leaving => return,
         }
         let running: Vec<TaskAttemptId> = e.running.keys().cloned().collect();
-        running.iter().for_each(|attempt| self.task_ends(id, attempt, SimTaskEnd::Stopped));
+        running
+            .iter()
+            .for_each(|attempt| self.task_ends(id, attempt, SimTaskEnd::Stopped));
         self.executor_looks(id);
     }
 
     /// Exits if no work is left.
     fn executor_looks(&mut self, id: &ContainerId) {
         let now = self.now;
-        let Some(e) = self.executors.get_mut(id) else { return };
+        let Some(e) = self.executors.get_mut(id) else {
+            return;
+        };
         let idle = e.slots.is_idle();
         let exit = match e.phase {
             Phase::Stopping { code } if idle => Some(code),
             Phase::Draining { idle_since: None } if idle => {
-                e.phase = Phase::Draining { idle_since: Some(now) };
+                e.phase = Phase::Draining {
+                    idle_since: Some(now),
+                };
                 let none = e.results.is_empty();
                 self.later(LAST_ACKS, Any::Executor(id.clone(), SimExecutorEvent::Look));
                 none.then_some(0)
             }
-            Phase::Draining { idle_since: Some(since) } if e.results.is_empty() || now >= since + LAST_ACKS => Some(0),
-            Phase::Draining { .. } | Phase::Stopping { .. } | Phase::Working | Phase::Leaving => None,
+            Phase::Draining {
+                idle_since: Some(since),
+            } if e.results.is_empty() || now >= since + LAST_ACKS => Some(0),
+            Phase::Draining { .. } | Phase::Stopping { .. } | Phase::Working | Phase::Leaving => {
+                None
+            }
         };
         if let (Some(code), Some(e)) = (exit, self.executors.get_mut(id)) {
             e.phase = Phase::Leaving;
             let takes = self.chance.between(10, 100);
-            return self.later(takes, Any::Executor(id.clone(), SimExecutorEvent::Exit { code }));
+            return self.later(
+                takes,
+                Any::Executor(id.clone(), SimExecutorEvent::Exit { code }),
+            );
         }
-        let lonely = |e: &Executor| e.line.is_none() && e.alone_since.is_some_and(|since| now >= since + WITHOUT_MASTER);
+        let lonely = |e: &Executor| {
+            e.line.is_none()
+                && e.alone_since
+                    .is_some_and(|since| now >= since + WITHOUT_MASTER)
+        };
         if self.executors.get(id).is_some_and(lonely) {
             self.executor_stops(id, 1);
         }
@@ -549,7 +774,9 @@ impl Simulation {
 
 /// Whether the task exceeds its own limit.
 fn verdict(habit: &SimTaskPlan, start: &TaskStart) -> bool {
-    let Some(limit) = start.limit else { return false };
+    let Some(limit) = start.limit else {
+        return false;
+    };
     match start.heap {
         Some(budget) => habit.heap > budget || habit.off_heap > limit.saturating_sub(budget),
         None => habit.memory() > limit,
@@ -559,18 +786,32 @@ fn verdict(habit: &SimTaskPlan, start: &TaskStart) -> bool {
 fn evidence(start: &TaskStart, habit: &SimTaskPlan, how: SimTaskEnd) -> Evidence {
     let mut e = Evidence::empty(EnforcerKind::Cgroup2);
     e.own.limit = start.limit;
-    e.own.peak = Some(start.limit.map_or(habit.memory(), |l| l.min(habit.memory())));
+    e.own.peak = Some(
+        start
+            .limit
+            .map_or(habit.memory(), |l| l.min(habit.memory())),
+    );
     e.heap_budget = start.heap;
     e.heap = start.heap.map(|budget| {
         let used = habit.heap.min(budget);
-        HeapReport { used, committed: used, max: budget, ..HeapReport::default() }
+        HeapReport {
+            used,
+            committed: used,
+            max: budget,
+            ..HeapReport::default()
+        }
     });
     match how {
         SimTaskEnd::Code(code) => e.exit_code = Some(code),
         SimTaskEnd::Killed => e.signal = Some(9),
         SimTaskEnd::Stopped => (e.signal, e.stop_asked) = (Some(15), Some(StopCause::Asked)),
         SimTaskEnd::OutOfMemory => {
-            let moved = MemoryEvents { oom: 1, oom_kill: 1, oom_group_kill: 1, ..MemoryEvents::default() };
+            let moved = MemoryEvents {
+                oom: 1,
+                oom_kill: 1,
+                oom_group_kill: 1,
+                ..MemoryEvents::default()
+            };
             (e.signal, e.own.events, e.own.local) = (Some(9), moved, moved);
         }
     }

@@ -11,57 +11,117 @@ impl Simulation {
     pub(super) fn strike(&mut self, fault: Fault) {
         self.note(|| format!("!! {fault:?}"));
         match fault {
-            Fault::ManagerDies { down_ms, write, moment: FaultMoment::InNextWrite } => {
-                self.manager.doom = Some(Fault::ManagerDies { down_ms, write, moment: FaultMoment::Now });
+            Fault::ManagerDies {
+                down_ms,
+                write,
+                moment: FaultMoment::InNextWrite,
+            } => {
+                self.manager.doom = Some(Fault::ManagerDies {
+                    down_ms,
+                    write,
+                    moment: FaultMoment::Now,
+                });
             }
-            Fault::ManagerDies { down_ms, write, moment: FaultMoment::Now } => {
+            Fault::ManagerDies {
+                down_ms,
+                write,
+                moment: FaultMoment::Now,
+            } => {
                 self.manager_dies(write);
-                self.later(down_ms, SimulationEvent::Manager(manager::SimManagerEvent::Start));
+                self.later(
+                    down_ms,
+                    SimulationEvent::Manager(manager::SimManagerEvent::Start),
+                );
             }
-            Fault::AgentDies { node, down_ms } => self.with_node(node, |w, n| w.agent_dies(n, down_ms)),
-            Fault::HostResets { node, down_ms } => self.with_node(node, |w, n| w.host_resets(n, down_ms)),
-            Fault::HostCutOff { node, for_ms } => self.with_node(node, |w, n| w.host_cut_off(n, for_ms)),
-            Fault::MasterDies { job, down_ms, write, moment: FaultMoment::InNextWrite } => {
+            Fault::AgentDies { node, down_ms } => {
+                self.with_node(node, |w, n| w.agent_dies(n, down_ms))
+            }
+            Fault::HostResets { node, down_ms } => {
+                self.with_node(node, |w, n| w.host_resets(n, down_ms))
+            }
+            Fault::HostCutOff { node, for_ms } => {
+                self.with_node(node, |w, n| w.host_cut_off(n, for_ms))
+            }
+            Fault::MasterDies {
+                job,
+                down_ms,
+                write,
+                moment: FaultMoment::InNextWrite,
+            } => {
                 if let Some(client) = self.clients.get_mut(job) {
-                    client.doom = Some(Fault::MasterDies { job, down_ms, write, moment: FaultMoment::Now });
+                    client.doom = Some(Fault::MasterDies {
+                        job,
+                        down_ms,
+                        write,
+                        moment: FaultMoment::Now,
+                    });
                 }
             }
-            Fault::MasterDies { job, down_ms, write, moment: FaultMoment::Now } => {
-                let found = self.processes.iter().find(|(_, p)| p.job == job).map(|(pid, p)| (*pid, p.container.clone()));
+            Fault::MasterDies {
+                job,
+                down_ms,
+                write,
+                moment: FaultMoment::Now,
+            } => {
+                let found = self
+                    .processes
+                    .iter()
+                    .find(|(_, p)| p.job == job)
+                    .map(|(pid, p)| (*pid, p.container.clone()));
                 match found {
                     Some((pid, None)) => {
                         self.process_dies(pid, write);
-                        self.later(down_ms, SimulationEvent::Client(job, master::SimClientEvent::Master));
+                        self.later(
+                            down_ms,
+                            SimulationEvent::Client(job, master::SimClientEvent::Master),
+                        );
                     }
                     Some((pid, Some(container))) => {
                         let node = self.processes.get(&pid).and_then(|p| p.node.clone());
                         self.process_dies(pid, write);
-                        node.into_iter().for_each(|node| self.cell_ends(&node, &container, SimProgramEnd::Killed));
+                        node.into_iter().for_each(|node| {
+                            self.cell_ends(&node, &container, SimProgramEnd::Killed)
+                        });
                     }
                     None => {}
                 }
             }
             Fault::ContainerKilled { pick } => {
-                let all: Vec<_> = self.hosts.values().flat_map(|h| alive(h).map(|id| (h.id.clone(), id.clone()))).collect();
+                let all: Vec<_> = self
+                    .hosts
+                    .values()
+                    .flat_map(|h| alive(h).map(|id| (h.id.clone(), id.clone())))
+                    .collect();
                 if let Some((node, id)) = nth(&all, pick) {
                     self.cell_ends(&node, &id, SimProgramEnd::Killed);
                 }
             }
             Fault::TaskKilled { pick } => {
-                let all: Vec<_> = self.executors.iter().flat_map(|(id, e)| e.tasks().map(|a| (id.clone(), a.clone()))).collect();
+                let all: Vec<_> = self
+                    .executors
+                    .iter()
+                    .flat_map(|(id, e)| e.tasks().map(|a| (id.clone(), a.clone())))
+                    .collect();
                 if let Some((id, attempt)) = nth(&all, pick) {
                     self.executor_thing(&id, executor::SimExecutorEvent::Killed { attempt });
                 }
             }
             Fault::LineBreaks { pick } => {
                 let all = self.connections_of(|_| true);
-                nth(&all, pick).into_iter().for_each(|line| self.break_connection(line, false));
+                nth(&all, pick)
+                    .into_iter()
+                    .for_each(|line| self.break_connection(line, false));
             }
             Fault::StreamBreaks { pick } => {
                 let all = self.streams_of(None);
-                nth(&all, pick).into_iter().for_each(|stream| self.break_stream(stream, pick % 2 == 0));
+                nth(&all, pick)
+                    .into_iter()
+                    .for_each(|stream| self.break_stream(stream, pick % 2 == 0));
             }
-            Fault::AppKilled { job } => self.later(0, SimulationEvent::Client(job, master::SimClientEvent::Kill)),
+            Fault::AppKilled { job } => self.later(
+                0,
+                SimulationEvent::Client(job, master::SimClientEvent::Kill),
+            ),
         }
     }
 
@@ -72,7 +132,9 @@ impl Simulation {
     }
 
     fn host_cut_off(&mut self, node: &NodeId, for_ms: u64) {
-        let Some(host) = self.hosts.get_mut(node).filter(|h| !h.cut) else { return };
+        let Some(host) = self.hosts.get_mut(node).filter(|h| !h.cut) else {
+            return;
+        };
         host.cut = true;
         for stream in self.streams_of(Some(node)) {
             self.break_stream(stream, true);
@@ -86,7 +148,9 @@ impl Simulation {
             let (one, other) = there(self, c);
             one != other && (one.as_ref() == Some(node) || other.as_ref() == Some(node))
         });
-        lines.into_iter().for_each(|line| self.break_connection(line, true));
+        lines
+            .into_iter()
+            .for_each(|line| self.break_connection(line, true));
         self.later(for_ms, SimulationEvent::Mended(node.clone()));
     }
 

@@ -15,7 +15,8 @@ use headroom_node_core::{VerdictScope, classify};
 use headroom_rm_core::{self as rm, NodeProperties, RunOrder};
 use headroom_types::exit::MemoryEvents;
 use headroom_types::{
-    Bytes, ContainerId, EnforcerKind, Evidence, ExitReason, ExitReport, NodeId, Resource, StopCause, Tick, UnixMillis,
+    Bytes, ContainerId, EnforcerKind, Evidence, ExitReason, ExitReport, NodeId, Resource,
+    StopCause, Tick, UnixMillis,
 };
 
 use super::link::SimAgentConnection;
@@ -165,14 +166,26 @@ impl Host {
     /// Memory of all live containers.
     pub(super) fn lives(&self) -> Bytes {
         let alive = self.cells.values().filter(|c| c.alive);
-        alive.fold(Bytes::ZERO, |sum, c| sum.saturating_add(c.order.resource.memory))
+        alive.fold(Bytes::ZERO, |sum, c| {
+            sum.saturating_add(c.order.resource.memory)
+        })
     }
 }
 
 fn to_core(order: &RunOrder) -> ContainerOrder {
-    let grace = order.launch.stop_grace_ms.map_or(USUAL_GRACE, Duration::from_millis);
+    let grace = order
+        .launch
+        .stop_grace_ms
+        .map_or(USUAL_GRACE, Duration::from_millis);
     let (request, resource) = (order.request.clone(), order.resource.clone());
-    ContainerOrder { request, attempt: order.attempt, resource, version: order.version, granted: order.granted, grace }
+    ContainerOrder {
+        request,
+        attempt: order.attempt,
+        resource,
+        version: order.version,
+        granted: order.granted,
+        grace,
+    }
 }
 
 impl Simulation {
@@ -180,7 +193,9 @@ impl Simulation {
         if matches!(thing, SimHostEvent::Start) {
             return self.agent_starts(node);
         }
-        let Some(host) = self.hosts.get_mut(node).filter(|h| h.up) else { return };
+        let Some(host) = self.hosts.get_mut(node).filter(|h| h.up) else {
+            return;
+        };
         let current = host.life;
         match thing {
             SimHostEvent::Start => {}
@@ -192,19 +207,44 @@ impl Simulation {
                 host.wake = None;
                 self.agent_steps(node, agent::AgentEvent::Time);
             }
-            SimHostEvent::Heard { life, number, heard } if life == current => self.link_hears(node, number, *heard),
-            SimHostEvent::Line { life, stream, line } if life == current => self.link_line(node, stream, *line),
-            SimHostEvent::StreamEnded { life, stream } if life == current => self.link_stream_ended(node, stream),
-            SimHostEvent::Job { life, id, job } if life == current => self.agent_does(node, id, job),
+            SimHostEvent::Heard {
+                life,
+                number,
+                heard,
+            } if life == current => self.link_hears(node, number, *heard),
+            SimHostEvent::Line { life, stream, line } if life == current => {
+                self.link_line(node, stream, *line)
+            }
+            SimHostEvent::StreamEnded { life, stream } if life == current => {
+                self.link_stream_ended(node, stream)
+            }
+            SimHostEvent::Job { life, id, job } if life == current => {
+                self.agent_does(node, id, job)
+            }
             SimHostEvent::Fact { life, id, event } if life == current => {
                 self.agent_steps(node, agent::AgentEvent::Container { id, event: *event });
             }
             SimHostEvent::Vanishes { life, id } if life == current => {
-                let forget = agent::AgentEvent::Container { id, event: container::LifecycleEvent::Forget };
+                let forget = agent::AgentEvent::Container {
+                    id,
+                    event: container::LifecycleEvent::Forget,
+                };
                 self.agent_steps(node, forget);
             }
-            SimHostEvent::Resized { life, id, version, result } if life == current => {
-                self.agent_steps(node, agent::AgentEvent::Resized { id, version, result });
+            SimHostEvent::Resized {
+                life,
+                id,
+                version,
+                result,
+            } if life == current => {
+                self.agent_steps(
+                    node,
+                    agent::AgentEvent::Resized {
+                        id,
+                        version,
+                        result,
+                    },
+                );
             }
             SimHostEvent::Wake { .. }
             | SimHostEvent::Heard { .. }
@@ -221,15 +261,23 @@ impl Simulation {
     /// Starts the agent, which adopts the containers of an earlier one.
     fn agent_starts(&mut self, node: &NodeId) {
         let now = self.now;
-        let Some(host) = self.hosts.get_mut(node).filter(|h| !h.up) else { return };
+        let Some(host) = self.hosts.get_mut(node).filter(|h| !h.up) else {
+            return;
+        };
         host.up = true;
         host.off = false;
         host.link = SimAgentConnection::default();
         host.agent = Agent::new(Fence::new(host.fence, Tick(now)));
         let kept = host.cells.iter().filter(|(_, c)| !c.forgotten);
-        let found: Vec<(ContainerId, ContainerOrder, AdoptedState)> =
-            kept.map(|(id, c)| (id.clone(), to_core(&c.order), found(c))).collect();
-        host.orders = host.cells.iter().filter(|(_, c)| !c.forgotten).map(|(id, c)| (id.clone(), c.order.clone())).collect();
+        let found: Vec<(ContainerId, ContainerOrder, AdoptedState)> = kept
+            .map(|(id, c)| (id.clone(), to_core(&c.order), found(c)))
+            .collect();
+        host.orders = host
+            .cells
+            .iter()
+            .filter(|(_, c)| !c.forgotten)
+            .map(|(id, c)| (id.clone(), c.order.clone()))
+            .collect();
         self.note(|| format!("{node} starts, {} found", found.len()));
         for (id, order, found) in found {
             self.agent_steps(node, agent::AgentEvent::Adopted { id, order, found });
@@ -238,21 +286,36 @@ impl Simulation {
     }
 
     pub(super) fn agent_dies(&mut self, node: &NodeId, down_ms: u64) {
-        let Some(host) = self.hosts.get_mut(node).filter(|h| h.up) else { return };
+        let Some(host) = self.hosts.get_mut(node).filter(|h| h.up) else {
+            return;
+        };
         host.up = false;
         host.life += 1;
         host.wake = None;
         host.agent = Agent::default();
         self.later(down_ms, Any::Host(node.clone(), SimHostEvent::Start));
         // Only the agent's own streams break; a master on the same host continues.
-        let mine: Vec<u64> = self.hosts.get(node).and_then(|h| h.link.stream()).into_iter().collect();
-        mine.into_iter().for_each(|stream| self.break_stream(stream, false));
+        let mine: Vec<u64> = self
+            .hosts
+            .get(node)
+            .and_then(|h| h.link.stream())
+            .into_iter()
+            .collect();
+        mine.into_iter()
+            .for_each(|stream| self.break_stream(stream, false));
     }
 
     pub(super) fn host_resets(&mut self, node: &NodeId, down_ms: u64) {
-        let Some(host) = self.hosts.get_mut(node).filter(|h| !h.off) else { return };
+        let Some(host) = self.hosts.get_mut(node).filter(|h| !h.off) else {
+            return;
+        };
         host.off = true;
-        let lived: Vec<ContainerId> = host.cells.iter().filter(|(_, c)| c.alive).map(|(id, _)| id.clone()).collect();
+        let lived: Vec<ContainerId> = host
+            .cells
+            .iter()
+            .filter(|(_, c)| c.alive)
+            .map(|(id, _)| id.clone())
+            .collect();
         for id in &lived {
             if let Some(cell) = host.cells.get_mut(id) {
                 cell.alive = false;
@@ -266,18 +329,25 @@ impl Simulation {
     }
 
     pub(super) fn agent_steps(&mut self, node: &NodeId, event: agent::AgentEvent) {
-        let Some(host) = self.hosts.get_mut(node) else { return };
+        let Some(host) = self.hosts.get_mut(node) else {
+            return;
+        };
         let outcome = host.agent.step(Tick(self.now), event);
         if let Some(silence) = outcome.fenced {
-            self.diary.borrow_mut().note(self.now, &format!("{node} fences itself after {silence:?}"));
+            self.diary
+                .borrow_mut()
+                .note(self.now, &format!("{node} fences itself after {silence:?}"));
         }
         if let Some((id, illegal)) = outcome.refused.first() {
-            self.oracle.fail(format!("illegal on {node}, {id}: {illegal}"));
+            self.oracle
+                .fail(format!("illegal on {node}, {id}: {illegal}"));
         }
         let mut actions = outcome.actions.into_iter().peekable();
         while let Some(action) = actions.next() {
             let mut steps: Vec<Step> = step_of(&action.what).into_iter().collect();
-            while let Some(next) = actions.next_if(|n| n.id == action.id && !steps.is_empty() && step_of(&n.what).is_some()) {
+            while let Some(next) = actions
+                .next_if(|n| n.id == action.id && !steps.is_empty() && step_of(&n.what).is_some())
+            {
                 steps.extend(step_of(&next.what));
             }
             if steps.is_empty() {
@@ -290,7 +360,9 @@ impl Simulation {
 
     fn agent_acts(&mut self, node: &NodeId, id: ContainerId, what: ContainerEffect) {
         let now = self.now;
-        let Some(host) = self.hosts.get_mut(node) else { return };
+        let Some(host) = self.hosts.get_mut(node) else {
+            return;
+        };
         match what {
             ContainerEffect::Prepare => self.agent_job(node, id, Job::Prepare),
             ContainerEffect::Spawn => self.agent_job(node, id, Job::Spawn),
@@ -301,19 +373,28 @@ impl Simulation {
                 host.link.ended(&id);
                 if self.plant == PlantedBug::EndForgotten && self.chance.percent(10) {
                     let life = self.hosts.get(node).map_or(0, |h| h.life);
-                    self.at(now, Any::Host(node.clone(), SimHostEvent::Vanishes { life, id }));
+                    self.at(
+                        now,
+                        Any::Host(node.clone(), SimHostEvent::Vanishes { life, id }),
+                    );
                 }
             }
             ContainerEffect::Forget => self.agent_job(node, id, Job::Forget),
             // The simulation fetches no files.
-            ContainerEffect::Abandon | ContainerEffect::RecordStop(_) | ContainerEffect::Terminate | ContainerEffect::Kill => {}
+            ContainerEffect::Abandon
+            | ContainerEffect::RecordStop(_)
+            | ContainerEffect::Terminate
+            | ContainerEffect::Kill => {}
         }
     }
 
     fn agent_job(&mut self, node: &NodeId, id: ContainerId, job: Job) {
         let takes = self.chance.between(1, 30);
         let life = self.hosts.get(node).map_or(0, |h| h.life);
-        self.later(takes, Any::Host(node.clone(), SimHostEvent::Job { life, id, job }));
+        self.later(
+            takes,
+            Any::Host(node.clone(), SimHostEvent::Job { life, id, job }),
+        );
     }
 
     /// Completes a job.
@@ -321,7 +402,9 @@ impl Simulation {
         match job {
             Job::Prepare => self.agent_prepares(node, id),
             Job::Spawn => self.agent_spawns(node, id),
-            Job::Stop(steps) => steps.into_iter().for_each(|step| self.agent_stops(node, &id, step)),
+            Job::Stop(steps) => steps
+                .into_iter()
+                .for_each(|step| self.agent_stops(node, &id, step)),
             Job::Resize(size) => self.agent_resizes(node, &id, size),
             Job::Collect(end) => self.agent_collects(node, &id, &end),
             Job::Forget => {
@@ -334,12 +417,26 @@ impl Simulation {
 
     fn agent_prepares(&mut self, node: &NodeId, id: ContainerId) {
         let fails = !self.is_calm() && self.chance.per_mille(self.scenario.weather.launch_fails);
-        let Some(host) = self.hosts.get_mut(node) else { return };
-        let Some(order) = host.orders.get(&id).cloned() else { return };
-        let new = HostContainer { order, spawned: false, alive: false, stop: None, end: None, report: None, forgotten: false };
+        let Some(host) = self.hosts.get_mut(node) else {
+            return;
+        };
+        let Some(order) = host.orders.get(&id).cloned() else {
+            return;
+        };
+        let new = HostContainer {
+            order,
+            spawned: false,
+            alive: false,
+            stop: None,
+            end: None,
+            report: None,
+            forgotten: false,
+        };
         host.cells.entry(id.clone()).or_insert(new);
         let event = if fails {
-            container::LifecycleEvent::Failed { why: "no cgroup".into() }
+            container::LifecycleEvent::Failed {
+                why: "no cgroup".into(),
+            }
         } else {
             container::LifecycleEvent::Prepared
         };
@@ -347,32 +444,54 @@ impl Simulation {
     }
 
     fn agent_spawns(&mut self, node: &NodeId, id: ContainerId) {
-        let Some(cell) = self.hosts.get_mut(node).and_then(|h| h.cells.get_mut(&id)) else { return };
+        let Some(cell) = self.hosts.get_mut(node).and_then(|h| h.cells.get_mut(&id)) else {
+            return;
+        };
         (cell.spawned, cell.alive) = (true, true);
         let order = cell.order.clone();
         self.note(|| format!("{node} launches {id}"));
         if let Some(host) = self.hosts.get(node) {
-            self.oracle.launched(&id, &order, host.lives(), &host.id, &host.offers);
+            self.oracle
+                .launched(&id, &order, host.lives(), &host.id, &host.offers);
         }
         let takes = self.chance.between(1, 40);
         let life = self.hosts.get(node).map_or(0, |h| h.life);
-        let event = Box::new(container::LifecycleEvent::Started { now: Tick(self.now + takes) });
-        self.later(takes, Any::Host(node.clone(), SimHostEvent::Fact { life, id: id.clone(), event }));
+        let event = Box::new(container::LifecycleEvent::Started {
+            now: Tick(self.now + takes),
+        });
+        self.later(
+            takes,
+            Any::Host(
+                node.clone(),
+                SimHostEvent::Fact {
+                    life,
+                    id: id.clone(),
+                    event,
+                },
+            ),
+        );
         self.program_starts(node, &id, &order);
     }
 
     /// Changes the limit now. The result arrives later, or never if the agent dies meanwhile.
     fn agent_resizes(&mut self, node: &NodeId, id: &ContainerId, size: OrderedSize) {
         let takes = self.chance.between(1, 20);
-        let Some(host) = self.hosts.get_mut(node) else { return };
+        let Some(host) = self.hosts.get_mut(node) else {
+            return;
+        };
         let (life, rigid) = (host.life, host.rigid);
-        let Some(cell) = host.cells.get_mut(id) else { return };
+        let Some(cell) = host.cells.get_mut(id) else {
+            return;
+        };
         let version = size.version;
         let used = cell.used();
         let result = if rigid || !cell.alive {
             Err("this node changes no size".into())
         } else if size.resource.memory < used {
-            Err(format!("a limit of {} is below the {used} in use", size.resource.memory))
+            Err(format!(
+                "a limit of {} is below the {used} in use",
+                size.resource.memory
+            ))
         } else {
             (cell.order.version, cell.order.resource) = (version, size.resource);
             Ok(())
@@ -382,11 +501,24 @@ impl Simulation {
             self.oracle.lives(node, lives, &offers);
         }
         self.note(|| format!("{node} resizes {id} to version {version}: {result:?}"));
-        self.later(takes, Any::Host(node.clone(), SimHostEvent::Resized { life, id: id.clone(), version, result }));
+        self.later(
+            takes,
+            Any::Host(
+                node.clone(),
+                SimHostEvent::Resized {
+                    life,
+                    id: id.clone(),
+                    version,
+                    result,
+                },
+            ),
+        );
     }
 
     fn agent_stops(&mut self, node: &NodeId, id: &ContainerId, step: Step) {
-        let Some(cell) = self.hosts.get_mut(node).and_then(|h| h.cells.get_mut(id)) else { return };
+        let Some(cell) = self.hosts.get_mut(node).and_then(|h| h.cells.get_mut(id)) else {
+            return;
+        };
         match step {
             Step::Record(cause) => cell.stop = cell.stop.or(Some(cause)),
             Step::Terminate => self.program_terminated(id),
@@ -397,9 +529,13 @@ impl Simulation {
     /// Handles the end of a container's main process.
     pub(super) fn cell_ends(&mut self, node: &NodeId, id: &ContainerId, how: SimProgramEnd) {
         let after = self.chance.between(1, 10);
-        let Some(host) = self.hosts.get_mut(node) else { return };
+        let Some(host) = self.hosts.get_mut(node) else {
+            return;
+        };
         let life = host.life;
-        let Some(cell) = host.cells.get_mut(id).filter(|c| c.alive) else { return };
+        let Some(cell) = host.cells.get_mut(id).filter(|c| c.alive) else {
+            return;
+        };
         cell.alive = false;
         cell.end = Some(how);
         self.note(|| format!("{id} on {node} ends: {how:?}"));
@@ -408,7 +544,11 @@ impl Simulation {
             after,
             Any::Host(
                 node.clone(),
-                SimHostEvent::Fact { life, id: id.clone(), event: Box::new(container::LifecycleEvent::Ended) },
+                SimHostEvent::Fact {
+                    life,
+                    id: id.clone(),
+                    event: Box::new(container::LifecycleEvent::Ended),
+                },
             ),
         );
     }
@@ -416,7 +556,9 @@ impl Simulation {
     fn agent_collects(&mut self, node: &NodeId, id: &ContainerId, end: &ContainerEnd) {
         let wall = self.wall();
         let blames = self.plant == PlantedBug::BlamesMemory;
-        let Some(host) = self.hosts.get_mut(node) else { return };
+        let Some(host) = self.hosts.get_mut(node) else {
+            return;
+        };
         let cell = host.cells.get_mut(id);
         let mut report = report(id, node, end, cell.as_deref(), wall);
         if blames && report.reason == ExitReason::KilledExternally {
@@ -429,18 +571,39 @@ impl Simulation {
             None => {
                 let order = unknown(id);
                 let report = Some(report.clone());
-                let cell = HostContainer { order, spawned: false, alive: false, stop: None, end: None, report, forgotten: false };
+                let cell = HostContainer {
+                    order,
+                    spawned: false,
+                    alive: false,
+                    stop: None,
+                    end: None,
+                    report,
+                    forgotten: false,
+                };
                 host.cells.insert(id.clone(), cell);
             }
         }
         self.note(|| format!("{node} reports {id}: {}", report.reason));
         let event = container::LifecycleEvent::Reported(Box::new(report));
-        self.agent_steps(node, agent::AgentEvent::Container { id: id.clone(), event });
+        self.agent_steps(
+            node,
+            agent::AgentEvent::Container {
+                id: id.clone(),
+                event,
+            },
+        );
     }
 
     /// Applies the desired state from the resource manager.
-    pub(super) fn agent_wanted(&mut self, node: &NodeId, full: bool, wants: Vec<(ContainerId, rm::ContainerCommand)>) {
-        let Some(host) = self.hosts.get_mut(node) else { return };
+    pub(super) fn agent_wanted(
+        &mut self,
+        node: &NodeId,
+        full: bool,
+        wants: Vec<(ContainerId, rm::ContainerCommand)>,
+    ) {
+        let Some(host) = self.hosts.get_mut(node) else {
+            return;
+        };
         let extent = if full { Extent::Full } else { Extent::Changes };
         let mut list = Vec::new();
         for (id, want) in wants {
@@ -457,7 +620,13 @@ impl Simulation {
             };
             list.push((id, want));
         }
-        self.agent_steps(node, agent::AgentEvent::Desired { extent, wants: list });
+        self.agent_steps(
+            node,
+            agent::AgentEvent::Desired {
+                extent,
+                wants: list,
+            },
+        );
         if let Some(host) = self.hosts.get_mut(node) {
             let agent = &host.agent;
             host.orders.retain(|id, _| agent.get(id).is_some());
@@ -470,8 +639,14 @@ fn step_of(effect: &ContainerEffect) -> Option<Step> {
         ContainerEffect::RecordStop(cause) => Some(Step::Record(*cause)),
         ContainerEffect::Terminate => Some(Step::Terminate),
         ContainerEffect::Kill => Some(Step::Kill),
-        ContainerEffect::Prepare | ContainerEffect::Spawn | ContainerEffect::Collect(_) | ContainerEffect::Resize(_) => None,
-        ContainerEffect::Abandon | ContainerEffect::Changed | ContainerEffect::Tell | ContainerEffect::Forget => None,
+        ContainerEffect::Prepare
+        | ContainerEffect::Spawn
+        | ContainerEffect::Collect(_)
+        | ContainerEffect::Resize(_) => None,
+        ContainerEffect::Abandon
+        | ContainerEffect::Changed
+        | ContainerEffect::Tell
+        | ContainerEffect::Forget => None,
     }
 }
 
@@ -500,13 +675,25 @@ fn unknown(id: &ContainerId) -> RunOrder {
     }
 }
 
-fn report(id: &ContainerId, node: &NodeId, end: &ContainerEnd, cell: Option<&HostContainer>, wall: UnixMillis) -> ExitReport {
+fn report(
+    id: &ContainerId,
+    node: &NodeId,
+    end: &ContainerEnd,
+    cell: Option<&HostContainer>,
+    wall: UnixMillis,
+) -> ExitReport {
     let mut evidence = Evidence::empty(EnforcerKind::Cgroup2);
     let reason = match end {
         ContainerEnd::Failed { .. } => ExitReason::LaunchFailed,
-        ContainerEnd::Never { cause: StopCause::Preempted } => ExitReason::Preempted,
-        ContainerEnd::Never { cause: StopCause::Timeout } => ExitReason::Timeout,
-        ContainerEnd::Never { cause: StopCause::Fenced } => ExitReason::NodeLost,
+        ContainerEnd::Never {
+            cause: StopCause::Preempted,
+        } => ExitReason::Preempted,
+        ContainerEnd::Never {
+            cause: StopCause::Timeout,
+        } => ExitReason::Timeout,
+        ContainerEnd::Never {
+            cause: StopCause::Fenced,
+        } => ExitReason::NodeLost,
         ContainerEnd::Never { .. } => ExitReason::Stopped,
         ContainerEnd::Ended { asked } => {
             evidence.stop_asked = *asked;
@@ -518,7 +705,12 @@ fn report(id: &ContainerId, node: &NodeId, end: &ContainerEnd, cell: Option<&Hos
                 Some(SimProgramEnd::OutOfMemory) => {
                     evidence.signal = Some(9);
                     evidence.own.peak = limit;
-                    let moved = MemoryEvents { oom: 1, oom_kill: 1, oom_group_kill: 1, ..MemoryEvents::default() };
+                    let moved = MemoryEvents {
+                        oom: 1,
+                        oom_kill: 1,
+                        oom_group_kill: 1,
+                        ..MemoryEvents::default()
+                    };
                     (evidence.own.events, evidence.own.local) = (moved, moved);
                 }
                 None => evidence.missing.push("the record of the end".into()),

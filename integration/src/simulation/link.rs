@@ -7,7 +7,8 @@ use headroom_node_core::agent;
 use headroom_node_core::container::LifecyclePhase;
 use headroom_node_core::report_schedule::{ReportDue, ReportSchedule, ReportScope};
 use headroom_rm_core::{
-    CallAnswer, CallRefusal, ClusterCall, ContainerPhase as Seen, NodeHealth, NodeHeartbeat, NodeRegistration, RefusedSize,
+    CallAnswer, CallRefusal, ClusterCall, ContainerPhase as Seen, NodeHealth, NodeHeartbeat,
+    NodeRegistration, RefusedSize,
 };
 use headroom_types::exit::Unattributed;
 use headroom_types::{Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, NodeId, Tick};
@@ -24,9 +25,18 @@ const ENDS_AT_ONCE: usize = 32;
 
 #[derive(Debug)]
 enum Phase {
-    Down { retry_at: u64 },
-    Registering { number: u64 },
-    Up { epoch: Epoch, sync: ReportSchedule, report: Option<u64>, stream: Stream },
+    Down {
+        retry_at: u64,
+    },
+    Registering {
+        number: u64,
+    },
+    Up {
+        epoch: Epoch,
+        sync: ReportSchedule,
+        report: Option<u64>,
+        stream: Stream,
+    },
 }
 
 #[derive(Debug)]
@@ -48,7 +58,11 @@ pub(super) struct SimAgentConnection {
 impl Default for SimAgentConnection {
     fn default() -> Self {
         let backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
-        SimAgentConnection { phase: Phase::Down { retry_at: 0 }, backoff, serial: 0 }
+        SimAgentConnection {
+            phase: Phase::Down { retry_at: 0 },
+            backoff,
+            serial: 0,
+        }
     }
 }
 
@@ -65,8 +79,16 @@ impl SimAgentConnection {
     }
     pub(super) fn stream(&self) -> Option<u64> {
         match &self.phase {
-            Phase::Up { stream: Stream::Open { stream } | Stream::Opening { stream, .. }, .. } => Some(*stream),
-            Phase::Up { stream: Stream::Closed { .. }, .. } | Phase::Down { .. } | Phase::Registering { .. } => None,
+            Phase::Up {
+                stream: Stream::Open { stream } | Stream::Opening { stream, .. },
+                ..
+            } => Some(*stream),
+            Phase::Up {
+                stream: Stream::Closed { .. },
+                ..
+            }
+            | Phase::Down { .. }
+            | Phase::Registering { .. } => None,
         }
     }
     fn wait(&mut self) -> u64 {
@@ -87,7 +109,12 @@ impl SimAgentConnection {
             Phase::Registering { .. } => ConnectionAction::Nothing(now + 1_000),
             Phase::Down { retry_at } if now < *retry_at => ConnectionAction::Nothing(*retry_at),
             Phase::Down { .. } => ConnectionAction::Register,
-            Phase::Up { epoch, sync, stream, .. } => {
+            Phase::Up {
+                epoch,
+                sync,
+                stream,
+                ..
+            } => {
                 let again = match stream {
                     Stream::Closed { retry_at } if now < *retry_at => *retry_at,
                     Stream::Closed { .. } => return ConnectionAction::Watch(*epoch),
@@ -108,19 +135,32 @@ impl Simulation {
     pub(super) fn host_tends(&mut self, node: &NodeId) {
         let now = self.now;
         let wake = loop {
-            let Some(host) = self.hosts.get_mut(node).filter(|h| h.up) else { return };
+            let Some(host) = self.hosts.get_mut(node).filter(|h| h.up) else {
+                return;
+            };
             let caller = Caller::Host(node.clone(), host.life);
             let life = host.life;
             match host.link.due(now) {
                 ConnectionAction::Register => {
                     host.link.serial = host.link.serial.saturating_add(1).max(now);
-                    let call = ClusterCall::RegisterNode { node: node.clone(), facts: Box::new(registration(host)) };
+                    let call = ClusterCall::RegisterNode {
+                        node: node.clone(),
+                        facts: Box::new(registration(host)),
+                    };
                     let number = self.call(caller, SimManagerInput::Call(Box::new(call)));
                     self.link_of(node, |link| link.phase = Phase::Registering { number });
                 }
                 ConnectionAction::Watch(epoch) => {
                     let stream = self.number();
-                    let number = self.call(caller, SimManagerInput::WatchNode { node: node.clone(), epoch, stream, life });
+                    let number = self.call(
+                        caller,
+                        SimManagerInput::WatchNode {
+                            node: node.clone(),
+                            epoch,
+                            stream,
+                            life,
+                        },
+                    );
                     self.link_of(node, |link| {
                         if let Phase::Up { stream: slot, .. } = &mut link.phase {
                             *slot = Stream::Opening { number, stream };
@@ -129,15 +169,26 @@ impl Simulation {
                 }
                 ConnectionAction::Report(epoch, scope) => {
                     let report = Box::new(report(host, epoch, &scope));
-                    let number =
-                        self.call(caller, SimManagerInput::Call(Box::new(ClusterCall::Report { node: node.clone(), report })));
+                    let number = self.call(
+                        caller,
+                        SimManagerInput::Call(Box::new(ClusterCall::Report {
+                            node: node.clone(),
+                            report,
+                        })),
+                    );
                     self.link_of(node, |link| {
                         if let Phase::Up { report, .. } = &mut link.phase {
                             *report = Some(number);
                         }
                     });
                 }
-                ConnectionAction::Nothing(at) => break host.agent.deadline().map_or(at, |d| d.0.min(at)).max(now + 1),
+                ConnectionAction::Nothing(at) => {
+                    break host
+                        .agent
+                        .deadline()
+                        .map_or(at, |d| d.0.min(at))
+                        .max(now + 1);
+                }
             }
         };
         if let Some(host) = self.hosts.get_mut(node)
@@ -157,38 +208,80 @@ impl Simulation {
 
     pub(super) fn link_hears(&mut self, node: &NodeId, number: u64, heard: SimCallResult) {
         let now = self.now;
-        let Some(host) = self.hosts.get_mut(node) else { return };
+        let Some(host) = self.hosts.get_mut(node) else {
+            return;
+        };
         let link = &mut host.link;
         match &mut link.phase {
             Phase::Registering { number: waited } if *waited == number => match heard {
                 SimCallResult::Answer(answer, epoch) => {
-                    let CallAnswer::Node { acked } = *answer else { return };
+                    let CallAnswer::Node { acked } = *answer else {
+                        return;
+                    };
                     link.backoff.reset();
-                    let (sync, stream) = (ReportSchedule::registered(Tick(now)), Stream::Closed { retry_at: now });
-                    link.phase = Phase::Up { epoch, sync, report: None, stream };
+                    let (sync, stream) = (
+                        ReportSchedule::registered(Tick(now)),
+                        Stream::Closed { retry_at: now },
+                    );
+                    link.phase = Phase::Up {
+                        epoch,
+                        sync,
+                        report: None,
+                        stream,
+                    };
                     self.agent_steps(node, agent::AgentEvent::NewPeer { acked });
                     self.tell_the_rest(node);
                 }
                 SimCallResult::Refused(CallRefusal::Overtaken { latest, .. }) => {
                     link.serial = link.serial.max(latest);
-                    link.phase = Phase::Down { retry_at: now + link.wait() };
+                    link.phase = Phase::Down {
+                        retry_at: now + link.wait(),
+                    };
                 }
-                SimCallResult::Refused(CallRefusal::Decommissioned(_)) => link.phase = Phase::Down { retry_at: now + DISMISSED },
-                SimCallResult::Listening | SimCallResult::Refused(_) | SimCallResult::TooOld | SimCallResult::Lost => {
+                SimCallResult::Refused(CallRefusal::Decommissioned(_)) => {
+                    link.phase = Phase::Down {
+                        retry_at: now + DISMISSED,
+                    }
+                }
+                SimCallResult::Listening
+                | SimCallResult::Refused(_)
+                | SimCallResult::TooOld
+                | SimCallResult::Lost => {
                     let wait = link.wait();
-                    link.phase = Phase::Down { retry_at: now + wait };
+                    link.phase = Phase::Down {
+                        retry_at: now + wait,
+                    };
                 }
             },
-            Phase::Up { report: Some(waited), .. } if *waited == number => self.link_reported(node, heard),
-            Phase::Up { stream: slot @ Stream::Opening { .. }, .. } => {
-                let Stream::Opening { number: waited, stream } = *slot else { return };
+            Phase::Up {
+                report: Some(waited),
+                ..
+            } if *waited == number => self.link_reported(node, heard),
+            Phase::Up {
+                stream: slot @ Stream::Opening { .. },
+                ..
+            } => {
+                let Stream::Opening {
+                    number: waited,
+                    stream,
+                } = *slot
+                else {
+                    return;
+                };
                 if waited == number {
                     match heard {
                         SimCallResult::Listening => *slot = Stream::Open { stream },
-                        SimCallResult::Refused(refusal) if is_stranger(&refusal) => link.phase = Phase::Down { retry_at: now },
-                        SimCallResult::Answer(..) | SimCallResult::Refused(_) | SimCallResult::TooOld | SimCallResult::Lost => {
+                        SimCallResult::Refused(refusal) if is_stranger(&refusal) => {
+                            link.phase = Phase::Down { retry_at: now }
+                        }
+                        SimCallResult::Answer(..)
+                        | SimCallResult::Refused(_)
+                        | SimCallResult::TooOld
+                        | SimCallResult::Lost => {
                             let wait = link.backoff.wait().as_millis();
-                            *slot = Stream::Closed { retry_at: now + u64::try_from(wait).unwrap_or(0) };
+                            *slot = Stream::Closed {
+                                retry_at: now + u64::try_from(wait).unwrap_or(0),
+                            };
                         }
                     }
                 }
@@ -199,13 +292,19 @@ impl Simulation {
 
     fn link_reported(&mut self, node: &NodeId, heard: SimCallResult) {
         let now = self.now;
-        let Some(host) = self.hosts.get_mut(node) else { return };
+        let Some(host) = self.hosts.get_mut(node) else {
+            return;
+        };
         let link = &mut host.link;
-        let Phase::Up { sync, report, .. } = &mut link.phase else { return };
+        let Phase::Up { sync, report, .. } = &mut link.phase else {
+            return;
+        };
         *report = None;
         match heard {
             SimCallResult::Answer(answer, _) => {
-                let CallAnswer::Received { received } = *answer else { return };
+                let CallAnswer::Received { received } = *answer else {
+                    return;
+                };
                 link.backoff.reset();
                 sync.answered();
                 let progress = !received.is_empty();
@@ -214,16 +313,28 @@ impl Simulation {
                     self.tell_the_rest(node);
                 }
             }
-            SimCallResult::Refused(refusal) if is_stranger(&refusal) => link.phase = Phase::Down { retry_at: now },
-            SimCallResult::Listening | SimCallResult::Refused(_) | SimCallResult::TooOld | SimCallResult::Lost => {
+            SimCallResult::Refused(refusal) if is_stranger(&refusal) => {
+                link.phase = Phase::Down { retry_at: now }
+            }
+            SimCallResult::Listening
+            | SimCallResult::Refused(_)
+            | SimCallResult::TooOld
+            | SimCallResult::Lost => {
                 sync.failed(Tick(now), link.backoff.wait());
             }
         }
     }
 
     fn tell_the_rest(&mut self, node: &NodeId) {
-        let Some(host) = self.hosts.get_mut(node) else { return };
-        if let Some(id) = host.agent.unreceived().next().map(|report| report.container.clone()) {
+        let Some(host) = self.hosts.get_mut(node) else {
+            return;
+        };
+        if let Some(id) = host
+            .agent
+            .unreceived()
+            .next()
+            .map(|report| report.container.clone())
+        {
             host.link.ended(&id);
         }
     }
@@ -231,14 +342,25 @@ impl Simulation {
     pub(super) fn link_line(&mut self, node: &NodeId, number: u64, line: Line) {
         let now = self.now;
         let open = self.is_open(number);
-        let Some(host) = self.hosts.get_mut(node) else { return };
+        let Some(host) = self.hosts.get_mut(node) else {
+            return;
+        };
         let link = &mut host.link;
-        let Phase::Up { epoch, stream, .. } = &mut link.phase else { return };
+        let Phase::Up { epoch, stream, .. } = &mut link.phase else {
+            return;
+        };
         let mine = match stream {
             Stream::Open { stream } | Stream::Opening { stream, .. } => *stream == number,
             Stream::Closed { .. } => false,
         };
-        let Line::Desired { epoch: told, full, wants } = line else { return };
+        let Line::Desired {
+            epoch: told,
+            full,
+            wants,
+        } = line
+        else {
+            return;
+        };
         if !mine || !open {
             return;
         }
@@ -261,7 +383,9 @@ impl Simulation {
                     Stream::Closed { .. } => false,
                 };
                 if mine {
-                    *stream = Stream::Closed { retry_at: now + wait };
+                    *stream = Stream::Closed {
+                        retry_at: now + wait,
+                    };
                 }
             }
         });
@@ -280,7 +404,13 @@ fn is_stranger(refusal: &CallRefusal) -> bool {
 }
 
 fn registration(host: &Host) -> NodeRegistration {
-    let exits = host.agent.containers().filter_map(|(_, c)| report_of(&c.state)).take(ENDS_AT_ONCE).cloned().collect();
+    let exits = host
+        .agent
+        .containers()
+        .filter_map(|(_, c)| report_of(&c.state))
+        .take(ENDS_AT_ONCE)
+        .cloned()
+        .collect();
     NodeRegistration {
         offers: host.offers.clone(),
         enforcer: EnforcerKind::Cgroup2,
@@ -288,7 +418,11 @@ fn registration(host: &Host) -> NodeRegistration {
         version: "simulated".into(),
         traits: host.traits.clone(),
         health: NodeHealth::Healthy,
-        seen: host.agent.containers().filter_map(|(id, c)| seen(id, c)).collect(),
+        seen: host
+            .agent
+            .containers()
+            .filter_map(|(id, c)| seen(id, c))
+            .collect(),
         exits,
         serial: host.link.serial,
         unattributed: Unattributed::default(),
@@ -297,10 +431,22 @@ fn registration(host: &Host) -> NodeRegistration {
 
 fn report(host: &Host, epoch: Epoch, scope: &ReportScope) -> NodeHeartbeat {
     let seen = match scope {
-        ReportScope::All => host.agent.containers().filter_map(|(id, c)| seen(id, c)).collect(),
-        ReportScope::Changed(ids) => ids.iter().filter_map(|id| seen(id, host.agent.get(id)?)).collect(),
+        ReportScope::All => host
+            .agent
+            .containers()
+            .filter_map(|(id, c)| seen(id, c))
+            .collect(),
+        ReportScope::Changed(ids) => ids
+            .iter()
+            .filter_map(|id| seen(id, host.agent.get(id)?))
+            .collect(),
     };
-    let exits = host.agent.unreceived().take(ENDS_AT_ONCE).cloned().collect();
+    let exits = host
+        .agent
+        .unreceived()
+        .take(ENDS_AT_ONCE)
+        .cloned()
+        .collect();
     NodeHeartbeat {
         epoch,
         seen,
@@ -311,7 +457,10 @@ fn report(host: &Host, epoch: Epoch, scope: &ReportScope) -> NodeHeartbeat {
     }
 }
 
-fn seen(id: &ContainerId, c: &agent::AgentContainer) -> Option<headroom_rm_core::ReportedContainer> {
+fn seen(
+    id: &ContainerId,
+    c: &agent::AgentContainer,
+) -> Option<headroom_rm_core::ReportedContainer> {
     let phase = match &c.state {
         LifecyclePhase::New | LifecyclePhase::Preparing { .. } => Seen::Preparing,
         LifecyclePhase::Starting { .. } => Seen::Starting,
@@ -326,7 +475,10 @@ fn seen(id: &ContainerId, c: &agent::AgentContainer) -> Option<headroom_rm_core:
         attempt: c.order.attempt,
         resource: c.order.resource.clone(),
         version: c.order.version,
-        refused: c.sizing.refused.as_ref().map(|r| RefusedSize { version: r.size.version, why: r.why.clone() }),
+        refused: c.sizing.refused.as_ref().map(|r| RefusedSize {
+            version: r.size.version,
+            why: r.why.clone(),
+        }),
         phase,
         used: None,
         granted: c.order.granted,
@@ -336,9 +488,10 @@ fn seen(id: &ContainerId, c: &agent::AgentContainer) -> Option<headroom_rm_core:
 fn report_of(state: &LifecyclePhase) -> Option<&ExitReport> {
     match state {
         LifecyclePhase::Exited { report, .. } => Some(report),
-        LifecyclePhase::New | LifecyclePhase::Preparing { .. } | LifecyclePhase::Starting { .. } | LifecyclePhase::Running => {
-            None
-        }
+        LifecyclePhase::New
+        | LifecyclePhase::Preparing { .. }
+        | LifecyclePhase::Starting { .. }
+        | LifecyclePhase::Running => None,
         LifecyclePhase::Stopping { .. } | LifecyclePhase::Acked => None,
     }
 }

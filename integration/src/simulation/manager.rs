@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use headroom_rm_core::{
-    CallId, CallRefusal, Cluster, ClusterCall, ClusterEvent, ContainerCommand, DurableRecord, Effect, Settings,
+    CallId, CallRefusal, Cluster, ClusterCall, ClusterEvent, ContainerCommand, DurableRecord,
+    Effect, Settings,
 };
 use headroom_types::{AppId, ContainerId, Epoch, NodeId, Tick, UnixMillis};
 
@@ -42,8 +43,19 @@ pub(super) enum SimManagerEvent {
 #[derive(Clone, Debug)]
 pub(super) enum SimManagerInput {
     Call(Box<ClusterCall>),
-    WatchNode { node: NodeId, epoch: Epoch, stream: u64, life: u64 },
-    WatchApp { app: AppId, epoch: Epoch, cursor: u64, stream: u64, reader: Reader },
+    WatchNode {
+        node: NodeId,
+        epoch: Epoch,
+        stream: u64,
+        life: u64,
+    },
+    WatchApp {
+        app: AppId,
+        epoch: Epoch,
+        cursor: u64,
+        stream: u64,
+        reader: Reader,
+    },
 }
 
 /// The simulated daemon.
@@ -68,7 +80,10 @@ pub(super) struct SimManager {
 
 impl SimManager {
     pub(super) fn is_over(&self, app: &AppId) -> bool {
-        self.cluster.as_ref().and_then(|c| c.app(app)).is_some_and(|a| a.state.is_over())
+        self.cluster
+            .as_ref()
+            .and_then(|c| c.app(app))
+            .is_some_and(|a| a.state.is_over())
     }
     fn now(&self, now: u64) -> Tick {
         Tick(now - self.started)
@@ -79,8 +94,15 @@ impl Simulation {
     pub(super) fn manager_thing(&mut self, thing: SimManagerEvent) {
         match thing {
             SimManagerEvent::Start => self.manager_starts(),
-            SimManagerEvent::Call { caller, number, input, life } => {
-                if self.manager.cluster.is_none() || life.is_some_and(|life| life != self.manager.life) {
+            SimManagerEvent::Call {
+                caller,
+                number,
+                input,
+                life,
+            } => {
+                if self.manager.cluster.is_none()
+                    || life.is_some_and(|life| life != self.manager.life)
+                {
                     return self.reply(caller, number, SimCallResult::Lost);
                 }
                 self.manager.inbox.push_back((caller, number, *input));
@@ -103,8 +125,18 @@ impl Simulation {
         }
         let restored = self.manager.disk.next_life();
         self.note(|| format!("resource manager starts, epoch {}", restored.epoch));
-        let queues = self.scenario.estate.trees.first().cloned().unwrap_or_default();
-        let settings = Settings { unix_at_zero: UnixMillis(UNIX_AT_ZERO + self.now), queues, ..Settings::default() };
+        let queues = self
+            .scenario
+            .estate
+            .trees
+            .first()
+            .cloned()
+            .unwrap_or_default();
+        let settings = Settings {
+            unix_at_zero: UnixMillis(UNIX_AT_ZERO + self.now),
+            queues,
+            ..Settings::default()
+        };
         self.manager.started = self.now;
         self.manager.due = None;
         self.manager.cluster = Some(Cluster::new(settings, restored, Tick(0)));
@@ -127,7 +159,12 @@ impl Simulation {
         m.nodes.clear();
         m.apps.clear();
         let mut waiting: Vec<(Caller, u64)> = std::mem::take(&mut m.open).into_values().collect();
-        waiting.extend(m.inbox.drain(..).chain(m.later.drain(..)).map(|(caller, number, _)| (caller, number)));
+        waiting.extend(
+            m.inbox
+                .drain(..)
+                .chain(m.later.drain(..))
+                .map(|(caller, number, _)| (caller, number)),
+        );
         for (caller, number) in waiting {
             self.reply(caller, number, SimCallResult::Lost);
         }
@@ -142,7 +179,9 @@ impl Simulation {
             return;
         }
         for _ in 0..BATCH {
-            let Some((caller, number, input)) = self.manager.inbox.pop_front() else { break };
+            let Some((caller, number, input)) = self.manager.inbox.pop_front() else {
+                break;
+            };
             match input {
                 SimManagerInput::Call(what) => {
                     self.manager.calls += 1;
@@ -156,7 +195,13 @@ impl Simulation {
             }
         }
         let now = self.manager.now(self.now);
-        if self.manager.cluster.as_ref().and_then(Cluster::next_deadline).is_some_and(|due| due <= now) {
+        if self
+            .manager
+            .cluster
+            .as_ref()
+            .and_then(Cluster::next_deadline)
+            .is_some_and(|due| due <= now)
+        {
             self.manager_steps(ClusterEvent::Time);
         }
         self.manager_settles();
@@ -164,7 +209,9 @@ impl Simulation {
 
     fn manager_steps(&mut self, event: ClusterEvent) {
         let now = self.manager.now(self.now);
-        let Some(cluster) = &mut self.manager.cluster else { return };
+        let Some(cluster) = &mut self.manager.cluster else {
+            return;
+        };
         let first = self.manager.effects.len();
         if let ClusterEvent::Call { what, .. } = &event {
             let words = call_words(what);
@@ -182,11 +229,18 @@ impl Simulation {
                     self.diary.borrow_mut().note(self.now, &words);
                     self.oracle.logged(line);
                 }
-                Effect::Illegal { what } => self.oracle.fail(format!("illegal transition in the resource manager: {what}")),
-                Effect::Tell { node, want: ContainerCommand::Run(_), .. } => {
+                Effect::Illegal { what } => self.oracle.fail(format!(
+                    "illegal transition in the resource manager: {what}"
+                )),
+                Effect::Tell {
+                    node,
+                    want: ContainerCommand::Run(_),
+                    ..
+                } => {
                     let account = cluster.ledger().node(node);
                     if account.is_none_or(|a| !a.allocated.fits(&a.offers)) {
-                        self.oracle.fail(format!("{node} is allocated more than it offers"));
+                        self.oracle
+                            .fail(format!("{node} is allocated more than it offers"));
                     }
                 }
                 Effect::Save(_) | Effect::Answer { .. } | Effect::Tell { .. } => {}
@@ -196,7 +250,11 @@ impl Simulation {
     }
 
     fn manager_settles(&mut self) {
-        let saves = self.manager.effects.iter().any(|e| matches!(e, Effect::Save(_)));
+        let saves = self
+            .manager
+            .effects
+            .iter()
+            .any(|e| matches!(e, Effect::Save(_)));
         if saves {
             self.manager.writing = true;
             let takes = self.chance.between(0, 8);
@@ -214,7 +272,9 @@ impl Simulation {
 
     fn manager_answers_too_early(&mut self) {
         let effects = std::mem::take(&mut self.manager.effects);
-        let (saves, rest) = effects.into_iter().partition(|e| matches!(e, Effect::Save(_)));
+        let (saves, rest) = effects
+            .into_iter()
+            .partition(|e| matches!(e, Effect::Save(_)));
         self.manager.effects = rest;
         self.manager_carries_out();
         self.manager.effects = saves;
@@ -239,13 +299,24 @@ impl Simulation {
             match effect {
                 Effect::Save(_) | Effect::Log(_) | Effect::Illegal { .. } => {}
                 Effect::Answer { call, answer } => {
-                    let epoch = self.manager.cluster.as_ref().map(Cluster::epoch).unwrap_or_default();
+                    let epoch = self
+                        .manager
+                        .cluster
+                        .as_ref()
+                        .map(Cluster::epoch)
+                        .unwrap_or_default();
                     if let Some((caller, number)) = self.manager.open.remove(&call) {
-                        let heard = answer.map_or_else(SimCallResult::Refused, |a| SimCallResult::Answer(Box::new(a), epoch));
+                        let heard = answer.map_or_else(SimCallResult::Refused, |a| {
+                            SimCallResult::Answer(Box::new(a), epoch)
+                        });
                         self.reply(caller, number, heard);
                     }
                 }
-                Effect::Tell { node, container, want } => to_nodes.entry(node).or_default().push((container, want)),
+                Effect::Tell {
+                    node,
+                    container,
+                    want,
+                } => to_nodes.entry(node).or_default().push((container, want)),
                 Effect::Update { app, update } => to_apps.entry(app).or_default().push(update),
                 Effect::UpdatesEnd { app } => {
                     if let Some(stream) = self.manager.apps.remove(&app) {
@@ -254,11 +325,23 @@ impl Simulation {
                 }
             }
         }
-        let epoch = self.manager.cluster.as_ref().map(Cluster::epoch).unwrap_or_default();
+        let epoch = self
+            .manager
+            .cluster
+            .as_ref()
+            .map(Cluster::epoch)
+            .unwrap_or_default();
         for (node, wants) in to_nodes {
             self.order_to_two(epoch, &node, &wants);
             if let Some(stream) = self.manager.nodes.get(&node).copied() {
-                self.send_line(stream, Line::Desired { epoch, full: false, wants });
+                self.send_line(
+                    stream,
+                    Line::Desired {
+                        epoch,
+                        full: false,
+                        wants,
+                    },
+                );
             }
         }
         for (app, updates) in to_apps {
@@ -270,29 +353,62 @@ impl Simulation {
         self.manager_waits();
     }
 
-    fn order_to_two(&mut self, epoch: Epoch, node: &NodeId, wants: &[(ContainerId, ContainerCommand)]) {
+    fn order_to_two(
+        &mut self,
+        epoch: Epoch,
+        node: &NodeId,
+        wants: &[(ContainerId, ContainerCommand)],
+    ) {
         if self.plant != PlantedBug::OrderToTwoNodes {
             return;
         }
-        let other = self.manager.nodes.iter().find(|(n, _)| *n != node).map(|(_, stream)| *stream);
-        let runs: Vec<_> = wants.iter().filter(|(_, w)| matches!(w, ContainerCommand::Run(_))).cloned().collect();
+        let other = self
+            .manager
+            .nodes
+            .iter()
+            .find(|(n, _)| *n != node)
+            .map(|(_, stream)| *stream);
+        let runs: Vec<_> = wants
+            .iter()
+            .filter(|(_, w)| matches!(w, ContainerCommand::Run(_)))
+            .cloned()
+            .collect();
         if let (Some(stream), false) = (other, runs.is_empty()) {
-            self.send_line(stream, Line::Desired { epoch, full: false, wants: runs });
+            self.send_line(
+                stream,
+                Line::Desired {
+                    epoch,
+                    full: false,
+                    wants: runs,
+                },
+            );
         }
     }
 
     /// Streams are opened after the batch is durable, from the durable state.
     fn manager_opens_streams(&mut self) {
         for (caller, number, input) in std::mem::take(&mut self.manager.later) {
-            let Some(cluster) = &self.manager.cluster else { return };
+            let Some(cluster) = &self.manager.cluster else {
+                return;
+            };
             let current = cluster.epoch();
             match input {
                 SimManagerInput::Call(_) => {}
-                SimManagerInput::WatchNode { node, epoch, stream, life } => {
+                SimManagerInput::WatchNode {
+                    node,
+                    epoch,
+                    stream,
+                    life,
+                } => {
                     let member = cluster.node(&node).is_some_and(|n| n.state.is_member());
                     let heard = match (epoch == current, member) {
-                        (false, _) => SimCallResult::Refused(CallRefusal::StaleEpoch { given: epoch, current }),
-                        (true, false) => SimCallResult::Refused(CallRefusal::NodeNotRegistered(node.clone())),
+                        (false, _) => SimCallResult::Refused(CallRefusal::StaleEpoch {
+                            given: epoch,
+                            current,
+                        }),
+                        (true, false) => {
+                            SimCallResult::Refused(CallRefusal::NodeNotRegistered(node.clone()))
+                        }
                         (true, true) => SimCallResult::Listening,
                     };
                     if let (SimCallResult::Listening, false) = (&heard, caller == Caller::Nobody) {
@@ -301,11 +417,24 @@ impl Simulation {
                         if let Some(before) = self.manager.nodes.insert(node, stream) {
                             self.break_stream(before, false);
                         }
-                        self.send_line(stream, Line::Desired { epoch, full: true, wants });
+                        self.send_line(
+                            stream,
+                            Line::Desired {
+                                epoch,
+                                full: true,
+                                wants,
+                            },
+                        );
                     }
                     self.reply(caller, number, heard);
                 }
-                SimManagerInput::WatchApp { app, epoch, cursor, stream, reader } => {
+                SimManagerInput::WatchApp {
+                    app,
+                    epoch,
+                    cursor,
+                    stream,
+                    reader,
+                } => {
                     let missed = missed(cluster, &app, epoch, cursor);
                     let heard = match missed {
                         Ok(updates) if caller != Caller::Nobody => {
@@ -326,12 +455,19 @@ impl Simulation {
     }
 
     fn manager_waits(&mut self) {
-        let due = self.manager.cluster.as_ref().and_then(Cluster::next_deadline);
+        let due = self
+            .manager
+            .cluster
+            .as_ref()
+            .and_then(Cluster::next_deadline);
         if due != self.manager.due {
             self.manager.due = due;
             let (life, started) = (self.manager.life, self.manager.started);
             if let Some(due) = due {
-                self.at(started.saturating_add(due.0), Any::Manager(SimManagerEvent::Due { life }));
+                self.at(
+                    started.saturating_add(due.0),
+                    Any::Manager(SimManagerEvent::Due { life }),
+                );
             }
         }
     }
@@ -343,12 +479,20 @@ fn missed(
     epoch: Epoch,
     cursor: u64,
 ) -> Result<Vec<headroom_rm_core::MasterUpdate>, SimCallResult> {
-    let Some(found) = cluster.app(app) else { return Err(SimCallResult::Refused(CallRefusal::NoSuchApp(app.clone()))) };
+    let Some(found) = cluster.app(app) else {
+        return Err(SimCallResult::Refused(CallRefusal::NoSuchApp(app.clone())));
+    };
     if epoch != cluster.epoch() {
-        return Err(SimCallResult::Refused(CallRefusal::StaleEpoch { given: epoch, current: cluster.epoch() }));
+        return Err(SimCallResult::Refused(CallRefusal::StaleEpoch {
+            given: epoch,
+            current: cluster.epoch(),
+        }));
     }
     if found.state.is_over() {
-        return Err(SimCallResult::Refused(CallRefusal::AppEnding { app: app.clone(), state: found.state.as_str() }));
+        return Err(SimCallResult::Refused(CallRefusal::AppEnding {
+            app: app.clone(),
+            state: found.state.as_str(),
+        }));
     }
     cluster.updates(app, cursor).ok_or(SimCallResult::TooOld)
 }
@@ -362,34 +506,72 @@ fn call_words(call: &ClusterCall) -> String {
         ClusterCall::Purge { app, how } => format!("-> purge {app} {how:?}"),
         ClusterCall::RegisterMaster { attempt, .. } => format!("-> register master {attempt}"),
         ClusterCall::Sync(sync) => {
-            let asks: Vec<String> = sync.asks.iter().map(|a| format!("{} {}/{}", a.request, a.settled, a.count)).collect();
+            let asks: Vec<String> = sync
+                .asks
+                .iter()
+                .map(|a| format!("{} {}/{}", a.request, a.settled, a.count))
+                .collect();
             let release: Vec<String> = sync.release.iter().map(ToString::to_string).collect();
-            format!("-> sync {} epoch {} ack {} asks {asks:?} release {release:?}", sync.attempt, sync.epoch, sync.ack)
+            format!(
+                "-> sync {} epoch {} ack {} asks {asks:?} release {release:?}",
+                sync.attempt, sync.epoch, sync.ack
+            )
         }
         ClusterCall::Ask { app, ask, how } => format!("-> ask {app} {} {how:?}", ask.request),
-        ClusterCall::Resize { container, version, size, how } => {
-            format!("-> resize {container} {version:?} {} {how:?}", size.resource)
+        ClusterCall::Resize {
+            container,
+            version,
+            size,
+            how,
+        } => {
+            format!(
+                "-> resize {container} {version:?} {} {how:?}",
+                size.resource
+            )
         }
-        ClusterCall::SetQueues { generation, how, .. } => format!("-> set queues {generation:?} {how:?}"),
+        ClusterCall::SetQueues {
+            generation, how, ..
+        } => format!("-> set queues {generation:?} {how:?}"),
         ClusterCall::SetGate { queue, gate } => format!("-> {queue} is {}", gate.as_str()),
-        ClusterCall::ChangeApp { app, queue, priority, lifetime } => {
+        ClusterCall::ChangeApp {
+            app,
+            queue,
+            priority,
+            lifetime,
+        } => {
             format!("-> change {app} {queue:?} {priority:?} {lifetime:?}")
         }
         ClusterCall::Order { app, order } => format!("-> order {app} {order:?}"),
-        ClusterCall::Drain { node, within, then, .. } => format!("-> drain {node} {within:?} {then:?}"),
+        ClusterCall::Drain {
+            node, within, then, ..
+        } => format!("-> drain {node} {within:?} {then:?}"),
         ClusterCall::Undrain { node } => format!("-> undrain {node}"),
         ClusterCall::Tag { node, change, how } => format!("-> tag {node} {change:?} {how:?}"),
         ClusterCall::Configure(_) => "-> configure".to_owned(),
         ClusterCall::Withdraw { app, request } => format!("-> withdraw {app} {request}"),
-        ClusterCall::Finish { attempt, outcome, .. } => format!("-> finish {attempt} {outcome:?}"),
+        ClusterCall::Finish {
+            attempt, outcome, ..
+        } => format!("-> finish {attempt} {outcome:?}"),
         ClusterCall::Stop { container } => format!("-> stop {container}"),
         ClusterCall::RegisterNode { node, facts } => {
-            let seen: Vec<String> = facts.seen.iter().map(|s| format!("{} {:?}", s.container, s.phase)).collect();
+            let seen: Vec<String> = facts
+                .seen
+                .iter()
+                .map(|s| format!("{} {:?}", s.container, s.phase))
+                .collect();
             format!("-> register node {node} {seen:?}")
         }
         ClusterCall::Report { node, report } => {
-            let seen: Vec<String> = report.seen.iter().map(|s| format!("{} {:?}", s.container, s.phase)).collect();
-            let ends: Vec<String> = report.exits.iter().map(|e| format!("{} {}", e.container, e.reason)).collect();
+            let seen: Vec<String> = report
+                .seen
+                .iter()
+                .map(|s| format!("{} {:?}", s.container, s.phase))
+                .collect();
+            let ends: Vec<String> = report
+                .exits
+                .iter()
+                .map(|e| format!("{} {}", e.container, e.reason))
+                .collect();
             format!("-> report {node} {seen:?} ends {ends:?}")
         }
     }

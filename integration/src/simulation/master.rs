@@ -5,14 +5,18 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use headroom_appmaster::event::{EventTimestamp, ExecutorHello, JobEndKind, JobOutcome, LimitSet, MasterEffect, MasterEvent};
+use headroom_appmaster::event::{
+    EventTimestamp, ExecutorHello, JobEndKind, JobOutcome, LimitSet, MasterEffect, MasterEvent,
+};
 use headroom_appmaster::record::{self, JournalHeader, Record};
 use headroom_appmaster::spec::ExecutorEnvironment;
 use headroom_appmaster::taskset::TaskKey;
 use headroom_appmaster::{Core, MasterSetup};
 use headroom_rm_core::{self as rm, CallAnswer, ClusterCall, RunOrder};
 use headroom_types::exit::Unattributed;
-use headroom_types::{AppId, AttemptId, Bytes, ContainerId, Cpus, NodeId, Resource, TaskAttemptId, Tick};
+use headroom_types::{
+    AppId, AttemptId, Bytes, ContainerId, Cpus, NodeId, Resource, TaskAttemptId, Tick,
+};
 use headroom_wire::v1::task::FromExecutor;
 
 use super::host::SimProgramEnd;
@@ -102,7 +106,16 @@ enum Asked {
 
 impl Client {
     pub(super) fn new(job: ScenarioJob) -> Self {
-        Client { job, app: None, killed: false, call: None, journals: BTreeMap::new(), outcome: None, left: false, doom: None }
+        Client {
+            job,
+            app: None,
+            killed: false,
+            call: None,
+            journals: BTreeMap::new(),
+            outcome: None,
+            left: false,
+            doom: None,
+        }
     }
 }
 
@@ -129,7 +142,9 @@ pub(super) struct Process {
 
 impl Simulation {
     pub(super) fn client_thing(&mut self, job: usize, thing: SimClientEvent) {
-        let Some(client) = self.clients.get_mut(job) else { return };
+        let Some(client) = self.clients.get_mut(job) else {
+            return;
+        };
         match thing {
             SimClientEvent::Submit => {
                 let call = ClusterCall::Submit(Box::new(submission(&client.job)));
@@ -137,7 +152,9 @@ impl Simulation {
                 self.clients[job].call = Some((number, Asked::Submit));
             }
             SimClientEvent::Kill => {
-                let Some(app) = client.app.clone() else { return };
+                let Some(app) = client.app.clone() else {
+                    return;
+                };
                 client.killed = true;
                 let call = ClusterCall::Kill { app, reason: None };
                 let number = self.call(Caller::Client(job), SimManagerInput::Call(Box::new(call)));
@@ -177,21 +194,44 @@ impl Simulation {
             }
             SimCallResult::Lost => self.later(200, Any::Client(job, again)),
             // A managed master may fit no present node; the client retries.
-            SimCallResult::Refused(_) if asked == Asked::Submit => self.later(1_000, Any::Client(job, again)),
+            SimCallResult::Refused(_) if asked == Asked::Submit => {
+                self.later(1_000, Any::Client(job, again))
+            }
             SimCallResult::Refused(_) | SimCallResult::Listening | SimCallResult::TooOld => {}
         }
     }
 
-    pub(super) fn managed_master_starts(&mut self, node: &NodeId, id: &ContainerId, order: &RunOrder) {
-        let job = self.clients.iter().position(|c| c.job.spec.name == *id.app.name());
-        let attempt = order.launch.env.get("HEADROOM_ATTEMPT").and_then(|a| a.parse().ok());
+    pub(super) fn managed_master_starts(
+        &mut self,
+        node: &NodeId,
+        id: &ContainerId,
+        order: &RunOrder,
+    ) {
+        let job = self
+            .clients
+            .iter()
+            .position(|c| c.job.spec.name == *id.app.name());
+        let attempt = order
+            .launch
+            .env
+            .get("HEADROOM_ATTEMPT")
+            .and_then(|a| a.parse().ok());
         if let (Some(job), Some(attempt)) = (job, attempt) {
-            let attempt = AttemptId { app: id.app.clone(), attempt };
+            let attempt = AttemptId {
+                app: id.app.clone(),
+                attempt,
+            };
             self.process_starts(job, attempt, Some(node.clone()), Some(id.clone()));
         }
     }
 
-    fn process_starts(&mut self, job: usize, attempt: AttemptId, node: Option<NodeId>, container: Option<ContainerId>) {
+    fn process_starts(
+        &mut self,
+        job: usize,
+        attempt: AttemptId,
+        node: Option<NodeId>,
+        container: Option<ContainerId>,
+    ) {
         let pid = self.number();
         let url = match &node {
             None => format!("tcp://job{job}:1"),
@@ -201,11 +241,22 @@ impl Simulation {
         let spec = client.job.spec.clone();
         let journal = client.journals.entry(node.clone()).or_default();
         let master_memory = client.job.managed.unwrap_or(Bytes::ZERO);
-        let setup = MasterSetup { base_dir: None, master_memory, attempt: attempt.attempt, ..MasterSetup::default() };
+        let setup = MasterSetup {
+            base_dir: None,
+            master_memory,
+            attempt: attempt.attempt,
+            ..MasterSetup::default()
+        };
         let core = if journal.records.is_empty() {
             journal.token = format!("j{pid}");
             let (app, token) = (attempt.app.to_string(), journal.token.clone());
-            let begin = JournalHeader { version: record::VERSION, job: record::fingerprint(&spec), app, token, port: 1 };
+            let begin = JournalHeader {
+                version: record::VERSION,
+                job: record::fingerprint(&spec),
+                app,
+                token,
+                port: 1,
+            };
             journal.records.push(Record::Begin(begin));
             Core::new(spec, setup)
         } else {
@@ -213,9 +264,14 @@ impl Simulation {
         };
         core.assert_invariants();
         self.oracle.master_begins(&journal.token, job);
-        let greeting = ExecutorEnvironment { master_url: url.clone(), token: journal.token.clone() };
+        let greeting = ExecutorEnvironment {
+            master_url: url.clone(),
+            token: journal.token.clone(),
+        };
         let records = journal.records.len();
-        self.note(|| format!("master {attempt} starts as process {pid} on {node:?}, {records} records"));
+        self.note(|| {
+            format!("master {attempt} starts as process {pid} on {node:?}, {records} records")
+        });
         let process = Process {
             job,
             app: attempt.app.clone(),
@@ -240,13 +296,18 @@ impl Simulation {
 
     /// Ends a master that exits by itself.
     pub(super) fn process_leaves(&mut self, pid: u64, code: i32) {
-        let Some(process) = self.processes.remove(&pid) else { return };
+        let Some(process) = self.processes.remove(&pid) else {
+            return;
+        };
         self.note(|| format!("master process {pid} exits: {:?}", process.outcome));
         for line in process.lines.values() {
             self.close_connection(*line);
         }
         let others = self.connections_of(|c| c.pid == pid);
-        others.into_iter().filter(|l| !process.lines.values().any(|m| m == l)).for_each(|l| self.break_connection(l, false));
+        others
+            .into_iter()
+            .filter(|l| !process.lines.values().any(|m| m == l))
+            .for_each(|l| self.break_connection(l, false));
         let client = &mut self.clients[process.job];
         client.left = process.container.is_none();
         client.outcome = process.outcome;
@@ -257,7 +318,9 @@ impl Simulation {
 
     /// Kills a master.
     pub(super) fn process_dies(&mut self, pid: u64, write: LastWrite) {
-        let Some(mut process) = self.processes.remove(&pid) else { return };
+        let Some(mut process) = self.processes.remove(&pid) else {
+            return;
+        };
         self.note(|| format!("master process {pid} dies"));
         if write == LastWrite::Kept && process.writing {
             self.process_writes(&mut process);
@@ -269,7 +332,11 @@ impl Simulation {
     }
 
     pub(super) fn managed_master_gone(&mut self, container: &ContainerId) {
-        let found = self.processes.iter().find(|(_, p)| p.container.as_ref() == Some(container)).map(|(pid, _)| *pid);
+        let found = self
+            .processes
+            .iter()
+            .find(|(_, p)| p.container.as_ref() == Some(container))
+            .map(|(pid, _)| *pid);
         if let Some(pid) = found {
             self.process_dies(pid, LastWrite::Kept);
         }
@@ -277,7 +344,11 @@ impl Simulation {
 
     /// Handles SIGTERM of a managed master: it leaves the job to the next attempt.
     pub(super) fn managed_master_leaves(&mut self, container: &ContainerId) -> bool {
-        let found = self.processes.iter().find(|(_, p)| p.container.as_ref() == Some(container)).map(|(pid, _)| *pid);
+        let found = self
+            .processes
+            .iter()
+            .find(|(_, p)| p.container.as_ref() == Some(container))
+            .map(|(pid, _)| *pid);
         if let Some(pid) = found {
             self.process_leaves(pid, 0);
         }
@@ -285,7 +356,9 @@ impl Simulation {
     }
 
     pub(super) fn process_thing(&mut self, pid: u64, thing: SimMasterEvent) {
-        let Some(p) = self.processes.get_mut(&pid) else { return };
+        let Some(p) = self.processes.get_mut(&pid) else {
+            return;
+        };
         if matches!(thing, SimMasterEvent::Wake) {
             // An earlier timer replaced this one.
             if p.wake != Some(self.now) {
@@ -301,7 +374,12 @@ impl Simulation {
         }
         self.process_takes(pid, thing);
         self.process_carries_out(pid);
-        while let Some(next) = self.processes.get_mut(&pid).filter(|p| !p.writing).and_then(|p| p.inbox.pop_front()) {
+        while let Some(next) = self
+            .processes
+            .get_mut(&pid)
+            .filter(|p| !p.writing)
+            .and_then(|p| p.inbox.pop_front())
+        {
             self.process_takes(pid, next);
             self.process_carries_out(pid);
         }
@@ -309,7 +387,9 @@ impl Simulation {
     }
 
     fn process_takes(&mut self, pid: u64, thing: SimMasterEvent) {
-        let Some(p) = self.processes.get_mut(&pid) else { return };
+        let Some(p) = self.processes.get_mut(&pid) else {
+            return;
+        };
         match thing {
             SimMasterEvent::Durable => {
                 p.writing = false;
@@ -326,10 +406,19 @@ impl Simulation {
             SimMasterEvent::Heard { number, heard } => self.dialog_hears(pid, number, *heard),
             SimMasterEvent::Line { stream, line } => self.dialog_line(pid, stream, *line),
             SimMasterEvent::StreamEnded { stream } => self.dialog_stream_ended(pid, stream),
-            SimMasterEvent::Said { line, container, message } => self.process_hears(pid, line, container, *message),
-            SimMasterEvent::Committed { task, attempt } => {
-                self.core_steps(pid, MasterEvent::Committed { task, attempt, error: None })
-            }
+            SimMasterEvent::Said {
+                line,
+                container,
+                message,
+            } => self.process_hears(pid, line, container, *message),
+            SimMasterEvent::Committed { task, attempt } => self.core_steps(
+                pid,
+                MasterEvent::Committed {
+                    task,
+                    attempt,
+                    error: None,
+                },
+            ),
             SimMasterEvent::LineDown { line, container } => {
                 if p.lines.get(&container) == Some(&line) {
                     p.lines.remove(&container);
@@ -339,18 +428,43 @@ impl Simulation {
         }
     }
 
-    fn process_hears(&mut self, pid: u64, line: u64, container: ContainerId, message: FromExecutor) {
-        let Some(p) = self.processes.get_mut(&pid) else { return };
+    fn process_hears(
+        &mut self,
+        pid: u64,
+        line: u64,
+        container: ContainerId,
+        message: FromExecutor,
+    ) {
+        let Some(p) = self.processes.get_mut(&pid) else {
+            return;
+        };
         if !self.wires.connections.contains_key(&line) {
             return;
         }
         match message {
-            FromExecutor::Hello { container, token, slots, task_groups, running, unacked, .. } => {
+            FromExecutor::Hello {
+                container,
+                token,
+                slots,
+                task_groups,
+                running,
+                unacked,
+                ..
+            } => {
                 if token != p.greeting.token || container.app != p.app {
                     return self.break_connection(line, false);
                 }
                 p.lines.insert(container.clone(), line);
-                self.core_steps(pid, MasterEvent::Hello(ExecutorHello { container, slots, task_groups, running, unacked }));
+                self.core_steps(
+                    pid,
+                    MasterEvent::Hello(ExecutorHello {
+                        container,
+                        slots,
+                        task_groups,
+                        running,
+                        unacked,
+                    }),
+                );
             }
             FromExecutor::Started { .. }
             | FromExecutor::Usage { .. }
@@ -360,17 +474,42 @@ impl Simulation {
             | FromExecutor::Leftover { .. }
             | FromExecutor::Alive
                 if p.lines.get(&container) != Some(&line) => {}
-            FromExecutor::Started { attempt, at: _ } => self.core_steps(pid, MasterEvent::Started { container, attempt }),
-            FromExecutor::Usage { tasks } => self.core_steps(pid, MasterEvent::Usage { container, tasks }),
+            FromExecutor::Started { attempt, at: _ } => {
+                self.core_steps(pid, MasterEvent::Started { container, attempt })
+            }
+            FromExecutor::Usage { tasks } => {
+                self.core_steps(pid, MasterEvent::Usage { container, tasks })
+            }
             FromExecutor::Ended { report } => {
                 self.oracle.task_heard(&p.greeting.token, &report.attempt);
                 self.core_steps(pid, MasterEvent::Ended { container, report });
             }
-            FromExecutor::Pressure { attempt, limit, current: _ } => {
-                self.core_steps(pid, MasterEvent::Pressure { container, attempt, limit });
+            FromExecutor::Pressure {
+                attempt,
+                limit,
+                current: _,
+            } => {
+                self.core_steps(
+                    pid,
+                    MasterEvent::Pressure {
+                        container,
+                        attempt,
+                        limit,
+                    },
+                );
             }
-            FromExecutor::Resized { attempt, limit, held_us, error } => {
-                let set = Box::new(LimitSet { attempt, limit, held_us, error });
+            FromExecutor::Resized {
+                attempt,
+                limit,
+                held_us,
+                error,
+            } => {
+                let set = Box::new(LimitSet {
+                    attempt,
+                    limit,
+                    held_us,
+                    error,
+                });
                 self.core_steps(pid, MasterEvent::LimitSet { container, set });
             }
             FromExecutor::Leftover { memory, left_by } => {
@@ -383,7 +522,9 @@ impl Simulation {
 
     pub(super) fn core_steps(&mut self, pid: u64, event: MasterEvent) {
         let unix = self.wall();
-        let Some(p) = self.processes.get_mut(&pid) else { return };
+        let Some(p) = self.processes.get_mut(&pid) else {
+            return;
+        };
         let words = format!("process {pid} takes {}", event_words(&event));
         self.diary.borrow_mut().note(self.now, &words);
         match &event {
@@ -402,30 +543,48 @@ impl Simulation {
             MasterEvent::Known(_) | MasterEvent::Inputs { .. } | MasterEvent::Leftover { .. } => {}
             MasterEvent::LineDown { .. } | MasterEvent::Stop | MasterEvent::Timer => {}
         }
-        let now = EventTimestamp { tick: Tick(self.now - p.started), unix };
+        let now = EventTimestamp {
+            tick: Tick(self.now - p.started),
+            unix,
+        };
         p.core.step(now, event, &mut p.effects);
         p.core.assert_invariants();
     }
 
     /// Checks that a deadline moved after it was handled; otherwise it would fire forever.
     fn timer_has_moved(&mut self, pid: u64) {
-        let Some(p) = self.processes.get(&pid) else { return };
+        let Some(p) = self.processes.get(&pid) else {
+            return;
+        };
         let now = Tick(self.now - p.started);
         if let Some(due) = p.core.next_timer().filter(|due| *due <= now) {
             let (app, fleet) = (&p.app, p.core.fleet());
-            let requests: Vec<String> =
-                fleet.requests.iter().map(|(id, r)| format!("{id} wants {} holds {:?}", r.wanted, r.hold_until)).collect();
-            let lines: Vec<String> =
-                fleet.executors.iter().map(|(id, e)| format!("{id} {:?} {:?}", e.line, e.reserved)).collect();
-            self.oracle.fail(format!("{app} loops: the timer {due:?} stays due at {now:?}; {requests:?} {lines:?}"));
+            let requests: Vec<String> = fleet
+                .requests
+                .iter()
+                .map(|(id, r)| format!("{id} wants {} holds {:?}", r.wanted, r.hold_until))
+                .collect();
+            let lines: Vec<String> = fleet
+                .executors
+                .iter()
+                .map(|(id, e)| format!("{id} {:?} {:?}", e.line, e.reserved))
+                .collect();
+            self.oracle.fail(format!(
+                "{app} loops: the timer {due:?} stays due at {now:?}; {requests:?} {lines:?}"
+            ));
         }
     }
 
     /// Writes the records first. All other effects follow when they are durable.
     fn process_carries_out(&mut self, pid: u64) {
         let plant = self.plant;
-        let Some(p) = self.processes.get_mut(&pid).filter(|p| !p.writing) else { return };
-        if p.effects.iter().any(|e| matches!(e, MasterEffect::Record(_))) {
+        let Some(p) = self.processes.get_mut(&pid).filter(|p| !p.writing) else {
+            return;
+        };
+        if p.effects
+            .iter()
+            .any(|e| matches!(e, MasterEffect::Record(_)))
+        {
             p.writing = true;
             if plant == PlantedBug::StartsBeforeJournal {
                 self.process_sends(pid);
@@ -450,22 +609,31 @@ impl Simulation {
     }
 
     fn process_writes(&mut self, process: &mut Process) {
-        let journal = self.clients[process.job].journals.entry(process.node.clone()).or_default();
+        let journal = self.clients[process.job]
+            .journals
+            .entry(process.node.clone())
+            .or_default();
         for effect in &process.effects {
             if let MasterEffect::Record(record) = effect {
                 self.oracle.recorded(&journal.token, record, self.now);
                 journal.records.push((**record).clone());
             }
         }
-        process.effects.retain(|e| !matches!(e, MasterEffect::Record(_)));
+        process
+            .effects
+            .retain(|e| !matches!(e, MasterEffect::Record(_)));
     }
 
     fn process_sends(&mut self, pid: u64) {
         let now = self.now;
         let unix = self.wall();
-        let Some(p) = self.processes.get_mut(&pid) else { return };
+        let Some(p) = self.processes.get_mut(&pid) else {
+            return;
+        };
         let (records, rest): (Vec<MasterEffect>, Vec<MasterEffect>) =
-            std::mem::take(&mut p.effects).into_iter().partition(|e| matches!(e, MasterEffect::Record(_)));
+            std::mem::take(&mut p.effects)
+                .into_iter()
+                .partition(|e| matches!(e, MasterEffect::Record(_)));
         p.effects = records;
         let (mut messages, mut resizes, mut commits) = (Vec::new(), Vec::new(), Vec::new());
         for effect in rest {
@@ -474,13 +642,26 @@ impl Simulation {
                 MasterEffect::Send { container, message } => {
                     messages.extend(p.lines.get(&container).map(|line| (*line, *message)))
                 }
-                MasterEffect::Commit { task, attempt, commit: _ } => commits.push(SimMasterEvent::Committed { task, attempt }),
-                MasterEffect::Resize { container, resource } => resizes.push((container, resource)),
+                MasterEffect::Commit {
+                    task,
+                    attempt,
+                    commit: _,
+                } => commits.push(SimMasterEvent::Committed { task, attempt }),
+                MasterEffect::Resize {
+                    container,
+                    resource,
+                } => resizes.push((container, resource)),
                 // Jobs of the simulation name no inputs.
                 MasterEffect::Measure { .. } => {}
                 MasterEffect::Sync => p.dialog.hurry(now),
                 MasterEffect::Finish(outcome) => {
-                    p.core.report_job_end(EventTimestamp { tick: Tick(now - p.started), unix }, &outcome);
+                    p.core.report_job_end(
+                        EventTimestamp {
+                            tick: Tick(now - p.started),
+                            unix,
+                        },
+                        &outcome,
+                    );
                     p.outcome = Some(outcome);
                     p.dialog.hurry(now);
                 }
@@ -489,17 +670,29 @@ impl Simulation {
         if p.core.has_unreported_changes() {
             p.dialog.has_news(now);
         }
-        commits.into_iter().for_each(|thing| self.later(COMMITTED_AFTER, Any::Process(pid, thing)));
-        messages.into_iter().for_each(|(line, message)| self.say_to_executor(line, message));
-        resizes.into_iter().for_each(|(container, resource)| self.dialog_resizes(pid, container, resource));
+        commits
+            .into_iter()
+            .for_each(|thing| self.later(COMMITTED_AFTER, Any::Process(pid, thing)));
+        messages
+            .into_iter()
+            .for_each(|(line, message)| self.say_to_executor(line, message));
+        resizes
+            .into_iter()
+            .for_each(|(container, resource)| self.dialog_resizes(pid, container, resource));
     }
 
     /// Schedules the next wake-up.
     pub(super) fn process_waits(&mut self, pid: u64) {
         let now = self.now;
-        let Some(p) = self.processes.get_mut(&pid) else { return };
+        let Some(p) = self.processes.get_mut(&pid) else {
+            return;
+        };
         let timer = p.core.next_timer().map(|t| p.started.saturating_add(t.0));
-        let wake = timer.into_iter().chain(p.dialog.due()).min().map(|at| at.max(now + 1));
+        let wake = timer
+            .into_iter()
+            .chain(p.dialog.due())
+            .min()
+            .map(|at| at.max(now + 1));
         if let Some(at) = wake.filter(|at| p.wake.is_none_or(|w| *at < w)) {
             p.wake = Some(at);
             self.at(at, Any::Process(pid, SimMasterEvent::Wake));
@@ -511,74 +704,140 @@ impl Simulation {
 pub(super) fn outcome_of(outcome: &JobOutcome) -> rm::Outcome {
     match outcome.ending {
         JobEndKind::Succeeded => rm::Outcome::Succeeded,
-        JobEndKind::Failed | JobEndKind::MemoryExhausted | JobEndKind::Stopped => rm::Outcome::Failed,
+        JobEndKind::Failed | JobEndKind::MemoryExhausted | JobEndKind::Stopped => {
+            rm::Outcome::Failed
+        }
     }
 }
 
 /// Records after a round trip through their file format.
 fn reread(records: &[Record]) -> Vec<Record> {
     let again = |record: &Record| {
-        let text = serde_json::to_string(record).unwrap_or_else(|e| unreachable!("a record that cannot be written: {e}"));
-        serde_json::from_str(&text).unwrap_or_else(|e| unreachable!("a record that cannot be read: {e}: {text}"))
+        let text = serde_json::to_string(record)
+            .unwrap_or_else(|e| unreachable!("a record that cannot be written: {e}"));
+        serde_json::from_str(&text)
+            .unwrap_or_else(|e| unreachable!("a record that cannot be read: {e}: {text}"))
     };
     records.iter().map(again).collect()
 }
 
 fn submission(job: &ScenarioJob) -> rm::AppSubmission {
-    let launch = rm::ContainerLaunch { command: vec!["appmaster".into()], ..rm::ContainerLaunch::default() };
+    let launch = rm::ContainerLaunch {
+        command: vec!["appmaster".into()],
+        ..rm::ContainerLaunch::default()
+    };
     let master = match job.managed {
         None => rm::MasterKind::Unmanaged,
         Some(memory) => {
             let resource = Resource::new(memory, Cpus::from_milli(100));
-            rm::MasterKind::Managed { resource, launch: std::sync::Arc::new(launch), max_attempts: 4 }
+            rm::MasterKind::Managed {
+                resource,
+                launch: std::sync::Arc::new(launch),
+                max_attempts: 4,
+            }
         }
     };
-    let (name, queue) = (job.spec.name.clone(), headroom_types::QueuePath::default_leaf());
-    rm::AppSubmission { key: Some(name.to_string()), name, queue, priority: 0, user: "simulated".into(), lifetime: None, master }
+    let (name, queue) = (
+        job.spec.name.clone(),
+        headroom_types::QueuePath::default_leaf(),
+    );
+    rm::AppSubmission {
+        key: Some(name.to_string()),
+        name,
+        queue,
+        priority: 0,
+        user: "simulated".into(),
+        lifetime: None,
+        master,
+    }
 }
 
 fn event_words(event: &MasterEvent) -> String {
     match event {
-        MasterEvent::Registered { epoch, containers, cursor, .. } => {
-            format!("registered, epoch {epoch}, {} containers, cursor {cursor}", containers.len())
+        MasterEvent::Registered {
+            epoch,
+            containers,
+            cursor,
+            ..
+        } => {
+            format!(
+                "registered, epoch {epoch}, {} containers, cursor {cursor}",
+                containers.len()
+            )
         }
         MasterEvent::Update { cursor, what } => {
             use headroom_wire::v1::application_master::ApplicationUpdateKind;
             match what {
                 ApplicationUpdateKind::Allocated(g) => {
-                    format!("update {cursor}: {} granted to {} on {}", g.container, g.request, g.node)
+                    format!(
+                        "update {cursor}: {} granted to {} on {}",
+                        g.container, g.request, g.node
+                    )
                 }
-                ApplicationUpdateKind::Running { container } => format!("update {cursor}: {container} runs"),
+                ApplicationUpdateKind::Running { container } => {
+                    format!("update {cursor}: {container} runs")
+                }
                 ApplicationUpdateKind::Exited { report, .. } => {
-                    format!("update {cursor}: {} ended: {}", report.container, report.reason)
+                    format!(
+                        "update {cursor}: {} ended: {}",
+                        report.container, report.reason
+                    )
                 }
-                ApplicationUpdateKind::Resized { container, version, .. } => {
+                ApplicationUpdateKind::Resized {
+                    container, version, ..
+                } => {
                     format!("update {cursor}: {container} has size {version}")
                 }
                 ApplicationUpdateKind::ResizeFailed { container, why, .. } => {
                     format!("update {cursor}: {container} keeps its size: {why}")
                 }
-                ApplicationUpdateKind::PreemptSoon { container, .. } => format!("update {cursor}: {container} will be preempted"),
-                ApplicationUpdateKind::NodeDraining { node, .. } => format!("update {cursor}: {node} is draining"),
-                ApplicationUpdateKind::Scale(order) => {
-                    format!("update {cursor}: {} executors of {:?}", order.count, order.executors)
+                ApplicationUpdateKind::PreemptSoon { container, .. } => {
+                    format!("update {cursor}: {container} will be preempted")
                 }
-                ApplicationUpdateKind::Order(order) => format!("update {cursor}: {:?} for {}", order.wish, order.task),
-                ApplicationUpdateKind::Expired { request, .. } => format!("update {cursor}: {request} has waited too long"),
+                ApplicationUpdateKind::NodeDraining { node, .. } => {
+                    format!("update {cursor}: {node} is draining")
+                }
+                ApplicationUpdateKind::Scale(order) => {
+                    format!(
+                        "update {cursor}: {} executors of {:?}",
+                        order.count, order.executors
+                    )
+                }
+                ApplicationUpdateKind::Order(order) => {
+                    format!("update {cursor}: {:?} for {}", order.wish, order.task)
+                }
+                ApplicationUpdateKind::Expired { request, .. } => {
+                    format!("update {cursor}: {request} has waited too long")
+                }
                 ApplicationUpdateKind::Alive => "update: alive".into(),
             }
         }
         MasterEvent::Known(family) => format!("the usage history of {} runs", family.runs),
-        MasterEvent::Refused { request, sentence, .. } => format!("refusal of {request}: {sentence}"),
-        MasterEvent::Hello(h) => format!("hello of {}, {} run, {} unacknowledged", h.container, h.running.len(), h.unacked.len()),
+        MasterEvent::Refused {
+            request, sentence, ..
+        } => format!("refusal of {request}: {sentence}"),
+        MasterEvent::Hello(h) => format!(
+            "hello of {}, {} run, {} unacknowledged",
+            h.container,
+            h.running.len(),
+            h.unacked.len()
+        ),
         MasterEvent::Started { container, attempt } => format!("{attempt} runs in {container}"),
         MasterEvent::Usage { container, .. } => format!("usage of {container}"),
-        MasterEvent::Ended { container, report } => format!("{} ended in {container}: {}", report.attempt, report.reason),
-        MasterEvent::Committed { attempt, error, .. } => format!("the commit of the output of {attempt} ended: {error:?}"),
-        MasterEvent::Leftover { container, left } => format!("{} of ended tasks in {container}", left.memory),
+        MasterEvent::Ended { container, report } => {
+            format!("{} ended in {container}: {}", report.attempt, report.reason)
+        }
+        MasterEvent::Committed { attempt, error, .. } => {
+            format!("the commit of the output of {attempt} ended: {error:?}")
+        }
+        MasterEvent::Leftover { container, left } => {
+            format!("{} of ended tasks in {container}", left.memory)
+        }
         MasterEvent::Pressure { attempt, limit, .. } => format!("{attempt} is frozen near {limit}"),
         MasterEvent::LimitSet { set, .. } => format!("{} has {}", set.attempt, set.limit),
-        MasterEvent::ResizeRefused { container, refusal } => format!("{container} keeps its size: {refusal:?}"),
+        MasterEvent::ResizeRefused { container, refusal } => {
+            format!("{container} keeps its size: {refusal:?}")
+        }
         MasterEvent::Inputs { stage, .. } => format!("the inputs of stage {stage} were measured"),
         MasterEvent::LineDown { container } => format!("connection to {container} lost"),
         MasterEvent::Stop => "stop".into(),

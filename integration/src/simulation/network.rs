@@ -45,8 +45,15 @@ pub(super) enum SimCallResult {
 /// A line of a stream.
 #[derive(Clone, Debug)]
 pub(super) enum Line {
-    Desired { epoch: Epoch, full: bool, wants: Vec<(ContainerId, ContainerCommand)> },
-    Updates { epoch: Epoch, updates: Vec<MasterUpdate> },
+    Desired {
+        epoch: Epoch,
+        full: bool,
+        wants: Vec<(ContainerId, ContainerCommand)>,
+    },
+    Updates {
+        epoch: Epoch,
+        updates: Vec<MasterUpdate>,
+    },
 }
 
 /// The reader of a stream.
@@ -123,11 +130,24 @@ impl Simulation {
         if !self.is_calm() && self.chance.per_mille(twice) {
             let again = there + self.chance.between(1, 4_000);
             let (caller, input) = (Caller::Nobody, Box::new(input.clone()));
-            self.later(again, SimulationEvent::Manager(manager::SimManagerEvent::Call { caller, number: 0, input, life }));
+            self.later(
+                again,
+                SimulationEvent::Manager(manager::SimManagerEvent::Call {
+                    caller,
+                    number: 0,
+                    input,
+                    life,
+                }),
+            );
         }
         self.later(
             there,
-            SimulationEvent::Manager(manager::SimManagerEvent::Call { caller, number, input: Box::new(input), life }),
+            SimulationEvent::Manager(manager::SimManagerEvent::Call {
+                caller,
+                number,
+                input: Box::new(input),
+                life,
+            }),
         );
         number
     }
@@ -145,11 +165,26 @@ impl Simulation {
     fn reply_after(&mut self, after: u64, caller: Caller, number: u64, heard: SimCallResult) {
         let heard = Box::new(heard);
         let thing = match caller {
-            Caller::Host(node, life) => SimulationEvent::Host(node, host::SimHostEvent::Heard { life, number, heard }),
-            Caller::Process(pid) => SimulationEvent::Process(pid, master::SimMasterEvent::Heard { number, heard }),
-            Caller::Client(job) => SimulationEvent::Client(job, master::SimClientEvent::Heard { number, heard }),
-            Caller::Tenant(n) => SimulationEvent::Tenant(n, tenant::SimTenantEvent::Heard { number, heard }),
-            Caller::Operator => SimulationEvent::Operator(operator::SimOperatorEvent::Heard { number, heard }),
+            Caller::Host(node, life) => SimulationEvent::Host(
+                node,
+                host::SimHostEvent::Heard {
+                    life,
+                    number,
+                    heard,
+                },
+            ),
+            Caller::Process(pid) => {
+                SimulationEvent::Process(pid, master::SimMasterEvent::Heard { number, heard })
+            }
+            Caller::Client(job) => {
+                SimulationEvent::Client(job, master::SimClientEvent::Heard { number, heard })
+            }
+            Caller::Tenant(n) => {
+                SimulationEvent::Tenant(n, tenant::SimTenantEvent::Heard { number, heard })
+            }
+            Caller::Operator => {
+                SimulationEvent::Operator(operator::SimOperatorEvent::Heard { number, heard })
+            }
             Caller::Nobody => return,
         };
         self.later(after, thing);
@@ -157,22 +192,47 @@ impl Simulation {
 
     /// Opens a stream with this number to `reader`.
     pub(super) fn open_stream(&mut self, number: u64, reader: Reader) {
-        self.wires.streams.insert(number, Stream { reader, ready: self.now });
+        self.wires.streams.insert(
+            number,
+            Stream {
+                reader,
+                ready: self.now,
+            },
+        );
     }
 
     /// Sends one line on a stream, in order.
     pub(super) fn send_line(&mut self, number: u64, line: Line) {
         let delay = self.delay();
-        let Some(stream) = self.wires.streams.get_mut(&number) else { return };
+        let Some(stream) = self.wires.streams.get_mut(&number) else {
+            return;
+        };
         let at = (self.now + delay).max(stream.ready);
         stream.ready = at;
         let line = Box::new(line);
         let thing = match &stream.reader {
-            Reader::Host(node, life) => {
-                SimulationEvent::Host(node.clone(), host::SimHostEvent::Line { life: *life, stream: number, line })
-            }
-            Reader::Process(pid) => SimulationEvent::Process(*pid, master::SimMasterEvent::Line { stream: number, line }),
-            Reader::Tenant(n) => SimulationEvent::Tenant(*n, tenant::SimTenantEvent::Line { stream: number, line }),
+            Reader::Host(node, life) => SimulationEvent::Host(
+                node.clone(),
+                host::SimHostEvent::Line {
+                    life: *life,
+                    stream: number,
+                    line,
+                },
+            ),
+            Reader::Process(pid) => SimulationEvent::Process(
+                *pid,
+                master::SimMasterEvent::Line {
+                    stream: number,
+                    line,
+                },
+            ),
+            Reader::Tenant(n) => SimulationEvent::Tenant(
+                *n,
+                tenant::SimTenantEvent::Line {
+                    stream: number,
+                    line,
+                },
+            ),
         };
         self.at(at, thing);
     }
@@ -182,12 +242,29 @@ impl Simulation {
 
     /// Breaks a stream; messages in flight are lost. The reader detects it later.
     pub(super) fn break_stream(&mut self, number: u64, quiet: bool) {
-        let Some(stream) = self.wires.streams.remove(&number) else { return };
-        let after = if quiet { self.chance.between(1_000, SILENCE) } else { self.delay() };
+        let Some(stream) = self.wires.streams.remove(&number) else {
+            return;
+        };
+        let after = if quiet {
+            self.chance.between(1_000, SILENCE)
+        } else {
+            self.delay()
+        };
         let thing = match stream.reader {
-            Reader::Host(node, life) => SimulationEvent::Host(node, host::SimHostEvent::StreamEnded { life, stream: number }),
-            Reader::Process(pid) => SimulationEvent::Process(pid, master::SimMasterEvent::StreamEnded { stream: number }),
-            Reader::Tenant(n) => SimulationEvent::Tenant(n, tenant::SimTenantEvent::StreamEnded { stream: number }),
+            Reader::Host(node, life) => SimulationEvent::Host(
+                node,
+                host::SimHostEvent::StreamEnded {
+                    life,
+                    stream: number,
+                },
+            ),
+            Reader::Process(pid) => SimulationEvent::Process(
+                pid,
+                master::SimMasterEvent::StreamEnded { stream: number },
+            ),
+            Reader::Tenant(n) => {
+                SimulationEvent::Tenant(n, tenant::SimTenantEvent::StreamEnded { stream: number })
+            }
         };
         self.later(after, thing);
     }
@@ -199,55 +276,121 @@ impl Simulation {
             Reader::Tenant(_) => None,
         };
         let wanted = |s: &Stream| node.is_none_or(|n| there(&s.reader).as_ref() == Some(n));
-        self.wires.streams.iter().filter(|(_, s)| wanted(s)).map(|(n, _)| *n).collect()
+        self.wires
+            .streams
+            .iter()
+            .filter(|(_, s)| wanted(s))
+            .map(|(n, _)| *n)
+            .collect()
     }
 
     /// Opens a connection of an executor to the master with this process number.
     pub(super) fn open_connection(&mut self, container: &ContainerId, pid: u64) -> u64 {
         let number = self.number();
-        let connection = Connection { container: container.clone(), pid, up_ready: self.now, down_ready: self.now };
+        let connection = Connection {
+            container: container.clone(),
+            pid,
+            up_ready: self.now,
+            down_ready: self.now,
+        };
         self.wires.connections.insert(number, connection);
         number
     }
     pub(super) fn say_to_master(&mut self, line: u64, message: FromExecutor) {
         let delay = self.delay();
-        let Some(c) = self.wires.connections.get_mut(&line) else { return };
+        let Some(c) = self.wires.connections.get_mut(&line) else {
+            return;
+        };
         let at = (self.now + delay).max(c.up_ready);
         c.up_ready = at;
         let (pid, container) = (c.pid, c.container.clone());
-        self.at(at, SimulationEvent::Process(pid, master::SimMasterEvent::Said { line, container, message: Box::new(message) }));
+        self.at(
+            at,
+            SimulationEvent::Process(
+                pid,
+                master::SimMasterEvent::Said {
+                    line,
+                    container,
+                    message: Box::new(message),
+                },
+            ),
+        );
     }
     pub(super) fn say_to_executor(&mut self, line: u64, message: ToExecutor) {
         let delay = self.delay();
-        let Some(c) = self.wires.connections.get_mut(&line) else { return };
+        let Some(c) = self.wires.connections.get_mut(&line) else {
+            return;
+        };
         let at = (self.now + delay).max(c.down_ready);
         c.down_ready = at;
         let container = c.container.clone();
-        self.at(at, SimulationEvent::Executor(container, executor::SimExecutorEvent::Told { line, message: Box::new(message) }));
+        self.at(
+            at,
+            SimulationEvent::Executor(
+                container,
+                executor::SimExecutorEvent::Told {
+                    line,
+                    message: Box::new(message),
+                },
+            ),
+        );
     }
     /// Breaks a connection; messages in flight are lost. Both sides detect it later.
     pub(super) fn break_connection(&mut self, line: u64, quiet: bool) {
-        let Some(c) = self.wires.connections.remove(&line) else { return };
+        let Some(c) = self.wires.connections.remove(&line) else {
+            return;
+        };
         let (one, other) = if quiet {
-            (self.chance.between(1_000, SILENCE), self.chance.between(1_000, SILENCE))
+            (
+                self.chance.between(1_000, SILENCE),
+                self.chance.between(1_000, SILENCE),
+            )
         } else {
             (self.delay(), self.delay())
         };
         self.later(
             one,
-            SimulationEvent::Process(c.pid, master::SimMasterEvent::LineDown { line, container: c.container.clone() }),
+            SimulationEvent::Process(
+                c.pid,
+                master::SimMasterEvent::LineDown {
+                    line,
+                    container: c.container.clone(),
+                },
+            ),
         );
-        self.later(other, SimulationEvent::Executor(c.container, executor::SimExecutorEvent::LineDown { line }));
+        self.later(
+            other,
+            SimulationEvent::Executor(c.container, executor::SimExecutorEvent::LineDown { line }),
+        );
     }
     /// Closes a connection after all sent messages have arrived.
     pub(super) fn close_connection(&mut self, line: u64) {
-        let Some(c) = self.wires.connections.get(&line) else { return };
+        let Some(c) = self.wires.connections.get(&line) else {
+            return;
+        };
         let (down, up) = (c.down_ready + 1, c.up_ready + 1);
         let (pid, container) = (c.pid, c.container.clone());
-        self.at(up, SimulationEvent::Process(pid, master::SimMasterEvent::LineDown { line, container: container.clone() }));
-        self.at(down, SimulationEvent::Executor(container, executor::SimExecutorEvent::LineDown { line }));
+        self.at(
+            up,
+            SimulationEvent::Process(
+                pid,
+                master::SimMasterEvent::LineDown {
+                    line,
+                    container: container.clone(),
+                },
+            ),
+        );
+        self.at(
+            down,
+            SimulationEvent::Executor(container, executor::SimExecutorEvent::LineDown { line }),
+        );
     }
     pub(super) fn connections_of(&self, wanted: impl Fn(&Connection) -> bool) -> Vec<u64> {
-        self.wires.connections.iter().filter(|(_, c)| wanted(c)).map(|(n, _)| *n).collect()
+        self.wires
+            .connections
+            .iter()
+            .filter(|(_, c)| wanted(c))
+            .map(|(n, _)| *n)
+            .collect()
     }
 }

@@ -20,8 +20,14 @@ const AGAIN: u64 = 1_000;
 
 #[derive(Debug)]
 pub(super) enum SimOperatorEvent {
-    Give { order: OperatorAction, must: OrderRepeat },
-    Heard { number: u64, heard: Box<SimCallResult> },
+    Give {
+        order: OperatorAction,
+        must: OrderRepeat,
+    },
+    Heard {
+        number: u64,
+        heard: Box<SimCallResult>,
+    },
 }
 
 /// Whether an order is repeated until it is accepted.
@@ -48,7 +54,11 @@ impl Operator {
     /// True if a mark was acknowledged before this time and never removed. Restarts of the manager
     /// do not change that.
     pub(super) fn has_said(&self, node: &NodeId, word: OperatorMark, before: UnixMillis) -> bool {
-        !self.taken_back.contains(node) && self.said.get(&(node.clone(), word)).is_some_and(|since| *since < before)
+        !self.taken_back.contains(node)
+            && self
+                .said
+                .get(&(node.clone(), word))
+                .is_some_and(|since| *since < before)
     }
     /// True if the node may have had a label at some time.
     pub(super) fn may_have_labelled(&self, node: &NodeId) -> bool {
@@ -57,37 +67,70 @@ impl Operator {
 }
 
 fn is_label(order: &OperatorAction) -> bool {
-    matches!(order, OperatorAction::Tag { word: OperatorMark::Label, .. })
+    matches!(
+        order,
+        OperatorAction::Tag {
+            word: OperatorMark::Label,
+            ..
+        }
+    )
 }
 
 impl Simulation {
     pub(super) fn operators_plan(&mut self) {
         for (at, order) in self.scenario.estate.orders.clone() {
-            self.at(at, Any::Operator(SimOperatorEvent::Give { order, must: OrderRepeat::No }));
+            self.at(
+                at,
+                Any::Operator(SimOperatorEvent::Give {
+                    order,
+                    must: OrderRepeat::No,
+                }),
+            );
         }
         let estate = &self.scenario.estate;
         if estate.tenants.is_empty() {
             return;
         }
-        let mut last: Vec<OperatorAction> = (0..estate.nodes.len()).map(|node| OperatorAction::Undrain { node }).collect();
-        last.extend((0..estate.nodes.len()).map(|node| OperatorAction::Tag { node, word: OperatorMark::Nothing }));
-        last.extend(estate.trees.len().checked_sub(1).map(|tree| OperatorAction::Queues { tree }));
+        let mut last: Vec<OperatorAction> = (0..estate.nodes.len())
+            .map(|node| OperatorAction::Undrain { node })
+            .collect();
+        last.extend((0..estate.nodes.len()).map(|node| OperatorAction::Tag {
+            node,
+            word: OperatorMark::Nothing,
+        }));
+        last.extend(
+            estate
+                .trees
+                .len()
+                .checked_sub(1)
+                .map(|tree| OperatorAction::Queues { tree }),
+        );
         // A tree contains the state of all queues; this one opens all.
         for order in last {
             let at = self.scenario.calm_ms + ARRIVED;
-            self.at(at, Any::Operator(SimOperatorEvent::Give { order, must: OrderRepeat::Yes }));
+            self.at(
+                at,
+                Any::Operator(SimOperatorEvent::Give {
+                    order,
+                    must: OrderRepeat::Yes,
+                }),
+            );
         }
     }
 
     pub(super) fn operator_thing(&mut self, thing: SimOperatorEvent) {
         match thing {
             SimOperatorEvent::Give { order, must } => {
-                let Some(call) = self.call_of(&order) else { return };
+                let Some(call) = self.call_of(&order) else {
+                    return;
+                };
                 let number = self.call(Caller::Operator, SimManagerInput::Call(Box::new(call)));
                 self.operator.open.insert(number, (order, must));
             }
             SimOperatorEvent::Heard { number, heard } => {
-                let Some((order, must)) = self.operator.open.remove(&number) else { return };
+                let Some((order, must)) = self.operator.open.remove(&number) else {
+                    return;
+                };
                 let settled = match &*heard {
                     SimCallResult::Answer(..) => {
                         self.heard_of_tag(&order);
@@ -96,9 +139,15 @@ impl Simulation {
                     SimCallResult::Refused(refusal) => {
                         self.note(|| format!("operator: {order:?} is refused: {refusal}"));
                         // The node was never drained, or it is not registered yet.
-                        must == OrderRepeat::No || matches!(order, OperatorAction::Undrain { .. } | OperatorAction::Tag { .. })
+                        must == OrderRepeat::No
+                            || matches!(
+                                order,
+                                OperatorAction::Undrain { .. } | OperatorAction::Tag { .. }
+                            )
                     }
-                    SimCallResult::Lost | SimCallResult::Listening | SimCallResult::TooOld => must == OrderRepeat::No,
+                    SimCallResult::Lost | SimCallResult::Listening | SimCallResult::TooOld => {
+                        must == OrderRepeat::No
+                    }
                 };
                 if !settled {
                     self.later(AGAIN, Any::Operator(SimOperatorEvent::Give { order, must }));
@@ -111,14 +160,30 @@ impl Simulation {
         let node = |w: &Simulation, n: usize| -> Option<NodeId> { w.hosts.keys().nth(n).cloned() };
         let app = |w: &Simulation, n: usize| w.tenants.get(n).and_then(|t| t.app.clone());
         Some(match order {
-            OperatorAction::Drain { node: n, within, then } => {
+            OperatorAction::Drain {
+                node: n,
+                within,
+                then,
+            } => {
                 self.oracle.drained();
-                ClusterCall::Drain { node: node(self, *n)?, within: *within, reason: "a simulation".into(), then: *then }
+                ClusterCall::Drain {
+                    node: node(self, *n)?,
+                    within: *within,
+                    reason: "a simulation".into(),
+                    then: *then,
+                }
             }
-            OperatorAction::Undrain { node: n } => ClusterCall::Undrain { node: node(self, *n)? },
+            OperatorAction::Undrain { node: n } => ClusterCall::Undrain {
+                node: node(self, *n)?,
+            },
             OperatorAction::Tag { node: n, word } => return self.tag_of(node(self, *n)?, *word),
             OperatorAction::Resize { pick, percent } => return self.resize_of(*pick, *percent),
-            OperatorAction::Change { tenant, queue, priority, lifetime } => ClusterCall::ChangeApp {
+            OperatorAction::Change {
+                tenant,
+                queue,
+                priority,
+                lifetime,
+            } => ClusterCall::ChangeApp {
                 app: app(self, *tenant)?,
                 queue: queue.clone(),
                 priority: *priority,
@@ -129,8 +194,14 @@ impl Simulation {
                 generation: None,
                 how: DryRun::Really,
             },
-            OperatorAction::Gate { queue, gate } => ClusterCall::SetGate { queue: queue.clone(), gate: *gate },
-            OperatorAction::Kill { tenant } => ClusterCall::Kill { app: app(self, *tenant)?, reason: None },
+            OperatorAction::Gate { queue, gate } => ClusterCall::SetGate {
+                queue: queue.clone(),
+                gate: *gate,
+            },
+            OperatorAction::Kill { tenant } => ClusterCall::Kill {
+                app: app(self, *tenant)?,
+                reason: None,
+            },
         })
     }
 
@@ -147,15 +218,28 @@ impl Simulation {
             OperatorMark::Nothing => {
                 self.operator.taken_back.insert(node.clone());
                 let taints = [(etl, None)].into();
-                change = TagChange { cordon: Some(Cordon::Off), drop_labels: [ssd].into(), taints, ..change };
+                change = TagChange {
+                    cordon: Some(Cordon::Off),
+                    drop_labels: [ssd].into(),
+                    taints,
+                    ..change
+                };
             }
         }
-        Some(ClusterCall::Tag { node, change: Box::new(change), how: DryRun::Really })
+        Some(ClusterCall::Tag {
+            node,
+            change: Box::new(change),
+            how: DryRun::Really,
+        })
     }
 
     fn heard_of_tag(&mut self, order: &OperatorAction) {
-        let OperatorAction::Tag { node, word } = order else { return };
-        let Some(id) = self.hosts.keys().nth(*node).cloned() else { return };
+        let OperatorAction::Tag { node, word } = order else {
+            return;
+        };
+        let Some(id) = self.hosts.keys().nth(*node).cloned() else {
+            return;
+        };
         let now = self.wall();
         self.operator.said.entry((id, *word)).or_insert(now);
     }
@@ -171,7 +255,10 @@ impl Simulation {
         Some(ClusterCall::Resize {
             container: (*id).clone(),
             version,
-            size: ContainerSize { resource, heap: None },
+            size: ContainerSize {
+                resource,
+                heap: None,
+            },
             how: DryRun::Really,
         })
     }

@@ -40,7 +40,8 @@ impl RandomSource {
     /// A random element; `None` for an empty slice.
     pub fn pick<T: Clone>(&mut self, from: &[T]) -> Option<T> {
         let n = u64::try_from(from.len()).unwrap_or(0);
-        from.get(usize::try_from(self.below(n)).unwrap_or(0)).cloned()
+        from.get(usize::try_from(self.below(n)).unwrap_or(0))
+            .cloned()
     }
     /// A separate source: draws from it do not change the numbers of this one.
     pub fn split(&mut self) -> RandomSource {
@@ -54,7 +55,11 @@ mod tests {
 
     #[test]
     fn equal_seeds_give_equal_numbers() {
-        let numbers = |seed| (0..5).map(|_| RandomSource::new(seed).any()).collect::<Vec<_>>();
+        let numbers = |seed| {
+            (0..5)
+                .map(|_| RandomSource::new(seed).any())
+                .collect::<Vec<_>>()
+        };
         assert_eq!(numbers(1), numbers(1));
         assert_ne!(numbers(1), numbers(2));
         let mut chance = RandomSource::new(3);

@@ -18,7 +18,12 @@ pub(super) struct RunTrace {
 impl RunTrace {
     pub(super) fn new() -> Self {
         let echo = std::env::var_os("HEADROOM_SIM_ECHO").is_some();
-        RunTrace { hash: 0xcbf2_9ce4_8422_2325, count: 0, last: VecDeque::new(), echo }
+        RunTrace {
+            hash: 0xcbf2_9ce4_8422_2325,
+            count: 0,
+            last: VecDeque::new(),
+            echo,
+        }
     }
     /// Adds a line.
     pub(super) fn note(&mut self, now: u64, what: &str) {

@@ -12,8 +12,14 @@ use super::Simulation;
 /// The first queue that exceeds its maximum by a grant among these effects.
 pub(super) fn beyond_maximum(cluster: &Cluster, effects: &[Effect]) -> Option<String> {
     let granted = effects.iter().filter_map(|effect| match effect {
-        Effect::Tell { container, want: ContainerCommand::Run(order), .. } if order.version == 1 => cluster.app(&container.app),
-        Effect::Tell { .. } | Effect::Save(_) | Effect::Answer { .. } | Effect::Update { .. } => None,
+        Effect::Tell {
+            container,
+            want: ContainerCommand::Run(order),
+            ..
+        } if order.version == 1 => cluster.app(&container.app),
+        Effect::Tell { .. } | Effect::Save(_) | Effect::Answer { .. } | Effect::Update { .. } => {
+            None
+        }
         Effect::UpdatesEnd { .. } | Effect::Log(_) | Effect::Illegal { .. } => None,
     });
     let leaves: BTreeSet<QueuePath> = granted.map(|app| app.queue.clone()).collect();
@@ -25,8 +31,14 @@ pub(super) fn beyond_maximum(cluster: &Cluster, effects: &[Effect]) -> Option<St
         leaf == queue || leaf.starts_with(&format!("{queue}."))
     };
     let concerned = |view: &QueueView<'_>| leaves.iter().any(|leaf| holds(view.path, leaf));
-    let over = cluster.queues().into_iter().find(|view| concerned(view) && !view.used.fits(view.maximum))?;
-    Some(format!("queue {} has {}, but its maximum is {}", over.path, over.used, over.maximum))
+    let over = cluster
+        .queues()
+        .into_iter()
+        .find(|view| concerned(view) && !view.used.fits(view.maximum))?;
+    Some(format!(
+        "queue {} has {}, but its maximum is {}",
+        over.path, over.used, over.maximum
+    ))
 }
 
 impl Simulation {
@@ -36,10 +48,15 @@ impl Simulation {
     pub(super) fn starving(&self, cluster: &Cluster) -> BTreeSet<String> {
         let views = cluster.queues();
         // Leaves directly below the root: their guarantees depend on no other queue.
-        let leaves: Vec<&QueueView<'_>> =
-            views.iter().filter(|v| v.children.is_empty() && v.path.to_string().matches('.').count() == 1).collect();
+        let leaves: Vec<&QueueView<'_>> = views
+            .iter()
+            .filter(|v| v.children.is_empty() && v.path.to_string().matches('.').count() == 1)
+            .collect();
         let mut found = BTreeSet::new();
-        for view in leaves.iter().filter(|v| v.below_guarantee && v.gate == QueueState::Open) {
+        for view in leaves
+            .iter()
+            .filter(|v| v.below_guarantee && v.gate == QueueState::Open)
+        {
             let mine = || cluster.apps().filter(|app| app.queue == *view.path);
             let fits = |size: &headroom_types::Resource| {
                 view.used.memory.saturating_add(size.memory) <= view.guaranteed.memory
@@ -47,11 +64,18 @@ impl Simulation {
             };
             let waits = cluster.waiting().filter(|(app, _)| app.queue == *view.path);
             let asks = waits.filter_map(|(app, request)| app.requests.get(request));
-            let owed = asks.filter(|r| r.ask.place == Default::default()).any(|r| fits(&r.ask.resource));
+            let owed = asks
+                .filter(|r| r.ask.place == Default::default())
+                .any(|r| fits(&r.ask.resource));
             if owed {
-                let given: u32 =
-                    mine().flat_map(|app| app.tallies.values()).map(headroom_rm_core::request::GrantCounts::granted).sum();
-                found.insert(format!("queue {} waits below its guarantee, with {given} containers given so far", view.path));
+                let given: u32 = mine()
+                    .flat_map(|app| app.tallies.values())
+                    .map(headroom_rm_core::request::GrantCounts::granted)
+                    .sum();
+                found.insert(format!(
+                    "queue {} waits below its guarantee, with {given} containers given so far",
+                    view.path
+                ));
             }
         }
         found
@@ -67,18 +91,39 @@ impl Simulation {
         size: &headroom_types::Resource,
     ) -> bool {
         let spare = |view: &QueueView<'_>| view.used.memory.saturating_sub(view.guaranteed.memory);
-        let others: Vec<&&QueueView<'_>> =
-            leaves.iter().filter(|v| v.path != mine.path && v.spec.preemptable == Preemptable::Yes).collect();
-        cluster.nodes().filter(|node| node.state.takes_work()).any(|node| {
-            let open = cluster.traits(node).takes_all() && cluster.cordon(&node.id).is_none();
-            let Some(account) = cluster.ledger().node(&node.id).filter(|a| open && !a.overdrawn) else { return false };
-            let of = |view: &QueueView<'_>| {
-                let there = cluster.containers().filter(|c| c.node == node.id && c.request.is_some() && c.state.is_alive());
-                let theirs = there.filter(|c| cluster.app(&c.id.app).is_some_and(|app| app.queue == *view.path));
-                theirs.fold(Bytes::ZERO, |sum, c| sum.saturating_add(c.resource.memory)).min(spare(view))
-            };
-            let free = others.iter().fold(account.free().memory, |sum, view| sum.saturating_add(of(view)));
-            size.memory <= free && size.cpus <= account.free().cpus
-        })
+        let others: Vec<&&QueueView<'_>> = leaves
+            .iter()
+            .filter(|v| v.path != mine.path && v.spec.preemptable == Preemptable::Yes)
+            .collect();
+        cluster
+            .nodes()
+            .filter(|node| node.state.takes_work())
+            .any(|node| {
+                let open = cluster.traits(node).takes_all() && cluster.cordon(&node.id).is_none();
+                let Some(account) = cluster
+                    .ledger()
+                    .node(&node.id)
+                    .filter(|a| open && !a.overdrawn)
+                else {
+                    return false;
+                };
+                let of = |view: &QueueView<'_>| {
+                    let there = cluster
+                        .containers()
+                        .filter(|c| c.node == node.id && c.request.is_some() && c.state.is_alive());
+                    let theirs = there.filter(|c| {
+                        cluster
+                            .app(&c.id.app)
+                            .is_some_and(|app| app.queue == *view.path)
+                    });
+                    theirs
+                        .fold(Bytes::ZERO, |sum, c| sum.saturating_add(c.resource.memory))
+                        .min(spare(view))
+                };
+                let free = others.iter().fold(account.free().memory, |sum, view| {
+                    sum.saturating_add(of(view))
+                });
+                size.memory <= free && size.cpus <= account.free().cpus
+            })
     }
 }

@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use headroom_rm_core::request::ContainerRequest;
 use headroom_rm_core::{
-    AppSubmission, CallAnswer, CallRefusal, ClusterCall, ContainerLaunch, MasterHeartbeat, MasterKind, MasterUpdate, Outcome,
-    RequestVerdict, UpdateKind,
+    AppSubmission, CallAnswer, CallRefusal, ClusterCall, ContainerLaunch, MasterHeartbeat,
+    MasterKind, MasterUpdate, Outcome, RequestVerdict, UpdateKind,
 };
-use headroom_types::{AppId, AttemptId, ContainerId, Epoch, ExitReason, NodeId, RequestId, Resource};
+use headroom_types::{
+    AppId, AttemptId, ContainerId, Epoch, ExitReason, NodeId, RequestId, Resource,
+};
 
 use super::manager::SimManagerInput;
 use super::network::{Caller, Line, Reader, SimCallResult};
@@ -26,9 +28,17 @@ pub(super) const RUNS_MS: &str = "RUNS_MS";
 
 #[derive(Debug)]
 pub(super) enum SimTenantEvent {
-    Heard { number: u64, heard: Box<SimCallResult> },
-    Line { stream: u64, line: Box<Line> },
-    StreamEnded { stream: u64 },
+    Heard {
+        number: u64,
+        heard: Box<SimCallResult>,
+    },
+    Line {
+        stream: u64,
+        line: Box<Line>,
+    },
+    StreamEnded {
+        stream: u64,
+    },
     Tick,
 }
 
@@ -94,7 +104,11 @@ pub(super) struct SimTenant {
 
 impl SimTenant {
     pub(super) fn new(plan: scenario_cluster::TenantPlan) -> Self {
-        let books = plan.wants.iter().map(|w| (w.request.clone(), RequestProgress::default())).collect();
+        let books = plan
+            .wants
+            .iter()
+            .map(|w| (w.request.clone(), RequestProgress::default()))
+            .collect();
         SimTenant {
             plan,
             app: None,
@@ -114,15 +128,32 @@ impl SimTenant {
     }
     /// Whether its stream of updates is open.
     pub(super) fn listens(&self) -> bool {
-        matches!((self.stage, self.stream), (Stage::Known(_), Stream::Open { .. }))
+        matches!(
+            (self.stage, self.stream),
+            (Stage::Known(_), Stream::Open { .. })
+        )
     }
     pub(super) fn describe(&self) -> String {
         let books: Vec<String> = self
             .books
             .iter()
-            .map(|(r, b)| format!("{r}: {} done, {} ended, never {:?}, expired {}", b.done, b.ended.len(), b.never, b.expired))
+            .map(|(r, b)| {
+                format!(
+                    "{r}: {} done, {} ended, never {:?}, expired {}",
+                    b.done,
+                    b.ended.len(),
+                    b.never,
+                    b.expired
+                )
+            })
             .collect();
-        format!("{} {:?} {:?}: {books:?}, {} live", self.plan.name, self.app, self.stage, self.live.len())
+        format!(
+            "{} {:?} {:?}: {books:?}, {} live",
+            self.plan.name,
+            self.app,
+            self.stage,
+            self.live.len()
+        )
     }
 
     fn token(&self) -> String {
@@ -130,7 +161,10 @@ impl SimTenant {
     }
     /// Number of containers that still have to complete their work.
     fn owed(&self, want: &scenario_cluster::TenantRequest) -> u32 {
-        self.books.get(&want.request).filter(|b| !b.expired).map_or(0, |b| want.count.saturating_sub(b.done))
+        self.books
+            .get(&want.request)
+            .filter(|b| !b.expired)
+            .map_or(0, |b| want.count.saturating_sub(b.done))
     }
     fn is_done(&self) -> bool {
         self.live.is_empty() && self.plan.wants.iter().all(|w| self.owed(w) == 0)
@@ -141,15 +175,30 @@ impl SimTenant {
             let never = self.books.get(&w.request).and_then(|b| b.never);
             now >= self.since + w.after_ms && never.is_none_or(|again| now >= again)
         };
-        self.plan.wants.iter().filter(due).map(|w| self.ask(w)).collect()
+        self.plan
+            .wants
+            .iter()
+            .filter(due)
+            .map(|w| self.ask(w))
+            .collect()
     }
 
     fn ask(&self, want: &scenario_cluster::TenantRequest) -> ContainerRequest {
         let ended = self.books.get(&want.request).map_or(0, |b| b.ended.len());
         let ended = u32::try_from(ended).unwrap_or(u32::MAX);
-        let env = [(RUNS_MS, want.runs_ms.to_string()), ("HEADROOM_APP_TOKEN", self.token())];
-        let env = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        let launch = ContainerLaunch { command: vec!["sit".into()], env, ..ContainerLaunch::default() };
+        let env = [
+            (RUNS_MS, want.runs_ms.to_string()),
+            ("HEADROOM_APP_TOKEN", self.token()),
+        ];
+        let env = env
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
+        let launch = ContainerLaunch {
+            command: vec!["sit".into()],
+            env,
+            ..ContainerLaunch::default()
+        };
         ContainerRequest {
             request: want.request.clone(),
             resource: want.size.clone(),
@@ -166,8 +215,17 @@ impl SimTenant {
     fn hears(&mut self, what: UpdateKind) {
         match what {
             UpdateKind::Allocated(g) => {
-                self.books.entry(g.request.clone()).or_default().ended.remove(&g.container);
-                let lease = TenantContainer { request: g.request, node: g.node, resource: g.resource, version: Some(1) };
+                self.books
+                    .entry(g.request.clone())
+                    .or_default()
+                    .ended
+                    .remove(&g.container);
+                let lease = TenantContainer {
+                    request: g.request,
+                    node: g.node,
+                    resource: g.resource,
+                    version: Some(1),
+                };
                 self.live.insert(g.container, lease);
             }
             UpdateKind::Exited { request, report } => {
@@ -177,16 +235,31 @@ impl SimTenant {
                 let before = book.ended.insert(report.container.clone());
                 book.done += u32::from(before && report.reason == ExitReason::Exit { code: 0 });
             }
-            UpdateKind::Resized { container, resource, version }
-            | UpdateKind::ResizeFailed { container, resource, version, .. } => {
+            UpdateKind::Resized {
+                container,
+                resource,
+                version,
+            }
+            | UpdateKind::ResizeFailed {
+                container,
+                resource,
+                version,
+                ..
+            } => {
                 if let Some(lease) = self.live.get_mut(&container) {
                     (lease.resource, lease.version) = (resource, Some(version));
                 }
             }
-            UpdateKind::PreemptSoon { container, .. } if self.plan.heeds => drop(self.release.insert(container)),
+            UpdateKind::PreemptSoon { container, .. } if self.plan.heeds => {
+                drop(self.release.insert(container))
+            }
             UpdateKind::Order(_) => {}
-            UpdateKind::Expired { request, .. } => self.books.entry(request).or_default().expired = true,
-            UpdateKind::Running { .. } | UpdateKind::PreemptSoon { .. } | UpdateKind::NodeDraining { .. } => {}
+            UpdateKind::Expired { request, .. } => {
+                self.books.entry(request).or_default().expired = true
+            }
+            UpdateKind::Running { .. }
+            | UpdateKind::PreemptSoon { .. }
+            | UpdateKind::NodeDraining { .. } => {}
         }
     }
 
@@ -207,7 +280,9 @@ impl SimTenant {
 impl Simulation {
     pub(super) fn tenant_thing(&mut self, n: usize, thing: SimTenantEvent) {
         let now = self.now;
-        let Some(t) = self.tenants.get_mut(n).filter(|t| !t.is_over()) else { return };
+        let Some(t) = self.tenants.get_mut(n).filter(|t| !t.is_over()) else {
+            return;
+        };
         match thing {
             SimTenantEvent::Tick => {
                 if now < t.next || t.waiting.is_some() {
@@ -233,7 +308,13 @@ impl Simulation {
     /// Makes the due call and schedules the next one.
     fn tenant_speaks(&mut self, n: usize) {
         let now = self.now;
-        let Some(t) = self.tenants.get_mut(n).filter(|t| t.waiting.is_none() && !t.is_over()) else { return };
+        let Some(t) = self
+            .tenants
+            .get_mut(n)
+            .filter(|t| t.waiting.is_none() && !t.is_over())
+        else {
+            return;
+        };
         if now < t.next {
             let at = t.next;
             return self.at(at, Any::Tenant(n, SimTenantEvent::Tick));
@@ -242,11 +323,21 @@ impl Simulation {
             (Stage::Outside, _) => (Said::Submit, ClusterCall::Submit(Box::new(t.submission()))),
             (Stage::Registering, Some(app)) => {
                 let attempt = AttemptId { app, attempt: 1 };
-                (Said::Register, ClusterCall::RegisterMaster { attempt, url: None })
+                (
+                    Said::Register,
+                    ClusterCall::RegisterMaster { attempt, url: None },
+                )
             }
             (Stage::Known(_), Some(app)) if t.is_done() => {
                 let attempt = AttemptId { app, attempt: 1 };
-                (Said::Finish, ClusterCall::Finish { attempt, outcome: Outcome::Succeeded, diagnostics: String::new() })
+                (
+                    Said::Finish,
+                    ClusterCall::Finish {
+                        attempt,
+                        outcome: Outcome::Succeeded,
+                        diagnostics: String::new(),
+                    },
+                )
             }
             (Stage::Known(epoch), Some(app)) => {
                 let asks = t.asks(now);
@@ -259,7 +350,9 @@ impl Simulation {
                     withdraw: Vec::new(),
                     release,
                 };
-                sync.asks.iter().for_each(|ask| self.oracle.asked(&token, &ask.request, ask.count));
+                sync.asks
+                    .iter()
+                    .for_each(|ask| self.oracle.asked(&token, &ask.request, ask.count));
                 (Said::Sync, ClusterCall::Sync(Box::new(sync)))
             }
             (Stage::Registering | Stage::Known(_) | Stage::Over, _) => return,
@@ -273,8 +366,13 @@ impl Simulation {
 
     fn tenant_hears(&mut self, n: usize, number: u64, heard: SimCallResult) {
         let now = self.now;
-        let Some(t) = self.tenants.get_mut(n) else { return };
-        if let Stream::Opening { number: waited, stream } = t.stream
+        let Some(t) = self.tenants.get_mut(n) else {
+            return;
+        };
+        if let Stream::Opening {
+            number: waited,
+            stream,
+        } = t.stream
             && waited == number
         {
             t.stream = match heard {
@@ -283,16 +381,22 @@ impl Simulation {
                     t.stage = Stage::Registering;
                     Stream::None
                 }
-                SimCallResult::Answer(..) | SimCallResult::Refused(_) | SimCallResult::Lost => Stream::None,
+                SimCallResult::Answer(..) | SimCallResult::Refused(_) | SimCallResult::Lost => {
+                    Stream::None
+                }
             };
             return;
         }
-        let Some((_, said)) = t.waiting.filter(|(waited, _)| *waited == number) else { return };
+        let Some((_, said)) = t.waiting.filter(|(waited, _)| *waited == number) else {
+            return;
+        };
         t.waiting = None;
         match heard {
             SimCallResult::Answer(answer, epoch) => self.tenant_answered(n, said, *answer, epoch),
             SimCallResult::Refused(refusal) => t.refused(said, &refusal),
-            SimCallResult::Lost | SimCallResult::Listening | SimCallResult::TooOld => t.next = now + HEARTBEAT,
+            SimCallResult::Lost | SimCallResult::Listening | SimCallResult::TooOld => {
+                t.next = now + HEARTBEAT
+            }
         }
         let over = self.tenants.get(n).is_some_and(SimTenant::is_over);
         if over {
@@ -302,20 +406,42 @@ impl Simulation {
 
     fn tenant_answered(&mut self, n: usize, said: Said, answer: CallAnswer, epoch: Epoch) {
         let now = self.now;
-        let Some(t) = self.tenants.get_mut(n) else { return };
+        let Some(t) = self.tenants.get_mut(n) else {
+            return;
+        };
         match (said, answer) {
             (Said::Submit, CallAnswer::Submitted { app, .. }) => {
                 self.oracle.accepted(&app);
                 (t.app, t.stage, t.since, t.next) = (Some(app), Stage::Registering, now, now);
             }
-            (Said::Register, CallAnswer::Master { containers, cursor, .. }) => {
-                (t.stage, t.heard, t.stream, t.next) = (Stage::Known(epoch), cursor, Stream::None, now);
+            (
+                Said::Register,
+                CallAnswer::Master {
+                    containers, cursor, ..
+                },
+            ) => {
+                (t.stage, t.heard, t.stream, t.next) =
+                    (Stage::Known(epoch), cursor, Stream::None, now);
                 let mut before = std::mem::take(&mut t.live);
                 for g in containers {
-                    t.books.entry(g.request.clone()).or_default().ended.remove(&g.container);
-                    let version = before.remove(&g.container).filter(|l| l.resource == g.resource).and_then(|l| l.version);
-                    t.live
-                        .insert(g.container, TenantContainer { request: g.request, node: g.node, resource: g.resource, version });
+                    t.books
+                        .entry(g.request.clone())
+                        .or_default()
+                        .ended
+                        .remove(&g.container);
+                    let version = before
+                        .remove(&g.container)
+                        .filter(|l| l.resource == g.resource)
+                        .and_then(|l| l.version);
+                    t.live.insert(
+                        g.container,
+                        TenantContainer {
+                            request: g.request,
+                            node: g.node,
+                            resource: g.resource,
+                            version,
+                        },
+                    );
                 }
                 // Containers that are not listed have ended: the grant was lost with the resource
                 // manager, or the end will be reported soon.
@@ -327,7 +453,8 @@ impl Simulation {
             (Said::Sync, CallAnswer::Synced { verdicts, stop }) => {
                 for (request, verdict) in verdicts {
                     let book = t.books.entry(request).or_default();
-                    book.never = matches!(verdict, RequestVerdict::Never { .. }).then_some(now + NEVER_AGAIN);
+                    book.never = matches!(verdict, RequestVerdict::Never { .. })
+                        .then_some(now + NEVER_AGAIN);
                 }
                 if stop {
                     t.stage = Stage::Over;
@@ -349,8 +476,11 @@ impl Simulation {
         }
         let Some(t) = self.tenants.get(n) else { return };
         let open = t.plan.wants.iter().filter(|w| t.owed(w) > 0);
-        let said = |w: &scenario_cluster::TenantRequest| t.books.get(&w.request).is_some_and(|b| b.never.is_some());
-        let open: Vec<(scenario_cluster::TenantRequest, bool)> = open.map(|w| (w.clone(), said(w))).collect();
+        let said = |w: &scenario_cluster::TenantRequest| {
+            t.books.get(&w.request).is_some_and(|b| b.never.is_some())
+        };
+        let open: Vec<(scenario_cluster::TenantRequest, bool)> =
+            open.map(|w| (w.clone(), said(w))).collect();
         for (want, never) in open {
             let request = &want.request;
             match self.could_hold(&want) {
@@ -360,7 +490,9 @@ impl Simulation {
                     }
                 }
                 Some(node) if never => {
-                    self.oracle.fail(format!("{request} of tenant {n} is reported infeasible, but fits on {node}"));
+                    self.oracle.fail(format!(
+                        "{request} of tenant {n} is reported infeasible, but fits on {node}"
+                    ));
                 }
                 Some(_) => {}
             }
@@ -369,19 +501,33 @@ impl Simulation {
 
     fn tenant_listens(&mut self, n: usize) {
         let Some(t) = self.tenants.get(n) else { return };
-        let (Some(app), Stage::Known(epoch)) = (t.app.clone(), t.stage) else { return };
+        let (Some(app), Stage::Known(epoch)) = (t.app.clone(), t.stage) else {
+            return;
+        };
         let (cursor, stream) = (t.heard, self.number());
-        let number =
-            self.call(Caller::Tenant(n), SimManagerInput::WatchApp { app, epoch, cursor, stream, reader: Reader::Tenant(n) });
+        let number = self.call(
+            Caller::Tenant(n),
+            SimManagerInput::WatchApp {
+                app,
+                epoch,
+                cursor,
+                stream,
+                reader: Reader::Tenant(n),
+            },
+        );
         if let Some(t) = self.tenants.get_mut(n) {
             t.stream = Stream::Opening { number, stream };
         }
     }
 
     fn tenant_line(&mut self, n: usize, number: u64, open: bool, line: Line) {
-        let Some(t) = self.tenants.get_mut(n) else { return };
+        let Some(t) = self.tenants.get_mut(n) else {
+            return;
+        };
         let mine = matches!(t.stream, Stream::Open { stream } | Stream::Opening { stream, .. } if stream == number);
-        let Line::Updates { epoch, updates } = line else { return };
+        let Line::Updates { epoch, updates } = line else {
+            return;
+        };
         if !mine || !open || t.stage != Stage::Known(epoch) {
             return;
         }
@@ -389,7 +535,10 @@ impl Simulation {
         for MasterUpdate { cursor, what } in updates {
             if cursor > t.heard {
                 if cursor != t.heard + 1 {
-                    self.oracle.fail(format!("tenant {n} receives update {cursor} after {}", t.heard));
+                    self.oracle.fail(format!(
+                        "tenant {n} receives update {cursor} after {}",
+                        t.heard
+                    ));
                 }
                 t.heard = cursor;
                 t.hears(what);
@@ -401,15 +550,21 @@ impl Simulation {
 impl SimTenant {
     fn refused(&mut self, said: Said, refusal: &CallRefusal) {
         match refusal {
-            CallRefusal::StaleEpoch { .. } | CallRefusal::MasterNotRegistered(_) | CallRefusal::NodeNotRegistered(_) => {
+            CallRefusal::StaleEpoch { .. }
+            | CallRefusal::MasterNotRegistered(_)
+            | CallRefusal::NodeNotRegistered(_) => {
                 self.stage = Stage::Registering;
             }
-            CallRefusal::NoSuchApp(_) | CallRefusal::AppEnding { .. } | CallRefusal::StaleAttempt { .. }
+            CallRefusal::NoSuchApp(_)
+            | CallRefusal::AppEnding { .. }
+            | CallRefusal::StaleAttempt { .. }
                 if said != Said::Submit =>
             {
                 self.stage = Stage::Over;
             }
-            CallRefusal::NoSuchApp(_) | CallRefusal::AppEnding { .. } | CallRefusal::StaleAttempt { .. } => {}
+            CallRefusal::NoSuchApp(_)
+            | CallRefusal::AppEnding { .. }
+            | CallRefusal::StaleAttempt { .. } => {}
             CallRefusal::TooManyTags { .. } | CallRefusal::NotOver { .. } => {}
             CallRefusal::Recovering(_)
             | CallRefusal::TooMany { .. }
@@ -423,8 +578,12 @@ impl SimTenant {
             | CallRefusal::NoSuchQueue(_)
             | CallRefusal::NotALeaf { .. }
             | CallRefusal::BadQueues(_) => {}
-            CallRefusal::Conflict { .. } | CallRefusal::NotResizable { .. } | CallRefusal::NoRoom { .. } => {}
-            CallRefusal::Decommissioned(_) | CallRefusal::NotReserved(_) | CallRefusal::Overtaken { .. } => {}
+            CallRefusal::Conflict { .. }
+            | CallRefusal::NotResizable { .. }
+            | CallRefusal::NoRoom { .. } => {}
+            CallRefusal::Decommissioned(_)
+            | CallRefusal::NotReserved(_)
+            | CallRefusal::Overtaken { .. } => {}
         }
     }
 }

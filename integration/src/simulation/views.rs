@@ -39,7 +39,9 @@ impl Simulation {
             }
             ConsistencyCheck::LookAgain(before) => {
                 if let Some(still) = before.intersection(&now).next() {
-                    return self.oracle.fail(format!("the cluster is idle, but still {still}"));
+                    return self
+                        .oracle
+                        .fail(format!("the cluster is idle, but still {still}"));
                 }
                 self.later(EVERY, Any::Views(ConsistencyCheck::Look));
             }
@@ -49,9 +51,15 @@ impl Simulation {
     /// Checks for queues below their guarantees. The interval exceeds one minute, enough to preempt
     /// what others hold beyond theirs.
     fn look_at_shares(&mut self) {
-        let now = self.manager.cluster.as_ref().map(|cluster| self.starving(cluster)).unwrap_or_default();
+        let now = self
+            .manager
+            .cluster
+            .as_ref()
+            .map(|cluster| self.starving(cluster))
+            .unwrap_or_default();
         if let Some(still) = self.starving.intersection(&now).next() {
-            self.oracle.fail(format!("the cluster is idle, but still {still}"));
+            self.oracle
+                .fail(format!("the cluster is idle, but still {still}"));
         }
         self.starving = now;
     }
@@ -79,23 +87,51 @@ impl Simulation {
                 ContainerState::Exited { .. } | ContainerState::Done { .. } => there == "exited",
             };
             if !same {
-                found.insert(format!("{} is {} for the resource manager and {there} on {}", c.id, c.state.as_str(), c.node));
+                found.insert(format!(
+                    "{} is {} for the resource manager and {there} on {}",
+                    c.id,
+                    c.state.as_str(),
+                    c.node
+                ));
             }
             if c.sizing != size::ResizeState::Settled && c.state.is_alive() {
                 found.insert(format!("{} waits for a size: {:?}", c.id, c.sizing));
             }
-            let running = held.filter(|h| h.state == Held::Running && c.state == ContainerState::Running);
-            if let Some(h) = running.filter(|h| (&h.order.resource, h.order.version) != (&c.resource, c.version)) {
-                let (told, is) = (format!("{} v{}", c.resource, c.version), format!("{} v{}", h.order.resource, h.order.version));
-                found.insert(format!("{} has {told} for the resource manager and {is} on {}", c.id, c.node));
+            let running =
+                held.filter(|h| h.state == Held::Running && c.state == ContainerState::Running);
+            if let Some(h) =
+                running.filter(|h| (&h.order.resource, h.order.version) != (&c.resource, c.version))
+            {
+                let (told, is) = (
+                    format!("{} v{}", c.resource, c.version),
+                    format!("{} v{}", h.order.resource, h.order.version),
+                );
+                found.insert(format!(
+                    "{} has {told} for the resource manager and {is} on {}",
+                    c.id, c.node
+                ));
             }
         }
         for (node, host) in &self.hosts {
-            for (id, c) in host.agent.containers().filter(|(id, _)| cluster.container(id).is_none()) {
-                found.insert(format!("{node} has {id}, {}, but the resource manager does not", c.state.name()));
+            for (id, c) in host
+                .agent
+                .containers()
+                .filter(|(id, _)| cluster.container(id).is_none())
+            {
+                found.insert(format!(
+                    "{node} has {id}, {}, but the resource manager does not",
+                    c.state.name()
+                ));
             }
-            for (id, cell) in host.cells.iter().filter(|(id, c)| c.alive && host.agent.get(id).is_none()) {
-                found.insert(format!("{id} runs on {node} ({}), but its agent does not know it", cell.order.resource));
+            for (id, cell) in host
+                .cells
+                .iter()
+                .filter(|(id, c)| c.alive && host.agent.get(id).is_none())
+            {
+                found.insert(format!(
+                    "{id} runs on {node} ({}), but its agent does not know it",
+                    cell.order.resource
+                ));
             }
         }
     }
@@ -104,12 +140,23 @@ impl Simulation {
         for t in self.tenants.iter().filter(|t| t.listens()) {
             let name = &t.plan.name;
             let Some(app) = &t.app else { continue };
-            let theirs = cluster.containers().filter(|c| c.id.app == *app && c.state.is_alive());
+            let theirs = cluster
+                .containers()
+                .filter(|c| c.id.app == *app && c.state.is_alive());
             for c in theirs {
                 match t.live.get(&c.id) {
-                    None => drop(found.insert(format!("{} runs, but {name} does not know it", c.id))),
-                    Some(l) if l.resource != c.resource || l.version.is_some_and(|v| v != c.version) || l.node != c.node => {
-                        found.insert(format!("{} is {l:?} for {name} and {} v{} on {}", c.id, c.resource, c.version, c.node));
+                    None => {
+                        drop(found.insert(format!("{} runs, but {name} does not know it", c.id)))
+                    }
+                    Some(l)
+                        if l.resource != c.resource
+                            || l.version.is_some_and(|v| v != c.version)
+                            || l.node != c.node =>
+                    {
+                        found.insert(format!(
+                            "{} is {l:?} for {name} and {} v{} on {}",
+                            c.id, c.resource, c.version, c.node
+                        ));
                     }
                     Some(_) => {}
                 }

@@ -44,10 +44,20 @@ pub struct SingleAgent {
 impl SingleAgent {
     /// Prepares an agent that connects to `desk`. It does not run yet.
     pub fn new(desk: &FakeManager, shape: Shape) -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("headroom-lone-").tempdir().context("a directory for the agent")?;
+        let dir = tempfile::Builder::new()
+            .prefix("headroom-lone-")
+            .tempdir()
+            .context("a directory for the agent")?;
         let node = format!("lone-{}", std::process::id()).parse()?;
         let bin = programs::dir()?.to_owned();
-        Ok(SingleAgent { dir, node, rm: desk.url().to_owned(), shape, bin, child: None })
+        Ok(SingleAgent {
+            dir,
+            node,
+            rm: desk.url().to_owned(),
+            shape,
+            bin,
+            child: None,
+        })
     }
 
     /// Sets the directory of its programs, from the next start.
@@ -58,17 +68,39 @@ impl SingleAgent {
     /// Starts it, with one more environment variable.
     pub fn spawn(&mut self, variable: Option<(&str, &str)>) -> Result<()> {
         self.kill()?;
-        let log = File::options().create(true).append(true).open(self.log_path())?;
-        let (memory, cpus) = (self.shape.memory.get().to_string(), self.shape.cpus.to_string());
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.log_path())?;
+        let (memory, cpus) = (
+            self.shape.memory.get().to_string(),
+            self.shape.cpus.to_string(),
+        );
         let mut command = Command::new(self.bin.join("nodeagent"));
-        command.args(["--rm", &self.rm, "--name", self.node.as_str(), "--listen", "127.0.0.1:0"]);
+        command.args([
+            "--rm",
+            &self.rm,
+            "--name",
+            self.node.as_str(),
+            "--listen",
+            "127.0.0.1:0",
+        ]);
         command.args(["--run-as", "agent", "--allow-root", "--shared-tmp"]);
-        command.args(["--memory", &memory, "--cpus", &cpus]).arg("--state").arg(self.state());
+        command
+            .args(["--memory", &memory, "--cpus", &cpus])
+            .arg("--state")
+            .arg(self.state());
         if let Some(root) = self.cgroups().first() {
             command.arg("--cgroup-root").arg(root);
         }
-        command.env("HEADROOM_LOG", "info").env(programs::DIR_VARIABLE, &self.bin).envs(variable);
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        command
+            .env("HEADROOM_LOG", "info")
+            .env(programs::DIR_VARIABLE, &self.bin)
+            .envs(variable);
+        command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
         self.child = Some(command.spawn().context("starting the node agent")?);
         Ok(())
     }
@@ -77,8 +109,10 @@ impl SingleAgent {
     pub fn start(&mut self, desk: &FakeManager) -> Result<()> {
         let before = desk.book().registrations;
         self.spawn(None)?;
-        desk.until("the agent to register", START, |book| (book.registrations > before).then_some(()))
-            .with_context(|| self.last_words())
+        desk.until("the agent to register", START, |book| {
+            (book.registrations > before).then_some(())
+        })
+        .with_context(|| self.last_words())
     }
 
     /// Sends SIGKILL if it runs. Its containers keep running.
@@ -92,7 +126,9 @@ impl SingleAgent {
 
     /// Sends SIGTERM and waits for the end. Its containers keep running.
     pub fn terminate(&mut self) -> Result<()> {
-        let Some(mut child) = self.child.take() else { return Ok(()) };
+        let Some(mut child) = self.child.take() else {
+            return Ok(());
+        };
         kill(Pid::from_raw(i32::try_from(child.id())?), Signal::SIGTERM)?;
         until("the agent to end", START, || Ok(child.try_wait()?)).map(drop)
     }
@@ -107,7 +143,9 @@ impl SingleAgent {
 
     /// Its process id.
     pub fn pid(&self) -> Result<i32> {
-        Ok(i32::try_from(self.child.as_ref().context("the agent does not run")?.id())?)
+        Ok(i32::try_from(
+            self.child.as_ref().context("the agent does not run")?.id(),
+        )?)
     }
 
     /// The process id of its launcher, if it has one.
@@ -125,17 +163,28 @@ impl SingleAgent {
     }
     /// A file of a container.
     pub fn file(&self, id: &ContainerId, name: &str) -> PathBuf {
-        self.state().join("containers").join(id.to_string()).join(name)
+        self.state()
+            .join("containers")
+            .join(id.to_string())
+            .join(name)
     }
     /// The number in a container's `pid` or `shim.pid` file, if the file exists.
     pub fn process(&self, id: &ContainerId, name: &str) -> Option<i32> {
-        fs::read_to_string(self.file(id, name)).ok()?.split(' ').next()?.parse().ok()
+        fs::read_to_string(self.file(id, name))
+            .ok()?
+            .split(' ')
+            .next()?
+            .parse()
+            .ok()
     }
 
     /// Its cgroups in the hierarchies of this host, memory first. Empty if this process may not
     /// create cgroups.
     pub fn cgroups(&self) -> Vec<PathBuf> {
-        hierarchies().into_iter().map(|h| h.join(format!("headroom-{}", self.node))).collect()
+        hierarchies()
+            .into_iter()
+            .map(|h| h.join(format!("headroom-{}", self.node)))
+            .collect()
     }
 
     fn log_path(&self) -> PathBuf {
@@ -145,7 +194,13 @@ impl SingleAgent {
     pub fn last_words(&self) -> String {
         let log = fs::read_to_string(self.log_path()).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
-        format!("the last lines of its log:\n{}", lines.get(lines.len().saturating_sub(30)..).unwrap_or_default().join("\n"))
+        format!(
+            "the last lines of its log:\n{}",
+            lines
+                .get(lines.len().saturating_sub(30)..)
+                .unwrap_or_default()
+                .join("\n")
+        )
     }
 }
 
@@ -183,5 +238,8 @@ pub fn order(memory: Bytes, launch: LaunchSpec) -> Result<RunOrder> {
 
 /// A launch of this command.
 pub fn words<S: AsRef<str>>(command: &[S]) -> LaunchSpec {
-    LaunchSpec { command: command.iter().map(|w| w.as_ref().to_owned()).collect(), ..LaunchSpec::default() }
+    LaunchSpec {
+        command: command.iter().map(|w| w.as_ref().to_owned()).collect(),
+        ..LaunchSpec::default()
+    }
 }

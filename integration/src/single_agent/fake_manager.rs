@@ -20,8 +20,8 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use headroom_types::{ContainerId, Epoch, ExitReport, StopCause};
 use headroom_wire::v1::nodes::{
-    ContainerDesiredState, DesiredContainer, DesiredStateLine, NodeContainerPhase, NodeRegistered, NodeReport, NodeReportReply,
-    ObservedContainer, RegisterNode, RunOrder,
+    ContainerDesiredState, DesiredContainer, DesiredStateLine, NodeContainerPhase, NodeRegistered,
+    NodeReport, NodeReportReply, ObservedContainer, RegisterNode, RunOrder,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -83,20 +83,35 @@ impl FakeManager {
         let listener = TcpListener::bind("127.0.0.1:0").context("a free port")?;
         listener.set_nonblocking(true)?;
         let url = format!("http://{}", listener.local_addr()?);
-        let shared = Arc::new(Shared { book: Mutex::default(), news: Condvar::new(), wanted: watch::Sender::new(0) });
+        let shared = Arc::new(Shared {
+            book: Mutex::default(),
+            news: Condvar::new(),
+            wanted: watch::Sender::new(0),
+        });
         let (end, ended) = oneshot::channel();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let state = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("fake-manager".into()).spawn(move || {
-            runtime.block_on(async move {
-                let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-                tokio::select! {
-                    _ = axum::serve(listener, router(state)) => {}
-                    _ = ended => {}
-                }
-            });
-        })?;
-        Ok(FakeManager { url, shared, end: Some(end), thread: Some(thread) })
+        let thread = std::thread::Builder::new()
+            .name("fake-manager".into())
+            .spawn(move || {
+                runtime.block_on(async move {
+                    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
+                        return;
+                    };
+                    tokio::select! {
+                        _ = axum::serve(listener, router(state)) => {}
+                        _ = ended => {}
+                    }
+                });
+            })?;
+        Ok(FakeManager {
+            url,
+            shared,
+            end: Some(end),
+            thread: Some(thread),
+        })
     }
 
     /// Its base URL.
@@ -106,7 +121,11 @@ impl FakeManager {
 
     /// Orders containers to run, all in one line.
     pub fn run(&self, orders: impl IntoIterator<Item = (ContainerId, RunOrder)>) {
-        self.want(orders.into_iter().map(|(id, order)| (id, ContainerDesiredState::Run(Box::new(order)))));
+        self.want(
+            orders
+                .into_iter()
+                .map(|(id, order)| (id, ContainerDesiredState::Run(Box::new(order)))),
+        );
     }
 
     /// Orders a container to stop.
@@ -116,7 +135,10 @@ impl FakeManager {
 
     /// Acknowledges the reports of these containers.
     pub fn forget(&self, ids: impl IntoIterator<Item = ContainerId>) {
-        self.want(ids.into_iter().map(|id| (id, ContainerDesiredState::Forget)));
+        self.want(
+            ids.into_iter()
+                .map(|id| (id, ContainerDesiredState::Forget)),
+        );
     }
 
     /// Removes these containers from the desired state.
@@ -145,7 +167,12 @@ impl FakeManager {
     }
 
     /// Waits for a condition on the record. It checks after each message and at least every 20 ms.
-    pub fn until<T>(&self, what: &str, time: Duration, mut see: impl FnMut(&ReceivedReports) -> Option<T>) -> Result<T> {
+    pub fn until<T>(
+        &self,
+        what: &str,
+        time: Duration,
+        mut see: impl FnMut(&ReceivedReports) -> Option<T>,
+    ) -> Result<T> {
         let deadline = Instant::now() + time;
         let mut book = self.book();
         loop {
@@ -157,7 +184,11 @@ impl FakeManager {
                 bail!("timed out after {} s waiting for {what}", time.as_secs());
             }
             let wait = left.min(Duration::from_millis(20));
-            (book, _) = self.shared.news.wait_timeout(book, wait).unwrap_or_else(PoisonError::into_inner);
+            (book, _) = self
+                .shared
+                .news
+                .wait_timeout(book, wait)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -188,11 +219,19 @@ impl ReceivedReports {
 
     fn observe(&mut self, containers: &[ObservedContainer], exits: Vec<ExitReport>, now: Instant) {
         self.messages += 1;
-        for c in containers.iter().filter(|c| c.phase == NodeContainerPhase::Running) {
+        for c in containers
+            .iter()
+            .filter(|c| c.phase == NodeContainerPhase::Running)
+        {
             self.running.entry(c.container.clone()).or_insert(now);
         }
         for report in exits {
-            let new = ReportedEnd { report: report.clone(), at: now, told: 0, contradicted: 0 };
+            let new = ReportedEnd {
+                report: report.clone(),
+                at: now,
+                told: 0,
+                contradicted: 0,
+            };
             let end = self.ends.entry(report.container.clone()).or_insert(new);
             end.told += 1;
             end.contradicted += u32::from(end.report.reason != report.reason);
@@ -200,8 +239,15 @@ impl ReceivedReports {
     }
 
     fn all(&self) -> DesiredStateLine {
-        let containers = self.wants.iter().map(|(id, want)| DesiredContainer { container: id.clone(), want: want.clone() });
-        DesiredStateLine { epoch: EPOCH, full: true, containers: containers.collect() }
+        let containers = self.wants.iter().map(|(id, want)| DesiredContainer {
+            container: id.clone(),
+            want: want.clone(),
+        });
+        DesiredStateLine {
+            epoch: EPOCH,
+            full: true,
+            containers: containers.collect(),
+        }
     }
 }
 
@@ -216,19 +262,31 @@ fn router(shared: Arc<Shared>) -> Router {
 
 async fn register(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
     let now = Instant::now();
-    let Ok(body) = serde_json::from_slice::<RegisterNode>(&body) else { return StatusCode::BAD_REQUEST.into_response() };
+    let Ok(body) = serde_json::from_slice::<RegisterNode>(&body) else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
     let mut book = shared.book();
     book.registrations += 1;
-    book.shown = body.containers.iter().map(|c| c.container.clone()).collect();
+    book.shown = body
+        .containers
+        .iter()
+        .map(|c| c.container.clone())
+        .collect();
     book.observe(&body.containers, body.exits, now);
     drop(book);
     shared.news.notify_all();
-    Json(NodeRegistered { epoch: EPOCH, acked: Vec::new() }).into_response()
+    Json(NodeRegistered {
+        epoch: EPOCH,
+        acked: Vec::new(),
+    })
+    .into_response()
 }
 
 async fn report(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
     let now = Instant::now();
-    let Ok(body) = serde_json::from_slice::<NodeReport>(&body) else { return StatusCode::BAD_REQUEST.into_response() };
+    let Ok(body) = serde_json::from_slice::<NodeReport>(&body) else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
     let received = body.exits.iter().map(|r| r.container.clone()).collect();
     shared.book().observe(&body.containers, body.exits, now);
     shared.news.notify_all();
@@ -237,22 +295,35 @@ async fn report(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
 
 async fn desired(State(shared): State<Arc<Shared>>) -> Response {
     let wanted = shared.wanted.subscribe();
-    let lines = futures_util::stream::unfold((shared, wanted, None), |(shared, mut wanted, told)| async move {
-        let (line, told) = match told {
-            None => {
-                let book = shared.book();
-                (book.all(), book.changes.len())
-            }
-            Some(told) => {
-                wanted.wait_for(|count| *count > told).await.ok()?;
-                let book = shared.book();
-                let containers = book.changes.get(told..).unwrap_or_default().to_vec();
-                (DesiredStateLine { epoch: EPOCH, full: false, containers }, book.changes.len())
-            }
-        };
-        let mut text = serde_json::to_vec(&line).ok()?;
-        text.push(b'\n');
-        Some((Ok::<_, Infallible>(Bytes::from(text)), (shared, wanted, Some(told))))
-    });
+    let lines = futures_util::stream::unfold(
+        (shared, wanted, None),
+        |(shared, mut wanted, told)| async move {
+            let (line, told) = match told {
+                None => {
+                    let book = shared.book();
+                    (book.all(), book.changes.len())
+                }
+                Some(told) => {
+                    wanted.wait_for(|count| *count > told).await.ok()?;
+                    let book = shared.book();
+                    let containers = book.changes.get(told..).unwrap_or_default().to_vec();
+                    (
+                        DesiredStateLine {
+                            epoch: EPOCH,
+                            full: false,
+                            containers,
+                        },
+                        book.changes.len(),
+                    )
+                }
+            };
+            let mut text = serde_json::to_vec(&line).ok()?;
+            text.push(b'\n');
+            Some((
+                Ok::<_, Infallible>(Bytes::from(text)),
+                (shared, wanted, Some(told)),
+            ))
+        },
+    );
     Body::from_stream(lines).into_response()
 }

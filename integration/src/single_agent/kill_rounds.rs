@@ -58,8 +58,19 @@ const PLACES: [&str; 20] = [
 /// Crash points of a starting agent.
 const AT_START: [&str; 2] = ["adoption", "adopted"];
 /// Files of a container whose appearance triggers a kill.
-const FILES: [&str; 11] =
-    ["order.tmp", "order.json", "work", "stdout", "spec", "shim.pid", "pid", "exit", "report.tmp", "report.json", "stop"];
+const FILES: [&str; 11] = [
+    "order.tmp",
+    "order.json",
+    "work",
+    "stdout",
+    "spec",
+    "shim.pid",
+    "pid",
+    "exit",
+    "report.tmp",
+    "report.json",
+    "stop",
+];
 
 /// Results of a run.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -132,11 +143,15 @@ impl IntendedEnd {
             IntendedEnd::Shot => format!("{note} sleep 0.1; kill -9 $$"),
             // Uses 64 MiB in any POSIX shell.
             IntendedEnd::Greedy => {
-                format!("{note} x=0123456789abcdef; n=0; while [ $n -lt 22 ]; do x=$x$x; n=$((n+1)); done; sleep 62")
+                format!(
+                    "{note} x=0123456789abcdef; n=0; while [ $n -lt 22 ]; do x=$x$x; n=$((n+1)); done; sleep 62"
+                )
             }
             IntendedEnd::Stopped => format!("{note} exec sleep 61"),
             IntendedEnd::Stubborn => format!("{note} trap '' TERM; while :; do sleep 0.05; done"),
-            IntendedEnd::NoProgram => return order(Bytes::from_mib(24), words(&["/no/such/program"])),
+            IntendedEnd::NoProgram => {
+                return order(Bytes::from_mib(24), words(&["/no/such/program"]));
+            }
         };
         let mut launch = words(&["/bin/sh", "-c", &script]);
         launch.stop_grace_ms = Some(200);
@@ -145,7 +160,12 @@ impl IntendedEnd {
 
     fn is_right(self, reason: ExitReason) -> bool {
         match self {
-            IntendedEnd::Quick(code) | IntendedEnd::Slow(code) => reason == ExitReason::Exit { code: i32::from(code) },
+            IntendedEnd::Quick(code) | IntendedEnd::Slow(code) => {
+                reason
+                    == ExitReason::Exit {
+                        code: i32::from(code),
+                    }
+            }
             IntendedEnd::Shot => reason == ExitReason::KilledExternally,
             IntendedEnd::Greedy => reason == ExitReason::OverheadOom,
             IntendedEnd::Stopped | IntendedEnd::Stubborn => reason == ExitReason::Stopped,
@@ -156,24 +176,44 @@ impl IntendedEnd {
     /// Whether it must have run. A stop may come before the start.
     fn must_run(self) -> bool {
         match self {
-            IntendedEnd::Quick(_) | IntendedEnd::Slow(_) | IntendedEnd::Shot | IntendedEnd::Greedy => true,
+            IntendedEnd::Quick(_)
+            | IntendedEnd::Slow(_)
+            | IntendedEnd::Shot
+            | IntendedEnd::Greedy => true,
             IntendedEnd::Stopped | IntendedEnd::Stubborn | IntendedEnd::NoProgram => false,
         }
     }
 }
 
 /// Runs `rounds` rounds drawn from `seed`. `tell` is called after each round.
-pub fn run(rounds: u32, seed: u64, tell: &mut dyn FnMut(u32, &AgentKillResults)) -> Result<AgentKillResults> {
+pub fn run(
+    rounds: u32,
+    seed: u64,
+    tell: &mut dyn FnMut(u32, &AgentKillResults),
+) -> Result<AgentKillResults> {
     // Shims of a killed agent become children of this process, as they would become children of
     // process 1.
     nix::sys::prctl::set_child_subreaper(true).context("becoming the subreaper")?;
     let desk = FakeManager::open()?;
-    let mut agent = SingleAgent::new(&desk, Shape { memory: Bytes::from_mib(512), cpus: 8 })?;
+    let mut agent = SingleAgent::new(
+        &desk,
+        Shape {
+            memory: Bytes::from_mib(512),
+            cpus: 8,
+        },
+    )?;
     agent.start(&desk)?;
     let before = LeftoverCounts::of(&agent);
-    let mut site = AgentKillRun { desk, agent, dice: RandomSource::new(seed), tally: AgentKillResults::default(), next: 1 };
+    let mut site = AgentKillRun {
+        desk,
+        agent,
+        dice: RandomSource::new(seed),
+        tally: AgentKillResults::default(),
+        next: 1,
+    };
     for n in 0..rounds {
-        site.round(n).with_context(|| format!("round {n} of seed {seed}; {}", site.agent.last_words()))?;
+        site.round(n)
+            .with_context(|| format!("round {n} of seed {seed}; {}", site.agent.last_words()))?;
         tell(n, &site.tally);
     }
     site.tally.rounds = rounds;
@@ -232,13 +272,19 @@ impl AgentKillRun {
         let places = u32::try_from(PLACES.len()).unwrap_or(1);
         // In builds with crash points, every second round uses the next one.
         if cfg!(debug_assertions) && n.is_multiple_of(2) {
-            let place = PLACES.get(usize::try_from(n / 2 % places).unwrap_or(0)).copied().unwrap_or("prepared");
+            let place = PLACES
+                .get(usize::try_from(n / 2 % places).unwrap_or(0))
+                .copied()
+                .unwrap_or("prepared");
             return KillMoment::Place(place);
         }
         let after = Duration::from_micros(self.dice.below(1500));
         match self.dice.below(3) {
             0 => KillMoment::After(Duration::from_micros(self.dice.below(600_000))),
-            _ => KillMoment::File { name: one_of(&mut self.dice, &FILES).unwrap_or("pid"), after },
+            _ => KillMoment::File {
+                name: one_of(&mut self.dice, &FILES).unwrap_or("pid"),
+                after,
+            },
         }
     }
 
@@ -246,7 +292,10 @@ impl AgentKillRun {
         let before = self.desk.book().registrations;
         self.agent.spawn(Some(("HEADROOM_CRASH_AT", place)))?;
         let begun = Instant::now();
-        while self.desk.book().registrations == before && !self.agent.is_dead()? && begun.elapsed() < PATIENCE {
+        while self.desk.book().registrations == before
+            && !self.agent.is_dead()?
+            && begun.elapsed() < PATIENCE
+        {
             clock::pause(Duration::from_millis(2));
         }
         Ok(())
@@ -260,9 +309,16 @@ impl AgentKillRun {
             let needed = needed(moment).filter(|_| nth == 0);
             let drawn = one_of(&mut self.dice, &STORIES).unwrap_or(IntendedEnd::Quick(3));
             let story = needed.unwrap_or(drawn);
-            cases.push(Case { launches: self.agent.dir().join(format!("launches-{}", id.seq)), id, story });
+            cases.push(Case {
+                launches: self.agent.dir().join(format!("launches-{}", id.seq)),
+                id,
+                story,
+            });
         }
-        let orders: Result<Vec<_>> = cases.iter().map(|c| Ok((c.id.clone(), c.story.order(&c.launches)?))).collect();
+        let orders: Result<Vec<_>> = cases
+            .iter()
+            .map(|c| Ok((c.id.clone(), c.story.order(&c.launches)?)))
+            .collect();
         self.desk.run(orders?);
         self.tally.containers += u32::try_from(cases.len()).unwrap_or(0);
         Ok(cases)
@@ -308,7 +364,10 @@ impl AgentKillRun {
     }
 
     fn stop_those(&self, cases: &[Case]) {
-        for case in cases.iter().filter(|c| matches!(c.story, IntendedEnd::Stopped | IntendedEnd::Stubborn)) {
+        for case in cases
+            .iter()
+            .filter(|c| matches!(c.story, IntendedEnd::Stopped | IntendedEnd::Stubborn))
+        {
             if !self.desk.book().ends.contains_key(&case.id) {
                 self.desk.stop(&case.id, StopCause::Asked);
             }
@@ -318,7 +377,11 @@ impl AgentKillRun {
     fn forget_told(&self, cases: &[Case]) {
         let told: Vec<ContainerId> = {
             let book = self.desk.book();
-            cases.iter().filter(|c| book.ends.contains_key(&c.id) && !book.is_forgotten(&c.id)).map(|c| c.id.clone()).collect()
+            cases
+                .iter()
+                .filter(|c| book.ends.contains_key(&c.id) && !book.is_forgotten(&c.id))
+                .map(|c| c.id.clone())
+                .collect()
         };
         if !told.is_empty() {
             self.desk.forget(told);
@@ -359,15 +422,32 @@ impl AgentKillRun {
     }
 
     fn look_at(&mut self, n: u32, case: &Case, end: Option<&ReportedEnd>) {
-        let launches = fs::read_to_string(&case.launches).unwrap_or_default().lines().count();
+        let launches = fs::read_to_string(&case.launches)
+            .unwrap_or_default()
+            .lines()
+            .count();
         let wrong = match end {
             None => Some("its end was never reported".to_owned()),
-            Some(end) if end.contradicted > 0 => Some(format!("its end has two reasons, first {}", end.report.reason)),
+            Some(end) if end.contradicted > 0 => Some(format!(
+                "its end has two reasons, first {}",
+                end.report.reason
+            )),
             Some(end) if !case.story.is_right(end.report.reason) => {
-                let why: Vec<&str> = end.report.diagnosis.iter().map(|d| d.cause.as_str()).collect();
-                Some(format!("its end was reported as {} ({})", end.report.reason, why.join("; ")))
+                let why: Vec<&str> = end
+                    .report
+                    .diagnosis
+                    .iter()
+                    .map(|d| d.cause.as_str())
+                    .collect();
+                Some(format!(
+                    "its end was reported as {} ({})",
+                    end.report.reason,
+                    why.join("; ")
+                ))
             }
-            Some(_) if launches == 0 && case.story.must_run() => Some("the program never ran".to_owned()),
+            Some(_) if launches == 0 && case.story.must_run() => {
+                Some("the program never ran".to_owned())
+            }
             Some(_) => None,
         };
         self.tally.lost += u32::from(wrong.is_some());
@@ -375,7 +455,9 @@ impl AgentKillRun {
         let twice = (launches > 1).then(|| format!("the program ran {launches} times"));
         for what in [wrong, twice].into_iter().flatten() {
             if self.tally.notes.len() < 20 {
-                self.tally.notes.push(format!("round {n}, {} ({:?}): {what}", case.id, case.story));
+                self.tally
+                    .notes
+                    .push(format!("round {n}, {} ({:?}): {what}", case.id, case.story));
             }
         }
     }
@@ -389,7 +471,9 @@ impl AgentKillRun {
             let beyond = now.beyond(before);
             if beyond == 0 || begun.elapsed() >= GONE {
                 if beyond > 0 {
-                    self.tally.notes.push(format!("left behind: {now:?}; before: {before:?}"));
+                    self.tally
+                        .notes
+                        .push(format!("left behind: {now:?}; before: {before:?}"));
                 }
                 return Ok(beyond);
             }
@@ -406,7 +490,9 @@ fn one_of<T: Copy>(chance: &mut RandomSource, of: &[T]) -> Option<T> {
 /// Some moments occur only for a container that is stopped.
 fn needed(moment: &KillMoment) -> Option<IntendedEnd> {
     match moment {
-        KillMoment::Place("stop-wanted" | "stop-recorded" | "terminated") => Some(IntendedEnd::Stopped),
+        KillMoment::Place("stop-wanted" | "stop-recorded" | "terminated") => {
+            Some(IntendedEnd::Stopped)
+        }
         KillMoment::Place("killed") => Some(IntendedEnd::Stubborn),
         KillMoment::File { name: "stop", .. } => Some(IntendedEnd::Stopped),
         KillMoment::Place(_) | KillMoment::File { .. } | KillMoment::After(_) => None,

@@ -31,8 +31,15 @@ impl LeftoverCounts {
         let pid = agent.pid().unwrap_or(0);
         let resident = |p: &i32| *p != pid && !is_launcher_of(*p, pid);
         LeftoverCounts {
-            cgroups: agent.cgroups().iter().map(|root| directories(&root.join("containers"))).sum(),
-            processes: sweep::processes(agent.dir()).into_iter().filter(resident).count(),
+            cgroups: agent
+                .cgroups()
+                .iter()
+                .map(|root| directories(&root.join("containers")))
+                .sum(),
+            processes: sweep::processes(agent.dir())
+                .into_iter()
+                .filter(resident)
+                .count(),
             zombies: zombies_of(pid),
             files: files(&agent.state()),
             descriptors: descriptors(pid),
@@ -48,7 +55,10 @@ impl LeftoverCounts {
             (self.files, before.files),
             (self.descriptors, before.descriptors),
         ];
-        pairs.iter().map(|(now, then)| now.saturating_sub(*then)).sum()
+        pairs
+            .iter()
+            .map(|(now, then)| now.saturating_sub(*then))
+            .sum()
     }
 }
 
@@ -62,28 +72,43 @@ fn directories(dir: &Path) -> usize {
 fn files(state: &Path) -> usize {
     let names = |dir: &Path| -> Vec<String> {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-        entries.filter_map(|e| e.file_name().into_string().ok()).collect()
+        entries
+            .filter_map(|e| e.file_name().into_string().ok())
+            .collect()
     };
-    let strange = names(state).iter().filter(|name| !OWN_FILES.contains(&name.as_str())).count();
+    let strange = names(state)
+        .iter()
+        .filter(|name| !OWN_FILES.contains(&name.as_str()))
+        .count();
     let containers = state.join("containers");
     let of_one = |name: &String| {
         let dir = containers.join(name);
-        let torn = names(&dir).iter().filter(|file| file.ends_with(".tmp")).count();
+        let torn = names(&dir)
+            .iter()
+            .filter(|file| file.ends_with(".tmp"))
+            .count();
         torn + usize::from(!dir.join("forgotten").exists())
     };
     strange + names(&containers).iter().map(of_one).sum::<usize>()
 }
 
 fn descriptors(pid: i32) -> usize {
-    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let entries = fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten()
+        .flatten();
     let targets = entries.filter_map(|e| fs::read_link(e.path()).ok());
-    targets.filter(|target| !target.to_string_lossy().starts_with("socket:")).count()
+    targets
+        .filter(|target| !target.to_string_lossy().starts_with("socket:"))
+        .count()
 }
 
 fn zombies_of(parent: i32) -> usize {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let stats = entries.filter_map(|e| fs::read_to_string(e.path().join("stat")).ok());
-    stats.filter(|stat| state_and_parent(stat) == Some(("Z", parent))).count()
+    stats
+        .filter(|stat| state_and_parent(stat) == Some(("Z", parent)))
+        .count()
 }
 
 /// Reaps the shims that a killed agent left to this process. Other children are not touched.
@@ -91,9 +116,15 @@ pub fn reap_shims() {
     use nix::sys::wait::{WaitPidFlag, waitpid};
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
-        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        let is_one = stat.contains("(container-shim)") && state_and_parent(&stat) == Some(("Z", own));
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else {
+            continue;
+        };
+        let pid = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        let is_one =
+            stat.contains("(container-shim)") && state_and_parent(&stat) == Some(("Z", own));
         if let Some(pid) = pid.filter(|_| is_one) {
             // Another thread may reap it first.
             let _ = waitpid(nix::unistd::Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
@@ -111,7 +142,8 @@ fn state_and_parent(stat: &str) -> Option<(&str, i32)> {
 fn is_launcher_of(pid: i32, agent: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let is_child = state_and_parent(&stat).is_some_and(|(state, parent)| parent == agent && state != "Z");
+    let is_child =
+        state_and_parent(&stat).is_some_and(|(state, parent)| parent == agent && state != "Z");
     is_child && line.windows(10).any(|w| w == b"--launcher")
 }
 
@@ -128,8 +160,17 @@ mod tests {
 
     #[test]
     fn earlier_leftovers_are_not_counted() {
-        let before = LeftoverCounts { descriptors: 9, files: 1, ..LeftoverCounts::default() };
-        let after = LeftoverCounts { descriptors: 8, files: 3, cgroups: 1, ..LeftoverCounts::default() };
+        let before = LeftoverCounts {
+            descriptors: 9,
+            files: 1,
+            ..LeftoverCounts::default()
+        };
+        let after = LeftoverCounts {
+            descriptors: 8,
+            files: 3,
+            cgroups: 1,
+            ..LeftoverCounts::default()
+        };
         assert_eq!(after.beyond(&before), 3);
     }
 

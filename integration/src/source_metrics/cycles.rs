@@ -16,18 +16,35 @@ type ModulePath = Vec<String>;
 /// Files of each cycle of a crate, the largest cycle first.
 pub(super) fn of_crate(folder: &Path, files: &[SourceFile]) -> Vec<Vec<String>> {
     let source = folder.join("src");
-    let production = || files.iter().filter(|file| !file.is_test && file.path.starts_with(&source));
-    let modules: BTreeMap<ModulePath, &SourceFile> =
-        production().filter_map(|file| Some((module_path(&source, &file.path)?, file))).collect();
-    let imports: BTreeMap<&ModulePath, BTreeMap<String, ModulePath>> =
-        modules.iter().map(|(module, file)| (module, imports_of(module, &file.syntax))).collect();
-    let resolver = Resolver { modules: &modules, imports: &imports };
-    let edges: BTreeMap<&ModulePath, BTreeSet<ModulePath>> =
-        modules.iter().map(|(module, file)| (module, resolver.dependencies(module, &file.syntax))).collect();
+    let production = || {
+        files
+            .iter()
+            .filter(|file| !file.is_test && file.path.starts_with(&source))
+    };
+    let modules: BTreeMap<ModulePath, &SourceFile> = production()
+        .filter_map(|file| Some((module_path(&source, &file.path)?, file)))
+        .collect();
+    let imports: BTreeMap<&ModulePath, BTreeMap<String, ModulePath>> = modules
+        .iter()
+        .map(|(module, file)| (module, imports_of(module, &file.syntax)))
+        .collect();
+    let resolver = Resolver {
+        modules: &modules,
+        imports: &imports,
+    };
+    let edges: BTreeMap<&ModulePath, BTreeSet<ModulePath>> = modules
+        .iter()
+        .map(|(module, file)| (module, resolver.dependencies(module, &file.syntax)))
+        .collect();
     let mut cycles: Vec<Vec<String>> = strongly_connected(&edges)
         .into_iter()
         .filter(|members| members.len() > 1)
-        .map(|members| members.iter().map(|m| modules[m].path.display().to_string()).collect())
+        .map(|members| {
+            members
+                .iter()
+                .map(|m| modules[m].path.display().to_string())
+                .collect()
+        })
         .collect();
     cycles.sort_by_key(|files| std::cmp::Reverse(files.len()));
     cycles
@@ -35,14 +52,26 @@ pub(super) fn of_crate(folder: &Path, files: &[SourceFile]) -> Vec<Vec<String>> 
 
 /// The folder in which the child modules of a file are.
 pub(super) fn folder_of_children(path: &Path) -> PathBuf {
-    let owns_its_folder = ["lib.rs", "main.rs", "mod.rs"].iter().any(|name| path.ends_with(name));
-    if owns_its_folder { path.parent().unwrap_or(Path::new("")).to_owned() } else { path.with_extension("") }
+    let owns_its_folder = ["lib.rs", "main.rs", "mod.rs"]
+        .iter()
+        .any(|name| path.ends_with(name));
+    if owns_its_folder {
+        path.parent().unwrap_or(Path::new("")).to_owned()
+    } else {
+        path.with_extension("")
+    }
 }
 
 /// `None` for programs in `src/bin`, which are crates of their own.
 fn module_path(source: &Path, path: &Path) -> Option<ModulePath> {
-    let inside = folder_of_children(path).strip_prefix(source).ok()?.to_owned();
-    let names: ModulePath = inside.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+    let inside = folder_of_children(path)
+        .strip_prefix(source)
+        .ok()?
+        .to_owned();
+    let names: ModulePath = inside
+        .iter()
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect();
     (names.first().is_none_or(|name| name != "bin")).then_some(names)
 }
 
@@ -77,7 +106,8 @@ fn imports_of(module: &ModulePath, file: &syn::File) -> BTreeMap<String, ModuleP
                 let is_child = || {
                     file.items.iter().any(|item| matches!(item, syn::Item::Mod(m) if Some(&m.ident.to_string()) == path.first()))
                 };
-                let target = absolute(module, &path).or_else(|| is_child().then(|| [module.as_slice(), &path].concat()));
+                let target = absolute(module, &path)
+                    .or_else(|| is_child().then(|| [module.as_slice(), &path].concat()));
                 if let Some(target) = target {
                     imports.insert(name, target);
                 }
@@ -90,13 +120,18 @@ fn imports_of(module: &ModulePath, file: &syn::File) -> BTreeMap<String, ModuleP
 /// Each path of a `use` with the name under which it is imported.
 fn leaves(tree: &syn::UseTree) -> Vec<(Vec<String>, String)> {
     let below = |name: String, inner: Vec<(Vec<String>, String)>| {
-        inner.into_iter().map(move |(path, leaf)| ([vec![name.clone()], path].concat(), leaf)).collect()
+        inner
+            .into_iter()
+            .map(move |(path, leaf)| ([vec![name.clone()], path].concat(), leaf))
+            .collect()
     };
     match tree {
         syn::UseTree::Path(path) => below(path.ident.to_string(), leaves(&path.tree)),
         syn::UseTree::Name(name) if name.ident == "self" => vec![(Vec::new(), String::new())],
         syn::UseTree::Name(name) => vec![(vec![name.ident.to_string()], name.ident.to_string())],
-        syn::UseTree::Rename(rename) => vec![(vec![rename.ident.to_string()], rename.rename.to_string())],
+        syn::UseTree::Rename(rename) => {
+            vec![(vec![rename.ident.to_string()], rename.rename.to_string())]
+        }
         syn::UseTree::Glob(_) => vec![(Vec::new(), "*".to_owned())],
         syn::UseTree::Group(group) => group.items.iter().flat_map(leaves).collect(),
     }
@@ -109,7 +144,10 @@ struct Resolver<'a> {
 
 impl Resolver<'_> {
     fn dependencies(&self, module: &ModulePath, file: &syn::File) -> BTreeSet<ModulePath> {
-        let mut paths = Paths { module, found: BTreeSet::new() };
+        let mut paths = Paths {
+            module,
+            found: BTreeSet::new(),
+        };
         paths.visit_file(file);
         let targets = paths.found.iter().filter_map(|path| self.file_of(path, 0));
         targets.filter(|target| target != module).collect()
@@ -117,11 +155,17 @@ impl Resolver<'_> {
 
     /// The module whose file defines the item at an absolute path.
     fn file_of(&self, path: &[String], depth: usize) -> Option<ModulePath> {
-        let length = (0..=path.len()).rev().find(|length| self.modules.contains_key(&path[..*length]))?;
+        let length = (0..=path.len())
+            .rev()
+            .find(|length| self.modules.contains_key(&path[..*length]))?;
         let (module, rest) = path.split_at(length);
-        let reexport = rest.first().and_then(|name| self.imports.get(&module.to_vec())?.get(name));
+        let reexport = rest
+            .first()
+            .and_then(|name| self.imports.get(&module.to_vec())?.get(name));
         match reexport {
-            Some(target) if depth < 8 => self.file_of(&[target.as_slice(), &rest[1..]].concat(), depth + 1),
+            Some(target) if depth < 8 => {
+                self.file_of(&[target.as_slice(), &rest[1..]].concat(), depth + 1)
+            }
             _ => Some(module.to_vec()),
         }
     }
@@ -155,7 +199,11 @@ impl<'ast> Visit<'ast> for Paths<'_> {
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        let names: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        let names: Vec<String> = path
+            .segments
+            .iter()
+            .map(|segment| segment.ident.to_string())
+            .collect();
         self.add(&names);
         syn::visit::visit_path(self, path);
     }
@@ -167,7 +215,13 @@ impl<'ast> Visit<'ast> for Paths<'_> {
 
 /// Strongly connected components, by Tarjan's algorithm.
 fn strongly_connected(edges: &BTreeMap<&ModulePath, BTreeSet<ModulePath>>) -> Vec<Vec<ModulePath>> {
-    let mut search = Search { edges, order: BTreeMap::new(), lowest: BTreeMap::new(), stack: Vec::new(), components: Vec::new() };
+    let mut search = Search {
+        edges,
+        order: BTreeMap::new(),
+        lowest: BTreeMap::new(),
+        stack: Vec::new(),
+        components: Vec::new(),
+    };
     for node in edges.keys() {
         if !search.order.contains_key(*node) {
             search.visit(node);
@@ -203,7 +257,11 @@ impl Search<'_> {
             self.lowest.insert(node.clone(), lowest);
         }
         if self.lowest[node] == index {
-            let start = self.stack.iter().position(|n| n == node).unwrap_or_default();
+            let start = self
+                .stack
+                .iter()
+                .position(|n| n == node)
+                .unwrap_or_default();
             self.components.push(self.stack.split_off(start));
         }
     }
@@ -214,7 +272,12 @@ mod tests {
     use super::*;
 
     fn file(path: &str, text: &str) -> SourceFile {
-        SourceFile { path: path.into(), text: text.to_owned(), syntax: syn::parse_file(text).expect("Rust"), is_test: false }
+        SourceFile {
+            path: path.into(),
+            text: text.to_owned(),
+            syntax: syn::parse_file(text).expect("Rust"),
+            is_test: false,
+        }
     }
 
     fn cycles(files: &[SourceFile]) -> Vec<Vec<String>> {
@@ -225,24 +288,42 @@ mod tests {
     fn two_files_that_import_each_other_are_a_cycle() {
         let lib = file("c/src/lib.rs", "mod a; mod b; pub use a::A; pub use b::B;");
         let a = file("c/src/a.rs", "use crate::B; pub struct A(B);");
-        let b = file("c/src/b.rs", "pub struct B; impl B { fn f(_: &super::a::A) {} }");
+        let b = file(
+            "c/src/b.rs",
+            "pub struct B; impl B { fn f(_: &super::a::A) {} }",
+        );
         assert_eq!(cycles(&[lib, a, b]), [["c/src/a.rs", "c/src/b.rs"]]);
     }
 
     #[test]
     fn a_parent_that_declares_and_exports_its_child_is_no_cycle() {
         let lib = file("c/src/lib.rs", "pub mod a;\npub(crate) mod b;");
-        let a = file("c/src/a.rs", "mod inner; pub use inner::Inner; pub struct A;");
+        let a = file(
+            "c/src/a.rs",
+            "mod inner; pub use inner::Inner; pub struct A;",
+        );
         let inner = file("c/src/a/inner.rs", "pub struct Inner(super::A);");
-        let b = file("c/src/b.rs", "use crate::a::{A, Inner}; #[cfg(test)] mod tests { use crate::a::A; }");
+        let b = file(
+            "c/src/b.rs",
+            "use crate::a::{A, Inner}; #[cfg(test)] mod tests { use crate::a::A; }",
+        );
         assert!(cycles(&[lib, a, inner, b]).is_empty());
     }
 
     #[test]
     fn a_parent_and_a_child_that_use_each_other_are_a_cycle() {
         let lib = file("c/src/lib.rs", "mod a;");
-        let a = file("c/src/a.rs", "mod inner; use self::inner::Inner; pub struct A(Inner);");
-        let inner = file("c/src/a/inner.rs", "use super::A; pub struct Inner(Box<A>);");
-        assert_eq!(cycles(&[lib, a, inner]), [["c/src/a.rs", "c/src/a/inner.rs"]]);
+        let a = file(
+            "c/src/a.rs",
+            "mod inner; use self::inner::Inner; pub struct A(Inner);",
+        );
+        let inner = file(
+            "c/src/a/inner.rs",
+            "use super::A; pub struct Inner(Box<A>);",
+        );
+        assert_eq!(
+            cycles(&[lib, a, inner]),
+            [["c/src/a.rs", "c/src/a/inner.rs"]]
+        );
     }
 }

@@ -10,7 +10,14 @@ pub(super) struct Lexed {
 
 /// Reads one file. Never fails: a file that rustc refuses only gives odd counts.
 pub(super) fn lex(text: &str) -> Lexed {
-    let mut lexer = Lexer { rest: text, line: 0, lexed: Lexed { prose: String::new(), tokens: vec![0] } };
+    let mut lexer = Lexer {
+        rest: text,
+        line: 0,
+        lexed: Lexed {
+            prose: String::new(),
+            tokens: vec![0],
+        },
+    };
     while let Some(next) = lexer.rest.chars().next() {
         lexer.token(next);
     }
@@ -36,13 +43,20 @@ impl Lexer<'_> {
             self.prose(length);
         } else if next.is_alphanumeric() || next == '_' {
             self.count();
-            let length = self.rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(self.rest.len());
+            let length = self
+                .rest
+                .find(|c: char| !c.is_alphanumeric() && c != '_')
+                .unwrap_or(self.rest.len());
             self.advance(length);
         } else {
             if !next.is_whitespace() {
                 self.count();
             }
-            let length = if next == '\'' { character(self.rest) } else { next.len_utf8() };
+            let length = if next == '\'' {
+                character(self.rest)
+            } else {
+                next.len_utf8()
+            };
             self.advance(length);
         }
     }
@@ -88,13 +102,20 @@ fn block_comment(text: &str) -> usize {
 fn string(text: &str) -> Option<usize> {
     let prefix = ["br", "r", "b", "c", "cr", ""].into_iter().find(|prefix| {
         let rest = text.strip_prefix(prefix);
-        rest.is_some_and(|rest| rest.trim_start_matches('#').starts_with('"') && (prefix.contains('r') || rest.starts_with('"')))
+        rest.is_some_and(|rest| {
+            rest.trim_start_matches('#').starts_with('"')
+                && (prefix.contains('r') || rest.starts_with('"'))
+        })
     })?;
     let hashes = text[prefix.len()..].len() - text[prefix.len()..].trim_start_matches('#').len();
     let start = prefix.len() + hashes + 1;
     if prefix.contains('r') {
         let end = format!("\"{}", "#".repeat(hashes));
-        return Some(text[start..].find(&end).map_or(text.len(), |at| start + at + end.len()));
+        return Some(
+            text[start..]
+                .find(&end)
+                .map_or(text.len(), |at| start + at + end.len()),
+        );
     }
     let mut escaped = false;
     for (at, c) in text[start..].char_indices() {
@@ -128,7 +149,10 @@ mod tests {
     fn comments_and_strings_are_prose_and_the_rest_is_code() {
         let source = "/// A size.\nfn f() { // why\n    g(\"a \\\" b\", r#\"c\"#, 'x', '\"', '\\'');\n}\n/* an\nend */\n";
         let lexed = lex(source);
-        assert_eq!(lexed.prose, "/// A size.\n// why\n\"a \\\" b\"\nr#\"c\"#\n/* an\nend */\n");
+        assert_eq!(
+            lexed.prose,
+            "/// A size.\n// why\n\"a \\\" b\"\nr#\"c\"#\n/* an\nend */\n"
+        );
         assert_eq!(lexed.tokens, [0, 5, 13, 1, 0, 0, 0]);
     }
 

@@ -65,7 +65,8 @@ pub struct TreatmentCase {
 impl TreatmentCase {
     /// The first tool or condition that this machine lacks.
     pub fn missing(&self) -> Option<&'static str> {
-        let guest = (self.place == NodeCondition::Starved && !in_guest()).then_some("host to starve, only guests");
+        let guest = (self.place == NodeCondition::Starved && !in_guest())
+            .then_some("host to starve, only guests");
         self.needs.missing().or(guest)
     }
 }
@@ -104,17 +105,33 @@ fn plain(program: &str, cause: SubCause, needs: Needs, command: Vec<String>) -> 
 
 fn python(program: &str, cause: SubCause, code: &str) -> TreatmentCase {
     let stage = "runtime = \"python\"".to_owned();
-    TreatmentCase { stage, ..plain(program, cause, Needs::Python, words(&["python3", "-c", code])) }
+    TreatmentCase {
+        stage,
+        ..plain(
+            program,
+            cause,
+            Needs::Python,
+            words(&["python3", "-c", code]),
+        )
+    }
 }
 
 /// A case that fails at once with this text in its message.
 fn failed(case: TreatmentCase, says: &'static str) -> TreatmentCase {
-    TreatmentCase { ends: TreatmentEnd::Failed(says), limit: Bytes::from_mib(288), ..case }
+    TreatmentCase {
+        ends: TreatmentEnd::Failed(says),
+        limit: Bytes::from_mib(288),
+        ..case
+    }
 }
 
 /// A case with a heap of 96 MiB.
 fn with_heap(case: TreatmentCase, runtime: &str) -> TreatmentCase {
-    TreatmentCase { heap: Some(Bytes::from_mib(96)), stage: format!("runtime = \"{runtime}\""), ..case }
+    TreatmentCase {
+        heap: Some(Bytes::from_mib(96)),
+        stage: format!("runtime = \"{runtime}\""),
+        ..case
+    }
 }
 
 fn script(text: String) -> Vec<String> {
@@ -133,12 +150,49 @@ fn own_limits(p: &Programs) -> Vec<TreatmentCase> {
     let node = words(&["node", "--max-old-space-size=32", &provoke, "heap"]);
     let direct = java("-XX:MaxDirectMemorySize=24m", "direct");
     vec![
-        failed(TreatmentCase { stage: "runtime = \"python\"".into(), ..own("ulimit-v", Needs::Python, shell) }, "ulimit -v"),
-        failed(TreatmentCase { stage: "runtime = \"go\"".into(), ..own("go-ulimit-v", Needs::Go, go) }, "RLIMIT_AS"),
-        with_heap(failed(own("xmx-by-hand", Needs::Java, java("-Xmx32m", "live")), "-Xmx"), "jvm"),
-        with_heap(failed(own("direct-by-hand", Needs::Java, direct), "MaxDirectMemorySize"), "jvm"),
-        with_heap(failed(own("old-space-by-hand", Needs::Node, node), "--max-old-space-size"), "node"),
-        failed(python("impossible", SubCause::ImpossibleRequest, "bytearray(1 << 40)"), "request less at once"),
+        failed(
+            TreatmentCase {
+                stage: "runtime = \"python\"".into(),
+                ..own("ulimit-v", Needs::Python, shell)
+            },
+            "ulimit -v",
+        ),
+        failed(
+            TreatmentCase {
+                stage: "runtime = \"go\"".into(),
+                ..own("go-ulimit-v", Needs::Go, go)
+            },
+            "RLIMIT_AS",
+        ),
+        with_heap(
+            failed(
+                own("xmx-by-hand", Needs::Java, java("-Xmx32m", "live")),
+                "-Xmx",
+            ),
+            "jvm",
+        ),
+        with_heap(
+            failed(
+                own("direct-by-hand", Needs::Java, direct),
+                "MaxDirectMemorySize",
+            ),
+            "jvm",
+        ),
+        with_heap(
+            failed(
+                own("old-space-by-hand", Needs::Node, node),
+                "--max-old-space-size",
+            ),
+            "node",
+        ),
+        failed(
+            python(
+                "impossible",
+                SubCause::ImpossibleRequest,
+                "bytearray(1 << 40)",
+            ),
+            "request less at once",
+        ),
     ]
 }
 
@@ -147,10 +201,14 @@ fn treated(p: &Programs) -> Vec<TreatmentCase> {
     let native = |program, cause, arguments: &[&str]| {
         let path = p.native.display().to_string();
         let command = std::iter::once(path).chain(words(arguments)).collect();
-        TreatmentCase { attempts: 2, ..plain(program, cause, Needs::Nothing, command) }
+        TreatmentCase {
+            attempts: 2,
+            ..plain(program, cause, Needs::Nothing, command)
+        }
     };
     let leak = "import time\nk=[]\nwhile True:\n k.append(b'x' * (1 << 20))\n time.sleep(0.05)";
-    let data = "import time\nk=[]\nfor n in range(90):\n k.append(b'x' * (1 << 20))\n time.sleep(0.008)";
+    let data =
+        "import time\nk=[]\nfor n in range(90):\n k.append(b'x' * (1 << 20))\n time.sleep(0.008)";
     let leak = TreatmentCase {
         // The sizes are 48, 96, 144 and 288 MiB. The last is more than four times the first.
         attempts: 4,
@@ -163,31 +221,61 @@ fn treated(p: &Programs) -> Vec<TreatmentCase> {
     let files = native("temporary-files", SubCause::Tmpfs, &["temporary", "120"]);
     vec![
         leak,
-        TreatmentCase { attempts: 2, ..python("larger-data", SubCause::OwnData, data) },
-        TreatmentCase { stage: "runtime_flags = \"none\"".to_owned(), ..arenas },
+        TreatmentCase {
+            attempts: 2,
+            ..python("larger-data", SubCause::OwnData, data)
+        },
+        TreatmentCase {
+            stage: "runtime_flags = \"none\"".to_owned(),
+            ..arenas
+        },
         native("thread-pool", SubCause::ThreadStacks, &["pool"]),
-        TreatmentCase { stage: "env = { TMPDIR = \"/dev/shm\" }".to_owned(), ..files },
+        TreatmentCase {
+            stage: "env = { TMPDIR = \"/dev/shm\" }".to_owned(),
+            ..files
+        },
     ]
 }
 
 /// Failures unrelated to the program's memory. The task runs again, elsewhere or on the same node.
 fn run_again() -> Vec<TreatmentCase> {
     let first_ends = |how: &str| script(format!("[ {{attempt}} = 1 ] && {how}; exit 0"));
-    let twice = |program, cause, command| TreatmentCase { attempts: 2, ..plain(program, cause, Needs::Nothing, command) };
+    let twice = |program, cause, command| TreatmentCase {
+        attempts: 2,
+        ..plain(program, cause, Needs::Nothing, command)
+    };
     let rest = "[retry]\nmax_attempts = 2\n".to_owned();
-    let missing = twice("no-such-program", SubCause::NotStarted, words(&["/nowhere/no-such-program"]));
+    let missing = twice(
+        "no-such-program",
+        SubCause::NotStarted,
+        words(&["/nowhere/no-such-program"]),
+    );
     vec![
-        twice("killed-from-outside", SubCause::FromOutside, first_ends("kill -9 $$")),
+        twice(
+            "killed-from-outside",
+            SubCause::FromOutside,
+            first_ends("kill -9 $$"),
+        ),
         twice("exit-137", SubCause::Code137, first_ends("exit 137")),
-        TreatmentCase { rest, ends: TreatmentEnd::Failed("its program does not exist"), ..missing },
+        TreatmentCase {
+            rest,
+            ends: TreatmentEnd::Failed("its program does not exist"),
+            ..missing
+        },
     ]
 }
 
 /// Memory of a JVM beside its heap, threads that the host refuses, and files in memory.
 fn short_of_something(p: &Programs) -> Vec<TreatmentCase> {
-    let (classes, file) = (p.classes.display(), p.sources.join("provoke.py").display().to_string());
-    let java =
-        |flags: &str, what: &str| script(format!("exec java -XX:+ExitOnOutOfMemoryError -cp {classes} {flags} Provoke {what}"));
+    let (classes, file) = (
+        p.classes.display(),
+        p.sources.join("provoke.py").display().to_string(),
+    );
+    let java = |flags: &str, what: &str| {
+        script(format!(
+            "exec java -XX:+ExitOnOutOfMemoryError -cp {classes} {flags} Provoke {what}"
+        ))
+    };
     let rest = "[retry]\nmax_attempts = 2\nmemory_attempts = 2\ncap = \"1GiB\"\n".to_owned();
     let jvm = |program, cause, mib, command| TreatmentCase {
         limit: Bytes::from_mib(mib),
@@ -198,12 +286,30 @@ fn short_of_something(p: &Programs) -> Vec<TreatmentCase> {
         ends: TreatmentEnd::Treated,
         ..plain(program, cause, Needs::Java, command)
     };
-    let piped = script(format!("[ {{attempt}} = 1 ] || exit 0; exec python3 {file} piped ."));
+    let piped = script(format!(
+        "[ {{attempt}} = 1 ] || exit 0; exec python3 {file} piped ."
+    ));
     let mapped = words(&["python3", &file, "mapped", "."]);
     vec![
-        jvm("idle-heap", SubCause::HeapIdle, 256, java("-Xms160m -Xmx160m -XX:+AlwaysPreTouch -XX:+UseSerialGC", "beside")),
-        jvm("too-many-threads", SubCause::ThreadLimit, 640, java("-Xmx160m -XX:+UseSerialGC", "sleepers")),
-        TreatmentCase { attempts: 2, ..python_program("files-in-pipes", SubCause::PageCache, piped) },
+        jvm(
+            "idle-heap",
+            SubCause::HeapIdle,
+            256,
+            java(
+                "-Xms160m -Xmx160m -XX:+AlwaysPreTouch -XX:+UseSerialGC",
+                "beside",
+            ),
+        ),
+        jvm(
+            "too-many-threads",
+            SubCause::ThreadLimit,
+            640,
+            java("-Xmx160m -XX:+UseSerialGC", "sleepers"),
+        ),
+        TreatmentCase {
+            attempts: 2,
+            ..python_program("files-in-pipes", SubCause::PageCache, piped)
+        },
         TreatmentCase {
             attempts: 2,
             limit: Bytes::from_mib(96),
@@ -213,12 +319,18 @@ fn short_of_something(p: &Programs) -> Vec<TreatmentCase> {
 }
 
 fn python_program(program: &str, cause: SubCause, command: Vec<String>) -> TreatmentCase {
-    TreatmentCase { stage: "runtime = \"python\"".to_owned(), ..plain(program, cause, Needs::Python, command) }
+    TreatmentCase {
+        stage: "runtime = \"python\"".to_owned(),
+        ..plain(program, cause, Needs::Python, command)
+    }
 }
 
 /// Cases in which the first attempt is killed for a limit outside the task.
 fn outer(p: &Programs) -> Vec<TreatmentCase> {
-    let fill = script(format!("[ {{attempt}} = 1 ] || exit 0; exec {} own-data", p.native.display()));
+    let fill = script(format!(
+        "[ {{attempt}} = 1 ] || exit 0; exec {} own-data",
+        p.native.display()
+    ));
     let on = |program, cause, place| TreatmentCase {
         attempts: 2,
         limit: Bytes::from_mib(288),
@@ -227,8 +339,16 @@ fn outer(p: &Programs) -> Vec<TreatmentCase> {
     };
     vec![
         on("outer-limit", SubCause::OuterLimit, NodeCondition::Fenced),
-        on("left-in-memory", SubCause::Leftover, NodeCondition::Littered),
-        on("host-out-of-memory", SubCause::HostMemory, NodeCondition::Starved),
+        on(
+            "left-in-memory",
+            SubCause::Leftover,
+            NodeCondition::Littered,
+        ),
+        on(
+            "host-out-of-memory",
+            SubCause::HostMemory,
+            NodeCondition::Starved,
+        ),
     ]
 }
 
@@ -237,24 +357,43 @@ fn provoked(p: &Programs) -> Vec<TreatmentCase> {
     let one = |case: crate::provoke::DiagnosisCase| {
         let row = usual_treatment(case.expected);
         let fails = row.first == Treatment::Fail;
-        let env: Vec<String> = case.env.iter().map(|(name, value)| format!("{name} = {value:?}")).collect();
-        let stage = format!("runtime = {:?}\nruntime_flags = \"none\"\nenv = {{ {} }}", case.runtime, env.join(", "));
+        let env: Vec<String> = case
+            .env
+            .iter()
+            .map(|(name, value)| format!("{name} = {value:?}"))
+            .collect();
+        let stage = format!(
+            "runtime = {:?}\nruntime_flags = \"none\"\nenv = {{ {} }}",
+            case.runtime,
+            env.join(", ")
+        );
         TreatmentCase {
             program: case.program.to_owned(),
             cause: case.expected,
             treatment: "",
             needs: case.needs,
             attempts: if fails { 1 } else { 2 },
-            ends: if fails { TreatmentEnd::Failed("limit") } else { TreatmentEnd::Treated },
+            ends: if fails {
+                TreatmentEnd::Failed("limit")
+            } else {
+                TreatmentEnd::Treated
+            },
             limit: case.limit,
             heap: case.heap,
             stage,
             // The cap limits the last attempt, because some programs take very long to fill a node.
-            rest: format!("[retry]\nmax_attempts = 2\nmemory_attempts = 2\ncap = \"{}B\"\n", case.limit.mul_ratio(2, 1).get()),
+            rest: format!(
+                "[retry]\nmax_attempts = 2\nmemory_attempts = 2\ncap = \"{}B\"\n",
+                case.limit.mul_ratio(2, 1).get()
+            ),
             command: (case.command)(p),
             place: NodeCondition::Quiet,
         }
     };
     // The locked memory limit of tasks is too low for that program, so it would end differently.
-    cases().into_iter().filter(|case| case.expected != SubCause::PageCache).map(one).collect()
+    cases()
+        .into_iter()
+        .filter(|case| case.expected != SubCause::PageCache)
+        .map(one)
+        .collect()
 }

@@ -66,7 +66,11 @@ pub struct TreatmentBench {
 impl TreatmentBench {
     /// A cluster of one node. `native` is the built program `provoke`.
     pub fn new(native: &Path) -> Result<TreatmentBench> {
-        let cluster = Cluster::start(&[NodeShape { memory: NODE, cpus: 8, enforcer: None }])?;
+        let cluster = Cluster::start(&[NodeShape {
+            memory: NODE,
+            cpus: 8,
+            enforcer: None,
+        }])?;
         let name = format!("headroom-treatments-{}", std::process::id());
         let programs = Programs::new(native, cluster.dir(), &name);
         Ok(TreatmentBench { cluster, programs })
@@ -78,10 +82,16 @@ impl TreatmentBench {
         let place = node_conditions::make(case.place, &self.cluster, &self.programs)?;
         let app = self.cluster.submit(&job(case))?;
         let ended = |view: &AppView| view.state.is_final().then(|| view.clone());
-        let end = self.cluster.until_app(&app, &format!("{app} to end"), JOB_TIMEOUT, ended)?;
+        let end = self
+            .cluster
+            .until_app(&app, &format!("{app} to end"), JOB_TIMEOUT, ended)?;
         drop(place);
         let _ = std::fs::remove_file(&self.programs.in_memory); // only one case creates it
-        let task = end.job.as_ref().and_then(|job| job.tasks.first()).context("a job without a task")?;
+        let task = end
+            .job
+            .as_ref()
+            .and_then(|job| job.tasks.first())
+            .context("a job without a task")?;
         Ok((row(case, &end, task), end))
     }
 }
@@ -113,13 +123,28 @@ fn row(case: &TreatmentCase, end: &AppView, task: &TaskRow) -> TreatmentRow {
         // The second attempt may fail for another reason. For example, a limit that was set by hand
         // can be below the larger budget.
         TreatmentEnd::Treated => first,
-        TreatmentEnd::Cured | TreatmentEnd::Failed(_) => task.attempts.iter().rev().find(|attempt| attempt.treatment.is_some()),
+        TreatmentEnd::Cured | TreatmentEnd::Failed(_) => task
+            .attempts
+            .iter()
+            .rev()
+            .find(|attempt| attempt.treatment.is_some()),
     };
-    let named = failed.and_then(|attempt| attempt.diagnosis.first()).map_or(SubCause::Unnamed, |found| found.name);
-    let treatment = first.and_then(|attempt| attempt.treatment).map(|treated| treated.to_string()).unwrap_or_default();
+    let named = failed
+        .and_then(|attempt| attempt.diagnosis.first())
+        .map_or(SubCause::Unnamed, |found| found.name);
+    let treatment = first
+        .and_then(|attempt| attempt.treatment)
+        .map(|treated| treated.to_string())
+        .unwrap_or_default();
     let (ended, outcome) = match case.ends {
-        TreatmentEnd::Cured => (end.state == AppState::Finished, format!("{:?}", end.state).to_lowercase()),
-        TreatmentEnd::Failed(says) => (end.state == AppState::Failed && task.note.contains(says), task.note.clone()),
+        TreatmentEnd::Cured => (
+            end.state == AppState::Finished,
+            format!("{:?}", end.state).to_lowercase(),
+        ),
+        TreatmentEnd::Failed(says) => (
+            end.state == AppState::Failed && task.note.contains(says),
+            task.note.clone(),
+        ),
         TreatmentEnd::Treated => second(case, task),
     };
     let usual = usual_treatment(case.cause);
@@ -128,7 +153,10 @@ fn row(case: &TreatmentCase, end: &AppView, task: &TaskRow) -> TreatmentRow {
         ("", None) => usual.first.to_string(),
         (other, _) => other.to_owned(),
     };
-    let right = ended && named == case.cause && treatment.starts_with(&shown) && task.attempts.len() == case.attempts;
+    let right = ended
+        && named == case.cause
+        && treatment.starts_with(&shown)
+        && task.attempts.len() == case.attempts;
     TreatmentRow {
         program: case.program.clone(),
         cause: case.cause,
@@ -148,13 +176,23 @@ fn second(case: &TreatmentCase, task: &TaskRow) -> (bool, String) {
     };
     let size = |attempt: &AttemptRow| attempt.profile.memory();
     match usual_treatment(case.cause).first {
-        Treatment::Grow => (size(second) > size(first), format!("given {} after {}", size(second), size(first))),
+        Treatment::Grow => (
+            size(second) > size(first),
+            format!("given {} after {}", size(second), size(first)),
+        ),
         Treatment::Remedy => {
-            let names: Vec<&str> = second.remedies.iter().map(|remedy| remedy.as_str()).collect();
+            let names: Vec<&str> = second
+                .remedies
+                .iter()
+                .map(|remedy| remedy.as_str())
+                .collect();
             let same = size(second) == size(first) && !names.is_empty();
             (same, format!("the same size with {}", names.join(", ")))
         }
-        Treatment::Retry | Treatment::Elsewhere => (size(second) == size(first), "the same size again".to_owned()),
+        Treatment::Retry | Treatment::Elsewhere => (
+            size(second) == size(first),
+            "the same size again".to_owned(),
+        ),
         Treatment::Fail | Treatment::Unknown => (false, "it should have failed at once".to_owned()),
     }
 }

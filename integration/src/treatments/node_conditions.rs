@@ -34,19 +34,36 @@ const FILLED: Duration = Duration::from_secs(180);
 #[derive(Debug)]
 pub(super) enum AppliedCondition {
     Nothing,
-    Fence { _limit: Limit, _left: Option<HostTmpfs> },
-    Hog { _process: Hog },
+    Fence {
+        _limit: Limit,
+        _left: Option<HostTmpfs>,
+    },
+    Hog {
+        _process: Hog,
+    },
 }
 
-pub(super) fn make(place: NodeCondition, cluster: &Cluster, programs: &Programs) -> Result<AppliedCondition> {
+pub(super) fn make(
+    place: NodeCondition,
+    cluster: &Cluster,
+    programs: &Programs,
+) -> Result<AppliedCondition> {
     match place {
         NodeCondition::Quiet => Ok(AppliedCondition::Nothing),
-        NodeCondition::Fenced => Ok(AppliedCondition::Fence { _limit: Limit::lower(cluster)?, _left: None }),
+        NodeCondition::Fenced => Ok(AppliedCondition::Fence {
+            _limit: Limit::lower(cluster)?,
+            _left: None,
+        }),
         NodeCondition::Littered => {
             let left = leave(cluster)?;
-            Ok(AppliedCondition::Fence { _limit: Limit::lower(cluster)?, _left: Some(left) })
+            Ok(AppliedCondition::Fence {
+                _limit: Limit::lower(cluster)?,
+                _left: Some(left),
+            })
         }
-        NodeCondition::Starved => Ok(AppliedCondition::Hog { _process: Hog::fed(&programs.native)? }),
+        NodeCondition::Starved => Ok(AppliedCondition::Hog {
+            _process: Hog::fed(&programs.native)?,
+        }),
     }
 }
 
@@ -59,15 +76,23 @@ pub(super) struct Limit {
 
 impl Limit {
     fn lower(cluster: &Cluster) -> Result<Limit> {
-        let fence = cluster.cgroup("node-1").context("no permission to create cgroups")?.join("containers");
+        let fence = cluster
+            .cgroup("node-1")
+            .context("no permission to create cgroups")?
+            .join("containers");
         let names = ["memory.max", "memory.limit_in_bytes"];
-        let file = names.iter().map(|name| fence.join(name)).find(|file| file.exists());
+        let file = names
+            .iter()
+            .map(|name| fence.join(name))
+            .find(|file| file.exists());
         let file = file.with_context(|| format!("no limit in {}", fence.display()))?;
         let before = fs::read_to_string(&file)?;
         let limit = Limit { file, before };
         // The kernel refuses a limit below the usage, until the containers of the previous job are
         // gone.
-        until("the fence to be lower", SOON, || Ok(fs::write(&limit.file, FENCE.get().to_string()).ok()))?;
+        until("the fence to be lower", SOON, || {
+            Ok(fs::write(&limit.file, FENCE.get().to_string()).ok())
+        })?;
         Ok(limit)
     }
 }
@@ -85,10 +110,19 @@ fn leave(cluster: &Cluster) -> Result<HostTmpfs> {
     let of = format!("of={}", tmpfs.path().join("left").display());
     let count = format!("count={}", LEFT.whole_mib());
     let job = JobFile::new("leave", 1, 1, LEFT.mul_ratio(5, 4));
-    let job = job.stage("leave", 1, &["/bin/dd", "if=/dev/zero", &of, "bs=1M", &count], "grow = false");
+    let job = job.stage(
+        "leave",
+        1,
+        &["/bin/dd", "if=/dev/zero", &of, "bs=1M", &count],
+        "grow = false",
+    );
     cluster.until_ended(&cluster.submit(job.text())?)?;
     until("the file to be counted", SOON, || {
-        let node = cluster.call(cluster.client().nodes())?.into_iter().next().context("no node")?;
+        let node = cluster
+            .call(cluster.client().nodes())?
+            .into_iter()
+            .next()
+            .context("no node")?;
         Ok((node.unattributed >= LEFT.mul_ratio(9, 10)).then_some(()))
     })?;
     Ok(tmpfs)
@@ -101,7 +135,9 @@ pub(super) struct Hog(Child);
 impl Hog {
     fn fed(native: &Path) -> Result<Hog> {
         let free = available()?;
-        let share = free.checked_sub(SPARE).with_context(|| format!("only {free} are free on this host"))?;
+        let share = free
+            .checked_sub(SPARE)
+            .with_context(|| format!("only {free} are free on this host"))?;
         let mib = share.whole_mib().to_string();
         let child = Command::new(native)
             .args(["hold", &mib, FOR])
@@ -109,8 +145,11 @@ impl Hog {
             .spawn()
             .context("starting a process that holds memory")?;
         let hog = Hog(child);
-        fs::write(format!("/proc/{}/oom_score_adj", hog.0.id()), "-1000").context("protecting it")?;
-        until("the host to be full", FILLED, || Ok((available()? <= SPARE.mul_ratio(5, 4)).then_some(())))?;
+        fs::write(format!("/proc/{}/oom_score_adj", hog.0.id()), "-1000")
+            .context("protecting it")?;
+        until("the host to be full", FILLED, || {
+            Ok((available()? <= SPARE.mul_ratio(5, 4)).then_some(()))
+        })?;
         Ok(hog)
     }
 }
@@ -126,7 +165,10 @@ impl Drop for Hog {
 /// `MemAvailable`.
 fn available() -> Result<Bytes> {
     let text = fs::read_to_string("/proc/meminfo")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:")).context("no MemAvailable")?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))
+        .context("no MemAvailable")?;
     let kib = line.trim().trim_end_matches("kB").trim().parse()?;
     ensure!(kib > 0, "no memory at all");
     Ok(Bytes::from_kib(kib))

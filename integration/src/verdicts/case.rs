@@ -3,7 +3,9 @@
 use std::str::FromStr;
 
 use headroom_node_core::{VerdictScope, classify};
-use headroom_types::{Bytes, Dimension, EnforcerKind, Evidence, ExitReason, ExitReport, StopCause, TaskReport};
+use headroom_types::{
+    Bytes, Dimension, EnforcerKind, Evidence, ExitReason, ExitReport, StopCause, TaskReport,
+};
 use headroom_wire::v1::application_master::LaunchSpec;
 use headroom_wire::v1::task::TaskStart;
 
@@ -31,7 +33,11 @@ pub struct VerdictCase {
 }
 
 /// All three enforcers.
-pub const ALL: &[EnforcerKind] = &[EnforcerKind::Cgroup2, EnforcerKind::Cgroup1, EnforcerKind::Poll];
+pub const ALL: &[EnforcerKind] = &[
+    EnforcerKind::Cgroup2,
+    EnforcerKind::Cgroup1,
+    EnforcerKind::Poll,
+];
 /// The enforcers of the kernel.
 pub const KERNEL: &[EnforcerKind] = &[EnforcerKind::Cgroup2, EnforcerKind::Cgroup1];
 /// Only cgroup v2.
@@ -193,8 +199,12 @@ impl VerdictCase {
     /// The tasks for its executor.
     pub(super) fn tasks(&self, tools: &Tools) -> Result<Vec<TaskStart>, String> {
         match self.program {
-            Program::Tasks(count, mib, steps) => (0..count).map(|n| tools.task(n, Bytes::from_mib(mib), steps)).collect(),
-            Program::Steps(_) | Program::Few(..) | Program::Executor(_) | Program::Runtime(..) => Ok(Vec::new()),
+            Program::Tasks(count, mib, steps) => (0..count)
+                .map(|n| tools.task(n, Bytes::from_mib(mib), steps))
+                .collect(),
+            Program::Steps(_) | Program::Few(..) | Program::Executor(_) | Program::Runtime(..) => {
+                Ok(Vec::new())
+            }
         }
     }
 
@@ -216,31 +226,43 @@ impl VerdictCase {
             return Err(format!("its evidence means {}", verdict.reason));
         }
         let killed = e.own.events.oom_kill > 0;
-        let stalled = report.reason == ExitReason::StalledAtLimit && e.stop_asked == Some(StopCause::Stalled) && !killed;
+        let stalled = report.reason == ExitReason::StalledAtLimit
+            && e.stop_asked == Some(StopCause::Stalled)
+            && !killed;
         match self.right {
             ExpectedVerdict::Is(reason, dimension) => {
                 let same = (report.reason, verdict.dimension) == (reason, dimension);
-                same.then_some(()).ok_or_else(|| format!("expected {}", shown(reason, dimension)))
+                same.then_some(())
+                    .ok_or_else(|| format!("expected {}", shown(reason, dimension)))
             }
             ExpectedVerdict::StopOrKill => {
-                let stopped = report.reason == ExitReason::Stopped && e.stop_asked == Some(StopCause::Asked);
+                let stopped =
+                    report.reason == ExitReason::Stopped && e.stop_asked == Some(StopCause::Asked);
                 let by_us = e.stop_asked == Some(StopCause::OverLimit);
-                let over = report.reason == ExitReason::OverheadOom && (by_us || e.stop_asked.is_none() && killed);
-                (stopped || over).then_some(()).ok_or_else(|| "neither a stop nor a kill".into())
+                let over = report.reason == ExitReason::OverheadOom
+                    && (by_us || e.stop_asked.is_none() && killed);
+                (stopped || over)
+                    .then_some(())
+                    .ok_or_else(|| "neither a stop nor a kill".into())
             }
             ExpectedVerdict::TaskVictim => task_victim(report),
-            ExpectedVerdict::TaskOrExecutor if killed && report.reason == ExitReason::OverheadOom && e.signal == Some(9) => {
+            ExpectedVerdict::TaskOrExecutor
+                if killed && report.reason == ExitReason::OverheadOom && e.signal == Some(9) =>
+            {
                 Ok(())
             }
             ExpectedVerdict::TaskOrExecutor if stalled => Ok(()),
             ExpectedVerdict::EachTask(..) | ExpectedVerdict::TaskOrExecutor => {
                 let well = report.reason == (ExitReason::Exit { code: 0 });
-                well.then_some(()).ok_or_else(|| "its executor should have succeeded".into())
+                well.then_some(())
+                    .ok_or_else(|| "its executor should have succeeded".into())
             }
             ExpectedVerdict::StuckOrDead => {
                 let oom = [ExitReason::HeapOom, ExitReason::OverheadOom].contains(&report.reason);
                 let dead = oom && (killed || e.exit_code == Some(3));
-                (stalled || dead).then_some(()).ok_or_else(|| "the reason contradicts its counters".into())
+                (stalled || dead)
+                    .then_some(())
+                    .ok_or_else(|| "the reason contradicts its counters".into())
             }
         }
     }
@@ -258,7 +280,8 @@ impl VerdictCase {
             }
         };
         let same = (report.reason, report.dimension) == (reason, dimension);
-        same.then_some(()).ok_or_else(|| format!("expected {}", shown(reason, dimension)))
+        same.then_some(())
+            .ok_or_else(|| format!("expected {}", shown(reason, dimension)))
     }
 
     /// The right verdict as text.
@@ -268,7 +291,9 @@ impl VerdictCase {
             ExpectedVerdict::StopOrKill => "stopped | overhead_oom".into(),
             ExpectedVerdict::TaskVictim => "exit(0), its task task_oom".into(),
             ExpectedVerdict::EachTask(reason, dimension) => shown(reason, dimension),
-            ExpectedVerdict::TaskOrExecutor => "ancestor_oom | overhead_oom or stalled_at_limit of its executor".into(),
+            ExpectedVerdict::TaskOrExecutor => {
+                "ancestor_oom | overhead_oom or stalled_at_limit of its executor".into()
+            }
             ExpectedVerdict::StuckOrDead => "stalled_at_limit | oom".into(),
         }
     }
@@ -289,15 +314,29 @@ fn task_victim(report: &ExitReport) -> Result<(), String> {
     if report.reason != (ExitReason::Exit { code: 0 }) {
         return Err("its program still runs".into());
     }
-    let task = report.tasks.first().ok_or("its task is not in the report")?;
+    let task = report
+        .tasks
+        .first()
+        .ok_or("its task is not in the report")?;
     let mut e = Evidence::empty(report.evidence.enforcer);
     (e.signal, e.own) = (Some(9), task.facts.clone());
     let reason = classify(&e, VerdictScope::Task, &[]).reason;
-    if reason == ExitReason::TaskOom { Ok(()) } else { Err(format!("the task's counters mean {reason}")) }
+    if reason == ExitReason::TaskOom {
+        Ok(())
+    } else {
+        Err(format!("the task's counters mean {reason}"))
+    }
 }
 
 /// Time from the `started` line of the program to its end. Milliseconds; `None` without the line.
 pub(super) fn stuck_ms(report: &ExitReport) -> Option<u64> {
-    let begun = report.log_tail.lines().find_map(|line| line.strip_prefix("started ")?.trim().parse::<u64>().ok())?;
-    report.ended.0.checked_sub(begun).filter(|_| report.reason == ExitReason::StalledAtLimit)
+    let begun = report
+        .log_tail
+        .lines()
+        .find_map(|line| line.strip_prefix("started ")?.trim().parse::<u64>().ok())?;
+    report
+        .ended
+        .0
+        .checked_sub(begun)
+        .filter(|_| report.reason == ExitReason::StalledAtLimit)
 }

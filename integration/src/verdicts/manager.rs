@@ -16,12 +16,14 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use headroom_types::{Bytes, ContainerId, Cpus, Epoch, ExitReport, Resource, StopCause, UnixMillis};
+use headroom_types::{
+    Bytes, ContainerId, Cpus, Epoch, ExitReport, Resource, StopCause, UnixMillis,
+};
 use headroom_wire::v1::application_master::LaunchSpec;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::nodes::{
-    ContainerDesiredState, DesiredContainer, DesiredStateLine, NodeHealthState, NodeRegistered, NodeReport, NodeReportReply,
-    RegisterNode, RunOrder,
+    ContainerDesiredState, DesiredContainer, DesiredStateLine, NodeHealthState, NodeRegistered,
+    NodeReport, NodeReportReply, RegisterNode, RunOrder,
 };
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
@@ -64,7 +66,9 @@ struct Book {
 impl MatrixManager {
     /// Starts one on a free port, within the caller's runtime.
     pub(super) async fn start() -> Result<MatrixManager> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("a free port")?;
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .context("a free port")?;
         let url = format!("http://{}", listener.local_addr()?);
         let book = Arc::new(Mutex::new(Book::default()));
         let router = Router::new()
@@ -77,11 +81,17 @@ impl MatrixManager {
     }
 
     /// Orders a container to run. Its report arrives after its end.
-    pub(super) fn run(&self, memory: Bytes, launch: LaunchSpec) -> Result<(ContainerId, oneshot::Receiver<ReceivedReport>)> {
+    pub(super) fn run(
+        &self,
+        memory: Bytes,
+        launch: LaunchSpec,
+    ) -> Result<(ContainerId, oneshot::Receiver<ReceivedReport>)> {
         let (ended, end) = oneshot::channel();
         let mut book = locked(&self.book);
         book.next += 1;
-        let id: ContainerId = format!("matrix.1.e1.c{}", book.next).parse().context("a container's id")?;
+        let id: ContainerId = format!("matrix.1.e1.c{}", book.next)
+            .parse()
+            .context("a container's id")?;
         let order = RunOrder {
             app: id.app.clone(),
             request: Some("case".parse().context("a request's id")?),
@@ -103,7 +113,12 @@ impl MatrixManager {
         let mut book = locked(&self.book);
         // A container that ended meanwhile is forgotten; there is nothing to stop.
         if book.wants.contains_key(id) {
-            book.want(id, ContainerDesiredState::Stop { cause: StopCause::Asked });
+            book.want(
+                id,
+                ContainerDesiredState::Stop {
+                    cause: StopCause::Asked,
+                },
+            );
         }
     }
 
@@ -130,19 +145,30 @@ fn locked(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
 
 impl Book {
     fn want(&mut self, id: &ContainerId, want: ContainerDesiredState) {
-        let change = DesiredContainer { container: id.clone(), want: want.clone() };
+        let change = DesiredContainer {
+            container: id.clone(),
+            want: want.clone(),
+        };
         match want {
             ContainerDesiredState::Forget => drop(self.wants.remove(id)),
-            ContainerDesiredState::Run(_) | ContainerDesiredState::Stop { .. } => drop(self.wants.insert(id.clone(), want)),
+            ContainerDesiredState::Run(_) | ContainerDesiredState::Stop { .. } => {
+                drop(self.wants.insert(id.clone(), want))
+            }
         }
         // An agent that is gone or too slow reconnects and receives the full state.
-        if self.line.as_ref().is_some_and(|line| line.try_send(change).is_err()) {
+        if self
+            .line
+            .as_ref()
+            .is_some_and(|line| line.try_send(change).is_err())
+        {
             self.line = None;
         }
     }
 
     fn take_in(&mut self, exits: Vec<ExitReport>) -> Vec<ContainerId> {
-        let at = UnixMillis(u64::try_from(crate::clock::realtime_nanos() / 1_000_000).unwrap_or(u64::MAX));
+        let at = UnixMillis(
+            u64::try_from(crate::clock::realtime_nanos() / 1_000_000).unwrap_or(u64::MAX),
+        );
         let ids: Vec<ContainerId> = exits.iter().map(|r| r.container.clone()).collect();
         for report in exits {
             let id = report.container.clone();
@@ -153,7 +179,10 @@ impl Book {
             }
             if let Some(waiting) = self.waiting.remove(&id) {
                 // The receiver may have given up.
-                let _ = waiting.send(ReceivedReport { report: Box::new(report), at });
+                let _ = waiting.send(ReceivedReport {
+                    report: Box::new(report),
+                    at,
+                });
             }
             self.want(&id, ContainerDesiredState::Forget);
         }
@@ -161,18 +190,32 @@ impl Book {
     }
 }
 
-async fn register(State(book): State<Arc<Mutex<Book>>>, Json(body): Json<RegisterNode>) -> Response {
+async fn register(
+    State(book): State<Arc<Mutex<Book>>>,
+    Json(body): Json<RegisterNode>,
+) -> Response {
     let mut book = locked(&book);
     book.health = Some(body.health);
     let acked = book.take_in(body.exits);
-    Json(NodeRegistered { epoch: EPOCH, acked }).into_response()
+    Json(NodeRegistered {
+        epoch: EPOCH,
+        acked,
+    })
+    .into_response()
 }
 
 async fn report(State(book): State<Arc<Mutex<Book>>>, Json(body): Json<NodeReport>) -> Response {
     if body.epoch != EPOCH {
-        return (StatusCode::GONE, Json(ProblemDetails::new(ErrorCode::HR0410, "another epoch"))).into_response();
+        return (
+            StatusCode::GONE,
+            Json(ProblemDetails::new(ErrorCode::HR0410, "another epoch")),
+        )
+            .into_response();
     }
-    Json(NodeReportReply { received: locked(&book).take_in(body.exits) }).into_response()
+    Json(NodeReportReply {
+        received: locked(&book).take_in(body.exits),
+    })
+    .into_response()
 }
 
 /// The full state first, then changes.
@@ -181,25 +224,36 @@ async fn desired(State(book): State<Arc<Mutex<Book>>>) -> Response {
     let all = {
         let mut book = locked(&book);
         book.line = Some(line);
-        let of =
-            |(id, want): (&ContainerId, &ContainerDesiredState)| DesiredContainer { container: id.clone(), want: want.clone() };
+        let of = |(id, want): (&ContainerId, &ContainerDesiredState)| DesiredContainer {
+            container: id.clone(),
+            want: want.clone(),
+        };
         book.wants.iter().map(of).collect()
     };
-    let first = DesiredStateLine { epoch: EPOCH, full: true, containers: all };
-    let lines = futures_util::stream::unfold((Some(first), changes), |(first, mut changes)| async move {
-        let next = match first {
-            Some(first) => first,
-            None => {
-                let mut some = vec![changes.recv().await?];
-                while let Ok(more) = changes.try_recv() {
-                    some.push(more);
+    let first = DesiredStateLine {
+        epoch: EPOCH,
+        full: true,
+        containers: all,
+    };
+    let lines =
+        futures_util::stream::unfold((Some(first), changes), |(first, mut changes)| async move {
+            let next = match first {
+                Some(first) => first,
+                None => {
+                    let mut some = vec![changes.recv().await?];
+                    while let Ok(more) = changes.try_recv() {
+                        some.push(more);
+                    }
+                    DesiredStateLine {
+                        epoch: EPOCH,
+                        full: false,
+                        containers: some,
+                    }
                 }
-                DesiredStateLine { epoch: EPOCH, full: false, containers: some }
-            }
-        };
-        let mut text = serde_json::to_vec(&next).ok()?;
-        text.push(b'\n');
-        Some((Ok::<_, Infallible>(Line::from(text)), (None, changes)))
-    });
+            };
+            let mut text = serde_json::to_vec(&next).ok()?;
+            text.push(b'\n');
+            Some((Ok::<_, Infallible>(Line::from(text)), (None, changes)))
+        });
     Body::from_stream(lines).into_response()
 }

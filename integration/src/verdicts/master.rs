@@ -24,12 +24,20 @@ pub(super) struct Master {
 impl Master {
     /// Listens on a free port, within the caller's runtime.
     pub(super) async fn open() -> Result<Master> {
-        Ok(Master { listener: TcpListener::bind("127.0.0.1:0").await.context("a free port")? })
+        Ok(Master {
+            listener: TcpListener::bind("127.0.0.1:0")
+                .await
+                .context("a free port")?,
+        })
     }
 
     /// The environment of its executor.
     pub(super) fn environment(&self, slots: usize) -> BTreeMap<String, String> {
-        let port = self.listener.local_addr().map(|address| address.port()).unwrap_or_default();
+        let port = self
+            .listener
+            .local_addr()
+            .map(|address| address.port())
+            .unwrap_or_default();
         [
             ("HEADROOM_MASTER_URL", format!("tcp://127.0.0.1:{port}")),
             ("HEADROOM_APP_TOKEN", TOKEN.to_owned()),
@@ -55,7 +63,13 @@ impl Master {
                     }
                 }
                 FromExecutor::Ended { report } => {
-                    send(&mut write, &ToExecutor::Ack { attempt: report.attempt.clone() }).await?;
+                    send(
+                        &mut write,
+                        &ToExecutor::Ack {
+                            attempt: report.attempt.clone(),
+                        },
+                    )
+                    .await?;
                     if reports.iter().all(|known| known.attempt != report.attempt) {
                         reports.push(*report);
                     }

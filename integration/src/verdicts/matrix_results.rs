@@ -63,7 +63,11 @@ pub struct VerdictCaseRow {
 impl VerdictCaseRow {
     /// The empty row of a case.
     pub fn of(case: &VerdictCase) -> VerdictCaseRow {
-        VerdictCaseRow { case: case.name.to_owned(), expected: case.expected(), ..VerdictCaseRow::default() }
+        VerdictCaseRow {
+            case: case.name.to_owned(),
+            expected: case.expected(),
+            ..VerdictCaseRow::default()
+        }
     }
 
     /// Counts one container.
@@ -85,8 +89,12 @@ impl VerdictCaseRow {
 
     /// Minimum, median and maximum run time, and the longest stall. Milliseconds.
     fn lives(&self) -> String {
-        let at = |percent| quantile(&self.lived, percent).map_or_else(|| "-".to_owned(), |ms| ms.to_string());
-        let stuck = quantile(&self.stuck, 100).map(|ms| format!(", stuck for {ms} at most")).unwrap_or_default();
+        let at = |percent| {
+            quantile(&self.lived, percent).map_or_else(|| "-".to_owned(), |ms| ms.to_string())
+        };
+        let stuck = quantile(&self.stuck, 100)
+            .map(|ms| format!(", stuck for {ms} at most"))
+            .unwrap_or_default();
         format!("{}/{}/{}{stuck}", at(0), at(50), at(100))
     }
 }
@@ -139,18 +147,38 @@ impl MatrixResults {
     pub fn table(&self) -> String {
         let mut text = format!(
             "{:42} {:9} {:34} {:26} {:>6} {:>6} {:>6}  {}\n",
-            "case", "enforcer", "verdict", "expected", "rounds", "right", "kills", "lived ms (least/middle/most)"
+            "case",
+            "enforcer",
+            "verdict",
+            "expected",
+            "rounds",
+            "right",
+            "kills",
+            "lived ms (least/middle/most)"
         );
         for row in &self.table {
             let verdicts: Vec<String> = match row.verdicts.len() {
                 1 => row.verdicts.keys().cloned().collect(),
-                _ => row.verdicts.iter().map(|(verdict, n)| format!("{verdict} {n}")).collect(),
+                _ => row
+                    .verdicts
+                    .iter()
+                    .map(|(verdict, n)| format!("{verdict} {n}"))
+                    .collect(),
             };
-            let VerdictCaseRow { case, expected, rounds, right, kills, .. } = row;
+            let VerdictCaseRow {
+                case,
+                expected,
+                rounds,
+                right,
+                kills,
+                ..
+            } = row;
             let lives = row.lives();
             let (enforcer, verdicts) = (&self.enforcer, verdicts.join(", "));
-            let _ =
-                writeln!(text, "{case:42} {enforcer:9} {verdicts:34} {expected:26} {rounds:>6} {right:>6} {kills:>6}  {lives}");
+            let _ = writeln!(
+                text,
+                "{case:42} {enforcer:9} {verdicts:34} {expected:26} {rounds:>6} {right:>6} {kills:>6}  {lives}"
+            );
         }
         let _ = writeln!(
             text,
@@ -158,7 +186,10 @@ impl MatrixResults {
             self.enforcer, self.cases, self.rounds, self.right, self.kills
         );
         if let (Some(p50), Some(p99)) = (self.kill_to_report_p50_ms, self.kill_to_report_p99_ms) {
-            let _ = writeln!(text, "from a kill to its report: {p50} ms in the middle, {p99} ms for 99 of 100");
+            let _ = writeln!(
+                text,
+                "from a kill to its report: {p50} ms in the middle, {p99} ms for 99 of 100"
+            );
         }
         for what in &self.skipped {
             let _ = writeln!(text, "SKIPPED: {what}");
@@ -167,7 +198,11 @@ impl MatrixResults {
             let _ = writeln!(text, "left behind: {what}");
         }
         for w in &self.wrong {
-            let _ = writeln!(text, "wrong: {}, round {}: {} ({}); {}", w.case, w.round, w.verdict, w.why, w.evidence);
+            let _ = writeln!(
+                text,
+                "wrong: {}, round {}: {} ({}); {}",
+                w.case, w.round, w.verdict, w.why, w.evidence
+            );
         }
         text
     }
@@ -181,7 +216,10 @@ mod tests {
     fn a_quantile_of_counts_is_an_existing_value() {
         let counts = BTreeMap::from([(2, 98), (5, 1), (90, 1)]);
         let at = |percent| quantile(&counts, percent);
-        assert_eq!((at(0), at(50), at(99), at(100)), (Some(2), Some(2), Some(5), Some(90)));
+        assert_eq!(
+            (at(0), at(50), at(99), at(100)),
+            (Some(2), Some(2), Some(5), Some(90))
+        );
         assert_eq!(quantile(&BTreeMap::new(), 50), None);
     }
 }

@@ -61,7 +61,8 @@ pub struct Plan {
 impl Plan {
     fn cases(&self, stage: Stage) -> Vec<VerdictCase> {
         let wanted = |case: &VerdictCase| {
-            let on_stage = case.stage == stage && (self.stages.is_empty() || self.stages.contains(&stage));
+            let on_stage =
+                case.stage == stage && (self.stages.is_empty() || self.stages.contains(&stage));
             on_stage && case.on.contains(&self.enforcer) && case.name.contains(&self.only)
         };
         cases::all().into_iter().filter(wanted).collect()
@@ -79,7 +80,10 @@ impl Plan {
 /// The enforcer that this machine's kernel offers to root.
 pub fn of_this_kernel() -> EnforcerKind {
     let base = Path::new("/sys/fs/cgroup");
-    match (base.join("cgroup.controllers").exists(), base.join("memory").exists()) {
+    match (
+        base.join("cgroup.controllers").exists(),
+        base.join("memory").exists(),
+    ) {
         (true, _) => EnforcerKind::Cgroup2,
         (false, true) => EnforcerKind::Cgroup1,
         (false, false) => EnforcerKind::Poll,
@@ -89,13 +93,22 @@ pub fn of_this_kernel() -> EnforcerKind {
 /// Runs all cases of the plan on this kernel. `scratch` is a directory on a disk, not in memory.
 pub fn on_this_kernel(plan: &Plan, scratch: &Path) -> Result<MatrixResults> {
     let tools = Tools::find(scratch)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     runtime.block_on(perform(plan, &tools))
 }
 
 async fn perform(plan: &Plan, tools: &Tools) -> Result<MatrixResults> {
-    let mut company =
-        MatrixRun { plan, tools, figures: MatrixResults { enforcer: plan.enforcer.to_string(), ..MatrixResults::default() } };
+    let mut company = MatrixRun {
+        plan,
+        tools,
+        figures: MatrixResults {
+            enforcer: plan.enforcer.to_string(),
+            ..MatrixResults::default()
+        },
+    };
     company.roomy().await?;
     company.fenced().await?;
     company.nested().await?;
@@ -133,10 +146,16 @@ impl MatrixRun<'_> {
     fn booked(&mut self, stage: Stage) -> Vec<ScheduledCase> {
         let mut booked = Vec::new();
         for case in self.plan.cases(stage) {
-            match case.launch(self.tools).and_then(|launch| Ok((launch, case.tasks(self.tools)?))) {
-                Ok((launch, tasks)) => {
-                    booked.push(ScheduledCase { times: case.pace.times(self.plan.rounds), case, launch, tasks })
-                }
+            match case
+                .launch(self.tools)
+                .and_then(|launch| Ok((launch, case.tasks(self.tools)?)))
+            {
+                Ok((launch, tasks)) => booked.push(ScheduledCase {
+                    times: case.pace.times(self.plan.rounds),
+                    case,
+                    launch,
+                    tasks,
+                }),
                 Err(why) => self.figures.skipped.push(format!("{}: {why}", case.name)),
             }
         }
@@ -146,7 +165,11 @@ impl MatrixRun<'_> {
     async fn roomy(&mut self) -> Result<()> {
         let (single, herds) = (self.booked(Stage::Roomy), self.booked(Stage::Herd));
         // A host without swap runs that case in a guest.
-        let swapped = if has_swap() { self.booked(Stage::Swapped) } else { Vec::new() };
+        let swapped = if has_swap() {
+            self.booked(Stage::Swapped)
+        } else {
+            Vec::new()
+        };
         if single.is_empty() && herds.is_empty() && swapped.is_empty() {
             return Ok(());
         }
@@ -169,7 +192,8 @@ impl MatrixRun<'_> {
         for round in 0..most {
             for (n, due) in booked.iter().enumerate() {
                 // Rare cases are spread over the whole run.
-                if u64::from(round) * u64::from(due.times) % u64::from(most) >= u64::from(due.times) {
+                if u64::from(round) * u64::from(due.times) % u64::from(most) >= u64::from(due.times)
+                {
                     continue;
                 }
                 let place = Arc::clone(&places).acquire_owned().await?;
@@ -199,7 +223,8 @@ impl MatrixRun<'_> {
             let mut playing = JoinSet::new();
             for _ in 0..HERD {
                 let (node, booked) = (Arc::clone(node), Arc::clone(&booked));
-                playing.spawn(async move { play(&node, &booked.case, &booked.launch, round).await });
+                playing
+                    .spawn(async move { play(&node, &booked.case, &booked.launch, round).await });
             }
             while let Some(done) = playing.join_next().await {
                 all.push(done.context("a container of the burst")??);
@@ -240,7 +265,11 @@ impl MatrixRun<'_> {
         Ok(())
     }
 
-    async fn beside_an_innocent(&mut self, node: &Node, booked: &ScheduledCase) -> Result<Vec<CaseResult>> {
+    async fn beside_an_innocent(
+        &mut self,
+        node: &Node,
+        booked: &ScheduledCase,
+    ) -> Result<Vec<CaseResult>> {
         let innocent = cases::innocent();
         let launch = innocent.launch(self.tools).map_err(anyhow::Error::msg)?;
         let mut all = Vec::new();
@@ -249,7 +278,9 @@ impl MatrixRun<'_> {
             node.ready(&id).await?;
             all.push(play(node, &booked.case, &booked.launch, round).await?);
             node.open_gate(&id)?;
-            let told = tokio::time::timeout(play::PATIENCE, end).await.context("the report of the neighbour")??;
+            let told = tokio::time::timeout(play::PATIENCE, end)
+                .await
+                .context("the report of the neighbour")??;
             let played = play::judge(node, &innocent, &told, &[], round);
             if let Some(wrong) = played.wrong {
                 self.figures.wrong.push(wrong);
@@ -278,7 +309,11 @@ impl MatrixRun<'_> {
     /// Runs only in a guest, because the whole host is starved.
     async fn starved(&mut self) -> Result<()> {
         // A host runs other programs and must not be starved.
-        let booked = if guest::in_guest() { self.booked(Stage::Starved) } else { Vec::new() };
+        let booked = if guest::in_guest() {
+            self.booked(Stage::Starved)
+        } else {
+            Vec::new()
+        };
         if booked.is_empty() {
             return Ok(());
         }
@@ -301,8 +336,16 @@ impl MatrixRun<'_> {
     }
 
     async fn leave(&mut self, node: &Node) {
-        let groups = node.leftovers().await.into_iter().map(|g| format!("cgroup {g}"));
-        let twice = node.manager.contradicted().into_iter().map(|id| format!("{id} was reported with two reasons"));
+        let groups = node
+            .leftovers()
+            .await
+            .into_iter()
+            .map(|g| format!("cgroup {g}"));
+        let twice = node
+            .manager
+            .contradicted()
+            .into_iter()
+            .map(|id| format!("{id} was reported with two reasons"));
         self.figures.left.extend(groups.chain(twice));
     }
 }

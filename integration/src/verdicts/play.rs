@@ -40,14 +40,27 @@ pub(super) struct CaseResult {
 }
 
 /// Runs `case` once. An error is a failure of this program or of the machine, not a wrong verdict.
-pub(super) async fn play(node: &Node, case: &VerdictCase, launch: &LaunchSpec, round: u32) -> Result<CaseResult> {
+pub(super) async fn play(
+    node: &Node,
+    case: &VerdictCase,
+    launch: &LaunchSpec,
+    round: u32,
+) -> Result<CaseResult> {
     let (id, end) = node.manager.run(case.limit(), launch.clone())?;
     if case.waits() {
-        node.ready(&id).await.with_context(|| format!("{}, round {round}", case.name))?;
+        node.ready(&id)
+            .await
+            .with_context(|| format!("{}, round {round}", case.name))?;
         act(node, case.act, &id, round)?;
     }
     match tokio::time::timeout(PATIENCE, end).await {
-        Ok(told) => Ok(judge(node, case, &told.context("the manager has ended")?, &launch.heap_exit_codes, round)),
+        Ok(told) => Ok(judge(
+            node,
+            case,
+            &told.context("the manager has ended")?,
+            &launch.heap_exit_codes,
+            round,
+        )),
         Err(_) => Ok(untold(node, case, &id, round)),
     }
 }
@@ -65,11 +78,21 @@ pub(super) async fn play_tasks(
     launch.env.extend(master.environment(tasks.len()));
     let (id, end) = node.manager.run(case.limit(), launch)?;
     let reports = match tokio::time::timeout(PATIENCE, master.carry(tasks)).await {
-        Ok(reports) => reports.with_context(|| format!("{}, round {round}: its executor", case.name))?,
+        Ok(reports) => {
+            reports.with_context(|| format!("{}, round {round}: its executor", case.name))?
+        }
         Err(_) => return Ok(vec![untold(node, case, &id, round)]),
     };
-    let Ok(told) = tokio::time::timeout(PATIENCE, end).await else { return Ok(vec![untold(node, case, &id, round)]) };
-    let container = judge(node, case, &told.context("the manager has ended")?, &[], round);
+    let Ok(told) = tokio::time::timeout(PATIENCE, end).await else {
+        return Ok(vec![untold(node, case, &id, round)]);
+    };
+    let container = judge(
+        node,
+        case,
+        &told.context("the manager has ended")?,
+        &[],
+        round,
+    );
     // If the executor was killed before it could report, the container's report covers its tasks.
     let missing = tasks.len().saturating_sub(reports.len());
     let played = reports.iter().map(|report| judge_task(case, report, round));
@@ -91,7 +114,14 @@ fn untold(node: &Node, case: &VerdictCase, id: &ContainerId, round: u32) -> Case
         log_tail: String::new(),
         agent: node.traces_of(id),
     };
-    CaseResult { verdict: UNTOLD.to_owned(), killed: false, lived_ms: None, told_ms: None, stuck_ms: None, wrong: Some(wrong) }
+    CaseResult {
+        verdict: UNTOLD.to_owned(),
+        killed: false,
+        lived_ms: None,
+        told_ms: None,
+        stuck_ms: None,
+        wrong: Some(wrong),
+    }
 }
 
 fn judge_task(case: &VerdictCase, report: &TaskReport, round: u32) -> CaseResult {
@@ -154,10 +184,19 @@ fn pause(ms: u32) {
 }
 
 /// Checks one report.
-pub(super) fn judge(node: &Node, case: &VerdictCase, told: &ReceivedReport, codes: &[i32], round: u32) -> CaseResult {
+pub(super) fn judge(
+    node: &Node,
+    case: &VerdictCase,
+    told: &ReceivedReport,
+    codes: &[i32],
+    round: u32,
+) -> CaseResult {
     let report = &told.report;
     let e = &report.evidence;
-    let verdict = shown(report.reason, classify(e, VerdictScope::Container, codes).dimension);
+    let verdict = shown(
+        report.reason,
+        classify(e, VerdictScope::Container, codes).dimension,
+    );
     let wrong = case.judge(report, codes).err().map(|why| WrongVerdict {
         case: case.name.to_owned(),
         round,
@@ -170,5 +209,12 @@ pub(super) fn judge(node: &Node, case: &VerdictCase, told: &ReceivedReport, code
     });
     let killed = e.own.events.oom_kill > 0 || e.signal == Some(9);
     let lived_ms = report.started.and_then(|s| report.ended.0.checked_sub(s.0));
-    CaseResult { verdict, killed, lived_ms, told_ms: told.at.0.checked_sub(report.ended.0), stuck_ms: stuck_ms(report), wrong }
+    CaseResult {
+        verdict,
+        killed,
+        lived_ms,
+        told_ms: told.at.0.checked_sub(report.ended.0),
+        stuck_ms: stuck_ms(report),
+        wrong,
+    }
 }

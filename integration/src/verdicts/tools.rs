@@ -68,7 +68,9 @@ impl Tools {
             java,
             go,
             node: on_path("node"),
-            python: Some(PathBuf::from("/usr/bin/python3")).filter(|p| p.is_file()).or_else(|| on_path("python3")),
+            python: Some(PathBuf::from("/usr/bin/python3"))
+                .filter(|p| p.is_file())
+                .or_else(|| on_path("python3")),
         })
     }
 
@@ -80,7 +82,9 @@ impl Tools {
     /// The launch of a program, or the missing tool.
     pub(super) fn launch(&self, program: &Program) -> Result<LaunchSpec, String> {
         let mut launch = LaunchSpec::default();
-        launch.env.insert(SCRATCH.into(), self.scratch.display().to_string());
+        launch
+            .env
+            .insert(SCRATCH.into(), self.scratch.display().to_string());
         launch.command = match program {
             Program::Steps(steps) => self.steps(steps),
             Program::Few(most, steps) => {
@@ -107,7 +111,9 @@ impl Tools {
     /// One task of an executor.
     pub(super) fn task(&self, n: u32, limit: Bytes, steps: &[&str]) -> Result<TaskStart, String> {
         Ok(TaskStart {
-            attempt: format!("case/{n}@1").parse().map_err(|e| format!("a task's name: {e}"))?,
+            attempt: format!("case/{n}@1")
+                .parse()
+                .map_err(|e| format!("a task's name: {e}"))?,
             command: self.steps(steps),
             env: BTreeMap::new(),
             cwd: None,
@@ -124,29 +130,63 @@ impl Tools {
     fn steps(&self, steps: &[&str]) -> Vec<String> {
         let scratch = self.scratch.display().to_string();
         let words = steps.iter().map(|step| step.replace(SCRATCH, &scratch));
-        [self.workload.display().to_string(), "act".into()].into_iter().chain(words).collect()
+        [self.workload.display().to_string(), "act".into()]
+            .into_iter()
+            .chain(words)
+            .collect()
     }
 
     fn runtime(&self, runtime: &Runtime) -> Result<Vec<String>, String> {
         let words = |program: &Path, rest: &[&[&str]]| {
-            let rest = rest.iter().flat_map(|words| words.iter().map(|w| (*w).to_owned()));
-            std::iter::once(program.display().to_string()).chain(rest).collect()
+            let rest = rest
+                .iter()
+                .flat_map(|words| words.iter().map(|w| (*w).to_owned()));
+            std::iter::once(program.display().to_string())
+                .chain(rest)
+                .collect()
         };
-        let there = |found: &Option<PathBuf>, name| found.clone().ok_or_else(|| format!("there is no {name} on this machine"));
+        let there = |found: &Option<PathBuf>, name| {
+            found
+                .clone()
+                .ok_or_else(|| format!("there is no {name} on this machine"))
+        };
         Ok(match runtime {
             Runtime::Java(flags, mode) => {
-                let classes = self.classes.as_ref().ok_or("there is no javac on this machine")?.display().to_string();
-                words(&there(&self.java, "java")?, &[flags, &["-cp", &classes, "Deaths", mode]])
+                let classes = self
+                    .classes
+                    .as_ref()
+                    .ok_or("there is no javac on this machine")?
+                    .display()
+                    .to_string();
+                words(
+                    &there(&self.java, "java")?,
+                    &[flags, &["-cp", &classes, "Deaths", mode]],
+                )
             }
             Runtime::ColdJava(flags, mode) => {
-                let classes = self.classes.as_ref().ok_or("there is no javac on this machine")?.display().to_string();
-                let home = newest_jvm(&there(&self.java, "java")?).display().to_string();
+                let classes = self
+                    .classes
+                    .as_ref()
+                    .ok_or("there is no javac on this machine")?
+                    .display()
+                    .to_string();
+                let home = newest_jvm(&there(&self.java, "java")?)
+                    .display()
+                    .to_string();
                 let own = ["-c", COLD, &home, "-cp", &classes];
                 words(Path::new("/bin/sh"), &[&own, flags, &["Deaths", mode]])
             }
             Runtime::OwnJava(flags, mode) => {
-                let classes = self.classes.as_ref().ok_or("there is no javac on this machine")?.display().to_string();
-                let home = self.own_jvm(&newest_jvm(&there(&self.java, "java")?))?.display().to_string();
+                let classes = self
+                    .classes
+                    .as_ref()
+                    .ok_or("there is no javac on this machine")?
+                    .display()
+                    .to_string();
+                let home = self
+                    .own_jvm(&newest_jvm(&there(&self.java, "java")?))?
+                    .display()
+                    .to_string();
                 let own = ["-c", COLD, &home, "-cp", &classes];
                 words(Path::new("/bin/sh"), &[&own, flags, &["Deaths", mode]])
             }
@@ -154,13 +194,18 @@ impl Tools {
                 Some(program) => words(program, &[&[what]]),
                 None => return Err("there is no go on this machine".to_owned()),
             },
-            Runtime::Node(flags, script) => words(&there(&self.node, "node")?, &[flags, &["-e", script]]),
+            Runtime::Node(flags, script) => {
+                words(&there(&self.node, "node")?, &[flags, &["-e", script]])
+            }
             Runtime::NodeInShell(script) => {
                 let node = there(&self.node, "node")?.display().to_string();
                 let line = r#""$0" --max-old-space-size=32 -e "$1"; exit $?"#;
                 words(Path::new("/bin/sh"), &[&["-c", line, &node, script]])
             }
-            Runtime::Python(script, argument) => words(&there(&self.python, "python3")?, &[&["-c", script, argument]]),
+            Runtime::Python(script, argument) => words(
+                &there(&self.python, "python3")?,
+                &[&["-c", script, argument]],
+            ),
         })
     }
 }
@@ -172,9 +217,19 @@ impl Tools {
         if copy.is_dir() {
             return Ok(copy);
         }
-        let output = Command::new("/bin/sh").args(["-c", COPY]).arg(home).arg(&copy).output();
+        let output = Command::new("/bin/sh")
+            .args(["-c", COPY])
+            .arg(home)
+            .arg(&copy)
+            .output();
         let output = output.map_err(|e| format!("/bin/sh: {e}"))?;
-        let told = || format!("copying {}: {}", home.display(), String::from_utf8_lossy(&output.stderr));
+        let told = || {
+            format!(
+                "copying {}: {}",
+                home.display(),
+                String::from_utf8_lossy(&output.stderr)
+            )
+        };
         output.status.success().then_some(copy).ok_or_else(told)
     }
 }
@@ -182,16 +237,33 @@ impl Tools {
 /// A program on `PATH`. Symbolic links are followed.
 fn on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|p| p.is_file())
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(name))
+        .find(|p| p.is_file())
 }
 
 /// The directory of the newest JVM: a separate one whose code no other process maps, or the default
 /// one.
 fn newest_jvm(java: &Path) -> PathBuf {
-    let entries = fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten().map(|e| e.path());
-    let named = entries.filter(|dir| dir.file_name().is_some_and(|n| n.to_string_lossy().starts_with("temurin")));
-    let usual = || java.canonicalize().ok().and_then(|p| Some(p.parent()?.parent()?.to_owned()));
-    named.filter(|dir| dir.join("bin/java").is_file()).max().or_else(usual).unwrap_or_else(|| PathBuf::from("/usr"))
+    let entries = fs::read_dir("/usr/lib/jvm")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|e| e.path());
+    let named = entries.filter(|dir| {
+        dir.file_name()
+            .is_some_and(|n| n.to_string_lossy().starts_with("temurin"))
+    });
+    let usual = || {
+        java.canonicalize()
+            .ok()
+            .and_then(|p| Some(p.parent()?.parent()?.to_owned()))
+    };
+    named
+        .filter(|dir| dir.join("bin/java").is_file())
+        .max()
+        .or_else(usual)
+        .unwrap_or_else(|| PathBuf::from("/usr"))
 }
 
 /// Compiles the Go program; `None` without a compiler.
@@ -207,10 +279,21 @@ fn compiled_go(scratch: &Path) -> Result<Option<PathBuf>> {
 
 /// Compiles the classes; `None` without a compiler.
 fn compile(scratch: &Path) -> Result<Option<PathBuf>> {
-    let Some(javac) = on_path("javac") else { return Ok(None) };
+    let Some(javac) = on_path("javac") else {
+        return Ok(None);
+    };
     let source = scratch.join("Deaths.java");
     fs::write(&source, SOURCE)?;
-    let output = Command::new(javac).arg("-d").arg(scratch).arg(&source).output().context("javac")?;
-    ensure!(output.status.success(), "javac: {}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(javac)
+        .arg("-d")
+        .arg(scratch)
+        .arg(&source)
+        .output()
+        .context("javac")?;
+    ensure!(
+        output.status.success(),
+        "javac: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(Some(scratch.to_owned()))
 }

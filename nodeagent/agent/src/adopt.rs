@@ -66,7 +66,13 @@ fn look_at(site: &NodeContext, id: ContainerId) -> Option<AdoptedContainer> {
         if let Some(group) = &group {
             collect::remove_group(site, &id, group);
         }
-        return Some(AdoptedContainer { id, order, found: AdoptedState::Reported(Box::new(report)), group: None, shim: None });
+        return Some(AdoptedContainer {
+            id,
+            order,
+            found: AdoptedState::Reported(Box::new(report)),
+            group: None,
+            shim: None,
+        });
     }
     let untouched = site.layout.was_never_started(&id);
     if order.is_none() && untouched {
@@ -80,7 +86,8 @@ fn look_at(site: &NodeContext, id: ContainerId) -> Option<AdoptedContainer> {
     let asked = site.layout.stop(&id).map(|s| s.cause);
     let program = identity(site, &id, record::file::PID);
     let shim = shim(site, &id);
-    let has_record = fs::read(site.layout.container(&id).join(record::file::EXIT)).is_ok_and(|r| ExitRecord::decode(&r).is_ok());
+    let has_record = fs::read(site.layout.container(&id).join(record::file::EXIT))
+        .is_ok_and(|r| ExitRecord::decode(&r).is_ok());
     let found = match (&shim, has_record) {
         (Some(_), false) => AdoptedState::Alive { asked },
         (Some(_) | None, true) => AdoptedState::Ended { asked },
@@ -90,11 +97,19 @@ fn look_at(site: &NodeContext, id: ContainerId) -> Option<AdoptedContainer> {
         (None, false) => AdoptedState::Ended { asked },
     };
     // Without the program's pid, the shim is the best known root of the process tree.
-    let root = program.map(|p| p.pid).or(shim.as_ref().map(WatchedProcess::pid));
+    let root = program
+        .map(|p| p.pid)
+        .or(shim.as_ref().map(WatchedProcess::pid));
     if let (Some(group), Some(root)) = (&group, root) {
         group.set_root_pid(root);
     }
-    Some(AdoptedContainer { id, order, found, group, shim })
+    Some(AdoptedContainer {
+        id,
+        order,
+        found,
+        group,
+        shim,
+    })
 }
 
 fn open_group(site: &NodeContext, id: &ContainerId) -> Option<Arc<Group>> {
@@ -114,23 +129,41 @@ fn identity(site: &NodeContext, id: &ContainerId, name: &str) -> Option<ProcessI
 /// The shim that a container's directory names, if it lives.
 pub(crate) fn named_shim(site: &NodeContext, id: &ContainerId) -> Option<WatchedProcess> {
     let known = identity(site, id, record::file::SHIM_PID)?;
-    WatchedProcess::open(known.pid, known.starttime).ok()?.filter(WatchedProcess::is_alive)
+    WatchedProcess::open(known.pid, known.starttime)
+        .ok()?
+        .filter(WatchedProcess::is_alive)
 }
 
 /// The shim by its recorded identity. If the agent was killed between the start and the record, by
 /// its command line.
 fn shim(site: &NodeContext, id: &ContainerId) -> Option<WatchedProcess> {
     let known = identity(site, id, record::file::SHIM_PID).or_else(|| by_command_line(site, id))?;
-    WatchedProcess::open(known.pid, known.starttime).ok()?.filter(WatchedProcess::is_alive)
+    WatchedProcess::open(known.pid, known.starttime)
+        .ok()?
+        .filter(WatchedProcess::is_alive)
 }
 
 fn by_command_line(site: &NodeContext, id: &ContainerId) -> Option<ProcessIdentity> {
-    let dir = site.layout.container(id).into_os_string().into_encoded_bytes();
+    let dir = site
+        .layout
+        .container(id)
+        .into_os_string()
+        .into_encoded_bytes();
     for entry in fs::read_dir("/proc").ok()?.flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
-        let Ok(line) = fs::read(entry.path().join("cmdline")) else { continue };
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<i32>().ok())
+        else {
+            continue;
+        };
+        let Ok(line) = fs::read(entry.path().join("cmdline")) else {
+            continue;
+        };
         let mut words = line.split(|b| *b == 0);
-        let is_shim = words.next().is_some_and(|program| program.ends_with(b"container-shim"));
+        let is_shim = words
+            .next()
+            .is_some_and(|program| program.ends_with(b"container-shim"));
         if is_shim && words.next() == Some(dir.as_slice()) {
             let starttime = headroom_node_exec::pidfd::starttime_of(pid).ok()??;
             return Some(ProcessIdentity { pid, starttime });
@@ -153,9 +186,14 @@ fn end_unknown_groups(site: &NodeContext, adopted: &[AdoptedContainer]) {
         if adopted.iter().any(|a| a.id.to_string() == name) {
             continue;
         }
-        tracing::warn!(group = name, "a cgroup belongs to no container; its processes are killed and it is removed");
+        tracing::warn!(
+            group = name,
+            "a cgroup belongs to no container; its processes are killed and it is removed"
+        );
         let gone = site.enforcer.open(&name).and_then(|group| match group {
-            Some(group) => group.kill().and_then(|()| group.remove(std::time::Duration::from_secs(5))),
+            Some(group) => group
+                .kill()
+                .and_then(|()| group.remove(std::time::Duration::from_secs(5))),
             None => Ok(()),
         });
         if let Err(error) = gone {

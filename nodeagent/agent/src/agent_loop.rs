@@ -163,14 +163,25 @@ impl NodeAgentLoop {
     pub(crate) fn adopt(&mut self, found: Vec<AdoptedContainer>) {
         for a in found {
             info!(container_id = %a.id, found = ?a.found, "the agent adopted a container");
-            let order = a.order.as_ref().map_or_else(ContainerOrder::unknown, to_core);
+            let order = a
+                .order
+                .as_ref()
+                .map_or_else(ContainerOrder::unknown, to_core);
             let live = self.live.entry(a.id.clone()).or_default();
-            *live = LiveContainer { order: a.order, group: a.group, ..LiveContainer::default() };
+            *live = LiveContainer {
+                order: a.order,
+                group: a.group,
+                ..LiveContainer::default()
+            };
             if let Some(shim) = a.shim {
                 self.jobs.watch_shim(a.id.clone(), ShimProcess::Found(shim));
                 self.start_meter(&a.id);
             }
-            self.step(agent::AgentEvent::Adopted { id: a.id, order, found: a.found });
+            self.step(agent::AgentEvent::Adopted {
+                id: a.id,
+                order,
+                found: a.found,
+            });
         }
     }
 
@@ -205,7 +216,9 @@ impl NodeAgentLoop {
         let mut wake = now.plus(Duration::from_secs(1));
         loop {
             match self.link.due(now) {
-                rm_link::NodeLinkRequest::Registration => self.link.register(self.registration(), clock::unix_now()),
+                rm_link::NodeLinkRequest::Registration => {
+                    self.link.register(self.registration(), clock::unix_now())
+                }
                 rm_link::NodeLinkRequest::Report(epoch, scope) => {
                     self.telling = self.reload.as_ref().map(|reload| reload.at);
                     self.link.report(self.report(epoch, &scope));
@@ -235,7 +248,9 @@ impl NodeAgentLoop {
                 self.jobs.abort_launch(id.clone(), self.group(&id));
                 self.on_container_event(
                     id,
-                    container::LifecycleEvent::Failed { why: "the shim did not report the start of the program".into() },
+                    container::LifecycleEvent::Failed {
+                        why: "the shim did not report the start of the program".into(),
+                    },
                 );
             }
             AgentInput::ShimEnded(id) => {
@@ -261,7 +276,13 @@ impl NodeAgentLoop {
         match self.agent.get(&id).map(|c| &c.state) {
             Some(LifecyclePhase::Running) => {
                 self.at_once = Some(id.clone());
-                self.on_container_event(id, container::LifecycleEvent::Stop { cause: StopCause::Asked, now });
+                self.on_container_event(
+                    id,
+                    container::LifecycleEvent::Stop {
+                        cause: StopCause::Asked,
+                        now,
+                    },
+                );
                 self.at_once = None;
                 true
             }
@@ -295,7 +316,10 @@ impl NodeAgentLoop {
     /// Records the duration of a finished launch step and starts the next one.
     fn timed(&mut self, id: &ContainerId, stage: Stage) {
         let now = self.clock.now();
-        let begun = self.live.get_mut(id).and_then(|live| live.step.replace(now));
+        let begun = self
+            .live
+            .get_mut(id)
+            .and_then(|live| live.step.replace(now));
         if let Some(begun) = begun {
             self.counts.launched(stage, now.since(begun));
         }
@@ -304,7 +328,9 @@ impl NodeAgentLoop {
     fn felt(&mut self, ills: Vec<String>) {
         match ills.as_slice() {
             [] => info!("this host is healthy again"),
-            ills => warn!(name: "node-unhealthy", ills = ills.join("; "), "this host takes no work until the problem is solved"),
+            ills => {
+                warn!(name: "node-unhealthy", ills = ills.join("; "), "this host takes no work until the problem is solved")
+            }
         }
         self.ills = ills;
     }
@@ -313,9 +339,15 @@ impl NodeAgentLoop {
     fn left_behind(&mut self, found: UnattributedFinding) {
         let bytes = found.memory.get();
         match &found.ill {
-            Some(ill) => warn!(name: "node-unhealthy", ill, bytes, "this host takes no work until the memory is freed"),
+            Some(ill) => {
+                warn!(name: "node-unhealthy", ill, bytes, "this host takes no work until the memory is freed")
+            }
             None if found.memory.is_zero() => info!("the memory of ended containers is free again"),
-            None => warn!(bytes, owners = owners(&found.left_by), "ended containers left memory behind"),
+            None => warn!(
+                bytes,
+                owners = owners(&found.left_by),
+                "ended containers left memory behind"
+            ),
         }
         self.unattributed = found;
         self.link.node_changed();
@@ -331,14 +363,17 @@ impl NodeAgentLoop {
                 }
                 self.timed(&id, Stage::Start);
                 let order = self.live.get(&id).and_then(|live| live.order.as_ref());
-                self.counts.started(order.and_then(|order| order.request.as_ref()));
+                self.counts
+                    .started(order.and_then(|order| order.request.as_ref()));
                 self.start_meter(&id);
                 let now = self.clock.now();
                 self.on_container_event(id, container::LifecycleEvent::Started { now });
             }
             // The exit record of a shim that could not start its program has more detail than its line. The end of that
             // shim follows as an input.
-            StartResult::Failed { step, errno } => info!(container_id = %id, step, errno, "the program could not be started"),
+            StartResult::Failed { step, errno } => {
+                info!(container_id = %id, step, errno, "the program could not be started")
+            }
         }
     }
 
@@ -347,8 +382,12 @@ impl NodeAgentLoop {
         log_container_end(&report);
         let id = report.container.clone();
         let order = self.live.get(&id).and_then(|live| live.order.as_ref());
-        let (request, granted) = (order.and_then(|o| o.request.clone()), order.map(|o| o.granted));
-        self.counts.ended(request.as_ref(), granted, clock::unix_now(), &report);
+        let (request, granted) = (
+            order.and_then(|o| o.request.clone()),
+            order.map(|o| o.granted),
+        );
+        self.counts
+            .ended(request.as_ref(), granted, clock::unix_now(), &report);
         if let Some(live) = self.live.get_mut(&id) {
             live.group = None;
             live.meter = None;
@@ -373,14 +412,22 @@ impl NodeAgentLoop {
                     }
                 }
             }
-            Err(why) => info!(container_id = %id, version, size = %size.resource, why, "the container keeps its size"),
+            Err(why) => {
+                info!(container_id = %id, version, size = %size.resource, why, "the container keeps its size")
+            }
         }
-        self.step(agent::AgentEvent::Resized { id, version, result });
+        self.step(agent::AgentEvent::Resized {
+            id,
+            version,
+            result,
+        });
     }
 
     fn start_meter(&mut self, id: &ContainerId) {
         let now = self.clock.now();
-        let Some(live) = self.live.get_mut(id) else { return };
+        let Some(live) = self.live.get_mut(id) else {
+            return;
+        };
         if let (Some(group), Some(order)) = (&live.group, &live.order) {
             let subject = SampledContainer {
                 group: Arc::clone(group),
@@ -393,8 +440,11 @@ impl NodeAgentLoop {
     }
 
     fn sample(&mut self) {
-        let meters: Vec<(ContainerId, SharedSampler)> =
-            self.live.iter().filter_map(|(id, live)| Some((id.clone(), Arc::clone(live.meter.as_ref()?)))).collect();
+        let meters: Vec<(ContainerId, SharedSampler)> = self
+            .live
+            .iter()
+            .filter_map(|(id, live)| Some((id.clone(), Arc::clone(live.meter.as_ref()?))))
+            .collect();
         if meters.is_empty() || self.sampling {
             return;
         }
@@ -420,7 +470,9 @@ impl NodeAgentLoop {
         let now = self.clock.now();
         match self.link.take(now, event) {
             NodeLinkNews::Peer(answer) => {
-                self.step(agent::AgentEvent::NewPeer { acked: answer.acked });
+                self.step(agent::AgentEvent::NewPeer {
+                    acked: answer.acked,
+                });
                 self.send_remaining_reports();
             }
             NodeLinkNews::Desired(desired) => self.desired(desired),
@@ -444,7 +496,12 @@ impl NodeAgentLoop {
 
     /// Sends exit reports that did not fit into the last message, or that a new peer has not confirmed.
     fn send_remaining_reports(&mut self) {
-        if let Some(id) = self.agent.unreceived().next().map(|report| report.container.clone()) {
+        if let Some(id) = self
+            .agent
+            .unreceived()
+            .next()
+            .map(|report| report.container.clone())
+        {
             self.link.ended(&id);
         }
     }
@@ -454,7 +511,11 @@ impl NodeAgentLoop {
         if self.closing.is_some() {
             return;
         }
-        let extent = if desired.full { Extent::Full } else { Extent::Changes };
+        let extent = if desired.full {
+            Extent::Full
+        } else {
+            Extent::Changes
+        };
         let mut wants = Vec::new();
         for d in desired.containers {
             let want = match d.want {
@@ -463,7 +524,11 @@ impl NodeAgentLoop {
                     if self.agent.get(&d.container).is_none() {
                         self.live.insert(
                             d.container.clone(),
-                            LiveContainer { order: Some(*order), step: Some(self.clock.now()), ..LiveContainer::default() },
+                            LiveContainer {
+                                order: Some(*order),
+                                step: Some(self.clock.now()),
+                                ..LiveContainer::default()
+                            },
                         );
                     }
                     wanted
@@ -483,7 +548,11 @@ impl NodeAgentLoop {
     }
 
     fn step(&mut self, event: agent::AgentEvent) {
-        let AgentOutcome { actions, refused, fenced } = self.agent.step(self.clock.now(), event);
+        let AgentOutcome {
+            actions,
+            refused,
+            fenced,
+        } = self.agent.step(self.clock.now(), event);
         if let Some(silence) = fenced {
             let seconds = silence.as_secs();
             error!(name: "self-fenced", seconds, "the resource manager did not answer in time; all containers are ended");
@@ -495,7 +564,9 @@ impl NodeAgentLoop {
         while let Some(action) = actions.next() {
             // Steps of one stop are one job, so that the cause is durable before the signal is sent.
             let mut steps: Vec<stop::Step> = stop_step(&action.what).into_iter().collect();
-            while let Some(next) = actions.next_if(|n| n.id == action.id && !steps.is_empty() && stop_step(&n.what).is_some()) {
+            while let Some(next) = actions
+                .next_if(|n| n.id == action.id && !steps.is_empty() && stop_step(&n.what).is_some())
+            {
                 steps.extend(stop_step(&next.what));
             }
             if !steps.is_empty() && self.at_once.as_ref() == Some(&action.id) {
@@ -504,8 +575,17 @@ impl NodeAgentLoop {
             if steps.is_empty() {
                 self.act(action.id, action.what);
             } else {
-                let task_groups = self.live.get(&action.id).and_then(|l| l.order.as_ref()).is_some_and(|o| o.launch.task_groups);
-                self.jobs.stop(action.id.clone(), self.group(&action.id), task_groups, steps);
+                let task_groups = self
+                    .live
+                    .get(&action.id)
+                    .and_then(|l| l.order.as_ref())
+                    .is_some_and(|o| o.launch.task_groups);
+                self.jobs.stop(
+                    action.id.clone(),
+                    self.group(&action.id),
+                    task_groups,
+                    steps,
+                );
             }
         }
     }
@@ -519,8 +599,17 @@ impl NodeAgentLoop {
             ContainerEffect::Abandon => self.facts.site.localizer.abandon(&id),
             ContainerEffect::Spawn => self.jobs.start_shim(id),
             ContainerEffect::Collect(end) => {
-                let (group, meter) = self.live.get(&id).map(|l| (l.group.clone(), l.meter.clone())).unwrap_or_default();
-                self.jobs.collect(crate::collect::ContainerRemains { id, end, group, meter });
+                let (group, meter) = self
+                    .live
+                    .get(&id)
+                    .map(|l| (l.group.clone(), l.meter.clone()))
+                    .unwrap_or_default();
+                self.jobs.collect(crate::collect::ContainerRemains {
+                    id,
+                    end,
+                    group,
+                    meter,
+                });
             }
             ContainerEffect::Resize(size) => self.jobs.resize(id.clone(), self.group(&id), size),
             ContainerEffect::Changed => self.link.changed(&id),
@@ -530,7 +619,8 @@ impl NodeAgentLoop {
                 self.jobs.forget(id);
             }
             // Gathered by `step`.
-            ContainerEffect::RecordStop(_) | ContainerEffect::Terminate | ContainerEffect::Kill => {}
+            ContainerEffect::RecordStop(_) | ContainerEffect::Terminate | ContainerEffect::Kill => {
+            }
         }
     }
 
@@ -541,12 +631,21 @@ impl NodeAgentLoop {
     fn shut_down(&mut self, containers: ShutdownContainers, done: oneshot::Sender<()>) {
         notify::stopping();
         let now = self.clock.now();
-        let grace = self.agent.containers().map(|(_, c)| c.order.grace).max().unwrap_or_default();
+        let grace = self
+            .agent
+            .containers()
+            .map(|(_, c)| c.order.grace)
+            .max()
+            .unwrap_or_default();
         let give_up_at = match containers {
             ShutdownContainers::Keep => now,
             ShutdownContainers::Kill => now.plus(grace).plus(CONTAINERS_END_TIMEOUT),
         };
-        self.closing = Some(AgentShutdown { give_up_at, told_by: None, done });
+        self.closing = Some(AgentShutdown {
+            give_up_at,
+            told_by: None,
+            done,
+        });
         match containers {
             ShutdownContainers::Keep => {}
             ShutdownContainers::Kill => self.step(agent::AgentEvent::StopAll(StopCause::Asked)),
@@ -558,14 +657,18 @@ impl NodeAgentLoop {
         let now = self.clock.now();
         let quiet = self.agent.is_quiet();
         let told = self.agent.unreceived().next().is_none();
-        let Some(closing) = &mut self.closing else { return false };
+        let Some(closing) = &mut self.closing else {
+            return false;
+        };
         if closing.give_up_at <= now {
             return true;
         }
         if !quiet {
             return false;
         }
-        let told_by = *closing.told_by.get_or_insert(now.plus(FINAL_REPORT_TIMEOUT));
+        let told_by = *closing
+            .told_by
+            .get_or_insert(now.plus(FINAL_REPORT_TIMEOUT));
         told || told_by <= now
     }
 }
@@ -573,9 +676,15 @@ impl NodeAgentLoop {
 /// Logs an end. Memory kills of a container have their own event name.
 fn log_container_end(report: &ExitReport) {
     let (container_id, reason, evidence) = (&report.container, &report.reason, &report.evidence);
-    let (code, signal, peak) = (evidence.exit_code, evidence.signal, evidence.own.peak.map(headroom_types::Bytes::get));
+    let (code, signal, peak) = (
+        evidence.exit_code,
+        evidence.signal,
+        evidence.own.peak.map(headroom_types::Bytes::get),
+    );
     match report.reason.charge() {
-        Charge::Memory => info!(name: "container-killed", %container_id, %reason, code, signal, peak, "the container ended"),
+        Charge::Memory => {
+            info!(name: "container-killed", %container_id, %reason, code, signal, peak, "the container ended")
+        }
         Charge::Plain | Charge::Free | Charge::Success => {
             info!(%container_id, %reason, code, signal, peak, "the container ended")
         }
@@ -587,13 +696,30 @@ fn stop_step(effect: &ContainerEffect) -> Option<stop::Step> {
         ContainerEffect::RecordStop(cause) => Some(stop::Step::Record(*cause)),
         ContainerEffect::Terminate => Some(stop::Step::Terminate),
         ContainerEffect::Kill => Some(stop::Step::Kill),
-        ContainerEffect::Prepare | ContainerEffect::Spawn | ContainerEffect::Collect(_) | ContainerEffect::Resize(_) => None,
-        ContainerEffect::Abandon | ContainerEffect::Changed | ContainerEffect::Tell | ContainerEffect::Forget => None,
+        ContainerEffect::Prepare
+        | ContainerEffect::Spawn
+        | ContainerEffect::Collect(_)
+        | ContainerEffect::Resize(_) => None,
+        ContainerEffect::Abandon
+        | ContainerEffect::Changed
+        | ContainerEffect::Tell
+        | ContainerEffect::Forget => None,
     }
 }
 
 fn to_core(order: &RunOrder) -> ContainerOrder {
-    let grace = order.launch.stop_grace_ms.map_or(USUAL_GRACE, Duration::from_millis).min(LONGEST_GRACE);
+    let grace = order
+        .launch
+        .stop_grace_ms
+        .map_or(USUAL_GRACE, Duration::from_millis)
+        .min(LONGEST_GRACE);
     let (request, resource) = (order.request.clone(), order.resource.clone());
-    ContainerOrder { request, attempt: order.attempt, resource, version: order.version, granted: order.granted, grace }
+    ContainerOrder {
+        request,
+        attempt: order.attempt,
+        resource,
+        version: order.version,
+        granted: order.granted,
+        grace,
+    }
 }

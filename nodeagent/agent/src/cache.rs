@@ -76,10 +76,16 @@ impl NodeFileCache {
         for entry in fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))? {
             let entry = entry?;
             if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
-                fs::remove_dir_all(entry.path()).with_context(|| format!("cannot remove {}", entry.path().display()))?;
+                fs::remove_dir_all(entry.path())
+                    .with_context(|| format!("cannot remove {}", entry.path().display()))?;
             }
         }
-        Ok(NodeFileCache { dir, most, state: Mutex::default(), changed: Condvar::new() })
+        Ok(NodeFileCache {
+            dir,
+            most,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        })
     }
 
     /// The entry of that key. If it does not exist, `make` creates its content at the given path
@@ -126,7 +132,11 @@ impl NodeFileCache {
             if left.is_zero() {
                 bail!("another container fetches the same file and did not finish in time");
             }
-            state = self.changed.wait_timeout(state, left.min(GLANCE)).unwrap_or_else(PoisonError::into_inner).0;
+            state = self
+                .changed
+                .wait_timeout(state, left.min(GLANCE))
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         if self.dir.join(&key.0).join(SIZE).exists() {
             *state.pins.entry(key.clone()).or_default() += 1;
@@ -137,19 +147,35 @@ impl NodeFileCache {
         Ok(Some(self.dir.join(format!("{UNFINISHED}{}", state.count))))
     }
 
-    fn make(&self, unfinished: &Path, home: &Path, make: impl FnOnce(&Path) -> anyhow::Result<u64>) -> anyhow::Result<()> {
-        fs::create_dir(unfinished).with_context(|| format!("cannot make {}", unfinished.display()))?;
+    fn make(
+        &self,
+        unfinished: &Path,
+        home: &Path,
+        make: impl FnOnce(&Path) -> anyhow::Result<u64>,
+    ) -> anyhow::Result<()> {
+        fs::create_dir(unfinished)
+            .with_context(|| format!("cannot make {}", unfinished.display()))?;
         let size = make(&unfinished.join(CONTENT))?;
-        fs::write(unfinished.join(SIZE), size.to_string()).context("cannot write into the cache")?;
+        fs::write(unfinished.join(SIZE), size.to_string())
+            .context("cannot write into the cache")?;
         // A complete entry must survive a power loss: first sync its bytes, then its name.
         synced(unfinished).context("the cache cannot be synced to the disk")?;
         fs::rename(unfinished, home).with_context(|| format!("cannot make {}", home.display()))?;
-        File::open(&self.dir).and_then(|dir| dir.sync_all()).context("the cache cannot be synced to the disk")
+        File::open(&self.dir)
+            .and_then(|dir| dir.sync_all())
+            .context("the cache cannot be synced to the disk")
     }
 
     fn used(&self, key: &Key, home: &Path) -> anyhow::Result<Pinned<'_>> {
-        let pinned = Pinned { cache: self, key: key.clone(), content: home.join(CONTENT) };
-        let touched = File::options().write(true).open(home.join(SIZE)).and_then(|f| f.set_modified(SystemTime::now()));
+        let pinned = Pinned {
+            cache: self,
+            key: key.clone(),
+            content: home.join(CONTENT),
+        };
+        let touched = File::options()
+            .write(true)
+            .open(home.join(SIZE))
+            .and_then(|f| f.set_modified(SystemTime::now()));
         touched.with_context(|| format!("the cache entry {} is damaged", home.display()))?;
         Ok(pinned)
     }
@@ -174,7 +200,9 @@ impl NodeFileCache {
                     all = all.saturating_sub(size);
                     removed += size;
                 }
-                Err(error) => tracing::warn!(entry = %home.display(), %error, "a cache entry cannot be removed, ignoring"),
+                Err(error) => {
+                    tracing::warn!(entry = %home.display(), %error, "a cache entry cannot be removed, ignoring")
+                }
             }
         }
         removed
@@ -184,10 +212,18 @@ impl NodeFileCache {
     fn entries(&self) -> Vec<(SystemTime, u64, Key)> {
         let found = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let facts = |entry: fs::DirEntry| {
-            let key = Key(entry.file_name().into_string().ok().filter(|name| !name.starts_with(UNFINISHED))?);
+            let key = Key(entry
+                .file_name()
+                .into_string()
+                .ok()
+                .filter(|name| !name.starts_with(UNFINISHED))?);
             let path = entry.path().join(SIZE);
             let size = fs::read_to_string(&path).ok()?.parse().ok()?;
-            Some((fs::metadata(path).and_then(|m| m.modified()).ok()?, size, key))
+            Some((
+                fs::metadata(path).and_then(|m| m.modified()).ok()?,
+                size,
+                key,
+            ))
         };
         found.filter_map(facts).collect()
     }
@@ -215,7 +251,9 @@ fn synced(entry: &Path) -> io::Result<()> {
     if entry.join(CONTENT).is_dir() {
         return Ok(rustix::fs::syncfs(File::open(entry)?)?);
     }
-    [entry.join(CONTENT), entry.join(SIZE), entry.to_owned()].iter().try_for_each(|path| File::open(path)?.sync_all())
+    [entry.join(CONTENT), entry.join(SIZE), entry.to_owned()]
+        .iter()
+        .try_for_each(|path| File::open(path)?.sync_all())
 }
 
 /// Whether a file of the entry has a second hard link, which belongs to a container.
@@ -255,14 +293,25 @@ mod tests {
     fn an_existing_entry_is_not_created_again_by_a_later_agent() {
         let dir = tempfile::tempdir().expect("dir");
         let cache = NodeFileCache::open(dir.path().join("cache"), 100).expect("opens");
-        assert_eq!(fs::read(&put(&cache, 1, 10).content).expect("reads").len(), 10);
+        assert_eq!(
+            fs::read(&put(&cache, 1, 10).content).expect("reads").len(),
+            10
+        );
         fs::create_dir(dir.path().join("cache/unfinished-7")).expect("makes");
         let later = NodeFileCache::open(dir.path().join("cache"), 100).expect("opens");
         assert!(!dir.path().join("cache/unfinished-7").exists());
-        later.get(&key(1), soon(), &|| Ok(()), |_| bail!("made again")).expect("is there");
-        assert!(later.get(&key(2), soon(), &|| Ok(()), |_| bail!("no")).is_err());
         later
-            .get(&key(2), soon(), &|| Ok(()), |path| Ok(fs::write(path, "x").map(|()| 1)?))
+            .get(&key(1), soon(), &|| Ok(()), |_| bail!("made again"))
+            .expect("is there");
+        assert!(
+            later
+                .get(&key(2), soon(), &|| Ok(()), |_| bail!("no"))
+                .is_err()
+        );
+        later
+            .get(&key(2), soon(), &|| Ok(()), |path| {
+                Ok(fs::write(path, "x").map(|()| 1)?)
+            })
             .expect("a failed fetch does not block the entry");
     }
 
@@ -285,14 +334,25 @@ mod tests {
                 .expect("ages");
         }
         let there = |n: u8| dir.path().join("cache").join(key(n).0).exists();
-        assert_eq!((there(1), there(2), there(3)), (true, false, true), "the first entry is in use, and the third was used last");
+        assert_eq!(
+            (there(1), there(2), there(3)),
+            (true, false, true),
+            "the first entry is in use, and the third was used last"
+        );
         fs::remove_file(&kept).expect("the container is gone");
         drop(put(&cache, 4, 40));
         assert_eq!((there(1), there(3), there(4)), (false, true, true));
         let held = put(&cache, 5, 90);
-        assert!(there(5) && !there(3) && !there(4), "a pinned entry of any size remains");
+        assert!(
+            there(5) && !there(3) && !there(4),
+            "a pinned entry of any size remains"
+        );
         drop(held);
-        assert_eq!((cache.evict(), there(5)), (0, true), "an entry remains while the cache is within its limit");
+        assert_eq!(
+            (cache.evict(), there(5)),
+            (0, true),
+            "an entry remains while the cache is within its limit"
+        );
     }
 
     #[test]

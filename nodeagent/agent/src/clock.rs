@@ -13,7 +13,9 @@ pub(crate) struct Clock {
 impl Clock {
     /// A clock that starts now.
     pub(crate) fn start() -> Self {
-        Clock { start: Instant::now() }
+        Clock {
+            start: Instant::now(),
+        }
     }
     /// The current time.
     pub(crate) fn now(self) -> Tick {
@@ -27,12 +29,21 @@ impl Clock {
 
 /// The current wall-clock time, for records that outlive the agent.
 pub(crate) fn unix_now() -> UnixMillis {
-    UnixMillis(SystemTime::now().duration_since(UNIX_EPOCH).map(millis).unwrap_or_default())
+    UnixMillis(
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map(millis)
+            .unwrap_or_default(),
+    )
 }
 
 /// The wall-clock time of a file, for API responses.
 pub(crate) fn unix_of(time: SystemTime) -> UnixMillis {
-    UnixMillis(time.duration_since(UNIX_EPOCH).map(millis).unwrap_or_default())
+    UnixMillis(
+        time.duration_since(UNIX_EPOCH)
+            .map(millis)
+            .unwrap_or_default(),
+    )
 }
 
 fn millis(d: Duration) -> u64 {

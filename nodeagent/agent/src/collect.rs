@@ -13,10 +13,12 @@ use headroom_container_shim::record::{self, ExitRecord, ProgramEnd};
 use headroom_node_cgroup::Group;
 use headroom_node_core::container::ContainerEnd;
 use headroom_node_core::{Verdict, VerdictScope, classify, diagnose, gclog, timeline};
-use headroom_types::exit::{CgroupStats, MemoryEvents, OuterLevel, TaskGroupStats, Unattributed, VictimProcess};
+use headroom_types::exit::{
+    CgroupStats, MemoryEvents, OuterLevel, TaskGroupStats, Unattributed, VictimProcess,
+};
 use headroom_types::{
-    Bytes, Certainty, ContainerId, Diagnosis, Dimension, EnforcerKind, Evidence, ExitReason, ExitReport, StopCause, SubCause,
-    UnixMillis,
+    Bytes, Certainty, ContainerId, Diagnosis, Dimension, EnforcerKind, Evidence, ExitReason,
+    ExitReport, StopCause, SubCause, UnixMillis,
 };
 use headroom_wire::v1::nodes::RunOrder;
 
@@ -53,7 +55,13 @@ pub(crate) struct ContainerRemains {
 /// Collects all evidence, classifies it, and makes the report durable.
 pub(crate) fn collect(site: &NodeContext, remains: ContainerRemains) -> Box<ExitReport> {
     let id = remains.id.clone();
-    let group = remains.group.clone().or_else(|| site.enforcer.open(&id.to_string()).ok().flatten().map(Arc::new));
+    let group = remains.group.clone().or_else(|| {
+        site.enforcer
+            .open(&id.to_string())
+            .ok()
+            .flatten()
+            .map(Arc::new)
+    });
     let report = Box::new(match &remains.end {
         ContainerEnd::Ended { asked } => ended(site, &remains, group.as_ref(), *asked),
         ContainerEnd::Failed { why } => failed(site, &id, group.as_ref(), why),
@@ -97,16 +105,30 @@ fn end_the_rest(id: &ContainerId, group: &Group) {
     }
 }
 
-fn ended(site: &NodeContext, remains: &ContainerRemains, group: Option<&Arc<Group>>, asked: Option<StopCause>) -> ExitReport {
+fn ended(
+    site: &NodeContext,
+    remains: &ContainerRemains,
+    group: Option<&Arc<Group>>,
+    asked: Option<StopCause>,
+) -> ExitReport {
     let id = &remains.id;
     let dir = site.layout.container(id);
     let mut missing = Vec::new();
     let record = exit_record(site, id, &mut missing);
-    if let Some(ExitRecord { how: ProgramEnd::Failed { step, errno, what }, .. }) = &record {
+    if let Some(ExitRecord {
+        how: ProgramEnd::Failed { step, errno, what },
+        ..
+    }) = &record
+    {
         return failed(site, id, group, &refusal(step, *errno, what));
     }
     if record.is_none() && !dir.join(record::file::PID).exists() {
-        return failed(site, id, group, "the shim ended before it had started the program");
+        return failed(
+            site,
+            id,
+            group,
+            "the shim ended before it had started the program",
+        );
     }
     let ordered = site.layout.order(id);
     let (order, baselines) = match &ordered {
@@ -122,10 +144,17 @@ fn ended(site: &NodeContext, remains: &ContainerRemains, group: Option<&Arc<Grou
         end_the_rest(id, group);
     }
     if site.ipc_privilege().is_none() {
-        let started = record.as_ref().and_then(|record| record.started_ms).map(UnixMillis);
+        let started = record
+            .as_ref()
+            .and_then(|record| record.started_ms)
+            .map(UnixMillis);
         leftover::sweep(site, id, started);
     }
-    let measured = remains.meter.as_ref().map(sample::finish).unwrap_or_default();
+    let measured = remains
+        .meter
+        .as_ref()
+        .map(sample::finish)
+        .unwrap_or_default();
     let mut e = Evidence::empty(site.kind());
     e.stop_asked = asked.filter(|_| !site.layout.stop(id).is_some_and(|stop| stop.too_late));
     e.own = own;
@@ -140,13 +169,18 @@ fn ended(site: &NodeContext, remains: &ContainerRemains, group: Option<&Arc<Grou
         heap.cached = logs::cached(&dir);
     }
     if site.isolation.private_tmp && !site.has_private_tmp() {
-        missing.push("a private /tmp: this agent may not mount, so only TMPDIR named a private directory".into());
+        missing.push(
+            "a private /tmp: this agent may not mount, so only TMPDIR named a private directory"
+                .into(),
+        );
     }
     if site.lacks_ipc_namespace() {
         missing.push("a private IPC namespace and /dev/shm: this agent may not create them; those of the host were used".into());
     }
     e.missing = missing;
-    let codes = order.map(|o| o.launch.heap_exit_codes.clone()).unwrap_or_default();
+    let codes = order
+        .map(|o| o.launch.heap_exit_codes.clone())
+        .unwrap_or_default();
     let verdict = classify(&e, VerdictScope::Container, &codes);
     finish(site, id, e, &verdict, record.as_ref(), measured, tasks)
 }
@@ -176,17 +210,27 @@ fn finish(
     }
 }
 
-fn exit_record(site: &NodeContext, id: &ContainerId, missing: &mut Vec<String>) -> Option<ExitRecord> {
+fn exit_record(
+    site: &NodeContext,
+    id: &ContainerId,
+    missing: &mut Vec<String>,
+) -> Option<ExitRecord> {
     let path = site.layout.container(id).join(record::file::EXIT);
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
         Err(error) => {
-            missing.push(format!("exit code and signal: the shim was lost before it wrote its record ({error})"));
+            missing.push(format!(
+                "exit code and signal: the shim was lost before it wrote its record ({error})"
+            ));
             return None;
         }
     };
     ExitRecord::decode(&bytes)
-        .map_err(|error| missing.push(format!("exit code and signal: the shim's record is damaged ({error})")))
+        .map_err(|error| {
+            missing.push(format!(
+                "exit code and signal: the shim's record is damaged ({error})"
+            ))
+        })
         .ok()
 }
 
@@ -204,7 +248,12 @@ fn own_facts(
         None => "the cgroup does not exist any more".to_owned(),
     };
     let texts: Vec<_> = record
-        .map(|r| r.counters.iter().filter_map(|(path, text)| Some((path.clone(), text.clone()?))).collect())
+        .map(|r| {
+            r.counters
+                .iter()
+                .filter_map(|(path, text)| Some((path.clone(), text.clone()?)))
+                .collect()
+        })
         .unwrap_or_default();
     Group::facts_from_texts(site.kind(), &texts).unwrap_or_else(|| {
         missing.push(format!("memory counters: {why}"));
@@ -214,29 +263,55 @@ fn own_facts(
 
 fn task_facts(group: Option<&Arc<Group>>) -> Vec<TaskGroupStats> {
     let tasks = group.and_then(|g| g.tasks().ok()).unwrap_or_default();
-    let tasks = tasks.into_iter().filter(|(name, _)| !crate::exec::is_ours(name));
-    tasks.filter_map(|(name, task)| Some(TaskGroupStats { name, facts: task.facts().ok()? })).collect()
+    let tasks = tasks
+        .into_iter()
+        .filter(|(name, _)| !crate::exec::is_ours(name));
+    tasks
+        .filter_map(|(name, task)| {
+            Some(TaskGroupStats {
+                name,
+                facts: task.facts().ok()?,
+            })
+        })
+        .collect()
 }
 
 /// Increase of the enclosing levels' counters since the launch. After a kill, also the memory that
 /// ended containers had left there.
-fn outer(site: &NodeContext, baselines: &Baselines, killed: bool, missing: &mut Vec<String>) -> Vec<OuterLevel> {
+fn outer(
+    site: &NodeContext,
+    baselines: &Baselines,
+    killed: bool,
+    missing: &mut Vec<String>,
+) -> Vec<OuterLevel> {
     let mut levels = Vec::new();
     if site.kind() != EnforcerKind::Poll {
         match (site.enforcer.fence_level(), baselines.fence) {
             (Ok((limit, now)), Some(then)) => {
                 let unattributed = killed.then(|| left(site)).flatten();
-                levels.push(OuterLevel { level: "containers".into(), limit, local: now.since(&then), unattributed });
+                levels.push(OuterLevel {
+                    level: "containers".into(),
+                    limit,
+                    local: now.since(&then),
+                    unattributed,
+                });
             }
             (Ok(_), None) => missing.push("counters of the fence at launch".into()),
             (Err(error), _) => missing.push(format!("counters of the fence: {error}")),
         }
     }
     if let (Some(now), Some(then)) = (site.enforcer.above(), baselines.above) {
-        levels.push(OuterLevel::counted("above all containers", None, now.since(&then)));
+        levels.push(OuterLevel::counted(
+            "above all containers",
+            None,
+            now.since(&then),
+        ));
     }
     if let (Some(now), Some(then)) = (site.enforcer.host_oom_kills(), baselines.host_oom_kills) {
-        let local = MemoryEvents { oom_kill: now.saturating_sub(then), ..MemoryEvents::default() };
+        let local = MemoryEvents {
+            oom_kill: now.saturating_sub(then),
+            ..MemoryEvents::default()
+        };
         levels.push(OuterLevel::counted("host", None, local));
     } else {
         missing.push("kills on the host".into());
@@ -248,7 +323,12 @@ fn outer(site: &NodeContext, baselines: &Baselines, killed: bool, missing: &mut 
 /// value.
 fn left(site: &NodeContext) -> Option<Unattributed> {
     let reported = site.leftovers.now();
-    let now = site.enforcer.unattributed(MIN_LEFTOVER).ok().flatten().unwrap_or_default();
+    let now = site
+        .enforcer
+        .unattributed(MIN_LEFTOVER)
+        .ok()
+        .flatten()
+        .unwrap_or_default();
     let memory = now.max(reported.memory);
     (!memory.is_zero()).then_some(Unattributed { memory, ..reported })
 }
@@ -261,7 +341,12 @@ fn add_end(e: &mut Evidence, record: Option<&ExitRecord>) {
     }
 }
 
-fn add_order(e: &mut Evidence, order: Option<&RunOrder>, measured: &ContainerMeasurements, missing: &mut Vec<String>) {
+fn add_order(
+    e: &mut Evidence,
+    order: Option<&RunOrder>,
+    measured: &ContainerMeasurements,
+    missing: &mut Vec<String>,
+) {
     let Some(order) = order else {
         missing.push("the order of the container".into());
         return;
@@ -269,17 +354,29 @@ fn add_order(e: &mut Evidence, order: Option<&RunOrder>, measured: &ContainerMea
     e.own.limit = e.own.limit.or(Some(order.resource.memory));
     e.heap_budget = order.launch.heap;
     let mut own_limits = measured.own_limits.clone();
-    own_limits.add_environment(order.launch.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    own_limits.add_environment(
+        order
+            .launch
+            .env
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str())),
+    );
     own_limits.add_command(order.launch.command.iter().map(String::as_str));
     e.own_limits = own_limits.into_vec();
     e.heap = measured.heap;
     if order.launch.heap.is_some() && measured.heap.is_none() {
-        missing.push("heap: the runtime shared no counters, or ended before they were found".into());
+        missing
+            .push("heap: the runtime shared no counters, or ended before they were found".into());
     }
 }
 
 /// After the end a group is empty. Its contents are known from the sample with the largest use.
-fn add_measured(e: &mut Evidence, measured: &ContainerMeasurements, record: Option<&ExitRecord>, order: Option<&RunOrder>) {
+fn add_measured(
+    e: &mut Evidence,
+    measured: &ContainerMeasurements,
+    record: Option<&ExitRecord>,
+    order: Option<&RunOrder>,
+) {
     let refaults = e.own.stat.workingset_refault_file;
     if let Some(fullest) = measured.fullest {
         e.own.stat = fullest;
@@ -303,7 +400,10 @@ fn add_measured(e: &mut Evidence, measured: &ContainerMeasurements, record: Opti
 fn add_gc_log(e: &mut Evidence, dir: &Path) {
     let Some(heap) = &mut e.heap else { return };
     let text = |name: &str| logs::tail(dir, name, GC_LOG).unwrap_or_default();
-    if let Some(log) = [file::STDOUT, file::STDERR].into_iter().find_map(|name| gclog::parse(&text(name))) {
+    if let Some(log) = [file::STDOUT, file::STDERR]
+        .into_iter()
+        .find_map(|name| gclog::parse(&text(name)))
+    {
         gclog::add(&log, heap);
     }
 }
@@ -313,7 +413,11 @@ fn add_gc_log(e: &mut Evidence, dir: &Path) {
 fn main_as_victim(record: Option<&ExitRecord>, order: Option<&RunOrder>) -> Option<VictimProcess> {
     let program = order?.launch.command.first()?;
     let name = program.rsplit('/').next().unwrap_or(program);
-    Some(VictimProcess { pid: 0, name: name.chars().take(15).collect(), rss: Bytes::new(record?.max_rss) })
+    Some(VictimProcess {
+        pid: 0,
+        name: name.chars().take(15).collect(),
+        rss: Bytes::new(record?.max_rss),
+    })
 }
 
 fn log_tail(site: &NodeContext, id: &ContainerId) -> String {
@@ -323,23 +427,51 @@ fn log_tail(site: &NodeContext, id: &ContainerId) -> String {
 /// The shim's report about a program that did not start, as one sentence.
 pub(crate) fn refusal(step: &str, errno: i32, detail: &str) -> String {
     let why = std::io::Error::from_raw_os_error(errno);
-    let about = if detail.is_empty() { String::new() } else { format!(" {detail}") };
+    let about = if detail.is_empty() {
+        String::new()
+    } else {
+        format!(" {detail}")
+    };
     format!("the program could not be started: {step}{about}: {why}")
 }
 
 fn without_program(site: &NodeContext, id: &ContainerId, reason: ExitReason) -> ExitReport {
-    let verdict = Verdict { reason, dimension: None::<Dimension> };
-    let mut report = finish(site, id, Evidence::empty(site.kind()), &verdict, None, ContainerMeasurements::default(), Vec::new());
-    report.evidence.missing.push("everything: the program never ran".into());
+    let verdict = Verdict {
+        reason,
+        dimension: None::<Dimension>,
+    };
+    let mut report = finish(
+        site,
+        id,
+        Evidence::empty(site.kind()),
+        &verdict,
+        None,
+        ContainerMeasurements::default(),
+        Vec::new(),
+    );
+    report
+        .evidence
+        .missing
+        .push("everything: the program never ran".into());
     report
 }
 
-fn failed(site: &NodeContext, id: &ContainerId, group: Option<&Arc<Group>>, why: &str) -> ExitReport {
+fn failed(
+    site: &NodeContext,
+    id: &ContainerId,
+    group: Option<&Arc<Group>>,
+    why: &str,
+) -> ExitReport {
     if let Some(group) = group {
         end_the_rest(id, group);
     }
     let mut report = without_program(site, id, ExitReason::LaunchFailed);
-    report.diagnosis.push(Diagnosis::new(SubCause::NotStarted, Certainty::Certain, why, launch::advice(why)));
+    report.diagnosis.push(Diagnosis::new(
+        SubCause::NotStarted,
+        Certainty::Certain,
+        why,
+        launch::advice(why),
+    ));
     report
 }
 

@@ -16,7 +16,8 @@ pub(crate) fn at(place: &str) {
     if wanted.as_deref() == Some(place) {
         // SIGKILL arrives before this call returns. If it could not be sent, the test sees a
         // running agent.
-        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+        let _ =
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     }
 }
 

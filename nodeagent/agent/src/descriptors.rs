@@ -17,8 +17,18 @@ static ORIGINAL: OnceLock<Rlimit> = OnceLock::new();
 pub(crate) fn raise() {
     let was = getrlimit(Resource::Nofile);
     let number = |n: Option<u64>| n.unwrap_or(u64::MAX);
-    ORIGINAL.get_or_init(|| Rlimit { limit: RlimitKind::OpenFiles, soft: number(was.current), hard: number(was.maximum) });
-    if let Err(error) = setrlimit(Resource::Nofile, rustix::process::Rlimit { current: was.maximum, ..was }) {
+    ORIGINAL.get_or_init(|| Rlimit {
+        limit: RlimitKind::OpenFiles,
+        soft: number(was.current),
+        hard: number(was.maximum),
+    });
+    if let Err(error) = setrlimit(
+        Resource::Nofile,
+        rustix::process::Rlimit {
+            current: was.maximum,
+            ..was
+        },
+    ) {
         tracing::debug!(%error, "the limit of open files cannot be raised; the present limit applies");
     }
 }

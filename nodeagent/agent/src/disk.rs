@@ -106,7 +106,14 @@ pub(crate) struct Resizing {
 impl OrderRecord {
     /// A new record with the current version and boot id.
     pub(crate) fn new(container: ContainerId, order: RunOrder, baselines: Baselines) -> Self {
-        OrderRecord { version: VERSION, container, order, baselines, resizing: None, boot: boot() }
+        OrderRecord {
+            version: VERSION,
+            container,
+            order,
+            baselines,
+            resizing: None,
+            boot: boot(),
+        }
     }
 
     /// Whether the host has not rebooted since the order.
@@ -118,7 +125,14 @@ impl OrderRecord {
 /// The boot id of the kernel.
 fn boot() -> Option<String> {
     static BOOT: OnceLock<Option<String>> = OnceLock::new();
-    let read = || Some(fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned());
+    let read = || {
+        Some(
+            fs::read_to_string("/proc/sys/kernel/random/boot_id")
+                .ok()?
+                .trim()
+                .to_owned(),
+        )
+    };
     BOOT.get_or_init(read).clone()
 }
 
@@ -138,7 +152,12 @@ pub(crate) struct StopRecord {
 impl StopRecord {
     /// A new record with the current version.
     pub(crate) fn new(cause: StopCause, at: UnixMillis, too_late: bool) -> Self {
-        StopRecord { version: VERSION, cause, at, too_late }
+        StopRecord {
+            version: VERSION,
+            cause,
+            at,
+            too_late,
+        }
     }
 }
 
@@ -151,17 +170,30 @@ struct ReportRecord {
 impl StateLayout {
     /// The files below `state`. Creates the directories; an existing directory keeps its mode.
     pub(crate) fn open(state: &Path) -> anyhow::Result<Self> {
-        for dir in [state.to_owned(), state.join("containers"), state.join("apps")] {
-            fs::create_dir_all(&dir).with_context(|| format!("cannot make {}; choose another --state", dir.display()))?;
+        for dir in [
+            state.to_owned(),
+            state.join("containers"),
+            state.join("apps"),
+        ] {
+            fs::create_dir_all(&dir).with_context(|| {
+                format!("cannot make {}; choose another --state", dir.display())
+            })?;
         }
-        let state = state.canonicalize().with_context(|| format!("cannot resolve {}", state.display()))?;
-        Ok(StateLayout { state, kept: Arc::default() })
+        let state = state
+            .canonicalize()
+            .with_context(|| format!("cannot resolve {}", state.display()))?;
+        Ok(StateLayout {
+            state,
+            kept: Arc::default(),
+        })
     }
 
     /// Takes the lock of this directory. The lock is held as long as the file is open.
     pub(crate) fn lock(&self) -> anyhow::Result<File> {
         let state = self.state.display();
-        self.try_lock()?.with_context(|| format!("another node agent uses {state}; stop it or choose another --state"))
+        self.try_lock()?.with_context(|| {
+            format!("another node agent uses {state}; stop it or choose another --state")
+        })
     }
 
     /// Takes the lock. Returns `None` if another process holds it.
@@ -172,11 +204,17 @@ impl StateLayout {
             .truncate(false)
             .write(true)
             .open(&path)
-            .with_context(|| format!("cannot write in {}; choose another --state", self.state.display()))?;
+            .with_context(|| {
+                format!(
+                    "cannot write in {}; choose another --state",
+                    self.state.display()
+                )
+            })?;
         match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(file)),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("cannot lock {}; choose another --state", path.display())),
+            Err(error) => Err(error)
+                .with_context(|| format!("cannot lock {}; choose another --state", path.display())),
         }
     }
 
@@ -212,7 +250,8 @@ impl StateLayout {
     /// Writes the first order record of a container, without a temporary file. A torn record counts
     /// as none, and no other file exists yet.
     pub(crate) fn write_first_order(&self, record: &OrderRecord) -> io::Result<()> {
-        private(&self.container(&record.container).join(file::ORDER))?.write_all(&serde_json::to_vec(record)?)
+        private(&self.container(&record.container).join(file::ORDER))?
+            .write_all(&serde_json::to_vec(record)?)
     }
     /// Replaces the order record of a container.
     pub(crate) fn write_order(&self, record: &OrderRecord) -> io::Result<()> {
@@ -229,7 +268,10 @@ impl StateLayout {
     /// Writes the report of a container.
     pub(crate) fn write_report(&self, report: &ExitReport) -> io::Result<()> {
         let dir = self.container(&report.container);
-        let record = ReportRecord { version: VERSION, report: report.clone() };
+        let record = ReportRecord {
+            version: VERSION,
+            report: report.clone(),
+        };
         match write_json(&dir.join(file::REPORT), &record) {
             // The container was stopped before its directory was created.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -244,7 +286,11 @@ impl StateLayout {
     pub(crate) fn list(&self) -> io::Result<Vec<ContainerId>> {
         let mut ids = Vec::new();
         for entry in fs::read_dir(self.containers())? {
-            if let Some(id) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) {
+            if let Some(id) = entry?
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+            {
                 ids.push(id);
             }
         }
@@ -256,7 +302,14 @@ impl StateLayout {
     /// an agent created its files and ended before the start.
     pub(crate) fn was_never_started(&self, id: &ContainerId) -> bool {
         let dir = self.container(id);
-        let traces = [record::file::SHIM_PID, record::file::PID, record::file::EXIT, file::STOP, file::REPORT, file::FORGOTTEN];
+        let traces = [
+            record::file::SHIM_PID,
+            record::file::PID,
+            record::file::EXIT,
+            file::STOP,
+            file::REPORT,
+            file::FORGOTTEN,
+        ];
         traces.iter().all(|name| !dir.join(name).exists())
     }
 
@@ -268,7 +321,9 @@ impl StateLayout {
             match fs::remove_file(dir.join(name).with_extension("tmp")) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => tracing::debug!(container_id = %id, name, %error, "a temporary file cannot be removed, ignoring"),
+                Err(error) => {
+                    tracing::debug!(container_id = %id, name, %error, "a temporary file cannot be removed, ignoring")
+                }
             }
         }
     }
@@ -304,7 +359,9 @@ impl StateLayout {
             unknown @ None => unknown.insert(self.forgotten()?),
         };
         while kept.len() > KEPT {
-            let Some(oldest) = kept.pop_front() else { break };
+            let Some(oldest) = kept.pop_front() else {
+                break;
+            };
             match fs::remove_dir_all(self.container(&oldest)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 Ok(()) | Err(_) => {}
@@ -336,7 +393,12 @@ pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()>
 
 /// Creates a file that only this user can read: orders contain secrets of applications.
 pub(crate) fn private(path: &Path) -> io::Result<File> {
-    File::options().create(true).truncate(true).write(true).mode(0o600).open(path)
+    File::options()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(path)
 }
 
 fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
@@ -394,6 +456,10 @@ mod tests {
         fs::create_dir_all(layout.container(&id(9999))).expect("dir");
         let left = layout.list().expect("lists");
         assert_eq!(left.len(), KEPT + 1);
-        assert!(!layout.is_forgotten(&id(9999)) && left.contains(&id(KEPT + 4)) && left.contains(&id(9999)));
+        assert!(
+            !layout.is_forgotten(&id(9999))
+                && left.contains(&id(KEPT + 4))
+                && left.contains(&id(9999))
+        );
     }
 }

@@ -76,17 +76,30 @@ pub fn examine(place: &DoctorSettings) -> Vec<DoctorFinding> {
 
 /// The worst result of all findings.
 pub fn worst(findings: &[DoctorFinding]) -> CheckResult {
-    findings.iter().map(|f| f.state).max().unwrap_or(CheckResult::Ok)
+    findings
+        .iter()
+        .map(|f| f.state)
+        .max()
+        .unwrap_or(CheckResult::Ok)
 }
 
 /// Logs the findings at the start of an agent.
 pub(crate) fn log_findings(findings: &[DoctorFinding]) {
-    for DoctorFinding { code, state, found, fix, .. } in findings {
+    for DoctorFinding {
+        code,
+        state,
+        found,
+        fix,
+        ..
+    } in findings
+    {
         let fix = fix.as_deref().unwrap_or_default();
         let code = code.as_ref();
         match state {
             CheckResult::Ok => tracing::debug!(code, found, "this host"),
-            CheckResult::Warn => tracing::info!(code, found, fix, "a check of this host gives a warning"),
+            CheckResult::Warn => {
+                tracing::info!(code, found, fix, "a check of this host gives a warning")
+            }
             CheckResult::Fail => tracing::warn!(code, found, fix, "a check of this host failed"),
         }
     }
@@ -133,15 +146,25 @@ impl DoctorFacts {
     fn read(place: &DoctorSettings) -> DoctorFacts {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let first_process = text("/proc/1/comm").trim().to_owned();
-        let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
+        let clock = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |t| t.as_secs());
         DoctorFacts {
             kernel: text("/proc/sys/kernel/osrelease").trim().to_owned(),
             cgroup: headroom_node_cgroup::detect_features(place.cgroup_root.as_deref()),
-            calls: [KernelCall::PidfdOpen, KernelCall::Openat2, KernelCall::Clone3].map(|call| (call, syscalls::has(call))),
+            calls: [
+                KernelCall::PidfdOpen,
+                KernelCall::Openat2,
+                KernelCall::Clone3,
+            ]
+            .map(|call| (call, syscalls::has(call))),
             psi: fs::read_to_string("/proc/pressure/memory").is_ok(),
             memory: host::memory().total,
             swap: host::swap(),
-            systemd: Path::new("/run/systemd/system").is_dir().then(systemd).flatten(),
+            systemd: Path::new("/run/systemd/system")
+                .is_dir()
+                .then(systemd)
+                .flatten(),
             first_process,
             open_files: getrlimit(Resource::Nofile).maximum,
             processes: getrlimit(Resource::Nproc).maximum,
@@ -149,7 +172,10 @@ impl DoctorFacts {
             // Years of 365.25 days are precise enough to detect a clock that was never set.
             clock: (syscalls::clock_is_set(), 1970 + clock / 31_557_600),
             rights: AgentPrivileges::own(),
-            user_namespaces: text("/proc/sys/user/max_user_namespaces").trim().parse().unwrap_or(0),
+            user_namespaces: text("/proc/sys/user/max_user_namespaces")
+                .trim()
+                .parse()
+                .unwrap_or(0),
             left: left_on(&place.state),
         }
     }
@@ -157,10 +183,14 @@ impl DoctorFacts {
 
 /// The memory as the agent of this state directory would measure it.
 fn left_on(state: &Path) -> Option<(Bytes, Bytes)> {
-    let record: NodeRecord = serde_json::from_slice(&fs::read(state.join("node.json")).ok()?).ok()?;
+    let record: NodeRecord =
+        serde_json::from_slice(&fs::read(state.join("node.json")).ok()?).ok()?;
     let containers = Group::attach(record.enforcer, &record.root?.join("containers")).ok()?;
     let limit = containers.level().ok()??.0?;
-    Some((containers.unattributed(unattributed::floor(limit)).ok()??, limit))
+    Some((
+        containers.unattributed(unattributed::floor(limit)).ok()??,
+        limit,
+    ))
 }
 
 /// The fields of `node.json` that the doctor reads.
@@ -172,17 +202,38 @@ struct NodeRecord {
 
 fn systemd() -> Option<String> {
     let said = Command::new("systemctl").arg("--version").output().ok()?;
-    Some(String::from_utf8_lossy(&said.stdout).lines().next()?.trim().to_owned())
+    Some(
+        String::from_utf8_lossy(&said.stdout)
+            .lines()
+            .next()?
+            .trim()
+            .to_owned(),
+    )
 }
 
 impl Disk {
     fn of(state: &Path) -> Disk {
-        let dir = state.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/")).to_owned();
+        let dir = state
+            .ancestors()
+            .find(|dir| dir.is_dir())
+            .unwrap_or(Path::new("/"))
+            .to_owned();
         let room = statvfs(&dir).ok().and_then(|facts| {
-            let used = health::percent(facts.f_blocks, facts.f_blocks - facts.f_bfree, facts.f_bavail)?;
-            Some((used, Bytes::new(facts.f_bavail.saturating_mul(facts.f_frsize))))
+            let used = health::percent(
+                facts.f_blocks,
+                facts.f_blocks - facts.f_bfree,
+                facts.f_bavail,
+            )?;
+            Some((
+                used,
+                Bytes::new(facts.f_bavail.saturating_mul(facts.f_frsize)),
+            ))
         });
         let writable = access(&dir, Access::WRITE_OK | Access::EXEC_OK).is_ok();
-        Disk { dir, room, writable }
+        Disk {
+            dir,
+            room,
+            writable,
+        }
     }
 }

@@ -52,20 +52,34 @@ pub(crate) enum DownloadError {
 impl FileDownloader {
     /// A downloader that also trusts the authorities in `ca_file`.
     pub(crate) fn new(ca_file: Option<PathBuf>) -> FileDownloader {
-        FileDownloader { ca_file, caller: OnceLock::new() }
+        FileDownloader {
+            ca_file,
+            caller: OnceLock::new(),
+        }
     }
 
     /// Appends the content of `from` to `file`, at most `most` bytes.
-    pub(crate) async fn fetch(&self, from: &str, most: Bytes, file: &mut File) -> Result<(), DownloadError> {
+    pub(crate) async fn fetch(
+        &self,
+        from: &str,
+        most: Bytes,
+        file: &mut File,
+    ) -> Result<(), DownloadError> {
         let mut body = self.find(from).await?.into_body();
         let mut here = 0u64;
         while let Some(frame) = in_time(body.frame()).await? {
-            let Ok(piece) = frame.map_err(|e| failed(&e))?.into_data() else { continue };
+            let Ok(piece) = frame.map_err(|e| failed(&e))?.into_data() else {
+                continue;
+            };
             here += piece.len() as u64;
             if here > most.get() {
-                return Err(DownloadError::Final(anyhow!("the file is larger than {most}")));
+                return Err(DownloadError::Final(anyhow!(
+                    "the file is larger than {most}"
+                )));
             }
-            file.write_all(&piece).context("the download cannot be written to the cache").map_err(DownloadError::Final)?;
+            file.write_all(&piece)
+                .context("the download cannot be written to the cache")
+                .map_err(DownloadError::Final)?;
         }
         Ok(())
     }
@@ -73,19 +87,36 @@ impl FileDownloader {
     /// The successful response, after all redirects.
     async fn find(&self, from: &str) -> Result<Response<hyper::body::Incoming>, DownloadError> {
         let caller = self.caller().map_err(DownloadError::Final)?;
-        let mut place: Url = from.parse().context("the URL is invalid").map_err(DownloadError::Final)?;
+        let mut place: Url = from
+            .parse()
+            .context("the URL is invalid")
+            .map_err(DownloadError::Final)?;
         for _ in 0..=HOPS {
-            let uri: Uri = place.as_str().parse().context("the URL is invalid").map_err(DownloadError::Final)?;
+            let uri: Uri = place
+                .as_str()
+                .parse()
+                .context("the URL is invalid")
+                .map_err(DownloadError::Final)?;
             let answer = in_time(caller.get(uri)).await?.map_err(|e| failed(&e))?;
             if answer.status().is_success() {
                 return Ok(answer);
             }
-            let next = answer.headers().get(header::LOCATION).filter(|_| answer.status().is_redirection());
-            let Some(next) = next else { return Err(refused(answer.status())) };
-            let next = next.to_str().context("the redirect has no valid URL").map_err(DownloadError::Final)?;
+            let next = answer
+                .headers()
+                .get(header::LOCATION)
+                .filter(|_| answer.status().is_redirection());
+            let Some(next) = next else {
+                return Err(refused(answer.status()));
+            };
+            let next = next
+                .to_str()
+                .context("the redirect has no valid URL")
+                .map_err(DownloadError::Final)?;
             place = led(&place, next).map_err(DownloadError::Final)?;
         }
-        Err(DownloadError::Final(anyhow!("the server redirects more than {HOPS} times")))
+        Err(DownloadError::Final(anyhow!(
+            "the server redirects more than {HOPS} times"
+        )))
     }
 
     fn caller(&self) -> anyhow::Result<&Caller> {
@@ -105,27 +136,46 @@ fn caller(ca_file: Option<&Path>) -> anyhow::Result<Caller> {
     }
     roots.add_parsable_certificates(host.certs);
     if let Some(path) = ca_file {
-        let own = || format!("ca_file under [cache] in the node's configuration, {}", path.display());
+        let own = || {
+            format!(
+                "ca_file under [cache] in the node's configuration, {}",
+                path.display()
+            )
+        };
         let listed = CertificateDer::pem_file_iter(path).with_context(own)?;
         for certificate in listed {
-            roots.add(certificate.with_context(own)?).with_context(own)?;
+            roots
+                .add(certificate.with_context(own)?)
+                .with_context(own)?;
         }
     }
-    let tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .context("TLS")?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let tls =
+        ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .context("TLS")?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
     let mut plain = HttpConnector::new();
     plain.enforce_http(false);
     plain.set_connect_timeout(Some(SILENCE));
-    let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(plain);
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(plain);
     Ok(Client::builder(TokioExecutor::new()).build(connector))
 }
 
 async fn in_time<F: Future>(wait: F) -> Result<F::Output, DownloadError> {
-    let silent = || DownloadError::Net(anyhow!("the server sent no data for {} s", SILENCE.as_secs()));
-    tokio::time::timeout(SILENCE, wait).await.map_err(|_| silent())
+    let silent = || {
+        DownloadError::Net(anyhow!(
+            "the server sent no data for {} s",
+            SILENCE.as_secs()
+        ))
+    };
+    tokio::time::timeout(SILENCE, wait)
+        .await
+        .map_err(|_| silent())
 }
 
 fn refused(status: StatusCode) -> DownloadError {
@@ -134,9 +184,17 @@ fn refused(status: StatusCode) -> DownloadError {
 
 /// The target of a redirect from `place` to `next`: a URL, or a path of the same server.
 fn led(place: &Url, next: &str) -> anyhow::Result<Url> {
-    let next = place.join(next).with_context(|| format!("the redirect to {next:?} is not a valid URL"))?;
-    ensure!(place.scheme() != "https" || next.scheme() == "https", "the server redirects from https to {next}");
-    ensure!(matches!(next.scheme(), "http" | "https"), "the redirect to {next} is neither http nor https");
+    let next = place
+        .join(next)
+        .with_context(|| format!("the redirect to {next:?} is not a valid URL"))?;
+    ensure!(
+        place.scheme() != "https" || next.scheme() == "https",
+        "the server redirects from https to {next}"
+    );
+    ensure!(
+        matches!(next.scheme(), "http" | "https"),
+        "the redirect to {next} is neither http nor https"
+    );
     Ok(next)
 }
 
@@ -151,7 +209,9 @@ fn failed(error: &(dyn StdError + 'static)) -> DownloadError {
         cause = e.source();
     }
     if distrust {
-        return DownloadError::Final(anyhow!("the certificate of the server is not trusted ({words})"));
+        return DownloadError::Final(anyhow!(
+            "the certificate of the server is not trusted ({words})"
+        ));
     }
     DownloadError::Net(anyhow!("{words}"))
 }
@@ -162,7 +222,10 @@ fn distrusts(error: &(dyn StdError + 'static)) -> bool {
     if let Some(rustls::Error::InvalidCertificate(_)) = error.downcast_ref() {
         return true;
     }
-    error.downcast_ref::<io::Error>().and_then(io::Error::get_ref).is_some_and(|inner| distrusts(inner))
+    error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref)
+        .is_some_and(|inner| distrusts(inner))
 }
 
 #[cfg(test)]
@@ -170,7 +233,8 @@ mod tests {
     use super::*;
 
     fn to(place: &str, next: &str) -> String {
-        led(&place.parse().expect("an address"), next).map_or_else(|e| format!("{e:#}"), |uri| uri.to_string())
+        led(&place.parse().expect("an address"), next)
+            .map_or_else(|e| format!("{e:#}"), |uri| uri.to_string())
     }
 
     #[test]
@@ -184,8 +248,14 @@ mod tests {
 
     #[test]
     fn a_redirect_from_https_to_http_is_refused() {
-        assert_eq!(to("https://a/b", "http://a/b"), "the server redirects from https to http://a/b");
+        assert_eq!(
+            to("https://a/b", "http://a/b"),
+            "the server redirects from https to http://a/b"
+        );
         assert!(to("https://a/b", "https://[x").contains("is not a valid URL"));
-        assert_eq!(to("http://a/b", "file:///etc/passwd"), "the redirect to file:///etc/passwd is neither http nor https");
+        assert_eq!(
+            to("http://a/b", "file:///etc/passwd"),
+            "the redirect to file:///etc/passwd is neither http nor https"
+        );
     }
 }

@@ -107,16 +107,33 @@ pub(crate) async fn run(
     seat: OwnedSemaphorePermit,
 ) -> anyhow::Result<mpsc::Receiver<ExecOutput>> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    let name = format!("{PREFIX}{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let name = format!(
+        "{PREFIX}{}-{}",
+        std::process::id(),
+        COUNT.fetch_add(1, Ordering::Relaxed)
+    );
     let dir = site.layout.container(&wish.id).join(FOLDER).join(&name);
     let deadline = Instant::now() + wish.time;
     let made = dir.clone();
     let folder = move || folder(&made);
-    spawn_blocking(folder).await.context("creating the directory of the program")??;
+    spawn_blocking(folder)
+        .await
+        .context("creating the directory of the program")??;
     // Opened for reading and writing, so that the pipes do not reach end of file before the program
     // has opened them.
-    let open = |name| pipe::OpenOptions::new().read_write(true).open_receiver(dir.join(name));
-    let pipes = open("out").and_then(|out| Ok(Pipes { out, err: open("err")? })).context("cannot open the output pipes");
+    let open = |name| {
+        pipe::OpenOptions::new()
+            .read_write(true)
+            .open_receiver(dir.join(name))
+    };
+    let pipes = open("out")
+        .and_then(|out| {
+            Ok(Pipes {
+                out,
+                err: open("err")?,
+            })
+        })
+        .context("cannot open the output pipes");
     let pipes = match pipes {
         Ok(pipes) => pipes,
         Err(error) => {
@@ -124,7 +141,9 @@ pub(crate) async fn run(
             return Err(error);
         }
     };
-    let begun = spawn_blocking(move || begin(site, wish, dir, &name)).await.context("starting the shim of the program")?;
+    let begun = spawn_blocking(move || begin(site, wish, dir, &name))
+        .await
+        .context("starting the shim of the program")?;
     let (running, line) = begun?;
     let (tell, words) = mpsc::channel(WAITING);
     tokio::spawn(async move {
@@ -154,7 +173,12 @@ fn begin(
 ) -> anyhow::Result<(RunningExec, std::os::fd::OwnedFd)> {
     // A separate handle: kills that the kernel counts in this group must not enter the container's
     // verdict.
-    let opened = site.enforcer.open(&wish.id.to_string()).ok().flatten().map(Arc::new);
+    let opened = site
+        .enforcer
+        .open(&wish.id.to_string())
+        .ok()
+        .flatten()
+        .map(Arc::new);
     let limits = GroupLimits {
         memory: None,
         processes: Some(launch::processes(&wish.order)),
@@ -162,7 +186,11 @@ fn begin(
         oom_group: OomGroup::Yes,
         low: None,
     };
-    let group = opened.as_ref().unwrap_or(&wish.group).create_task(name, &limits).context("cannot create its cgroup");
+    let group = opened
+        .as_ref()
+        .unwrap_or(&wish.group)
+        .create_task(name, &limits)
+        .context("cannot create its cgroup");
     let group = match group {
         Ok(group) => group,
         Err(error) => {
@@ -172,7 +200,14 @@ fn begin(
     };
     match shim(&site, &wish, &dir, &group) {
         Ok((shim, line)) => {
-            let running = RunningExec { site, id: wish.id, dir, group, around: wish.group, shim: Arc::new(shim) };
+            let running = RunningExec {
+                site,
+                id: wish.id,
+                dir,
+                group,
+                around: wish.group,
+                shim: Arc::new(shim),
+            };
             Ok((running, line))
         }
         Err(error) => {
@@ -188,15 +223,20 @@ fn shim(
     dir: &Path,
     group: &Group,
 ) -> anyhow::Result<(ChildProcess, std::os::fd::OwnedFd)> {
-    let mut spec = launch::second_program_spec(site, &wish.id, &wish.order, &wish.group, &wish.command)?;
+    let mut spec =
+        launch::second_program_spec(site, &wish.id, &wish.order, &wish.group, &wish.command)?;
     (spec.procs_files, spec.counters) = (group.procs_files(), Vec::new());
     (spec.stdout, spec.stderr) = (dir.join("out"), dir.join("err"));
     if let Some(input) = &wish.input {
         spec.stdin = dir.join("in");
-        disk::private(&spec.stdin).and_then(|mut file| file.write_all(input)).context("cannot write the input of the program")?;
+        disk::private(&spec.stdin)
+            .and_then(|mut file| file.write_all(input))
+            .context("cannot write the input of the program")?;
     }
-    let mut file = disk::private(&dir.join(record::file::SPEC)).context("cannot create the launch specification")?;
-    file.write_all(&spec.encode()).context("cannot write the launch specification")?;
+    let mut file = disk::private(&dir.join(record::file::SPEC))
+        .context("cannot create the launch specification")?;
+    file.write_all(&spec.encode())
+        .context("cannot write the launch specification")?;
     let words = fs::File::create(dir.join("shim.err")).context("cannot create shim.err")?;
     launch::as_program(site, dir, &words)
 }
@@ -209,14 +249,22 @@ enum ExecAbortCause {
 }
 
 impl RunningExec {
-    async fn live(self, mut pipes: Pipes, line: std::os::fd::OwnedFd, deadline: Instant, tell: &mpsc::Sender<ExecOutput>) {
+    async fn live(
+        self,
+        mut pipes: Pipes,
+        line: std::os::fd::OwnedFd,
+        deadline: Instant,
+        tell: &mpsc::Sender<ExecOutput>,
+    ) {
         if let ShimLineResult::Line(StartResult::Started { pid }) = jobs::listen(line).await {
             // If groups are process trees, this separate tree counts in the container's.
             self.group.set_root_pid(pid);
             self.around.add_process(pid);
         }
         let shim = Arc::clone(&self.shim);
-        let mut ended = tokio::spawn(jobs::ended(shim, |shim: &Arc<ChildProcess>| shim.wait().map(drop)));
+        let mut ended = tokio::spawn(jobs::ended(shim, |shim: &Arc<ChildProcess>| {
+            shim.wait().map(drop)
+        }));
         let mut printed = 0;
         let cut = tokio::select! {
             cut = pass_on(&mut pipes, tell, &mut printed) => Some(cut),
@@ -228,7 +276,11 @@ impl RunningExec {
         let running = Arc::new(self);
         let job = Arc::clone(&running);
         spawn_blocking(move || job.kill()).await.ok();
-        if cut.is_some() && tokio::time::timeout(EXIT_RECORD_TIMEOUT, &mut ended).await.is_err() {
+        if cut.is_some()
+            && tokio::time::timeout(EXIT_RECORD_TIMEOUT, &mut ended)
+                .await
+                .is_err()
+        {
             running.shim.signal(9).ok();
             ended.await.ok();
         }
@@ -261,17 +313,25 @@ impl RunningExec {
 }
 
 /// Forwards output until the program must be ended.
-async fn pass_on(pipes: &mut Pipes, tell: &mpsc::Sender<ExecOutput>, printed: &mut u64) -> ExecAbortCause {
+async fn pass_on(
+    pipes: &mut Pipes,
+    tell: &mpsc::Sender<ExecOutput>,
+    printed: &mut u64,
+) -> ExecAbortCause {
     let (mut out, mut err) = (vec![0; PIECE], vec![0; PIECE]);
     loop {
         // Reserve first: if this future is dropped, no bytes may have been read and then lost.
-        let Ok(room) = tell.reserve().await else { return ExecAbortCause::Alone };
+        let Ok(room) = tell.reserve().await else {
+            return ExecAbortCause::Alone;
+        };
         let word = tokio::select! {
             read = pipes.out.read(&mut out) => read.map(|n| ExecOutput::Stdout(out.get(..n).unwrap_or_default().to_vec())),
             read = pipes.err.read(&mut err) => read.map(|n| ExecOutput::Stderr(err.get(..n).unwrap_or_default().to_vec())),
         };
         // A pipe that cannot be read has no more output.
-        let Ok(word) = word else { return ExecAbortCause::Alone };
+        let Ok(word) = word else {
+            return ExecAbortCause::Alone;
+        };
         if is_too_much(&word, printed) {
             return ExecAbortCause::With(ExecExitStatus::TooMuchOutput);
         }
@@ -291,7 +351,8 @@ fn is_too_much(word: &ExecOutput, printed: &mut u64) -> bool {
 async fn drain(pipes: &mut Pipes, tell: &mpsc::Sender<ExecOutput>, deadline: Instant) {
     let mut room = vec![0; PIECE];
     loop {
-        let read = |pipe: &pipe::Receiver, room: &mut [u8]| pipe.try_read(room).ok().filter(|n| *n > 0);
+        let read =
+            |pipe: &pipe::Receiver, room: &mut [u8]| pipe.try_read(room).ok().filter(|n| *n > 0);
         let word = match read(&pipes.out, &mut room) {
             Some(n) => ExecOutput::Stdout(room.get(..n).unwrap_or_default().to_vec()),
             None => match read(&pipes.err, &mut room) {
@@ -300,7 +361,11 @@ async fn drain(pipes: &mut Pipes, tell: &mpsc::Sender<ExecOutput>, deadline: Ins
             },
         };
         // Two pipes hold little: their content is forwarded even beyond the output limit.
-        let sent = tokio::time::timeout_at(deadline.max(Instant::now() + EXIT_RECORD_TIMEOUT), tell.send(word)).await;
+        let sent = tokio::time::timeout_at(
+            deadline.max(Instant::now() + EXIT_RECORD_TIMEOUT),
+            tell.send(word),
+        )
+        .await;
         if !matches!(sent, Ok(Ok(()))) {
             return;
         }
@@ -309,29 +374,47 @@ async fn drain(pipes: &mut Pipes, tell: &mpsc::Sender<ExecOutput>, deadline: Ins
 
 /// The end of the program, from its shim's record.
 fn how(dir: &Path) -> ExecExitStatus {
-    let record = fs::read(dir.join(record::file::EXIT)).ok().and_then(|text| ExitRecord::decode(&text).ok());
+    let record = fs::read(dir.join(record::file::EXIT))
+        .ok()
+        .and_then(|text| ExitRecord::decode(&text).ok());
     match record.map(|record| record.how) {
         Some(ProgramEnd::Code(code)) => ExecExitStatus::Exit { code },
         Some(ProgramEnd::Signal { signal, .. }) => ExecExitStatus::Signal { signal },
         Some(ProgramEnd::Failed { step, errno, what }) => {
             let why = collect::refusal(&step, errno, &what);
-            let missing = step == "exec" && io::Error::from_raw_os_error(errno).kind() == io::ErrorKind::NotFound;
-            if missing { ExecExitStatus::NotFound { why } } else { ExecExitStatus::NotStarted { why } }
+            let missing = step == "exec"
+                && io::Error::from_raw_os_error(errno).kind() == io::ErrorKind::NotFound;
+            if missing {
+                ExecExitStatus::NotFound { why }
+            } else {
+                ExecExitStatus::NotStarted { why }
+            }
         }
-        None => ExecExitStatus::NotStarted { why: "the shim was lost before it wrote the exit record".to_owned() },
+        None => ExecExitStatus::NotStarted {
+            why: "the shim was lost before it wrote the exit record".to_owned(),
+        },
     }
 }
 
 /// Records the kills in the group of such a program. On cgroup v2 the container's counters include
 /// them after the group is removed.
 fn note_kills(site: &NodeContext, id: &ContainerId, group: &Group) {
-    let Some(MemoryEvents { oom_kill, oom_group_kill, .. }) = group.facts().ok().map(|facts| facts.events) else { return };
+    let Some(MemoryEvents {
+        oom_kill,
+        oom_group_kill,
+        ..
+    }) = group.facts().ok().map(|facts| facts.events)
+    else {
+        return;
+    };
     if site.kind() != EnforcerKind::Cgroup2 || oom_kill + oom_group_kill == 0 {
         return;
     }
     let path = site.layout.container(id).join(KILLS);
     let written = fs::OpenOptions::new().append(true).create(true).open(path);
-    if let Err(error) = written.and_then(|mut file| file.write_all(format!("{oom_kill} {oom_group_kill}\n").as_bytes())) {
+    if let Err(error) = written
+        .and_then(|mut file| file.write_all(format!("{oom_kill} {oom_group_kill}\n").as_bytes()))
+    {
         tracing::warn!(container_id = %id, %error, "a kill of an exec program is counted for its container");
     }
 }
@@ -340,7 +423,9 @@ fn note_kills(site: &NodeContext, id: &ContainerId, group: &Group) {
 pub(crate) fn leave_out_kills(dir: &Path, events: &mut MemoryEvents) {
     let text = fs::read_to_string(dir.join(KILLS)).unwrap_or_default();
     let numbers = text.lines().filter_map(|line| line.split_once(' '));
-    for (kills, groups) in numbers.filter_map(|(kills, groups)| Some((kills.parse::<u64>().ok()?, groups.parse::<u64>().ok()?))) {
+    for (kills, groups) in numbers.filter_map(|(kills, groups)| {
+        Some((kills.parse::<u64>().ok()?, groups.parse::<u64>().ok()?))
+    }) {
         events.oom_kill = events.oom_kill.saturating_sub(kills);
         events.oom_group_kill = events.oom_group_kill.saturating_sub(groups);
     }
@@ -365,15 +450,20 @@ fn forget(dir: &Path) {
 /// are gone. Blocking.
 pub(crate) fn clear(site: &NodeContext, id: &ContainerId, group: Option<&Group>) {
     let folder = site.layout.container(id).join(FOLDER);
-    let Ok(entries) = fs::read_dir(&folder) else { return };
+    let Ok(entries) = fs::read_dir(&folder) else {
+        return;
+    };
     for entry in entries.flatten() {
         let text = fs::read_to_string(entry.path().join(record::file::PID)).unwrap_or_default();
-        let program = ProcessIdentity::decode(&text).and_then(|p| WatchedProcess::open(p.pid, p.starttime).ok().flatten());
+        let program = ProcessIdentity::decode(&text)
+            .and_then(|p| WatchedProcess::open(p.pid, p.starttime).ok().flatten());
         if let Some(Err(error)) = program.map(|program| program.signal(9)) {
             tracing::warn!(container_id = %id, %error, "an exec program of an earlier agent cannot be killed");
         }
     }
-    let left = group.and_then(|group| group.tasks().ok()).unwrap_or_default();
+    let left = group
+        .and_then(|group| group.tasks().ok())
+        .unwrap_or_default();
     for (name, group) in left.into_iter().filter(|(name, _)| is_ours(name)) {
         tracing::info!(container_id = %id, group = name, "an exec program of an earlier agent has no reader and is killed");
         note_kills(site, id, &group);
@@ -391,12 +481,20 @@ mod tests {
     #[test]
     fn kills_of_exec_programs_are_not_counted_for_the_container() {
         let dir = tempfile::tempdir().expect("a directory");
-        let counted = MemoryEvents { oom: 3, oom_kill: 5, oom_group_kill: 2, ..MemoryEvents::default() };
+        let counted = MemoryEvents {
+            oom: 3,
+            oom_kill: 5,
+            oom_group_kill: 2,
+            ..MemoryEvents::default()
+        };
         let mut events = counted;
         leave_out_kills(dir.path(), &mut events);
         assert_eq!(events, counted, "no exec program ran in the container");
         fs::write(dir.path().join(KILLS), "2 1\n1 0\ntorn").expect("writes");
         leave_out_kills(dir.path(), &mut events);
-        assert_eq!((events.oom, events.oom_kill, events.oom_group_kill), (3, 2, 1));
+        assert_eq!(
+            (events.oom, events.oom_kill, events.oom_group_kill),
+            (3, 2, 1)
+        );
     }
 }

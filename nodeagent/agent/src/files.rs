@@ -16,13 +16,22 @@ use std::str::FromStr;
 
 use headroom_types::UnixMillis;
 use headroom_wire::v1::container_access::{ContainerFileEntry, FileEntryKind};
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat, openat2, readlinkat, statat};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat, openat2, readlinkat,
+    statat,
+};
 use rustix::io::Errno;
 
 use crate::disk::file;
 
 /// Entries of a container's directory that belong to its program.
-const SHOWN: [&str; 5] = [file::STDERR, file::STDOUT, file::TASKS, file::TMP, file::WORK];
+const SHOWN: [&str; 5] = [
+    file::STDERR,
+    file::STDOUT,
+    file::TASKS,
+    file::TMP,
+    file::WORK,
+];
 /// Maximum number of listed entries of one directory.
 pub(crate) const MOST_ENTRIES: usize = 10_000;
 /// Maximum length of a path. Bytes.
@@ -39,19 +48,30 @@ impl FromStr for ContainerPath {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text.starts_with('/') {
-            return Err(format!("{text:?} is absolute; give a path below the directory of the container, without the first /"));
+            return Err(format!(
+                "{text:?} is absolute; give a path below the directory of the container, without the first /"
+            ));
         }
         if text.len() > LONGEST || text.contains('\0') {
-            return Err(format!("a path has at most {LONGEST} bytes and contains no NUL"));
+            return Err(format!(
+                "a path has at most {LONGEST} bytes and contains no NUL"
+            ));
         }
-        let words: Vec<String> = text.split('/').filter(|word| !word.is_empty() && *word != ".").map(str::to_owned).collect();
+        let words: Vec<String> = text
+            .split('/')
+            .filter(|word| !word.is_empty() && *word != ".")
+            .map(str::to_owned)
+            .collect();
         if words.iter().any(|word| word == "..") {
-            return Err(format!("{text:?} contains ..; give a path below the directory of the container"));
+            return Err(format!(
+                "{text:?} contains ..; give a path below the directory of the container"
+            ));
         }
         match words.first() {
-            Some(first) if !SHOWN.contains(&first.as_str()) => {
-                Err(format!("{first:?} is not accessible; the first part is one of {}", SHOWN.join(", ")))
-            }
+            Some(first) if !SHOWN.contains(&first.as_str()) => Err(format!(
+                "{first:?} is not accessible; the first part is one of {}",
+                SHOWN.join(", ")
+            )),
             Some(_) | None => Ok(ContainerPath(words)),
         }
     }
@@ -66,7 +86,9 @@ impl ContainerPath {
 /// The entries of a directory, or the one row of a file, sorted by name. More than [`MOST_ENTRIES`]
 /// are `FileTooLarge`.
 pub(crate) fn list(dir: &Path, place: &ContainerPath) -> io::Result<Vec<ContainerFileEntry>> {
-    let Some(found) = find(dir, place)? else { return shown(dir) };
+    let Some(found) = find(dir, place)? else {
+        return shown(dir);
+    };
     let facts = rustix::fs::fstat(&found)?;
     if FileType::from_raw_mode(facts.st_mode) != FileType::Directory {
         return Ok(vec![row(&found, place.path(), &facts, None)]);
@@ -79,11 +101,21 @@ pub(crate) fn list(dir: &Path, place: &ContainerPath) -> io::Result<Vec<Containe
             continue;
         }
         if rows.len() >= MOST_ENTRIES {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("the directory exceeds {MOST_ENTRIES} entries")));
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                format!("the directory exceeds {MOST_ENTRIES} entries"),
+            ));
         }
         // An entry that disappeared meanwhile is skipped.
-        let Ok(facts) = statat(&found, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-        rows.push(row(&found, format!("{}/{}", place.path(), name.to_string_lossy()), &facts, Some(name)));
+        let Ok(facts) = statat(&found, name, AtFlags::SYMLINK_NOFOLLOW) else {
+            continue;
+        };
+        rows.push(row(
+            &found,
+            format!("{}/{}", place.path(), name.to_string_lossy()),
+            &facts,
+            Some(name),
+        ));
     }
     rows.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(rows)
@@ -93,7 +125,9 @@ pub(crate) fn list(dir: &Path, place: &ContainerPath) -> io::Result<Vec<Containe
 /// reader, are refused.
 pub(crate) fn open(dir: &Path, place: &ContainerPath) -> io::Result<(File, u64)> {
     let refused = |why: &str| io::Error::new(io::ErrorKind::PermissionDenied, why.to_owned());
-    let Some(found) = find(dir, place)? else { return Err(refused("the path is a directory")) };
+    let Some(found) = find(dir, place)? else {
+        return Err(refused("the path is a directory"));
+    };
     let file = File::from(found);
     let facts = file.metadata()?;
     if facts.is_dir() {
@@ -105,7 +139,9 @@ pub(crate) fn open(dir: &Path, place: &ContainerPath) -> io::Result<(File, u64)>
     // A second hard link may be another user's file. A world-readable file is no secret; fetched
     // files are world-readable.
     if facts.nlink() > 1 && facts.permissions().mode() & 0o004 == 0 {
-        return Err(refused("the file has another hard link and is not readable by all users"));
+        return Err(refused(
+            "the file has another hard link and is not readable by all users",
+        ));
     }
     let opened = File::from(again(&OwnedFd::from(file), OFlags::empty())?);
     let length = opened.metadata()?.len();
@@ -115,16 +151,31 @@ pub(crate) fn open(dir: &Path, place: &ContainerPath) -> io::Result<(File, u64)>
 /// The visible entries of the container's directory itself.
 fn shown(dir: &Path) -> io::Result<Vec<ContainerFileEntry>> {
     let dir = directory(dir)?;
-    let facts = |name: &&str| statat(&dir, *name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|facts| ((*name).to_owned(), facts));
-    Ok(SHOWN.iter().filter_map(facts).map(|(name, facts)| row(&dir, name, &facts, None)).collect())
+    let facts = |name: &&str| {
+        statat(&dir, *name, AtFlags::SYMLINK_NOFOLLOW)
+            .ok()
+            .map(|facts| ((*name).to_owned(), facts))
+    };
+    Ok(SHOWN
+        .iter()
+        .filter_map(facts)
+        .map(|(name, facts)| row(&dir, name, &facts, None))
+        .collect())
 }
 
 /// Resolves a path to an `O_PATH` descriptor. `None` for the container's directory itself.
 fn find(dir: &Path, place: &ContainerPath) -> io::Result<Option<OwnedFd>> {
-    let Some((first, rest)) = place.0.split_first() else { return Ok(None) };
+    let Some((first, rest)) = place.0.split_first() else {
+        return Ok(None);
+    };
     // The first component is a fixed name and never a link. Links below it may lead to other paths
     // below it.
-    let top = openat(directory(dir)?, first.as_str(), OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let top = openat(
+        directory(dir)?,
+        first.as_str(),
+        OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     if rest.is_empty() {
         return Ok(Some(top));
     }
@@ -144,7 +195,10 @@ fn find(dir: &Path, place: &ContainerPath) -> io::Result<Option<OwnedFd>> {
             found => return Ok(found.map(Some)?),
         }
     }
-    Err(io::Error::new(io::ErrorKind::ResourceBusy, "the path changes too often to be opened; try again"))
+    Err(io::Error::new(
+        io::ErrorKind::ResourceBusy,
+        "the path changes too often to be opened; try again",
+    ))
 }
 
 /// Before Linux 5.6: follows no link at all.
@@ -152,39 +206,73 @@ fn step_by_step(top: OwnedFd, words: &[String]) -> io::Result<OwnedFd> {
     let mut at = top;
     for (place, word) in words.iter().enumerate() {
         let last = place + 1 == words.len();
-        let kind = if last { OFlags::empty() } else { OFlags::DIRECTORY };
-        at = openat(&at, word.as_str(), kind | OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let kind = if last {
+            OFlags::empty()
+        } else {
+            OFlags::DIRECTORY
+        };
+        at = openat(
+            &at,
+            word.as_str(),
+            kind | OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
     }
     Ok(at)
 }
 
 fn directory(dir: &Path) -> io::Result<OwnedFd> {
-    Ok(openat(CWD, dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+    Ok(openat(
+        CWD,
+        dir,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?)
 }
 
 /// Opens a resolved file for reading, through its descriptor, so that it cannot have been replaced.
 fn again(found: &OwnedFd, kind: OFlags) -> io::Result<OwnedFd> {
     let own = format!("/proc/self/fd/{}", found.as_raw_fd());
-    Ok(openat(CWD, own, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | kind, Mode::empty())?)
+    Ok(openat(
+        CWD,
+        own,
+        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | kind,
+        Mode::empty(),
+    )?)
 }
 
-fn row(dir: &OwnedFd, path: String, facts: &Stat, name: Option<&std::ffi::CStr>) -> ContainerFileEntry {
+fn row(
+    dir: &OwnedFd,
+    path: String,
+    facts: &Stat,
+    name: Option<&std::ffi::CStr>,
+) -> ContainerFileEntry {
     let kind = match FileType::from_raw_mode(facts.st_mode) {
         FileType::RegularFile => FileEntryKind::File,
         FileType::Directory => FileEntryKind::Directory,
         FileType::Symlink => FileEntryKind::Link,
-        FileType::Fifo | FileType::Socket | FileType::CharacterDevice | FileType::BlockDevice | FileType::Unknown => {
-            FileEntryKind::Other
-        }
+        FileType::Fifo
+        | FileType::Socket
+        | FileType::CharacterDevice
+        | FileType::BlockDevice
+        | FileType::Unknown => FileEntryKind::Other,
     };
-    let link = name.filter(|_| kind == FileEntryKind::Link).and_then(|name| readlinkat(dir, name, Vec::new()).ok());
-    let target = link.map(|to| String::from_utf8_lossy(std::ffi::OsStr::from_bytes(to.to_bytes()).as_bytes()).into_owned());
+    let link = name
+        .filter(|_| kind == FileEntryKind::Link)
+        .and_then(|name| readlinkat(dir, name, Vec::new()).ok());
+    let target = link.map(|to| {
+        String::from_utf8_lossy(std::ffi::OsStr::from_bytes(to.to_bytes()).as_bytes()).into_owned()
+    });
     let seconds = u64::try_from(facts.st_mtime).unwrap_or(0);
     ContainerFileEntry {
         path,
         kind,
         bytes: u64::try_from(facts.st_size).unwrap_or(0),
-        modified: UnixMillis(seconds.saturating_mul(1000).saturating_add(facts.st_mtime_nsec / 1_000_000)),
+        modified: UnixMillis(
+            seconds
+                .saturating_mul(1000)
+                .saturating_add(facts.st_mtime_nsec / 1_000_000),
+        ),
         target,
     }
 }

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 
 fn place(text: &str) -> ContainerPath {
-    text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+    text.parse()
+        .unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
 /// A container with files, next to a secret file outside of it.
@@ -17,9 +18,13 @@ fn container() -> (tempfile::TempDir, std::path::PathBuf) {
     let dir = all.path().join("c1");
     fs::create_dir_all(dir.join("work/deep")).expect("makes");
     fs::create_dir(all.path().join("other")).expect("makes");
-    for (name, text) in
-        [("work/a", "alpha"), ("work/deep/b", "beta"), ("stdout", "said"), ("spec", "secret"), ("../other/b", "secret")]
-    {
+    for (name, text) in [
+        ("work/a", "alpha"),
+        ("work/deep/b", "beta"),
+        ("stdout", "said"),
+        ("spec", "secret"),
+        ("../other/b", "secret"),
+    ] {
         fs::write(dir.join(name), text).expect("writes");
     }
     (all, dir)
@@ -35,10 +40,22 @@ fn text(dir: &Path, at: &str) -> io::Result<String> {
 
 #[test]
 fn a_path_is_relative_and_inside_the_visible_directories() {
-    for wrong in ["/etc/passwd", "..", "work/../spec", "spec", "order.json", "work/..", "work/\0", "pid"] {
+    for wrong in [
+        "/etc/passwd",
+        "..",
+        "work/../spec",
+        "spec",
+        "order.json",
+        "work/..",
+        "work/\0",
+        "pid",
+    ] {
         assert!(wrong.parse::<ContainerPath>().is_err(), "{wrong:?}");
     }
-    assert_eq!((place(""), place("./")), (ContainerPath::default(), ContainerPath::default()));
+    assert_eq!(
+        (place(""), place("./")),
+        (ContainerPath::default(), ContainerPath::default())
+    );
     assert_eq!(place("work//./deep/"), place("work/deep"));
     assert!("x".repeat(5000).parse::<ContainerPath>().is_err());
 }
@@ -48,7 +65,10 @@ fn existing_files_are_listed_and_read() {
     let (_all, dir) = container();
     symlink("a", dir.join("work/last")).expect("links");
     let rows = list(&dir, &place("work")).expect("lists");
-    let seen: Vec<_> = rows.iter().map(|r| (r.path.as_str(), r.kind, r.target.as_deref())).collect();
+    let seen: Vec<_> = rows
+        .iter()
+        .map(|r| (r.path.as_str(), r.kind, r.target.as_deref()))
+        .collect();
     let expected = [
         ("work/a", FileEntryKind::File, None),
         ("work/deep", FileEntryKind::Directory, None),
@@ -56,13 +76,30 @@ fn existing_files_are_listed_and_read() {
     ];
     assert_eq!(seen, expected);
     assert_eq!(rows[0].bytes, 5);
-    let top: Vec<String> = list(&dir, &ContainerPath::default()).expect("lists").into_iter().map(|row| row.path).collect();
-    assert_eq!(top, ["stdout", "work"], "records of the agent are not listed");
+    let top: Vec<String> = list(&dir, &ContainerPath::default())
+        .expect("lists")
+        .into_iter()
+        .map(|row| row.path)
+        .collect();
+    assert_eq!(
+        top,
+        ["stdout", "work"],
+        "records of the agent are not listed"
+    );
     assert_eq!(list(&dir, &place("work/deep/b")).expect("one row").len(), 1);
     assert_eq!(text(&dir, "work/deep/b").expect("reads"), "beta");
-    assert_eq!(text(&dir, "work/last").expect("reads"), "alpha", "a link inside the directory is followed");
+    assert_eq!(
+        text(&dir, "work/last").expect("reads"),
+        "alpha",
+        "a link inside the directory is followed"
+    );
     assert_eq!(text(&dir, "stdout").expect("reads"), "said");
-    assert_eq!(text(&dir, "work/gone").expect_err("the file does not exist").kind(), io::ErrorKind::NotFound);
+    assert_eq!(
+        text(&dir, "work/gone")
+            .expect_err("the file does not exist")
+            .kind(),
+        io::ErrorKind::NotFound
+    );
 }
 
 #[test]
@@ -78,12 +115,25 @@ fn no_link_leads_out_of_the_directory() {
         symlink(to, dir.join("work").join(name)).expect("links");
     }
     for at in ["work/abs", "work/up", "work/far/b", "work/self/environ"] {
-        assert_eq!(text(&dir, at).expect_err(at).kind(), io::ErrorKind::PermissionDenied, "{at}");
+        assert_eq!(
+            text(&dir, at).expect_err(at).kind(),
+            io::ErrorKind::PermissionDenied,
+            "{at}"
+        );
     }
     fs::rename(dir.join("work"), dir.join("elsewhere")).expect("renames");
     symlink("../other", dir.join("work")).expect("links");
-    assert!(text(&dir, "work/b").is_err(), "the first component is not followed as a link");
-    assert_eq!(list(&dir, &place("work")).expect("the link itself").first().map(|row| row.kind), Some(FileEntryKind::Link));
+    assert!(
+        text(&dir, "work/b").is_err(),
+        "the first component is not followed as a link"
+    );
+    assert_eq!(
+        list(&dir, &place("work"))
+            .expect("the link itself")
+            .first()
+            .map(|row| row.kind),
+        Some(FileEntryKind::Link)
+    );
 }
 
 #[test]
@@ -91,12 +141,27 @@ fn pipes_directories_and_private_hard_links_are_not_opened() {
     let (all, dir) = container();
     nix::unistd::mkfifo(&dir.join("work/pipe"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
     fs::hard_link(all.path().join("other/b"), dir.join("work/hard")).expect("links");
-    fs::set_permissions(all.path().join("other/b"), fs::Permissions::from_mode(0o600)).expect("closes");
+    fs::set_permissions(
+        all.path().join("other/b"),
+        fs::Permissions::from_mode(0o600),
+    )
+    .expect("closes");
     for at in ["work/pipe", "work/deep", "work/hard", ""] {
-        assert_eq!(text(&dir, at).expect_err(at).kind(), io::ErrorKind::PermissionDenied, "{at:?}");
+        assert_eq!(
+            text(&dir, at).expect_err(at).kind(),
+            io::ErrorKind::PermissionDenied,
+            "{at:?}"
+        );
     }
-    fs::set_permissions(all.path().join("other/b"), fs::Permissions::from_mode(0o644)).expect("opens");
-    assert_eq!(text(&dir, "work/hard").expect("a world-readable file is readable"), "secret");
+    fs::set_permissions(
+        all.path().join("other/b"),
+        fs::Permissions::from_mode(0o644),
+    )
+    .expect("opens");
+    assert_eq!(
+        text(&dir, "work/hard").expect("a world-readable file is readable"),
+        "secret"
+    );
 }
 
 #[test]
@@ -109,7 +174,14 @@ fn a_directory_swapped_for_a_link_does_not_lead_out() {
             let (deep, trap) = (dir.join("work/deep"), dir.join("work/trap"));
             while !over.load(Ordering::Relaxed) {
                 // The directory and the link that leads out swap places repeatedly.
-                rustix::fs::renameat_with(CWD, &deep, CWD, &trap, rustix::fs::RenameFlags::EXCHANGE).expect("swaps");
+                rustix::fs::renameat_with(
+                    CWD,
+                    &deep,
+                    CWD,
+                    &trap,
+                    rustix::fs::RenameFlags::EXCHANGE,
+                )
+                .expect("swaps");
             }
         });
         let mut seen = [0_u32; 2];
@@ -128,5 +200,8 @@ fn a_directory_swapped_for_a_link_does_not_lead_out() {
         over.store(true, Ordering::Relaxed);
         seen
     });
-    assert!(seen.iter().all(|n| *n > 0), "the directory and the link were both seen: {seen:?}");
+    assert!(
+        seen.iter().all(|n| *n > 0),
+        "the directory and the link were both seen: {seen:?}"
+    );
 }

@@ -68,7 +68,8 @@ async fn remove_ended_apps(layout: &StateLayout, rm: &Client, resting: Vec<AppId
         };
         let (layout, of) = (layout.clone(), app.clone());
         if over
-            && let Ok(Err(error)) = tokio::task::spawn_blocking(move || fs::remove_dir_all(layout.app(&of))).await
+            && let Ok(Err(error)) =
+                tokio::task::spawn_blocking(move || fs::remove_dir_all(layout.app(&of))).await
             && error.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!(%app, %error, "the directory of an ended application cannot be removed, trying again");
@@ -109,8 +110,11 @@ fn bound_logs(site: &NodeContext, quiet: &mut Quiet) {
             continue;
         }
         let dir = site.layout.container(&id);
-        let lengths = [file::STDOUT, file::STDERR].map(|name| fs::metadata(dir.join(name)).map_or(0, |m| m.len()));
-        let has_tasks = || fs::read_dir(dir.join(file::TASKS)).is_ok_and(|mut entries| entries.next().is_some());
+        let lengths = [file::STDOUT, file::STDERR]
+            .map(|name| fs::metadata(dir.join(name)).map_or(0, |m| m.len()));
+        let has_tasks = || {
+            fs::read_dir(dir.join(file::TASKS)).is_ok_and(|mut entries| entries.next().is_some())
+        };
         if quiet.get(&id) != Some(&lengths) || has_tasks() {
             logs::keep_within(&dir, &site.logs());
         }
@@ -130,10 +134,17 @@ fn sweep_away(layout: &StateLayout, keep: Duration) {
 impl StateLayout {
     /// Applications with a directory, but without a container that is still needed.
     pub(crate) fn resting(&self) -> io::Result<Vec<AppId>> {
-        let names = fs::read_dir(self.apps())?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let names = fs::read_dir(self.apps())?
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok());
         let mut apps: Vec<AppId> = names.filter_map(|name| name.parse().ok()).collect();
         if !apps.is_empty() {
-            let needed: BTreeSet<AppId> = self.list()?.into_iter().filter(|id| !self.is_forgotten(id)).map(|id| id.app).collect();
+            let needed: BTreeSet<AppId> = self
+                .list()?
+                .into_iter()
+                .filter(|id| !self.is_forgotten(id))
+                .map(|id| id.app)
+                .collect();
             apps.retain(|app| !needed.contains(app));
         }
         Ok(apps)
@@ -173,12 +184,18 @@ mod tests {
         let app: AppId = "job.1".parse().expect("id");
         let mut asked = Vec::new();
         for second in (0..3600).step_by(10) {
-            if !patience.due(vec![app.clone()], begun + Duration::from_secs(second)).is_empty() {
+            if !patience
+                .due(vec![app.clone()], begun + Duration::from_secs(second))
+                .is_empty()
+            {
                 asked.push(second);
             }
         }
         assert_eq!(asked.get(..5), Some([0, 10, 30, 70, 150].as_slice()));
-        assert!(asked.windows(2).all(|w| w[1] - w[0] <= 600) && asked.len() < 15, "{asked:?}");
+        assert!(
+            asked.windows(2).all(|w| w[1] - w[0] <= 600) && asked.len() < 15,
+            "{asked:?}"
+        );
         assert!(patience.due(Vec::new(), begun).is_empty() && patience.0.is_empty());
     }
 
@@ -191,15 +208,35 @@ mod tests {
             fs::create_dir_all(layout.container(id)).expect("makes");
             fs::create_dir_all(layout.app(&id.app)).expect("makes");
         }
-        assert!(layout.resting().expect("lists").is_empty(), "each application has a container");
+        assert!(
+            layout.resting().expect("lists").is_empty(),
+            "each application has a container"
+        );
         layout.forget(&ids[0]).expect("forgets");
-        assert!(layout.resting().expect("lists").is_empty(), "another container of the application is left");
-        let (day, later) = (Duration::from_secs(86_400), SystemTime::now() + Duration::from_secs(90_000));
+        assert!(
+            layout.resting().expect("lists").is_empty(),
+            "another container of the application is left"
+        );
+        let (day, later) = (
+            Duration::from_secs(86_400),
+            SystemTime::now() + Duration::from_secs(90_000),
+        );
         layout.remove_older(day, SystemTime::now()).expect("sweeps");
-        assert_eq!(layout.list().expect("lists").len(), 3, "no container is old");
+        assert_eq!(
+            layout.list().expect("lists").len(),
+            3,
+            "no container is old"
+        );
         layout.remove_older(day, later).expect("sweeps");
-        assert_eq!(layout.list().expect("lists").len(), 2, "only the forgotten container was removed");
-        assert!(layout.app(&ids[0].app).exists(), "another container of the application is left");
+        assert_eq!(
+            layout.list().expect("lists").len(),
+            2,
+            "only the forgotten container was removed"
+        );
+        assert!(
+            layout.app(&ids[0].app).exists(),
+            "another container of the application is left"
+        );
         layout.forget(&ids[1]).expect("forgets");
         assert_eq!(layout.resting().expect("lists"), [ids[1].app.clone()]);
         layout.remove_older(day, later).expect("sweeps");

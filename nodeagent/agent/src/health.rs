@@ -74,9 +74,9 @@ fn ticks(every: Duration) -> tokio::time::Interval {
 }
 
 async fn blocking(look: impl FnOnce() -> Vec<String> + Send + 'static) -> Vec<String> {
-    tokio::task::spawn_blocking(look)
-        .await
-        .unwrap_or_else(|_| vec!["the check of this host failed inside the agent; see its log".into()])
+    tokio::task::spawn_blocking(look).await.unwrap_or_else(|_| {
+        vec!["the check of this host failed inside the agent; see its log".into()]
+    })
 }
 
 /// Problems of the disk of the state directory. Blocking.
@@ -85,7 +85,14 @@ pub(crate) fn disk(state: &Path, checks: &HealthChecks) -> Vec<String> {
     match rustix::fs::statvfs(state) {
         Ok(facts) => {
             let room = [
-                ("full", "", checks.disk_full, facts.f_blocks, facts.f_blocks.saturating_sub(facts.f_bfree), facts.f_bavail),
+                (
+                    "full",
+                    "",
+                    checks.disk_full,
+                    facts.f_blocks,
+                    facts.f_blocks.saturating_sub(facts.f_bfree),
+                    facts.f_bavail,
+                ),
                 (
                     "out of inodes",
                     " of its inodes",
@@ -97,14 +104,23 @@ pub(crate) fn disk(state: &Path, checks: &HealthChecks) -> Vec<String> {
             ];
             for (word, of_what, most, all, used, free) in room {
                 if let Some(percent) = percent(all, used, free).filter(|p| *p >= u64::from(most)) {
-                    ills.push(format!("disk {word}: {percent} %{of_what} at {} (limit {most} %)", state.display()));
+                    ills.push(format!(
+                        "disk {word}: {percent} %{of_what} at {} (limit {most} %)",
+                        state.display()
+                    ));
                 }
             }
         }
-        Err(error) => ills.push(format!("disk: the free space of {} cannot be read: {error}", state.display())),
+        Err(error) => ills.push(format!(
+            "disk: the free space of {} cannot be read: {error}",
+            state.display()
+        )),
     }
     if let Err(error) = probe(state) {
-        ills.push(format!("disk: {} is not writable: {error}", state.display()));
+        ills.push(format!(
+            "disk: {} is not writable: {error}",
+            state.display()
+        ));
     }
     ills
 }
@@ -119,7 +135,12 @@ pub(crate) fn percent(all: u64, used: u64, free: u64) -> Option<u64> {
 /// Writes a few bytes through to the disk.
 fn probe(state: &Path) -> io::Result<()> {
     let path = state.join("probe");
-    let mut file = File::options().create(true).truncate(true).write(true).mode(0o600).open(&path)?;
+    let mut file = File::options()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&path)?;
     file.write_all(&[0x55; 4096])?;
     file.sync_data()?;
     fs::remove_file(path)
@@ -127,10 +148,16 @@ fn probe(state: &Path) -> io::Result<()> {
 
 /// Problems that the health script reports. Blocking up to the timeout of the script.
 fn script(state: &Path, checks: &HealthChecks) -> Vec<String> {
-    let Some(program) = &checks.script else { return Vec::new() };
+    let Some(program) = &checks.script else {
+        return Vec::new();
+    };
     match said_by(program, state, checks.script_timeout) {
         Ok(Some(text)) => errors(&text),
-        Ok(None) => vec![format!("{} took longer than {:?} and was killed", program.display(), checks.script_timeout)],
+        Ok(None) => vec![format!(
+            "{} took longer than {:?} and was killed",
+            program.display(),
+            checks.script_timeout
+        )],
         Err(error) => vec![format!("{} cannot be executed: {error}", program.display())],
     }
 }
@@ -138,19 +165,41 @@ fn script(state: &Path, checks: &HealthChecks) -> Vec<String> {
 /// The reported reasons: lines that begin with ERROR.
 fn errors(text: &str) -> Vec<String> {
     let lines = text.lines().filter(|line| line.starts_with("ERROR"));
-    lines.map(|line| line.chars().filter(|c| !c.is_control()).take(REASON).collect()).take(4).collect()
+    lines
+        .map(|line| {
+            line.chars()
+                .filter(|c| !c.is_control())
+                .take(REASON)
+                .collect()
+        })
+        .take(4)
+        .collect()
 }
 
 /// The output of the program. `None` if it exceeded its time and was ended.
 fn said_by(program: &Path, state: &Path, most: Duration) -> io::Result<Option<String>> {
     let path = state.join("health.out");
-    let mut out = File::options().create(true).truncate(true).read(true).write(true).mode(0o600).open(&path)?;
+    let mut out = File::options()
+        .create(true)
+        .truncate(true)
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .open(&path)?;
     let env = [
-        ("PATH".into(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into()),
+        (
+            "PATH".into(),
+            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into(),
+        ),
         ("LANG".into(), "C.UTF-8".into()),
     ];
-    let command =
-        Command { env: &env, stdout: Some(&out), stderr: None, new_session: true, ..Command::new(program, Path::new("/")) };
+    let command = Command {
+        env: &env,
+        stdout: Some(&out),
+        stderr: None,
+        new_session: true,
+        ..Command::new(program, Path::new("/"))
+    };
     let child = spawn(&command).map_err(|error| error.source)?;
     let ended = end_within(&child, most)?;
     fs::remove_file(&path)?;
@@ -169,7 +218,9 @@ pub(crate) fn end_within(child: &ChildProcess, most: Duration) -> io::Result<Opt
     let deadline = Instant::now() + most;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        if crate::proof::ends_within(child, left.min(Duration::from_secs(1))).map_err(io::Error::other)? {
+        if crate::proof::ends_within(child, left.min(Duration::from_secs(1)))
+            .map_err(io::Error::other)?
+        {
             return child.wait().map(Some);
         }
         if left.is_zero() {
@@ -191,7 +242,10 @@ struct Clocks {
 
 impl Clocks {
     fn now() -> Self {
-        Clocks { wall: SystemTime::now(), steady: Instant::now() }
+        Clocks {
+            wall: SystemTime::now(),
+            steady: Instant::now(),
+        }
     }
 
     /// Logs a step of the wall clock since `self`.
@@ -201,7 +255,10 @@ impl Clocks {
         let shown = now.wall.duration_since(self.wall).unwrap_or_default();
         let step = passed.abs_diff(shown);
         if step > STEP {
-            tracing::warn!(?step, "the clock of this host was set; times in earlier and later reports are not comparable");
+            tracing::warn!(
+                ?step,
+                "the clock of this host was set; times in earlier and later reports are not comparable"
+            );
         }
         now
     }
@@ -216,30 +273,65 @@ mod tests {
         let path = dir.join("check");
         fs::write(&path, text).expect("writes");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("mode");
-        HealthChecks { script: Some(path), script_timeout: Duration::from_secs(20), ..HealthChecks::default() }
+        HealthChecks {
+            script: Some(path),
+            script_timeout: Duration::from_secs(20),
+            ..HealthChecks::default()
+        }
     }
 
     #[test]
     fn a_full_disk_is_reported_with_its_use_and_limit() {
         let dir = tempfile::tempdir().expect("dir");
-        assert_eq!(disk(dir.path(), &HealthChecks { disk_full: 100, inodes_full: 100, ..HealthChecks::default() }), [""; 0]);
-        let ills = disk(dir.path(), &HealthChecks { disk_full: 0, ..HealthChecks::default() });
-        assert!(ills[0].starts_with("disk full: ") && ills[0].ends_with("(limit 0 %)"), "{ills:?}");
+        assert_eq!(
+            disk(
+                dir.path(),
+                &HealthChecks {
+                    disk_full: 100,
+                    inodes_full: 100,
+                    ..HealthChecks::default()
+                }
+            ),
+            [""; 0]
+        );
+        let ills = disk(
+            dir.path(),
+            &HealthChecks {
+                disk_full: 0,
+                ..HealthChecks::default()
+            },
+        );
+        assert!(
+            ills[0].starts_with("disk full: ") && ills[0].ends_with("(limit 0 %)"),
+            "{ills:?}"
+        );
         let gone = disk(&dir.path().join("gone"), &HealthChecks::default());
-        assert!(gone.iter().any(|ill| ill.contains("is not writable")), "{gone:?}");
+        assert!(
+            gone.iter().any(|ill| ill.contains("is not writable")),
+            "{gone:?}"
+        );
     }
 
     #[test]
     fn space_reserved_for_root_is_not_free() {
-        assert_eq!((percent(100, 50, 45), percent(0, 0, 0), percent(100, 1, 99)), (Some(53), None, Some(1)));
+        assert_eq!(
+            (percent(100, 50, 45), percent(0, 0, 0), percent(100, 1, 99)),
+            (Some(53), None, Some(1))
+        );
     }
 
     #[test]
     fn only_lines_that_begin_with_error_are_reasons() {
         let dir = tempfile::tempdir().expect("dir");
         let say = |text: &str| script(dir.path(), &program(dir.path(), text));
-        assert_eq!(say("#!/bin/sh\necho fine\necho 'no ERROR here'\nexit 3\n"), [""; 0]);
-        assert_eq!(say("#!/bin/sh\necho noise\necho 'ERROR scratch is read-only'\n"), ["ERROR scratch is read-only"]);
+        assert_eq!(
+            say("#!/bin/sh\necho fine\necho 'no ERROR here'\nexit 3\n"),
+            [""; 0]
+        );
+        assert_eq!(
+            say("#!/bin/sh\necho noise\necho 'ERROR scratch is read-only'\n"),
+            ["ERROR scratch is read-only"]
+        );
         assert!(say("no interpreter")[0].contains("cannot be executed"));
     }
 
@@ -248,14 +340,27 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         let pids = dir.path().join("pids");
         let text = format!("#!/bin/sh\nsleep 600 & echo $! >{}\nwait\n", pids.display());
-        let checks = HealthChecks { script_timeout: Duration::from_millis(500), ..program(dir.path(), &text) };
+        let checks = HealthChecks {
+            script_timeout: Duration::from_millis(500),
+            ..program(dir.path(), &text)
+        };
         let ills = script(dir.path(), &checks);
         assert!(ills[0].contains("took longer"), "{ills:?}");
-        let child: i32 = fs::read_to_string(&pids).expect("pid").trim().parse().expect("number");
+        let child: i32 = fs::read_to_string(&pids)
+            .expect("pid")
+            .trim()
+            .parse()
+            .expect("number");
         let deadline = Instant::now() + Duration::from_secs(10);
-        let alive = || fs::read_to_string(format!("/proc/{child}/stat")).is_ok_and(|stat| !stat.contains(") Z"));
+        let alive = || {
+            fs::read_to_string(format!("/proc/{child}/stat"))
+                .is_ok_and(|stat| !stat.contains(") Z"))
+        };
         while alive() {
-            assert!(Instant::now() < deadline, "the child of the program was not killed");
+            assert!(
+                Instant::now() < deadline,
+                "the child of the program was not killed"
+            );
             std::thread::yield_now();
         }
     }

@@ -15,22 +15,36 @@ pub(crate) struct HostMemory {
 
 /// Reads the memory of the host. Zero if the kernel does not report it.
 pub(crate) fn memory() -> HostMemory {
-    fs::read_to_string("/proc/meminfo").map(|text| parse(&text)).unwrap_or_default()
+    fs::read_to_string("/proc/meminfo")
+        .map(|text| parse(&text))
+        .unwrap_or_default()
 }
 
 fn parse(text: &str) -> HostMemory {
     let total = field(text, "MemTotal:").unwrap_or_default();
-    HostMemory { total, used: field(text, "MemAvailable:").map(|free| total.saturating_sub(free)).unwrap_or_default() }
+    HostMemory {
+        total,
+        used: field(text, "MemAvailable:")
+            .map(|free| total.saturating_sub(free))
+            .unwrap_or_default(),
+    }
 }
 
 fn field(text: &str, name: &str) -> Option<Bytes> {
     let line = text.lines().find_map(|l| l.strip_prefix(name))?;
-    line.split_whitespace().next()?.parse().ok().map(Bytes::from_kib)
+    line.split_whitespace()
+        .next()?
+        .parse()
+        .ok()
+        .map(Bytes::from_kib)
 }
 
 /// Swap of the host. Bytes.
 pub(crate) fn swap() -> Bytes {
-    fs::read_to_string("/proc/meminfo").ok().and_then(|text| field(&text, "SwapTotal:")).unwrap_or_default()
+    fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| field(&text, "SwapTotal:"))
+        .unwrap_or_default()
 }
 
 /// Processors that this process may use.
@@ -51,7 +65,13 @@ mod tests {
     #[test]
     fn meminfo_of_the_kernel_is_parsed() {
         let text = "MemTotal:       16384 kB\nMemFree:         1024 kB\nMemAvailable:    4096 kB\n";
-        assert_eq!(parse(text), HostMemory { total: Bytes::from_mib(16), used: Bytes::from_mib(12) });
+        assert_eq!(
+            parse(text),
+            HostMemory {
+                total: Bytes::from_mib(16),
+                used: Bytes::from_mib(12)
+            }
+        );
         assert_eq!(parse("nonsense"), HostMemory::default());
         assert!(memory().total > Bytes::from_mib(16) && memory().used < memory().total);
     }

@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use headroom_config::{CpuBound, IpcScope, Isolation, RunAs};
-use headroom_container_shim::record::{Privileges, ProgramSpec, ProgramUser as ShimUser, Rlimit, UserNamespace};
+use headroom_container_shim::record::{
+    Privileges, ProgramSpec, ProgramUser as ShimUser, Rlimit, UserNamespace,
+};
 use headroom_node_cgroup::{Group, shares};
 use headroom_node_exec::{Privilege, RlimitKind, User};
 use headroom_types::{Bytes, Cpus};
@@ -30,9 +32,15 @@ pub(crate) struct ContainerUser {
 }
 
 /// The user of a program of `submitter` on this node.
-pub(crate) fn identity(site: &NodeContext, submitter: Option<&str>) -> anyhow::Result<ContainerUser> {
+pub(crate) fn identity(
+    site: &NodeContext,
+    submitter: Option<&str>,
+) -> anyhow::Result<ContainerUser> {
     if !site.is_root() {
-        return Ok(ContainerUser { user: None, name: None });
+        return Ok(ContainerUser {
+            user: None,
+            name: None,
+        });
     }
     choose(&site.isolation, submitter, User::by_name)
 }
@@ -50,18 +58,33 @@ fn choose(
             Some(name) => (name.as_str(), true),
             None => (who, false),
         },
-        (RunAs::Submitter, None) => bail!("the launch has no submitter, and this node runs programs as their submitter"),
+        (RunAs::Submitter, None) => {
+            bail!("the launch has no submitter, and this node runs programs as their submitter")
+        }
     };
     let found = look_up(name).with_context(|| format!("the user {name:?} cannot be looked up"))?;
-    let Some(user) = found else { bail!("the user {name:?} is not known on this node") };
+    let Some(user) = found else {
+        bail!("the user {name:?} is not known on this node")
+    };
     if user.uid == 0 && !policy.allow_root {
         bail!("the program would run as root, which this node does not allow");
     }
     if user.uid != 0 && user.uid < policy.min_uid && !named {
-        bail!("the user {name:?} has the uid {}, below the min_uid of the node, {}", user.uid, policy.min_uid);
+        bail!(
+            "the user {name:?} has the uid {}, below the min_uid of the node, {}",
+            user.uid,
+            policy.min_uid
+        );
     }
-    let user = if policy.run_as == RunAs::Agent { None } else { Some(user) };
-    Ok(ContainerUser { user, name: Some(name.to_owned()) })
+    let user = if policy.run_as == RunAs::Agent {
+        None
+    } else {
+        Some(user)
+    };
+    Ok(ContainerUser {
+        user,
+        name: Some(name.to_owned()),
+    })
 }
 
 /// Adds the restrictions of a program to its specification.
@@ -73,13 +96,27 @@ pub(crate) fn restrain(
     app: &Path,
     spec: &mut ProgramSpec,
 ) {
-    spec.user = identity.user.as_ref().map(|u| ShimUser { uid: u.uid, gid: u.gid, groups: u.groups.clone() });
+    spec.user = identity.user.as_ref().map(|u| ShimUser {
+        uid: u.uid,
+        gid: u.gid,
+        groups: u.groups.clone(),
+    });
     spec.umask = Some(site.isolation.umask);
     spec.privileges = Privileges::Drop;
-    spec.rlimits = vec![open_files(site), Rlimit { resource: RlimitKind::Core.kernel_number(), soft: 0, hard: 0 }];
+    spec.rlimits = vec![
+        open_files(site),
+        Rlimit {
+            resource: RlimitKind::Core.kernel_number(),
+            soft: 0,
+            hard: 0,
+        },
+    ];
     if site.has_private_tmp() {
         spec.private_tmp = Some(dir.join(file::TMP));
-        spec.tmp_size = site.isolation.tmp_size.map(|size| size.min(order.resource.memory).get());
+        spec.tmp_size = site
+            .isolation
+            .tmp_size
+            .map(|size| size.min(order.resource.memory).get());
         spec.visible = vec![dir.to_owned(), app.to_owned(), site.bin_dir.clone()];
     }
     give_ipc_namespace(site, identity, order, spec);
@@ -88,40 +125,72 @@ pub(crate) fn restrain(
 /// Size limit of the container's `/dev/shm`. Bytes.
 fn shm_size(site: &NodeContext, order: &RunOrder) -> Bytes {
     let memory = order.resource.memory;
-    site.isolation.shm_size.map_or(memory, |size| size.min(memory))
+    site.isolation
+        .shm_size
+        .map_or(memory, |size| size.min(memory))
 }
 
 /// Gives the container its own IPC namespace and `/dev/shm`, and its executor the means to do the
 /// same for each task.
-fn give_ipc_namespace(site: &NodeContext, identity: &ContainerUser, order: &RunOrder, spec: &mut ProgramSpec) {
-    let Some(privilege) = site.ipc_privilege() else { return };
+fn give_ipc_namespace(
+    site: &NodeContext,
+    identity: &ContainerUser,
+    order: &RunOrder,
+    spec: &mut ProgramSpec,
+) {
+    let Some(privilege) = site.ipc_privilege() else {
+        return;
+    };
     let size = shm_size(site, order).get();
     let for_tasks = site.isolation.ipc == IpcScope::Task && order.launch.task_groups;
     // An agent that is not root cannot be user 0 of a container.
-    let user_0 = identity.user.as_ref().map_or(site.is_root(), |user| user.uid == 0);
+    let user_0 = identity
+        .user
+        .as_ref()
+        .map_or(site.is_root(), |user| user.uid == 0);
     spec.shm_size = Some(size);
     spec.user_namespace = match privilege {
         // If user 0 cannot be mapped, its tasks share the container's namespaces.
-        Privilege::SysAdmin if for_tasks && user_0 && site.rights.maps_root => UserNamespace::Delegated,
+        Privilege::SysAdmin if for_tasks && user_0 && site.rights.maps_root => {
+            UserNamespace::Delegated
+        }
         Privilege::SysAdmin => UserNamespace::Host,
         Privilege::UserNamespace => UserNamespace::Own,
     };
     if for_tasks {
-        crate::launch::set(&mut spec.env, "HEADROOM_TASK_SHM_BYTES", size.to_string().into());
+        crate::launch::set(
+            &mut spec.env,
+            "HEADROOM_TASK_SHM_BYTES",
+            size.to_string().into(),
+        );
     }
 }
 
 /// The limit of open files: at most the agent's own, unless the agent may raise limits.
 fn open_files(site: &NodeContext) -> Rlimit {
     let wanted = u64::from(site.isolation.open_files);
-    let own = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    let most = if site.rights.limits { wanted } else { wanted.min(own) };
-    Rlimit { resource: RlimitKind::OpenFiles.kernel_number(), soft: most, hard: most }
+    let own = rustix::process::getrlimit(rustix::process::Resource::Nofile)
+        .maximum
+        .unwrap_or(u64::MAX);
+    let most = if site.rights.limits {
+        wanted
+    } else {
+        wanted.min(own)
+    };
+    Rlimit {
+        resource: RlimitKind::OpenFiles.kernel_number(),
+        soft: most,
+        hard: most,
+    }
 }
 
 /// Creates a secret file that only its user can read and remove.
 pub(crate) fn give_secret(identity: &ContainerUser, path: &Path, text: &str) -> anyhow::Result<()> {
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
     file.write_all(text.as_bytes())?;
     if let Some(user) = &identity.user {
         std::os::unix::fs::fchown(&file, Some(user.uid), Some(user.gid))?;
@@ -133,9 +202,12 @@ pub(crate) fn give_secret(identity: &ContainerUser, path: &Path, text: &str) -> 
 /// logs, its `/tmp`, and the directory of its application.
 pub(crate) fn hand_over(identity: &ContainerUser, dir: &Path, app: &Path) -> anyhow::Result<()> {
     let tmp = dir.join(file::TMP);
-    let Some(user) = &identity.user else { return Ok(()) };
+    let Some(user) = &identity.user else {
+        return Ok(());
+    };
     let give = |path: &Path| {
-        chown(path, Some(user.uid), Some(user.gid)).with_context(|| format!("cannot give {} to its user", path.display()))
+        chown(path, Some(user.uid), Some(user.gid))
+            .with_context(|| format!("cannot give {} to its user", path.display()))
     };
     let work = dir.join(file::WORK);
     for own in [&work, &dir.join(file::TASKS), &tmp, app] {
@@ -150,25 +222,41 @@ pub(crate) fn hand_over(identity: &ContainerUser, dir: &Path, app: &Path) -> any
             give(&entry.path())?;
         }
     }
-    fs::set_permissions(app, fs::Permissions::from_mode(0o700)).with_context(|| format!("cannot close {}", app.display()))
+    fs::set_permissions(app, fs::Permissions::from_mode(0o700))
+        .with_context(|| format!("cannot close {}", app.display()))
 }
 
 /// Lets the container's user create groups for tasks below its own group. The limits of the
 /// container itself stay the agent's.
 pub(crate) fn delegate(identity: &ContainerUser, group: &Group) -> anyhow::Result<()> {
-    let Some(user) = &identity.user else { return Ok(()) };
+    let Some(user) = &identity.user else {
+        return Ok(());
+    };
     let mut dirs: Vec<PathBuf> = group.path().map(Path::to_owned).into_iter().collect();
-    dirs.extend(group.procs_files().iter().filter_map(|f| f.parent()).map(Path::to_owned));
+    dirs.extend(
+        group
+            .procs_files()
+            .iter()
+            .filter_map(|f| f.parent())
+            .map(Path::to_owned),
+    );
     // `procs_files` are those of `main` on v2 and of every hierarchy on v1: the container's own
     // directory is above or among them.
     for dir in dirs {
-        for path in [dir.clone()]
-            .into_iter()
-            .chain(["cgroup.procs", "cgroup.threads", "cgroup.subtree_control", "tasks"].map(|f| dir.join(f)))
-        {
+        for path in [dir.clone()].into_iter().chain(
+            [
+                "cgroup.procs",
+                "cgroup.threads",
+                "cgroup.subtree_control",
+                "tasks",
+            ]
+            .map(|f| dir.join(f)),
+        ) {
             match chown(&path, Some(user.uid), Some(user.gid)) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                done => done.with_context(|| format!("cannot give {} to its user", path.display()))?,
+                done => {
+                    done.with_context(|| format!("cannot give {} to its user", path.display()))?
+                }
             }
         }
     }
@@ -185,7 +273,11 @@ pub(crate) fn share(site: &NodeContext, group: &Group, cpus: Cpus) {
         io_weight: Some(crate::launch::weight(cpus)),
     };
     for lacking in shares::set(group, &wanted) {
-        tracing::debug!(container_id = group.name(), lacking, "a share cannot be set on this node, ignoring");
+        tracing::debug!(
+            container_id = group.name(),
+            lacking,
+            "a share cannot be set on this node, ignoring"
+        );
     }
 }
 
@@ -200,18 +292,29 @@ mod tests {
             "ann" => 1001,
             _ => return Ok(None),
         };
-        Ok(Some(User { uid, gid: uid, groups: vec![uid] }))
+        Ok(Some(User {
+            uid,
+            gid: uid,
+            groups: vec![uid],
+        }))
     }
 
     fn decide(policy: &Isolation, submitter: Option<&str>) -> Result<Option<u32>, String> {
-        choose(policy, submitter, known).map(|i| i.user.map(|u| u.uid)).map_err(|e| format!("{e:#}"))
+        choose(policy, submitter, known)
+            .map(|i| i.user.map(|u| u.uid))
+            .map_err(|e| format!("{e:#}"))
     }
 
     #[test]
     fn by_default_a_program_runs_as_its_submitter_and_never_as_root() {
         let usual = Isolation::default();
         assert_eq!(decide(&usual, Some("ann")), Ok(Some(1001)));
-        for (who, word) in [(Some("root"), "root"), (Some("daemon"), "min_uid"), (Some("eve"), "known"), (None, "no submitter")] {
+        for (who, word) in [
+            (Some("root"), "root"),
+            (Some("daemon"), "min_uid"),
+            (Some("eve"), "known"),
+            (None, "no submitter"),
+        ] {
             let why = decide(&usual, who).expect_err("refused");
             assert!(why.contains(word), "{who:?}: {why}");
         }
@@ -219,10 +322,22 @@ mod tests {
 
     #[test]
     fn users_of_the_configuration_are_applied() {
-        let users = [("eve".to_owned(), "daemon".to_owned()), ("op".to_owned(), "root".to_owned())].into();
-        let mut policy = Isolation { users, ..Isolation::default() };
+        let users = [
+            ("eve".to_owned(), "daemon".to_owned()),
+            ("op".to_owned(), "root".to_owned()),
+        ]
+        .into();
+        let mut policy = Isolation {
+            users,
+            ..Isolation::default()
+        };
         assert_eq!(decide(&policy, Some("eve")), Ok(Some(1)));
-        assert!(decide(&policy, Some("op")).expect_err("refused").contains("root"), "an entry of the map does not allow root");
+        assert!(
+            decide(&policy, Some("op"))
+                .expect_err("refused")
+                .contains("root"),
+            "an entry of the map does not allow root"
+        );
         policy.allow_root = true;
         assert_eq!(decide(&policy, Some("op")), Ok(Some(0)));
         policy.run_as = RunAs::User("daemon".into());
@@ -230,6 +345,9 @@ mod tests {
         policy.run_as = RunAs::Agent;
         assert_eq!(decide(&policy, None), Ok(None));
         policy.allow_root = false;
-        assert!(decide(&policy, None).is_err(), "an agent that is root requires allow_root");
+        assert!(
+            decide(&policy, None).is_err(),
+            "an agent that is root requires allow_root"
+        );
     }
 }

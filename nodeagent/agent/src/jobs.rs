@@ -78,9 +78,18 @@ pub(crate) struct Jobs {
 
 impl Jobs {
     /// Jobs that send their results to `inputs`.
-    pub(crate) fn new(site: Arc<NodeContext>, clock: Clock, inputs: mpsc::Sender<AgentInput>) -> Self {
+    pub(crate) fn new(
+        site: Arc<NodeContext>,
+        clock: Clock,
+        inputs: mpsc::Sender<AgentInput>,
+    ) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Jobs { site, clock, inputs, starting: Arc::new(Semaphore::new(processors.saturating_mul(STARTING))) }
+        Jobs {
+            site,
+            clock,
+            inputs,
+            starting: Arc::new(Semaphore::new(processors.saturating_mul(STARTING))),
+        }
     }
 
     /// Creates directory, files and cgroup.
@@ -89,7 +98,8 @@ impl Jobs {
         let has_files = !order.launch.fetch.is_empty();
         let job = move || {
             jobs.blocking(move |site| {
-                let result = launch::prepare(site, &id, &order).map_err(|error| format!("{error:#}"));
+                let result =
+                    launch::prepare(site, &id, &order).map_err(|error| format!("{error:#}"));
                 Some(AgentInput::Prepared(id, result))
             })
         };
@@ -123,28 +133,45 @@ impl Jobs {
             // the request.
             for _ in 0..LAUNCHERS {
                 let (site, of) = (Arc::clone(&jobs.site), id.clone());
-                let started = match tokio::task::spawn_blocking(move || launch::start_shim(&site, &of)).await {
-                    Ok(started) => started.map_err(|error| format!("{error:#}")),
-                    Err(_) => Err("the start of the shim failed inside the agent; see its log".to_owned()),
-                };
-                match started {
-                    Ok(StartedShim::Own(child, line)) => return jobs.listen_to_own(id, child, line).await,
-                    Ok(StartedShim::Asked(conversation)) => match jobs.listen(&id, conversation).await {
-                        LaunchOutcome::All => return,
-                        LaunchOutcome::Nothing => {
-                            warn!(container_id = %id, "the launcher was lost before it forked the shim; trying again")
+                let started =
+                    match tokio::task::spawn_blocking(move || launch::start_shim(&site, &of)).await
+                    {
+                        Ok(started) => started.map_err(|error| format!("{error:#}")),
+                        Err(_) => {
+                            Err("the start of the shim failed inside the agent; see its log"
+                                .to_owned())
                         }
-                    },
+                    };
+                match started {
+                    Ok(StartedShim::Own(child, line)) => {
+                        return jobs.listen_to_own(id, child, line).await;
+                    }
+                    Ok(StartedShim::Asked(conversation)) => {
+                        match jobs.listen(&id, conversation).await {
+                            LaunchOutcome::All => return,
+                            LaunchOutcome::Nothing => {
+                                warn!(container_id = %id, "the launcher was lost before it forked the shim; trying again")
+                            }
+                        }
+                    }
                     Err(why) => return jobs.send(AgentInput::ShimStarted(id, Err(why))).await,
                 }
             }
-            jobs.send(AgentInput::ShimStarted(id, Err("three launchers were lost before they forked the shim".into()))).await;
+            jobs.send(AgentInput::ShimStarted(
+                id,
+                Err("three launchers were lost before they forked the shim".into()),
+            ))
+            .await;
         });
     }
 
     async fn listen_to_own(&self, id: ContainerId, child: ChildProcess, line: OwnedFd) {
         let child = Arc::new(child);
-        self.send(AgentInput::ShimStarted(id.clone(), Ok(ShimProcess::Own(Arc::clone(&child))))).await;
+        self.send(AgentInput::ShimStarted(
+            id.clone(),
+            Ok(ShimProcess::Own(Arc::clone(&child))),
+        ))
+        .await;
         match listen(line).await {
             ShimLineResult::Line(answer) => self.send(AgentInput::Answered(id, answer)).await,
             ShimLineResult::Silence => {
@@ -161,12 +188,18 @@ impl Jobs {
 
     /// Receives the packets of the launcher and the shim until both have answered.
     async fn listen(&self, id: &ContainerId, socket: OwnedFd) -> LaunchOutcome {
-        let Ok(conversation) = Conversation::new(socket) else { return LaunchOutcome::Nothing };
+        let Ok(conversation) = Conversation::new(socket) else {
+            return LaunchOutcome::Nothing;
+        };
         let (mut born, mut answered, mut shim) = (false, false, None);
         while !(born && answered) {
-            let Ok(word) = tokio::time::timeout(SHIM_ANSWER_TIMEOUT, conversation.next()).await else {
+            let Ok(word) = tokio::time::timeout(SHIM_ANSWER_TIMEOUT, conversation.next()).await
+            else {
                 // By its descriptor: the shim may not have written its identity yet.
-                if let Some(Err(error)) = shim.as_ref().map(|shim| pidfd_send_signal(shim, Signal::KILL)) {
+                if let Some(Err(error)) = shim
+                    .as_ref()
+                    .map(|shim| pidfd_send_signal(shim, Signal::KILL))
+                {
                     warn!(container_id = %id, %error, "a shim that sends no answer cannot be killed");
                 }
                 self.send(AgentInput::Silent(id.clone())).await;
@@ -176,15 +209,23 @@ impl Jobs {
                 Some((LauncherPacket::Born, Some(pidfd))) => {
                     born = true;
                     shim = pidfd.try_clone().ok();
-                    self.send(AgentInput::ShimStarted(id.clone(), Ok(ShimProcess::Launched(pidfd)))).await;
+                    self.send(AgentInput::ShimStarted(
+                        id.clone(),
+                        Ok(ShimProcess::Launched(pidfd)),
+                    ))
+                    .await;
                 }
                 Some((LauncherPacket::Answer(answer), _)) => {
                     answered = true;
                     self.send(AgentInput::Answered(id.clone(), answer)).await;
                 }
                 Some((LauncherPacket::Refused { errno }, _)) => {
-                    let why = format!("the launcher cannot fork the shim: {}", io::Error::from_raw_os_error(errno));
-                    self.send(AgentInput::ShimStarted(id.clone(), Err(why))).await;
+                    let why = format!(
+                        "the launcher cannot fork the shim: {}",
+                        io::Error::from_raw_os_error(errno)
+                    );
+                    self.send(AgentInput::ShimStarted(id.clone(), Err(why)))
+                        .await;
                     return LaunchOutcome::All;
                 }
                 // Launcher and shim have closed the socket. Without a fork packet the launcher was
@@ -202,7 +243,13 @@ impl Jobs {
             return LaunchOutcome::Nothing;
         }
         match adopt::named_shim(&self.site, id) {
-            Some(shim) => self.send(AgentInput::ShimStarted(id.clone(), Ok(ShimProcess::Found(shim)))).await,
+            Some(shim) => {
+                self.send(AgentInput::ShimStarted(
+                    id.clone(),
+                    Ok(ShimProcess::Found(shim)),
+                ))
+                .await
+            }
             None => self.send(AgentInput::ShimEnded(id.clone())).await,
         }
         LaunchOutcome::All
@@ -217,7 +264,12 @@ impl Jobs {
         }
     }
 
-    fn watch<F: AsRawFd + Send + Sync + 'static>(&self, id: ContainerId, shim: F, reap: fn(&F) -> io::Result<()>) {
+    fn watch<F: AsRawFd + Send + Sync + 'static>(
+        &self,
+        id: ContainerId,
+        shim: F,
+        reap: fn(&F) -> io::Result<()>,
+    ) {
         let jobs = self.clone();
         tokio::spawn(async move {
             if let Err(error) = ended(shim, reap).await {
@@ -228,7 +280,13 @@ impl Jobs {
     }
 
     /// Carries out steps of a stop.
-    pub(crate) fn stop(&self, id: ContainerId, group: Option<Arc<Group>>, task_groups: bool, steps: Vec<stop::Step>) {
+    pub(crate) fn stop(
+        &self,
+        id: ContainerId,
+        group: Option<Arc<Group>>,
+        task_groups: bool,
+        steps: Vec<stop::Step>,
+    ) {
         self.blocking(move |site| {
             stop::carry_out(site, &id, group.as_ref(), task_groups, &steps);
             None
@@ -282,7 +340,10 @@ impl Jobs {
         self.blocking(move |_| Some(AgentInput::Sampled(sample::look_at_all(now, &meters))));
     }
 
-    fn blocking(&self, job: impl FnOnce(&NodeContext) -> Option<AgentInput> + Send + 'static) -> JoinHandle<()> {
+    fn blocking(
+        &self,
+        job: impl FnOnce(&NodeContext) -> Option<AgentInput> + Send + 'static,
+    ) -> JoinHandle<()> {
         let (site, inputs) = (Arc::clone(&self.site), self.inputs.clone());
         tokio::task::spawn_blocking(move || {
             if let Some(input) = job(&site) {
@@ -300,7 +361,10 @@ impl Jobs {
 }
 
 /// Waits until `process` has ended, then reaps it.
-pub(crate) async fn ended<F: AsRawFd>(process: F, reap: fn(&F) -> io::Result<()>) -> io::Result<()> {
+pub(crate) async fn ended<F: AsRawFd>(
+    process: F,
+    reap: fn(&F) -> io::Result<()>,
+) -> io::Result<()> {
     #[expect(
         deprecated,
         reason = "the replacement is unsafe to call; ChildProcess and WatchedProcess own their descriptor and never change it"
@@ -322,7 +386,9 @@ pub(crate) enum ShimLineResult {
 
 /// Waits for the single line of a shim.
 pub(crate) async fn listen(line: OwnedFd) -> ShimLineResult {
-    let Ok(pipe) = pipe::Receiver::from_owned_fd(line) else { return ShimLineResult::Nothing };
+    let Ok(pipe) = pipe::Receiver::from_owned_fd(line) else {
+        return ShimLineResult::Nothing;
+    };
     let mut text = String::new();
     let mut reader = BufReader::new(pipe.take(LINE));
     match tokio::time::timeout(SHIM_ANSWER_TIMEOUT, reader.read_line(&mut text)).await {

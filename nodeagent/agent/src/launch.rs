@@ -43,22 +43,33 @@ const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbi
 
 /// Creates all files and groups that the program needs. After an error they are removed with the
 /// container.
-pub(crate) fn prepare(site: &NodeContext, id: &ContainerId, order: &RunOrder) -> anyhow::Result<Arc<Group>> {
+pub(crate) fn prepare(
+    site: &NodeContext,
+    id: &ContainerId,
+    order: &RunOrder,
+) -> anyhow::Result<Arc<Group>> {
     check_launch(&order.launch).map_err(|problem| anyhow::anyhow!(problem.detail))?;
     let dir = site.layout.container(id);
     match fs::create_dir(&dir) {
         Ok(()) => {}
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && site.layout.was_never_started(id) => clear(site, id)?,
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => bail!("container {id} was on this node before"),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && site.layout.was_never_started(id) => {
+            clear(site, id)?
+        }
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            bail!("container {id} was on this node before")
+        }
         Err(e) => return Err(e).with_context(|| format!("cannot make {}", dir.display())),
     }
     crash::at("directory-made");
     let record = OrderRecord::new(id.clone(), order.clone(), baselines(site));
-    site.layout.write_first_order(&record).with_context(|| format!("cannot write {}", file::ORDER))?;
+    site.layout
+        .write_first_order(&record)
+        .with_context(|| format!("cannot write {}", file::ORDER))?;
     crash::at("order-written");
     let identity = isolation::identity(site, order.user.as_deref())?;
     let work = files(site, order, &dir)?;
-    site.localizer.bring(id, &order.launch.fetch, &work, &identity)?;
+    site.localizer
+        .bring(id, &order.launch.fetch, &work, &identity)?;
     crash::at("files-fetched");
     if let Some(keys) = &site.keys {
         // The node's own key files are readable by the agent only.
@@ -67,21 +78,34 @@ pub(crate) fn prepare(site: &NodeContext, id: &ContainerId, order: &RunOrder) ->
     }
     if let Some(token) = &order.token {
         let path = dir.join(file::TASKS).join(file::TOKEN);
-        isolation::give_secret(&identity, &path, &token.0).context("cannot write the token file")?;
+        isolation::give_secret(&identity, &path, &token.0)
+            .context("cannot write the token file")?;
     }
     isolation::hand_over(&identity, &dir, &site.layout.app(&order.app))?;
     crash::at("files-made");
-    let group = site.enforcer.create(&id.to_string(), &limits(order)).context("cannot create the cgroup")?;
+    let group = site
+        .enforcer
+        .create(&id.to_string(), &limits(order))
+        .context("cannot create the cgroup")?;
     crash::at("group-made");
     if order.launch.task_groups {
         isolation::delegate(&identity, &group)?;
     }
     isolation::share(site, &group, order.resource.cpus);
     let mut spec = specification(site, id, order, &group, &work)?;
-    isolation::restrain(site, &identity, order, &dir, &site.layout.app(&order.app), &mut spec);
+    isolation::restrain(
+        site,
+        &identity,
+        order,
+        &dir,
+        &site.layout.app(&order.app),
+        &mut spec,
+    );
     name_user(&mut spec, identity.name);
-    let mut file = disk::private(&dir.join(record::file::SPEC)).context("cannot create the launch specification")?;
-    file.write_all(&spec.encode()).context("cannot write the launch specification")?;
+    let mut file = disk::private(&dir.join(record::file::SPEC))
+        .context("cannot create the launch specification")?;
+    file.write_all(&spec.encode())
+        .context("cannot write the launch specification")?;
     crash::at("prepared");
     Ok(Arc::new(group))
 }
@@ -115,7 +139,8 @@ pub(crate) fn second_program_spec(
     name_user(&mut spec, identity.name);
     // The marker and cache files belong to the container's program. A second program must not write
     // them.
-    spec.env.retain(|(name, _)| name != "HEADROOM_OOM_MARKER" && name != "HEADROOM_CACHED_BYTES");
+    spec.env
+        .retain(|(name, _)| name != "HEADROOM_OOM_MARKER" && name != "HEADROOM_CACHED_BYTES");
     Ok(spec)
 }
 
@@ -129,11 +154,17 @@ pub(crate) fn processes(order: &RunOrder) -> u32 {
 fn clear(site: &NodeContext, id: &ContainerId) -> anyhow::Result<()> {
     tracing::info!(container_id = %id, "an earlier agent left a partly prepared container; the preparation starts again");
     match fs::remove_dir_all(site.layout.container(id).join(file::WORK)) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e).context("partly prepared files cannot be removed"),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            return Err(e).context("partly prepared files cannot be removed");
+        }
         Ok(()) | Err(_) => {}
     }
-    let left = site.enforcer.open(&id.to_string()).context("the partly prepared cgroup cannot be opened")?;
-    left.map_or(Ok(()), |group| group.remove(HALF_MADE)).context("the partly prepared cgroup cannot be removed")
+    let left = site
+        .enforcer
+        .open(&id.to_string())
+        .context("the partly prepared cgroup cannot be opened")?;
+    left.map_or(Ok(()), |group| group.remove(HALF_MADE))
+        .context("the partly prepared cgroup cannot be removed")
 }
 
 /// A started shim.
@@ -162,10 +193,17 @@ pub(crate) fn start_shim(site: &NodeContext, id: &ContainerId) -> anyhow::Result
 
 /// Starts the shim for the specification in `dir` as a separate program. Returns it with the pipe
 /// of its line.
-pub(crate) fn as_program(site: &NodeContext, dir: &Path, words: &File) -> anyhow::Result<(ChildProcess, OwnedFd)> {
+pub(crate) fn as_program(
+    site: &NodeContext,
+    dir: &Path,
+    words: &File,
+) -> anyhow::Result<(ChildProcess, OwnedFd)> {
     let shim = site.bin_dir.join("container-shim");
     let (reader, writer) = io::pipe().context("cannot create a pipe")?;
-    let (args, procs) = ([dir.to_owned().into_os_string()], site.enforcer.shim_procs_files());
+    let (args, procs) = (
+        [dir.to_owned().into_os_string()],
+        site.enforcer.shim_procs_files(),
+    );
     let said = File::from(OwnedFd::from(writer));
     let limits: Vec<_> = descriptors::of_children().into_iter().collect();
     let command = Command {
@@ -189,40 +227,89 @@ pub(crate) fn advice(why: &str) -> &'static str {
             "no such file",
             "check the program's name: an absolute path, a file of the launch as ./NAME, or a name on the node's PATH",
         ),
-        ("its sha-256 is", "write the SHA-256 of the file, as `sha256sum` prints it"),
+        (
+            "its sha-256 is",
+            "write the SHA-256 of the file, as `sha256sum` prints it",
+        ),
         (
             "the archive is refused",
             "pack it again: no absolute names, no `..`, no devices, within [cache] of the node's configuration",
         ),
-        ("did not finish within", "check the load of the server, or raise deadline under [cache] in the node's configuration"),
-        ("is not trusted", "name the authority that signed it in ca_file under [cache] in the node's configuration"),
-        ("ca_file", "write a file of certificates in PEM there, or leave ca_file out"),
-        ("fetching ", "check that the URL or path is correct and readable from the node"),
+        (
+            "did not finish within",
+            "check the load of the server, or raise deadline under [cache] in the node's configuration",
+        ),
+        (
+            "is not trusted",
+            "name the authority that signed it in ca_file under [cache] in the node's configuration",
+        ),
+        (
+            "ca_file",
+            "write a file of certificates in PEM there, or leave ca_file out",
+        ),
+        (
+            "fetching ",
+            "check that the URL or path is correct and readable from the node",
+        ),
         (
             "is not known on this node",
             "create the user on the node, or map the submitter under [isolation] users in the node's configuration",
         ),
-        ("run as root", "submit as another user, or set allow_root under [isolation] in the node's configuration"),
-        ("min_uid", "submit as another user, or map the submitter under [isolation] users in the node's configuration"),
-        ("has no submitter", "submit with a user, or set run_as under [isolation] in the node's configuration"),
-        ("private-tmp", "the agent may not mount: give it CAP_SYS_ADMIN, or set private_tmp = false under [isolation]"),
+        (
+            "run as root",
+            "submit as another user, or set allow_root under [isolation] in the node's configuration",
+        ),
+        (
+            "min_uid",
+            "submit as another user, or map the submitter under [isolation] users in the node's configuration",
+        ),
+        (
+            "has no submitter",
+            "submit with a user, or set run_as under [isolation] in the node's configuration",
+        ),
+        (
+            "private-tmp",
+            "the agent may not mount: give it CAP_SYS_ADMIN, or set private_tmp = false under [isolation]",
+        ),
         (
             "could not be started: namespaces",
             "allow more namespaces (sysctl user.max_ipc_namespaces, user.max_mnt_namespaces, user.max_user_namespaces), or set \
              ipc = \"host\" under [isolation] in the node's configuration",
         ),
-        ("permission denied", "make the program executable for the user of the node agent"),
-        ("exec format", "use a program for this machine's architecture; a script needs a first line such as #!/bin/sh"),
-        ("no space", "free space on the disk of the node's state directory"),
-        ("was on this node before", "no action: a container never runs twice"),
-        ("cgroup", "see the findings of its enforcer in `GET /v1/doctor` of the node"),
+        (
+            "permission denied",
+            "make the program executable for the user of the node agent",
+        ),
+        (
+            "exec format",
+            "use a program for this machine's architecture; a script needs a first line such as #!/bin/sh",
+        ),
+        (
+            "no space",
+            "free space on the disk of the node's state directory",
+        ),
+        (
+            "was on this node before",
+            "no action: a container never runs twice",
+        ),
+        (
+            "cgroup",
+            "see the findings of its enforcer in `GET /v1/doctor` of the node",
+        ),
     ];
-    known.iter().find(|(words, _)| why.contains(words)).map_or("see the log of the node agent at that time", |(_, fix)| fix)
+    known
+        .iter()
+        .find(|(words, _)| why.contains(words))
+        .map_or("see the log of the node agent at that time", |(_, fix)| fix)
 }
 
 fn baselines(site: &NodeContext) -> Baselines {
     let fence = site.enforcer.fence_level().ok().map(|(_, local)| local);
-    Baselines { fence, host_oom_kills: site.enforcer.host_oom_kills(), above: site.enforcer.above() }
+    Baselines {
+        fence,
+        host_oom_kills: site.enforcer.host_oom_kills(),
+        above: site.enforcer.above(),
+    }
 }
 
 fn limits(order: &RunOrder) -> GroupLimits {
@@ -239,12 +326,21 @@ fn limits(order: &RunOrder) -> GroupLimits {
 /// The kernel's default weight of 100 per core. A container without a processor request gets 100
 /// too: a master that seldom runs must not wait when it does.
 pub(crate) fn weight(cpus: Cpus) -> u32 {
-    if cpus.milli() == 0 { 100 } else { (cpus.milli() / 10).clamp(1, 10_000) }
+    if cpus.milli() == 0 {
+        100
+    } else {
+        (cpus.milli() / 10).clamp(1, 10_000)
+    }
 }
 
 fn files(site: &NodeContext, order: &RunOrder, dir: &Path) -> anyhow::Result<PathBuf> {
     let (work, tmp) = (dir.join(file::WORK), dir.join(file::TMP));
-    for made in [&work, &dir.join(file::TASKS), &tmp, &site.layout.app(&order.app)] {
+    for made in [
+        &work,
+        &dir.join(file::TASKS),
+        &tmp,
+        &site.layout.app(&order.app),
+    ] {
         let mode = if *made == tmp { 0o700 } else { 0o755 };
         match fs::DirBuilder::new().mode(mode).create(made) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
@@ -277,7 +373,16 @@ fn specification(
     let words = Words::new(site, id, order);
     let env = environment(site, id, order, group, &words);
     Ok(ProgramSpec {
-        argv: arguments(site, order.launch.command.iter().map(|w| words.fill(w).into()).collect(), work),
+        argv: arguments(
+            site,
+            order
+                .launch
+                .command
+                .iter()
+                .map(|w| words.fill(w).into())
+                .collect(),
+            work,
+        ),
         env,
         cwd: work.to_owned(),
         stdout: dir.join(file::STDOUT),
@@ -291,12 +396,19 @@ fn specification(
 
 /// `oom_score_adj` of a container. A value below the agent's own would need `CAP_SYS_RESOURCE`.
 fn oom_score(request: Option<&RequestId>, own: i32) -> i32 {
-    let wanted = if request.is_none() { OOM_SCORE_MASTER } else { OOM_SCORE };
+    let wanted = if request.is_none() {
+        OOM_SCORE_MASTER
+    } else {
+        OOM_SCORE
+    };
     wanted.max(own)
 }
 
 fn own_oom_score() -> i32 {
-    fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    fs::read_to_string("/proc/self/oom_score_adj")
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(0)
 }
 
 /// The command with the resolved path of the program.
@@ -320,11 +432,13 @@ fn beside_or_on_path(site: &NodeContext, program: &Path, work: &Path) -> Option<
     }
     let path = std::env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into());
     let dirs = std::iter::once(site.bin_dir.clone()).chain(std::env::split_paths(&path));
-    dirs.map(|dir| dir.join(program)).find(|candidate| is_program(candidate))
+    dirs.map(|dir| dir.join(program))
+        .find(|candidate| is_program(candidate))
 }
 
 fn is_program(path: &Path) -> bool {
-    path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    path.metadata()
+        .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
 fn environment(
@@ -339,9 +453,16 @@ fn environment(
     let mut path = site.bin_dir.clone().into_os_string();
     path.push(":");
     path.push(inherited);
-    let mut env: Vec<(OsString, OsString)> =
-        vec![("PATH".into(), path), ("HOME".into(), dir.join(file::WORK).into()), ("LANG".into(), "C.UTF-8".into())];
-    let tmp = if site.has_private_tmp() { "/tmp".into() } else { dir.join(file::TMP).into() };
+    let mut env: Vec<(OsString, OsString)> = vec![
+        ("PATH".into(), path),
+        ("HOME".into(), dir.join(file::WORK).into()),
+        ("LANG".into(), "C.UTF-8".into()),
+    ];
+    let tmp = if site.has_private_tmp() {
+        "/tmp".into()
+    } else {
+        dir.join(file::TMP).into()
+    };
     env.push(("TMPDIR".into(), tmp));
     // The agent's own variables come last and override: a launch cannot change its identity or
     // limit.
@@ -354,10 +475,16 @@ fn environment(
     own("HEADROOM_NODE", site.node.to_string().into());
     own("HEADROOM_RM", site.rm.clone().into());
     if site.keys.is_some() {
-        own("HEADROOM_CA_FILE", dir.join(file::TASKS).join(file::CA).into());
+        own(
+            "HEADROOM_CA_FILE",
+            dir.join(file::TASKS).join(file::CA).into(),
+        );
     }
     if order.token.is_some() {
-        own("HEADROOM_TOKEN_FILE", dir.join(file::TASKS).join(file::TOKEN).into());
+        own(
+            "HEADROOM_TOKEN_FILE",
+            dir.join(file::TASKS).join(file::TOKEN).into(),
+        );
     }
     if let (None, Some((listen, name))) = (&order.request, &site.for_masters) {
         own("HEADROOM_LISTEN", listen.into());
@@ -365,11 +492,20 @@ fn environment(
     }
     own("HEADROOM_CONTAINER_DIR", dir.clone().into());
     own("HEADROOM_APP_DIR", site.layout.app(&order.app).into());
-    own("HEADROOM_MEMORY_BYTES", order.resource.memory.get().to_string().into());
+    own(
+        "HEADROOM_MEMORY_BYTES",
+        order.resource.memory.get().to_string().into(),
+    );
     own("HEADROOM_CPUS", order.resource.cpus.to_string().into());
     own("HEADROOM_ENFORCER", site.kind().as_str().into());
-    own("HEADROOM_OOM_MARKER", dir.join(file::TASKS).join(file::MARKER).into());
-    own("HEADROOM_CACHED_BYTES", dir.join(file::TASKS).join(file::CACHED).into());
+    own(
+        "HEADROOM_OOM_MARKER",
+        dir.join(file::TASKS).join(file::MARKER).into(),
+    );
+    own(
+        "HEADROOM_CACHED_BYTES",
+        dir.join(file::TASKS).join(file::CACHED).into(),
+    );
     match order.launch.heap {
         Some(heap) => own("HEADROOM_HEAP_BYTES", heap.get().to_string().into()),
         None => env.retain(|(name, _)| name != "HEADROOM_HEAP_BYTES"),
@@ -395,13 +531,18 @@ impl Words {
     fn new(site: &NodeContext, id: &ContainerId, order: &RunOrder) -> Self {
         Words([
             ("{memory}", order.resource.memory.get().to_string()),
-            ("{heap}", jvm_size(order.launch.heap.unwrap_or(order.resource.memory))),
+            (
+                "{heap}",
+                jvm_size(order.launch.heap.unwrap_or(order.resource.memory)),
+            ),
             ("{container}", id.to_string()),
             ("{node}", site.node.to_string()),
         ])
     }
     fn fill(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, (word, value)| text.replace(word, value))
+        self.0.iter().fold(text.to_owned(), |text, (word, value)| {
+            text.replace(word, value)
+        })
     }
 }
 
@@ -428,23 +569,47 @@ mod tests {
 
     #[test]
     fn placeholders_of_the_command_are_filled() {
-        let words =
-            Words([("{memory}", "9".into()), ("{heap}", "8m".into()), ("{container}", "c".into()), ("{node}", "n".into())]);
-        assert_eq!(words.fill("-Xmx{heap} {memory}{memory} {other}"), "-Xmx8m 99 {other}");
+        let words = Words([
+            ("{memory}", "9".into()),
+            ("{heap}", "8m".into()),
+            ("{container}", "c".into()),
+            ("{node}", "n".into()),
+        ]);
+        assert_eq!(
+            words.fill("-Xmx{heap} {memory}{memory} {other}"),
+            "-Xmx8m 99 {other}"
+        );
     }
 
     #[test]
     fn the_cpu_weight_of_a_core_is_100() {
-        assert_eq!((weight(Cpus::from_cores(2)), weight(Cpus::from_milli(1)), weight(Cpus::from_cores(500))), (200, 1, 10_000));
+        assert_eq!(
+            (
+                weight(Cpus::from_cores(2)),
+                weight(Cpus::from_milli(1)),
+                weight(Cpus::from_cores(500))
+            ),
+            (200, 1, 10_000)
+        );
         assert_eq!(weight(Cpus::from_milli(0)), 100);
     }
 
     #[test]
     fn a_master_is_killed_after_other_containers() {
         let request: RequestId = "set-main".parse().expect("an id");
-        let table = [(None, 0, 50), (Some(&request), 0, 200), (None, 100, 100), (Some(&request), 100, 200), (None, -900, 50)];
+        let table = [
+            (None, 0, 50),
+            (Some(&request), 0, 200),
+            (None, 100, 100),
+            (Some(&request), 100, 200),
+            (None, -900, 50),
+        ];
         for (request, own, wanted) in table {
-            assert_eq!(oom_score(request, own), wanted, "{request:?}, the agent has {own}");
+            assert_eq!(
+                oom_score(request, own),
+                wanted,
+                "{request:?}, the agent has {own}"
+            );
         }
     }
 
@@ -453,6 +618,9 @@ mod tests {
         let mut env = vec![("A".into(), "1".into())];
         set(&mut env, "A", "2".into());
         set(&mut env, "B", "3".into());
-        assert_eq!(env, [("A".into(), OsString::from("2")), ("B".into(), "3".into())]);
+        assert_eq!(
+            env,
+            [("A".into(), OsString::from("2")), ("B".into(), "3".into())]
+        );
     }
 }

@@ -59,13 +59,21 @@ enum LauncherState {
 impl Launcher {
     /// A launcher that is not started, with the lock of the agent's state directory.
     pub(crate) fn new(lock: File) -> Self {
-        Launcher { state: Mutex::new(State { lock: Some(lock), line: LauncherState::Down }) }
+        Launcher {
+            state: Mutex::new(State {
+                lock: Some(lock),
+                line: LauncherState::Down,
+            }),
+        }
     }
 
     /// Starts the launcher, so that the first container need not wait. Blocking.
     pub(crate) fn start(&self, site: &NodeContext) {
         if let Err(error) = self.line(site) {
-            tracing::warn!(error = format!("{error:#}"), "the launcher cannot be started; the first container starts it again");
+            tracing::warn!(
+                error = format!("{error:#}"),
+                "the launcher cannot be started; the first container starts it again"
+            );
         }
     }
 
@@ -78,12 +86,23 @@ impl Launcher {
 
     /// Requests a shim for the container in `dir`. Returns the socket for its packets, or `None` if
     /// the shim must be started as a program. Blocking.
-    pub(crate) fn ask(&self, site: &NodeContext, dir: &Path, words: &File) -> anyhow::Result<Option<OwnedFd>> {
+    pub(crate) fn ask(
+        &self,
+        site: &NodeContext,
+        dir: &Path,
+        words: &File,
+    ) -> anyhow::Result<Option<OwnedFd>> {
         for _ in 0..TRIES {
-            let Some(line) = self.line(site)? else { return Ok(None) };
+            let Some(line) = self.line(site)? else {
+                return Ok(None);
+            };
             let (ours, theirs) = fd_passing::pair().context("cannot create a socket")?;
             match patiently(&line, PollFlags::OUT, || {
-                fd_passing::send(&*line, &launcher_protocol::encode_fork_request(dir), &[theirs.as_fd(), words.as_fd()])
+                fd_passing::send(
+                    &*line,
+                    &launcher_protocol::encode_fork_request(dir),
+                    &[theirs.as_fd(), words.as_fd()],
+                )
             }) {
                 Ok(()) => return Ok(Some(ours)),
                 Err(error) => {
@@ -98,7 +117,9 @@ impl Launcher {
     fn line(&self, site: &NodeContext) -> anyhow::Result<Option<Arc<OwnedFd>>> {
         let mut state = self.state();
         if let LauncherState::Down = state.line {
-            let Some(lock) = &state.lock else { bail!("the agent is shutting down") };
+            let Some(lock) = &state.lock else {
+                bail!("the agent is shutting down")
+            };
             state.line = start(site, lock)?;
         }
         Ok(match &state.line {
@@ -124,8 +145,15 @@ fn start(site: &NodeContext, lock: &File) -> anyhow::Result<LauncherState> {
     let program = site.bin_dir.join("container-shim");
     let (ours, theirs) = fd_passing::pair().context("cannot create a socket")?;
     let theirs = File::from(theirs);
-    let args = ["--launcher".into(), site.layout.state().into(), "-".repeat(ROOM).into()];
-    let (procs, limits): (_, Vec<_>) = (site.enforcer.shim_procs_files(), descriptors::of_children().into_iter().collect());
+    let args = [
+        "--launcher".into(),
+        site.layout.state().into(),
+        "-".repeat(ROOM).into(),
+    ];
+    let (procs, limits): (_, Vec<_>) = (
+        site.enforcer.shim_procs_files(),
+        descriptors::of_children().into_iter().collect(),
+    );
     let command = Command {
         args: &args,
         stdin: Some(&theirs),
@@ -137,18 +165,23 @@ fn start(site: &NodeContext, lock: &File) -> anyhow::Result<LauncherState> {
     let child = spawn(&command).with_context(|| format!("cannot start {}", program.display()))?;
     drop(theirs);
     let mut room = [0; launcher_protocol::MAX_PACKET_BYTES];
-    let ready = patiently(&ours, PollFlags::IN, || fd_passing::receive(&ours, &mut room))
-        .map(|(length, _)| room.get(..length) == Some(launcher_protocol::READY));
+    let ready = patiently(&ours, PollFlags::IN, || {
+        fd_passing::receive(&ours, &mut room)
+    })
+    .map(|(length, _)| room.get(..length) == Some(launcher_protocol::READY));
     if !matches!(ready, Ok(true)) {
         debug!(?ready, "the launcher sent no READY packet");
         end(&child).context("a launcher without an answer cannot be killed")?;
         info!("this container-shim has no launcher; each shim is started as a program");
         return Ok(LauncherState::Unknown);
     }
-    fd_passing::send(&ours, launcher_protocol::LOCK, &[lock.as_fd()]).context("the launcher has ended")?;
+    fd_passing::send(&ours, launcher_protocol::LOCK, &[lock.as_fd()])
+        .context("the launcher has ended")?;
     tokio::spawn(async move {
         // A launcher that cannot be watched is reaped when the agent ends.
-        jobs::ended(child, |child: &ChildProcess| child.wait().map(drop)).await.ok();
+        jobs::ended(child, |child: &ChildProcess| child.wait().map(drop))
+            .await
+            .ok();
     });
     Ok(LauncherState::Up(Arc::new(ours)))
 }
@@ -159,11 +192,20 @@ fn end(child: &ChildProcess) -> io::Result<()> {
 }
 
 /// Repeats an operation until it no longer blocks, up to the start timeout.
-fn patiently<T>(socket: &OwnedFd, what: PollFlags, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+fn patiently<T>(
+    socket: &OwnedFd,
+    what: PollFlags,
+    mut attempt: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
     let begun = Instant::now();
     loop {
         match attempt() {
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) && begun.elapsed() < START => {
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) && begun.elapsed() < START =>
+            {
                 let look = Timespec::try_from(LOOK).map_err(io::Error::other)?;
                 // After a spurious wakeup the operation is tried again.
                 poll(&mut [PollFd::new(socket, what)], Some(&look)).ok();
@@ -180,7 +222,10 @@ pub(crate) struct Conversation(AsyncFd<OwnedFd>);
 impl Conversation {
     /// Wraps a socket that [`Launcher::ask`] returned.
     pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
-        #[expect(deprecated, reason = "the replacement is unsafe to call; an OwnedFd never changes its descriptor")]
+        #[expect(
+            deprecated,
+            reason = "the replacement is unsafe to call; an OwnedFd never changes its descriptor"
+        )]
         AsyncFd::with_interest(socket, tokio::io::Interest::READABLE).map(Conversation)
     }
 
@@ -190,9 +235,16 @@ impl Conversation {
         let mut room = [0; launcher_protocol::MAX_PACKET_BYTES];
         loop {
             let mut ready = self.0.readable().await.ok()?;
-            let Ok(received) = ready.try_io(|socket| fd_passing::receive(socket.get_ref(), &mut room)) else { continue };
+            let Ok(received) =
+                ready.try_io(|socket| fd_passing::receive(socket.get_ref(), &mut room))
+            else {
+                continue;
+            };
             let (length, files) = received.ok().filter(|(length, _)| *length > 0)?;
-            return Some((LauncherPacket::decode(room.get(..length).unwrap_or_default())?, files.into_iter().next()));
+            return Some((
+                LauncherPacket::decode(room.get(..length).unwrap_or_default())?,
+                files.into_iter().next(),
+            ));
         }
     }
 }

@@ -11,7 +11,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use headroom_container_shim::record;
-use headroom_node_core::leftover::{FoundIpcObject, IpcObject, LeftoverDecision, Lifetime, OutsideProcesses, decide};
+use headroom_node_core::leftover::{
+    FoundIpcObject, IpcObject, LeftoverDecision, Lifetime, OutsideProcesses, decide,
+};
 use headroom_node_exec::ipc::{self, SysV};
 use headroom_types::{Bytes, ContainerId, UnixMillis};
 
@@ -26,20 +28,33 @@ const MAX_ENTRIES: usize = 8192;
 
 /// Removes objects that certainly belong to the container, and logs those that may.
 pub(crate) fn sweep(site: &NodeContext, id: &ContainerId, started: Option<UnixMillis>) {
-    let Some(container) = lifetime(site, id, started) else { return };
+    let Some(container) = lifetime(site, id, started) else {
+        return;
+    };
     let ours: Vec<FoundIpcObject> = found(container.uid)
         .into_iter()
-        .filter(|found| decide(found, &container, &[], OutsideProcesses::None) != LeftoverDecision::Ignore)
+        .filter(|found| {
+            decide(found, &container, &[], OutsideProcesses::None) != LeftoverDecision::Ignore
+        })
         .collect();
     if ours.is_empty() {
         return;
     }
     let living = living(site, id);
-    let others: Vec<Lifetime> = living.iter().filter_map(|other| lifetime(site, other, None)).collect();
-    let others: Vec<Lifetime> = others.into_iter().map(|other| Lifetime { to: None, ..other }).collect();
+    let others: Vec<Lifetime> = living
+        .iter()
+        .filter_map(|other| lifetime(site, other, None))
+        .collect();
+    let others: Vec<Lifetime> = others
+        .into_iter()
+        .map(|other| Lifetime { to: None, ..other })
+        .collect();
     let processes = Processes::of(container.uid, site.layout.state());
     for one in ours {
-        let one = FoundIpcObject { in_use: one.in_use || processes.uses(&one.object), ..one };
+        let one = FoundIpcObject {
+            in_use: one.in_use || processes.uses(&one.object),
+            ..one
+        };
         match decide(&one, &container, &others, processes.outsiders) {
             LeftoverDecision::Ignore => {}
             LeftoverDecision::Keep(why) => {
@@ -70,21 +85,28 @@ fn lifetime(site: &NodeContext, id: &ContainerId, started: Option<UnixMillis>) -
     let order = site.layout.order(id)?.order;
     let user = isolation::identity(site, order.user.as_deref()).ok()?.user;
     let uid = user.map_or_else(|| rustix::process::geteuid().as_raw(), |user| user.uid);
-    Some(Lifetime { uid, from: started.unwrap_or(order.granted), to: Some(clock::unix_now()) })
+    Some(Lifetime {
+        uid,
+        from: started.unwrap_or(order.granted),
+        to: Some(clock::unix_now()),
+    })
 }
 
 /// Containers whose program has not ended: their shim has written no exit record.
 fn living(site: &NodeContext, ended: &ContainerId) -> Vec<ContainerId> {
     let all = site.layout.list().unwrap_or_default();
-    let has_ended =
-        |id: &ContainerId| site.layout.container(id).join(record::file::EXIT).exists() || site.layout.report(id).is_some();
+    let has_ended = |id: &ContainerId| {
+        site.layout.container(id).join(record::file::EXIT).exists()
+            || site.layout.report(id).is_some()
+    };
     let lives = |id: &ContainerId| id != ended && !site.layout.is_forgotten(id) && !has_ended(id);
     all.into_iter().filter(lives).collect()
 }
 
 /// All objects of a user.
 fn found(uid: u32) -> Vec<FoundIpcObject> {
-    let table = |name: &str| fs::read_to_string(Path::new("/proc/sysvipc").join(name)).unwrap_or_default();
+    let table =
+        |name: &str| fs::read_to_string(Path::new("/proc/sysvipc").join(name)).unwrap_or_default();
     let mut all = sysv(&table("shm"), IpcObject::Segment);
     all.extend(sysv(&table("sem"), IpcObject::Semaphores));
     all.extend(sysv(&table("msg"), IpcObject::Queue));
@@ -97,14 +119,28 @@ fn found(uid: u32) -> Vec<FoundIpcObject> {
 /// in use while it is attached or its creator lives.
 fn sysv(text: &str, object: fn(i32) -> IpcObject) -> Vec<FoundIpcObject> {
     let mut lines = text.lines();
-    let names: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
+    let names: Vec<&str> = lines
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
     let row = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let get = |name: &str| words.get(names.iter().position(|n| *n == name)?)?.parse::<i64>().ok();
-        let id = ["shmid", "semid", "msqid"].iter().find_map(|name| get(name))?;
+        let get = |name: &str| {
+            words
+                .get(names.iter().position(|n| *n == name)?)?
+                .parse::<i64>()
+                .ok()
+        };
+        let id = ["shmid", "semid", "msqid"]
+            .iter()
+            .find_map(|name| get(name))?;
         let attached = get("nattch").is_some_and(|n| n > 0);
         let creator = get("cpid").is_some_and(|pid| Path::new(&format!("/proc/{pid}")).exists());
-        let bytes = get("rss").or_else(|| get("cbytes")).and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+        let bytes = get("rss")
+            .or_else(|| get("cbytes"))
+            .and_then(|n| u64::try_from(n).ok())
+            .unwrap_or(0);
         Some(FoundIpcObject {
             object: object(i32::try_from(id).ok()?),
             uid: u32::try_from(get("uid")?).ok()?,
@@ -117,7 +153,11 @@ fn sysv(text: &str, object: fn(i32) -> IpcObject) -> Vec<FoundIpcObject> {
 }
 
 fn files(dir: &Path) -> Vec<FoundIpcObject> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten().take(MAX_ENTRIES);
+    let entries = fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .take(MAX_ENTRIES);
     let one = |entry: fs::DirEntry| {
         let facts = entry.metadata().ok().filter(fs::Metadata::is_file)?;
         let made = facts.created().or_else(|_| facts.modified()).ok()?;
@@ -140,7 +180,10 @@ struct Processes {
 
 impl Processes {
     fn of(uid: u32, state: &Path) -> Processes {
-        let mut all = Processes { open: BTreeSet::new(), outsiders: OutsideProcesses::None };
+        let mut all = Processes {
+            open: BTreeSet::new(),
+            outsiders: OutsideProcesses::None,
+        };
         let own = std::process::id();
         let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -158,9 +201,15 @@ impl Processes {
     fn look(&mut self, dir: &Path) {
         let shared = |path: &Path| SHARED.iter().any(|shared| path.starts_with(shared));
         let links = fs::read_dir(dir.join("fd")).into_iter().flatten().flatten();
-        self.open.extend(links.filter_map(|entry| fs::read_link(entry.path()).ok()).filter(|path| shared(path)));
+        self.open.extend(
+            links
+                .filter_map(|entry| fs::read_link(entry.path()).ok())
+                .filter(|path| shared(path)),
+        );
         let maps = fs::read_to_string(dir.join("maps")).unwrap_or_default();
-        let mapped = maps.lines().filter_map(|line| Some(PathBuf::from(line.get(line.find('/')?..)?)));
+        let mapped = maps
+            .lines()
+            .filter_map(|line| Some(PathBuf::from(line.get(line.find('/')?..)?)));
         self.open.extend(mapped.filter(|path| shared(path)));
     }
 
@@ -178,9 +227,13 @@ impl Processes {
 fn is_of_agent(dir: &Path, state: &Path) -> bool {
     let environment = fs::read(dir.join("environ")).unwrap_or_default();
     let value = |entry: &[u8]| {
-        entry.strip_prefix(b"HEADROOM_CONTAINER_DIR=").map(|path| Path::new(OsStr::from_bytes(path)).starts_with(state))
+        entry
+            .strip_prefix(b"HEADROOM_CONTAINER_DIR=")
+            .map(|path| Path::new(OsStr::from_bytes(path)).starts_with(state))
     };
-    let in_container = environment.split(|byte| *byte == 0).any(|entry| value(entry) == Some(true));
+    let in_container = environment
+        .split(|byte| *byte == 0)
+        .any(|entry| value(entry) == Some(true));
     let name = fs::read_to_string(dir.join("comm")).unwrap_or_default();
     in_container || matches!(name.trim(), "container-shim" | "nodeagent")
 }
@@ -202,14 +255,16 @@ mod tests {
             in_use: false,
         };
         assert_eq!(all, [wanted]);
-        let attached = sysv(&text.replace("     0      0    65534", "     0      2    65534"), IpcObject::Segment);
+        let attached = sysv(
+            &text.replace("     0      0    65534", "     0      2    65534"),
+            IpcObject::Segment,
+        );
         assert!(attached[0].in_use);
     }
 
     #[test]
     fn semaphores_and_queues_have_no_creator() {
-        let sem =
-            "       key      semid perms      nsems   uid   gid  cuid  cgid      otime      ctime\n 1 3 600 100 9 9 9 9 0 17\n";
+        let sem = "       key      semid perms      nsems   uid   gid  cuid  cgid      otime      ctime\n 1 3 600 100 9 9 9 9 0 17\n";
         assert_eq!(sysv(sem, IpcObject::Semaphores)[0].made, UnixMillis(17_000));
         let msg = "       key      msqid perms      cbytes       qnum lspid lrpid   uid   gid  cuid  cgid      stime      rtime      ctime\n\
                    2 5 600 4096 1 0 0 9 9 9 9 0 0 18\n";

@@ -46,6 +46,8 @@ mod unattributed;
 mod unpack;
 mod view;
 
-pub use headroom_config::{FileCacheLimits, HealthChecks, Isolation, LogRetention, MetricsGranularity, RunAs, Telemetry};
+pub use headroom_config::{
+    FileCacheLimits, HealthChecks, Isolation, LogRetention, MetricsGranularity, RunAs, Telemetry,
+};
 pub use headroom_node_core::fence::FenceTimeout;
 pub use start::{AgentOptions, RunningAgent, ShutdownContainers, start};

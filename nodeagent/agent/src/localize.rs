@@ -84,7 +84,9 @@ impl Localizer {
     }
 
     fn under_way(&self) -> MutexGuard<'_, BTreeMap<ContainerId, CancellationToken>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+        self.under_way
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The permits to fetch. A container without a permit waits.
@@ -105,8 +107,17 @@ impl Localizer {
         }
         let (deadline, given_up) = (Instant::now() + self.bounds.deadline, self.expect(id));
         files.iter().try_for_each(|file| {
-            let errand = ContainerFetch { of: self, id, file, identity, deadline, given_up: &given_up };
-            errand.run(&work.join(&file.name)).with_context(|| format!("fetching {} from {}", file.name, file.from))
+            let errand = ContainerFetch {
+                of: self,
+                id,
+                file,
+                identity,
+                deadline,
+                given_up: &given_up,
+            };
+            errand
+                .run(&work.join(&file.name))
+                .with_context(|| format!("fetching {} from {}", file.name, file.from))
         })
     }
 
@@ -119,7 +130,10 @@ impl Localizer {
 impl ContainerFetch<'_> {
     /// Returns an error after the container was abandoned.
     fn still_wanted(&self) -> anyhow::Result<()> {
-        ensure!(!self.given_up.is_cancelled(), "the container was stopped before its files were fetched");
+        ensure!(
+            !self.given_up.is_cancelled(),
+            "the container was stopped before its files were fetched"
+        );
         Ok(())
     }
 
@@ -133,9 +147,18 @@ impl ContainerFetch<'_> {
         };
         // A file from a URL is shared by all users. A file from this host is shared by containers
         // of one user only.
-        let whose = if remote { None } else { Some(self.identity.user.as_ref().map_or(u32::MAX, |u| u.uid)) };
+        let whose = if remote {
+            None
+        } else {
+            Some(self.identity.user.as_ref().map_or(u32::MAX, |u| u.uid))
+        };
         let key = Key::new(sum, whose, self.file.kind.as_str());
-        let pinned = self.of.cache.get(&key, self.deadline, &|| self.still_wanted(), |path| self.make(path))?;
+        let pinned = self
+            .of
+            .cache
+            .get(&key, self.deadline, &|| self.still_wanted(), |path| {
+                self.make(path)
+            })?;
         self.take(&pinned.content, at)
     }
 
@@ -143,21 +166,36 @@ impl ContainerFetch<'_> {
     fn make(&self, at: &Path) -> anyhow::Result<u64> {
         let name = at.file_name().unwrap_or_default().to_string_lossy();
         let raw = at.with_file_name(format!(".fetching-{name}"));
-        let most = self.file.most.map_or(self.of.bounds.file, |most| most.min(self.of.bounds.file));
-        let mut file =
-            File::options().read(true).write(true).create_new(true).mode(0o600).open(&raw).context("cannot create a file")?;
-        let made = self.fetch(&mut file, &raw, most).and_then(|()| self.check(&mut file)).and_then(|size| match self.file.kind {
-            FileKind::Archive => {
-                let (bytes, entries) = (self.of.bounds.unpacked.get(), self.of.bounds.entries);
-                unpack::unpack(&mut file, at, bytes, entries).context("the archive is refused")
-            }
-            kind @ (FileKind::File | FileKind::Program) => {
-                let mode = if kind == FileKind::Program { 0o555 } else { 0o444 };
-                file.set_permissions(fs::Permissions::from_mode(mode))?;
-                fs::rename(&raw, at)?;
-                Ok(size)
-            }
-        });
+        let most = self
+            .file
+            .most
+            .map_or(self.of.bounds.file, |most| most.min(self.of.bounds.file));
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&raw)
+            .context("cannot create a file")?;
+        let made = self
+            .fetch(&mut file, &raw, most)
+            .and_then(|()| self.check(&mut file))
+            .and_then(|size| match self.file.kind {
+                FileKind::Archive => {
+                    let (bytes, entries) = (self.of.bounds.unpacked.get(), self.of.bounds.entries);
+                    unpack::unpack(&mut file, at, bytes, entries).context("the archive is refused")
+                }
+                kind @ (FileKind::File | FileKind::Program) => {
+                    let mode = if kind == FileKind::Program {
+                        0o555
+                    } else {
+                        0o444
+                    };
+                    file.set_permissions(fs::Permissions::from_mode(mode))?;
+                    fs::rename(&raw, at)?;
+                    Ok(size)
+                }
+            });
         match fs::remove_file(&raw) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
                 tracing::warn!(path = %raw.display(), error = %e, "a temporary file cannot be removed")
@@ -172,7 +210,8 @@ impl ContainerFetch<'_> {
         if from.starts_with('/') {
             return self.read_as_user(file, raw, most);
         }
-        let runtime = tokio::runtime::Handle::try_current().context("no tokio runtime for the download")?;
+        let runtime =
+            tokio::runtime::Handle::try_current().context("no tokio runtime for the download")?;
         let all = async {
             let mut tries = 1;
             loop {
@@ -184,7 +223,9 @@ impl ContainerFetch<'_> {
                         tries += 1;
                         tokio::time::sleep(PAUSE).await;
                     }
-                    Err(DownloadError::Net(error) | DownloadError::Final(error)) => return Err(error),
+                    Err(DownloadError::Net(error) | DownloadError::Final(error)) => {
+                        return Err(error);
+                    }
                     Ok(()) => return Ok(()),
                 }
             }
@@ -196,18 +237,34 @@ impl ContainerFetch<'_> {
                 () = self.given_up.cancelled() => None,
             }
         });
-        let Some(in_time) = in_time else { return self.still_wanted() };
-        in_time.with_context(|| format!("the fetch did not finish within {:?}", self.of.bounds.deadline))?
+        let Some(in_time) = in_time else {
+            return self.still_wanted();
+        };
+        in_time.with_context(|| {
+            format!(
+                "the fetch did not finish within {:?}",
+                self.of.bounds.deadline
+            )
+        })?
     }
 
     /// Reads the file with a process that has only the rights of the container's user.
     fn read_as_user(&self, file: &File, raw: &Path, most: Bytes) -> anyhow::Result<()> {
-        let words =
-            File::options().create(true).truncate(true).read(true).write(true).mode(0o600).open(raw.with_extension("err"))?;
+        let words = File::options()
+            .create(true)
+            .truncate(true)
+            .read(true)
+            .write(true)
+            .mode(0o600)
+            .open(raw.with_extension("err"))?;
         fs::remove_file(raw.with_extension("err"))?;
         let (args, limits) = (
             ["--".into(), self.file.from.clone().into()],
-            [Rlimit { limit: RlimitKind::FileSize, soft: most.get(), hard: most.get() }],
+            [Rlimit {
+                limit: RlimitKind::FileSize,
+                soft: most.get(),
+                hard: most.get(),
+            }],
         );
         let env = [("PATH".into(), "/usr/bin:/bin".into())];
         let command = Command {
@@ -222,9 +279,15 @@ impl ContainerFetch<'_> {
         };
         let child = spawn(&command)?;
         // A copy on the same host: an abandoned copy ends after one interval at most.
-        while !self.given_up.is_cancelled() && Instant::now() < self.deadline && !ends_within(&child, GLANCE)? {}
-        let left =
-            if self.given_up.is_cancelled() { Duration::ZERO } else { self.deadline.saturating_duration_since(Instant::now()) };
+        while !self.given_up.is_cancelled()
+            && Instant::now() < self.deadline
+            && !ends_within(&child, GLANCE)?
+        {}
+        let left = if self.given_up.is_cancelled() {
+            Duration::ZERO
+        } else {
+            self.deadline.saturating_duration_since(Instant::now())
+        };
         match end_within(&child, left)? {
             Some(ProcessEnd::Code(0)) => Ok(()),
             Some(ProcessEnd::Signal(_)) => bail!("the file is larger than {most}"),
@@ -236,7 +299,10 @@ impl ContainerFetch<'_> {
             }
             None => {
                 self.still_wanted()?;
-                bail!("the fetch did not finish within {:?}", self.of.bounds.deadline)
+                bail!(
+                    "the fetch did not finish within {:?}",
+                    self.of.bounds.deadline
+                )
             }
         }
     }
@@ -256,7 +322,9 @@ impl ContainerFetch<'_> {
         }
         let sum = Sha256::new(hasher.finalize().into());
         match self.file.sha256 {
-            Some(wanted) if wanted != sum => bail!("its SHA-256 is {sum}, not {wanted} as requested"),
+            Some(wanted) if wanted != sum => {
+                bail!("its SHA-256 is {sum}, not {wanted} as requested")
+            }
             Some(_) | None => Ok(size),
         }
     }
@@ -277,7 +345,8 @@ impl ContainerFetch<'_> {
             symlink(fs::read_link(content)?, at)?;
             return self.own(at);
         }
-        let linked = self.identity.user.as_ref().is_some_and(|u| u.uid != 0) && fs::hard_link(content, at).is_ok();
+        let linked = self.identity.user.as_ref().is_some_and(|u| u.uid != 0)
+            && fs::hard_link(content, at).is_ok();
         if linked {
             return Ok(());
         }
@@ -286,8 +355,11 @@ impl ContainerFetch<'_> {
     }
 
     fn own(&self, at: &Path) -> anyhow::Result<()> {
-        let Some(user) = &self.identity.user else { return Ok(()) };
-        lchown(at, Some(user.uid), Some(user.gid)).with_context(|| format!("cannot give {} to its user", at.display()))
+        let Some(user) = &self.identity.user else {
+            return Ok(());
+        };
+        lchown(at, Some(user.uid), Some(user.gid))
+            .with_context(|| format!("cannot give {} to its user", at.display()))
     }
 
     /// Gives the whole tree to the container's user. Nothing in it is shared.

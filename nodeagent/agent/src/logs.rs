@@ -17,7 +17,9 @@ use std::path::{Path, PathBuf};
 use headroom_config::LogRetention;
 use headroom_node_core::marker;
 use headroom_types::Bytes;
-use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, ResolveFlags, SeekFrom, fallocate, openat, openat2, seek};
+use rustix::fs::{
+    CWD, FallocateFlags, Mode, OFlags, ResolveFlags, SeekFrom, fallocate, openat, openat2, seek,
+};
 
 use crate::disk::file;
 
@@ -52,7 +54,8 @@ impl ContainerLog {
     /// Opens the log with that public name in a container's directory. An unknown name is
     /// `InvalidInput`.
     pub(crate) fn open(dir: &Path, name: &str) -> io::Result<ContainerLog> {
-        let path = place(name).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no log has this name"))?;
+        let path = place(name)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no log has this name"))?;
         ContainerLog::of(open_inside(dir, &path, OFlags::RDONLY)?)
     }
 
@@ -104,7 +107,11 @@ pub(crate) fn tail(dir: &Path, name: &str, most: u64) -> io::Result<String> {
 pub(crate) fn part(dir: &Path, name: &str, size: Option<i64>) -> io::Result<Vec<u8>> {
     let log = ContainerLog::open(dir, name)?;
     let most = size.map_or(SERVED, i64::unsigned_abs);
-    let (_, bytes) = if size.is_none_or(i64::is_negative) { log.last(most)? } else { log.read(0, most)? };
+    let (_, bytes) = if size.is_none_or(i64::is_negative) {
+        log.last(most)?
+    } else {
+        log.read(0, most)?
+    };
     Ok(bytes)
 }
 
@@ -117,9 +124,17 @@ pub(crate) fn names(dir: &Path) -> Vec<String> {
 }
 
 fn all_names(dir: &Path) -> Vec<String> {
-    let own = [file::STDOUT, file::STDERR].into_iter().filter(|name| dir.join(name).exists()).map(str::to_owned);
-    let entries = fs::read_dir(dir.join(file::TASKS)).into_iter().flatten().flatten();
-    let mut tasks: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let own = [file::STDOUT, file::STDERR]
+        .into_iter()
+        .filter(|name| dir.join(name).exists())
+        .map(str::to_owned);
+    let entries = fs::read_dir(dir.join(file::TASKS))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut tasks: Vec<String> = entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
     tasks.retain(|name| place(name).is_some());
     tasks.sort();
     own.chain(tasks).collect()
@@ -127,7 +142,13 @@ fn all_names(dir: &Path) -> Vec<String> {
 
 /// The cache size that the program in `dir` reported last.
 pub(crate) fn cached(dir: &Path) -> Option<Bytes> {
-    let log = open_inside(dir, &Path::new(file::TASKS).join(file::CACHED), OFlags::RDONLY).and_then(ContainerLog::of).ok()?;
+    let log = open_inside(
+        dir,
+        &Path::new(file::TASKS).join(file::CACHED),
+        OFlags::RDONLY,
+    )
+    .and_then(ContainerLog::of)
+    .ok()?;
     let (_, bytes) = log.read(0, MARKER_LINE).ok()?;
     marker::cached(&String::from_utf8_lossy(&bytes))
 }
@@ -135,11 +156,19 @@ pub(crate) fn cached(dir: &Path) -> Option<Bytes> {
 /// The line by which the program in `dir` reported a full heap: from its marker file, otherwise
 /// from its last output.
 pub(crate) fn heap_marker(dir: &Path) -> Option<String> {
-    let marker = open_inside(dir, &Path::new(file::TASKS).join(file::MARKER), OFlags::RDONLY).and_then(ContainerLog::of);
+    let marker = open_inside(
+        dir,
+        &Path::new(file::TASKS).join(file::MARKER),
+        OFlags::RDONLY,
+    )
+    .and_then(ContainerLog::of);
     if let Ok((_, bytes)) = marker.and_then(|log| log.read(0, MARKER_LINE)) {
         let text = String::from_utf8_lossy(&bytes);
         let line = text.lines().map(str::trim).find(|l| !l.is_empty());
-        return Some(line.unwrap_or("the program wrote its out-of-memory marker file").to_owned());
+        return Some(
+            line.unwrap_or("the program wrote its out-of-memory marker file")
+                .to_owned(),
+        );
     }
     [file::STDERR, file::STDOUT]
         .iter()
@@ -153,9 +182,12 @@ pub(crate) fn place(name: &str) -> Option<PathBuf> {
     match name {
         file::STDOUT | file::STDERR => Some(name.into()),
         _ => {
-            let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+            let plain = name
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
             let ours = name.ends_with(".out") || name.ends_with(".err");
-            (plain && ours && !name.starts_with('.') && name.len() <= 200).then(|| Path::new(file::TASKS).join(name))
+            (plain && ours && !name.starts_with('.') && name.len() <= 200)
+                .then(|| Path::new(file::TASKS).join(name))
         }
     }
 }
@@ -170,19 +202,34 @@ fn open_inside(dir: &Path, path: &Path, access: OFlags) -> io::Result<File> {
     let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let opened = match openat2(&dir, path, flags, Mode::empty(), inside) {
         // Before Linux 5.6: one step after the other, none of which follows a link.
-        Err(rustix::io::Errno::NOSYS) => match path.parent().filter(|p| !p.as_os_str().is_empty()) {
-            Some(parent) => {
-                let parent = openat(&dir, parent, OFlags::PATH | OFlags::NOFOLLOW | directory, Mode::empty())?;
-                openat(&parent, path.file_name().unwrap_or_default(), flags, Mode::empty())
+        Err(rustix::io::Errno::NOSYS) => {
+            match path.parent().filter(|p| !p.as_os_str().is_empty()) {
+                Some(parent) => {
+                    let parent = openat(
+                        &dir,
+                        parent,
+                        OFlags::PATH | OFlags::NOFOLLOW | directory,
+                        Mode::empty(),
+                    )?;
+                    openat(
+                        &parent,
+                        path.file_name().unwrap_or_default(),
+                        flags,
+                        Mode::empty(),
+                    )
+                }
+                None => openat(&dir, path, flags, Mode::empty()),
             }
-            None => openat(&dir, path, flags, Mode::empty()),
-        },
+        }
         answer => answer,
     };
     let file = File::from(opened?);
     let facts = file.metadata()?;
     if !facts.is_file() || facts.nlink() > 1 {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the log is not a regular file with one hard link"));
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "the log is not a regular file with one hard link",
+        ));
     }
     Ok(file)
 }
@@ -204,9 +251,17 @@ struct LogDirEntry {
 fn told(dir: &Path) -> Vec<LogDirEntry> {
     let facts = |name: String| {
         let path = place(&name)?;
-        let facts = fs::symlink_metadata(dir.join(&path)).ok().filter(|facts| facts.is_file() && facts.len() > 0)?;
+        let facts = fs::symlink_metadata(dir.join(&path))
+            .ok()
+            .filter(|facts| facts.is_file() && facts.len() > 0)?;
         let own = path.components().count() == 1;
-        Some(LogDirEntry { name, own, modified: facts.mtime(), taken: facts.blocks() * 512, end: facts.len() })
+        Some(LogDirEntry {
+            name,
+            own,
+            modified: facts.mtime(),
+            taken: facts.blocks() * 512,
+            end: facts.len(),
+        })
     };
     all_names(dir).into_iter().filter_map(facts).collect()
 }
@@ -216,12 +271,20 @@ fn told(dir: &Path) -> Vec<LogDirEntry> {
 pub(crate) fn keep_within(dir: &Path, bounds: &LogRetention) -> u64 {
     let mut logs = told(dir);
     // Opened one at a time, and only to be shortened.
-    let open = |log: &LogDirEntry| open_inside(dir, &place(&log.name)?, OFlags::RDWR).and_then(ContainerLog::of).ok();
+    let open = |log: &LogDirEntry| {
+        open_inside(dir, &place(&log.name)?, OFlags::RDWR)
+            .and_then(ContainerLog::of)
+            .ok()
+    };
     let mut freed = 0;
     for told in &mut logs {
         let kept = first_kept(told.end, bounds);
         let whole = kept > 0 && told.taken > told.end.saturating_sub(kept).saturating_add(BLOCK);
-        let got = if whole { open(told).map_or(0, |log| give_back(&log, kept)) } else { 0 };
+        let got = if whole {
+            open(told).map_or(0, |log| give_back(&log, kept))
+        } else {
+            0
+        };
         told.taken = told.taken.saturating_sub(got);
         freed += got;
     }
@@ -236,7 +299,9 @@ pub(crate) fn keep_within(dir: &Path, bounds: &LogRetention) -> u64 {
         let too_much = taken - bounds.container.get();
         // The last bytes of each log are kept.
         let start = log.start.max(first_kept(log.end, bounds));
-        let to = start.saturating_add(too_much.next_multiple_of(BLOCK)).min(log.end.saturating_sub(REPORTED) / BLOCK * BLOCK);
+        let to = start
+            .saturating_add(too_much.next_multiple_of(BLOCK))
+            .min(log.end.saturating_sub(REPORTED) / BLOCK * BLOCK);
         let got = give_back(&log, to);
         taken = taken.saturating_sub(got);
         freed += got;
@@ -281,7 +346,16 @@ mod tests {
 
     #[test]
     fn no_name_leaves_the_directory() {
-        for name in ["../order.json", "order.json", "a/b.out", ".out", "..out", "", "tasks", "a\0.err"] {
+        for name in [
+            "../order.json",
+            "order.json",
+            "a/b.out",
+            ".out",
+            "..out",
+            "",
+            "tasks",
+            "a\0.err",
+        ] {
             assert_eq!(place(name), None, "{name:?}");
         }
         assert_eq!(place("stderr"), Some("stderr".into()));
@@ -296,7 +370,8 @@ mod tests {
         symlink(&secret, tasks.join("link.out")).expect("links");
         symlink("../secret", tasks.join("up.out")).expect("links");
         fs::hard_link(&secret, tasks.join("hard.out")).expect("links");
-        nix::unistd::mkfifo(&tasks.join("pipe.out"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        nix::unistd::mkfifo(&tasks.join("pipe.out"), nix::sys::stat::Mode::S_IRWXU)
+            .expect("a pipe");
         fs::create_dir(tasks.join("dir.out")).expect("makes");
         for name in ["link.out", "up.out", "hard.out", "pipe.out", "dir.out"] {
             assert!(tail(dir.path(), name, 10).is_err(), "{name}");
@@ -304,36 +379,69 @@ mod tests {
         fs::rename(&tasks, dir.path().join("elsewhere")).expect("renames");
         fs::write(dir.path().join("elsewhere/a.out"), "x").expect("writes");
         symlink("elsewhere", &tasks).expect("links");
-        assert!(tail(dir.path(), "a.out", 10).is_err(), "a directory that is a link is not followed");
+        assert!(
+            tail(dir.path(), "a.out", 10).is_err(),
+            "a directory that is a link is not followed"
+        );
     }
 
     #[test]
     fn a_tail_reads_only_the_end() {
         let dir = container();
         fs::write(dir.path().join("stdout"), b"first\nlast \xff\n").expect("writes");
-        assert_eq!(tail(dir.path(), "stdout", 7).expect("reads"), "last \u{fffd}\n");
-        assert_eq!(tail(dir.path(), "stdout", 1 << 20).expect("reads").len(), 15, "the replacement takes three bytes");
+        assert_eq!(
+            tail(dir.path(), "stdout", 7).expect("reads"),
+            "last \u{fffd}\n"
+        );
+        assert_eq!(
+            tail(dir.path(), "stdout", 1 << 20).expect("reads").len(),
+            15,
+            "the replacement takes three bytes"
+        );
     }
 
     #[test]
     fn a_part_is_read_from_the_beginning_or_the_end() {
         let dir = container();
-        for name in ["stdout", "tasks/map-2-1.err", "tasks/map-1-1.out", "tasks/other"] {
+        for name in [
+            "stdout",
+            "tasks/map-2-1.err",
+            "tasks/map-1-1.out",
+            "tasks/other",
+        ] {
             fs::write(dir.path().join(name), b"0123456789").expect("writes");
         }
         let part = |size| super::part(dir.path(), "stdout", size).expect("reads");
-        assert_eq!((part(Some(3)).as_slice(), part(Some(-3)).as_slice()), (b"012".as_slice(), b"789".as_slice()));
-        assert_eq!((part(None).len(), part(Some(0)).len(), part(Some(i64::MIN)).len()), (10, 0, 10));
+        assert_eq!(
+            (part(Some(3)).as_slice(), part(Some(-3)).as_slice()),
+            (b"012".as_slice(), b"789".as_slice())
+        );
+        assert_eq!(
+            (
+                part(None).len(),
+                part(Some(0)).len(),
+                part(Some(i64::MIN)).len()
+            ),
+            (10, 0, 10)
+        );
         assert_eq!(names(dir.path()), ["stdout", "map-1-1.out", "map-2-1.err"]);
     }
 
     #[test]
     fn the_marker_file_takes_precedence_over_the_logs() {
         let dir = container();
-        let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).expect("writes");
+        let write =
+            |name: &str, text: &str| fs::write(dir.path().join(name), text).expect("writes");
         assert_eq!(heap_marker(dir.path()), None);
-        write("stdout", "Terminating due to java.lang.OutOfMemoryError: Java heap space\n");
-        assert!(heap_marker(dir.path()).expect("found").contains("Java heap space"));
+        write(
+            "stdout",
+            "Terminating due to java.lang.OutOfMemoryError: Java heap space\n",
+        );
+        assert!(
+            heap_marker(dir.path())
+                .expect("found")
+                .contains("Java heap space")
+        );
         write("tasks/oom-marker", "\n  arena exhausted \n");
         assert_eq!(heap_marker(dir.path()).as_deref(), Some("arena exhausted"));
     }
@@ -341,8 +449,16 @@ mod tests {
     #[test]
     fn the_oldest_segments_are_removed_and_positions_remain() {
         let dir = container();
-        let bounds = LogRetention { size: Bytes::from_kib(64), count: 2, ..LogRetention::default() };
-        let mut file = File::options().append(true).create(true).open(dir.path().join("stdout")).expect("opens");
+        let bounds = LogRetention {
+            size: Bytes::from_kib(64),
+            count: 2,
+            ..LogRetention::default()
+        };
+        let mut file = File::options()
+            .append(true)
+            .create(true)
+            .open(dir.path().join("stdout"))
+            .expect("opens");
         for n in 0..40_000 {
             writeln!(file, "{n:09}").expect("writes");
             if n % 1000 == 0 {
@@ -352,26 +468,51 @@ mod tests {
         keep_within(dir.path(), &bounds);
         let log = ContainerLog::open(dir.path(), "stdout").expect("opens");
         let taken = file.metadata().expect("facts").blocks() * 512;
-        assert_eq!((log.end, log.start), (400_000, 5 * 65_536), "the newest two of seven segments are kept");
+        assert_eq!(
+            (log.end, log.start),
+            (400_000, 5 * 65_536),
+            "the newest two of seven segments are kept"
+        );
         assert!(taken <= 2 * 65_536 + 4096, "{taken} bytes on the disk");
         let (from, bytes) = log.read(0, 20).expect("reads");
         assert_eq!(from, log.start, "a read begins at the oldest kept byte");
-        assert!(String::from_utf8_lossy(&bytes).contains("\n0000327"), "{bytes:?}");
-        assert_eq!(tail(dir.path(), "stdout", 10).expect("reads"), "000039999\n");
+        assert!(
+            String::from_utf8_lossy(&bytes).contains("\n0000327"),
+            "{bytes:?}"
+        );
+        assert_eq!(
+            tail(dir.path(), "stdout", 10).expect("reads"),
+            "000039999\n"
+        );
     }
 
     #[test]
     fn all_logs_of_a_container_together_are_bounded() {
         let dir = container();
-        let bounds = LogRetention { container: Bytes::from_kib(256), ..LogRetention::default() };
+        let bounds = LogRetention {
+            container: Bytes::from_kib(256),
+            ..LogRetention::default()
+        };
         for name in ["tasks/a.out", "tasks/b.out", "tasks/c.out", "stdout"] {
             fs::write(dir.path().join(name), vec![b'x'; 200 << 10]).expect("writes");
         }
         assert!(keep_within(dir.path(), &bounds) > 0);
-        let taken = |name: &str| fs::metadata(dir.path().join(name)).map_or(0, |m| m.blocks() * 512);
-        let all: u64 = ["tasks/a.out", "tasks/b.out", "tasks/c.out", "stdout"].into_iter().map(taken).sum();
+        let taken =
+            |name: &str| fs::metadata(dir.path().join(name)).map_or(0, |m| m.blocks() * 512);
+        let all: u64 = ["tasks/a.out", "tasks/b.out", "tasks/c.out", "stdout"]
+            .into_iter()
+            .map(taken)
+            .sum();
         assert!(all <= 256 << 10, "{all}");
-        assert_eq!(taken("stdout"), 200 << 10, "task logs are removed before the log of the container");
-        assert_eq!(tail(dir.path(), "a.out", 5).expect("reads"), "xxxxx", "the end of each log is kept");
+        assert_eq!(
+            taken("stdout"),
+            200 << 10,
+            "task logs are removed before the log of the container"
+        );
+        assert_eq!(
+            tail(dir.path(), "a.out", 5).expect("reads"),
+            "xxxxx",
+            "the end of each log is kept"
+        );
     }
 }

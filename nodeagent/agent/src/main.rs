@@ -13,7 +13,9 @@ use anyhow::Context as _;
 use clap::Parser;
 use headroom_config::{FileProblem, NodeAgentConfig, SelfFence};
 use headroom_nodeagent::doctor;
-use headroom_nodeagent::{AgentOptions, FenceTimeout, Isolation, RunAs, RunningAgent, ShutdownContainers, start};
+use headroom_nodeagent::{
+    AgentOptions, FenceTimeout, Isolation, RunAs, RunningAgent, ShutdownContainers, start,
+};
 use headroom_transport::attached::ParentProcess;
 use headroom_types::{Bytes, Cpus, EnforcerKind, Name, NodeId};
 use headroom_wire::v1::attached::{NodeReady, StartReport};
@@ -114,13 +116,23 @@ fn attribute(text: &str) -> Result<(Name, String), String> {
 }
 
 fn enforcer(text: &str) -> Result<EnforcerKind, String> {
-    let kinds = [EnforcerKind::Cgroup2, EnforcerKind::Cgroup1, EnforcerKind::Poll];
-    kinds.into_iter().find(|k| k.as_str() == text).ok_or_else(|| "write cgroup2, cgroup1 or poll".to_owned())
+    let kinds = [
+        EnforcerKind::Cgroup2,
+        EnforcerKind::Cgroup1,
+        EnforcerKind::Poll,
+    ];
+    kinds
+        .into_iter()
+        .find(|k| k.as_str() == text)
+        .ok_or_else(|| "write cgroup2, cgroup1 or poll".to_owned())
 }
 
 impl Args {
     fn read(&self) -> Result<NodeAgentConfig, Vec<FileProblem>> {
-        self.config.as_ref().map_or_else(|| Ok(NodeAgentConfig::default()), |path| headroom_config::load_nodeagent(path))
+        self.config.as_ref().map_or_else(
+            || Ok(NodeAgentConfig::default()),
+            |path| headroom_config::load_nodeagent(path),
+        )
     }
 
     fn over(self, c: NodeAgentConfig) -> AgentOptions {
@@ -147,7 +159,11 @@ impl Args {
             traits: NodeTraits {
                 rack: self.rack.or(c.rack),
                 exclusive: self.exclusive || c.exclusive,
-                labels: if self.labels.is_empty() { c.labels } else { self.labels.into_iter().collect() },
+                labels: if self.labels.is_empty() {
+                    c.labels
+                } else {
+                    self.labels.into_iter().collect()
+                },
                 attributes: c.attributes.into_iter().chain(self.attributes).collect(),
                 taints: Default::default(), // an operator sets these
             },
@@ -182,9 +198,14 @@ fn main() -> ExitCode {
         return examine(&args.over(config));
     }
     headroom_telemetry::log::begin("nodeagent", "info");
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).max_blocking_threads(JOBS).enable_all().build();
-    let ended = runtime.context("starting the threads").and_then(|runtime| runtime.block_on(run(args, config)));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .max_blocking_threads(JOBS)
+        .enable_all()
+        .build();
+    let ended = runtime
+        .context("starting the threads")
+        .and_then(|runtime| runtime.block_on(run(args, config)));
     match ended {
         Ok(code) => code,
         Err(error) => {
@@ -209,11 +230,18 @@ fn examine(options: &AgentOptions) -> ExitCode {
             Err(error) => eprintln!("nodeagent: {}: {error}", finding.code),
         }
     }
-    if doctor::worst(&findings) == doctor::CheckResult::Fail { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    if doctor::worst(&findings) == doctor::CheckResult::Fail {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
 }
 
 async fn run(args: Args, mut config: NodeAgentConfig) -> anyhow::Result<ExitCode> {
-    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut term, mut int) = (
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+    );
     let mut hangup = signal(SignalKind::hangup())?;
     let started = start(args.clone().over(config.clone())).await;
     let mut parent = if args.attached {
@@ -255,6 +283,9 @@ fn report(started: &anyhow::Result<RunningAgent>) -> serde_json::Result<String> 
             notes: agent.notes.clone(),
             offers: agent.offers.clone(),
         }),
-        Err(error) => StartReport::Failed { error: format!("{error:#}"), address_in_use: false },
+        Err(error) => StartReport::Failed {
+            error: format!("{error:#}"),
+            address_in_use: false,
+        },
     })
 }

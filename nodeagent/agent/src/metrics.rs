@@ -58,7 +58,11 @@ pub(crate) struct AgentMetrics {
 
 impl AgentMetrics {
     pub(crate) fn new() -> Self {
-        let (detect, prepare, start) = (Histogram::new(SHORT), Histogram::new(SHORT), Histogram::new(SHORT));
+        let (detect, prepare, start) = (
+            Histogram::new(SHORT),
+            Histogram::new(SHORT),
+            Histogram::new(SHORT),
+        );
         let (started, exited, peaks) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         AgentMetrics {
             profiles: BTreeSet::new(),
@@ -99,11 +103,24 @@ impl AgentMetrics {
         report: &ExitReport,
     ) {
         let (profile, reason) = (self.profile(request), report.reason.name());
-        let (count, lives) = self.exited.entry((profile.clone(), reason)).or_insert_with(|| (0, Histogram::new(LONG)));
+        let (count, lives) = self
+            .exited
+            .entry((profile.clone(), reason))
+            .or_insert_with(|| (0, Histogram::new(LONG)));
         *count += 1;
-        lives.time(report.ended.since(granted.or(report.started).unwrap_or(report.ended)));
-        if let (Some(peak), Some(limit)) = (report.evidence.own.peak, report.evidence.own.limit.filter(|l| !l.is_zero())) {
-            self.peaks.entry(profile).or_insert_with(|| Histogram::new(PARTS)).observe(part(peak, limit));
+        lives.time(
+            report
+                .ended
+                .since(granted.or(report.started).unwrap_or(report.ended)),
+        );
+        if let (Some(peak), Some(limit)) = (
+            report.evidence.own.peak,
+            report.evidence.own.limit.filter(|l| !l.is_zero()),
+        ) {
+            self.peaks
+                .entry(profile)
+                .or_insert_with(|| Histogram::new(PARTS))
+                .observe(part(peak, limit));
         }
         if let Some(scope) = scope(report.reason) {
             *self.kills.entry(scope).or_default() += 1;
@@ -133,13 +150,25 @@ impl AgentMetrics {
             page.spread(&NODE_PEAK_RATIO, &[profile], &peaks.snapshot());
         }
         for scope in ["container", "ancestor", "node", "external"] {
-            page.count(&NODE_OOM_KILLS, &[scope], self.kills.get(scope).copied().unwrap_or_default());
+            page.count(
+                &NODE_OOM_KILLS,
+                &[scope],
+                self.kills.get(scope).copied().unwrap_or_default(),
+            );
         }
         page.spread(&NODE_OOM_DETECT, &[], &self.detect.snapshot());
         page.spread(&NODE_LAUNCH, &["prepare"], &self.prepare.snapshot());
         page.spread(&NODE_LAUNCH, &["start"], &self.start.snapshot());
-        for (what, op) in [(Failed::Prepare, "prepare"), (Failed::Start, "start"), (Failed::Resize, "resize")] {
-            page.count(&NODE_CGROUP_ERRORS, &[op], self.failed.get(&what).copied().unwrap_or_default());
+        for (what, op) in [
+            (Failed::Prepare, "prepare"),
+            (Failed::Start, "start"),
+            (Failed::Resize, "resize"),
+        ] {
+            page.count(
+                &NODE_CGROUP_ERRORS,
+                &[op],
+                self.failed.get(&what).copied().unwrap_or_default(),
+            );
         }
     }
 }
@@ -147,20 +176,33 @@ impl AgentMetrics {
 /// The profile in a request name: `set-main` are executors of the set main, `own-map-7-r2` is task
 /// 7 of stage map in its own container.
 fn profile(request: Option<&RequestId>) -> &str {
-    let Some(request) = request.map(RequestId::as_str) else { return "master" };
-    let own = request.strip_prefix("own-").and_then(|rest| rest.rsplit_once("-r")).and_then(|(rest, _)| rest.rsplit_once('-'));
-    own.map(|(stage, _)| stage).or_else(|| request.strip_prefix("set-")).unwrap_or(request)
+    let Some(request) = request.map(RequestId::as_str) else {
+        return "master";
+    };
+    let own = request
+        .strip_prefix("own-")
+        .and_then(|rest| rest.rsplit_once("-r"))
+        .and_then(|(rest, _)| rest.rsplit_once('-'));
+    own.map(|(stage, _)| stage)
+        .or_else(|| request.strip_prefix("set-"))
+        .unwrap_or(request)
 }
 
 /// The level whose memory limit or pressure killed the container. `None` if memory was not the
 /// cause.
 fn scope(reason: ExitReason) -> Option<&'static str> {
     match reason {
-        ExitReason::HeapOom | ExitReason::OverheadOom | ExitReason::TaskOom | ExitReason::StalledAtLimit => Some("container"),
+        ExitReason::HeapOom
+        | ExitReason::OverheadOom
+        | ExitReason::TaskOom
+        | ExitReason::StalledAtLimit => Some("container"),
         ExitReason::AncestorOom => Some("ancestor"),
         ExitReason::NodeOom => Some("node"),
         ExitReason::KilledExternally => Some("external"),
-        ExitReason::Stopped | ExitReason::Preempted | ExitReason::Timeout | ExitReason::NodeLost => None,
+        ExitReason::Stopped
+        | ExitReason::Preempted
+        | ExitReason::Timeout
+        | ExitReason::NodeLost => None,
         ExitReason::LaunchFailed | ExitReason::Exit { .. } | ExitReason::Signal { .. } => None,
     }
 }
@@ -174,9 +216,21 @@ impl NodeAgentLoop {
     /// A page with all metrics of the loop.
     pub(crate) fn page(&self) -> MetricsPage {
         let mut page = MetricsPage::new();
-        page.count(&NODE_BUILD_INFO, &[env!("CARGO_PKG_VERSION"), self.facts.site.kind().as_str()], 1);
-        page.count(&NODE_REGISTERED, &[], u64::from(self.link.standing() == NodeMembership::Registered));
-        page.count(&NODE_MEMORY_ALLOCATABLE, &[], self.facts.offers.memory.get());
+        page.count(
+            &NODE_BUILD_INFO,
+            &[env!("CARGO_PKG_VERSION"), self.facts.site.kind().as_str()],
+            1,
+        );
+        page.count(
+            &NODE_REGISTERED,
+            &[],
+            u64::from(self.link.standing() == NodeMembership::Registered),
+        );
+        page.count(
+            &NODE_MEMORY_ALLOCATABLE,
+            &[],
+            self.facts.offers.memory.get(),
+        );
         page.count(&NODE_UNATTRIBUTED, &[], self.unattributed.memory.get());
         for state in ["preparing", "starting", "running", "stopping", "exited"] {
             page.count(&NODE_CONTAINERS, &[state], 0);
@@ -186,7 +240,12 @@ impl NodeAgentLoop {
             if let Some(state) = state(&c.state) {
                 page.count(&NODE_CONTAINERS, &[state], 1);
             }
-            near += u64::from(self.put_memory(&mut page, id, c.order.request.as_ref(), c.order.resource.memory));
+            near += u64::from(self.put_memory(
+                &mut page,
+                id,
+                c.order.request.as_ref(),
+                c.order.resource.memory,
+            ));
         }
         page.count(&NODE_NEAR_LIMIT, &[], near);
         self.counts.put(&mut page);
@@ -194,9 +253,17 @@ impl NodeAgentLoop {
     }
 
     /// Adds the memory of a running container. Returns whether it is near its limit.
-    fn put_memory(&self, page: &mut MetricsPage, id: &ContainerId, request: Option<&RequestId>, size: Bytes) -> bool {
+    fn put_memory(
+        &self,
+        page: &mut MetricsPage,
+        id: &ContainerId,
+        request: Option<&RequestId>,
+        size: Bytes,
+    ) -> bool {
         let meter = self.live.get(id).and_then(|live| live.meter.as_ref());
-        let Some(last) = meter.and_then(|meter| sample::locked(meter).last()) else { return false };
+        let Some(last) = meter.and_then(|meter| sample::locked(meter).last()) else {
+            return false;
+        };
         let app = id.app.to_string();
         let (job, task) = match self.facts.cardinality {
             MetricsGranularity::Profile => ("", ""),
@@ -254,7 +321,10 @@ mod tests {
     #[test]
     fn the_profile_label_follows_from_the_request() {
         let of = |text: &str| profile(Some(&text.parse().expect("id"))).to_owned();
-        assert_eq!([of("set-main"), of("own-map-side-7-r2"), of("mine")], ["main", "map-side", "mine"]);
+        assert_eq!(
+            [of("set-main"), of("own-map-side-7-r2"), of("mine")],
+            ["main", "map-side", "mine"]
+        );
         assert_eq!(profile(None), "master");
     }
 
@@ -267,8 +337,13 @@ mod tests {
         let mut page = MetricsPage::new();
         counts.put(&mut page);
         let text = page.write(Format::Text);
-        assert!(text.contains("headroom_node_containers_started_total{profile=\"other\"} 300.0"), "{text}");
-        let read = stalled("some avg10=0.00 avg60=0.00 avg300=0.00 total=1500000\nfull avg10=0.00 total=0\n");
+        assert!(
+            text.contains("headroom_node_containers_started_total{profile=\"other\"} 300.0"),
+            "{text}"
+        );
+        let read = stalled(
+            "some avg10=0.00 avg60=0.00 avg300=0.00 total=1500000\nfull avg10=0.00 total=0\n",
+        );
         assert_eq!(format!("{read:?}"), r#"[("some", 1.5), ("full", 0.0)]"#);
     }
 }

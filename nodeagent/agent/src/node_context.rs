@@ -70,13 +70,22 @@ impl AgentPrivileges {
     /// The privileges of this process.
     pub(crate) fn own() -> Self {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let effective = status.lines().find_map(|l| l.strip_prefix("CapEff:")).map(str::trim);
-        let effective = effective.and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or(0);
+        let effective = status
+            .lines()
+            .find_map(|l| l.strip_prefix("CapEff:"))
+            .map(str::trim);
+        let effective = effective
+            .and_then(|hex| u64::from_str_radix(hex, 16).ok())
+            .unwrap_or(0);
         let root = nix::unistd::geteuid().is_root();
         let has = |capability: u32| effective >> capability & 1 == 1;
         let mounts = root && has(CAP_SYS_ADMIN);
         // In a user namespace with one user, root could not start programs as other users.
-        let privilege = if root { mounts.then_some(Privilege::SysAdmin) } else { Some(Privilege::UserNamespace) };
+        let privilege = if root {
+            mounts.then_some(Privilege::SysAdmin)
+        } else {
+            Some(Privilege::UserNamespace)
+        };
         let namespaces = privilege.filter(|privilege| match namespaces::probe(*privilege) {
             Ok(()) => true,
             Err(why) => {
@@ -84,7 +93,13 @@ impl AgentPrivileges {
                 false
             }
         });
-        AgentPrivileges { root, mounts, namespaces, maps_root: mounts && has(CAP_SETFCAP), limits: has(CAP_SYS_RESOURCE) }
+        AgentPrivileges {
+            root,
+            mounts,
+            namespaces,
+            maps_root: mounts && has(CAP_SETFCAP),
+            limits: has(CAP_SYS_RESOURCE),
+        }
     }
 }
 

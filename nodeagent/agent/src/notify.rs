@@ -15,7 +15,10 @@ pub(crate) struct Watchdog {
 impl Watchdog {
     /// The watchdog as configured in the unit. Without one it does nothing.
     pub(crate) fn from_environment() -> Self {
-        Watchdog { every: sd_notify::watchdog_enabled().map(|d| d / 3), next: Tick(0) }
+        Watchdog {
+            every: sd_notify::watchdog_enabled().map(|d| d / 3),
+            next: Tick(0),
+        }
     }
     /// Notifies systemd if the interval has passed.
     pub(crate) fn feed(&mut self, now: Tick) {

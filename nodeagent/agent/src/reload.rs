@@ -16,7 +16,11 @@ use crate::start::RunningAgent;
 impl RunningAgent {
     /// Applies the reloadable keys of a configuration. Logs the result and reports it to the
     /// resource manager. `before` is the effective configuration and is updated.
-    pub async fn reload(&self, before: &mut NodeAgentConfig, read: Result<NodeAgentConfig, Vec<FileProblem>>) {
+    pub async fn reload(
+        &self,
+        before: &mut NodeAgentConfig,
+        read: Result<NodeAgentConfig, Vec<FileProblem>>,
+    ) {
         let (refused, message) = match read {
             Ok(new) => {
                 let words = words(before, &new);
@@ -27,11 +31,21 @@ impl RunningAgent {
                 (false, words)
             }
             Err(problems) => {
-                warn!("ConfigRefused: the configuration has errors, nothing has changed:\n{}", render(&problems).trim_end());
-                (true, format!("nothing has changed: {}", in_one_line(&problems)))
+                warn!(
+                    "ConfigRefused: the configuration has errors, nothing has changed:\n{}",
+                    render(&problems).trim_end()
+                );
+                (
+                    true,
+                    format!("nothing has changed: {}", in_one_line(&problems)),
+                )
             }
         };
-        let told = AgentInput::Reloaded(ConfigReload { at: clock::unix_now(), refused, message });
+        let told = AgentInput::Reloaded(ConfigReload {
+            at: clock::unix_now(),
+            refused,
+            message,
+        });
         // The loop may be gone; then no report is needed.
         self.inputs.send(told).await.ok();
     }
@@ -49,14 +63,27 @@ fn words(before: &NodeAgentConfig, now: &NodeAgentConfig) -> String {
     if !waits.is_empty() {
         parts.push(format!("after a restart: {}", waits.join(", ")));
     }
-    if parts.is_empty() { "no key has another value".to_owned() } else { parts.join("; ") }
+    if parts.is_empty() {
+        "no key has another value".to_owned()
+    } else {
+        parts.join("; ")
+    }
 }
 
 /// The first error, and the number of others.
 fn in_one_line(problems: &[FileProblem]) -> String {
-    let Some(first) = problems.first() else { return "the file has an error".to_owned() };
-    let line = first.line.map(|line| format!(":{line}")).unwrap_or_default();
-    let more = if problems.len() > 1 { format!(" ({} more in the log)", problems.len() - 1) } else { String::new() };
+    let Some(first) = problems.first() else {
+        return "the file has an error".to_owned();
+    };
+    let line = first
+        .line
+        .map(|line| format!(":{line}"))
+        .unwrap_or_default();
+    let more = if problems.len() > 1 {
+        format!(" ({} more in the log)", problems.len() - 1)
+    } else {
+        String::new()
+    };
     format!("{}{line}: {}{more}", first.file, first.what)
 }
 
@@ -70,15 +97,23 @@ mod tests {
         let mut now = before.clone();
         (now.logs.count, now.health.disk_full, now.exclusive) = (7, 80, true);
         let text = words(&before, &now);
-        assert!(text.contains("logs.count: ") && text.contains(" → 7; health.disk_full: "), "{text}");
+        assert!(
+            text.contains("logs.count: ") && text.contains(" → 7; health.disk_full: "),
+            "{text}"
+        );
         assert!(text.ends_with("; after a restart: exclusive"), "{text}");
         assert_eq!(words(&now, &now), "no key has another value");
     }
 
     #[test]
     fn the_first_error_is_one_line() {
-        let problems = headroom_config::compile::nodeagent("reserve = 'x'\nlables = []\n", "agent.toml").expect_err("two");
+        let problems =
+            headroom_config::compile::nodeagent("reserve = 'x'\nlables = []\n", "agent.toml")
+                .expect_err("two");
         let line = in_one_line(&problems);
-        assert!(line.starts_with("agent.toml:") && line.ends_with("(1 more in the log)"), "{line}");
+        assert!(
+            line.starts_with("agent.toml:") && line.ends_with("(1 more in the log)"),
+            "{line}"
+        );
     }
 }

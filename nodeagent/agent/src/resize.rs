@@ -16,11 +16,24 @@ use crate::launch::weight;
 use crate::node_context::NodeContext;
 
 /// Gives `id` the size. On error the container keeps its old size. The error is a text for users.
-pub(crate) fn resize(site: &NodeContext, id: &ContainerId, group: Option<&Group>, size: &OrderedSize) -> Result<(), String> {
+pub(crate) fn resize(
+    site: &NodeContext,
+    id: &ContainerId,
+    group: Option<&Group>,
+    size: &OrderedSize,
+) -> Result<(), String> {
     let group = group.ok_or("the node agent does not know the cgroup of the container")?;
-    let mut record = site.layout.order(id).ok_or("the node agent cannot read the order of the container")?;
-    record.resizing = Some(Resizing { version: size.version, resource: size.resource.clone() });
-    site.layout.write_order(&record).map_err(|e| format!("the node agent cannot record the change: {e}"))?;
+    let mut record = site
+        .layout
+        .order(id)
+        .ok_or("the node agent cannot read the order of the container")?;
+    record.resizing = Some(Resizing {
+        version: size.version,
+        resource: size.resource.clone(),
+    });
+    site.layout
+        .write_order(&record)
+        .map_err(|e| format!("the node agent cannot record the change: {e}"))?;
     let result = change(group, &record.order.resource, &size.resource);
     conclude(site, &mut record, result.is_ok());
     result
@@ -30,10 +43,14 @@ pub(crate) fn resize(site: &NodeContext, id: &ContainerId, group: Option<&Group>
 /// happened. Without a kernel limit the old size holds until the resource manager orders the new
 /// one again.
 pub(crate) fn finish_resize(site: &NodeContext, record: &mut OrderRecord, group: Option<&Group>) {
-    let limit = group.and_then(|g| g.facts().ok()).and_then(|facts| facts.limit);
+    let limit = group
+        .and_then(|g| g.facts().ok())
+        .and_then(|facts| facts.limit);
     if let Some(to) = record.resizing.clone() {
         let happened = limit.is_some_and(|limit| is(limit, to.resource.memory));
-        if happened && let Some(Err(error)) = group.map(|g| g.set_cpu_weight(weight(to.resource.cpus))) {
+        if happened
+            && let Some(Err(error)) = group.map(|g| g.set_cpu_weight(weight(to.resource.cpus)))
+        {
             tracing::warn!(container_id = %record.container, %error, "the cpu weight of the container may be the old one");
         }
         conclude(site, record, happened);
@@ -46,7 +63,9 @@ pub(crate) fn finish_resize(site: &NodeContext, record: &mut OrderRecord, group:
 }
 
 fn change(group: &Group, from: &Resource, to: &Resource) -> Result<(), String> {
-    group.set_memory(to.memory).map_err(|error| format!("{error}; the container keeps {}", from.memory))?;
+    group
+        .set_memory(to.memory)
+        .map_err(|error| format!("{error}; the container keeps {}", from.memory))?;
     group.set_cpu_weight(weight(to.cpus)).map_err(|error| {
         if let Err(error) = group.set_memory(from.memory) {
             tracing::error!(group = group.name(), %error, "the old limit cannot be restored");
@@ -76,7 +95,10 @@ mod tests {
 
     #[test]
     fn a_limit_is_compared_in_whole_pages() {
-        assert!(is(Bytes::new(1 << 20), Bytes::new(1 << 20)) && is(Bytes::new(1 << 20), Bytes::new((1 << 20) + 1)));
+        assert!(
+            is(Bytes::new(1 << 20), Bytes::new(1 << 20))
+                && is(Bytes::new(1 << 20), Bytes::new((1 << 20) + 1))
+        );
         assert!(!is(Bytes::new(1 << 20), Bytes::new(2 << 20)));
     }
 }

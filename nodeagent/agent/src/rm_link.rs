@@ -21,7 +21,9 @@ use headroom_client::{Client, ClientError};
 use headroom_node_core::report_schedule::{ReportDue, ReportSchedule, ReportScope};
 use headroom_types::{ContainerId, Epoch, NodeId, Tick, UnixMillis};
 use headroom_wire::v1::error::ErrorCode;
-use headroom_wire::v1::nodes::{DesiredStateLine, NodeRegistered, NodeReport, NodeReportReply, RegisterNode};
+use headroom_wire::v1::nodes::{
+    DesiredStateLine, NodeRegistered, NodeReport, NodeReportReply, RegisterNode,
+};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
@@ -108,9 +110,15 @@ pub(crate) struct ResourceManagerLink {
 
 #[derive(Debug)]
 enum Phase {
-    Down { retry_at: Tick },
+    Down {
+        retry_at: Tick,
+    },
     Registering,
-    Up { epoch: Epoch, sync: ReportSchedule, stream: Stream },
+    Up {
+        epoch: Epoch,
+        sync: ReportSchedule,
+        stream: Stream,
+    },
 }
 
 #[derive(Debug)]
@@ -141,7 +149,9 @@ impl ResourceManagerLink {
     pub(crate) fn standing(&self) -> NodeMembership {
         match &self.phase {
             Phase::Up { .. } => NodeMembership::Registered,
-            Phase::Down { .. } | Phase::Registering if self.dismissed => NodeMembership::Decommissioned,
+            Phase::Down { .. } | Phase::Registering if self.dismissed => {
+                NodeMembership::Decommissioned
+            }
             Phase::Down { .. } | Phase::Registering => NodeMembership::Searching,
         }
     }
@@ -171,25 +181,39 @@ impl ResourceManagerLink {
     pub(crate) fn due(&mut self, now: Tick) -> NodeLinkRequest {
         match &mut self.phase {
             Phase::Registering => NodeLinkRequest::Nothing(None),
-            Phase::Down { retry_at } if now < *retry_at => NodeLinkRequest::Nothing(Some(*retry_at)),
+            Phase::Down { retry_at } if now < *retry_at => {
+                NodeLinkRequest::Nothing(Some(*retry_at))
+            }
             Phase::Down { .. } => {
                 self.phase = Phase::Registering;
                 NodeLinkRequest::Registration
             }
-            Phase::Up { epoch, sync, stream } => {
+            Phase::Up {
+                epoch,
+                sync,
+                stream,
+            } => {
                 let epoch = *epoch;
                 let stream_at = match stream {
                     Stream::Open { .. } => None,
                     Stream::Closed { retry_at } if now < *retry_at => Some(*retry_at),
                     Stream::Closed { .. } => {
-                        let task = listen(self.client.clone(), self.node.clone(), epoch, self.generation, self.inputs.clone());
+                        let task = listen(
+                            self.client.clone(),
+                            self.node.clone(),
+                            epoch,
+                            self.generation,
+                            self.inputs.clone(),
+                        );
                         *stream = Stream::Open { _task: task };
                         None
                     }
                 };
                 match sync.due(now) {
                     ReportDue::Send(scope) => NodeLinkRequest::Report(epoch, scope),
-                    ReportDue::At(at) => NodeLinkRequest::Nothing(Some(stream_at.map_or(at, |s| s.min(at)))),
+                    ReportDue::At(at) => {
+                        NodeLinkRequest::Nothing(Some(stream_at.map_or(at, |s| s.min(at))))
+                    }
                     ReportDue::Wait => NodeLinkRequest::Nothing(stream_at),
                 }
             }
@@ -200,20 +224,36 @@ impl ResourceManagerLink {
     /// earlier agents used an earlier time.
     pub(crate) fn register(&mut self, body: RegisterNode, now: UnixMillis) {
         self.serial = self.serial.saturating_add(1).max(now.0);
-        let body = RegisterNode { serial: self.serial, ..body };
+        let body = RegisterNode {
+            serial: self.serial,
+            ..body
+        };
         let (client, node, inputs) = (self.client.clone(), self.node.clone(), self.inputs.clone());
         tokio::spawn(async move {
             let answer = client.register_node(&node, &body).await;
-            inputs.send(AgentInput::Link(NodeLinkEvent::Registered(answer))).await.ok();
+            inputs
+                .send(AgentInput::Link(NodeLinkEvent::Registered(answer)))
+                .await
+                .ok();
         });
     }
 
     /// Sends a report.
     pub(crate) fn report(&self, body: NodeReport) {
-        let (client, node, inputs, generation) = (self.client.clone(), self.node.clone(), self.inputs.clone(), self.generation);
+        let (client, node, inputs, generation) = (
+            self.client.clone(),
+            self.node.clone(),
+            self.inputs.clone(),
+            self.generation,
+        );
         tokio::spawn(async move {
             let answer = client.report(&node, &body).await;
-            inputs.send(AgentInput::Link(NodeLinkEvent::Reported(generation, answer))).await.ok();
+            inputs
+                .send(AgentInput::Link(NodeLinkEvent::Reported(
+                    generation, answer,
+                )))
+                .await
+                .ok();
         });
     }
 
@@ -226,7 +266,9 @@ impl ResourceManagerLink {
                     warn!(%error, rm = self.client.base(), "this node takes no work until it is undrained; retrying every 30 s");
                 }
                 self.dismissed = true;
-                self.phase = Phase::Down { retry_at: now.plus(DECOMMISSIONED_RETRY_INTERVAL) };
+                self.phase = Phase::Down {
+                    retry_at: now.plus(DECOMMISSIONED_RETRY_INTERVAL),
+                };
                 NodeLinkNews::Nothing
             }
             NodeLinkEvent::Registered(Err(error)) => {
@@ -236,13 +278,19 @@ impl ResourceManagerLink {
                 self.phase = Phase::Down { retry_at };
                 NodeLinkNews::Nothing
             }
-            NodeLinkEvent::Line(generation, desired) if generation == self.generation => self.line(now, desired),
+            NodeLinkEvent::Line(generation, desired) if generation == self.generation => {
+                self.line(now, desired)
+            }
             NodeLinkEvent::StreamEnded(generation, error) if generation == self.generation => {
                 self.stream_ended(now, error.as_ref());
                 NodeLinkNews::Nothing
             }
-            NodeLinkEvent::Reported(generation, answer) if generation == self.generation => self.reported(now, answer),
-            NodeLinkEvent::Line(..) | NodeLinkEvent::StreamEnded(..) | NodeLinkEvent::Reported(..) => NodeLinkNews::Nothing,
+            NodeLinkEvent::Reported(generation, answer) if generation == self.generation => {
+                self.reported(now, answer)
+            }
+            NodeLinkEvent::Line(..)
+            | NodeLinkEvent::StreamEnded(..)
+            | NodeLinkEvent::Reported(..) => NodeLinkNews::Nothing,
         }
     }
 
@@ -252,8 +300,11 @@ impl ResourceManagerLink {
         self.dismissed = false;
         self.backoff.reset();
         self.generation = Generation(self.generation.0 + 1);
-        self.phase =
-            Phase::Up { epoch: answer.epoch, sync: ReportSchedule::registered(now), stream: Stream::Closed { retry_at: now } };
+        self.phase = Phase::Up {
+            epoch: answer.epoch,
+            sync: ReportSchedule::registered(now),
+            stream: Stream::Closed { retry_at: now },
+        };
         NodeLinkNews::Peer(answer)
     }
 
@@ -280,11 +331,17 @@ impl ResourceManagerLink {
             None => self.backoff.wait(),
         };
         if let Phase::Up { stream, .. } = &mut self.phase {
-            *stream = Stream::Closed { retry_at: now.plus(wait) };
+            *stream = Stream::Closed {
+                retry_at: now.plus(wait),
+            };
         }
     }
 
-    fn reported(&mut self, now: Tick, answer: Result<NodeReportReply, ClientError>) -> NodeLinkNews {
+    fn reported(
+        &mut self,
+        now: Tick,
+        answer: Result<NodeReportReply, ClientError>,
+    ) -> NodeLinkNews {
         match answer {
             Ok(reply) => {
                 self.went_well();
@@ -310,7 +367,10 @@ impl ResourceManagerLink {
 
     fn went_well(&mut self) {
         if !self.well {
-            info!(rm = self.client.base(), "the resource manager answers again");
+            info!(
+                rm = self.client.base(),
+                "the resource manager answers again"
+            );
         }
         self.well = true;
         self.backoff.reset();
@@ -338,7 +398,9 @@ fn is_unknown_node_error(error: &ClientError) -> bool {
 /// are faults.
 fn is_dismissal(error: &ClientError) -> bool {
     match error {
-        ClientError::Problem(problem) => problem.code == ErrorCode::HR0409 && problem.detail.contains("decommissioned"),
+        ClientError::Problem(problem) => {
+            problem.code == ErrorCode::HR0409 && problem.detail.contains("decommissioned")
+        }
         ClientError::Address { .. }
         | ClientError::Trust { .. }
         | ClientError::Unreachable { .. }
@@ -374,13 +436,22 @@ fn listen(
                     None => break None,
                     Some(Err(error)) => break Some(error),
                     Some(Ok(desired)) => {
-                        if inputs.send(AgentInput::Link(NodeLinkEvent::Line(generation, desired))).await.is_err() {
+                        if inputs
+                            .send(AgentInput::Link(NodeLinkEvent::Line(generation, desired)))
+                            .await
+                            .is_err()
+                        {
                             return;
                         }
                     }
                 }
             },
         };
-        inputs.send(AgentInput::Link(NodeLinkEvent::StreamEnded(generation, error))).await.ok();
+        inputs
+            .send(AgentInput::Link(NodeLinkEvent::StreamEnded(
+                generation, error,
+            )))
+            .await
+            .ok();
     }))
 }

@@ -13,7 +13,9 @@ use headroom_node_cgroup::{CgroupError, Group, Probe, ReadBuffer, UsageSample};
 use headroom_node_core::stall::{self, StallDetector};
 use headroom_node_core::starved::GcWindow;
 use headroom_node_core::{OwnLimits, Timeline, hsperf, maps};
-use headroom_types::exit::{HeapReport, MemorySample, MemoryStat, ProcessMemory, TimelineMark, VictimProcess};
+use headroom_types::exit::{
+    HeapReport, MemorySample, MemoryStat, ProcessMemory, TimelineMark, VictimProcess,
+};
 use headroom_types::{Bytes, ContainerId, EnforcerKind, StopCause, Tick};
 
 /// Interval between samples.
@@ -142,7 +144,11 @@ impl ContainerSampler {
 
     /// Takes one sample.
     fn look(&mut self, now: Tick, room: &mut ReadBuffer) -> Option<SamplerAction> {
-        let UsageSample { current, stat, kills } = match self.measure(room) {
+        let UsageSample {
+            current,
+            stat,
+            kills,
+        } = match self.measure(room) {
             Ok(look) => look,
             Err(error) => {
                 tracing::debug!(group = self.subject.group.name(), %error, "the container cannot be measured now");
@@ -177,41 +183,81 @@ impl ContainerSampler {
         }
         match &mut self.probe {
             Some(probe) => probe.look(self.subject.limit, room),
-            None => self.subject.group.sample().map(|(current, stat)| UsageSample { current, stat, kills: 0 }),
+            None => self
+                .subject
+                .group
+                .sample()
+                .map(|(current, stat)| UsageSample {
+                    current,
+                    stat,
+                    kills: 0,
+                }),
         }
     }
 
-    fn judge(&mut self, now: Tick, current: Bytes, stat: &MemoryStat, kills: u64) -> Option<SamplerAction> {
+    fn judge(
+        &mut self,
+        now: Tick,
+        current: Bytes,
+        stat: &MemoryStat,
+        kills: u64,
+    ) -> Option<SamplerAction> {
         let limit = self.subject.limit;
         let kind = self.subject.group.kind();
         if kind == EnforcerKind::Poll && current > limit {
             return Some(SamplerAction::Stop(StopCause::OverLimit));
         }
-        let major_faults = stall::is_tight(current, limit, stat).then(|| self.subject.group.major_faults()).flatten();
-        if self.stall.is_stuck(&stall::StallSample { now, current, limit, stat, major_faults }) {
+        let major_faults = stall::is_tight(current, limit, stat)
+            .then(|| self.subject.group.major_faults())
+            .flatten();
+        if self.stall.is_stuck(&stall::StallSample {
+            now,
+            current,
+            limit,
+            stat,
+            major_faults,
+        }) {
             return Some(SamplerAction::Stop(StopCause::Stalled));
         }
-        (kind == EnforcerKind::Cgroup1 && !self.subject.task_groups && kills > 0).then_some(SamplerAction::FinishOff)
+        (kind == EnforcerKind::Cgroup1 && !self.subject.task_groups && kills > 0)
+            .then_some(SamplerAction::FinishOff)
     }
 
     fn note_victims(&mut self, now: Tick, current: Bytes) {
-        let due = self.victims_at.is_none_or(|at| now.since(at) >= VICTIMS_EVERY);
+        let due = self
+            .victims_at
+            .is_none_or(|at| now.since(at) >= VICTIMS_EVERY);
         if due && current >= self.subject.limit.mul_ratio(CLOSE, 100) {
             self.victims_at = Some(now);
             self.victims = self.subject.group.largest(VICTIMS);
-            let grown = self.inside.is_none_or(|seen| current > seen.current.mul_ratio(21, 20));
-            self.to_look_into = self.victims.first().filter(|v| grown && v.pid > 0).map(|v| (v.pid, current));
+            let grown = self
+                .inside
+                .is_none_or(|seen| current > seen.current.mul_ratio(21, 20));
+            self.to_look_into = self
+                .victims
+                .first()
+                .filter(|v| grown && v.pid > 0)
+                .map(|v| (v.pid, current));
         }
     }
 
     /// Records limits that a program sets for itself. An executor reads those of its tasks.
     fn note_limits(&mut self, now: Tick) {
-        let due = self.limits_at.is_none_or(|at| now.since(at) >= LIMITS_EVERY);
+        let due = self
+            .limits_at
+            .is_none_or(|at| now.since(at) >= LIMITS_EVERY);
         if self.subject.task_groups || !due {
             return;
         }
         self.limits_at = Some(now);
-        for pid in self.subject.group.pids().unwrap_or_default().into_iter().take(MAX_LIMITED) {
+        for pid in self
+            .subject
+            .group
+            .pids()
+            .unwrap_or_default()
+            .into_iter()
+            .take(MAX_LIMITED)
+        {
             // A process that has ended has no limits file.
             if let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/limits")) {
                 self.own_limits.add_limits_file(&text);
@@ -221,11 +267,19 @@ impl ContainerSampler {
 
     /// Inspects the largest process if it is due. Returns false if nothing was due.
     fn look_inside(&mut self) -> bool {
-        let Some((pid, current)) = self.to_look_into.take() else { return false };
+        let Some((pid, current)) = self.to_look_into.take() else {
+            return false;
+        };
         if let Ok(found) = inspect::inspect_process(pid) {
             let facts = maps::parse(&found.smaps);
             if facts != ProcessMemory::default() {
-                self.inside = Some(ProcessMemory { pid, current, sockets: found.sockets, pipes: found.pipes, ..facts });
+                self.inside = Some(ProcessMemory {
+                    pid,
+                    current,
+                    sockets: found.sockets,
+                    pipes: found.pipes,
+                    ..facts
+                });
             }
         }
         true
@@ -239,9 +293,16 @@ impl ContainerSampler {
         }
         if self.heap_file.is_none() {
             let pids = self.subject.group.pids().unwrap_or_default();
-            self.heap_file = pids.into_iter().take(MOST_PROCESSES).find_map(|pid| HeapFile::locate(pid).ok());
+            self.heap_file = pids
+                .into_iter()
+                .take(MOST_PROCESSES)
+                .find_map(|pid| HeapFile::locate(pid).ok());
         }
-        let mut facts = self.heap_file.as_ref().and_then(|f| f.read().ok()).and_then(|bytes| hsperf::parse(&bytes).ok())?;
+        let mut facts = self
+            .heap_file
+            .as_ref()
+            .and_then(|f| f.read().ok())
+            .and_then(|bytes| hsperf::parse(&bytes).ok())?;
         let mark = self.window.take(at_ms, &mut facts);
         self.heap = Some(facts);
         mark
@@ -250,7 +311,10 @@ impl ContainerSampler {
     fn finish(&mut self) -> ContainerMeasurements {
         self.probe = None;
         let at_ms = self.last.map(|last| last.at_ms).unwrap_or_default();
-        let recent = self.heap.and_then(|heap| heap.gc).and_then(|gc| gc.recent_percent);
+        let recent = self
+            .heap
+            .and_then(|heap| heap.gc)
+            .and_then(|gc| gc.recent_percent);
         self.read_heap(at_ms);
         if let Some(gc) = self.heap.as_mut().and_then(|heap| heap.gc.as_mut()) {
             gc.recent_percent = gc.recent_percent.or(recent);
@@ -268,12 +332,22 @@ impl ContainerSampler {
 }
 
 /// Samples all containers. Blocking; called as a job of the loop.
-pub(crate) fn look_at_all(now: Tick, meters: &[(ContainerId, SharedSampler)]) -> Vec<(ContainerId, SamplerAction)> {
+pub(crate) fn look_at_all(
+    now: Tick,
+    meters: &[(ContainerId, SharedSampler)],
+) -> Vec<(ContainerId, SamplerAction)> {
     let mut room = ReadBuffer::default();
-    let found = meters.iter().filter_map(|(id, meter)| Some((id.clone(), locked(meter).look(now, &mut room)?))).collect();
+    let found = meters
+        .iter()
+        .filter_map(|(id, meter)| Some((id.clone(), locked(meter).look(now, &mut room)?)))
+        .collect();
     // Inspections follow after all samples, because they take milliseconds. Processes beyond
     // `LOOKS` stay marked for the next round.
-    meters.iter().filter(|(_, meter)| locked(meter).look_inside()).take(LOOKS).for_each(drop);
+    meters
+        .iter()
+        .filter(|(_, meter)| locked(meter).look_inside())
+        .take(LOOKS)
+        .for_each(drop);
     found
 }
 

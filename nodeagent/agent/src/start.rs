@@ -30,7 +30,9 @@ use crate::localize::Localizer;
 use crate::node_context::{AgentPrivileges, NodeContext};
 use crate::rm_link::ResourceManagerLink;
 use crate::unattributed::{self, Leftovers};
-use crate::{adopt, clock, crash, descriptors, doctor, garbage_collection, health, host, http, notify, proof};
+use crate::{
+    adopt, clock, crash, descriptors, doctor, garbage_collection, health, host, http, notify, proof,
+};
 
 /// Maximum number of inputs that wait for the loop.
 const QUEUE: usize = 1024;
@@ -114,7 +116,12 @@ impl AgentOptions {
             self_fence: FenceTimeout::For(SELF_FENCE_TIMEOUT),
             // A user's own machine runs the user's own programs, whose data may be in /tmp. Only a
             // daemon isolates users from each other.
-            isolation: Isolation { run_as: RunAs::Agent, allow_root: true, private_tmp: false, ..Isolation::default() },
+            isolation: Isolation {
+                run_as: RunAs::Agent,
+                allow_root: true,
+                private_tmp: false,
+                ..Isolation::default()
+            },
             logs: LogRetention::default(),
             health: HealthChecks::default(),
             cache: FileCacheLimits::default(),
@@ -167,18 +174,33 @@ impl Drop for RunningAgent {
 pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
     descriptors::raise();
     let client = client(&options)?;
-    let node =
-        options.name.clone().or_else(host::name).context("the host name is not a valid node name; give one with --name")?;
+    let node = options
+        .name
+        .clone()
+        .or_else(host::name)
+        .context("the host name is not a valid node name; give one with --name")?;
     let bin_dir = bin_dir(options.bin_dir.as_deref())?;
     let layout = StateLayout::open(&options.state)?;
     let lock = lock(&layout).await?;
-    let listener = TcpListener::bind(options.listen)
-        .await
-        .with_context(|| format!("cannot listen on {}; choose another --listen", options.listen))?;
+    let listener = TcpListener::bind(options.listen).await.with_context(|| {
+        format!(
+            "cannot listen on {}; choose another --listen",
+            options.listen
+        )
+    })?;
     let keys = certificate(&options, &node)?;
-    let (door, url) = door(&options, keys.clone(), listener).context("the address of the listener")?;
+    let (door, url) =
+        door(&options, keys.clone(), listener).context("the address of the listener")?;
     let offers = offers(&options)?;
-    let (site, notes) = enforce(&options, &node, (bin_dir, keys), layout.clone(), &offers, &lock).await?;
+    let (site, notes) = enforce(
+        &options,
+        &node,
+        (bin_dir, keys),
+        layout.clone(),
+        &offers,
+        &lock,
+    )
+    .await?;
     let (blocking, place) = (Arc::clone(&site), place(&options, &layout));
     let look = move || {
         crash::at("adoption");
@@ -189,7 +211,9 @@ pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
         blocking.launcher.start(&blocking);
         (found, proof::examine(&blocking), doctor::examine(&place))
     };
-    let (found, health, host) = tokio::task::spawn_blocking(look).await.context("cannot examine the host")?;
+    let (found, health, host) = tokio::task::spawn_blocking(look)
+        .await
+        .context("cannot examine the host")?;
     let found = found.context("the containers of an earlier agent cannot be listed")?;
     remember(&layout, &node, &url, &site);
     announce(&health, &site, &notes, &offers);
@@ -209,7 +233,13 @@ pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
         host,
     };
     let link = ResourceManagerLink::new(client.clone(), node.clone(), inputs.clone());
-    let mut agent = NodeAgentLoop::new(facts, options.self_fence, Clock::start(), link, inputs.clone());
+    let mut agent = NodeAgentLoop::new(
+        facts,
+        options.self_fence,
+        Clock::start(),
+        link,
+        inputs.clone(),
+    );
     agent.adopt(found);
     let ills = health::disk(layout.state(), &options.health);
     agent.ills.clone_from(&ills);
@@ -218,14 +248,48 @@ pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
     }
     let checks = watch::Sender::new(options.health.clone());
     watch_host(&site, (offers.memory, ills), &checks, &inputs);
-    tokio::spawn(garbage_collection::keep(Arc::clone(&site), client, inputs.clone()));
+    tokio::spawn(garbage_collection::keep(
+        Arc::clone(&site),
+        client,
+        inputs.clone(),
+    ));
     let end = CancellationToken::new();
-    let about = http::NodeSummary { node: node.clone(), url: url.clone(), offers: offers.clone(), started: clock::unix_now() };
-    let router = http::router(Arc::clone(&site), &key, inputs.clone(), about, door.refusals());
-    let task = tokio::spawn(serve(agent, queue, door, router, end.clone(), (lock, Arc::clone(&site))));
+    let about = http::NodeSummary {
+        node: node.clone(),
+        url: url.clone(),
+        offers: offers.clone(),
+        started: clock::unix_now(),
+    };
+    let router = http::router(
+        Arc::clone(&site),
+        &key,
+        inputs.clone(),
+        about,
+        door.refusals(),
+    );
+    let task = tokio::spawn(serve(
+        agent,
+        queue,
+        door,
+        router,
+        end.clone(),
+        (lock, Arc::clone(&site)),
+    ));
     let enforcer = site.kind();
     notify::ready(&format!("{node}: {offers} by {enforcer}"));
-    Ok(RunningAgent { url, node, enforcer, health, notes, offers, site, inputs, checks, end, task: Some(task) })
+    Ok(RunningAgent {
+        url,
+        node,
+        enforcer,
+        health,
+        notes,
+        offers,
+        site,
+        inputs,
+        checks,
+        end,
+        task: Some(task),
+    })
 }
 
 /// Starts the host checks, which run as long as the loop.
@@ -235,13 +299,29 @@ fn watch_host(
     checks: &watch::Sender<HealthChecks>,
     inputs: &mpsc::Sender<AgentInput>,
 ) {
-    tokio::spawn(health::watch(site.layout.state().to_owned(), checks.subscribe(), ills, inputs.clone()));
-    tokio::spawn(unattributed::watch(Arc::clone(site), memory, checks.subscribe(), inputs.clone()));
+    tokio::spawn(health::watch(
+        site.layout.state().to_owned(),
+        checks.subscribe(),
+        ills,
+        inputs.clone(),
+    ));
+    tokio::spawn(unattributed::watch(
+        Arc::clone(site),
+        memory,
+        checks.subscribe(),
+        inputs.clone(),
+    ));
 }
 
 fn client(options: &AgentOptions) -> anyhow::Result<Client> {
     let files = options.tls.as_deref().map(KeyFiles::of).unwrap_or_default();
-    Ok(Client::with_credentials(&options.rm, ClientCredentials { files, ..ClientCredentials::default() })?)
+    Ok(Client::with_credentials(
+        &options.rm,
+        ClientCredentials {
+            files,
+            ..ClientCredentials::default()
+        },
+    )?)
 }
 
 /// The listener, and the URL by which others connect to it.
@@ -255,7 +335,10 @@ fn door(
 }
 
 /// The agent's certificate, which must belong to this node. Listening beyond loopback requires one.
-fn certificate(options: &AgentOptions, node: &NodeId) -> anyhow::Result<Option<Arc<ReloadingKeys>>> {
+fn certificate(
+    options: &AgentOptions,
+    node: &NodeId,
+) -> anyhow::Result<Option<Arc<ReloadingKeys>>> {
     let Some(dir) = &options.tls else {
         let listen = options.listen;
         anyhow::ensure!(
@@ -266,17 +349,34 @@ fn certificate(options: &AgentOptions, node: &NodeId) -> anyhow::Result<Option<A
         return Ok(None);
     };
     let keys = ReloadingKeys::open(dir).with_context(|| format!("tls = {}", dir.display()))?;
-    if let Some(role) = keys.facts().role.filter(|role| *role != Role::Node(node.clone())) {
-        bail!("the certificate in {} is of {role}, but this is node {node}; get one with rmctl node join", dir.display());
+    if let Some(role) = keys
+        .facts()
+        .role
+        .filter(|role| *role != Role::Node(node.clone()))
+    {
+        bail!(
+            "the certificate in {} is of {role}, but this is node {node}; get one with rmctl node join",
+            dir.display()
+        );
     }
     Ok(Some(Arc::new(keys)))
 }
 
 /// The URL of the agent for other hosts.
 fn reached_at(options: &AgentOptions, address: SocketAddr) -> String {
-    let scheme = if options.tls.is_some() { "https" } else { "http" };
-    let host = options.advertised().unwrap_or_else(|| address.ip().to_string());
-    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    let scheme = if options.tls.is_some() {
+        "https"
+    } else {
+        "http"
+    };
+    let host = options
+        .advertised()
+        .unwrap_or_else(|| address.ip().to_string());
+    let host = if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host
+    };
     format!("{scheme}://{host}:{}", address.port())
 }
 
@@ -284,7 +384,14 @@ impl AgentOptions {
     /// The name or address of this node for other hosts. `None` if the agent listens on a specific
     /// address.
     fn advertised(&self) -> Option<String> {
-        let unnamed = || self.listen.ip().is_unspecified().then(host::name).flatten().map(|name| name.to_string());
+        let unnamed = || {
+            self.listen
+                .ip()
+                .is_unspecified()
+                .then(host::name)
+                .flatten()
+                .map(|name| name.to_string())
+        };
         self.advertise.clone().or_else(unnamed)
     }
 
@@ -294,7 +401,9 @@ impl AgentOptions {
         if self.listen.ip().is_loopback() {
             return None;
         }
-        let name = self.advertised().unwrap_or_else(|| self.listen.ip().to_string());
+        let name = self
+            .advertised()
+            .unwrap_or_else(|| self.listen.ip().to_string());
         Some((SocketAddr::new(self.listen.ip(), 0).to_string(), name))
     }
 }
@@ -352,7 +461,11 @@ impl RunningAgent {
     /// Ends the agent. Ends its containers too with [`ShutdownContainers::Kill`].
     pub async fn shutdown(mut self, containers: ShutdownContainers) {
         let (done, ended) = oneshot::channel();
-        if self.inputs.send(AgentInput::Shutdown(containers, done)).await.is_ok()
+        if self
+            .inputs
+            .send(AgentInput::Shutdown(containers, done))
+            .await
+            .is_ok()
             && tokio::time::timeout(SHUTDOWN_TIMEOUT, ended).await.is_err()
         {
             warn!("the agent did not end in time");
@@ -363,7 +476,9 @@ impl RunningAgent {
         }
         if containers == ShutdownContainers::Kill {
             let site = Arc::clone(&self.site);
-            if let Ok(Err(error)) = tokio::task::spawn_blocking(move || site.enforcer.remove_root()).await {
+            if let Ok(Err(error)) =
+                tokio::task::spawn_blocking(move || site.enforcer.remove_root()).await
+            {
                 warn!(%error, "the cgroups of this node cannot be removed, ignoring");
             }
         }
@@ -375,23 +490,41 @@ fn bin_dir(wanted: Option<&Path>) -> anyhow::Result<PathBuf> {
         (Some(dir), _) => dir.to_owned(),
         (None, Some(dir)) => PathBuf::from(dir),
         (None, None) => {
-            let own = std::env::current_exe().context("cannot find the path of this program; give --bin-dir")?;
-            own.parent().context("cannot find the path of this program; give --bin-dir")?.to_owned()
+            let own = std::env::current_exe()
+                .context("cannot find the path of this program; give --bin-dir")?;
+            own.parent()
+                .context("cannot find the path of this program; give --bin-dir")?
+                .to_owned()
         }
     };
-    let dir = dir.canonicalize().with_context(|| format!("there is no directory {}; give another --bin-dir", dir.display()))?;
+    let dir = dir.canonicalize().with_context(|| {
+        format!(
+            "there is no directory {}; give another --bin-dir",
+            dir.display()
+        )
+    })?;
     if !dir.join("container-shim").is_file() {
-        bail!("container-shim is not in {}; give its directory with --bin-dir or HEADROOM_BIN_DIR", dir.display());
+        bail!(
+            "container-shim is not in {}; give its directory with --bin-dir or HEADROOM_BIN_DIR",
+            dir.display()
+        );
     }
     Ok(dir)
 }
 
 fn offers(options: &AgentOptions) -> anyhow::Result<Resource> {
-    let memory = options.memory.unwrap_or_else(|| host::memory().total.saturating_sub(options.reserve));
+    let memory = options
+        .memory
+        .unwrap_or_else(|| host::memory().total.saturating_sub(options.reserve));
     if memory < LEAST {
-        bail!("this node would offer {memory}, less than {LEAST}; lower --reserve or give --memory");
+        bail!(
+            "this node would offer {memory}, less than {LEAST}; lower --reserve or give --memory"
+        );
     }
-    Ok(Resource::new(memory, options.cpus.unwrap_or_else(host::cpus)))
+    Ok(Resource::new(
+        memory,
+        options.cpus.unwrap_or_else(host::cpus),
+    ))
 }
 
 async fn enforce(
@@ -405,16 +538,33 @@ async fn enforce(
     let wanted = EnforcerRequest {
         kind: options.enforcer,
         root: options.cgroup_root.clone(),
-        name: options.cgroup_name.clone().unwrap_or_else(|| format!("headroom-{node}")),
+        name: options
+            .cgroup_name
+            .clone()
+            .unwrap_or_else(|| format!("headroom-{node}")),
         attached: options.attached,
     };
-    let (memory, node, rm) = (offers.memory, node.clone(), options.rm.trim_end_matches('/').to_owned());
+    let (memory, node, rm) = (
+        offers.memory,
+        node.clone(),
+        options.rm.trim_end_matches('/').to_owned(),
+    );
     let for_masters = options.for_masters();
-    let (isolation, logs, rights) = (options.isolation.clone(), options.logs, AgentPrivileges::own());
-    let (cache, launcher) = (options.cache.clone(), Launcher::new(lock.try_clone().context("cannot duplicate the lock")?));
+    let (isolation, logs, rights) = (
+        options.isolation.clone(),
+        options.logs,
+        AgentPrivileges::own(),
+    );
+    let (cache, launcher) = (
+        options.cache.clone(),
+        Launcher::new(lock.try_clone().context("cannot duplicate the lock")?),
+    );
     let job = move || -> anyhow::Result<(Arc<NodeContext>, Vec<String>)> {
         let found = detect(&wanted)?;
-        found.enforcer.set_fence(memory).context("the limit around all containers cannot be set")?;
+        found
+            .enforcer
+            .set_fence(memory)
+            .context("the limit around all containers cannot be set")?;
         let localizer = Localizer::open(layout.state(), cache)?;
         let site = NodeContext {
             node,
@@ -433,7 +583,9 @@ async fn enforce(
         };
         Ok((Arc::new(site), found.notes))
     };
-    tokio::task::spawn_blocking(job).await.context("cannot detect the enforcer")?
+    tokio::task::spawn_blocking(job)
+        .await
+        .context("cannot detect the enforcer")?
 }
 
 #[derive(Serialize)]
@@ -449,7 +601,14 @@ struct NodeRecord<'a> {
 
 /// Writes node.json, for users and tools that read the state directory, and for the doctor.
 fn remember(layout: &StateLayout, node: &NodeId, url: &str, site: &NodeContext) {
-    let record = NodeRecord { version: 1, node, url, pid: std::process::id(), enforcer: site.kind(), root: site.enforcer.root() };
+    let record = NodeRecord {
+        version: 1,
+        node,
+        url,
+        pid: std::process::id(),
+        enforcer: site.kind(),
+        root: site.enforcer.root(),
+    };
     if let Err(error) = disk::write_json(&layout.node(), &record) {
         warn!(%error, "node.json cannot be written, ignoring");
     }
@@ -460,7 +619,11 @@ fn announce(health: &NodeHealthState, site: &NodeContext, notes: &[String], offe
         info!(note, "the enforcer was detected");
     }
     match health {
-        NodeHealthState::Healthy => info!(node = %site.node, enforcer = %site.kind(), %offers, "the enforcer passed its test"),
-        NodeHealthState::Unhealthy { reason } => warn!(node = %site.node, reason, "the node takes no work"),
+        NodeHealthState::Healthy => {
+            info!(node = %site.node, enforcer = %site.kind(), %offers, "the enforcer passed its test")
+        }
+        NodeHealthState::Unhealthy { reason } => {
+            warn!(node = %site.node, reason, "the node takes no work")
+        }
     }
 }

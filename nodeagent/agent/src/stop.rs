@@ -39,7 +39,13 @@ pub(crate) enum SignalTarget {
 }
 
 /// Carries out `steps` on one container. `group` is `None` if it could not be opened.
-pub(crate) fn carry_out(site: &NodeContext, id: &ContainerId, group: Option<&Arc<Group>>, task_groups: bool, steps: &[Step]) {
+pub(crate) fn carry_out(
+    site: &NodeContext,
+    id: &ContainerId,
+    group: Option<&Arc<Group>>,
+    task_groups: bool,
+    steps: &[Step],
+) {
     for step in steps {
         match step {
             Step::Record(cause) => {
@@ -59,9 +65,17 @@ pub(crate) fn carry_out(site: &NodeContext, id: &ContainerId, group: Option<&Arc
     }
 }
 
-fn write_down(site: &NodeContext, id: &ContainerId, group: Option<&Arc<Group>>, task_groups: bool, cause: StopCause) {
+fn write_down(
+    site: &NodeContext,
+    id: &ContainerId,
+    group: Option<&Arc<Group>>,
+    task_groups: bool,
+    cause: StopCause,
+) {
     // If tasks have their own groups, a counted kill may belong to an earlier task.
-    let kills = group.and_then(|g| g.facts().ok()).is_some_and(|f| f.events.oom_kill + f.events.oom_group_kill > 0);
+    let kills = group
+        .and_then(|g| g.facts().ok())
+        .is_some_and(|f| f.events.oom_kill + f.events.oom_group_kill > 0);
     let record = StopRecord::new(cause, clock::unix_now(), kills && !task_groups);
     if let Err(error) = disk::write_json(&site.layout.container(id).join(file::STOP), &record) {
         tracing::error!(container_id = %id, %error, "the cause of a stop cannot be recorded; the container is still stopped");
@@ -86,7 +100,12 @@ pub(crate) fn deliver(
     number: i32,
     whom: SignalTarget,
 ) -> anyhow::Result<u32> {
-    let members = || group.map(Group::pids).transpose().map(Option::unwrap_or_default);
+    let members = || {
+        group
+            .map(Group::pids)
+            .transpose()
+            .map(Option::unwrap_or_default)
+    };
     let processes: Vec<WatchedProcess> = match whom {
         SignalTarget::Program => process(site, id, record::file::PID).into_iter().collect(),
         SignalTarget::All => {
@@ -95,11 +114,15 @@ pub(crate) fn deliver(
             // Only processes that are still members after their pidfd was opened. Otherwise the pid
             // could belong to an unrelated process.
             let still = members()?;
-            held.into_iter().filter(|process| still.contains(&process.pid())).collect()
+            held.into_iter()
+                .filter(|process| still.contains(&process.pid()))
+                .collect()
         }
     };
     for process in &processes {
-        process.signal(number).with_context(|| format!("process {} cannot be signalled", process.pid()))?;
+        process
+            .signal(number)
+            .with_context(|| format!("process {} cannot be signalled", process.pid()))?;
     }
     Ok(u32::try_from(processes.len()).unwrap_or(u32::MAX))
 }

@@ -49,7 +49,10 @@ impl Leftovers {
     /// The last reported memory, with its owners.
     pub(crate) fn now(&self) -> Unattributed {
         let state = self.state();
-        Unattributed { memory: state.memory, left_by: state.leavers.largest() }
+        Unattributed {
+            memory: state.memory,
+            left_by: state.leavers.largest(),
+        }
     }
     fn set(&self, memory: Bytes) -> Unattributed {
         let mut state = self.state();
@@ -112,8 +115,16 @@ pub(crate) async fn watch(
         let ill = ill(memory, offers, max, &left_by);
         // Owners that are recorded later appear in the next report.
         if (memory, ill.is_some()) != (reported.memory, reported.ill.is_some()) {
-            reported = UnattributedFinding { memory, left_by, ill };
-            if inputs.send(AgentInput::Unattributed(reported.clone())).await.is_err() {
+            reported = UnattributedFinding {
+                memory,
+                left_by,
+                ill,
+            };
+            if inputs
+                .send(AgentInput::Unattributed(reported.clone()))
+                .await
+                .is_err()
+            {
                 return;
             }
         }
@@ -149,7 +160,11 @@ struct Filter {
 
 impl Filter {
     fn new(floor: Bytes) -> Self {
-        Filter { floor, before: Bytes::ZERO, shown: Bytes::ZERO }
+        Filter {
+            floor,
+            before: Bytes::ZERO,
+            shown: Bytes::ZERO,
+        }
     }
 
     fn take(&mut self, look: Bytes) {
@@ -178,25 +193,56 @@ mod tests {
             filter.take(MIB(look));
             filter.shown
         };
-        assert_eq!([300, 0, 0].map(&mut shown), [MIB(0); 3], "a single measurement does not count");
-        assert_eq!([300, 290, 300].map(&mut shown), [MIB(0), MIB(290), MIB(290)], "the lower of two, then no full step");
+        assert_eq!(
+            [300, 0, 0].map(&mut shown),
+            [MIB(0); 3],
+            "a single measurement does not count"
+        );
+        assert_eq!(
+            [300, 290, 300].map(&mut shown),
+            [MIB(0), MIB(290), MIB(290)],
+            "the lower of two, then no full step"
+        );
         assert_eq!([310, 310].map(&mut shown), [MIB(290), MIB(310)]);
-        assert_eq!([200, 20, 0].map(&mut shown), [MIB(200), MIB(0), MIB(0)], "a value below the floor is zero");
+        assert_eq!(
+            [200, 20, 0].map(&mut shown),
+            [MIB(200), MIB(0), MIB(0)],
+            "a value below the floor is zero"
+        );
     }
 
     #[test]
     fn the_floor_is_clamped() {
-        assert_eq!([MIB(64), MIB(3000), Bytes::from_gib(512)].map(floor), [MIB(16), MIB(30), MIB(256)]);
+        assert_eq!(
+            [MIB(64), MIB(3000), Bytes::from_gib(512)].map(floor),
+            [MIB(16), MIB(30), MIB(256)]
+        );
     }
 
     #[test]
     fn above_the_limit_the_node_names_the_owners_of_the_memory() {
-        let left_by = [LeftoverOwner { name: "etl.1.e1.c2".into(), memory: MIB(800) }];
-        assert_eq!(ill(MIB(256), MIB(1024), 250, &left_by), None, "a quarter is allowed");
+        let left_by = [LeftoverOwner {
+            name: "etl.1.e1.c2".into(),
+            memory: MIB(800),
+        }];
+        assert_eq!(
+            ill(MIB(256), MIB(1024), 250, &left_by),
+            None,
+            "a quarter is allowed"
+        );
         let why = ill(MIB(257), MIB(1024), 250, &left_by).expect("too much");
-        assert!(why.starts_with("257 MiB of 1 GiB are held by memory that no running container owns (limit 256 MiB)"), "{why}");
+        assert!(
+            why.starts_with(
+                "257 MiB of 1 GiB are held by memory that no running container owns (limit 256 MiB)"
+            ),
+            "{why}"
+        );
         assert!(why.contains("left by etl.1.e1.c2 (800 MiB)"), "{why}");
-        assert_eq!(ill(MIB(1024), MIB(1024), 1000, &left_by), None, "100 % is no limit");
+        assert_eq!(
+            ill(MIB(1024), MIB(1024), 1000, &left_by),
+            None,
+            "100 % is no limit"
+        );
     }
 
     #[test]

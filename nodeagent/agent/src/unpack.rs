@@ -31,16 +31,29 @@ pub(crate) struct Unpacked<'a> {
 }
 
 /// Unpacks `archive` into the new directory `into`. Returns the total size of its files. Bytes.
-pub(crate) fn unpack(archive: &mut File, into: &Path, bytes: u64, entries: u32) -> anyhow::Result<u64> {
+pub(crate) fn unpack(
+    archive: &mut File,
+    into: &Path,
+    bytes: u64,
+    entries: u32,
+) -> anyhow::Result<u64> {
     fs::create_dir(into).with_context(|| format!("cannot make {}", into.display()))?;
-    let mut out = Unpacked { into, bytes_left: bytes, entries_left: entries, links: BTreeSet::new(), taken: 0 };
+    let mut out = Unpacked {
+        into,
+        bytes_left: bytes,
+        entries_left: entries,
+        links: BTreeSet::new(),
+        taken: 0,
+    };
     let mut head = [0; 262];
     archive.rewind()?;
     let n = read_up_to(archive, &mut head)?;
     archive.rewind()?;
     let starts = |magic: &[u8]| head.get(..n).is_some_and(|h| h.starts_with(magic));
     if starts(&[0x1f, 0x8b]) {
-        out.tar(flate2::bufread::MultiGzDecoder::new(BufReader::new(archive)))?;
+        out.tar(flate2::bufread::MultiGzDecoder::new(BufReader::new(
+            archive,
+        )))?;
     } else if starts(b"PK\x03\x04") || starts(b"PK\x05\x06") {
         out.zip(archive)?;
     } else if head.get(257..262) == Some(b"ustar") {
@@ -68,7 +81,11 @@ impl Unpacked<'_> {
     fn tar(&mut self, from: impl Read) -> anyhow::Result<()> {
         let mut archive = tar::Archive::new(from);
         let (mut name, mut link) = (None::<PathBuf>, None::<PathBuf>);
-        for entry in archive.entries().context("the file is not a tar archive")?.raw(true) {
+        for entry in archive
+            .entries()
+            .context("the file is not a tar archive")?
+            .raw(true)
+        {
             let mut entry = entry.context("the archive is damaged")?;
             let kind = entry.header().entry_type();
             match kind {
@@ -80,7 +97,9 @@ impl Unpacked<'_> {
                 }
                 tar::EntryType::XGlobalHeader => self.count("a global header")?,
                 _ => {
-                    let path = name.take().map_or_else(|| entry.path().map(std::borrow::Cow::into_owned), Ok)?;
+                    let path = name
+                        .take()
+                        .map_or_else(|| entry.path().map(std::borrow::Cow::into_owned), Ok)?;
                     let target = match link.take() {
                         Some(target) => Some(target),
                         None => entry.link_name()?.map(std::borrow::Cow::into_owned),
@@ -109,21 +128,36 @@ impl Unpacked<'_> {
             self.link(path, target)
         } else if let (true, Some(target)) = (kind.is_hard_link(), &target) {
             let source = self.place(target)?;
-            ensure!(source.symlink_metadata().is_ok_and(|m| m.is_file()), "the hard link {} has no target", path.display());
+            ensure!(
+                source.symlink_metadata().is_ok_and(|m| m.is_file()),
+                "the hard link {} has no target",
+                path.display()
+            );
             self.file(path, executable, &mut File::open(source)?)
         } else {
-            bail!("{} is neither a file, a directory nor a link", path.display())
+            bail!(
+                "{} is neither a file, a directory nor a link",
+                path.display()
+            )
         }
     }
 
     fn zip(&mut self, from: &mut File) -> anyhow::Result<()> {
         let length = from.seek(SeekFrom::End(0))?;
         from.rewind()?;
-        let mut archive = zip::ZipArchive::new(BufReader::new(from)).context("the zip archive is damaged")?;
+        let mut archive =
+            zip::ZipArchive::new(BufReader::new(from)).context("the zip archive is damaged")?;
         ensure!(archive.len() as u64 <= length, "the zip archive is damaged");
         for n in 0..archive.len() {
-            let mut entry = archive.by_index(n).context("the zip archive is damaged, encrypted or of an unknown format")?;
-            let path = PathBuf::from(entry.name().context("a name in the archive cannot be read")?.into_owned());
+            let mut entry = archive
+                .by_index(n)
+                .context("the zip archive is damaged, encrypted or of an unknown format")?;
+            let path = PathBuf::from(
+                entry
+                    .name()
+                    .context("a name in the archive cannot be read")?
+                    .into_owned(),
+            );
             let mode = entry.unix_mode().unwrap_or(0o644);
             if entry.is_dir() {
                 self.directory(&path)?;
@@ -140,7 +174,8 @@ impl Unpacked<'_> {
 
     fn count(&mut self, entry: impl std::fmt::Display) -> anyhow::Result<()> {
         let left = self.entries_left.checked_sub(1);
-        self.entries_left = left.with_context(|| format!("{entry}: more files and directories than allowed"))?;
+        self.entries_left =
+            left.with_context(|| format!("{entry}: more files and directories than allowed"))?;
         Ok(())
     }
 
@@ -157,8 +192,15 @@ impl Unpacked<'_> {
             }
         }
         let depth = inside.components().count();
-        ensure!(depth <= DEEPEST && inside.as_os_str().len() as u64 <= LONGEST, "the path {} is too long", path.display());
-        let behind = inside.ancestors().skip(1).find(|above| self.links.contains(*above));
+        ensure!(
+            depth <= DEEPEST && inside.as_os_str().len() as u64 <= LONGEST,
+            "the path {} is too long",
+            path.display()
+        );
+        let behind = inside
+            .ancestors()
+            .skip(1)
+            .find(|above| self.links.contains(*above));
         ensure!(behind.is_none(), "{} is behind a link", path.display());
         Ok(self.into.join(inside))
     }
@@ -170,7 +212,10 @@ impl Unpacked<'_> {
     }
 
     fn make(&mut self, place: &Path) -> anyhow::Result<()> {
-        let missing: Vec<&Path> = place.ancestors().take_while(|dir| *dir != self.into && !dir.is_dir()).collect();
+        let missing: Vec<&Path> = place
+            .ancestors()
+            .take_while(|dir| *dir != self.into && !dir.is_dir())
+            .collect();
         for dir in missing.into_iter().rev() {
             self.count(dir.display())?;
             fs::create_dir(dir).with_context(|| format!("cannot make {}", dir.display()))?;
@@ -181,38 +226,59 @@ impl Unpacked<'_> {
     fn fresh(&mut self, path: &Path) -> anyhow::Result<PathBuf> {
         self.count(path.display())?;
         let place = self.place(path)?;
-        ensure!(place != self.into, "{} is the root of the archive", path.display());
+        ensure!(
+            place != self.into,
+            "{} is the root of the archive",
+            path.display()
+        );
         if let Some(parent) = place.parent() {
             self.make(parent)?;
         }
         // Of two entries with the same name, the later one counts.
         match fs::remove_file(&place) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                Err(e).with_context(|| format!("the earlier entry {} cannot be replaced", path.display()))?
-            }
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e).with_context(|| {
+                format!("the earlier entry {} cannot be replaced", path.display())
+            })?,
             Ok(()) | Err(_) => {}
         }
-        self.links.remove(place.strip_prefix(self.into).unwrap_or(&place));
+        self.links
+            .remove(place.strip_prefix(self.into).unwrap_or(&place));
         Ok(place)
     }
 
     fn file(&mut self, path: &Path, executable: bool, from: &mut impl Read) -> anyhow::Result<()> {
         let place = self.fresh(path)?;
-        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&place).context("cannot create a file")?;
+        let mut file = File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&place)
+            .context("cannot create a file")?;
         let copied = io::copy(&mut from.take(self.bytes_left.saturating_add(1)), &mut file)
             .with_context(|| format!("{} cannot be unpacked", path.display()))?;
         let left = self.bytes_left.checked_sub(copied);
-        self.bytes_left = left.with_context(|| format!("{}: more bytes than allowed", path.display()))?;
+        self.bytes_left =
+            left.with_context(|| format!("{}: more bytes than allowed", path.display()))?;
         self.taken += copied;
         file.flush()?;
-        file.set_permissions(fs::Permissions::from_mode(if executable { 0o555 } else { 0o444 }))?;
+        file.set_permissions(fs::Permissions::from_mode(if executable {
+            0o555
+        } else {
+            0o444
+        }))?;
         Ok(())
     }
 
     /// Creates a link. Its target may first go up and then down, within the archive. The components
     /// on the way down are files of the archive, or links under the same rule.
     fn link(&mut self, path: &Path, target: &Path) -> anyhow::Result<()> {
-        let out = || format!("the link {} to {} leads out of the archive", path.display(), target.display());
+        let out = || {
+            format!(
+                "the link {} to {} leads out of the archive",
+                path.display(),
+                target.display()
+            )
+        };
         let place = self.fresh(path)?;
         let inside = place.strip_prefix(self.into).unwrap_or(&place).to_owned();
         let (mut depth, mut down) = (inside.components().count().saturating_sub(1), false);
@@ -227,8 +293,13 @@ impl Unpacked<'_> {
                 Component::RootDir | Component::Prefix(_) => bail!(out()),
             }
         }
-        ensure!(!target.as_os_str().is_empty(), "the link {} has no target", path.display());
-        symlink(target, &place).with_context(|| format!("cannot make the link {}", path.display()))?;
+        ensure!(
+            !target.as_os_str().is_empty(),
+            "the link {} has no target",
+            path.display()
+        );
+        symlink(target, &place)
+            .with_context(|| format!("cannot make the link {}", path.display()))?;
         self.links.insert(inside);
         Ok(())
     }
@@ -238,7 +309,10 @@ fn long_text(entry: &mut impl Read) -> anyhow::Result<PathBuf> {
     let mut bytes = Vec::new();
     entry.take(LONGEST + 2).read_to_end(&mut bytes)?;
     let text = bytes.split(|b| *b == 0).next().unwrap_or_default();
-    ensure!(text.len() as u64 <= LONGEST, "a name is longer than {LONGEST} bytes");
+    ensure!(
+        text.len() as u64 <= LONGEST,
+        "a name is longer than {LONGEST} bytes"
+    );
     Ok(PathBuf::from(std::ffi::OsStr::from_bytes(text)))
 }
 
@@ -246,15 +320,31 @@ fn long_text(entry: &mut impl Read) -> anyhow::Result<PathBuf> {
 fn extension(entry: &mut impl Read) -> anyhow::Result<(Option<PathBuf>, Option<PathBuf>)> {
     let mut bytes = Vec::new();
     entry.take(EXTENSION + 1).read_to_end(&mut bytes)?;
-    ensure!(bytes.len() as u64 <= EXTENSION, "a header is longer than {EXTENSION} bytes");
+    ensure!(
+        bytes.len() as u64 <= EXTENSION,
+        "a header is longer than {EXTENSION} bytes"
+    );
     let (mut path, mut link) = (None, None);
     let mut rest = bytes.as_slice();
     while let Some(space) = rest.iter().position(|b| *b == b' ') {
-        let length = std::str::from_utf8(rest.get(..space).unwrap_or_default()).ok().and_then(|t| t.parse::<usize>().ok());
-        let Some((line, after)) = length.filter(|n| *n > space).and_then(|n| rest.split_at_checked(n)) else { break };
-        let pair = line.get(space + 1..line.len().saturating_sub(1)).unwrap_or_default();
+        let length = std::str::from_utf8(rest.get(..space).unwrap_or_default())
+            .ok()
+            .and_then(|t| t.parse::<usize>().ok());
+        let Some((line, after)) = length
+            .filter(|n| *n > space)
+            .and_then(|n| rest.split_at_checked(n))
+        else {
+            break;
+        };
+        let pair = line
+            .get(space + 1..line.len().saturating_sub(1))
+            .unwrap_or_default();
         if let Some(at) = pair.iter().position(|b| *b == b'=') {
-            let value = || Some(PathBuf::from(std::ffi::OsStr::from_bytes(pair.get(at + 1..).unwrap_or_default())));
+            let value = || {
+                Some(PathBuf::from(std::ffi::OsStr::from_bytes(
+                    pair.get(at + 1..).unwrap_or_default(),
+                )))
+            };
             match pair.get(..at) {
                 Some(b"path") => path = value(),
                 Some(b"linkpath") => link = value(),

@@ -38,8 +38,16 @@ fn try_unpack(bytes: &[u8], most: u64, entries: u32) -> (tempfile::TempDir, anyh
 
 fn refusal(entries: &[(&str, u8, &str, &[u8])]) -> String {
     let (dir, result) = try_unpack(&tar_of(entries), 1 << 20, 100);
-    let names: Vec<_> = fs::read_dir(dir.path()).expect("lists").flatten().map(|e| e.file_name()).collect();
-    assert_eq!(names, ["tree"], "a file was written outside of the directory");
+    let names: Vec<_> = fs::read_dir(dir.path())
+        .expect("lists")
+        .flatten()
+        .map(|e| e.file_name())
+        .collect();
+    assert_eq!(
+        names,
+        ["tree"],
+        "a file was written outside of the directory"
+    );
     format!("{:#}", result.expect_err("refused"))
 }
 
@@ -57,9 +65,22 @@ fn a_valid_archive_is_unpacked_without_special_mode_bits() {
         let (dir, result) = try_unpack(&bytes, 1 << 20, 100);
         assert_eq!(result.expect("unpacks"), 25, "two files and a copy");
         let tree = dir.path().join("tree");
-        assert_eq!(fs::read_to_string(tree.join("lib/deep/up/run")).expect("reads"), "#!/bin/sh\n");
-        assert_eq!(fs::metadata(tree.join("run")).expect("facts").permissions().mode() & 0o7777, 0o555);
-        assert_eq!(fs::read_to_string(tree.join("again")).expect("reads"), "#!/bin/sh\n");
+        assert_eq!(
+            fs::read_to_string(tree.join("lib/deep/up/run")).expect("reads"),
+            "#!/bin/sh\n"
+        );
+        assert_eq!(
+            fs::metadata(tree.join("run"))
+                .expect("facts")
+                .permissions()
+                .mode()
+                & 0o7777,
+            0o555
+        );
+        assert_eq!(
+            fs::read_to_string(tree.join("again")).expect("reads"),
+            "#!/bin/sh\n"
+        );
     }
 }
 
@@ -72,9 +93,14 @@ fn no_entry_leaves_the_directory() {
     assert!(refusal(&[("l", b'2', "../out", b"")]).contains("leads out"));
     assert!(refusal(&[("a/l", b'2', "../../out", b"")]).contains("leads out"));
     // A link upwards, and a path through it: each entry alone looks harmless.
-    assert!(refusal(&[("d/e/l", b'2', "../..", b""), ("m", b'2', "d/e/l/..", b"")]).contains("leads out"));
+    assert!(
+        refusal(&[("d/e/l", b'2', "../..", b""), ("m", b'2', "d/e/l/..", b"")])
+            .contains("leads out")
+    );
     assert!(refusal(&[("l", b'2', "d", b""), ("l/f", b'0', "", b"x")]).contains("behind a link"));
-    assert!(refusal(&[("l", b'2', "d", b""), ("copy", b'1', "l/f", b"")]).contains("behind a link"));
+    assert!(
+        refusal(&[("l", b'2', "d", b""), ("copy", b'1', "l/f", b"")]).contains("behind a link")
+    );
     assert!(refusal(&[("copy", b'1', "../../etc/passwd", b"")]).contains("leads out"));
     assert!(refusal(&[("null", b'3', "", b"")]).contains("neither a file"));
     assert!(refusal(&[("pipe", b'6', "", b"")]).contains("neither a file"));
@@ -82,10 +108,34 @@ fn no_entry_leaves_the_directory() {
 
 #[test]
 fn long_names_follow_the_same_rules() {
-    assert!(refusal(&[("././@LongLink", b'L', "", b"../../far/out\0"), ("x", b'0', "", b"x")]).contains("leads out"));
-    assert!(refusal(&[("././@LongLink", b'L', "", &[b'a'; 9000]), ("x", b'0', "", b"x")]).contains("longer than"));
-    assert!(refusal(&[("pax", b'x', "", b"19 path=../../out/x\n"), ("x", b'0', "", b"x")]).contains("leads out"));
-    assert!(refusal(&[("pax", b'x', "", &vec![b' '; 70_000]), ("x", b'0', "", b"x")]).contains("longer than"));
+    assert!(
+        refusal(&[
+            ("././@LongLink", b'L', "", b"../../far/out\0"),
+            ("x", b'0', "", b"x")
+        ])
+        .contains("leads out")
+    );
+    assert!(
+        refusal(&[
+            ("././@LongLink", b'L', "", &[b'a'; 9000]),
+            ("x", b'0', "", b"x")
+        ])
+        .contains("longer than")
+    );
+    assert!(
+        refusal(&[
+            ("pax", b'x', "", b"19 path=../../out/x\n"),
+            ("x", b'0', "", b"x")
+        ])
+        .contains("leads out")
+    );
+    assert!(
+        refusal(&[
+            ("pax", b'x', "", &vec![b' '; 70_000]),
+            ("x", b'0', "", b"x")
+        ])
+        .contains("longer than")
+    );
 }
 
 #[test]
@@ -95,25 +145,58 @@ fn archive_bombs_are_refused() {
     let (_dir, result) = try_unpack(&zeros, 1 << 20, 100);
     assert!(format!("{:#}", result.expect_err("refused")).contains("more bytes"));
     let names: Vec<String> = (0..50).map(|n| format!("f{n}")).collect();
-    let many: Vec<(&str, u8, &str, &[u8])> = names.iter().map(|n| (n.as_str(), b'0', "", b"".as_slice())).collect();
-    assert!(format!("{:#}", try_unpack(&tar_of(&many), 1 << 20, 49).1.expect_err("refused")).contains("more files"));
+    let many: Vec<(&str, u8, &str, &[u8])> = names
+        .iter()
+        .map(|n| (n.as_str(), b'0', "", b"".as_slice()))
+        .collect();
+    assert!(
+        format!(
+            "{:#}",
+            try_unpack(&tar_of(&many), 1 << 20, 49)
+                .1
+                .expect_err("refused")
+        )
+        .contains("more files")
+    );
     assert!(try_unpack(&tar_of(&many), 1 << 20, 50).1.is_ok());
-    assert!(try_unpack(b"hello, this is no archive at all", 1 << 20, 50).1.is_err());
+    assert!(
+        try_unpack(b"hello, this is no archive at all", 1 << 20, 50)
+            .1
+            .is_err()
+    );
     let cut = tar_of(&[("big", b'0', "", &[1; 2000])]);
-    assert!(try_unpack(&cut[..1500], 1 << 20, 50).1.is_err(), "a truncated archive is refused");
+    assert!(
+        try_unpack(&cut[..1500], 1 << 20, 50).1.is_err(),
+        "a truncated archive is refused"
+    );
 }
 
 #[test]
 fn zip_archives_follow_the_same_rules() {
     let pack = |name: &str, text: &[u8]| {
         let mut out = zip::ZipWriter::new(io::Cursor::new(Vec::new()));
-        out.start_file(name, zip::write::SimpleFileOptions::default().unix_permissions(0o755)).expect("starts");
+        out.start_file(
+            name,
+            zip::write::SimpleFileOptions::default().unix_permissions(0o755),
+        )
+        .expect("starts");
         out.write_all(text).expect("writes");
         out.finish().expect("packs").into_inner()
     };
     let (dir, result) = try_unpack(&pack("bin/run", b"hello"), 1 << 20, 10);
     assert_eq!(result.expect("unpacks"), 5);
-    assert_eq!(fs::metadata(dir.path().join("tree/bin/run")).expect("facts").permissions().mode() & 0o7777, 0o555);
+    assert_eq!(
+        fs::metadata(dir.path().join("tree/bin/run"))
+            .expect("facts")
+            .permissions()
+            .mode()
+            & 0o7777,
+        0o555
+    );
     assert!(try_unpack(&pack("../out", b"x"), 1 << 20, 10).1.is_err());
-    assert!(try_unpack(&pack("big", &vec![0; 4 << 20]), 1 << 20, 10).1.is_err());
+    assert!(
+        try_unpack(&pack("big", &vec![0; 4 << 20]), 1 << 20, 10)
+            .1
+            .is_err()
+    );
 }

@@ -5,7 +5,9 @@ use headroom_node_core::agent;
 use headroom_node_core::container::LifecyclePhase;
 use headroom_node_core::report_schedule::ReportScope;
 use headroom_types::{ContainerId, Epoch, ExitReport};
-use headroom_wire::v1::nodes::{NodeContainerPhase, NodeHealthState, NodeReport, ObservedContainer, RefusedSize, RegisterNode};
+use headroom_wire::v1::nodes::{
+    NodeContainerPhase, NodeHealthState, NodeReport, ObservedContainer, RefusedSize, RegisterNode,
+};
 
 use crate::agent_loop::NodeAgentLoop;
 use crate::doctor::{self, DoctorFinding};
@@ -18,14 +20,21 @@ const ENDS_AT_ONCE: usize = 32;
 
 impl NodeAgentLoop {
     fn observed(&self, id: &ContainerId, c: &agent::AgentContainer) -> Option<ObservedContainer> {
-        let last = self.live.get(id).and_then(|l| l.meter.as_ref()).and_then(|m| sample::locked(m).last());
+        let last = self
+            .live
+            .get(id)
+            .and_then(|l| l.meter.as_ref())
+            .and_then(|m| sample::locked(m).last());
         Some(ObservedContainer {
             container: id.clone(),
             request: c.order.request.clone(),
             attempt: c.order.attempt,
             resource: c.order.resource.clone(),
             version: c.order.version,
-            refused: c.sizing.refused.as_ref().map(|r| RefusedSize { version: r.size.version, why: r.why.clone() }),
+            refused: c.sizing.refused.as_ref().map(|r| RefusedSize {
+                version: r.size.version,
+                why: r.why.clone(),
+            }),
             phase: phase(&c.state)?,
             used: last.map(|s| s.current),
             anon: last.and_then(|s| s.anon),
@@ -34,7 +43,10 @@ impl NodeAgentLoop {
     }
 
     fn all_observed(&self) -> Vec<ObservedContainer> {
-        self.agent.containers().filter_map(|(id, c)| self.observed(id, c)).collect()
+        self.agent
+            .containers()
+            .filter_map(|(id, c)| self.observed(id, c))
+            .collect()
     }
 
     pub(crate) fn registration(&self) -> RegisterNode {
@@ -57,7 +69,10 @@ impl NodeAgentLoop {
     pub(crate) fn report(&self, epoch: Epoch, scope: &ReportScope) -> NodeReport {
         let containers = match scope {
             ReportScope::All => self.all_observed(),
-            ReportScope::Changed(ids) => ids.iter().filter_map(|id| self.observed(id, self.agent.get(id)?)).collect(),
+            ReportScope::Changed(ids) => ids
+                .iter()
+                .filter_map(|id| self.observed(id, self.agent.get(id)?))
+                .collect(),
         };
         NodeReport {
             epoch,
@@ -74,34 +89,55 @@ impl NodeAgentLoop {
     /// The health of the node. A closing node takes no work.
     fn health(&self) -> NodeHealthState {
         match self.closing {
-            Some(_) => NodeHealthState::Unhealthy { reason: "the node agent is shutting down".into() },
+            Some(_) => NodeHealthState::Unhealthy {
+                reason: "the node agent is shutting down".into(),
+            },
             None => {
-                let ills: Vec<&str> = self.ills.iter().chain(&self.unattributed.ill).map(String::as_str).collect();
+                let ills: Vec<&str> = self
+                    .ills
+                    .iter()
+                    .chain(&self.unattributed.ill)
+                    .map(String::as_str)
+                    .collect();
                 match (&self.facts.health, ills.as_slice()) {
                     (proof, []) => proof.clone(),
-                    (NodeHealthState::Healthy, ills) => NodeHealthState::Unhealthy { reason: ills.join("; ") },
-                    (NodeHealthState::Unhealthy { reason }, ills) => {
-                        NodeHealthState::Unhealthy { reason: format!("{reason}; {}", ills.join("; ")) }
-                    }
+                    (NodeHealthState::Healthy, ills) => NodeHealthState::Unhealthy {
+                        reason: ills.join("; "),
+                    },
+                    (NodeHealthState::Unhealthy { reason }, ills) => NodeHealthState::Unhealthy {
+                        reason: format!("{reason}; {}", ills.join("; ")),
+                    },
                 }
             }
         }
     }
 
     fn unreceived(&self) -> Vec<ExitReport> {
-        self.agent.unreceived().take(ENDS_AT_ONCE).cloned().collect()
+        self.agent
+            .unreceived()
+            .take(ENDS_AT_ONCE)
+            .cloned()
+            .collect()
     }
 
     /// All exit reports that are still kept, for a peer that may know none of them.
     fn exits(&self) -> Vec<ExitReport> {
-        self.agent.containers().filter_map(|(_, c)| report_of(&c.state)).take(ENDS_AT_ONCE).cloned().collect()
+        self.agent
+            .containers()
+            .filter_map(|(_, c)| report_of(&c.state))
+            .take(ENDS_AT_ONCE)
+            .cloned()
+            .collect()
     }
 
     pub(crate) fn reply(&self, question: AgentQuery) {
         match question {
             AgentQuery::Containers(reply) => drop(reply.send(self.all_observed())),
             AgentQuery::Details(reply) => {
-                let all = self.agent.containers().filter_map(|(id, _)| self.detail(id).map(|detail| *detail));
+                let all = self
+                    .agent
+                    .containers()
+                    .filter_map(|(id, _)| self.detail(id).map(|detail| *detail));
                 drop(reply.send(all.collect()));
             }
             AgentQuery::Container(id, reply) => drop(reply.send(self.detail(&id))),
@@ -121,9 +157,24 @@ impl NodeAgentLoop {
 
     /// The findings of the start, with the current value of unattributed memory.
     fn host_findings(&self) -> Vec<DoctorFinding> {
-        let measured = self.facts.site.kind().is_kernel().then_some((self.unattributed.memory, self.facts.offers.memory));
+        let measured = self
+            .facts
+            .site
+            .kind()
+            .is_kernel()
+            .then_some((self.unattributed.memory, self.facts.offers.memory));
         let left = doctor::left_behind(measured);
-        self.facts.host.iter().map(|finding| if finding.code == left.code { left.clone() } else { finding.clone() }).collect()
+        self.facts
+            .host
+            .iter()
+            .map(|finding| {
+                if finding.code == left.code {
+                    left.clone()
+                } else {
+                    finding.clone()
+                }
+            })
+            .collect()
     }
 
     /// The data for access to a container.
@@ -143,18 +194,25 @@ impl NodeAgentLoop {
         let meter = self.live.get(id).and_then(|l| l.meter.as_ref());
         let timeline = match &report {
             Some(report) => report.timeline.clone(),
-            None => meter.map(|m| sample::locked(m).timeline()).unwrap_or_default(),
+            None => meter
+                .map(|m| sample::locked(m).timeline())
+                .unwrap_or_default(),
         };
-        Some(Box::new(Detail { observed: self.observed(id, c)?, timeline, report }))
+        Some(Box::new(Detail {
+            observed: self.observed(id, c)?,
+            timeline,
+            report,
+        }))
     }
 }
 
 fn report_of(state: &LifecyclePhase) -> Option<&ExitReport> {
     match state {
         LifecyclePhase::Exited { report, .. } => Some(report),
-        LifecyclePhase::New | LifecyclePhase::Preparing { .. } | LifecyclePhase::Starting { .. } | LifecyclePhase::Running => {
-            None
-        }
+        LifecyclePhase::New
+        | LifecyclePhase::Preparing { .. }
+        | LifecyclePhase::Starting { .. }
+        | LifecyclePhase::Running => None,
         LifecyclePhase::Stopping { .. } | LifecyclePhase::Acked => None,
     }
 }

@@ -47,14 +47,20 @@ pub fn detect(wanted: &EnforcerRequest) -> Result<DetectedEnforcer> {
     let mut notes = vec![host.mode()];
     let kinds = match wanted.kind {
         Some(kind) => vec![kind],
-        None => vec![EnforcerKind::Cgroup2, EnforcerKind::Cgroup1, EnforcerKind::Poll],
+        None => vec![
+            EnforcerKind::Cgroup2,
+            EnforcerKind::Cgroup1,
+            EnforcerKind::Poll,
+        ],
     };
     for kind in kinds {
         let attempt = match kind {
             EnforcerKind::Cgroup2 => cgroup2(&host, wanted, &mut notes).map(Enforcer::Cgroup2),
             EnforcerKind::Cgroup1 => cgroup1(&host, wanted, &mut notes).map(Enforcer::Cgroup1),
             EnforcerKind::Poll => {
-                notes.push("poll: limits are measured by the agent and not enforced by the kernel".into());
+                notes.push(
+                    "poll: limits are measured by the agent and not enforced by the kernel".into(),
+                );
                 Ok(Enforcer::Poll(poll::Poll::default()))
             }
         };
@@ -63,7 +69,10 @@ pub fn detect(wanted: &EnforcerRequest) -> Result<DetectedEnforcer> {
             Err(error) => notes.push(format!("{kind} is not available: {}", chain(&error))),
         }
     }
-    Err(CgroupError::Unavailable { kind: wanted.kind.unwrap_or(EnforcerKind::Poll), why: notes })
+    Err(CgroupError::Unavailable {
+        kind: wanted.kind.unwrap_or(EnforcerKind::Poll),
+        why: notes,
+    })
 }
 
 /// An error with its sources, as the text of a note.
@@ -87,13 +96,20 @@ struct Host {
 impl Host {
     fn read() -> Host {
         let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        Host { mounts: parse::mountinfo(&text("/proc/self/mountinfo")), own: parse::self_cgroup(&text("/proc/self/cgroup")) }
+        Host {
+            mounts: parse::mountinfo(&text("/proc/self/mountinfo")),
+            own: parse::self_cgroup(&text("/proc/self/cgroup")),
+        }
     }
 
     /// The mode of the host: unified, hybrid, legacy or none.
     fn mode(&self) -> String {
         let v1 = self.mounts.iter().any(|m| m.fstype == "cgroup");
-        let mode = match (cgroups_rs::hierarchies::is_cgroup2_unified_mode(), v1, v2_mount(&self.mounts).is_some()) {
+        let mode = match (
+            cgroups_rs::hierarchies::is_cgroup2_unified_mode(),
+            v1,
+            v2_mount(&self.mounts).is_some(),
+        ) {
             (true, _, _) => "unified (cgroup v2)",
             (false, true, true) => "hybrid (v1 controllers and an empty v2 hierarchy)",
             (false, true, false) => "legacy (cgroup v1)",
@@ -105,12 +121,16 @@ impl Host {
 }
 
 fn unavailable(kind: EnforcerKind, why: String) -> CgroupError {
-    CgroupError::Unavailable { kind, why: vec![why] }
+    CgroupError::Unavailable {
+        kind,
+        why: vec![why],
+    }
 }
 
 fn cgroup2(host: &Host, wanted: &EnforcerRequest, notes: &mut Vec<String>) -> Result<v2::V2> {
     let no = |why: String| unavailable(EnforcerKind::Cgroup2, why);
-    let mount = v2_mount(&host.mounts).ok_or_else(|| no("no cgroup2 file system is mounted".into()))?;
+    let mount =
+        v2_mount(&host.mounts).ok_or_else(|| no("no cgroup2 file system is mounted".into()))?;
     let own = v2_membership(&host.own).and_then(|path| dir_in(mount, path));
     let root = match &wanted.root {
         Some(given) => given_root(given, own.as_deref(), notes)?,
@@ -119,9 +139,17 @@ fn cgroup2(host: &Host, wanted: &EnforcerRequest, notes: &mut Vec<String>) -> Re
     must_offer_memory(&root)?;
     let prepared = v2::V2::prepare(root)?;
     let has = prepared.controllers();
-    notes.extend((!has.pids).then(|| "cgroup2: no pids controller; the number of processes is not limited".into()));
-    notes.extend((!has.cpu).then(|| "cgroup2: no cpu controller; processor shares are not weighted".into()));
-    notes.push(format!("cgroup2: the groups of containers are below {}", prepared.root().display()));
+    notes.extend(
+        (!has.pids)
+            .then(|| "cgroup2: no pids controller; the number of processes is not limited".into()),
+    );
+    notes.extend(
+        (!has.cpu).then(|| "cgroup2: no cpu controller; processor shares are not weighted".into()),
+    );
+    notes.push(format!(
+        "cgroup2: the groups of containers are below {}",
+        prepared.root().display()
+    ));
     Ok(prepared)
 }
 
@@ -131,17 +159,26 @@ fn must_offer_memory(dir: &CgroupDir) -> Result<()> {
         return Ok(());
     }
     let why = "it has no memory controller; cgroup v1 uses the controller, it is disabled at boot, or it is not delegated";
-    Err(unavailable(EnforcerKind::Cgroup2, format!("{}: {why}", dir.path().display())))
+    Err(unavailable(
+        EnforcerKind::Cgroup2,
+        format!("{}: {why}", dir.path().display()),
+    ))
 }
 
 /// The controllers that a directory can pass to its children.
 fn offered(dir: &CgroupDir) -> Result<Controllers> {
-    Ok(Controllers::from_words(&parse::words(&dir.read("cgroup.controllers")?)))
+    Ok(Controllers::from_words(&parse::words(
+        &dir.read("cgroup.controllers")?,
+    )))
 }
 
 /// The root that the caller chose. It is created if only its last component is missing.
 fn given_root(given: &Path, own: Option<&Path>, notes: &mut Vec<String>) -> Result<CgroupDir> {
-    let dir = match (CgroupDir::open_if_there(given)?, given.parent(), given.file_name().and_then(|n| n.to_str())) {
+    let dir = match (
+        CgroupDir::open_if_there(given)?,
+        given.parent(),
+        given.file_name().and_then(|n| n.to_str()),
+    ) {
         (Some(dir), _, _) => dir,
         (None, Some(parent), Some(name)) => {
             let parent = CgroupDir::open(parent)?;
@@ -160,7 +197,12 @@ fn given_root(given: &Path, own: Option<&Path>, notes: &mut Vec<String>) -> Resu
 /// A root that this module chooses. A process in the real root gets a directory below it. Otherwise
 /// our own cgroup is used if no other process is in it. Otherwise the top is used if it already
 /// passes on the memory controller.
-fn found_root(mount: &Mount, own: Option<&Path>, wanted: &EnforcerRequest, notes: &mut Vec<String>) -> Result<CgroupDir> {
+fn found_root(
+    mount: &Mount,
+    own: Option<&Path>,
+    wanted: &EnforcerRequest,
+    notes: &mut Vec<String>,
+) -> Result<CgroupDir> {
     let (top, name) = (CgroupDir::open(&mount.point)?, &wanted.name);
     must_offer_memory(&top)?;
     let own = own.unwrap_or(&mount.point);
@@ -174,7 +216,9 @@ fn found_root(mount: &Mount, own: Option<&Path>, wanted: &EnforcerRequest, notes
     }
     let mine = CgroupDir::open(own)?;
     let pids = parse::pids(&mine.read(PROCS)?);
-    let alone = pids.iter().all(|pid| is_own(*pid) || wanted.attached && is_attached(*pid));
+    let alone = pids
+        .iter()
+        .all(|pid| is_own(*pid) || wanted.attached && is_attached(*pid));
     if alone && offered(&mine)?.memory {
         move_self_into(&mine, notes)?;
         let others = pids.iter().filter(|pid| !is_own(**pid));
@@ -182,9 +226,16 @@ fn found_root(mount: &Mount, own: Option<&Path>, wanted: &EnforcerRequest, notes
         v2::enable(&mine)?;
         return mine.ensure(name);
     }
-    notes.push(format!("cgroup2: {} contains other processes; trying {}", own.display(), mount.point.display()));
+    notes.push(format!(
+        "cgroup2: {} contains other processes; trying {}",
+        own.display(),
+        mount.point.display()
+    ));
     if !Controllers::from_words(&parse::words(&top.read("cgroup.subtree_control")?)).memory {
-        return Err(unavailable(EnforcerKind::Cgroup2, "give a delegated cgroup (--cgroup-root)".into()));
+        return Err(unavailable(
+            EnforcerKind::Cgroup2,
+            "give a delegated cgroup (--cgroup-root)".into(),
+        ));
     }
     top.ensure(name)
 }
@@ -211,7 +262,10 @@ fn offer_from_real_root(dir: &CgroupDir, notes: &mut Vec<String>) -> Result<()> 
     }
     let has = v2::enable(dir)?;
     if has.memory {
-        notes.push(format!("cgroup2: controllers are enabled at {}", dir.path().display()));
+        notes.push(format!(
+            "cgroup2: controllers are enabled at {}",
+            dir.path().display()
+        ));
     }
     Ok(())
 }
@@ -220,50 +274,99 @@ fn offer_from_real_root(dir: &CgroupDir, notes: &mut Vec<String>) -> Result<()> 
 /// children.
 fn move_self_into(dir: &CgroupDir, notes: &mut Vec<String>) -> Result<()> {
     dir.ensure(AGENT)?.write(PROCS, "0")?;
-    notes.push(format!("cgroup2: this process moved to {}", dir.path().join(AGENT).display()));
+    notes.push(format!(
+        "cgroup2: this process moved to {}",
+        dir.path().join(AGENT).display()
+    ));
     Ok(())
 }
 
 /// Moves another process. An ended process needs no move. A process that stays prevents the
 /// controllers from being enabled, and that error is reported there.
 fn move_other_into(dir: &CgroupDir, pid: i32, notes: &mut Vec<String>) {
-    let moved = dir.ensure(AGENT).and_then(|agent| agent.write(PROCS, &pid.to_string()));
-    notes.extend(moved.err().map(|error| format!("cgroup2: process {pid} was not moved: {}", chain(&error))));
+    let moved = dir
+        .ensure(AGENT)
+        .and_then(|agent| agent.write(PROCS, &pid.to_string()));
+    notes.extend(
+        moved
+            .err()
+            .map(|error| format!("cgroup2: process {pid} was not moved: {}", chain(&error))),
+    );
 }
 
 fn cgroup1(host: &Host, wanted: &EnforcerRequest, notes: &mut Vec<String>) -> Result<v1::V1> {
     let no = |why: &str| unavailable(EnforcerKind::Cgroup1, why.into());
-    let mount = v1_mount(&host.mounts, "memory").ok_or_else(|| no("no v1 memory hierarchy is mounted"))?;
-    let memory = wanted.root.clone().unwrap_or_else(|| mount.point.join(&wanted.name));
+    let mount =
+        v1_mount(&host.mounts, "memory").ok_or_else(|| no("no v1 memory hierarchy is mounted"))?;
+    let memory = wanted
+        .root
+        .clone()
+        .unwrap_or_else(|| mount.point.join(&wanted.name));
     if memory.strip_prefix(&mount.point).is_err() {
-        return Err(no(&format!("{} is not below the v1 memory hierarchy {}", memory.display(), mount.point.display())));
+        return Err(no(&format!(
+            "{} is not below the v1 memory hierarchy {}",
+            memory.display(),
+            mount.point.display()
+        )));
     }
     // Only memory is required: a missing permission in another hierarchy is noted and ignored.
-    let pids = mirrored(host, "pids", &memory, "the number of processes is not limited", notes);
-    let cpu = mirrored(host, "cpu", &memory, "processor shares are not weighted", notes).filter(|tree| {
-        let cores = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));
+    let pids = mirrored(
+        host,
+        "pids",
+        &memory,
+        "the number of processes is not limited",
+        notes,
+    );
+    let cpu = mirrored(
+        host,
+        "cpu",
+        &memory,
+        "processor shares are not weighted",
+        notes,
+    )
+    .filter(|tree| {
+        let cores = std::thread::available_parallelism()
+            .map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));
         let weighed = tree.set_weight(cores.saturating_mul(100));
-        notes.extend(weighed.as_ref().err().map(|error| format!("cgroup1: processor shares are not weighted: {}", chain(error))));
+        notes.extend(weighed.as_ref().err().map(|error| {
+            format!(
+                "cgroup1: processor shares are not weighted: {}",
+                chain(error)
+            )
+        }));
         weighed.is_ok()
     });
     let prepared = v1::V1::prepare(&memory, pids, cpu)?;
-    notes.push(format!("cgroup1: the groups of containers are below {}", prepared.root().display()));
+    notes.push(format!(
+        "cgroup1: the groups of containers are below {}",
+        prepared.root().display()
+    ));
     Ok(prepared)
 }
 
 /// The mirror of `memory` in the hierarchy of `controller`, created if necessary. If that fails, a
 /// note names the feature that is missing.
-fn mirrored(host: &Host, controller: &str, memory: &Path, without: &str, notes: &mut Vec<String>) -> Option<v1::Mirror> {
+fn mirrored(
+    host: &Host,
+    controller: &str,
+    memory: &Path,
+    without: &str,
+    notes: &mut Vec<String>,
+) -> Option<v1::Mirror> {
     let Some(path) = mirror(&host.mounts, controller, memory) else {
         notes.push(format!("cgroup1: no {controller} hierarchy; {without}"));
         return None;
     };
-    v1::Mirror::prepare(&path).inspect_err(|error| notes.push(format!("cgroup1: {without}: {}", chain(error)))).ok()
+    v1::Mirror::prepare(&path)
+        .inspect_err(|error| notes.push(format!("cgroup1: {without}: {}", chain(error))))
+        .ok()
 }
 
 /// The directory in the hierarchy of `controller` that mirrors `memory`; it may be missing.
 fn mirror(mounts: &[Mount], controller: &str, memory: &Path) -> Option<PathBuf> {
-    let below = memory.strip_prefix(&v1_mount(mounts, "memory")?.point).ok()?;
+    let below = memory
+        .strip_prefix(&v1_mount(mounts, "memory")?.point)
+        .ok()?;
     Some(v1_mount(mounts, controller)?.point.join(below))
 }
 
@@ -282,14 +385,25 @@ mod tests {
         let mounts = parse::mountinfo(
             "36 31 0:32 / /cg/memory rw - cgroup cgroup rw,memory\n37 31 0:33 / /cg/pids rw - cgroup cgroup rw,pids\n",
         );
-        assert_eq!(mirror(&mounts, "pids", Path::new("/cg/memory/a/b")), Some(PathBuf::from("/cg/pids/a/b")));
+        assert_eq!(
+            mirror(&mounts, "pids", Path::new("/cg/memory/a/b")),
+            Some(PathBuf::from("/cg/pids/a/b"))
+        );
         assert_eq!(mirror(&mounts, "pids", Path::new("/elsewhere")), None);
-        assert_eq!(mirror(&mounts[..1], "pids", Path::new("/cg/memory/a")), None);
+        assert_eq!(
+            mirror(&mounts[..1], "pids", Path::new("/cg/memory/a")),
+            None
+        );
     }
 
     #[test]
     fn a_name_that_leaves_its_directory_is_refused_before_any_change() {
-        let wanted = EnforcerRequest { kind: None, root: None, name: "../x".into(), attached: false };
+        let wanted = EnforcerRequest {
+            kind: None,
+            root: None,
+            name: "../x".into(),
+            attached: false,
+        };
         assert!(matches!(detect(&wanted), Err(CgroupError::Name(_))));
     }
 }

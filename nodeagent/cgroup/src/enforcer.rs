@@ -71,7 +71,9 @@ impl Enforcer {
         match self {
             Enforcer::Cgroup2(e) => Ok(e.open(name)?.map(Group::Cgroup2)),
             Enforcer::Cgroup1(e) => Ok(e.open(name)?.map(Group::Cgroup1)),
-            Enforcer::Poll(e) => e.create(name, &GroupLimits::default()).map(|g| Some(Group::Poll(g))),
+            Enforcer::Poll(e) => e
+                .create(name, &GroupLimits::default())
+                .map(|g| Some(Group::Poll(g))),
         }
     }
 

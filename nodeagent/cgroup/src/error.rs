@@ -69,7 +69,9 @@ pub enum CgroupError {
         source: io::Error,
     },
     /// Some processes outlived SIGKILL until the deadline.
-    #[error("processes {left:?} in {group} outlived SIGKILL for {within:?}; they may hang in the kernel, see /proc/PID/stack")]
+    #[error(
+        "processes {left:?} in {group} outlived SIGKILL for {within:?}; they may hang in the kernel, see /proc/PID/stack"
+    )]
     Unkillable {
         /// The group.
         group: String,
@@ -97,10 +99,14 @@ pub enum CgroupError {
         text: String,
     },
     /// The name is not a valid directory name.
-    #[error("{0:?} cannot name a cgroup; use letters, digits, - _ and ., starting with a letter or digit, at most 200")]
+    #[error(
+        "{0:?} cannot name a cgroup; use letters, digits, - _ and ., starting with a letter or digit, at most 200"
+    )]
     Name(String),
     /// The limit would be below the unreclaimable use, so that the kernel would kill.
-    #[error("{group}: a limit of {wanted} is below the {demand} in use that cannot be reclaimed; stop a process in it first")]
+    #[error(
+        "{group}: a limit of {wanted} is below the {demand} in use that cannot be reclaimed; stop a process in it first"
+    )]
     BelowDemand {
         /// The group.
         group: String,
@@ -148,11 +154,17 @@ impl CgroupError {
 
     /// True when the file or directory does not exist (any more).
     pub fn is_gone(&self) -> bool {
-        matches!(self.raw_os_error(), Some(nix::libc::ENOENT | nix::libc::ENODEV))
+        matches!(
+            self.raw_os_error(),
+            Some(nix::libc::ENOENT | nix::libc::ENODEV)
+        )
     }
 
     /// An error for an unparsable text, with its file.
     pub(crate) fn parse(path: &Path, text: &str) -> CgroupError {
-        CgroupError::Parse { path: path.to_owned(), text: text.chars().take(200).collect() }
+        CgroupError::Parse {
+            path: path.to_owned(),
+            text: text.chars().take(200).collect(),
+        }
     }
 }

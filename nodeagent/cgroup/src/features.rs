@@ -50,15 +50,26 @@ pub fn detect_features(root: Option<&Path>) -> CgroupFeatures {
     let (v2, v1) = (v2_mount(&mounts), v1_mount(&mounts, "memory"));
     let unified = v2.and_then(|mount| {
         let own = v2_membership(&own).and_then(|path| dir_in(mount, path));
-        let dir = root.map(there).or(own).unwrap_or_else(|| mount.point.clone());
-        let controllers = parse::words(&std::fs::read_to_string(dir.join("cgroup.controllers")).ok()?);
-        controllers.iter().any(|c| c == "memory").then_some((dir, controllers))
+        let dir = root
+            .map(there)
+            .or(own)
+            .unwrap_or_else(|| mount.point.clone());
+        let controllers =
+            parse::words(&std::fs::read_to_string(dir.join("cgroup.controllers")).ok()?);
+        controllers
+            .iter()
+            .any(|c| c == "memory")
+            .then_some((dir, controllers))
     });
     match (unified, v1) {
         (Some((dir, controllers)), _) => {
             let seen = example(&dir);
             let has = |file: &str| seen.as_ref().map(|group| group.join(file).exists());
-            let (oom_group, kill, high) = (has("memory.oom.group"), has("cgroup.kill"), has("memory.high"));
+            let (oom_group, kill, high) = (
+                has("memory.oom.group"),
+                has("cgroup.kill"),
+                has("memory.high"),
+            );
             CgroupFeatures {
                 mode: HierarchyMode::Unified,
                 writable: may_make(&dir),
@@ -70,10 +81,16 @@ pub fn detect_features(root: Option<&Path>) -> CgroupFeatures {
             }
         }
         (None, Some(v1)) => {
-            let known = ["memory", "pids", "cpu", "blkio"].into_iter().filter(|c| v1_mount(&mounts, c).is_some());
+            let known = ["memory", "pids", "cpu", "blkio"]
+                .into_iter()
+                .filter(|c| v1_mount(&mounts, c).is_some());
             let dir = root.map_or_else(|| v1.point.clone(), there);
             CgroupFeatures {
-                mode: if v2.is_some() { HierarchyMode::Hybrid } else { HierarchyMode::V1 },
+                mode: if v2.is_some() {
+                    HierarchyMode::Hybrid
+                } else {
+                    HierarchyMode::V1
+                },
                 controllers: known.map(str::to_owned).collect(),
                 writable: may_make(&dir),
                 dir: Some(dir),
@@ -96,7 +113,11 @@ pub fn detect_features(root: Option<&Path>) -> CgroupFeatures {
 
 /// The directory, or its parent if it does not exist yet.
 fn there(root: &Path) -> PathBuf {
-    if root.exists() { root.to_owned() } else { root.parent().unwrap_or(root).to_owned() }
+    if root.exists() {
+        root.to_owned()
+    } else {
+        root.parent().unwrap_or(root).to_owned()
+    }
 }
 
 fn may_make(dir: &Path) -> bool {
@@ -110,7 +131,11 @@ fn example(dir: &Path) -> Option<PathBuf> {
     if has(dir) {
         return Some(dir.to_owned());
     }
-    std::fs::read_dir(dir).ok()?.flatten().map(|entry| entry.path()).find(|path| has(path))
+    std::fs::read_dir(dir)
+        .ok()?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| has(path))
 }
 
 #[cfg(test)]
@@ -125,7 +150,10 @@ mod tests {
             return;
         }
         assert!(found.controllers.iter().any(|c| c == "memory"), "{found:?}");
-        assert!(found.dir.as_ref().is_some_and(|dir| dir.is_dir()), "{found:?}");
+        assert!(
+            found.dir.as_ref().is_some_and(|dir| dir.is_dir()),
+            "{found:?}"
+        );
         let elsewhere = detect_features(Some(Path::new("/proc/nowhere/at-all")));
         assert!(!elsewhere.writable, "{elsewhere:?}");
     }

@@ -108,18 +108,35 @@ impl Group {
 
     /// The counters from the texts of `counter_files`, which the shim read right after the end.
     /// `None` when a required file is missing.
-    pub fn facts_from_texts(kind: EnforcerKind, texts: &[(PathBuf, String)]) -> Option<CgroupStats> {
+    pub fn facts_from_texts(
+        kind: EnforcerKind,
+        texts: &[(PathBuf, String)],
+    ) -> Option<CgroupStats> {
         // The shortest directory is the group itself; the others lie below it.
-        let own = texts.iter().filter_map(|(path, _)| path.parent()).min_by_key(|dir| dir.as_os_str().len())?;
-        let text = |dir: &Path, file: &str| texts.iter().find(|(p, _)| p == &dir.join(file)).map(|(_, t)| t.clone());
+        let own = texts
+            .iter()
+            .filter_map(|(path, _)| path.parent())
+            .min_by_key(|dir| dir.as_os_str().len())?;
+        let text = |dir: &Path, file: &str| {
+            texts
+                .iter()
+                .find(|(p, _)| p == &dir.join(file))
+                .map(|(_, t)| t.clone())
+        };
         match kind {
             EnforcerKind::Cgroup2 => v2::facts_from(own, |file| Ok(text(own, file))).ok(),
             EnforcerKind::Cgroup1 => {
-                let mut dirs: Vec<&Path> = texts.iter().filter_map(|(p, _)| p.parent()).filter(|d| *d != own).collect();
+                let mut dirs: Vec<&Path> = texts
+                    .iter()
+                    .filter_map(|(p, _)| p.parent())
+                    .filter(|d| *d != own)
+                    .collect();
                 dirs.sort_unstable();
                 dirs.dedup();
-                let below: Result<Vec<MemoryEvents>> =
-                    dirs.iter().map(|dir| v1::local_events(|file| Ok(text(dir, file)))).collect();
+                let below: Result<Vec<MemoryEvents>> = dirs
+                    .iter()
+                    .map(|dir| v1::local_events(|file| Ok(text(dir, file))))
+                    .collect();
                 v1::facts_from(own, |file| Ok(text(own, file)), &below.ok()?).ok()
             }
             EnforcerKind::Poll => None,
@@ -306,8 +323,16 @@ impl Group {
     /// The existing groups of tasks, by task name; empty for process trees, which are not recorded.
     pub fn tasks(&self) -> Result<Vec<(String, Group)>> {
         match self {
-            Group::Cgroup2(g) => Ok(g.tasks()?.into_iter().map(|(name, g)| (name, Group::Cgroup2(g))).collect()),
-            Group::Cgroup1(g) => Ok(g.tasks()?.into_iter().map(|(name, g)| (name, Group::Cgroup1(g))).collect()),
+            Group::Cgroup2(g) => Ok(g
+                .tasks()?
+                .into_iter()
+                .map(|(name, g)| (name, Group::Cgroup2(g)))
+                .collect()),
+            Group::Cgroup1(g) => Ok(g
+                .tasks()?
+                .into_iter()
+                .map(|(name, g)| (name, Group::Cgroup1(g)))
+                .collect()),
             Group::Poll(_) => Ok(Vec::new()),
         }
     }

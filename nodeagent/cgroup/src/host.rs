@@ -54,13 +54,23 @@ impl HostKills {
 
 /// The kills between two reads, if the host waited for memory in between.
 fn own_kills(before: Seen, now: Seen) -> u64 {
-    if now.waits > before.waits { now.kills.saturating_sub(before.kills) } else { 0 }
+    if now.waits > before.waits {
+        now.kills.saturating_sub(before.kills)
+    } else {
+        0
+    }
 }
 
 fn seen() -> Option<Seen> {
     let all = procfs::vmstat().ok()?;
-    let waits = all.iter().filter(|(name, _)| name.starts_with("allocstall")).map(|(_, n)| u64::try_from(*n).unwrap_or(0));
-    Some(Seen { kills: u64::try_from(*all.get("oom_kill")?).ok()?, waits: waits.sum() })
+    let waits = all
+        .iter()
+        .filter(|(name, _)| name.starts_with("allocstall"))
+        .map(|(_, n)| u64::try_from(*n).unwrap_or(0));
+    Some(Seen {
+        kills: u64::try_from(*all.get("oom_kill")?).ok()?,
+        waits: waits.sum(),
+    })
 }
 
 #[cfg(test)]
@@ -69,17 +79,54 @@ mod tests {
 
     #[test]
     fn a_kill_without_a_wait_for_memory_is_counted_for_a_cgroup() {
-        let before = Seen { kills: 7, waits: 100 };
-        assert_eq!(own_kills(before, Seen { kills: 9, waits: 100 }), 0);
-        assert_eq!(own_kills(before, Seen { kills: 9, waits: 130 }), 2);
-        assert_eq!(own_kills(before, Seen { kills: 7, waits: 130 }), 0, "the wait ended without a kill");
+        let before = Seen {
+            kills: 7,
+            waits: 100,
+        };
+        assert_eq!(
+            own_kills(
+                before,
+                Seen {
+                    kills: 9,
+                    waits: 100
+                }
+            ),
+            0
+        );
+        assert_eq!(
+            own_kills(
+                before,
+                Seen {
+                    kills: 9,
+                    waits: 130
+                }
+            ),
+            2
+        );
+        assert_eq!(
+            own_kills(
+                before,
+                Seen {
+                    kills: 7,
+                    waits: 130
+                }
+            ),
+            0,
+            "the wait ended without a kill"
+        );
     }
 
     #[test]
     fn this_kernel_counts_kills_and_waits() {
         let all = procfs::vmstat().expect("/proc/vmstat");
-        assert!(all.contains_key("oom_kill") && all.keys().any(|name| name.starts_with("allocstall")));
+        assert!(
+            all.contains_key("oom_kill") && all.keys().any(|name| name.starts_with("allocstall"))
+        );
         let kills = HostKills::default();
-        assert_eq!(kills.count(), Some(0), "kills before the first read are not counted");
+        assert_eq!(
+            kills.count(),
+            Some(0),
+            "kills before the first read are not counted"
+        );
     }
 }

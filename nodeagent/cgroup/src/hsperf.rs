@@ -51,7 +51,9 @@ pub enum HeapFileError {
         source: io::Error,
     },
     /// The process has no counters: no JVM, too early, or disabled by a flag.
-    #[error("process {pid} shares no JVM counters (not a JVM, or -XX:-UsePerfData, or -XX:+PerfDisableSharedMem)")]
+    #[error(
+        "process {pid} shares no JVM counters (not a JVM, or -XX:-UsePerfData, or -XX:+PerfDisableSharedMem)"
+    )]
     Absent {
         /// The pid.
         pid: i32,
@@ -90,7 +92,10 @@ impl HeapFile {
 
     /// The present bytes, at most 256 KiB.
     pub fn read(&self) -> Result<Vec<u8>, HeapFileError> {
-        let failed = |source| HeapFileError::Read { pid: self.pid, source };
+        let failed = |source| HeapFileError::Read {
+            pid: self.pid,
+            source,
+        };
         let size = self.file.metadata().map_err(failed)?.size().min(MAX_SIZE);
         let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
         let mut filled = 0;
@@ -126,10 +131,20 @@ impl Process {
         let starttime = starttime(pid).map_err(denied)?;
         let status = small_text(Path::new(&format!("/proc/{pid}/status"))).map_err(denied)?;
         let odd = || denied(io::Error::other("its status file has no Uid line"));
-        let uid = parse::status(&status, "Uid:").and_then(|mut f| f.nth(1).and_then(|n| n.parse().ok())).ok_or_else(odd)?;
-        let inner_pid = parse::status(&status, "NSpid:").and_then(|f| f.last().and_then(|n| n.parse().ok())).unwrap_or(pid);
+        let uid = parse::status(&status, "Uid:")
+            .and_then(|mut f| f.nth(1).and_then(|n| n.parse().ok()))
+            .ok_or_else(odd)?;
+        let inner_pid = parse::status(&status, "NSpid:")
+            .and_then(|f| f.last().and_then(|n| n.parse().ok()))
+            .unwrap_or(pid);
         let started_ms = started_ms(starttime).map_err(denied)?;
-        Ok(Process { pid, inner_pid, uid, starttime, started_ms })
+        Ok(Process {
+            pid,
+            inner_pid,
+            uid,
+            starttime,
+            started_ms,
+        })
     }
 }
 
@@ -142,19 +157,33 @@ fn starttime(pid: i32) -> io::Result<u64> {
 /// The same time in milliseconds since 1970.
 fn started_ms(starttime: u64) -> io::Result<u64> {
     let uptime = small_text(Path::new("/proc/uptime"))?;
-    let seconds = uptime.split_whitespace().next().and_then(|s| s.parse::<f64>().ok()).filter(|s| (0.0..1e12).contains(s));
-    let uptime = Duration::from_secs_f64(seconds.ok_or_else(|| io::Error::other("/proc/uptime holds no number"))?);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seconds = uptime
+        .split_whitespace()
+        .next()
+        .and_then(|s| s.parse::<f64>().ok())
+        .filter(|s| (0.0..1e12).contains(s));
+    let uptime = Duration::from_secs_f64(
+        seconds.ok_or_else(|| io::Error::other("/proc/uptime holds no number"))?,
+    );
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     let boot = u64::try_from(now.saturating_sub(uptime).as_millis()).unwrap_or(0);
     Ok(boot.saturating_add(starttime.saturating_mul(1000) / procfs::ticks_per_second().max(1)))
 }
 
 fn find(tmp: &Path, process: &Process) -> Result<File, HeapFileError> {
     let absent = HeapFileError::Absent { pid: process.pid };
-    let Ok(entries) = tmp.read_dir() else { return Err(absent) };
+    let Ok(entries) = tmp.read_dir() else {
+        return Err(absent);
+    };
     let ours = |name: &std::ffi::OsStr| name.to_str().is_some_and(|n| n.starts_with("hsperfdata_"));
     let mut worst = absent;
-    for dir in entries.flatten().filter(|e| ours(&e.file_name())).take(MAX_DIRS) {
+    for dir in entries
+        .flatten()
+        .filter(|e| ours(&e.file_name()))
+        .take(MAX_DIRS)
+    {
         // Another user of the same /tmp may have placed a link here.
         if !dir.file_type().is_ok_and(|t| t.is_dir()) {
             continue;
@@ -170,7 +199,10 @@ fn find(tmp: &Path, process: &Process) -> Result<File, HeapFileError> {
 
 /// Opens the file; `None` when it does not exist, an error when it cannot belong to this process.
 fn open(path: &Path, process: &Process) -> Result<Option<File>, HeapFileError> {
-    let refused = |why| HeapFileError::Refused { path: path.to_owned(), why };
+    let refused = |why| HeapFileError::Refused {
+        path: path.to_owned(),
+        why,
+    };
     let flags = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Ok(file) => file,
@@ -180,12 +212,18 @@ fn open(path: &Path, process: &Process) -> Result<Option<File>, HeapFileError> {
     let meta = file.metadata().map_err(|_| refused("it has no metadata"))?;
     // The program can set any modification time, also the largest possible one.
     let seconds = u64::try_from(meta.mtime()).unwrap_or(0);
-    let changed_ms = seconds.saturating_mul(1000).saturating_add(u64::try_from(meta.mtime_nsec()).unwrap_or(0) / 1_000_000);
+    let changed_ms = seconds
+        .saturating_mul(1000)
+        .saturating_add(u64::try_from(meta.mtime_nsec()).unwrap_or(0) / 1_000_000);
     match () {
         () if !meta.is_file() => Err(refused("it is not a regular file")),
         () if meta.uid() != process.uid => Err(refused("its owner is not the user of the process")),
-        () if meta.size() == 0 || meta.size() > MAX_SIZE => Err(refused("its size is not that of JVM counters")),
-        () if changed_ms.saturating_add(CLOCK_SLACK_MS) < process.started_ms => Err(refused("it is older than the process")),
+        () if meta.size() == 0 || meta.size() > MAX_SIZE => {
+            Err(refused("its size is not that of JVM counters"))
+        }
+        () if changed_ms.saturating_add(CLOCK_SLACK_MS) < process.started_ms => {
+            Err(refused("it is older than the process"))
+        }
         () => Ok(Some(file)),
     }
 }
@@ -233,8 +271,17 @@ mod tests {
         let now = std::time::UNIX_EPOCH.elapsed().expect("clock").as_millis();
         let age = now.saturating_sub(u128::from(me.started_ms));
         assert!(age < 60_000, "started {age} ms ago");
-        assert!(matches!(HeapFile::locate(own_pid()), Err(HeapFileError::Absent { .. })), "this process is not a JVM");
-        assert!(matches!(HeapFile::locate(i32::MAX), Err(HeapFileError::Process { .. })));
+        assert!(
+            matches!(
+                HeapFile::locate(own_pid()),
+                Err(HeapFileError::Absent { .. })
+            ),
+            "this process is not a JVM"
+        );
+        assert!(matches!(
+            HeapFile::locate(i32::MAX),
+            Err(HeapFileError::Process { .. })
+        ));
     }
 
     #[test]
@@ -243,7 +290,10 @@ mod tests {
         let path = dir.join("7");
         std::fs::write(&path, b"counters").expect("write");
         let file = find(tmp.path(), &process(7)).expect("found");
-        let heap = HeapFile { file, pid: own_pid() };
+        let heap = HeapFile {
+            file,
+            pid: own_pid(),
+        };
         std::fs::remove_file(&path).expect("rm");
         assert_eq!(heap.read().expect("reads"), b"counters");
     }
@@ -257,12 +307,24 @@ mod tests {
         std::os::unix::fs::symlink(&secret, dir.join("7")).expect("link");
         assert_eq!(why(find(tmp.path(), &process(7))), "it cannot be opened");
         nix::unistd::mkfifo(&dir.join("8"), nix::sys::stat::Mode::S_IRWXU).expect("fifo");
-        assert_eq!(why(find(tmp.path(), &process(8))), "it is not a regular file");
+        assert_eq!(
+            why(find(tmp.path(), &process(8))),
+            "it is not a regular file"
+        );
         std::fs::write(dir.join("9"), vec![0; 300 << 10]).expect("write");
-        assert_eq!(why(find(tmp.path(), &process(9))), "its size is not that of JVM counters");
+        assert_eq!(
+            why(find(tmp.path(), &process(9))),
+            "its size is not that of JVM counters"
+        );
         std::fs::write(dir.join("10"), b"x").expect("write");
-        let other = Process { uid: 12345, ..process(10) };
-        assert_eq!(why(find(tmp.path(), &other)), "its owner is not the user of the process");
+        let other = Process {
+            uid: 12345,
+            ..process(10)
+        };
+        assert_eq!(
+            why(find(tmp.path(), &other)),
+            "its owner is not the user of the process"
+        );
     }
 
     #[test]
@@ -271,8 +333,15 @@ mod tests {
         let path = dir.join("7");
         std::fs::write(&path, b"old").expect("write");
         let hour_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
-        File::options().write(true).open(&path).and_then(|f| f.set_modified(hour_ago)).expect("touch");
-        assert_eq!(why(find(tmp.path(), &process(7))), "it is older than the process");
+        File::options()
+            .write(true)
+            .open(&path)
+            .and_then(|f| f.set_modified(hour_ago))
+            .expect("touch");
+        assert_eq!(
+            why(find(tmp.path(), &process(7))),
+            "it is older than the process"
+        );
     }
 
     #[test]

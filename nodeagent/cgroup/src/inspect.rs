@@ -28,14 +28,28 @@ pub struct ProcessInspection {
 /// Inspects process `pid`. It is an error when the process is gone or access is denied.
 pub fn inspect_process(pid: i32) -> io::Result<ProcessInspection> {
     let mut smaps = Vec::new();
-    File::open(format!("/proc/{pid}/smaps"))?.take(MOST_TEXT).read_to_end(&mut smaps)?;
+    File::open(format!("/proc/{pid}/smaps"))?
+        .take(MOST_TEXT)
+        .read_to_end(&mut smaps)?;
     // The program chooses the names of mapped files, and they need not be UTF-8.
-    let smaps = String::from_utf8(smaps).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
-    let mut inside = ProcessInspection { pid, smaps, ..ProcessInspection::default() };
+    let smaps = String::from_utf8(smaps)
+        .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
+    let mut inside = ProcessInspection {
+        pid,
+        smaps,
+        ..ProcessInspection::default()
+    };
     // Descriptors may be inaccessible where mappings are not. A process that ends in between has
     // none.
-    for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten().take(MOST_OPEN) {
-        let Ok(target) = std::fs::read_link(entry.path()) else { continue };
+    for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .take(MOST_OPEN)
+    {
+        let Ok(target) = std::fs::read_link(entry.path()) else {
+            continue;
+        };
         match target.to_str() {
             Some(t) if t.starts_with("socket:") => inside.sockets += 1,
             Some(t) if t.starts_with("pipe:") => inside.pipes += 1,
@@ -57,7 +71,12 @@ mod tests {
         let _pair = std::os::unix::net::UnixStream::pair().expect("a pair");
         let _pipe = std::io::pipe().expect("a pipe");
         let after = inspect_process(me).expect("looks");
-        assert!(after.sockets >= before.sockets + 2 && after.pipes >= before.pipes + 2, "{} {}", after.sockets, after.pipes);
+        assert!(
+            after.sockets >= before.sockets + 2 && after.pipes >= before.pipes + 2,
+            "{} {}",
+            after.sockets,
+            after.pipes
+        );
         assert!(inspect_process(i32::MAX).is_err());
     }
 }

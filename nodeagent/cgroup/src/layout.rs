@@ -34,8 +34,14 @@ pub const TASKS: &str = "tasks";
 pub fn checked(name: &str) -> Result<&str> {
     let fine = name.len() <= 200
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
-    if fine { Ok(name) } else { Err(CgroupError::Name(name.to_owned())) }
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
+    if fine {
+        Ok(name)
+    } else {
+        Err(CgroupError::Name(name.to_owned()))
+    }
 }
 
 /// The directory name of a task's group.
@@ -49,12 +55,18 @@ pub fn task_dir(name: &str) -> Result<String> {
 /// `mount`. `None` when the mount does not contain it.
 pub fn dir_in(mount: &Mount, path: &Path) -> Option<PathBuf> {
     let below = path.strip_prefix(&mount.root).ok()?;
-    Some(if below.as_os_str().is_empty() { mount.point.clone() } else { mount.point.join(below) })
+    Some(if below.as_os_str().is_empty() {
+        mount.point.clone()
+    } else {
+        mount.point.join(below)
+    })
 }
 
 /// The v1 mount that carries `controller`.
 pub fn v1_mount<'a>(mounts: &'a [Mount], controller: &str) -> Option<&'a Mount> {
-    mounts.iter().find(|m| m.fstype == "cgroup" && m.options.iter().any(|o| o == controller))
+    mounts
+        .iter()
+        .find(|m| m.fstype == "cgroup" && m.options.iter().any(|o| o == controller))
 }
 
 /// The cgroup v2 mount.
@@ -64,7 +76,9 @@ pub fn v2_mount(mounts: &[Mount]) -> Option<&Mount> {
 
 /// The v2 path of the calling process.
 pub fn v2_membership(list: &[Membership]) -> Option<&Path> {
-    list.iter().find(|m| m.hierarchy == 0 && m.controllers.is_empty()).map(|m| m.path.as_path())
+    list.iter()
+        .find(|m| m.hierarchy == 0 && m.controllers.is_empty())
+        .map(|m| m.path.as_path())
 }
 
 #[cfg(test)]
@@ -82,25 +96,48 @@ mod tests {
     #[test]
     fn finds_the_mount_of_a_controller() {
         let mounts = mountinfo(MOUNTS);
-        assert_eq!(v1_mount(&mounts, "memory").map(|m| m.point.as_path()), Some(Path::new("/sys/fs/cgroup/memory")));
-        assert_eq!(v1_mount(&mounts, "cpuacct").map(|m| m.point.as_path()), Some(Path::new("/sys/fs/cgroup/cpu,cpuacct")));
+        assert_eq!(
+            v1_mount(&mounts, "memory").map(|m| m.point.as_path()),
+            Some(Path::new("/sys/fs/cgroup/memory"))
+        );
+        assert_eq!(
+            v1_mount(&mounts, "cpuacct").map(|m| m.point.as_path()),
+            Some(Path::new("/sys/fs/cgroup/cpu,cpuacct"))
+        );
         assert_eq!(v1_mount(&mounts, "pids"), None);
-        assert_eq!(v2_mount(&mounts).map(|m| m.point.as_path()), Some(Path::new("/sys/fs/cgroup/unified")));
+        assert_eq!(
+            v2_mount(&mounts).map(|m| m.point.as_path()),
+            Some(Path::new("/sys/fs/cgroup/unified"))
+        );
     }
 
     #[test]
     fn a_cgroup_path_is_seen_through_its_mount() {
         let mounts = mountinfo(MOUNTS);
         let memory = v1_mount(&mounts, "memory").expect("there");
-        assert_eq!(dir_in(memory, Path::new("/docker/abc/x")), Some(PathBuf::from("/sys/fs/cgroup/memory/x")));
-        assert_eq!(dir_in(memory, Path::new("/docker/abc")), Some(PathBuf::from("/sys/fs/cgroup/memory")));
-        assert_eq!(dir_in(memory, Path::new("/elsewhere")), None, "a path outside of the mount");
+        assert_eq!(
+            dir_in(memory, Path::new("/docker/abc/x")),
+            Some(PathBuf::from("/sys/fs/cgroup/memory/x"))
+        );
+        assert_eq!(
+            dir_in(memory, Path::new("/docker/abc")),
+            Some(PathBuf::from("/sys/fs/cgroup/memory"))
+        );
+        assert_eq!(
+            dir_in(memory, Path::new("/elsewhere")),
+            None,
+            "a path outside of the mount"
+        );
     }
 
     #[test]
     fn own_v2_path() {
-        let list = self_cgroup("4:memory:/docker/abc\n1:name=systemd:/x\n0::/system.slice/a.service\n");
-        assert_eq!(v2_membership(&list), Some(Path::new("/system.slice/a.service")));
+        let list =
+            self_cgroup("4:memory:/docker/abc\n1:name=systemd:/x\n0::/system.slice/a.service\n");
+        assert_eq!(
+            v2_membership(&list),
+            Some(Path::new("/system.slice/a.service"))
+        );
         assert_eq!(v2_membership(&self_cgroup("4:memory:/\n")), None);
     }
 

@@ -10,7 +10,13 @@ use headroom_types::exit::{MemoryEvents, MemoryStat};
 
 /// The value of `key` in lines of `key value`.
 pub fn keyed(text: &str, key: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+    text.lines().find_map(|line| {
+        line.strip_prefix(key)?
+            .strip_prefix(' ')?
+            .trim()
+            .parse()
+            .ok()
+    })
 }
 
 /// Parses one number.
@@ -117,7 +123,10 @@ impl Shown {
 
 /// Pids, one per line. A 0 (a process of another pid namespace) is skipped.
 pub fn pids(text: &str) -> Vec<i32> {
-    text.lines().filter_map(|line| line.trim().parse().ok()).filter(|pid| *pid > 0).collect()
+    text.lines()
+        .filter_map(|line| line.trim().parse().ok())
+        .filter(|pid| *pid > 0)
+        .collect()
 }
 
 /// `rchar` of `/proc/PID/io`: bytes read by system calls.
@@ -135,7 +144,9 @@ pub fn starttime(stat: &str) -> Option<u64> {
 
 /// The words after `key`, such as `Uid:`, in a process's `status`.
 pub fn status<'a>(text: &'a str, key: &str) -> Option<impl Iterator<Item = &'a str> + use<'a>> {
-    text.lines().find_map(|line| line.strip_prefix(key)).map(str::split_whitespace)
+    text.lines()
+        .find_map(|line| line.strip_prefix(key))
+        .map(str::split_whitespace)
 }
 
 /// `populated` of v2 `cgroup.events`.
@@ -163,7 +174,10 @@ pub struct Mount {
 
 /// The cgroup mounts in `/proc/self/mountinfo`.
 pub fn mountinfo(text: &str) -> Vec<Mount> {
-    text.lines().filter_map(mount).filter(|m| m.fstype == "cgroup" || m.fstype == "cgroup2").collect()
+    text.lines()
+        .filter_map(mount)
+        .filter(|m| m.fstype == "cgroup" || m.fstype == "cgroup2")
+        .collect()
 }
 
 fn mount(line: &str) -> Option<Mount> {
@@ -181,7 +195,10 @@ fn mount(line: &str) -> Option<Mount> {
 
 /// Decodes blanks, which mountinfo writes as octal `\040`.
 fn unescape(word: &str) -> String {
-    word.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
+    word.replace("\\040", " ")
+        .replace("\\011", "\t")
+        .replace("\\012", "\n")
+        .replace("\\134", "\\")
 }
 
 /// One line of `/proc/PID/cgroup`.
@@ -204,7 +221,12 @@ fn membership(line: &str) -> Option<Membership> {
     let mut parts = line.splitn(3, ':');
     Some(Membership {
         hierarchy: parts.next()?.parse().ok()?,
-        controllers: parts.next()?.split(',').filter(|c| !c.is_empty()).map(str::to_owned).collect(),
+        controllers: parts
+            .next()?
+            .split(',')
+            .filter(|c| !c.is_empty())
+            .map(str::to_owned)
+            .collect(),
         path: parts.next()?.into(),
     })
 }
@@ -217,9 +239,22 @@ mod tests {
     fn events_of_v2() {
         let text = "low 0\nhigh 3\nmax 41\noom 1\noom_kill 2\noom_group_kill 1\n";
         let events = memory_events(text);
-        assert_eq!(events, MemoryEvents { high: 3, max: 41, oom: 1, oom_kill: 2, oom_group_kill: 1 });
+        assert_eq!(
+            events,
+            MemoryEvents {
+                high: 3,
+                max: 41,
+                oom: 1,
+                oom_kill: 2,
+                oom_group_kill: 1
+            }
+        );
         let old = memory_events("low 0\nhigh 0\nmax 7\noom 0\noom_kill 0\n");
-        assert_eq!((old.max, old.oom_group_kill), (7, 0), "a kernel without oom_group_kill");
+        assert_eq!(
+            (old.max, old.oom_group_kill),
+            (7, 0),
+            "a kernel without oom_group_kill"
+        );
     }
 
     #[test]
@@ -231,7 +266,9 @@ mod tests {
 
     #[test]
     fn stat_of_v2_distinguishes_missing_from_zero() {
-        let stat = stat_v2("anon 1048576\nfile 4096\nkernel_stack 16384\nsock 0\nworkingset_refault_file 9\n");
+        let stat = stat_v2(
+            "anon 1048576\nfile 4096\nkernel_stack 16384\nsock 0\nworkingset_refault_file 9\n",
+        );
         assert_eq!(stat.anon, Some(Bytes::from_mib(1)));
         assert_eq!(stat.sock, Some(Bytes::ZERO));
         assert_eq!(stat.kernel, None, "before Linux 5.18");
@@ -242,16 +279,35 @@ mod tests {
     fn stat_of_v1_reads_the_totals() {
         let text = "cache 0\nrss 0\nshmem 0\ntotal_cache 8192\ntotal_rss 12288\ntotal_mapped_file 4096\ntotal_workingset_refault_file 5\n";
         let stat = stat_v1(text, Some(Bytes::new(77)));
-        assert_eq!((stat.anon, stat.file), (Some(Bytes::new(12288)), Some(Bytes::new(8192))));
-        assert_eq!((stat.file_mapped, stat.shmem), (Some(Bytes::new(4096)), None));
-        assert_eq!((stat.kernel, stat.workingset_refault_file), (Some(Bytes::new(77)), Some(5)));
+        assert_eq!(
+            (stat.anon, stat.file),
+            (Some(Bytes::new(12288)), Some(Bytes::new(8192)))
+        );
+        assert_eq!(
+            (stat.file_mapped, stat.shmem),
+            (Some(Bytes::new(4096)), None)
+        );
+        assert_eq!(
+            (stat.kernel, stat.workingset_refault_file),
+            (Some(Bytes::new(77)), Some(5))
+        );
     }
 
     #[test]
     fn oom_control_of_v1() {
         let text = "oom_kill_disable 0\nunder_oom 1\noom_kill 3\n";
-        assert_eq!(oom_control(text), Some(OomControl { disabled: false, under_oom: true, oom_kill: Some(3) }));
-        assert_eq!(oom_control("oom_kill_disable 1\nunder_oom 0\n").and_then(|c| c.oom_kill), None);
+        assert_eq!(
+            oom_control(text),
+            Some(OomControl {
+                disabled: false,
+                under_oom: true,
+                oom_kill: Some(3)
+            })
+        );
+        assert_eq!(
+            oom_control("oom_kill_disable 1\nunder_oom 0\n").and_then(|c| c.oom_kill),
+            None
+        );
         assert_eq!(oom_control("nonsense"), None);
     }
 
@@ -273,7 +329,10 @@ broken line
 ";
         let mounts = mountinfo(text);
         assert_eq!(mounts.len(), 2);
-        assert_eq!((mounts[0].fstype.as_str(), mounts[0].options.clone()), ("cgroup2", vec!["rw".into(), "nsdelegate".into()]));
+        assert_eq!(
+            (mounts[0].fstype.as_str(), mounts[0].options.clone()),
+            ("cgroup2", vec!["rw".into(), "nsdelegate".into()])
+        );
         assert_eq!(mounts[1].point, PathBuf::from("/mnt/with blank"));
         assert_eq!(mounts[1].root, PathBuf::from("/a b"));
     }
@@ -284,13 +343,19 @@ broken line
         assert_eq!(list.len(), 4);
         assert_eq!(list[0].path, PathBuf::from("/a:b/c"));
         assert_eq!(list[1].controllers, ["cpu", "cpuacct"]);
-        assert_eq!((list[3].hierarchy, list[3].path.clone()), (0, PathBuf::from("/x y")));
+        assert_eq!(
+            (list[3].hierarchy, list[3].path.clone()),
+            (0, PathBuf::from("/x y"))
+        );
     }
 
     #[test]
     fn process_lists() {
         assert_eq!(pids("12\n0\n345\n"), [12, 345]);
         assert_eq!(populated("populated 1\nfrozen 0\n"), Some(true));
-        assert_eq!(words("cpu io memory pids\n"), ["cpu", "io", "memory", "pids"]);
+        assert_eq!(
+            words("cpu io memory pids\n"),
+            ["cpu", "io", "memory", "pids"]
+        );
     }
 }

@@ -67,7 +67,12 @@ pub struct Knob {
 
 impl Knob {
     fn new(file: &'static str, value: impl ToString, confirm: Confirm, need: Need) -> Knob {
-        Knob { file, value: value.to_string(), confirm, need }
+        Knob {
+            file,
+            value: value.to_string(),
+            confirm,
+            need,
+        }
     }
 }
 
@@ -86,18 +91,35 @@ impl Controllers {
     /// Parses the words of `cgroup.controllers`.
     pub fn from_words(words: &[String]) -> Controllers {
         let has = |name: &str| words.iter().any(|w| w == name);
-        Controllers { memory: has("memory"), pids: has("pids"), cpu: has("cpu") }
+        Controllers {
+            memory: has("memory"),
+            pids: has("pids"),
+            cpu: has("cpu"),
+        }
     }
 
     /// The value of `cgroup.subtree_control` that passes the controllers to children; `None`
     /// without any.
     pub fn subtree_knob(self) -> Option<Knob> {
-        let pairs = [(self.memory, "+memory"), (self.pids, "+pids"), (self.cpu, "+cpu")];
-        let words: Vec<&str> = pairs.into_iter().filter(|(has, _)| *has).map(|(_, word)| word).collect();
+        let pairs = [
+            (self.memory, "+memory"),
+            (self.pids, "+pids"),
+            (self.cpu, "+cpu"),
+        ];
+        let words: Vec<&str> = pairs
+            .into_iter()
+            .filter(|(has, _)| *has)
+            .map(|(_, word)| word)
+            .collect();
         if words.is_empty() {
             return None;
         }
-        Some(Knob::new("cgroup.subtree_control", words.join(" "), Confirm::Words, Need::Must))
+        Some(Knob::new(
+            "cgroup.subtree_control",
+            words.join(" "),
+            Confirm::Words,
+            Need::Must,
+        ))
     }
 }
 
@@ -106,14 +128,24 @@ pub fn v2_limits(limits: &GroupLimits, has: Controllers) -> Vec<Knob> {
     let mut knobs = Vec::new();
     if let Some(memory) = limits.memory {
         knobs.push(v2_memory(memory));
-        knobs.push(Knob::new("memory.swap.max", 0, Confirm::Pages, Need::IfThere));
+        knobs.push(Knob::new(
+            "memory.swap.max",
+            0,
+            Confirm::Pages,
+            Need::IfThere,
+        ));
     }
     knobs.extend(limits.low.map(v2_low));
     if let Some(n) = limits.processes.filter(|_| has.pids) {
         knobs.push(Knob::new("pids.max", n, Confirm::Exact, Need::Must));
     }
     if let Some(n) = limits.cpu_weight.filter(|_| has.cpu) {
-        knobs.push(Knob::new("cpu.weight", n.clamp(1, 10_000), Confirm::Exact, Need::Must));
+        knobs.push(Knob::new(
+            "cpu.weight",
+            n.clamp(1, 10_000),
+            Confirm::Exact,
+            Need::Must,
+        ));
     }
     knobs
 }
@@ -131,7 +163,12 @@ pub fn v2_memory(memory: Bytes) -> Knob {
 
 /// v2: only the processor weight. It is skipped in a container without the controller.
 pub fn v2_cpu_weight(weight: u32) -> Knob {
-    Knob::new("cpu.weight", weight.clamp(1, 10_000), Confirm::Exact, Need::IfThere)
+    Knob::new(
+        "cpu.weight",
+        weight.clamp(1, 10_000),
+        Confirm::Exact,
+        Need::IfThere,
+    )
 }
 
 /// v2: whether the group is killed as a whole.
@@ -160,9 +197,19 @@ pub const V1_SWAP_ROOM: Bytes = Bytes::from_mib(1);
 /// v1: the memory limit, and a slightly larger limit for memory plus swap, so that there is almost
 /// no swap.
 pub fn v1_memory(memory: Bytes, direction: Direction) -> Vec<Knob> {
-    let limit = Knob::new("memory.limit_in_bytes", memory.get(), Confirm::Pages, Need::Must);
+    let limit = Knob::new(
+        "memory.limit_in_bytes",
+        memory.get(),
+        Confirm::Pages,
+        Need::Must,
+    );
     let sum = memory.saturating_add(V1_SWAP_ROOM).get();
-    let with_swap = Knob::new("memory.memsw.limit_in_bytes", sum, Confirm::Pages, Need::IfThere);
+    let with_swap = Knob::new(
+        "memory.memsw.limit_in_bytes",
+        sum,
+        Confirm::Pages,
+        Need::IfThere,
+    );
     match direction {
         Direction::Grow => vec![with_swap, limit],
         Direction::Shrink => vec![limit, with_swap],
@@ -191,7 +238,10 @@ pub fn confirmed(confirm: Confirm, wrote: &str, found: &str, page: u64) -> bool 
         },
         Confirm::Words => {
             let have: Vec<&str> = found.split_whitespace().collect();
-            wrote.split_whitespace().filter_map(|w| w.strip_prefix('+')).all(|w| have.contains(&w))
+            wrote
+                .split_whitespace()
+                .filter_map(|w| w.strip_prefix('+'))
+                .all(|w| have.contains(&w))
         }
     }
 }
@@ -200,7 +250,11 @@ pub fn confirmed(confirm: Confirm, wrote: &str, found: &str, page: u64) -> bool 
 mod tests {
     use super::*;
 
-    const ALL: Controllers = Controllers { memory: true, pids: true, cpu: true };
+    const ALL: Controllers = Controllers {
+        memory: true,
+        pids: true,
+        cpu: true,
+    };
 
     fn files(knobs: &[Knob]) -> Vec<&str> {
         knobs.iter().map(|k| k.file).collect()
@@ -216,7 +270,10 @@ mod tests {
             low: None,
         };
         let knobs = v2_limits(&limits, ALL);
-        assert_eq!(files(&knobs), ["memory.max", "memory.swap.max", "pids.max", "cpu.weight"]);
+        assert_eq!(
+            files(&knobs),
+            ["memory.max", "memory.swap.max", "pids.max", "cpu.weight"]
+        );
         assert_eq!(knobs[0].value, "67108864");
         assert!(v2_limits(&GroupLimits::default(), ALL).is_empty());
     }
@@ -230,20 +287,43 @@ mod tests {
             oom_group: OomGroup::Yes,
             low: None,
         };
-        assert_eq!(files(&v2_limits(&limits, Controllers::default())), ["memory.max", "memory.swap.max"]);
+        assert_eq!(
+            files(&v2_limits(&limits, Controllers::default())),
+            ["memory.max", "memory.swap.max"]
+        );
     }
 
     #[test]
     fn on_v1_the_limit_with_swap_is_never_below_the_memory_limit() {
-        assert_eq!(files(&v1_memory(Bytes::from_mib(1), Direction::Grow))[0], "memory.memsw.limit_in_bytes");
-        assert_eq!(files(&v1_memory(Bytes::from_mib(1), Direction::Shrink))[0], "memory.limit_in_bytes");
+        assert_eq!(
+            files(&v1_memory(Bytes::from_mib(1), Direction::Grow))[0],
+            "memory.memsw.limit_in_bytes"
+        );
+        assert_eq!(
+            files(&v1_memory(Bytes::from_mib(1), Direction::Shrink))[0],
+            "memory.limit_in_bytes"
+        );
     }
 
     #[test]
     fn a_share_of_processors_means_the_same_in_both_versions() {
-        assert_eq!((v2_cpu_weight(100).value.as_str(), v1_cpu_shares(100).value.as_str()), ("100", "1024"));
-        assert_eq!(v1_cpu_shares(1).value, "10", "the kernel accepts 2 and more");
-        assert_eq!(v1_cpu_shares(u32::MAX).value, "102400", "the kernel accepts at most 262144");
+        assert_eq!(
+            (
+                v2_cpu_weight(100).value.as_str(),
+                v1_cpu_shares(100).value.as_str()
+            ),
+            ("100", "1024")
+        );
+        assert_eq!(
+            v1_cpu_shares(1).value,
+            "10",
+            "the kernel accepts 2 and more"
+        );
+        assert_eq!(
+            v1_cpu_shares(u32::MAX).value,
+            "102400",
+            "the kernel accepts at most 262144"
+        );
     }
 
     #[test]
@@ -251,14 +331,22 @@ mod tests {
         assert!(confirmed(Confirm::Pages, "33554432", "33554432\n", 4096));
         assert!(confirmed(Confirm::Pages, "33554433", "33554432\n", 4096));
         assert!(!confirmed(Confirm::Pages, "33554432", "33550336\n", 4096));
-        assert!(!confirmed(Confirm::Pages, "33554432", "max\n", 4096), "the kernel did not apply the limit");
+        assert!(
+            !confirmed(Confirm::Pages, "33554432", "max\n", 4096),
+            "the kernel did not apply the limit"
+        );
         assert!(confirmed(Confirm::Pages, "max", "max\n", 4096));
     }
 
     #[test]
     fn controllers_are_confirmed_by_name() {
         let knob = ALL.subtree_knob().expect("controllers to enable");
-        assert!(confirmed(knob.confirm, &knob.value, "cpu io memory pids\n", 4096));
+        assert!(confirmed(
+            knob.confirm,
+            &knob.value,
+            "cpu io memory pids\n",
+            4096
+        ));
         assert!(!confirmed(knob.confirm, &knob.value, "cpu pids\n", 4096));
         assert_eq!(Controllers::default().subtree_knob(), None);
     }

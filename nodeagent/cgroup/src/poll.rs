@@ -34,7 +34,11 @@ pub struct Poll {
 impl Poll {
     /// Creates a group without processes.
     pub fn create(&self, name: &str, limits: &GroupLimits) -> Result<PollGroup> {
-        Ok(PollGroup::new(checked(name)?, limits.memory, Arc::clone(&self.host)))
+        Ok(PollGroup::new(
+            checked(name)?,
+            limits.memory,
+            Arc::clone(&self.host),
+        ))
     }
 
     /// Processes killed for lack of memory on the host, since this enforcer was created. Kills for
@@ -64,7 +68,13 @@ struct Tree {
 impl PollGroup {
     fn new(name: &str, limit: Option<Bytes>, host: Arc<HostKills>) -> PollGroup {
         let limit = AtomicU64::new(limit.map_or(NONE, Bytes::get));
-        PollGroup { name: name.to_owned(), limit, peak: AtomicU64::new(0), tree: Mutex::default(), host }
+        PollGroup {
+            name: name.to_owned(),
+            limit,
+            peak: AtomicU64::new(0),
+            tree: Mutex::default(),
+            host,
+        }
     }
 
     /// The process tree of the caller.
@@ -83,7 +93,10 @@ impl PollGroup {
     pub fn set_root_pid(&self, pid: i32) {
         let mut tree = self.lock();
         tree.root = Some(pid);
-        tree.members = procs::stat(pid).map(|s| (pid, s.starttime)).into_iter().collect();
+        tree.members = procs::stat(pid)
+            .map(|s| (pid, s.starttime))
+            .into_iter()
+            .collect();
     }
 
     /// Adds another process with its tree.
@@ -96,28 +109,51 @@ impl PollGroup {
     /// All counters at one moment; the events stay 0, because no kernel counter exists.
     pub fn facts(&self) -> Result<CgroupStats> {
         let (current, stat) = self.sample()?;
-        let limit = Some(self.limit.load(Ordering::Relaxed)).filter(|n| *n != NONE).map(Bytes::new);
+        let limit = Some(self.limit.load(Ordering::Relaxed))
+            .filter(|n| *n != NONE)
+            .map(Bytes::new);
         let peak = Some(Bytes::new(self.peak.load(Ordering::Relaxed)));
-        Ok(CgroupStats { limit, current, peak, stat, ..CgroupStats::default() })
+        Ok(CgroupStats {
+            limit,
+            current,
+            peak,
+            stat,
+            ..CgroupStats::default()
+        })
     }
 
     /// The sum of the proportional set sizes of all members.
     pub fn sample(&self) -> Result<(Bytes, MemoryStat)> {
         self.host.look();
         let sizes: Vec<Sizes> = self.members().into_iter().filter_map(sizes).collect();
-        let sum = |part: fn(&Sizes) -> u64| Bytes::new(sizes.iter().map(part).fold(0, u64::saturating_add));
+        let sum = |part: fn(&Sizes) -> u64| {
+            Bytes::new(sizes.iter().map(part).fold(0, u64::saturating_add))
+        };
         let current = sum(|s| s.pss);
         self.peak.fetch_max(current.get(), Ordering::Relaxed);
         let (anon, file, shmem) = (sum(|s| s.anon), sum(|s| s.file), sum(|s| s.shmem));
         let file = Some(file.saturating_add(shmem));
-        Ok((current, MemoryStat { anon: Some(anon), file, file_mapped: file, shmem: Some(shmem), ..MemoryStat::default() }))
+        Ok((
+            current,
+            MemoryStat {
+                anon: Some(anon),
+                file,
+                file_mapped: file,
+                shmem: Some(shmem),
+                ..MemoryStat::default()
+            },
+        ))
     }
 
     /// Stores the limit, which the agent enforces. A limit below the present use is refused.
     pub fn set_memory(&self, wanted: Bytes) -> Result<()> {
         let (demand, _) = self.sample()?;
         if demand > wanted {
-            return Err(CgroupError::BelowDemand { group: self.name.clone(), wanted, demand });
+            return Err(CgroupError::BelowDemand {
+                group: self.name.clone(),
+                wanted,
+                demand,
+            });
         }
         self.limit.store(wanted.get(), Ordering::Relaxed);
         Ok(())
@@ -132,7 +168,9 @@ impl PollGroup {
     /// The pids of its running members.
     pub fn members(&self) -> Vec<i32> {
         let mut tree = self.lock();
-        let Some(root) = tree.root else { return Vec::new() };
+        let Some(root) = tree.root else {
+            return Vec::new();
+        };
         tree.members = members(root, &tree.members, &procs::all_processes());
         tree.members.keys().copied().collect()
     }
@@ -141,13 +179,23 @@ impl PollGroup {
     /// caller.
     pub fn kill(&self) -> Result<()> {
         let own = i32::try_from(std::process::id()).unwrap_or_default();
-        let others = || Ok(self.members().into_iter().filter(|pid| *pid != own).collect());
+        let others = || {
+            Ok(self
+                .members()
+                .into_iter()
+                .filter(|pid| *pid != own)
+                .collect())
+        };
         procs::kill_all(&self.name, procs::KILL_TIMEOUT, others)
     }
 
     /// Creates the tree of a task, without processes.
     pub fn create_task(&self, name: &str, limits: &GroupLimits) -> Result<PollGroup> {
-        Ok(PollGroup::new(checked(name)?, limits.memory, Arc::clone(&self.host)))
+        Ok(PollGroup::new(
+            checked(name)?,
+            limits.memory,
+            Arc::clone(&self.host),
+        ))
     }
 
     /// Kills the remaining members; there is no directory to remove.
@@ -157,25 +205,42 @@ impl PollGroup {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Tree> {
         // A panic in a holder of the lock leaves a map of pids, which the next lookup rebuilds.
-        self.tree.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.tree
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
 /// The members: `known` with their descendants and the session of `root`. Ended members and reused
 /// pids are dropped.
-fn members(root: i32, known: &BTreeMap<i32, u64>, everybody: &BTreeMap<i32, Stat>) -> BTreeMap<i32, u64> {
+fn members(
+    root: i32,
+    known: &BTreeMap<i32, u64>,
+    everybody: &BTreeMap<i32, Stat>,
+) -> BTreeMap<i32, u64> {
     let alive = |stat: &&Stat| !procs::ended(stat);
     let born = known.get(&root).copied();
     let mut inside: BTreeMap<i32, u64> = known
         .iter()
-        .filter_map(|(pid, birth)| Some((*pid, everybody.get(pid).filter(alive)?.starttime)).filter(|(_, b)| b == birth))
+        .filter_map(|(pid, birth)| {
+            Some((*pid, everybody.get(pid).filter(alive)?.starttime)).filter(|(_, b)| b == birth)
+        })
         .collect();
     let in_session = |s: &&Stat| s.session == root && born.is_some_and(|b| s.starttime >= b);
-    inside.extend(everybody.values().filter(alive).filter(in_session).map(|s| (s.pid, s.starttime)));
+    inside.extend(
+        everybody
+            .values()
+            .filter(alive)
+            .filter(in_session)
+            .map(|s| (s.pid, s.starttime)),
+    );
     let mut parents: BTreeSet<i32> = inside.keys().copied().collect();
     loop {
-        let fresh: Vec<&Stat> =
-            everybody.values().filter(alive).filter(|s| parents.contains(&s.ppid) && !inside.contains_key(&s.pid)).collect();
+        let fresh: Vec<&Stat> = everybody
+            .values()
+            .filter(alive)
+            .filter(|s| parents.contains(&s.ppid) && !inside.contains_key(&s.pid))
+            .collect();
         if fresh.is_empty() {
             return inside;
         }
@@ -197,7 +262,12 @@ struct Sizes {
 fn sizes(pid: i32) -> Option<Sizes> {
     let Ok(rollup) = SmapsRollup::from_file(format!("/proc/{pid}/smaps_rollup")) else {
         let rss = procs::stat(pid)?.rss.saturating_mul(page_size());
-        return Some(Sizes { pss: rss, anon: rss, file: 0, shmem: 0 });
+        return Some(Sizes {
+            pss: rss,
+            anon: rss,
+            file: 0,
+            shmem: 0,
+        });
     };
     let map = rollup.memory_map_rollup.0.into_iter().next()?.extension.map;
     let get = |key: &str| map.get(key).copied();

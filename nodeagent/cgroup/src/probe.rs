@@ -64,13 +64,29 @@ pub struct UsageSample {
 impl Probe {
     /// Opens the files of a v2 group.
     pub(crate) fn v2(dir: &Path, usage: &str, stat: &str) -> Result<Probe> {
-        Ok(Probe { usage: OpenFile::at(dir.join(usage))?, stat: OpenFile::at(dir.join(stat))?, v1: None, last: None })
+        Ok(Probe {
+            usage: OpenFile::at(dir.join(usage))?,
+            stat: OpenFile::at(dir.join(stat))?,
+            v1: None,
+            last: None,
+        })
     }
 
     /// Opens the files of a v1 group. `kernel` may be missing; `kills` lies in `main`.
-    pub(crate) fn v1(dir: &Path, usage: &str, stat: &str, kernel: &str, kills: PathBuf) -> Result<Probe> {
+    pub(crate) fn v1(
+        dir: &Path,
+        usage: &str,
+        stat: &str,
+        kernel: &str,
+        kills: PathBuf,
+    ) -> Result<Probe> {
         let v1 = Some((OpenFile::at(dir.join(kernel)).ok(), OpenFile::at(kills)?));
-        Ok(Probe { usage: OpenFile::at(dir.join(usage))?, stat: OpenFile::at(dir.join(stat))?, v1, last: None })
+        Ok(Probe {
+            usage: OpenFile::at(dir.join(usage))?,
+            stat: OpenFile::at(dir.join(stat))?,
+            v1,
+            last: None,
+        })
     }
 
     /// Reads the files now. `limit` is the limit of the group.
@@ -92,12 +108,20 @@ impl Probe {
     fn look_at_all(&self, current: Bytes, room: &mut ReadBuffer) -> Result<UsageSample> {
         let Some((kernel, kills)) = &self.v1 else {
             let stat = parse::stat_v2(self.stat.text(room)?);
-            return Ok(UsageSample { current, stat, kills: 0 });
+            return Ok(UsageSample {
+                current,
+                stat,
+                kills: 0,
+            });
         };
         let kernel = kernel.as_ref().and_then(|file| file.number(room).ok());
         let kills = parse::keyed(kills.text(room)?, "oom_kill").unwrap_or(0);
         let stat = parse::stat_v1(self.stat.text(room)?, kernel);
-        Ok(UsageSample { current, stat, kills })
+        Ok(UsageSample {
+            current,
+            stat,
+            kills,
+        })
     }
 }
 
@@ -111,20 +135,31 @@ impl OpenFile {
     fn at(path: PathBuf) -> Result<OpenFile> {
         match File::open(&path) {
             Ok(file) => Ok(OpenFile { file, path }),
-            Err(source) => Err(CgroupError::Read { path, hint: "; the group is gone, or has no such file", source }),
+            Err(source) => Err(CgroupError::Read {
+                path,
+                hint: "; the group is gone, or has no such file",
+                source,
+            }),
         }
     }
 
     fn text<'r>(&self, room: &'r mut ReadBuffer) -> Result<&'r str> {
         let read = self.file.read_at(&mut room.0, 0);
-        let length = read.map_err(|source| CgroupError::Read { path: self.path.clone(), hint: "; the group is gone", source })?;
+        let length = read.map_err(|source| CgroupError::Read {
+            path: self.path.clone(),
+            hint: "; the group is gone",
+            source,
+        })?;
         let bytes = room.0.get(..length).unwrap_or_default();
-        std::str::from_utf8(bytes).map_err(|_| CgroupError::parse(&self.path, "bytes that are not UTF-8"))
+        std::str::from_utf8(bytes)
+            .map_err(|_| CgroupError::parse(&self.path, "bytes that are not UTF-8"))
     }
 
     fn number(&self, room: &mut ReadBuffer) -> Result<Bytes> {
         let text = self.text(room)?;
-        parse::number(text).map(Bytes::new).ok_or_else(|| CgroupError::parse(&self.path, text))
+        parse::number(text)
+            .map(Bytes::new)
+            .ok_or_else(|| CgroupError::parse(&self.path, text))
     }
 }
 
@@ -135,7 +170,9 @@ mod tests {
     fn group(files: &[(&str, &str)]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(dir.path().join("main")).expect("main");
-        files.iter().for_each(|(name, text)| std::fs::write(dir.path().join(name), text).expect("writes"));
+        files
+            .iter()
+            .for_each(|(name, text)| std::fs::write(dir.path().join(name), text).expect("writes"));
         dir
     }
 
@@ -146,7 +183,14 @@ mod tests {
             ("stat", "total_rss 4000\ntotal_cache 96\n"),
             ("main/oom", "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n"),
         ]);
-        let mut probe = Probe::v1(dir.path(), "usage", "stat", "kernel", dir.path().join("main/oom")).expect("opens");
+        let mut probe = Probe::v1(
+            dir.path(),
+            "usage",
+            "stat",
+            "kernel",
+            dir.path().join("main/oom"),
+        )
+        .expect("opens");
         let (mut room, limit) = (ReadBuffer::default(), Bytes::from_kib(12));
         let look = probe.look(limit, &mut room).expect("looks");
         assert_eq!(
@@ -154,7 +198,11 @@ mod tests {
             (Bytes::new(4096), Some(Bytes::new(4000)), None, 0)
         );
         std::fs::write(dir.path().join("usage"), "8192\n").expect("writes");
-        std::fs::write(dir.path().join("main/oom"), "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n").expect("writes");
+        std::fs::write(
+            dir.path().join("main/oom"),
+            "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+        )
+        .expect("writes");
         let look = probe.look(limit, &mut room).expect("looks");
         assert_eq!((look.current, look.kills), (Bytes::new(8192), 2));
     }
@@ -164,14 +212,32 @@ mod tests {
         let dir = group(&[("usage", "4096\n"), ("stat", "anon 4000\n")]);
         let mut probe = Probe::v2(dir.path(), "usage", "stat").expect("opens");
         let mut room = ReadBuffer::default();
-        let mut anon = |limit| probe.look(limit, &mut room).expect("looks").stat.anon.map(Bytes::get);
+        let mut anon = |limit| {
+            probe
+                .look(limit, &mut room)
+                .expect("looks")
+                .stat
+                .anon
+                .map(Bytes::get)
+        };
         let (far, near) = (Bytes::from_mib(1), Bytes::from_kib(5));
         assert_eq!(anon(far), Some(4000));
         std::fs::write(dir.path().join("stat"), "anon 1\n").expect("writes");
-        assert_eq!(anon(far), Some(4000), "far from the limit, an unchanged use is not read again");
-        assert_eq!(anon(near), Some(1), "near the limit, kinds are always read again");
+        assert_eq!(
+            anon(far),
+            Some(4000),
+            "far from the limit, an unchanged use is not read again"
+        );
+        assert_eq!(
+            anon(near),
+            Some(1),
+            "near the limit, kinds are always read again"
+        );
         std::fs::write(dir.path().join("stat"), "anon 2\n").expect("writes");
-        assert!((0..=SAME).any(|_| anon(far) == Some(2)), "kinds are read again after SAME reads");
+        assert!(
+            (0..=SAME).any(|_| anon(far) == Some(2)),
+            "kinds are read again after SAME reads"
+        );
         std::fs::write(dir.path().join("stat"), "anon 3\n").expect("writes");
         std::fs::write(dir.path().join("usage"), "8192\n").expect("writes");
         assert_eq!(anon(far), Some(3));
@@ -183,6 +249,12 @@ mod tests {
         let error = Probe::v2(dir.path(), "other", "stat").expect_err("is not there");
         assert!(error.to_string().contains("other"), "{error}");
         let mut probe = Probe::v2(dir.path(), "usage", "stat").expect("opens");
-        assert!(probe.look(Bytes::from_mib(1), &mut ReadBuffer::default()).expect_err("no number").to_string().contains("usage"));
+        assert!(
+            probe
+                .look(Bytes::from_mib(1), &mut ReadBuffer::default())
+                .expect_err("no number")
+                .to_string()
+                .contains("usage")
+        );
     }
 }

@@ -46,7 +46,11 @@ pub(crate) fn largest(pids: &[i32], n: usize) -> Vec<VictimProcess> {
         .iter()
         .filter_map(|pid| stat(*pid))
         .filter(|s| !ended(s))
-        .map(|s| VictimProcess { pid: s.pid, rss: rss(&s), name: s.comm })
+        .map(|s| VictimProcess {
+            pid: s.pid,
+            rss: rss(&s),
+            name: s.comm,
+        })
         .collect();
     all.sort_by(|a, b| b.rss.cmp(&a.rss).then(a.pid.cmp(&b.pid)));
     all.truncate(n);
@@ -55,12 +59,21 @@ pub(crate) fn largest(pids: &[i32], n: usize) -> Vec<VictimProcess> {
 
 /// All processes of the host.
 pub(crate) fn all_processes() -> BTreeMap<i32, Stat> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return BTreeMap::new() };
-    entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i32>().ok()).filter_map(|pid| Some((pid, stat(pid)?))).collect()
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return BTreeMap::new();
+    };
+    entries
+        .filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i32>().ok())
+        .filter_map(|pid| Some((pid, stat(pid)?)))
+        .collect()
 }
 
 /// Sends SIGKILL to all processes that `members` returns, until it returns none.
-pub(crate) fn kill_all(group: &str, within: Duration, mut members: impl FnMut() -> Result<Vec<i32>>) -> Result<()> {
+pub(crate) fn kill_all(
+    group: &str,
+    within: Duration,
+    mut members: impl FnMut() -> Result<Vec<i32>>,
+) -> Result<()> {
     let deadline = Instant::now() + within;
     loop {
         let now = members()?;
@@ -68,10 +81,17 @@ pub(crate) fn kill_all(group: &str, within: Duration, mut members: impl FnMut() 
             return Ok(());
         }
         if Instant::now() >= deadline {
-            return Err(CgroupError::Unkillable { group: group.to_owned(), left: now, within });
+            return Err(CgroupError::Unkillable {
+                group: group.to_owned(),
+                left: now,
+                within,
+            });
         }
         let mut dying = Vec::new();
-        let held: Vec<(i32, OwnedFd)> = now.into_iter().filter_map(|pid| Some((pid, open(pid)?))).collect();
+        let held: Vec<(i32, OwnedFd)> = now
+            .into_iter()
+            .filter_map(|pid| Some((pid, open(pid)?)))
+            .collect();
         // A process that is still a member after its pidfd was opened cannot be a process with a
         // reused pid.
         let still = members()?;
@@ -79,7 +99,12 @@ pub(crate) fn kill_all(group: &str, within: Duration, mut members: impl FnMut() 
             match pidfd_send_signal(&fd, Signal::KILL) {
                 Ok(()) => dying.push(fd),
                 Err(rustix::io::Errno::SRCH) => {}
-                Err(e) => return Err(CgroupError::Signal { pid, source: e.into() }),
+                Err(e) => {
+                    return Err(CgroupError::Signal {
+                        pid,
+                        source: e.into(),
+                    });
+                }
             }
         }
         await_ends(&dying, deadline);
@@ -101,13 +126,23 @@ fn await_ends(dying: &[OwnedFd], deadline: Instant) {
     }
     while !waiting.is_empty() {
         let left = round.saturating_duration_since(Instant::now());
-        let Ok(timeout) = PollTimeout::try_from(left) else { return };
-        let mut set: Vec<PollFd<'_>> = waiting.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)).collect();
+        let Ok(timeout) = PollTimeout::try_from(left) else {
+            return;
+        };
+        let mut set: Vec<PollFd<'_>> = waiting
+            .iter()
+            .map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN))
+            .collect();
         if poll(&mut set, timeout).unwrap_or(0) == 0 {
             return;
         }
         let over: Vec<bool> = set.iter().map(|p| p.any().unwrap_or(true)).collect();
-        waiting = waiting.into_iter().zip(over).filter(|(_, over)| !over).map(|(fd, _)| fd).collect();
+        waiting = waiting
+            .into_iter()
+            .zip(over)
+            .filter(|(_, over)| !over)
+            .map(|(fd, _)| fd)
+            .collect();
     }
 }
 
@@ -115,11 +150,16 @@ fn await_ends(dying: &[OwnedFd], deadline: Instant) {
 pub(crate) fn host_oom_kills() -> Option<u64> {
     // The file stays open: its two hundred lines are read twice for each container.
     static VMSTAT: OnceLock<Option<File>> = OnceLock::new();
-    let file = VMSTAT.get_or_init(|| File::open("/proc/vmstat").ok()).as_ref()?;
+    let file = VMSTAT
+        .get_or_init(|| File::open("/proc/vmstat").ok())
+        .as_ref()?;
     let mut text = Vec::with_capacity(8 * 1024);
     let mut room = [0; 8 * 1024];
     loop {
-        match file.read_at(&mut room, u64::try_from(text.len()).ok()?).ok()? {
+        match file
+            .read_at(&mut room, u64::try_from(text.len()).ok()?)
+            .ok()?
+        {
             0 => break,
             length => text.extend_from_slice(room.get(..length)?),
         }
@@ -141,12 +181,24 @@ mod tests {
 
     #[test]
     fn kill_all_ends_exactly_the_members() {
-        let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("spawns");
+        let mut child = std::process::Command::new("sleep")
+            .arg("600")
+            .spawn()
+            .expect("spawns");
         let pid = i32::try_from(child.id()).expect("a pid");
-        kill_all("test", KILL_TIMEOUT, || Ok(stat(pid).filter(|s| !ended(s)).map(|s| s.pid).into_iter().collect()))
-            .expect("dies");
+        kill_all("test", KILL_TIMEOUT, || {
+            Ok(stat(pid)
+                .filter(|s| !ended(s))
+                .map(|s| s.pid)
+                .into_iter()
+                .collect())
+        })
+        .expect("dies");
         let status = child.wait().expect("reaps");
-        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
+        assert_eq!(
+            std::os::unix::process::ExitStatusExt::signal(&status),
+            Some(9)
+        );
     }
 
     #[test]

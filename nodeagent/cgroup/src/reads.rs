@@ -23,7 +23,11 @@ mod tests {
 
     fn reader(script: &str, file: &std::path::Path) -> Command {
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", script, "sh"]).arg(file).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .args(["-c", script, "sh"])
+            .arg(file)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         command
     }
 
@@ -34,12 +38,17 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("input");
         std::fs::write(&file, vec![7; usize::try_from(FILE).expect("small")]).expect("writes");
-        let mut child = reader("cat \"$1\" > /dev/null; :", &file).spawn().expect("starts");
+        let mut child = reader("cat \"$1\" > /dev/null; :", &file)
+            .spawn()
+            .expect("starts");
         let pid = i32::try_from(child.id()).expect("a pid");
         let mut out = child.stdout.take().expect("a pipe");
         // The pipe ends when none of its processes runs any more.
         std::io::copy(&mut out, &mut std::io::sink()).expect("reads");
-        let ended = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") Z "));
+        let ended = || {
+            std::fs::read_to_string(format!("/proc/{pid}/stat"))
+                .is_ok_and(|stat| stat.contains(") Z "))
+        };
         while !ended() {
             std::thread::yield_now();
         }

@@ -26,7 +26,11 @@ pub struct Shares {
 /// Sets the shares. Returns a reason for each value that could not be set.
 pub fn set(group: &Group, wanted: &Shares) -> Vec<String> {
     let Group::Cgroup2(group) = group else {
-        return if *wanted == Shares::default() { Vec::new() } else { vec!["cpu.max and io.weight need cgroup v2".to_owned()] };
+        return if *wanted == Shares::default() {
+            Vec::new()
+        } else {
+            vec!["cpu.max and io.weight need cgroup v2".to_owned()]
+        };
     };
     let dir = group.dir().path();
     let mut lacking = Vec::new();
@@ -35,8 +39,15 @@ pub fn set(group: &Group, wanted: &Shares) -> Vec<String> {
     }
     if let Some(weight) = wanted.io_weight {
         let weight = weight.clamp(1, 10_000).to_string();
-        let set = if dir.join("io.weight").exists() { Ok(()) } else { hand_down_io(dir) };
-        lacking.extend(set.and_then(|()| confirmed_word(dir, "io.weight", &weight)).err());
+        let set = if dir.join("io.weight").exists() {
+            Ok(())
+        } else {
+            hand_down_io(dir)
+        };
+        lacking.extend(
+            set.and_then(|()| confirmed_word(dir, "io.weight", &weight))
+                .err(),
+        );
     }
     lacking
 }
@@ -54,15 +65,24 @@ fn hand_down_io(dir: &Path) -> Result<(), String> {
         words.split_whitespace().any(|word| word == "io")
     };
     let above: Vec<&Path> = dir.ancestors().skip(1).take(2).collect();
-    let Some(first) = above.iter().position(|dir| has(dir)) else { return Err("io.weight: no io controller".to_owned()) };
-    above.iter().take(first + 1).rev().try_for_each(|dir| write(dir, "cgroup.subtree_control", "+io"))
+    let Some(first) = above.iter().position(|dir| has(dir)) else {
+        return Err("io.weight: no io controller".to_owned());
+    };
+    above
+        .iter()
+        .take(first + 1)
+        .rev()
+        .try_for_each(|dir| write(dir, "cgroup.subtree_control", "+io"))
 }
 
 fn confirmed(dir: &Path, file: &str, value: &str) -> Result<(), String> {
     write(dir, file, value)?;
     match fs::read_to_string(dir.join(file)) {
         Ok(read) if read.trim() == value => Ok(()),
-        Ok(read) => Err(format!("{file}: wrote {value:?} and read {:?}", read.trim())),
+        Ok(read) => Err(format!(
+            "{file}: wrote {value:?} and read {:?}",
+            read.trim()
+        )),
         Err(error) => Err(format!("{file}: {error}")),
     }
 }
@@ -79,7 +99,10 @@ fn confirmed_word(dir: &Path, file: &str, value: &str) -> Result<(), String> {
 }
 
 fn write(dir: &Path, file: &str, value: &str) -> Result<(), String> {
-    let written = OpenOptions::new().write(true).open(dir.join(file)).and_then(|mut f| f.write_all(value.as_bytes()));
+    let written = OpenOptions::new()
+        .write(true)
+        .open(dir.join(file))
+        .and_then(|mut f| f.write_all(value.as_bytes()));
     written.map_err(|error| format!("{file} in {}: {error}", dir.display()))
 }
 

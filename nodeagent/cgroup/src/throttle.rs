@@ -25,12 +25,22 @@ pub fn pressure_threshold(limit: Bytes) -> Bytes {
 
 /// v2: throttles from that use on.
 pub(crate) fn v2_throttled(limit: Bytes) -> Knob {
-    Knob { file: "memory.high", value: pressure_threshold(limit).get().to_string(), confirm: Confirm::Pages, need: Need::Must }
+    Knob {
+        file: "memory.high",
+        value: pressure_threshold(limit).get().to_string(),
+        confirm: Confirm::Pages,
+        need: Need::Must,
+    }
 }
 
 /// v2: removes the throttle.
 pub(crate) fn v2_unthrottled() -> Knob {
-    Knob { file: "memory.high", value: "max".to_owned(), confirm: Confirm::Exact, need: Need::Must }
+    Knob {
+        file: "memory.high",
+        value: "max".to_owned(),
+        confirm: Confirm::Exact,
+        need: Need::Must,
+    }
 }
 
 /// v2: freezes or thaws the group. A kernel without it (before Linux 5.2) only throttles.
@@ -39,7 +49,12 @@ pub(crate) fn v2_frozen(frozen: Frozen) -> Knob {
         Frozen::Yes => "1",
         Frozen::No => "0",
     };
-    Knob { file: "cgroup.freeze", value: value.to_owned(), confirm: Confirm::Exact, need: Need::IfThere }
+    Knob {
+        file: "cgroup.freeze",
+        value: value.to_owned(),
+        confirm: Confirm::Exact,
+        need: Need::IfThere,
+    }
 }
 
 /// Whether a v2 group is frozen.

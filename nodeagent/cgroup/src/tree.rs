@@ -40,8 +40,16 @@ impl CgroupDir {
 
     /// Opens the directory; `None` when it does not exist.
     pub fn open_if_there(path: &Path) -> Result<Option<CgroupDir>> {
-        match openat(AT_FDCWD, path, OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_RDONLY, Mode::empty()) {
-            Ok(fd) => Ok(Some(CgroupDir { fd, path: path.to_owned() })),
+        match openat(
+            AT_FDCWD,
+            path,
+            OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_RDONLY,
+            Mode::empty(),
+        ) {
+            Ok(fd) => Ok(Some(CgroupDir {
+                fd,
+                path: path.to_owned(),
+            })),
             Err(Errno::ENOENT) => Ok(None),
             Err(errno) => Err(open_error(path, errno)),
         }
@@ -60,7 +68,12 @@ impl CgroupDir {
     /// Opens a subdirectory; `None` when it does not exist.
     pub fn child(&self, name: &str) -> Result<Option<CgroupDir>> {
         let path = self.path.join(name);
-        match openat(&self.fd, name, OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_RDONLY, Mode::empty()) {
+        match openat(
+            &self.fd,
+            name,
+            OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_RDONLY,
+            Mode::empty(),
+        ) {
             Ok(fd) => Ok(Some(CgroupDir { fd, path })),
             Err(Errno::ENOENT | Errno::ENODEV) => Ok(None),
             Err(errno) => Err(open_error(&path, errno)),
@@ -70,8 +83,10 @@ impl CgroupDir {
     /// Creates a subdirectory; an existing one is an error.
     pub fn make(&self, name: &str) -> Result<CgroupDir> {
         let path = self.path.join(name);
-        mkdirat(&self.fd, name, Mode::from_bits_truncate(0o755)).map_err(|errno| make_error(&path, errno))?;
-        self.child(name)?.ok_or_else(|| open_error(&path, Errno::ENOENT))
+        mkdirat(&self.fd, name, Mode::from_bits_truncate(0o755))
+            .map_err(|errno| make_error(&path, errno))?;
+        self.child(name)?
+            .ok_or_else(|| open_error(&path, Errno::ENOENT))
     }
 
     /// Opens a subdirectory, and creates it if necessary.
@@ -84,7 +99,11 @@ impl CgroupDir {
 
     /// Names of the subdirectories, sorted.
     pub fn children(&self) -> Result<Vec<String>> {
-        let failed = |source| CgroupError::Open { path: self.path.clone(), hint: "", source };
+        let failed = |source| CgroupError::Open {
+            path: self.path.clone(),
+            hint: "",
+            source,
+        };
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.path).map_err(failed)? {
             let entry = entry.map_err(failed)?;
@@ -98,13 +117,19 @@ impl CgroupDir {
 
     /// The text of a file in this directory.
     pub fn read(&self, file: &str) -> Result<String> {
-        self.read_if_there(file)?.ok_or_else(|| read_error(&self.path.join(file), Errno::ENOENT.into()))
+        self.read_if_there(file)?
+            .ok_or_else(|| read_error(&self.path.join(file), Errno::ENOENT.into()))
     }
 
     /// The text of a file in this directory, or below it (`main/cgroup.procs`). `None` when the
     /// kernel has no such file, or the group was removed.
     pub fn read_if_there(&self, file: &str) -> Result<Option<String>> {
-        let fd = match openat(&self.fd, file, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()) {
+        let fd = match openat(
+            &self.fd,
+            file,
+            OFlag::O_RDONLY | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        ) {
             Ok(fd) => fd,
             Err(Errno::ENOENT) => return Ok(None),
             Err(errno) => return Err(read_error(&self.path.join(file), errno.into())),
@@ -113,7 +138,14 @@ impl CgroupDir {
             Ok(text) => Ok(Some(text)),
             // ENODEV: removed between open and read. EOPNOTSUPP: the file exists without its
             // feature (v1 without swap accounting).
-            Err(e) if matches!(e.raw_os_error(), Some(nix::libc::ENODEV | nix::libc::EOPNOTSUPP)) => Ok(None),
+            Err(e)
+                if matches!(
+                    e.raw_os_error(),
+                    Some(nix::libc::ENODEV | nix::libc::EOPNOTSUPP)
+                ) =>
+            {
+                Ok(None)
+            }
             Err(e) => Err(read_error(&self.path.join(file), e)),
         }
     }
@@ -121,28 +153,50 @@ impl CgroupDir {
     /// Writes a value to an existing file.
     pub fn write(&self, file: &str, value: &str) -> Result<()> {
         let failed = |source: io::Error| write_error(&self.path.join(file), value, source);
-        let fd = openat(&self.fd, file, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty()).map_err(|e| failed(e.into()))?;
+        let fd = openat(
+            &self.fd,
+            file,
+            OFlag::O_WRONLY | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(|e| failed(e.into()))?;
         File::from(fd).write_all(value.as_bytes()).map_err(failed)
     }
 
     /// Writes a value and reads it back. It is the only function that sets limits.
     pub fn set(&self, knob: &Knob) -> Result<()> {
-        let failed = |source: io::Error| write_error(&self.path.join(knob.file), &knob.value, source);
-        let written = openat(&self.fd, knob.file, OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
-            .map_err(|e| failed(e.into()))
-            .and_then(|fd| nix::unistd::write(&fd, knob.value.as_bytes()).map(|_| fd).map_err(|e| failed(e.into())));
+        let failed =
+            |source: io::Error| write_error(&self.path.join(knob.file), &knob.value, source);
+        let written = openat(
+            &self.fd,
+            knob.file,
+            OFlag::O_RDWR | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(|e| failed(e.into()))
+        .and_then(|fd| {
+            nix::unistd::write(&fd, knob.value.as_bytes())
+                .map(|_| fd)
+                .map_err(|e| failed(e.into()))
+        });
         let file = match written {
             Ok(fd) => File::from(fd),
             Err(e) if knob.need == Need::IfThere && absent(&e) => return Ok(()),
             Err(e) => return Err(e),
         };
         let mut room = [0; ROOM];
-        let length = file.read_at(&mut room, 0).map_err(|e| read_error(&self.path.join(knob.file), e))?;
+        let length = file
+            .read_at(&mut room, 0)
+            .map_err(|e| read_error(&self.path.join(knob.file), e))?;
         let found = String::from_utf8_lossy(room.get(..length).unwrap_or_default());
         if confirmed(knob.confirm, &knob.value, &found, page_size()) {
             return Ok(());
         }
-        Err(CgroupError::Mismatch { path: self.path.join(knob.file), wrote: knob.value.clone(), found: found.trim().to_owned() })
+        Err(CgroupError::Mismatch {
+            path: self.path.join(knob.file),
+            wrote: knob.value.clone(),
+            found: found.trim().to_owned(),
+        })
     }
 
     /// Writes each value and reads it back; stops at the first failure.
@@ -209,7 +263,12 @@ impl CgroupDir {
             }
             if !busy || Instant::now() >= deadline {
                 let left = self.pids().unwrap_or_default();
-                return Err(CgroupError::Remove { path: self.path.clone(), within, left, source: errno.into() });
+                return Err(CgroupError::Remove {
+                    path: self.path.clone(),
+                    within,
+                    left,
+                    source: errno.into(),
+                });
             }
             self.await_change(Duration::from_millis(2));
         }
@@ -219,18 +278,28 @@ impl CgroupDir {
     /// empty. v1 has no such file and waits the whole time.
     pub fn await_change(&self, at_most: Duration) {
         let timeout = PollTimeout::try_from(at_most).unwrap_or(PollTimeout::from(2u8));
-        let events = openat(&self.fd, "cgroup.events", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+        let events = openat(
+            &self.fd,
+            "cgroup.events",
+            OFlag::O_RDONLY | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        );
         // An error of poll (a signal) only shortens the wait; the caller checks again anyway.
         let _ = match events.map(File::from) {
             Ok(mut events) => {
                 // Read first: before the first read, poll reports every change since boot and
                 // returns at once.
                 let mut text = String::new();
-                if events.read_to_string(&mut text).is_err() || parse::populated(&text) == Some(false) {
+                if events.read_to_string(&mut text).is_err()
+                    || parse::populated(&text) == Some(false)
+                {
                     let _ = poll(&mut [], PollTimeout::from(1u8));
                     return;
                 }
-                poll(&mut [PollFd::new(events.as_fd(), PollFlags::POLLPRI)], timeout)
+                poll(
+                    &mut [PollFd::new(events.as_fd(), PollFlags::POLLPRI)],
+                    timeout,
+                )
             }
             Err(_) => poll(&mut [], timeout),
         };
@@ -250,50 +319,83 @@ fn whole(fd: &OwnedFd, file: &str) -> io::Result<String> {
         };
         text.extend_from_slice(room.get(..length).unwrap_or_default());
         if length == 0 || (length < room.len() && !file.ends_with(PROCS)) {
-            return String::from_utf8(text).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e));
+            return String::from_utf8(text)
+                .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e));
         }
     }
 }
 
 /// The page size. In bytes.
 pub fn page_size() -> u64 {
-    sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|n| u64::try_from(n).ok()).unwrap_or(4096)
+    sysconf(SysconfVar::PAGE_SIZE)
+        .ok()
+        .flatten()
+        .and_then(|n| u64::try_from(n).ok())
+        .unwrap_or(4096)
 }
 
 /// True when the file does not exist, or exists without its feature.
 fn absent(error: &CgroupError) -> bool {
-    matches!(error.raw_os_error(), Some(nix::libc::ENOENT | nix::libc::EOPNOTSUPP))
+    matches!(
+        error.raw_os_error(),
+        Some(nix::libc::ENOENT | nix::libc::EOPNOTSUPP)
+    )
 }
 
 fn read_error(path: &Path, source: io::Error) -> CgroupError {
     let hint = match source.raw_os_error() {
-        Some(nix::libc::ENOENT) => "; the group is gone, or this kernel or this level has no such file",
+        Some(nix::libc::ENOENT) => {
+            "; the group is gone, or this kernel or this level has no such file"
+        }
         Some(nix::libc::EACCES | nix::libc::EPERM) => "; run as root or in a delegated cgroup",
         _ => "",
     };
-    CgroupError::Read { path: path.to_owned(), hint, source }
+    CgroupError::Read {
+        path: path.to_owned(),
+        hint,
+        source,
+    }
 }
 
 fn write_error(path: &Path, value: &str, source: io::Error) -> CgroupError {
     let hint = match source.raw_os_error() {
-        Some(nix::libc::ENOENT) => "; the group is gone, or its controller is not enabled in the parent's cgroup.subtree_control",
-        Some(nix::libc::EACCES | nix::libc::EPERM | nix::libc::EROFS) => "; run as root or in a delegated cgroup",
-        Some(nix::libc::EBUSY) => "; an inner group contains processes, or the limit is below the memory in use",
+        Some(nix::libc::ENOENT) => {
+            "; the group is gone, or its controller is not enabled in the parent's cgroup.subtree_control"
+        }
+        Some(nix::libc::EACCES | nix::libc::EPERM | nix::libc::EROFS) => {
+            "; run as root or in a delegated cgroup"
+        }
+        Some(nix::libc::EBUSY) => {
+            "; an inner group contains processes, or the limit is below the memory in use"
+        }
         Some(nix::libc::EINVAL) => "; this kernel does not accept the value",
         _ => "",
     };
-    CgroupError::Write { path: path.to_owned(), value: value.to_owned(), hint, source }
+    CgroupError::Write {
+        path: path.to_owned(),
+        value: value.to_owned(),
+        hint,
+        source,
+    }
 }
 
 fn make_error(path: &Path, errno: Errno) -> CgroupError {
     let hint = match errno as i32 {
-        nix::libc::EEXIST => "; a group is never used twice, because its counters remain: remove the old group first",
-        nix::libc::EACCES | nix::libc::EPERM | nix::libc::EROFS => "; run as root or give a delegated cgroup (--cgroup-root)",
+        nix::libc::EEXIST => {
+            "; a group is never used twice, because its counters remain: remove the old group first"
+        }
+        nix::libc::EACCES | nix::libc::EPERM | nix::libc::EROFS => {
+            "; run as root or give a delegated cgroup (--cgroup-root)"
+        }
         nix::libc::ENOENT => "; the parent group does not exist",
         nix::libc::EAGAIN => "; the parent's cgroup.max.descendants or cgroup.max.depth is reached",
         _ => "",
     };
-    CgroupError::Make { path: path.to_owned(), hint, source: errno.into() }
+    CgroupError::Make {
+        path: path.to_owned(),
+        hint,
+        source: errno.into(),
+    }
 }
 
 fn open_error(path: &Path, errno: Errno) -> CgroupError {
@@ -302,7 +404,11 @@ fn open_error(path: &Path, errno: Errno) -> CgroupError {
         nix::libc::EACCES => "; run as root or give a delegated cgroup (--cgroup-root)",
         _ => "",
     };
-    CgroupError::Open { path: path.to_owned(), hint, source: errno.into() }
+    CgroupError::Open {
+        path: path.to_owned(),
+        hint,
+        source: errno.into(),
+    }
 }
 
 #[cfg(test)]
@@ -328,7 +434,10 @@ mod tests {
         match dir.set(&v2_memory(Bytes::from_mib(32))) {
             Err(CgroupError::Mismatch { path, wrote, found }) => {
                 assert!(path.ends_with("memory.max"));
-                assert_eq!((wrote.as_str(), found.as_str()), ("33554432", "33554432999"));
+                assert_eq!(
+                    (wrote.as_str(), found.as_str()),
+                    ("33554432", "33554432999")
+                );
             }
             other => panic!("{other:?}"),
         }
@@ -337,10 +446,22 @@ mod tests {
     #[test]
     fn a_missing_required_file_is_an_error_and_is_never_created() {
         let (keep, dir) = dir(&[]);
-        let must = Knob { file: "memory.max", value: "1".into(), confirm: Confirm::Exact, need: Need::Must };
+        let must = Knob {
+            file: "memory.max",
+            value: "1".into(),
+            confirm: Confirm::Exact,
+            need: Need::Must,
+        };
         let error = dir.set(&must).expect_err("must fail");
-        assert!(error.is_gone() && error.to_string().contains("subtree_control"), "{error}");
-        dir.set(&Knob { need: Need::IfThere, ..must }).expect("an optional file may be missing");
+        assert!(
+            error.is_gone() && error.to_string().contains("subtree_control"),
+            "{error}"
+        );
+        dir.set(&Knob {
+            need: Need::IfThere,
+            ..must
+        })
+        .expect("an optional file may be missing");
         assert_eq!(std::fs::read_dir(keep.path()).expect("lists").count(), 0);
         assert_eq!(dir.read_if_there("memory.peak").expect("asks"), None);
         assert!(dir.read("memory.peak").is_err());

@@ -69,11 +69,21 @@ impl V1 {
     pub fn prepare(memory: &Path, pids: Option<Mirror>, cpu: Option<Mirror>) -> Result<V1> {
         let root = ensure_path(memory)?;
         // Before Linux 5.11, the limit of a group included its children only with this setting. Later it is always 1.
-        if root.read_if_there("memory.use_hierarchy")?.is_some_and(|t| t.trim() == "0") {
+        if root
+            .read_if_there("memory.use_hierarchy")?
+            .is_some_and(|t| t.trim() == "0")
+        {
             root.write("memory.use_hierarchy", "1")?;
         }
         let (containers, shims) = (root.ensure(CONTAINERS)?, root.ensure(SHIMS)?);
-        Ok(V1 { root, containers, shims, pids, cpu, retired: Arc::default() })
+        Ok(V1 {
+            root,
+            containers,
+            shims,
+            pids,
+            cpu,
+            retired: Arc::default(),
+        })
     }
 
     /// The root in the memory hierarchy.
@@ -135,7 +145,9 @@ impl V1 {
         }
         if let Some(tree) = &self.cpu {
             let dir = tree.containers.make(&group.name)?;
-            limits.cpu_weight.map_or(Ok(()), |weight| dir.set(&v1_cpu_shares(weight)))?;
+            limits
+                .cpu_weight
+                .map_or(Ok(()), |weight| dir.set(&v1_cpu_shares(weight)))?;
             group.cpu = Some(dir);
         }
         Ok(group)
@@ -144,7 +156,8 @@ impl V1 {
     /// Removes a group that did not get its limits. Its own errors are only logged, because the caller reports the first
     /// error.
     fn undo(&self, name: &str) {
-        let trees = std::iter::once(&self.containers).chain(self.mirrors().map(|tree| &tree.containers));
+        let trees =
+            std::iter::once(&self.containers).chain(self.mirrors().map(|tree| &tree.containers));
         for dir in trees.filter_map(|tree| tree.child(name).ok().flatten()) {
             if let Err(error) = dir.remove(Duration::from_millis(100)) {
                 tracing::debug!(%error, "a partly created group cannot be removed");
@@ -154,8 +167,13 @@ impl V1 {
 
     /// Opens an existing group of a container.
     pub fn open(&self, name: &str) -> Result<Option<CgroupV1Group>> {
-        let Some(dir) = self.containers.child(checked(name)?)? else { return Ok(None) };
-        let mirrored = |tree: &Option<Mirror>| tree.as_ref().map_or(Ok(None), |tree| tree.containers.child(name));
+        let Some(dir) = self.containers.child(checked(name)?)? else {
+            return Ok(None);
+        };
+        let mirrored = |tree: &Option<Mirror>| {
+            tree.as_ref()
+                .map_or(Ok(None), |tree| tree.containers.child(name))
+        };
         let (pids, cpu) = (mirrored(&self.pids)?, mirrored(&self.cpu)?);
         Ok(Some(CgroupV1Group {
             dir,
@@ -174,13 +192,21 @@ impl V1 {
 
     /// The files that move a process to the shims.
     pub fn shim_procs_files(&self) -> Vec<PathBuf> {
-        std::iter::once(&self.shims).chain(self.mirrors().map(|tree| &tree.shims)).map(|dir| dir.path().join(TASKS)).collect()
+        std::iter::once(&self.shims)
+            .chain(self.mirrors().map(|tree| &tree.shims))
+            .map(|dir| dir.path().join(TASKS))
+            .collect()
     }
 
     /// Kills all processes below the root and removes it.
     pub fn remove_root(&self, within: Duration) -> Result<()> {
-        procs::kill_all(&self.root.path().display().to_string(), procs::KILL_TIMEOUT, || self.root.pids())?;
-        self.mirrors().try_for_each(|tree| tree.root.remove(within))?;
+        procs::kill_all(
+            &self.root.path().display().to_string(),
+            procs::KILL_TIMEOUT,
+            || self.root.pids(),
+        )?;
+        self.mirrors()
+            .try_for_each(|tree| tree.root.remove(within))?;
         self.root.remove(within)
     }
 
@@ -194,7 +220,11 @@ impl Mirror {
     pub fn prepare(path: &Path) -> Result<Mirror> {
         let root = ensure_path(path)?;
         let (containers, shims) = (root.ensure(CONTAINERS)?, root.ensure(SHIMS)?);
-        Ok(Mirror { root, containers, shims })
+        Ok(Mirror {
+            root,
+            containers,
+            shims,
+        })
     }
 
     /// In the cpu hierarchy: sets the weight of all containers together against the rest of the host.
@@ -205,7 +235,11 @@ impl Mirror {
 
 /// Opens the directory, and creates it in its parent if necessary.
 fn ensure_path(path: &Path) -> Result<CgroupDir> {
-    match (CgroupDir::open_if_there(path)?, path.parent(), path.file_name().and_then(|n| n.to_str())) {
+    match (
+        CgroupDir::open_if_there(path)?,
+        path.parent(),
+        path.file_name().and_then(|n| n.to_str()),
+    ) {
         (Some(dir), _, _) => Ok(dir),
         (None, Some(parent), Some(name)) => CgroupDir::open(parent)?.make(name),
         (None, _, _) => CgroupDir::open(path),
@@ -214,7 +248,9 @@ fn ensure_path(path: &Path) -> Result<CgroupDir> {
 
 /// Sets the memory limit of a new group.
 fn set_limits(dir: &CgroupDir, limits: &GroupLimits) -> Result<()> {
-    limits.memory.map_or(Ok(()), |memory| dir.set_all(&v1_memory(memory, Direction::Shrink)))
+    limits.memory.map_or(Ok(()), |memory| {
+        dir.set_all(&v1_memory(memory, Direction::Shrink))
+    })
 }
 
 /// The behaviour of a group at its limit.
@@ -252,14 +288,29 @@ impl CgroupV1Group {
     /// Opens an existing group by its directory in the memory hierarchy. `pids` and `cpu` are its mirrors, if any.
     pub fn attach(path: &Path, pids: Option<&Path>, cpu: Option<&Path>) -> Result<CgroupV1Group> {
         let dir = CgroupDir::open(path)?;
-        let last = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        let last = path
+            .file_name()
+            .and_then(|n| n.to_str())
+            .unwrap_or_default();
         let (role, name) = match last.strip_prefix(TASK_PREFIX) {
             Some(task) => (Role::Task, task),
             None => (Role::Container, last),
         };
         let name = name.to_owned();
-        let open = |mirror: Option<&Path>| mirror.map(CgroupDir::open_if_there).transpose().map(Option::flatten);
-        Ok(CgroupV1Group { dir, role, name, pids: open(pids)?, cpu: open(cpu)?, retired: Arc::default() })
+        let open = |mirror: Option<&Path>| {
+            mirror
+                .map(CgroupDir::open_if_there)
+                .transpose()
+                .map(Option::flatten)
+        };
+        Ok(CgroupV1Group {
+            dir,
+            role,
+            name,
+            pids: open(pids)?,
+            cpu: open(cpu)?,
+            retired: Arc::default(),
+        })
     }
 
     /// Container id or task name.
@@ -278,8 +329,15 @@ impl CgroupV1Group {
             Role::Container => self.dir.path().join(MAIN),
             Role::Task | Role::Fence => self.dir.path().to_owned(),
         };
-        let mirrors = self.pids.iter().chain(&self.cpu).map(|dir| dir.path().to_owned());
-        std::iter::once(memory).chain(mirrors).map(|dir| dir.join(TASKS)).collect()
+        let mirrors = self
+            .pids
+            .iter()
+            .chain(&self.cpu)
+            .map(|dir| dir.path().to_owned());
+        std::iter::once(memory)
+            .chain(mirrors)
+            .map(|dir| dir.join(TASKS))
+            .collect()
     }
 
     /// The files from which `facts` is built.
@@ -290,7 +348,10 @@ impl CgroupV1Group {
             Role::Task | Role::Fence => &[],
         };
         let main_dir = self.dir.path().join(MAIN);
-        own.iter().map(|f| self.dir.path().join(f)).chain(main.iter().map(|f| main_dir.join(f))).collect()
+        own.iter()
+            .map(|f| self.dir.path().join(f))
+            .chain(main.iter().map(|f| main_dir.join(f)))
+            .collect()
     }
 
     /// All counters at one moment.
@@ -309,7 +370,9 @@ impl CgroupV1Group {
             })?,
             Role::Container | Role::Task => {
                 for child in self.dir.children()? {
-                    below.push(local_events(|file| self.dir.read_if_there(&format!("{child}/{file}")))?);
+                    below.push(local_events(|file| {
+                        self.dir.read_if_there(&format!("{child}/{file}"))
+                    })?);
                 }
             }
         }
@@ -317,7 +380,10 @@ impl CgroupV1Group {
             Role::Fence => self.retired.load(Ordering::Relaxed),
             Role::Container | Role::Task => 0,
         };
-        below.push(MemoryEvents { oom_kill: remembered, ..MemoryEvents::default() });
+        below.push(MemoryEvents {
+            oom_kill: remembered,
+            ..MemoryEvents::default()
+        });
         facts_from(self.dir.path(), |file| self.dir.read_if_there(file), &below)
     }
 
@@ -328,7 +394,12 @@ impl CgroupV1Group {
 
     /// Processes that the kernel has killed in it and in its direct children.
     fn kills(&self) -> Result<u64> {
-        let counted = |text: Option<String>| text.as_deref().and_then(parse::oom_control).and_then(|c| c.oom_kill).unwrap_or(0);
+        let counted = |text: Option<String>| {
+            text.as_deref()
+                .and_then(parse::oom_control)
+                .and_then(|c| c.oom_kill)
+                .unwrap_or(0)
+        };
         let mut kills = counted(self.dir.read_if_there(OOM)?);
         for child in self.dir.children()? {
             kills += counted(self.dir.read_if_there(&format!("{child}/{OOM}"))?);
@@ -353,14 +424,24 @@ impl CgroupV1Group {
     /// Limit and own counters, without memory kinds. While its limit was never hit, nothing below is read.
     pub(crate) fn level(&self) -> Result<(Option<Bytes>, MemoryEvents)> {
         let mut own = local_events(|file| self.dir.read_if_there(file))?;
-        let limit = self.dir.read_if_there(LIMIT)?.as_deref().and_then(parse::limit).and_then(parse::Shown::bytes);
+        let limit = self
+            .dir
+            .read_if_there(LIMIT)?
+            .as_deref()
+            .and_then(parse::limit)
+            .and_then(parse::Shown::bytes);
         if own.max == 0 {
             return Ok((limit, own));
         }
         match self.role {
             Role::Fence => self.facts().map(|facts| (facts.limit, facts.local)),
             Role::Container | Role::Task => {
-                let peak = self.dir.read_if_there(PEAK)?.as_deref().and_then(parse::number).map(Bytes::new);
+                let peak = self
+                    .dir
+                    .read_if_there(PEAK)?
+                    .as_deref()
+                    .and_then(parse::number)
+                    .map(Bytes::new);
                 own.oom = derived_oom(limit, peak, own.max, self.kills()?);
                 Ok((limit, own))
             }
@@ -385,7 +466,13 @@ impl CgroupV1Group {
 
     /// The open files of a sample.
     pub fn probe(&self) -> Result<Probe> {
-        Probe::v1(self.dir.path(), USAGE, STAT, KERNEL, self.dir.path().join(MAIN).join(OOM))
+        Probe::v1(
+            self.dir.path(),
+            USAGE,
+            STAT,
+            KERNEL,
+            self.dir.path().join(MAIN).join(OOM),
+        )
     }
 
     /// Major page faults of its processes and those below.
@@ -397,11 +484,21 @@ impl CgroupV1Group {
     pub fn set_memory(&self, wanted: Bytes) -> Result<()> {
         let (_, stat) = self.sample()?;
         if let Some(demand) = stat.demand().filter(|demand| *demand > wanted) {
-            return Err(CgroupError::BelowDemand { group: self.name.clone(), wanted, demand });
+            return Err(CgroupError::BelowDemand {
+                group: self.name.clone(),
+                wanted,
+                demand,
+            });
         }
         let now = parse::limit(&self.dir.read(LIMIT)?).and_then(parse::Shown::bytes);
-        let direction = if now.is_some_and(|now| now < wanted) { Direction::Grow } else { Direction::Shrink };
-        self.dir.set_all(&v1_memory(wanted, direction)).map_err(|error| self.too_small(wanted, error))
+        let direction = if now.is_some_and(|now| now < wanted) {
+            Direction::Grow
+        } else {
+            Direction::Shrink
+        };
+        self.dir
+            .set_all(&v1_memory(wanted, direction))
+            .map_err(|error| self.too_small(wanted, error))
     }
 
     /// Sets the behaviour when the limit is reached and nothing is reclaimable. A change wakes waiting processes.
@@ -420,19 +517,27 @@ impl CgroupV1Group {
 
     /// `memory.stat` is updated late. The kernel's own error shows that a limit is below the use.
     fn too_small(&self, wanted: Bytes, error: CgroupError) -> CgroupError {
-        let CgroupError::Write { source, .. } = &error else { return error };
+        let CgroupError::Write { source, .. } = &error else {
+            return error;
+        };
         if source.kind() != std::io::ErrorKind::ResourceBusy {
             return error;
         }
         match self.sample() {
-            Ok((demand, _)) if demand > wanted => CgroupError::BelowDemand { group: self.name.clone(), wanted, demand },
+            Ok((demand, _)) if demand > wanted => CgroupError::BelowDemand {
+                group: self.name.clone(),
+                wanted,
+                demand,
+            },
             Ok(_) | Err(_) => error,
         }
     }
 
     /// Changes the processor weight against siblings and reads it back. It has no effect without the cpu hierarchy.
     pub fn set_cpu_weight(&self, weight: u32) -> Result<()> {
-        self.cpu.as_ref().map_or(Ok(()), |cpu| cpu.set(&v1_cpu_shares(weight)))
+        self.cpu
+            .as_ref()
+            .map_or(Ok(()), |cpu| cpu.set(&v1_cpu_shares(weight)))
     }
 
     /// Pids in this group and below.
@@ -445,10 +550,16 @@ impl CgroupV1Group {
         if let Some(pids) = &self.pids {
             match pids.write("pids.max", "0") {
                 Ok(()) => {}
-                Err(e) => tracing::debug!(error = %e, "cannot limit the number of processes before the kill, ignoring"),
+                Err(e) => {
+                    tracing::debug!(error = %e, "cannot limit the number of processes before the kill, ignoring")
+                }
             }
         }
-        procs::kill_all(&self.dir.path().display().to_string(), procs::KILL_TIMEOUT, || self.dir.pids())
+        procs::kill_all(
+            &self.dir.path().display().to_string(),
+            procs::KILL_TIMEOUT,
+            || self.dir.pids(),
+        )
     }
 
     /// Creates the group of a task, next to `main`.
@@ -467,8 +578,9 @@ impl CgroupV1Group {
             Ok(()) => Ok(task),
             Err(error) => {
                 // The caller reports the first error.
-                task.remove(Duration::from_millis(100))
-                    .unwrap_or_else(|e| tracing::debug!(error = %e, "a partly created group cannot be removed"));
+                task.remove(Duration::from_millis(100)).unwrap_or_else(
+                    |e| tracing::debug!(error = %e, "a partly created group cannot be removed"),
+                );
                 Err(error)
             }
         }
@@ -488,9 +600,18 @@ impl CgroupV1Group {
     pub fn tasks(&self) -> Result<Vec<(String, CgroupV1Group)>> {
         let mut found = Vec::new();
         for made in self.dir.children()? {
-            let Some(name) = made.strip_prefix(TASK_PREFIX) else { continue };
-            let Some(dir) = self.dir.child(&made)? else { continue };
-            let pids = self.pids.as_ref().map(|p| p.child(&made)).transpose()?.flatten();
+            let Some(name) = made.strip_prefix(TASK_PREFIX) else {
+                continue;
+            };
+            let Some(dir) = self.dir.child(&made)? else {
+                continue;
+            };
+            let pids = self
+                .pids
+                .as_ref()
+                .map(|p| p.child(&made))
+                .transpose()?
+                .flatten();
             let task = CgroupV1Group {
                 dir,
                 role: Role::Task,
@@ -508,7 +629,11 @@ impl CgroupV1Group {
     /// interruption, the group is still listed and is found again.
     pub fn remove(&self, within: Duration) -> Result<()> {
         let kills = self.kills().unwrap_or(0);
-        let mirror = self.pids.iter().chain(&self.cpu).try_for_each(|mirror| mirror.remove(within));
+        let mirror = self
+            .pids
+            .iter()
+            .chain(&self.cpu)
+            .try_for_each(|mirror| mirror.remove(within));
         if let (Role::Container, Some(main)) = (self.role, self.dir.child(MAIN)?) {
             main.remove(within)?;
         }
@@ -536,8 +661,18 @@ pub fn facts_from(
         ..sum
     });
     local.oom = derived_oom(limit, peak, local.max, events.oom_kill);
-    let events = MemoryEvents { oom: local.oom, ..events };
-    Ok(CgroupStats { limit, current, peak, stat, events, local })
+    let events = MemoryEvents {
+        oom: local.oom,
+        ..events
+    };
+    Ok(CgroupStats {
+        limit,
+        current,
+        peak,
+        stat,
+        events,
+        local,
+    })
 }
 
 /// Kills in the subtree, if this level's limit was hit; see the module documentation.
@@ -551,23 +686,43 @@ fn derived_oom(limit: Option<Bytes>, peak: Option<Bytes>, failcnt: u64, kills: u
 
 /// The counters of one directory. v1 does not count `oom`.
 pub fn local_events(mut read: impl FnMut(&str) -> Result<Option<String>>) -> Result<MemoryEvents> {
-    let max = read(FAILCNT)?.as_deref().and_then(parse::number).unwrap_or(0);
-    let oom_kill = read(OOM)?.as_deref().and_then(parse::oom_control).and_then(|c| c.oom_kill).unwrap_or(0);
-    Ok(MemoryEvents { max, oom_kill, ..MemoryEvents::default() })
+    let max = read(FAILCNT)?
+        .as_deref()
+        .and_then(parse::number)
+        .unwrap_or(0);
+    let oom_kill = read(OOM)?
+        .as_deref()
+        .and_then(parse::oom_control)
+        .and_then(|c| c.oom_kill)
+        .unwrap_or(0);
+    Ok(MemoryEvents {
+        max,
+        oom_kill,
+        ..MemoryEvents::default()
+    })
 }
 
 fn stat(mut read: impl FnMut(&str) -> Result<Option<String>>) -> Result<MemoryStat> {
-    let kernel = read(KERNEL)?.as_deref().and_then(parse::number).map(Bytes::new);
+    let kernel = read(KERNEL)?
+        .as_deref()
+        .and_then(parse::number)
+        .map(Bytes::new);
     Ok(parse::stat_v1(&read(STAT)?.unwrap_or_default(), kernel))
 }
 
 fn amount(path: &Path, file: &str, text: &str) -> Result<Bytes> {
-    parse::number(text).map(Bytes::new).ok_or_else(|| CgroupError::parse(&path.join(file), text))
+    parse::number(text)
+        .map(Bytes::new)
+        .ok_or_else(|| CgroupError::parse(&path.join(file), text))
 }
 
 fn gone(path: &Path, file: &str) -> CgroupError {
     let source = nix::errno::Errno::ENOENT.into();
-    CgroupError::Read { path: path.join(file), hint: "; the group is gone", source }
+    CgroupError::Read {
+        path: path.join(file),
+        hint: "; the group is gone",
+        source,
+    }
 }
 
 #[cfg(test)]
@@ -580,8 +735,16 @@ mod tests {
     fn a_kill_counts_at_the_level_of_the_reached_limit() {
         let full = Some(Bytes::from_mib(32).saturating_sub(Bytes::from_kib(200)));
         assert_eq!(derived_oom(LIMIT_32, full, 17, 2), 2);
-        assert_eq!(derived_oom(LIMIT_32, full, 0, 2), 0, "the limit was never reached");
-        assert_eq!(derived_oom(LIMIT_32, Some(Bytes::from_mib(20)), 17, 2), 0, "the peak is far below the limit");
+        assert_eq!(
+            derived_oom(LIMIT_32, full, 0, 2),
+            0,
+            "the limit was never reached"
+        );
+        assert_eq!(
+            derived_oom(LIMIT_32, Some(Bytes::from_mib(20)), 17, 2),
+            0,
+            "the peak is far below the limit"
+        );
         assert_eq!(derived_oom(None, full, 17, 2), 0, "there is no limit");
     }
 

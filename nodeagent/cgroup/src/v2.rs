@@ -14,7 +14,9 @@ use headroom_types::exit::{CgroupStats, MemoryEvents, MemoryStat};
 use crate::error::{CgroupError, Result};
 use crate::layout::{CONTAINERS, MAIN, PROCS, SHIMS, TASK_PREFIX, checked, task_dir};
 use crate::parse;
-use crate::plan::{Controllers, GroupLimits, v2_cpu_weight, v2_limits, v2_low, v2_memory, v2_oom_group};
+use crate::plan::{
+    Controllers, GroupLimits, v2_cpu_weight, v2_limits, v2_low, v2_memory, v2_oom_group,
+};
 use crate::probe::Probe;
 use crate::procs;
 use crate::tree::CgroupDir;
@@ -43,8 +45,16 @@ impl V2 {
     pub fn prepare(root: CgroupDir) -> Result<V2> {
         let has = enable(&root)?;
         let (containers, shims) = (root.ensure(CONTAINERS)?, root.ensure(SHIMS)?);
-        let has = Controllers { memory: has.memory, ..enable(&containers)? };
-        Ok(V2 { root, containers, shims, has })
+        let has = Controllers {
+            memory: has.memory,
+            ..enable(&containers)?
+        };
+        Ok(V2 {
+            root,
+            containers,
+            shims,
+            has,
+        })
     }
 
     /// The root directory.
@@ -64,14 +74,26 @@ impl V2 {
 
     /// The fence as a group.
     pub fn fence(&self) -> Result<CgroupV2Group> {
-        Ok(CgroupV2Group { dir: CgroupDir::open(self.containers.path())?, role: Role::Fence, name: CONTAINERS.into() })
+        Ok(CgroupV2Group {
+            dir: CgroupDir::open(self.containers.path())?,
+            role: Role::Fence,
+            name: CONTAINERS.into(),
+        })
     }
 
     /// The sum of the counters of ROOT and the levels above it, each without its descendants.
     /// Unreadable levels do not count.
     pub fn above(&self) -> Option<MemoryEvents> {
-        let levels = self.root.path().ancestors().take_while(|dir| dir.join(CONTROLLERS).exists());
-        let read = |dir: &Path| Some(parse::memory_events(&std::fs::read_to_string(dir.join(LOCAL)).ok()?));
+        let levels = self
+            .root
+            .path()
+            .ancestors()
+            .take_while(|dir| dir.join(CONTROLLERS).exists());
+        let read = |dir: &Path| {
+            Some(parse::memory_events(
+                &std::fs::read_to_string(dir.join(LOCAL)).ok()?,
+            ))
+        };
         levels.filter_map(read).reduce(|sum, e| MemoryEvents {
             high: sum.high.saturating_add(e.high),
             max: sum.max.saturating_add(e.max),
@@ -83,13 +105,22 @@ impl V2 {
 
     /// Creates the group of a container and its `main`.
     pub fn create(&self, name: &str, limits: &GroupLimits) -> Result<CgroupV2Group> {
-        let group = CgroupV2Group { dir: self.containers.make(checked(name)?)?, role: Role::Container, name: name.to_owned() };
-        let filled = group.dir.set_all(&v2_limits(limits, self.has)).and_then(|()| {
-            enable(&group.dir)?;
-            let main = group.dir.make(MAIN)?;
-            limits.low.map_or(Ok(()), |low| main.set(&v2_low(low)).and_then(|()| self.protect()))?;
-            main.set(&v2_oom_group(limits.oom_group))
-        });
+        let group = CgroupV2Group {
+            dir: self.containers.make(checked(name)?)?,
+            role: Role::Container,
+            name: name.to_owned(),
+        };
+        let filled = group
+            .dir
+            .set_all(&v2_limits(limits, self.has))
+            .and_then(|()| {
+                enable(&group.dir)?;
+                let main = group.dir.make(MAIN)?;
+                limits.low.map_or(Ok(()), |low| {
+                    main.set(&v2_low(low)).and_then(|()| self.protect())
+                })?;
+                main.set(&v2_oom_group(limits.oom_group))
+            });
         match filled {
             Ok(()) => Ok(group),
             Err(error) => Err(group.undo(error)),
@@ -99,16 +130,33 @@ impl V2 {
     /// Sets `memory.low` of the fence to the sum over its containers, because the protection of a
     /// container is limited by that of its parent.
     fn protect(&self) -> Result<()> {
-        let low =
-            |name: String| self.containers.child(&name).ok()??.read_if_there("memory.low").ok()??.trim().parse::<u64>().ok();
-        let sum = self.containers.children()?.into_iter().filter_map(low).fold(0, u64::saturating_add);
+        let low = |name: String| {
+            self.containers
+                .child(&name)
+                .ok()??
+                .read_if_there("memory.low")
+                .ok()??
+                .trim()
+                .parse::<u64>()
+                .ok()
+        };
+        let sum = self
+            .containers
+            .children()?
+            .into_iter()
+            .filter_map(low)
+            .fold(0, u64::saturating_add);
         self.containers.set(&v2_low(Bytes::new(sum)))
     }
 
     /// Opens an existing group of a container.
     pub fn open(&self, name: &str) -> Result<Option<CgroupV2Group>> {
         let dir = self.containers.child(checked(name)?)?;
-        Ok(dir.map(|dir| CgroupV2Group { dir, role: Role::Container, name: name.to_owned() }))
+        Ok(dir.map(|dir| CgroupV2Group {
+            dir,
+            role: Role::Container,
+            name: name.to_owned(),
+        }))
     }
 
     /// Names of the groups of all containers.
@@ -156,7 +204,11 @@ fn kill(dir: &CgroupDir) -> Result<()> {
     let deadline = Instant::now() + procs::KILL_TIMEOUT;
     while populated(dir)? {
         if Instant::now() >= deadline {
-            return Err(CgroupError::Unkillable { group: name, left: dir.pids()?, within: procs::KILL_TIMEOUT });
+            return Err(CgroupError::Unkillable {
+                group: name,
+                left: dir.pids()?,
+                within: procs::KILL_TIMEOUT,
+            });
         }
         dir.await_change(Duration::from_millis(20));
     }
@@ -190,12 +242,19 @@ pub struct CgroupV2Group {
 impl CgroupV2Group {
     /// Opens an existing group.
     pub fn attach(path: &Path) -> Result<CgroupV2Group> {
-        let last = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        let last = path
+            .file_name()
+            .and_then(|n| n.to_str())
+            .unwrap_or_default();
         let (role, name) = match last.strip_prefix(TASK_PREFIX) {
             Some(task) => (Role::Task, task),
             None => (Role::Container, last),
         };
-        Ok(CgroupV2Group { dir: CgroupDir::open(path)?, role, name: name.to_owned() })
+        Ok(CgroupV2Group {
+            dir: CgroupDir::open(path)?,
+            role,
+            name: name.to_owned(),
+        })
     }
 
     /// Container id or task name.
@@ -218,7 +277,10 @@ impl CgroupV2Group {
 
     /// The files from which `facts` is built.
     pub fn counter_files(&self) -> Vec<PathBuf> {
-        [LIMIT, USAGE, PEAK, STAT, EVENTS, LOCAL].iter().map(|f| self.dir.path().join(f)).collect()
+        [LIMIT, USAGE, PEAK, STAT, EVENTS, LOCAL]
+            .iter()
+            .map(|f| self.dir.path().join(f))
+            .collect()
     }
 
     /// All counters at one moment.
@@ -228,8 +290,20 @@ impl CgroupV2Group {
 
     /// Limit and own counters; no other file is read.
     pub(crate) fn level(&self) -> Result<(Option<Bytes>, MemoryEvents)> {
-        let local = self.dir.read_if_there(LOCAL)?.as_deref().map(parse::memory_events).unwrap_or_default();
-        Ok((self.dir.read_if_there(LIMIT)?.as_deref().and_then(parse::limit).and_then(parse::Shown::bytes), local))
+        let local = self
+            .dir
+            .read_if_there(LOCAL)?
+            .as_deref()
+            .map(parse::memory_events)
+            .unwrap_or_default();
+        Ok((
+            self.dir
+                .read_if_there(LIMIT)?
+                .as_deref()
+                .and_then(parse::limit)
+                .and_then(parse::Shown::bytes),
+            local,
+        ))
     }
 
     /// Memory use and its kinds; cheap.
@@ -262,7 +336,11 @@ impl CgroupV2Group {
     pub fn set_memory(&self, wanted: Bytes) -> Result<()> {
         let (_, stat) = self.sample()?;
         match stat.demand() {
-            Some(demand) if demand > wanted => Err(CgroupError::BelowDemand { group: self.name.clone(), wanted, demand }),
+            Some(demand) if demand > wanted => Err(CgroupError::BelowDemand {
+                group: self.name.clone(),
+                wanted,
+                demand,
+            }),
             Some(_) | None => self.dir.set(&v2_memory(wanted)),
         }
     }
@@ -290,8 +368,15 @@ impl CgroupV2Group {
     /// Creates the group of a task, next to `main`.
     pub fn create_task(&self, name: &str, limits: &GroupLimits) -> Result<CgroupV2Group> {
         let has = Controllers::from_words(&parse::words(&self.dir.read("cgroup.subtree_control")?));
-        let task = CgroupV2Group { dir: self.dir.make(&task_dir(name)?)?, role: Role::Task, name: name.to_owned() };
-        let filled = task.dir.set_all(&v2_limits(limits, has)).and_then(|()| task.dir.set(&v2_oom_group(limits.oom_group)));
+        let task = CgroupV2Group {
+            dir: self.dir.make(&task_dir(name)?)?,
+            role: Role::Task,
+            name: name.to_owned(),
+        };
+        let filled = task
+            .dir
+            .set_all(&v2_limits(limits, has))
+            .and_then(|()| task.dir.set(&v2_oom_group(limits.oom_group)));
         match filled {
             Ok(()) => Ok(task),
             Err(error) => Err(task.undo(error)),
@@ -311,9 +396,20 @@ impl CgroupV2Group {
     pub fn tasks(&self) -> Result<Vec<(String, CgroupV2Group)>> {
         let mut found = Vec::new();
         for made in self.dir.children()? {
-            let Some(name) = made.strip_prefix(TASK_PREFIX) else { continue };
-            let Some(dir) = self.dir.child(&made)? else { continue };
-            found.push((name.to_owned(), CgroupV2Group { dir, role: Role::Task, name: name.to_owned() }));
+            let Some(name) = made.strip_prefix(TASK_PREFIX) else {
+                continue;
+            };
+            let Some(dir) = self.dir.child(&made)? else {
+                continue;
+            };
+            found.push((
+                name.to_owned(),
+                CgroupV2Group {
+                    dir,
+                    role: Role::Task,
+                    name: name.to_owned(),
+                },
+            ));
         }
         Ok(found)
     }
@@ -325,12 +421,19 @@ impl CgroupV2Group {
 }
 
 /// The counters from the texts that `read` returns: from the directory, or from an exit record.
-pub fn facts_from(path: &Path, mut read: impl FnMut(&str) -> Result<Option<String>>) -> Result<CgroupStats> {
+pub fn facts_from(
+    path: &Path,
+    mut read: impl FnMut(&str) -> Result<Option<String>>,
+) -> Result<CgroupStats> {
     let current = match read(USAGE)? {
         Some(text) => amount(path, USAGE, &text)?,
         None => {
             let source = nix::errno::Errno::ENOENT.into();
-            return Err(CgroupError::Read { path: path.join(USAGE), hint: "; the group is gone", source });
+            return Err(CgroupError::Read {
+                path: path.join(USAGE),
+                hint: "; the group is gone",
+                source,
+            });
         }
     };
     let events = parse::memory_events(&read(EVENTS)?.unwrap_or_default());
@@ -339,9 +442,15 @@ pub fn facts_from(path: &Path, mut read: impl FnMut(&str) -> Result<Option<Strin
         None => MemoryEvents::default(),
     };
     Ok(CgroupStats {
-        limit: read(LIMIT)?.as_deref().and_then(parse::limit).and_then(parse::Shown::bytes),
+        limit: read(LIMIT)?
+            .as_deref()
+            .and_then(parse::limit)
+            .and_then(parse::Shown::bytes),
         current,
-        peak: read(PEAK)?.as_deref().and_then(parse::number).map(Bytes::new),
+        peak: read(PEAK)?
+            .as_deref()
+            .and_then(parse::number)
+            .map(Bytes::new),
         stat: parse::stat_v2(&read(STAT)?.unwrap_or_default()),
         events,
         local,
@@ -349,7 +458,9 @@ pub fn facts_from(path: &Path, mut read: impl FnMut(&str) -> Result<Option<Strin
 }
 
 fn amount(path: &Path, file: &str, text: &str) -> Result<Bytes> {
-    parse::number(text).map(Bytes::new).ok_or_else(|| CgroupError::parse(&path.join(file), text))
+    parse::number(text)
+        .map(Bytes::new)
+        .ok_or_else(|| CgroupError::parse(&path.join(file), text))
 }
 
 #[cfg(test)]
@@ -368,7 +479,13 @@ mod tests {
             })
         };
         let facts = facts_from(Path::new("/x"), read).expect("reads");
-        assert_eq!((facts.limit, facts.peak, facts.current), (None, None, Bytes::from_kib(4)));
-        assert_eq!((facts.events.oom, facts.local.oom, facts.local.oom_kill), (1, 0, 1));
+        assert_eq!(
+            (facts.limit, facts.peak, facts.current),
+            (None, None, Bytes::from_kib(4))
+        );
+        assert_eq!(
+            (facts.events.oom, facts.local.oom, facts.local.oom_kill),
+            (1, 0, 1)
+        );
     }
 }

@@ -55,7 +55,9 @@ impl Watch {
     /// uses its events.
     pub fn usage(group: &Group, at: Bytes) -> Result<Option<Watch>> {
         match group {
-            Group::Cgroup1(g) => Ok(Some(Watch { fd: event_on(g.dir(), "memory.usage_in_bytes", &format!(" {}", at.get()))? })),
+            Group::Cgroup1(g) => Ok(Some(Watch {
+                fd: event_on(g.dir(), "memory.usage_in_bytes", &format!(" {}", at.get()))?,
+            })),
             Group::Cgroup2(_) | Group::Poll(_) => Ok(None),
         }
     }
@@ -72,18 +74,32 @@ impl Watch {
 
     /// Like [`Watch::stalls`], for any pressure file.
     pub fn stalls_in(path: &Path) -> Result<Option<Watch>> {
-        let opened = match OpenOptions::new().read(true).write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path) {
+        let opened = match OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(OFlag::O_NONBLOCK.bits())
+            .open(path)
+        {
             Ok(file) => file,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(CgroupError::Read { path: path.to_owned(), hint: "; cannot watch it", source }),
+            Err(source) => {
+                return Err(CgroupError::Read {
+                    path: path.to_owned(),
+                    hint: "; cannot watch it",
+                    source,
+                });
+            }
         };
         match (&opened).write_all(STALLS.as_bytes()) {
             Ok(()) => Ok(Some(Watch { fd: opened.into() })),
             // Pressure information is built in but disabled at boot.
             Err(e) if e.raw_os_error() == Some(Errno::EOPNOTSUPP as i32) => Ok(None),
-            Err(source) => {
-                Err(CgroupError::Write { path: path.to_owned(), value: STALLS.trim_end_matches('\0').into(), hint: "", source })
-            }
+            Err(source) => Err(CgroupError::Write {
+                path: path.to_owned(),
+                value: STALLS.trim_end_matches('\0').into(),
+                hint: "",
+                source,
+            }),
         }
     }
 
@@ -103,9 +119,15 @@ impl Watch {
 }
 
 fn inotify(path: std::path::PathBuf) -> Result<OwnedFd> {
-    let opened = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
-        .and_then(|i| i.add_watch(&path, AddWatchFlags::IN_MODIFY).map(|_| OwnedFd::from(i)));
-    opened.map_err(|errno| CgroupError::Read { path, hint: "; cannot watch it", source: errno.into() })
+    let opened = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).and_then(|i| {
+        i.add_watch(&path, AddWatchFlags::IN_MODIFY)
+            .map(|_| OwnedFd::from(i))
+    });
+    opened.map_err(|errno| CgroupError::Read {
+        path,
+        hint: "; cannot watch it",
+        source: errno.into(),
+    })
 }
 
 fn eventfd(dir: &CgroupDir) -> Result<OwnedFd> {
@@ -114,11 +136,28 @@ fn eventfd(dir: &CgroupDir) -> Result<OwnedFd> {
 
 /// An eventfd that the kernel signals for `file`; `more` holds further arguments.
 fn event_on(dir: &CgroupDir, file: &'static str, more: &str) -> Result<OwnedFd> {
-    let failed =
-        |errno: Errno| CgroupError::Read { path: dir.path().join(file), hint: "; cannot watch it", source: errno.into() };
-    let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(failed)?;
-    let control = openat(dir.fd(), file, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).map_err(failed)?;
-    dir.write("cgroup.event_control", &format!("{} {}{more}", event.as_fd().as_raw_fd(), control.as_raw_fd()))?;
+    let failed = |errno: Errno| CgroupError::Read {
+        path: dir.path().join(file),
+        hint: "; cannot watch it",
+        source: errno.into(),
+    };
+    let event =
+        EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(failed)?;
+    let control = openat(
+        dir.fd(),
+        file,
+        OFlag::O_RDONLY | OFlag::O_CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(failed)?;
+    dir.write(
+        "cgroup.event_control",
+        &format!(
+            "{} {}{more}",
+            event.as_fd().as_raw_fd(),
+            control.as_raw_fd()
+        ),
+    )?;
     Ok(OwnedFd::from(event))
 }
 

@@ -16,7 +16,10 @@ use std::time::Duration;
 
 use headroom_types::{ContainerId, ExitReport, StopCause, Tick};
 
-use crate::container::{self, ContainerEffect, ContainerOrder, IllegalEvent, LifecyclePhase, PhaseTransition, StopProgress};
+use crate::container::{
+    self, ContainerEffect, ContainerOrder, IllegalEvent, LifecyclePhase, PhaseTransition,
+    StopProgress,
+};
 use crate::fence::Fence;
 use crate::size::{OrderedSize, Sizing, SizingPhase};
 
@@ -133,7 +136,11 @@ pub struct AgentContainer {
 
 impl AgentContainer {
     fn new(order: ContainerOrder, state: LifecyclePhase) -> Self {
-        AgentContainer { order, state, sizing: Sizing::default() }
+        AgentContainer {
+            order,
+            state,
+            sizing: Sizing::default(),
+        }
     }
 }
 
@@ -160,7 +167,10 @@ pub struct Agent {
 impl Agent {
     /// An agent without containers.
     pub fn new(fence: Fence) -> Self {
-        Agent { fence, ..Agent::default() }
+        Agent {
+            fence,
+            ..Agent::default()
+        }
     }
 
     /// Applies one event.
@@ -173,16 +183,27 @@ impl Agent {
             AgentEvent::Desired { extent, wants } => self.desired(now, extent, wants, &mut out),
             AgentEvent::Adopted { id, order, found } => self.adopt(now, id, order, found, &mut out),
             AgentEvent::Container { id, event } => self.feed(&id, event, &mut out),
-            AgentEvent::Received(ids) => ids.iter().for_each(|id| self.feed(id, container::LifecycleEvent::Received, &mut out)),
+            AgentEvent::Received(ids) => ids
+                .iter()
+                .for_each(|id| self.feed(id, container::LifecycleEvent::Received, &mut out)),
             AgentEvent::NewPeer { acked } => {
                 self.feed_all(|_| Some(container::LifecycleEvent::NewPeer), &mut out);
-                acked.iter().for_each(|id| self.feed(id, container::LifecycleEvent::Forget, &mut out));
+                acked
+                    .iter()
+                    .for_each(|id| self.feed(id, container::LifecycleEvent::Forget, &mut out));
             }
-            AgentEvent::Resized { id, version, result } => self.resized(&id, version, result, &mut out),
+            AgentEvent::Resized {
+                id,
+                version,
+                result,
+            } => self.resized(&id, version, result, &mut out),
             AgentEvent::StopAll(cause) => self.feed_all(|c| stop_of(c, cause, now), &mut out),
             AgentEvent::Time => {
                 let due = |c: &AgentContainer| c.state.deadline().is_some_and(|at| at <= now);
-                self.feed_all(|c| due(c).then_some(container::LifecycleEvent::Deadline { now }), &mut out);
+                self.feed_all(
+                    |c| due(c).then_some(container::LifecycleEvent::Deadline { now }),
+                    &mut out,
+                );
                 self.close_fence(now, &mut out);
             }
         }
@@ -202,19 +223,32 @@ impl Agent {
 
     /// The next time at which the driver must send [`AgentEvent::Time`].
     pub fn deadline(&self) -> Option<Tick> {
-        let fence = if self.is_quiet() { None } else { self.fence.deadline() };
-        self.containers.values().filter_map(|c| c.state.deadline()).chain(fence).min()
+        let fence = if self.is_quiet() {
+            None
+        } else {
+            self.fence.deadline()
+        };
+        self.containers
+            .values()
+            .filter_map(|c| c.state.deadline())
+            .chain(fence)
+            .min()
     }
 
     /// Exit reports that the resource manager has not received yet.
     pub fn unreceived(&self) -> impl Iterator<Item = &ExitReport> {
         self.containers.values().filter_map(|c| match &c.state {
-            LifecyclePhase::Exited { report, received: false } => Some(report.as_ref()),
+            LifecyclePhase::Exited {
+                report,
+                received: false,
+            } => Some(report.as_ref()),
             LifecyclePhase::Exited { received: true, .. }
             | LifecyclePhase::New
             | LifecyclePhase::Preparing { .. }
             | LifecyclePhase::Starting { .. } => None,
-            LifecyclePhase::Running | LifecyclePhase::Stopping { .. } | LifecyclePhase::Acked => None,
+            LifecyclePhase::Running | LifecyclePhase::Stopping { .. } | LifecyclePhase::Acked => {
+                None
+            }
         })
     }
 
@@ -229,13 +263,29 @@ impl Agent {
         })
     }
 
-    fn desired(&mut self, now: Tick, extent: Extent, wants: Vec<(ContainerId, DesiredState)>, out: &mut AgentOutcome) {
+    fn desired(
+        &mut self,
+        now: Tick,
+        extent: Extent,
+        wants: Vec<(ContainerId, DesiredState)>,
+        out: &mut AgentOutcome,
+    ) {
         if extent == Extent::Full {
-            let named: std::collections::BTreeSet<&ContainerId> = wants.iter().map(|(id, _)| id).collect();
-            let unnamed: Vec<ContainerId> = self.containers.keys().filter(|id| !named.contains(id)).cloned().collect();
+            let named: std::collections::BTreeSet<&ContainerId> =
+                wants.iter().map(|(id, _)| id).collect();
+            let unnamed: Vec<ContainerId> = self
+                .containers
+                .keys()
+                .filter(|id| !named.contains(id))
+                .cloned()
+                .collect();
             for id in unnamed {
-                let stop = self.containers.get(&id).and_then(|c| stop_of(c, StopCause::Asked, now));
-                stop.into_iter().for_each(|event| self.feed(&id, event, out));
+                let stop = self
+                    .containers
+                    .get(&id)
+                    .and_then(|c| stop_of(c, StopCause::Asked, now));
+                stop.into_iter()
+                    .for_each(|event| self.feed(&id, event, out));
             }
         }
         for (id, want) in wants {
@@ -249,26 +299,51 @@ impl Agent {
 
     fn ensure(&mut self, id: ContainerId, order: ContainerOrder, out: &mut AgentOutcome) {
         if let Some(c) = self.containers.get_mut(&id) {
-            let size = OrderedSize { version: order.version, resource: order.resource };
+            let size = OrderedSize {
+                version: order.version,
+                resource: order.resource,
+            };
             let resize = c.sizing.on_order(c.order.version, size, life(&c.state));
-            out.actions.extend(resize.map(|size| AgentAction { id, what: ContainerEffect::Resize(size) }));
+            out.actions.extend(resize.map(|size| AgentAction {
+                id,
+                what: ContainerEffect::Resize(size),
+            }));
             return;
         }
         if self.forgotten.contains(&id) {
             return;
         }
-        self.containers.insert(id.clone(), AgentContainer::new(order, LifecyclePhase::New));
+        self.containers
+            .insert(id.clone(), AgentContainer::new(order, LifecyclePhase::New));
         self.feed(&id, container::LifecycleEvent::Launch, out);
     }
 
-    fn resized(&mut self, id: &ContainerId, version: u32, result: Result<(), String>, out: &mut AgentOutcome) {
-        let Some(c) = self.containers.get_mut(id) else { return };
-        let Some(done) = c.sizing.done(version, result) else { return };
+    fn resized(
+        &mut self,
+        id: &ContainerId,
+        version: u32,
+        result: Result<(), String>,
+        out: &mut AgentOutcome,
+    ) {
+        let Some(c) = self.containers.get_mut(id) else {
+            return;
+        };
+        let Some(done) = c.sizing.done(version, result) else {
+            return;
+        };
         if let Some(has) = done.has {
             (c.order.version, c.order.resource) = (has.version, has.resource);
         }
         let next = done.next.map(ContainerEffect::Resize);
-        out.actions.extend([ContainerEffect::Changed].into_iter().chain(next).map(|what| AgentAction { id: id.clone(), what }));
+        out.actions.extend(
+            [ContainerEffect::Changed]
+                .into_iter()
+                .chain(next)
+                .map(|what| AgentAction {
+                    id: id.clone(),
+                    what,
+                }),
+        );
     }
 
     fn close_fence(&mut self, now: Tick, out: &mut AgentOutcome) {
@@ -287,34 +362,68 @@ impl Agent {
         if self.forgotten.contains(&id) {
             return;
         }
-        self.containers.entry(id.clone()).or_insert_with(|| AgentContainer::new(ContainerOrder::unknown(), LifecyclePhase::New));
+        self.containers
+            .entry(id.clone())
+            .or_insert_with(|| AgentContainer::new(ContainerOrder::unknown(), LifecyclePhase::New));
         self.feed(&id, container::LifecycleEvent::Stop { cause, now }, out);
     }
 
-    fn adopt(&mut self, now: Tick, id: ContainerId, order: ContainerOrder, found: AdoptedState, out: &mut AgentOutcome) {
+    fn adopt(
+        &mut self,
+        now: Tick,
+        id: ContainerId,
+        order: ContainerOrder,
+        found: AdoptedState,
+        out: &mut AgentOutcome,
+    ) {
         if self.containers.contains_key(&id) {
             return;
         }
-        let mut act = |what| out.actions.push(AgentAction { id: id.clone(), what });
-        let collecting = |asked| LifecyclePhase::Stopping { asked, step: StopProgress::Collecting };
+        let mut act = |what| {
+            out.actions.push(AgentAction {
+                id: id.clone(),
+                what,
+            })
+        };
+        let collecting = |asked| LifecyclePhase::Stopping {
+            asked,
+            step: StopProgress::Collecting,
+        };
         let state = match found {
             AdoptedState::Unstarted => {
                 act(ContainerEffect::Prepare);
                 LifecyclePhase::Preparing { stop: None }
             }
             AdoptedState::Alive { asked: None } => LifecyclePhase::Running,
-            AdoptedState::Alive { asked } => LifecyclePhase::Stopping { asked, step: StopProgress::Killing { again_at: now } },
+            AdoptedState::Alive { asked } => LifecyclePhase::Stopping {
+                asked,
+                step: StopProgress::Killing { again_at: now },
+            },
             AdoptedState::Ended { asked } => {
-                act(ContainerEffect::Collect(container::ContainerEnd::Ended { asked }));
+                act(ContainerEffect::Collect(container::ContainerEnd::Ended {
+                    asked,
+                }));
                 collecting(asked)
             }
-            AdoptedState::Reported(report) => LifecyclePhase::Exited { report, received: false },
+            AdoptedState::Reported(report) => LifecyclePhase::Exited {
+                report,
+                received: false,
+            },
         };
-        self.containers.insert(id, AgentContainer::new(order, state));
+        self.containers
+            .insert(id, AgentContainer::new(order, state));
     }
 
-    fn feed_all(&mut self, event: impl Fn(&AgentContainer) -> Option<container::LifecycleEvent>, out: &mut AgentOutcome) {
-        let events: Vec<_> = self.containers.iter().filter_map(|(id, c)| event(c).map(|e| (id.clone(), e))).collect();
+    fn feed_all(
+        &mut self,
+        event: impl Fn(&AgentContainer) -> Option<container::LifecycleEvent>,
+        out: &mut AgentOutcome,
+    ) {
+        let events: Vec<_> = self
+            .containers
+            .iter()
+            .filter_map(|(id, c)| event(c).map(|e| (id.clone(), e)))
+            .collect();
         for (id, event) in events {
             self.feed(&id, event, out);
         }
@@ -322,22 +431,36 @@ impl Agent {
 
     fn feed(&mut self, id: &ContainerId, event: container::LifecycleEvent, out: &mut AgentOutcome) {
         // A late event of a forgotten container is dropped.
-        let Some(c) = self.containers.get_mut(id) else { return };
+        let Some(c) = self.containers.get_mut(id) else {
+            return;
+        };
         let mut effects = Vec::new();
         match container::apply_event(&c.state, event, c.order.grace, &mut effects) {
             Ok(PhaseTransition::To(state)) => {
                 c.state = state;
-                effects.extend(c.sizing.on_phase(life(&c.state)).map(ContainerEffect::Resize));
+                effects.extend(
+                    c.sizing
+                        .on_phase(life(&c.state))
+                        .map(ContainerEffect::Resize),
+                );
             }
             Ok(PhaseTransition::Stay) => {}
             Err(illegal) => out.refused.push((id.clone(), illegal)),
         }
-        out.actions.extend(effects.into_iter().map(|what| AgentAction { id: id.clone(), what }));
+        out.actions
+            .extend(effects.into_iter().map(|what| AgentAction {
+                id: id.clone(),
+                what,
+            }));
     }
 
     fn sweep(&mut self) {
-        let acked: Vec<ContainerId> =
-            self.containers.iter().filter(|(_, c)| c.state == LifecyclePhase::Acked).map(|(id, _)| id.clone()).collect();
+        let acked: Vec<ContainerId> = self
+            .containers
+            .iter()
+            .filter(|(_, c)| c.state == LifecyclePhase::Acked)
+            .map(|(id, _)| id.clone())
+            .collect();
         for id in acked {
             self.containers.remove(&id);
             self.forgotten.push_back(id);
@@ -352,16 +475,22 @@ impl Agent {
 fn is_manager_message(event: &AgentEvent) -> bool {
     match event {
         AgentEvent::Desired { .. } | AgentEvent::Received(_) | AgentEvent::NewPeer { .. } => true,
-        AgentEvent::Adopted { .. } | AgentEvent::Container { .. } | AgentEvent::Resized { .. } => false,
+        AgentEvent::Adopted { .. } | AgentEvent::Container { .. } | AgentEvent::Resized { .. } => {
+            false
+        }
         AgentEvent::StopAll(_) | AgentEvent::Time => false,
     }
 }
 
 fn life(state: &LifecyclePhase) -> SizingPhase {
     match state {
-        LifecyclePhase::New | LifecyclePhase::Preparing { .. } | LifecyclePhase::Starting { .. } => SizingPhase::Before,
+        LifecyclePhase::New
+        | LifecyclePhase::Preparing { .. }
+        | LifecyclePhase::Starting { .. } => SizingPhase::Before,
         LifecyclePhase::Running => SizingPhase::Running,
-        LifecyclePhase::Stopping { .. } | LifecyclePhase::Exited { .. } | LifecyclePhase::Acked => SizingPhase::Over,
+        LifecyclePhase::Stopping { .. } | LifecyclePhase::Exited { .. } | LifecyclePhase::Acked => {
+            SizingPhase::Over
+        }
     }
 }
 

@@ -52,11 +52,15 @@ impl Node {
     fn feed(&mut self, event: AgentEvent) -> Vec<ContainerEffect> {
         let outcome = self.agent.step(Tick(self.now), event);
         assert!(outcome.refused.is_empty(), "{:?}", outcome.refused);
-        outcome.actions.iter().for_each(|a| self.act(a.id.seq, &a.what));
+        outcome
+            .actions
+            .iter()
+            .for_each(|a| self.act(a.id.seq, &a.what));
         outcome.actions.into_iter().map(|a| a.what).collect()
     }
     fn tell(&mut self, n: u64, event: container::LifecycleEvent) {
-        self.queue.push_back(AgentEvent::Container { id: id(n), event });
+        self.queue
+            .push_back(AgentEvent::Container { id: id(n), event });
     }
     fn act(&mut self, n: u64, effect: &ContainerEffect) {
         match effect {
@@ -66,10 +70,17 @@ impl Node {
                 assert!(!self.spawned.contains(&n), "launched twice");
                 self.spawned.push(n);
                 self.alive.insert(n);
-                self.tell(n, container::LifecycleEvent::Started { now: Tick(self.now) });
+                self.tell(
+                    n,
+                    container::LifecycleEvent::Started {
+                        now: Tick(self.now),
+                    },
+                );
             }
             ContainerEffect::RecordStop(_) => drop(self.recorded.insert(n)),
-            ContainerEffect::Terminate => assert!(self.recorded.contains(&n), "a stop is recorded first"),
+            ContainerEffect::Terminate => {
+                assert!(self.recorded.contains(&n), "a stop is recorded first")
+            }
             ContainerEffect::Kill => {
                 assert!(self.recorded.contains(&n), "a kill is recorded first");
                 if self.alive.remove(&n) {
@@ -83,7 +94,10 @@ impl Node {
             ContainerEffect::Changed | ContainerEffect::Tell => {}
             ContainerEffect::Resize(size) => {
                 assert_eq!(self.state(n), "running", "resized while it does not run");
-                assert!(self.resizing.insert(n, size.clone()).is_none(), "two changes at once");
+                assert!(
+                    self.resizing.insert(n, size.clone()).is_none(),
+                    "two changes at once"
+                );
             }
             ContainerEffect::Forget => {
                 assert!(self.forgot.insert(n), "forgotten twice");
@@ -98,10 +112,16 @@ impl Node {
     }
     /// Completes a change of size. The node refuses sizes above 100 MiB.
     fn resize(&mut self, n: u64) {
-        let Some(size) = self.resizing.remove(&n) else { return };
+        let Some(size) = self.resizing.remove(&n) else {
+            return;
+        };
         let fits = size.resource.memory <= Bytes::from_mib(100);
         let result = if fits { Ok(()) } else { Err("too much".into()) };
-        self.feed(AgentEvent::Resized { id: id(n), version: size.version, result });
+        self.feed(AgentEvent::Resized {
+            id: id(n),
+            version: size.version,
+            result,
+        });
     }
     fn has(&self, n: u64) -> (u32, Bytes) {
         let order = &self.agent.get(&id(n)).expect("there").order;
@@ -126,7 +146,10 @@ impl Node {
 #[test]
 fn a_repeated_order_has_no_effect() {
     let mut n = Node::default();
-    let wants = || AgentEvent::Desired { extent: Extent::Changes, wants: vec![run(1)] };
+    let wants = || AgentEvent::Desired {
+        extent: Extent::Changes,
+        wants: vec![run(1)],
+    };
     assert_eq!(n.feed(wants()), [ContainerEffect::Prepare]);
     assert_eq!(n.feed(wants()), []);
     n.settle(0);
@@ -136,20 +159,36 @@ fn a_repeated_order_has_no_effect() {
 #[test]
 fn a_container_missing_from_the_full_list_is_stopped() {
     let mut n = Node::default();
-    n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(1), run(2)] });
+    n.feed(AgentEvent::Desired {
+        extent: Extent::Full,
+        wants: vec![run(1), run(2)],
+    });
     n.settle(0);
-    n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(2)] });
+    n.feed(AgentEvent::Desired {
+        extent: Extent::Full,
+        wants: vec![run(2)],
+    });
     assert_eq!((n.state(1), n.state(2)), ("stopping", "running"));
     n.settle(2000);
     assert_eq!(n.state(1), "exited");
-    n.feed(AgentEvent::Desired { extent: Extent::Changes, wants: vec![] });
-    assert_eq!(n.state(2), "running", "an empty list of changes stops no container");
+    n.feed(AgentEvent::Desired {
+        extent: Extent::Changes,
+        wants: vec![],
+    });
+    assert_eq!(
+        n.state(2),
+        "running",
+        "an empty list of changes stops no container"
+    );
 }
 
 #[test]
 fn an_exit_is_reported_until_received_and_again_to_a_new_peer() {
     let mut n = Node::default();
-    n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(1)] });
+    n.feed(AgentEvent::Desired {
+        extent: Extent::Full,
+        wants: vec![run(1)],
+    });
     n.settle(0);
     n.dies(1);
     n.settle(0);
@@ -160,29 +199,56 @@ fn an_exit_is_reported_until_received_and_again_to_a_new_peer() {
     assert_eq!(n.agent.unreceived().count(), 1);
     n.feed(AgentEvent::NewPeer { acked: vec![id(1)] });
     assert_eq!(n.state(1), "gone");
-    n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(1)] });
-    assert_eq!(n.state(1), "gone", "a late order does not start the container again");
+    n.feed(AgentEvent::Desired {
+        extent: Extent::Full,
+        wants: vec![run(1)],
+    });
+    assert_eq!(
+        n.state(1),
+        "gone",
+        "a late order does not start the container again"
+    );
 }
 
 #[test]
 fn a_stop_of_an_unknown_container_is_reported() {
     let mut n = Node::default();
-    let stop = || AgentEvent::Desired { extent: Extent::Changes, wants: vec![(id(4), DesiredState::Stop(StopCause::Asked))] };
-    assert_eq!(n.feed(stop()), [ContainerEffect::Collect(container::ContainerEnd::Never { cause: StopCause::Asked })]);
+    let stop = || AgentEvent::Desired {
+        extent: Extent::Changes,
+        wants: vec![(id(4), DesiredState::Stop(StopCause::Asked))],
+    };
+    assert_eq!(
+        n.feed(stop()),
+        [ContainerEffect::Collect(container::ContainerEnd::Never {
+            cause: StopCause::Asked
+        })]
+    );
     n.settle(0);
     assert_eq!((n.state(4), n.agent.unreceived().count()), ("exited", 1));
-    n.feed(AgentEvent::Desired { extent: Extent::Changes, wants: vec![(id(4), DesiredState::Forget)] });
+    n.feed(AgentEvent::Desired {
+        extent: Extent::Changes,
+        wants: vec![(id(4), DesiredState::Forget)],
+    });
     assert_eq!(n.feed(stop()), []);
 }
 
 #[test]
 fn containers_of_an_earlier_agent_are_adopted() {
     let mut n = Node::default();
-    let adopt = |n, found| AgentEvent::Adopted { id: id(n), order: order(), found };
+    let adopt = |n, found| AgentEvent::Adopted {
+        id: id(n),
+        order: order(),
+        found,
+    };
     n.alive.extend([1, 2]);
     n.recorded.insert(2);
     assert_eq!(n.feed(adopt(1, AdoptedState::Alive { asked: None })), []);
-    n.feed(adopt(2, AdoptedState::Alive { asked: Some(StopCause::Asked) }));
+    n.feed(adopt(
+        2,
+        AdoptedState::Alive {
+            asked: Some(StopCause::Asked),
+        },
+    ));
     n.feed(adopt(3, AdoptedState::Ended { asked: None }));
     n.feed(adopt(4, AdoptedState::Reported(report(4))));
     n.feed(adopt(5, AdoptedState::Unstarted));
@@ -190,32 +256,70 @@ fn containers_of_an_earlier_agent_are_adopted() {
     let states = [1, 2, 3, 4, 5].map(|i| n.state(i));
     assert_eq!(states, ["running", "exited", "exited", "exited", "running"]);
     assert_eq!(n.spawned, [5], "a prepared container is started now");
-    n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(1), run(5)] });
-    assert_eq!((n.state(1), n.spawned.len()), ("running", 1), "adopted, not launched again");
+    n.feed(AgentEvent::Desired {
+        extent: Extent::Full,
+        wants: vec![run(1), run(5)],
+    });
+    assert_eq!(
+        (n.state(1), n.spawned.len()),
+        ("running", 1),
+        "adopted, not launched again"
+    );
 }
 
 fn sized(n: u64, version: u32, mib: u64) -> AgentEvent {
     let resource = Resource::new(Bytes::from_mib(mib), Cpus::from_cores(1));
-    let order = ContainerOrder { version, resource, ..order() };
-    AgentEvent::Desired { extent: Extent::Changes, wants: vec![(id(n), DesiredState::Run(order))] }
+    let order = ContainerOrder {
+        version,
+        resource,
+        ..order()
+    };
+    AgentEvent::Desired {
+        extent: Extent::Changes,
+        wants: vec![(id(n), DesiredState::Run(order))],
+    }
 }
 
 #[test]
 fn a_new_size_is_applied_when_the_container_runs() {
     let mut n = Node::default();
-    n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(1)] });
-    assert_eq!(n.feed(sized(1, 2, 80)), [], "the container does not run yet");
+    n.feed(AgentEvent::Desired {
+        extent: Extent::Full,
+        wants: vec![run(1)],
+    });
+    assert_eq!(
+        n.feed(sized(1, 2, 80)),
+        [],
+        "the container does not run yet"
+    );
     n.settle(0);
     assert_eq!(n.resizing.get(&1).map(|s| s.version), Some(2));
-    assert_eq!((n.feed(sized(1, 2, 80)), n.has(1)), (vec![], (1, Bytes::from_mib(64))));
+    assert_eq!(
+        (n.feed(sized(1, 2, 80)), n.has(1)),
+        (vec![], (1, Bytes::from_mib(64)))
+    );
     n.resize(1);
     assert_eq!(n.has(1), (2, Bytes::from_mib(80)));
-    assert_eq!((n.feed(sized(1, 2, 80)), n.feed(sized(1, 1, 64))), (vec![], vec![]), "an old order has no effect");
+    assert_eq!(
+        (n.feed(sized(1, 2, 80)), n.feed(sized(1, 1, 64))),
+        (vec![], vec![]),
+        "an old order has no effect"
+    );
     n.feed(sized(1, 3, 200));
     n.resize(1);
     let c = n.agent.get(&id(1)).expect("there");
-    assert_eq!(c.sizing.refused.as_ref().map(|r| (r.size.version, r.why.as_str())), Some((3, "too much")));
-    assert_eq!((n.has(1), n.feed(sized(1, 3, 200))), ((2, Bytes::from_mib(80)), vec![]), "a refused size is not tried again");
+    assert_eq!(
+        c.sizing
+            .refused
+            .as_ref()
+            .map(|r| (r.size.version, r.why.as_str())),
+        Some((3, "too much"))
+    );
+    assert_eq!(
+        (n.has(1), n.feed(sized(1, 3, 200))),
+        ((2, Bytes::from_mib(80)), vec![]),
+        "a refused size is not tried again"
+    );
     n.dies(1);
     n.settle(0);
     assert_eq!((n.feed(sized(1, 4, 64)), n.state(1)), (vec![], "exited"));
@@ -224,42 +328,88 @@ fn a_new_size_is_applied_when_the_container_runs() {
 #[test]
 fn a_resize_result_is_reported_at_once() {
     let mut n = Node::default();
-    n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(1)] });
+    n.feed(AgentEvent::Desired {
+        extent: Extent::Full,
+        wants: vec![run(1)],
+    });
     n.settle(0);
     n.feed(sized(1, 2, 80));
-    let done = |version, result| AgentEvent::Resized { id: id(1), version, result };
+    let done = |version, result| AgentEvent::Resized {
+        id: id(1),
+        version,
+        result,
+    };
     assert_eq!(n.feed(done(2, Ok(()))), [ContainerEffect::Changed]);
     n.resizing.clear();
     n.feed(sized(1, 3, 90));
-    assert_eq!(n.feed(done(3, Err("no".into()))), [ContainerEffect::Changed]);
+    assert_eq!(
+        n.feed(done(3, Err("no".into()))),
+        [ContainerEffect::Changed]
+    );
     assert_eq!(n.feed(done(3, Ok(()))), [], "no change is in progress");
 }
 
 #[test]
 fn a_disconnected_node_ends_its_containers_and_reports_later() {
     let patience = crate::fence::FenceTimeout::For(Duration::from_secs(60));
-    let mut n = Node { agent: Agent::new(Fence::new(patience, Tick(0))), ..Node::default() };
+    let mut n = Node {
+        agent: Agent::new(Fence::new(patience, Tick(0))),
+        ..Node::default()
+    };
     assert_eq!(n.agent.deadline(), None, "no container can be ended");
     n.now = 5_000;
-    n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(1), run(2)] });
+    n.feed(AgentEvent::Desired {
+        extent: Extent::Full,
+        wants: vec![run(1), run(2)],
+    });
     n.settle(20_000);
     n.feed(AgentEvent::Received(vec![]));
-    assert_eq!(n.agent.deadline(), Some(Tick(85_000)), "an answer to a report restarts the timeout");
+    assert_eq!(
+        n.agent.deadline(),
+        Some(Tick(85_000)),
+        "an answer to a report restarts the timeout"
+    );
     n.settle(59_999);
-    assert_eq!((n.state(1), n.agent.deadline()), ("running", Some(Tick(85_000))));
+    assert_eq!(
+        (n.state(1), n.agent.deadline()),
+        ("running", Some(Tick(85_000)))
+    );
     n.now = 85_000;
-    assert_eq!(n.agent.clone().step(Tick(85_000), AgentEvent::Time).fenced, Some(Duration::from_secs(60)));
-    let stopping =
-        LifecyclePhase::Stopping { asked: Some(StopCause::Fenced), step: StopProgress::Grace { kill_at: Tick(87_000) } };
+    assert_eq!(
+        n.agent.clone().step(Tick(85_000), AgentEvent::Time).fenced,
+        Some(Duration::from_secs(60))
+    );
+    let stopping = LifecyclePhase::Stopping {
+        asked: Some(StopCause::Fenced),
+        step: StopProgress::Grace {
+            kill_at: Tick(87_000),
+        },
+    };
     n.feed(AgentEvent::Time);
-    assert_eq!((&n.agent.get(&id(1)).expect("there").state, n.agent.deadline()), (&stopping, Some(Tick(87_000))));
+    assert_eq!(
+        (
+            &n.agent.get(&id(1)).expect("there").state,
+            n.agent.deadline()
+        ),
+        (&stopping, Some(Tick(87_000)))
+    );
     n.settle(2_000);
-    assert_eq!((n.state(1), n.state(2), n.agent.unreceived().count()), ("exited", "exited", 2));
+    assert_eq!(
+        (n.state(1), n.state(2), n.agent.unreceived().count()),
+        ("exited", "exited", 2)
+    );
     assert_eq!(n.agent.deadline(), None);
     n.feed(AgentEvent::NewPeer { acked: vec![] });
-    n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(3)] });
+    n.feed(AgentEvent::Desired {
+        extent: Extent::Full,
+        wants: vec![run(3)],
+    });
     n.settle(0);
-    assert_eq!((n.state(3), n.agent.deadline()), ("running", Some(Tick(147_000))), "the node runs further containers");
+    assert_eq!(
+        (n.state(3), n.agent.deadline()),
+        ("running", Some(Tick(147_000))),
+        "the node runs further containers"
+    );
 }
 
 #[derive(Clone, Debug)]
@@ -293,7 +443,10 @@ fn any_deed() -> impl Strategy<Value = Deed> {
 }
 
 fn apply(n: &mut Node, deed: Deed) {
-    let changes = |want| AgentEvent::Desired { extent: Extent::Changes, wants: vec![want] };
+    let changes = |want| AgentEvent::Desired {
+        extent: Extent::Changes,
+        wants: vec![want],
+    };
     match deed {
         Deed::Want(i) => drop(n.feed(changes(run(i)))),
         Deed::Size(i, version, mib) => drop(n.feed(sized(i, version, mib))),
@@ -301,10 +454,15 @@ fn apply(n: &mut Node, deed: Deed) {
         Deed::Stop(i) => drop(n.feed(changes((id(i), DesiredState::Stop(StopCause::Asked))))),
         Deed::Full(ids) => {
             let wants: BTreeMap<_, _> = ids.into_iter().map(run).collect();
-            n.feed(AgentEvent::Desired { extent: Extent::Full, wants: wants.into_iter().collect() });
+            n.feed(AgentEvent::Desired {
+                extent: Extent::Full,
+                wants: wants.into_iter().collect(),
+            });
         }
         // A resource manager forgets only containers whose end it has received.
-        Deed::Forget(i) if n.state(i) == "exited" => drop(n.feed(changes((id(i), DesiredState::Forget)))),
+        Deed::Forget(i) if n.state(i) == "exited" => {
+            drop(n.feed(changes((id(i), DesiredState::Forget))))
+        }
         Deed::Forget(_) => {}
         Deed::Dies(i) => n.dies(i),
         Deed::Received => {

@@ -54,7 +54,10 @@ pub struct Verdict {
 
 impl Verdict {
     fn plain(reason: ExitReason) -> Self {
-        Verdict { reason, dimension: None }
+        Verdict {
+            reason,
+            dimension: None,
+        }
     }
 }
 
@@ -100,7 +103,8 @@ pub fn classify(e: &Evidence, scope: VerdictScope, heap_exit_codes: &[i32]) -> V
 fn ended_by_our_enforcer(e: &Evidence) -> bool {
     match e.stop_asked {
         Some(StopCause::OverLimit | StopCause::Stalled) => true,
-        Some(StopCause::Asked | StopCause::Preempted | StopCause::Timeout | StopCause::Fenced) | None => false,
+        Some(StopCause::Asked | StopCause::Preempted | StopCause::Timeout | StopCause::Fenced)
+        | None => false,
     }
 }
 
@@ -111,7 +115,10 @@ fn asked(e: &Evidence, scope: VerdictScope) -> Option<Verdict> {
         StopCause::Timeout => Verdict::plain(ExitReason::Timeout),
         StopCause::Fenced => Verdict::plain(ExitReason::NodeLost),
         StopCause::OverLimit => own_limit(e, scope),
-        StopCause::Stalled => Verdict { reason: ExitReason::StalledAtLimit, dimension: Some(dimension(e)) },
+        StopCause::Stalled => Verdict {
+            reason: ExitReason::StalledAtLimit,
+            dimension: Some(dimension(e)),
+        },
     })
 }
 
@@ -127,7 +134,8 @@ fn kernel_kill(e: &Evidence) -> Option<Limit> {
     if e.own.events.oom_kill == 0 && e.own.events.oom_group_kill == 0 {
         // Without a cgroup of its own there are no counters of its own. The host's counter is the
         // only one.
-        let host_only = e.enforcer == EnforcerKind::Poll && e.signal == Some(SIGKILL) && host_moved(e);
+        let host_only =
+            e.enforcer == EnforcerKind::Poll && e.signal == Some(SIGKILL) && host_moved(e);
         return host_only.then_some(Limit::Host);
     }
     if own_limit_hit(e) {
@@ -142,7 +150,11 @@ fn kernel_kill(e: &Evidence) -> Option<Limit> {
     if inner {
         return None;
     }
-    Some(if host_moved(e) { Limit::Host } else { Limit::Outer })
+    Some(if host_moved(e) {
+        Limit::Host
+    } else {
+        Limit::Outer
+    })
 }
 
 fn own_limit_hit(e: &Evidence) -> bool {
@@ -173,13 +185,18 @@ fn level_hit(level: &OuterLevel, enforcer: EnforcerKind) -> bool {
 }
 
 fn host_moved(e: &Evidence) -> bool {
-    e.outer.iter().any(|level| is_host(level) && level.local.oom_kill > 0)
+    e.outer
+        .iter()
+        .any(|level| is_host(level) && level.local.oom_kill > 0)
 }
 
 /// A task died for the limit of its container. It is charged to the task unless the task stayed
 /// well below a limit of its own.
 fn outer_limit_of_task(e: &Evidence) -> Verdict {
-    let containers_own = e.outer.iter().any(|level| level.level == "container" && level_hit(level, e.enforcer));
+    let containers_own = e
+        .outer
+        .iter()
+        .any(|level| level.level == "container" && level_hit(level, e.enforcer));
     let within = match (e.own.limit, e.own.peak) {
         (Some(limit), Some(peak)) => peak < limit.mul_ratio(WITHIN_OWN, 100),
         (Some(_), None) => true,
@@ -195,10 +212,15 @@ fn own_limit(e: &Evidence, scope: VerdictScope) -> Verdict {
     let dimension = dimension(e);
     let reason = match (dimension, scope) {
         (Dimension::Heap, _) => ExitReason::HeapOom,
-        (Dimension::Overhead, _) | (Dimension::Native, VerdictScope::Container) => ExitReason::OverheadOom,
+        (Dimension::Overhead, _) | (Dimension::Native, VerdictScope::Container) => {
+            ExitReason::OverheadOom
+        }
         (Dimension::Native, VerdictScope::Task) => ExitReason::TaskOom,
     };
-    Verdict { reason, dimension: Some(dimension) }
+    Verdict {
+        reason,
+        dimension: Some(dimension),
+    }
 }
 
 fn dimension(e: &Evidence) -> Dimension {
@@ -236,40 +258,61 @@ pub fn marked_memory(line: &str) -> MarkedMemory {
         "native method",
     ];
     let line = line.to_ascii_lowercase();
-    if BESIDE.iter().any(|words| line.contains(words)) { MarkedMemory::Beside } else { MarkedMemory::Heap }
+    if BESIDE.iter().any(|words| line.contains(words)) {
+        MarkedMemory::Beside
+    } else {
+        MarkedMemory::Heap
+    }
 }
 
 /// True when the line reports a refused allocation, which is no evidence of a full heap. These are
 /// the messages of runtimes whose memory is one quantity, and those of managed runtimes that could
 /// not reserve their heap.
 pub(crate) fn is_refusal(line: &str) -> bool {
-    const ONE_QUANTITY: [&str; 6] =
-        ["memoryerror", "runtime: out of memory", "bad_alloc", "memory allocation of", "nomemoryerror", "you tried to allocate"];
+    const ONE_QUANTITY: [&str; 6] = [
+        "memoryerror",
+        "runtime: out of memory",
+        "bad_alloc",
+        "memory allocation of",
+        "nomemoryerror",
+        "you tried to allocate",
+    ];
     let line = line.to_ascii_lowercase();
     ONE_QUANTITY.iter().any(|words| line.contains(words)) || is_failed_reservation(&line)
 }
 
 /// True for a managed runtime that could not reserve its first addresses. `line` is in lower case.
 fn is_failed_reservation(line: &str) -> bool {
-    ["could not reserve enough space for", "failed to reserve virtual memory", "native memory allocation (mmap)"]
-        .iter()
-        .any(|words| line.contains(words))
+    [
+        "could not reserve enough space for",
+        "failed to reserve virtual memory",
+        "native memory allocation (mmap)",
+    ]
+    .iter()
+    .any(|words| line.contains(words))
 }
 
 /// True when memory was refused although the container had free memory: by a limit of the program's
 /// own, or because the request exceeds any host.
 pub(crate) fn is_refused(e: &Evidence) -> bool {
-    let Some(line) = e.heap_marker.as_deref().filter(|line| is_refusal(line)) else { return false };
+    let Some(line) = e.heap_marker.as_deref().filter(|line| is_refusal(line)) else {
+        return false;
+    };
     if e.heap_budget.is_some() && !is_failed_reservation(&line.to_ascii_lowercase()) {
         return false;
     }
     let seen = e.own.peak.unwrap_or(e.own.current).max(e.own.current);
-    let has_room = e.own.limit.is_some_and(|limit| seen < limit.mul_ratio(HAS_ROOM, 100));
+    let has_room = e
+        .own
+        .limit
+        .is_some_and(|limit| seen < limit.mul_ratio(HAS_ROOM, 100));
     has_room || e.own_limits.iter().any(|limit| limit.kind.is_rlimit())
 }
 
 fn runtime_verdict(e: &Evidence, heap_exit_codes: &[i32]) -> Option<Verdict> {
-    let declared = e.exit_code.is_some_and(|code| heap_exit_codes.contains(&code));
+    let declared = e
+        .exit_code
+        .is_some_and(|code| heap_exit_codes.contains(&code));
     let kind = match &e.heap_marker {
         Some(line) => marked_memory(line),
         None if declared => MarkedMemory::Heap,
@@ -277,12 +320,21 @@ fn runtime_verdict(e: &Evidence, heap_exit_codes: &[i32]) -> Option<Verdict> {
     };
     let managed = e.heap_budget.is_some();
     Some(match kind {
-        MarkedMemory::Heap => {
-            Verdict { reason: ExitReason::HeapOom, dimension: Some(if managed { Dimension::Heap } else { Dimension::Native }) }
-        }
+        MarkedMemory::Heap => Verdict {
+            reason: ExitReason::HeapOom,
+            dimension: Some(if managed {
+                Dimension::Heap
+            } else {
+                Dimension::Native
+            }),
+        },
         MarkedMemory::Beside => Verdict {
             reason: ExitReason::OverheadOom,
-            dimension: Some(if managed { Dimension::Overhead } else { Dimension::Native }),
+            dimension: Some(if managed {
+                Dimension::Overhead
+            } else {
+                Dimension::Native
+            }),
         },
     })
 }

@@ -11,7 +11,13 @@ fn v1() -> Evidence {
     Evidence::empty(EnforcerKind::Cgroup1)
 }
 fn events(max: u64, oom: u64, oom_kill: u64, oom_group_kill: u64) -> MemoryEvents {
-    MemoryEvents { high: 0, max, oom, oom_kill, oom_group_kill }
+    MemoryEvents {
+        high: 0,
+        max,
+        oom,
+        oom_kill,
+        oom_group_kill,
+    }
 }
 fn own(limit: u64, peak: u64, all: MemoryEvents, local: MemoryEvents) -> CgroupStats {
     CgroupStats {
@@ -36,7 +42,11 @@ fn asked_for(mut e: Evidence, cause: StopCause) -> Evidence {
 }
 fn heap(mut e: Evidence, budget: u64, used: u64) -> Evidence {
     e.heap_budget = Some(Bytes::from_mib(budget));
-    e.heap = Some(HeapReport { used: Bytes::from_mib(used), committed: Bytes::from_mib(used), ..HeapReport::default() });
+    e.heap = Some(HeapReport {
+        used: Bytes::from_mib(used),
+        committed: Bytes::from_mib(used),
+        ..HeapReport::default()
+    });
     e
 }
 fn marker(mut e: Evidence, line: &str) -> Evidence {
@@ -44,7 +54,12 @@ fn marker(mut e: Evidence, line: &str) -> Evidence {
     e
 }
 fn used(mut e: Evidence, limit: u64, peak: u64) -> Evidence {
-    e.own = own(limit, peak, MemoryEvents::default(), MemoryEvents::default());
+    e.own = own(
+        limit,
+        peak,
+        MemoryEvents::default(),
+        MemoryEvents::default(),
+    );
     e
 }
 fn outer(mut e: Evidence, level: &str, local: MemoryEvents) -> Evidence {
@@ -75,8 +90,21 @@ struct Row {
     dimension: Option<Dimension>,
 }
 
-fn row(what: &'static str, scope: VerdictScope, evidence: Evidence, reason: ExitReason, dimension: Option<Dimension>) -> Row {
-    Row { what, scope, evidence, codes: &[], reason, dimension }
+fn row(
+    what: &'static str,
+    scope: VerdictScope,
+    evidence: Evidence,
+    reason: ExitReason,
+    dimension: Option<Dimension>,
+) -> Row {
+    Row {
+        what,
+        scope,
+        evidence,
+        codes: &[],
+        reason,
+        dimension,
+    }
 }
 
 fn asked_rows() -> Vec<Row> {
@@ -84,10 +112,34 @@ fn asked_rows() -> Vec<Row> {
     use StopCause as S;
     use VerdictScope::{Container as C, Task as T};
     vec![
-        row("ordered to stop", C, asked_for(killed(v2()), S::Asked), R::Stopped, None),
-        row("ordered to stop, exit 0 by the SIGTERM handler", C, asked_for(code(v2(), 0), S::Asked), R::Stopped, None),
-        row("preempted", C, asked_for(killed(v2()), S::Preempted), R::Preempted, None),
-        row("the timeout expired", T, asked_for(killed(v2()), S::Timeout), R::Timeout, None),
+        row(
+            "ordered to stop",
+            C,
+            asked_for(killed(v2()), S::Asked),
+            R::Stopped,
+            None,
+        ),
+        row(
+            "ordered to stop, exit 0 by the SIGTERM handler",
+            C,
+            asked_for(code(v2(), 0), S::Asked),
+            R::Stopped,
+            None,
+        ),
+        row(
+            "preempted",
+            C,
+            asked_for(killed(v2()), S::Preempted),
+            R::Preempted,
+            None,
+        ),
+        row(
+            "the timeout expired",
+            T,
+            asked_for(killed(v2()), S::Timeout),
+            R::Timeout,
+            None,
+        ),
         row(
             "a stop, then a kill for memory while it ended",
             C,
@@ -95,8 +147,20 @@ fn asked_rows() -> Vec<Row> {
             R::Stopped,
             None,
         ),
-        row("poll enforcer", C, asked_for(killed(poll()), S::OverLimit), R::OverheadOom, Some(Dimension::Native)),
-        row("poll enforcer, a task", T, asked_for(killed(poll()), S::OverLimit), R::TaskOom, Some(Dimension::Native)),
+        row(
+            "poll enforcer",
+            C,
+            asked_for(killed(poll()), S::OverLimit),
+            R::OverheadOom,
+            Some(Dimension::Native),
+        ),
+        row(
+            "poll enforcer, a task",
+            T,
+            asked_for(killed(poll()), S::OverLimit),
+            R::TaskOom,
+            Some(Dimension::Native),
+        ),
         row(
             "poll enforcer, heap full",
             C,
@@ -104,9 +168,27 @@ fn asked_rows() -> Vec<Row> {
             R::HeapOom,
             Some(Dimension::Heap),
         ),
-        row("the poll enforcer was too late", C, asked_for(code(poll(), 0), S::OverLimit), R::Exit { code: 0 }, None),
-        row("stuck at its limit", C, asked_for(killed(v1()), S::Stalled), R::StalledAtLimit, Some(Dimension::Native)),
-        row("stuck, heap full", C, asked_for(heap(killed(v2()), 64, 62), S::Stalled), R::StalledAtLimit, Some(Dimension::Heap)),
+        row(
+            "the poll enforcer was too late",
+            C,
+            asked_for(code(poll(), 0), S::OverLimit),
+            R::Exit { code: 0 },
+            None,
+        ),
+        row(
+            "stuck at its limit",
+            C,
+            asked_for(killed(v1()), S::Stalled),
+            R::StalledAtLimit,
+            Some(Dimension::Native),
+        ),
+        row(
+            "stuck, heap full",
+            C,
+            asked_for(heap(killed(v2()), 64, 62), S::Stalled),
+            R::StalledAtLimit,
+            Some(Dimension::Heap),
+        ),
         row(
             "stuck, heap within",
             C,
@@ -131,25 +213,121 @@ fn own_limit_rows() -> Vec<Row> {
     let mut unmeasured = at_own_limit(killed(v2()));
     unmeasured.heap_budget = Some(Bytes::from_mib(48));
     let mut all_committed = heap(at_own_limit(killed(v2())), 48, 10);
-    all_committed.heap = all_committed.heap.map(|h| HeapReport { committed: Bytes::from_mib(48), ..h });
+    all_committed.heap = all_committed.heap.map(|h| HeapReport {
+        committed: Bytes::from_mib(48),
+        ..h
+    });
     let mut beyond = heap(at_own_limit(killed(v2())), 48, 40);
-    beyond.heap = beyond.heap.map(|h| HeapReport { committed: Bytes::from_mib(60), ..h });
+    beyond.heap = beyond.heap.map(|h| HeapReport {
+        committed: Bytes::from_mib(60),
+        ..h
+    });
     vec![
-        row("own limit", C, at_own_limit(killed(v2())), R::OverheadOom, Some(D::Native)),
-        row("own limit, heap full", C, heap(at_own_limit(killed(v2())), 48, 47), R::HeapOom, Some(D::Heap)),
-        row("own limit, heap within", C, heap(at_own_limit(killed(v2())), 48, 20), R::OverheadOom, Some(D::Overhead)),
-        row("own limit, heap committed at once but empty", C, all_committed, R::OverheadOom, Some(D::Overhead)),
-        row("own limit, heap beyond its budget", C, beyond, R::HeapOom, Some(D::Heap)),
-        row("own limit, heap not measured", C, unmeasured, R::OverheadOom, Some(D::Overhead)),
-        row("a task at its own limit", T, at_own_limit(killed(v2())), R::TaskOom, Some(D::Native)),
-        row("a JVM task at its own limit", T, heap(at_own_limit(killed(v2())), 48, 9), R::OverheadOom, Some(D::Overhead)),
-        row("a child was killed, the root exited", C, code(at_own_limit(v2()), 1), R::OverheadOom, Some(D::Native)),
-        row("a shell returns the exit code 137 of its child", T, code(at_own_limit(v2()), 137), R::TaskOom, Some(D::Native)),
-        row("v1", C, killed(v1_own_limit(v1())), R::OverheadOom, Some(D::Native)),
-        row("v1, a child was killed", C, child_killed_v1, R::OverheadOom, Some(D::Native)),
-        row("v1, only page cache hit the limit, then kill -9", C, v1_page_cache, R::KilledExternally, None),
-        row("exit 0 although a child was killed", C, code(at_own_limit(v2()), 0), R::Exit { code: 0 }, None),
-        row("the exit code is unknown, the counters are known", C, at_own_limit(v2()), R::OverheadOom, Some(D::Native)),
+        row(
+            "own limit",
+            C,
+            at_own_limit(killed(v2())),
+            R::OverheadOom,
+            Some(D::Native),
+        ),
+        row(
+            "own limit, heap full",
+            C,
+            heap(at_own_limit(killed(v2())), 48, 47),
+            R::HeapOom,
+            Some(D::Heap),
+        ),
+        row(
+            "own limit, heap within",
+            C,
+            heap(at_own_limit(killed(v2())), 48, 20),
+            R::OverheadOom,
+            Some(D::Overhead),
+        ),
+        row(
+            "own limit, heap committed at once but empty",
+            C,
+            all_committed,
+            R::OverheadOom,
+            Some(D::Overhead),
+        ),
+        row(
+            "own limit, heap beyond its budget",
+            C,
+            beyond,
+            R::HeapOom,
+            Some(D::Heap),
+        ),
+        row(
+            "own limit, heap not measured",
+            C,
+            unmeasured,
+            R::OverheadOom,
+            Some(D::Overhead),
+        ),
+        row(
+            "a task at its own limit",
+            T,
+            at_own_limit(killed(v2())),
+            R::TaskOom,
+            Some(D::Native),
+        ),
+        row(
+            "a JVM task at its own limit",
+            T,
+            heap(at_own_limit(killed(v2())), 48, 9),
+            R::OverheadOom,
+            Some(D::Overhead),
+        ),
+        row(
+            "a child was killed, the root exited",
+            C,
+            code(at_own_limit(v2()), 1),
+            R::OverheadOom,
+            Some(D::Native),
+        ),
+        row(
+            "a shell returns the exit code 137 of its child",
+            T,
+            code(at_own_limit(v2()), 137),
+            R::TaskOom,
+            Some(D::Native),
+        ),
+        row(
+            "v1",
+            C,
+            killed(v1_own_limit(v1())),
+            R::OverheadOom,
+            Some(D::Native),
+        ),
+        row(
+            "v1, a child was killed",
+            C,
+            child_killed_v1,
+            R::OverheadOom,
+            Some(D::Native),
+        ),
+        row(
+            "v1, only page cache hit the limit, then kill -9",
+            C,
+            v1_page_cache,
+            R::KilledExternally,
+            None,
+        ),
+        row(
+            "exit 0 although a child was killed",
+            C,
+            code(at_own_limit(v2()), 0),
+            R::Exit { code: 0 },
+            None,
+        ),
+        row(
+            "the exit code is unknown, the counters are known",
+            C,
+            at_own_limit(v2()),
+            R::OverheadOom,
+            Some(D::Native),
+        ),
     ]
 }
 
@@ -165,27 +343,85 @@ fn outer_rows() -> Vec<Row> {
     let mut no_limit_of_its_own = victim_here(killed(v2()), 60);
     no_limit_of_its_own.own.limit = None;
     vec![
-        row("the fence", C, outer(outer(victim_here(killed(v2()), 20), "containers", hit), "host", host), R::AncestorOom, None),
-        row("the host", C, outer(victim_here(killed(v2()), 20), "host", host), R::NodeOom, None),
+        row(
+            "the fence",
+            C,
+            outer(
+                outer(victim_here(killed(v2()), 20), "containers", hit),
+                "host",
+                host,
+            ),
+            R::AncestorOom,
+            None,
+        ),
+        row(
+            "the host",
+            C,
+            outer(victim_here(killed(v2()), 20), "host", host),
+            R::NodeOom,
+            None,
+        ),
         row(
             "a limit above all containers",
             C,
-            outer(outer(victim_here(killed(v2()), 20), "above all containers", hit), "host", host),
+            outer(
+                outer(victim_here(killed(v2()), 20), "above all containers", hit),
+                "host",
+                host,
+            ),
             R::AncestorOom,
             None,
         ),
         row(
             "no limit above was hit, though reclaim worked there",
             C,
-            outer(outer(victim_here(killed(v2()), 20), "above all containers", events(9, 0, 0, 0)), "host", host),
+            outer(
+                outer(
+                    victim_here(killed(v2()), 20),
+                    "above all containers",
+                    events(9, 0, 0, 0),
+                ),
+                "host",
+                host,
+            ),
             R::NodeOom,
             None,
         ),
-        row("the host, without other evidence", C, victim_here(killed(v2()), 20), R::AncestorOom, None),
-        row("the host, without a cgroup", C, outer(killed(poll()), "host", host), R::NodeOom, None),
-        row("v1, the fence", C, outer(v1_victim.clone(), "containers", events(4, 0, 0, 0)), R::AncestorOom, None),
-        row("v1, the host", C, outer(v1_victim, "host", host), R::NodeOom, None),
-        row("another process was killed on the host", C, outer(killed(v2()), "host", host), R::KilledExternally, None),
+        row(
+            "the host, without other evidence",
+            C,
+            victim_here(killed(v2()), 20),
+            R::AncestorOom,
+            None,
+        ),
+        row(
+            "the host, without a cgroup",
+            C,
+            outer(killed(poll()), "host", host),
+            R::NodeOom,
+            None,
+        ),
+        row(
+            "v1, the fence",
+            C,
+            outer(v1_victim.clone(), "containers", events(4, 0, 0, 0)),
+            R::AncestorOom,
+            None,
+        ),
+        row(
+            "v1, the host",
+            C,
+            outer(v1_victim, "host", host),
+            R::NodeOom,
+            None,
+        ),
+        row(
+            "another process was killed on the host",
+            C,
+            outer(killed(v2()), "host", host),
+            R::KilledExternally,
+            None,
+        ),
         row(
             "a task was killed before; the executor failed by itself",
             C,
@@ -193,7 +429,13 @@ fn outer_rows() -> Vec<Row> {
             R::Exit { code: 1 },
             None,
         ),
-        row("a task well within its own limit", T, outer(victim_here(killed(v2()), 20), "container", hit), R::AncestorOom, None),
+        row(
+            "a task well within its own limit",
+            T,
+            outer(victim_here(killed(v2()), 20), "container", hit),
+            R::AncestorOom,
+            None,
+        ),
         row(
             "a task close to its own limit",
             T,
@@ -208,8 +450,20 @@ fn outer_rows() -> Vec<Row> {
             R::TaskOom,
             Some(Dimension::Native),
         ),
-        row("a task killed for the fence", T, outer(victim_here(killed(v2()), 62), "containers", hit), R::AncestorOom, None),
-        row("a task killed for the host", T, outer(victim_here(killed(v2()), 62), "host", host), R::NodeOom, None),
+        row(
+            "a task killed for the fence",
+            T,
+            outer(victim_here(killed(v2()), 62), "containers", hit),
+            R::AncestorOom,
+            None,
+        ),
+        row(
+            "a task killed for the host",
+            T,
+            outer(victim_here(killed(v2()), 62), "host", host),
+            R::NodeOom,
+            None,
+        ),
     ]
 }
 
@@ -219,7 +473,13 @@ fn refused_rows() -> Vec<Row> {
     use ExitReason as R;
     use VerdictScope::Task as T;
     vec![
-        row("python, full", T, marker(used(code(v2(), 1), 64, 60), "MemoryError"), R::HeapOom, Some(D::Native)),
+        row(
+            "python, full",
+            T,
+            marker(used(code(v2(), 1), 64, 60), "MemoryError"),
+            R::HeapOom,
+            Some(D::Native),
+        ),
         row(
             "python, an allocation failed far below the limit",
             T,
@@ -230,14 +490,20 @@ fn refused_rows() -> Vec<Row> {
         row(
             "c++, an allocation failed far below the limit",
             T,
-            marker(used(signal(6), 64, 8), "terminate called after throwing an instance of 'std::bad_alloc'"),
+            marker(
+                used(signal(6), 64, 8),
+                "terminate called after throwing an instance of 'std::bad_alloc'",
+            ),
             R::Signal { signal: 6 },
             None,
         ),
         row(
             "a JVM that could not reserve its heap",
             T,
-            marker(heap(used(code(v2(), 1), 64, 8), 32, 0), "Could not reserve enough space for 262144KB object heap"),
+            marker(
+                heap(used(code(v2(), 1), 64, 8), 32, 0),
+                "Could not reserve enough space for 262144KB object heap",
+            ),
             R::Exit { code: 1 },
             None,
         ),
@@ -249,44 +515,122 @@ fn runtime_rows() -> Vec<Row> {
     use ExitReason as R;
     use VerdictScope::{Container as C, Task as T};
     let jvm = |c| heap(code(v2(), c), 64, 30);
-    let declared = |what, scope, e, reason, d| Row { codes: &[3, 52], ..row(what, scope, e, reason, d) };
+    let declared = |what, scope, e, reason, d| Row {
+        codes: &[3, 52],
+        ..row(what, scope, e, reason, d)
+    };
     let space = "java.lang.OutOfMemoryError: Java heap space";
     let direct = "java.lang.OutOfMemoryError: Direct buffer memory";
     let direct17 = "java.lang.OutOfMemoryError: Cannot reserve 1048576 bytes of direct buffer memory (allocated: 1, limit: 2)";
     vec![
         declared("declared exit code", C, jvm(3), R::HeapOom, Some(D::Heap)),
-        declared("declared exit code of a task", T, jvm(52), R::HeapOom, Some(D::Heap)),
-        declared("declared exit code, no budget", C, code(v2(), 3), R::HeapOom, Some(D::Native)),
-        row("exit code 3, not declared", C, jvm(3), R::Exit { code: 3 }, None),
-        row("java heap space", T, marker(jvm(1), space), R::HeapOom, Some(D::Heap)),
-        row(
-            "gc overhead",
-            C,
-            marker(jvm(1), "java.lang.OutOfMemoryError: GC overhead limit exceeded"),
+        declared(
+            "declared exit code of a task",
+            T,
+            jvm(52),
             R::HeapOom,
             Some(D::Heap),
         ),
-        row("direct buffers", C, marker(jvm(1), direct), R::OverheadOom, Some(D::Overhead)),
-        declared("direct buffers take precedence over the code", C, marker(jvm(3), direct17), R::OverheadOom, Some(D::Overhead)),
-        row("metaspace", T, marker(jvm(1), "java.lang.OutOfMemoryError: Metaspace"), R::OverheadOom, Some(D::Overhead)),
-        row("abort with a marker", C, marker(signal(6), space), R::HeapOom, Some(D::Native)),
-        row(
-            "kill -9 %p by the JVM itself",
+        declared(
+            "declared exit code, no budget",
             C,
-            marker(killed(v2()), "Terminating due to java.lang.OutOfMemoryError: Java heap space"),
+            code(v2(), 3),
             R::HeapOom,
             Some(D::Native),
         ),
-        row("python, limit unknown", C, marker(code(v2(), 1), "MemoryError"), R::HeapOom, Some(D::Native)),
         row(
-            "node, by its own signal",
+            "exit code 3, not declared",
             C,
-            marker(heap(signal(6), 32, 30), "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory"),
+            jvm(3),
+            R::Exit { code: 3 },
+            None,
+        ),
+        row(
+            "java heap space",
+            T,
+            marker(jvm(1), space),
             R::HeapOom,
             Some(D::Heap),
         ),
-        row("a marker with other text", C, marker(code(v2(), 7), "arena exhausted"), R::HeapOom, Some(D::Native)),
-        row("caught, exit 0", C, marker(code(v2(), 0), space), R::Exit { code: 0 }, None),
+        row(
+            "gc overhead",
+            C,
+            marker(
+                jvm(1),
+                "java.lang.OutOfMemoryError: GC overhead limit exceeded",
+            ),
+            R::HeapOom,
+            Some(D::Heap),
+        ),
+        row(
+            "direct buffers",
+            C,
+            marker(jvm(1), direct),
+            R::OverheadOom,
+            Some(D::Overhead),
+        ),
+        declared(
+            "direct buffers take precedence over the code",
+            C,
+            marker(jvm(3), direct17),
+            R::OverheadOom,
+            Some(D::Overhead),
+        ),
+        row(
+            "metaspace",
+            T,
+            marker(jvm(1), "java.lang.OutOfMemoryError: Metaspace"),
+            R::OverheadOom,
+            Some(D::Overhead),
+        ),
+        row(
+            "abort with a marker",
+            C,
+            marker(signal(6), space),
+            R::HeapOom,
+            Some(D::Native),
+        ),
+        row(
+            "kill -9 %p by the JVM itself",
+            C,
+            marker(
+                killed(v2()),
+                "Terminating due to java.lang.OutOfMemoryError: Java heap space",
+            ),
+            R::HeapOom,
+            Some(D::Native),
+        ),
+        row(
+            "python, limit unknown",
+            C,
+            marker(code(v2(), 1), "MemoryError"),
+            R::HeapOom,
+            Some(D::Native),
+        ),
+        row(
+            "node, by its own signal",
+            C,
+            marker(
+                heap(signal(6), 32, 30),
+                "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory",
+            ),
+            R::HeapOom,
+            Some(D::Heap),
+        ),
+        row(
+            "a marker with other text",
+            C,
+            marker(code(v2(), 7), "arena exhausted"),
+            R::HeapOom,
+            Some(D::Native),
+        ),
+        row(
+            "caught, exit 0",
+            C,
+            marker(code(v2(), 0), space),
+            R::Exit { code: 0 },
+            None,
+        ),
         row(
             "a kill by the kernel takes precedence over the marker",
             C,
@@ -308,33 +652,76 @@ fn plain_rows() -> Vec<Row> {
     use VerdictScope::{Container as C, Task as T};
     vec![
         row("success", C, code(v2(), 0), R::Exit { code: 0 }, None),
-        row("137 by itself proves nothing", T, code(v2(), 137), R::Exit { code: 137 }, None),
+        row(
+            "137 by itself proves nothing",
+            T,
+            code(v2(), 137),
+            R::Exit { code: 137 },
+            None,
+        ),
         row("kill -9", C, killed(v2()), R::KilledExternally, None),
         row("kill -9, v1", T, killed(v1()), R::KilledExternally, None),
-        row("kill -9, no privileges", C, killed(poll()), R::KilledExternally, None),
-        row("segmentation fault", C, signal(11), R::Signal { signal: 11 }, None),
-        row("SIGTERM from an unknown process", C, signal(15), R::Signal { signal: 15 }, None),
+        row(
+            "kill -9, no privileges",
+            C,
+            killed(poll()),
+            R::KilledExternally,
+            None,
+        ),
+        row(
+            "segmentation fault",
+            C,
+            signal(11),
+            R::Signal { signal: 11 },
+            None,
+        ),
+        row(
+            "SIGTERM from an unknown process",
+            C,
+            signal(15),
+            R::Signal { signal: 15 },
+            None,
+        ),
         row("no evidence", C, v2(), R::KilledExternally, None),
     ]
 }
 
 #[test]
 fn every_row_of_the_table_is_classified() {
-    let rows = [asked_rows(), own_limit_rows(), outer_rows(), runtime_rows(), refused_rows(), plain_rows()];
+    let rows = [
+        asked_rows(),
+        own_limit_rows(),
+        outer_rows(),
+        runtime_rows(),
+        refused_rows(),
+        plain_rows(),
+    ];
     for r in rows.into_iter().flatten() {
         let v = classify(&r.evidence, r.scope, r.codes);
-        assert_eq!((v.reason, v.dimension), (r.reason, r.dimension), "{}: {:#?}", r.what, r.evidence);
+        assert_eq!(
+            (v.reason, v.dimension),
+            (r.reason, r.dimension),
+            "{}: {:#?}",
+            r.what,
+            r.evidence
+        );
     }
 }
 
 #[test]
 fn the_table_covers_every_reason() {
-    let given: std::collections::BTreeSet<&str> =
-        [asked_rows(), own_limit_rows(), outer_rows(), runtime_rows(), refused_rows(), plain_rows()]
-            .into_iter()
-            .flatten()
-            .map(|r| r.reason.name())
-            .collect();
+    let given: std::collections::BTreeSet<&str> = [
+        asked_rows(),
+        own_limit_rows(),
+        outer_rows(),
+        runtime_rows(),
+        refused_rows(),
+        plain_rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .map(|r| r.reason.name())
+    .collect();
     let all = [
         "heap_oom",
         "overhead_oom",
@@ -349,17 +736,29 @@ fn the_table_covers_every_reason() {
         "exit",
         "signal",
     ];
-    assert_eq!(given, all.into_iter().collect(), "launch_failed and node_lost are not ends of a program");
+    assert_eq!(
+        given,
+        all.into_iter().collect(),
+        "launch_failed and node_lost are not ends of a program"
+    );
 }
 
 fn any_events() -> impl Strategy<Value = MemoryEvents> {
-    (0u64..4, 0u64..3, 0u64..3, 0u64..2).prop_map(|(max, oom, kill, group)| events(max, oom, kill, group))
+    (0u64..4, 0u64..3, 0u64..3, 0u64..2)
+        .prop_map(|(max, oom, kill, group)| events(max, oom, kill, group))
 }
 
 fn any_evidence() -> impl Strategy<Value = Evidence> {
-    let enforcer = prop_oneof![Just(EnforcerKind::Cgroup2), Just(EnforcerKind::Cgroup1), Just(EnforcerKind::Poll)];
-    let end =
-        prop_oneof![(0i32..140).prop_map(|c| (Some(c), None)), (1i32..32).prop_map(|s| (None, Some(s))), Just((None, None))];
+    let enforcer = prop_oneof![
+        Just(EnforcerKind::Cgroup2),
+        Just(EnforcerKind::Cgroup1),
+        Just(EnforcerKind::Poll)
+    ];
+    let end = prop_oneof![
+        (0i32..140).prop_map(|c| (Some(c), None)),
+        (1i32..32).prop_map(|s| (None, Some(s))),
+        Just((None, None))
+    ];
     let stop = proptest::option::of(prop_oneof![
         Just(StopCause::Asked),
         Just(StopCause::Preempted),
@@ -369,21 +768,54 @@ fn any_evidence() -> impl Strategy<Value = Evidence> {
     ]);
     let level = prop_oneof![Just("container"), Just("containers"), Just("host")];
     let outer = proptest::collection::vec((level, any_events()), 0..3);
-    let sizes = (1u64..200, 0u64..200, proptest::option::of(1u64..200), 0u64..200);
-    (enforcer, end, stop, any_events(), any_events(), outer, sizes).prop_map(
-        |(enforcer, (exit_code, signal), stop_asked, local, below, outer, (limit, peak, budget, used))| {
-            let all = events(local.max + below.max, local.oom + below.oom, local.oom_kill + below.oom_kill, below.oom_group_kill);
-            let mut e = Evidence::empty(enforcer);
-            e.exit_code = exit_code;
-            e.signal = signal;
-            e.stop_asked = stop_asked;
-            e.own = own(limit, peak, all, local);
-            e.outer = outer.into_iter().map(|(l, local)| OuterLevel::counted(l, None, local)).collect();
-            e.heap_budget = budget.map(|b| Bytes::new(b * MIB));
-            e.heap = budget.map(|_| HeapReport { used: Bytes::new(used * MIB), ..HeapReport::default() });
-            e
-        },
+    let sizes = (
+        1u64..200,
+        0u64..200,
+        proptest::option::of(1u64..200),
+        0u64..200,
+    );
+    (
+        enforcer,
+        end,
+        stop,
+        any_events(),
+        any_events(),
+        outer,
+        sizes,
     )
+        .prop_map(
+            |(
+                enforcer,
+                (exit_code, signal),
+                stop_asked,
+                local,
+                below,
+                outer,
+                (limit, peak, budget, used),
+            )| {
+                let all = events(
+                    local.max + below.max,
+                    local.oom + below.oom,
+                    local.oom_kill + below.oom_kill,
+                    below.oom_group_kill,
+                );
+                let mut e = Evidence::empty(enforcer);
+                e.exit_code = exit_code;
+                e.signal = signal;
+                e.stop_asked = stop_asked;
+                e.own = own(limit, peak, all, local);
+                e.outer = outer
+                    .into_iter()
+                    .map(|(l, local)| OuterLevel::counted(l, None, local))
+                    .collect();
+                e.heap_budget = budget.map(|b| Bytes::new(b * MIB));
+                e.heap = budget.map(|_| HeapReport {
+                    used: Bytes::new(used * MIB),
+                    ..HeapReport::default()
+                });
+                e
+            },
+        )
 }
 
 proptest! {

@@ -214,7 +214,11 @@ pub struct IllegalEvent {
 }
 impl std::fmt::Display for IllegalEvent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a container in the state {} does not accept the event `{}`", self.state, self.event)
+        write!(
+            f,
+            "a container in the state {} does not accept the event `{}`",
+            self.state, self.event
+        )
     }
 }
 impl std::error::Error for IllegalEvent {}
@@ -235,7 +239,10 @@ pub fn apply_event(
     grace: Duration,
     out: &mut Vec<ContainerEffect>,
 ) -> Result<PhaseTransition, IllegalEvent> {
-    let refused = IllegalEvent { state: state.name(), event: event.name() };
+    let refused = IllegalEvent {
+        state: state.name(),
+        event: event.name(),
+    };
     let answer = match state {
         LifecyclePhase::New => new(event, out),
         LifecyclePhase::Preparing { stop } => preparing(*stop, event, out),
@@ -252,16 +259,27 @@ fn new(event: LifecycleEvent, out: &mut Vec<ContainerEffect>) -> Option<PhaseTra
     match event {
         LifecycleEvent::Launch => {
             out.push(ContainerEffect::Prepare);
-            Some(PhaseTransition::To(LifecyclePhase::Preparing { stop: None }))
+            Some(PhaseTransition::To(LifecyclePhase::Preparing {
+                stop: None,
+            }))
         }
         LifecycleEvent::Stop { cause, .. } => Some(never(cause, out)),
-        LifecycleEvent::Deadline { .. } | LifecycleEvent::NewPeer | LifecycleEvent::Forget => Some(PhaseTransition::Stay),
-        LifecycleEvent::Prepared | LifecycleEvent::Started { .. } | LifecycleEvent::Failed { .. } | LifecycleEvent::Ended => None,
+        LifecycleEvent::Deadline { .. } | LifecycleEvent::NewPeer | LifecycleEvent::Forget => {
+            Some(PhaseTransition::Stay)
+        }
+        LifecycleEvent::Prepared
+        | LifecycleEvent::Started { .. }
+        | LifecycleEvent::Failed { .. }
+        | LifecycleEvent::Ended => None,
         LifecycleEvent::Reported(_) | LifecycleEvent::Received => None,
     }
 }
 
-fn preparing(stop: Option<StopCause>, event: LifecycleEvent, out: &mut Vec<ContainerEffect>) -> Option<PhaseTransition> {
+fn preparing(
+    stop: Option<StopCause>,
+    event: LifecycleEvent,
+    out: &mut Vec<ContainerEffect>,
+) -> Option<PhaseTransition> {
     match event {
         LifecycleEvent::Prepared => Some(match stop {
             Some(cause) => never(cause, out),
@@ -276,12 +294,18 @@ fn preparing(stop: Option<StopCause>, event: LifecycleEvent, out: &mut Vec<Conta
         }),
         LifecycleEvent::Stop { cause, .. } => {
             out.extend(stop.is_none().then_some(ContainerEffect::Abandon));
-            Some(PhaseTransition::To(LifecyclePhase::Preparing { stop: stop.or(Some(cause)) }))
+            Some(PhaseTransition::To(LifecyclePhase::Preparing {
+                stop: stop.or(Some(cause)),
+            }))
         }
-        LifecycleEvent::Launch | LifecycleEvent::Deadline { .. } | LifecycleEvent::NewPeer | LifecycleEvent::Forget => {
-            Some(PhaseTransition::Stay)
-        }
-        LifecycleEvent::Started { .. } | LifecycleEvent::Ended | LifecycleEvent::Reported(_) | LifecycleEvent::Received => None,
+        LifecycleEvent::Launch
+        | LifecycleEvent::Deadline { .. }
+        | LifecycleEvent::NewPeer
+        | LifecycleEvent::Forget => Some(PhaseTransition::Stay),
+        LifecycleEvent::Started { .. }
+        | LifecycleEvent::Ended
+        | LifecycleEvent::Reported(_)
+        | LifecycleEvent::Received => None,
     }
 }
 
@@ -302,7 +326,9 @@ fn starting(
         }),
         LifecycleEvent::Failed { why } => Some(failed(stop, why, out)),
         LifecycleEvent::Ended => Some(collect(stop, out)),
-        LifecycleEvent::Stop { cause, .. } => Some(PhaseTransition::To(LifecyclePhase::Starting { stop: stop.or(Some(cause)) })),
+        LifecycleEvent::Stop { cause, .. } => Some(PhaseTransition::To(LifecyclePhase::Starting {
+            stop: stop.or(Some(cause)),
+        })),
         LifecycleEvent::Launch
         | LifecycleEvent::Prepared
         | LifecycleEvent::Deadline { .. }
@@ -312,15 +338,22 @@ fn starting(
     }
 }
 
-fn running(event: LifecycleEvent, grace: Duration, out: &mut Vec<ContainerEffect>) -> Option<PhaseTransition> {
+fn running(
+    event: LifecycleEvent,
+    grace: Duration,
+    out: &mut Vec<ContainerEffect>,
+) -> Option<PhaseTransition> {
     match event {
         LifecycleEvent::Stop { cause, now } => Some(stop_running(cause, now, grace, out)),
         LifecycleEvent::Ended => Some(collect(None, out)),
-        LifecycleEvent::Launch | LifecycleEvent::Prepared | LifecycleEvent::Started { .. } | LifecycleEvent::Deadline { .. } => {
-            Some(PhaseTransition::Stay)
-        }
+        LifecycleEvent::Launch
+        | LifecycleEvent::Prepared
+        | LifecycleEvent::Started { .. }
+        | LifecycleEvent::Deadline { .. } => Some(PhaseTransition::Stay),
         LifecycleEvent::NewPeer | LifecycleEvent::Forget => Some(PhaseTransition::Stay),
-        LifecycleEvent::Failed { .. } | LifecycleEvent::Reported(_) | LifecycleEvent::Received => None,
+        LifecycleEvent::Failed { .. } | LifecycleEvent::Reported(_) | LifecycleEvent::Received => {
+            None
+        }
     }
 }
 
@@ -335,46 +368,75 @@ fn stopping(
         LifecycleEvent::Ended => Some(collect(asked, out)),
         LifecycleEvent::Reported(report) => {
             out.push(ContainerEffect::Tell);
-            Some(PhaseTransition::To(LifecyclePhase::Exited { report, received: false }))
+            Some(PhaseTransition::To(LifecyclePhase::Exited {
+                report,
+                received: false,
+            }))
         }
         LifecycleEvent::Deadline { now } => Some(kill_when_due(asked, step, now, out)),
         // The first cause is kept. A later stop without grace ends the grace period of the first.
         LifecycleEvent::Stop { cause, now } => match step {
             StopProgress::Grace { .. } if !is_graceful(cause) => Some(kill(asked, now, out)),
-            StopProgress::Grace { .. } | StopProgress::Killing { .. } | StopProgress::Collecting => Some(PhaseTransition::Stay),
+            StopProgress::Grace { .. }
+            | StopProgress::Killing { .. }
+            | StopProgress::Collecting => Some(PhaseTransition::Stay),
         },
-        LifecycleEvent::Launch | LifecycleEvent::Prepared | LifecycleEvent::Started { .. } | LifecycleEvent::Failed { .. } => {
-            Some(PhaseTransition::Stay)
-        }
+        LifecycleEvent::Launch
+        | LifecycleEvent::Prepared
+        | LifecycleEvent::Started { .. }
+        | LifecycleEvent::Failed { .. } => Some(PhaseTransition::Stay),
         LifecycleEvent::NewPeer | LifecycleEvent::Forget => Some(PhaseTransition::Stay),
         LifecycleEvent::Received => None,
     }
 }
 
-fn exited(report: &ExitReport, received: bool, event: LifecycleEvent, out: &mut Vec<ContainerEffect>) -> Option<PhaseTransition> {
-    let again = |received| PhaseTransition::To(LifecyclePhase::Exited { report: Box::new(report.clone()), received });
+fn exited(
+    report: &ExitReport,
+    received: bool,
+    event: LifecycleEvent,
+    out: &mut Vec<ContainerEffect>,
+) -> Option<PhaseTransition> {
+    let again = |received| {
+        PhaseTransition::To(LifecyclePhase::Exited {
+            report: Box::new(report.clone()),
+            received,
+        })
+    };
     match event {
-        LifecycleEvent::Received => Some(if received { PhaseTransition::Stay } else { again(true) }),
-        LifecycleEvent::NewPeer => Some(if received { again(false) } else { PhaseTransition::Stay }),
+        LifecycleEvent::Received => Some(if received {
+            PhaseTransition::Stay
+        } else {
+            again(true)
+        }),
+        LifecycleEvent::NewPeer => Some(if received {
+            again(false)
+        } else {
+            PhaseTransition::Stay
+        }),
         LifecycleEvent::Forget => {
             out.push(ContainerEffect::Forget);
             Some(PhaseTransition::To(LifecyclePhase::Acked))
         }
-        LifecycleEvent::Launch | LifecycleEvent::Prepared | LifecycleEvent::Started { .. } | LifecycleEvent::Failed { .. } => {
-            Some(PhaseTransition::Stay)
-        }
-        LifecycleEvent::Stop { .. } | LifecycleEvent::Deadline { .. } | LifecycleEvent::Ended | LifecycleEvent::Reported(_) => {
-            Some(PhaseTransition::Stay)
-        }
+        LifecycleEvent::Launch
+        | LifecycleEvent::Prepared
+        | LifecycleEvent::Started { .. }
+        | LifecycleEvent::Failed { .. } => Some(PhaseTransition::Stay),
+        LifecycleEvent::Stop { .. }
+        | LifecycleEvent::Deadline { .. }
+        | LifecycleEvent::Ended
+        | LifecycleEvent::Reported(_) => Some(PhaseTransition::Stay),
     }
 }
 
 fn acked(event: &LifecycleEvent) -> Option<PhaseTransition> {
     match event {
-        LifecycleEvent::Launch | LifecycleEvent::Stop { .. } | LifecycleEvent::Deadline { .. } | LifecycleEvent::Ended => {
+        LifecycleEvent::Launch
+        | LifecycleEvent::Stop { .. }
+        | LifecycleEvent::Deadline { .. }
+        | LifecycleEvent::Ended => Some(PhaseTransition::Stay),
+        LifecycleEvent::Received | LifecycleEvent::NewPeer | LifecycleEvent::Forget => {
             Some(PhaseTransition::Stay)
         }
-        LifecycleEvent::Received | LifecycleEvent::NewPeer | LifecycleEvent::Forget => Some(PhaseTransition::Stay),
         LifecycleEvent::Prepared
         | LifecycleEvent::Started { .. }
         | LifecycleEvent::Failed { .. }
@@ -389,7 +451,12 @@ fn is_graceful(cause: StopCause) -> bool {
     }
 }
 
-fn stop_running(cause: StopCause, now: Tick, grace: Duration, out: &mut Vec<ContainerEffect>) -> PhaseTransition {
+fn stop_running(
+    cause: StopCause,
+    now: Tick,
+    grace: Duration,
+    out: &mut Vec<ContainerEffect>,
+) -> PhaseTransition {
     // These effects stay adjacent: the driver carries out adjacent effects as one job, in this
     // order.
     out.push(ContainerEffect::RecordStop(cause));
@@ -397,7 +464,9 @@ fn stop_running(cause: StopCause, now: Tick, grace: Duration, out: &mut Vec<Cont
         out.push(ContainerEffect::Terminate);
         PhaseTransition::To(LifecyclePhase::Stopping {
             asked: Some(cause),
-            step: StopProgress::Grace { kill_at: now.plus(grace) },
+            step: StopProgress::Grace {
+                kill_at: now.plus(grace),
+            },
         })
     } else {
         kill(Some(cause), now, out)
@@ -410,31 +479,49 @@ fn kill(asked: Option<StopCause>, now: Tick, out: &mut Vec<ContainerEffect>) -> 
     out.push(ContainerEffect::Kill);
     PhaseTransition::To(LifecyclePhase::Stopping {
         asked,
-        step: StopProgress::Killing { again_at: now.plus(KILL_RETRY_INTERVAL) },
+        step: StopProgress::Killing {
+            again_at: now.plus(KILL_RETRY_INTERVAL),
+        },
     })
 }
 
-fn kill_when_due(asked: Option<StopCause>, step: StopProgress, now: Tick, out: &mut Vec<ContainerEffect>) -> PhaseTransition {
+fn kill_when_due(
+    asked: Option<StopCause>,
+    step: StopProgress,
+    now: Tick,
+    out: &mut Vec<ContainerEffect>,
+) -> PhaseTransition {
     match step {
         StopProgress::Grace { kill_at } if kill_at <= now => kill(asked, now, out),
         StopProgress::Killing { again_at } if again_at <= now => kill(asked, now, out),
-        StopProgress::Grace { .. } | StopProgress::Killing { .. } | StopProgress::Collecting => PhaseTransition::Stay,
+        StopProgress::Grace { .. } | StopProgress::Killing { .. } | StopProgress::Collecting => {
+            PhaseTransition::Stay
+        }
     }
 }
 
 fn collect(asked: Option<StopCause>, out: &mut Vec<ContainerEffect>) -> PhaseTransition {
     out.push(ContainerEffect::Collect(ContainerEnd::Ended { asked }));
-    PhaseTransition::To(LifecyclePhase::Stopping { asked, step: StopProgress::Collecting })
+    PhaseTransition::To(LifecyclePhase::Stopping {
+        asked,
+        step: StopProgress::Collecting,
+    })
 }
 
 fn failed(stop: Option<StopCause>, why: String, out: &mut Vec<ContainerEffect>) -> PhaseTransition {
     out.push(ContainerEffect::Collect(ContainerEnd::Failed { why }));
-    PhaseTransition::To(LifecyclePhase::Stopping { asked: stop, step: StopProgress::Collecting })
+    PhaseTransition::To(LifecyclePhase::Stopping {
+        asked: stop,
+        step: StopProgress::Collecting,
+    })
 }
 
 fn never(cause: StopCause, out: &mut Vec<ContainerEffect>) -> PhaseTransition {
     out.push(ContainerEffect::Collect(ContainerEnd::Never { cause }));
-    PhaseTransition::To(LifecyclePhase::Stopping { asked: Some(cause), step: StopProgress::Collecting })
+    PhaseTransition::To(LifecyclePhase::Stopping {
+        asked: Some(cause),
+        step: StopProgress::Collecting,
+    })
 }
 
 impl LifecyclePhase {
@@ -453,9 +540,18 @@ impl LifecyclePhase {
     /// The time at which the state needs a [`LifecycleEvent::Deadline`].
     pub fn deadline(&self) -> Option<Tick> {
         match self {
-            LifecyclePhase::Stopping { step: StopProgress::Grace { kill_at }, .. } => Some(*kill_at),
-            LifecyclePhase::Stopping { step: StopProgress::Killing { again_at }, .. } => Some(*again_at),
-            LifecyclePhase::Stopping { step: StopProgress::Collecting, .. } => None,
+            LifecyclePhase::Stopping {
+                step: StopProgress::Grace { kill_at },
+                ..
+            } => Some(*kill_at),
+            LifecyclePhase::Stopping {
+                step: StopProgress::Killing { again_at },
+                ..
+            } => Some(*again_at),
+            LifecyclePhase::Stopping {
+                step: StopProgress::Collecting,
+                ..
+            } => None,
             LifecyclePhase::New
             | LifecyclePhase::Preparing { .. }
             | LifecyclePhase::Starting { .. }

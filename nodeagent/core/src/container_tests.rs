@@ -28,11 +28,41 @@ fn states() -> Vec<(&'static str, LifecyclePhase)> {
         ("starting", LifecyclePhase::Starting { stop: None }),
         ("starting+stop", LifecyclePhase::Starting { stop: asked }),
         ("running", LifecyclePhase::Running),
-        ("grace", LifecyclePhase::Stopping { asked, step: StopProgress::Grace { kill_at: NOW } }),
-        ("killing", LifecyclePhase::Stopping { asked, step: StopProgress::Killing { again_at: NOW } }),
-        ("collecting", LifecyclePhase::Stopping { asked: None, step: StopProgress::Collecting }),
-        ("exited", LifecyclePhase::Exited { report: report(), received: false }),
-        ("exited+received", LifecyclePhase::Exited { report: report(), received: true }),
+        (
+            "grace",
+            LifecyclePhase::Stopping {
+                asked,
+                step: StopProgress::Grace { kill_at: NOW },
+            },
+        ),
+        (
+            "killing",
+            LifecyclePhase::Stopping {
+                asked,
+                step: StopProgress::Killing { again_at: NOW },
+            },
+        ),
+        (
+            "collecting",
+            LifecyclePhase::Stopping {
+                asked: None,
+                step: StopProgress::Collecting,
+            },
+        ),
+        (
+            "exited",
+            LifecyclePhase::Exited {
+                report: report(),
+                received: false,
+            },
+        ),
+        (
+            "exited+received",
+            LifecyclePhase::Exited {
+                report: report(),
+                received: true,
+            },
+        ),
         ("acked", LifecyclePhase::Acked),
     ]
 }
@@ -42,9 +72,26 @@ fn events() -> Vec<(&'static str, LifecycleEvent)> {
         ("launch", LifecycleEvent::Launch),
         ("prepared", LifecycleEvent::Prepared),
         ("started", LifecycleEvent::Started { now: NOW }),
-        ("failed", LifecycleEvent::Failed { why: "no such program".into() }),
-        ("stop", LifecycleEvent::Stop { cause: StopCause::Preempted, now: NOW }),
-        ("over", LifecycleEvent::Stop { cause: StopCause::OverLimit, now: NOW }),
+        (
+            "failed",
+            LifecycleEvent::Failed {
+                why: "no such program".into(),
+            },
+        ),
+        (
+            "stop",
+            LifecycleEvent::Stop {
+                cause: StopCause::Preempted,
+                now: NOW,
+            },
+        ),
+        (
+            "over",
+            LifecycleEvent::Stop {
+                cause: StopCause::OverLimit,
+                now: NOW,
+            },
+        ),
         ("deadline", LifecycleEvent::Deadline { now: NOW }),
         ("ended", LifecycleEvent::Ended),
         ("reported", LifecycleEvent::Reported(report())),
@@ -62,10 +109,21 @@ fn label(state: &LifecyclePhase) -> &'static str {
         LifecyclePhase::Starting { stop: None } => "starting",
         LifecyclePhase::Starting { stop: Some(_) } => "starting+stop",
         LifecyclePhase::Running => "running",
-        LifecyclePhase::Stopping { step: StopProgress::Grace { .. }, .. } => "grace",
-        LifecyclePhase::Stopping { step: StopProgress::Killing { .. }, .. } => "killing",
-        LifecyclePhase::Stopping { step: StopProgress::Collecting, .. } => "collecting",
-        LifecyclePhase::Exited { received: false, .. } => "exited",
+        LifecyclePhase::Stopping {
+            step: StopProgress::Grace { .. },
+            ..
+        } => "grace",
+        LifecyclePhase::Stopping {
+            step: StopProgress::Killing { .. },
+            ..
+        } => "killing",
+        LifecyclePhase::Stopping {
+            step: StopProgress::Collecting,
+            ..
+        } => "collecting",
+        LifecyclePhase::Exited {
+            received: false, ..
+        } => "exited",
         LifecyclePhase::Exited { received: true, .. } => "exited+received",
         LifecyclePhase::Acked => "acked",
     }
@@ -79,11 +137,17 @@ fn cell(state: &LifecyclePhase, event: LifecycleEvent) -> String {
             "!".into()
         }
         Ok(PhaseTransition::Stay) => {
-            assert!(out.is_empty(), "an event that keeps the state has no effect");
+            assert!(
+                out.is_empty(),
+                "an event that keeps the state has no effect"
+            );
             "-".into()
         }
         Ok(PhaseTransition::To(next)) => {
-            let effects: Vec<String> = out.iter().map(|e| format!("{e:?}").to_lowercase()).collect();
+            let effects: Vec<String> = out
+                .iter()
+                .map(|e| format!("{e:?}").to_lowercase())
+                .collect();
             format!("{} [{}]", label(&next), effects.join(", "))
         }
     }
@@ -112,9 +176,15 @@ fn a_stop_is_recorded_before_the_signal() {
                 continue;
             }
             let asked_before = matches!(state, LifecyclePhase::Stopping { .. });
-            if let Some(at) = out.iter().position(|e| matches!(e, ContainerEffect::Terminate | ContainerEffect::Kill)) {
+            if let Some(at) = out
+                .iter()
+                .position(|e| matches!(e, ContainerEffect::Terminate | ContainerEffect::Kill))
+            {
                 let before = at.checked_sub(1).and_then(|i| out.get(i));
-                assert!(asked_before || matches!(before, Some(ContainerEffect::RecordStop(_))), "{state:?}: {out:?} at {at}");
+                assert!(
+                    asked_before || matches!(before, Some(ContainerEffect::RecordStop(_))),
+                    "{state:?}: {out:?} at {at}"
+                );
             }
         }
     }
@@ -123,10 +193,29 @@ fn a_stop_is_recorded_before_the_signal() {
 #[test]
 fn the_grace_period_ends_exactly_at_its_deadline() {
     let mut out = Vec::new();
-    let state = LifecyclePhase::Stopping { asked: Some(StopCause::Asked), step: StopProgress::Grace { kill_at: Tick(100) } };
-    assert_eq!(apply_event(&state, LifecycleEvent::Deadline { now: Tick(99) }, GRACE, &mut out), Ok(PhaseTransition::Stay));
-    let Ok(PhaseTransition::To(next)) = apply_event(&state, LifecycleEvent::Deadline { now: Tick(100) }, GRACE, &mut out) else {
+    let state = LifecyclePhase::Stopping {
+        asked: Some(StopCause::Asked),
+        step: StopProgress::Grace { kill_at: Tick(100) },
+    };
+    assert_eq!(
+        apply_event(
+            &state,
+            LifecycleEvent::Deadline { now: Tick(99) },
+            GRACE,
+            &mut out
+        ),
+        Ok(PhaseTransition::Stay)
+    );
+    let Ok(PhaseTransition::To(next)) = apply_event(
+        &state,
+        LifecycleEvent::Deadline { now: Tick(100) },
+        GRACE,
+        &mut out,
+    ) else {
         panic!("stayed")
     };
-    assert_eq!((out.as_slice(), next.deadline()), ([ContainerEffect::Kill].as_slice(), Some(Tick(1100))));
+    assert_eq!(
+        (out.as_slice(), next.deadline()),
+        ([ContainerEffect::Kill].as_slice(), Some(Tick(1100)))
+    );
 }

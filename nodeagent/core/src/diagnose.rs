@@ -46,13 +46,22 @@ const TAKEN: [Rule; 19] = [
 ];
 
 /// Rules for the part that was too small, and for the part that had free memory.
-const SHORT: [Rule; 5] = [heap::idle, overhead::unknown, heap::bound, heap::full, other_causes::own_data];
+const SHORT: [Rule; 5] = [
+    heap::idle,
+    overhead::unknown,
+    heap::bound,
+    heap::full,
+    other_causes::own_data,
+];
 
 /// Causes and cures for a verdict; empty for ends without a memory failure and without evidence.
 pub fn diagnose(e: &Evidence, v: &Verdict) -> Vec<Diagnosis> {
     let case = Case::new(e, v);
     match v.reason {
-        ExitReason::HeapOom | ExitReason::OverheadOom | ExitReason::TaskOom | ExitReason::StalledAtLimit => {
+        ExitReason::HeapOom
+        | ExitReason::OverheadOom
+        | ExitReason::TaskOom
+        | ExitReason::StalledAtLimit => {
             let mut rows: Vec<Diagnosis> = TAKEN.iter().filter_map(|rule| rule(&case)).collect();
             let taken = rows.iter().any(|row| row.certainty <= Certainty::Likely);
             rows.extend(overhead::thrashing(&case, taken));
@@ -60,21 +69,31 @@ pub fn diagnose(e: &Evidence, v: &Verdict) -> Vec<Diagnosis> {
             rows.sort_by_key(|row| row.certainty); // stable: cheapest first among equals
             rows
         }
-        ExitReason::AncestorOom => vec![other_causes::leftover(&case).unwrap_or_else(|| other_causes::outer_limit(&case))],
+        ExitReason::AncestorOom => {
+            vec![other_causes::leftover(&case).unwrap_or_else(|| other_causes::outer_limit(&case))]
+        }
         ExitReason::NodeOom => vec![other_causes::host()],
         ExitReason::KilledExternally => vec![other_causes::from_outside()],
         ExitReason::Exit { code: 137 } => vec![other_causes::code_137()],
-        ExitReason::Stopped | ExitReason::Preempted | ExitReason::Timeout | ExitReason::NodeLost | ExitReason::LaunchFailed => {
-            Vec::new()
+        ExitReason::Stopped
+        | ExitReason::Preempted
+        | ExitReason::Timeout
+        | ExitReason::NodeLost
+        | ExitReason::LaunchFailed => Vec::new(),
+        ExitReason::Exit { .. } | ExitReason::Signal { .. } => {
+            limits::refused(&case).into_iter().collect()
         }
-        ExitReason::Exit { .. } | ExitReason::Signal { .. } => limits::refused(&case).into_iter().collect(),
     }
 }
 
 /// The next size to try after a kill at `seen`: half as much again, rounded up to 64 MiB or 8 MiB.
 pub fn next_size(seen: Bytes) -> Bytes {
     let wanted = seen.mul_ratio(3, 2);
-    let step = if wanted >= Bytes::from_gib(1) { Bytes::from_mib(64) } else { Bytes::from_mib(8) };
+    let step = if wanted >= Bytes::from_gib(1) {
+        Bytes::from_mib(64)
+    } else {
+        Bytes::from_mib(8)
+    };
     wanted.round_up(step)
 }
 
@@ -93,7 +112,13 @@ impl<'a> Case<'a> {
     fn new(e: &'a Evidence, v: &Verdict) -> Self {
         let seen = e.own.peak.unwrap_or(e.own.current).max(e.own.current);
         let limit = e.own.limit.unwrap_or(seen);
-        Case { e, verdict: *v, limit, seen: seen.max(Bytes::new(1)), told: e.heap_marker.as_deref().map(marked_memory) }
+        Case {
+            e,
+            verdict: *v,
+            limit,
+            seen: seen.max(Bytes::new(1)),
+            told: e.heap_marker.as_deref().map(marked_memory),
+        }
     }
     /// True when `part` is at least `percent` of the limit.
     fn is_share(&self, part: Bytes, percent: u64) -> bool {
@@ -101,7 +126,10 @@ impl<'a> Case<'a> {
     }
     /// True when the runtime message contains `words`, given in lower case.
     fn message_contains(&self, words: &str) -> bool {
-        self.e.heap_marker.as_deref().is_some_and(|line| line.to_ascii_lowercase().contains(words))
+        self.e
+            .heap_marker
+            .as_deref()
+            .is_some_and(|line| line.to_ascii_lowercase().contains(words))
     }
     /// True when the program reported a refused allocation and has no heap with a maximum that
     /// could be the reason: Python, Go, C++, Rust.
@@ -113,7 +141,9 @@ impl<'a> Case<'a> {
     }
     /// The memory that the limit leaves outside the heap budget.
     fn overhead(&self) -> Option<Bytes> {
-        self.e.heap_budget.map(|budget| self.limit.saturating_sub(budget))
+        self.e
+            .heap_budget
+            .map(|budget| self.limit.saturating_sub(budget))
     }
     /// True when it was killed at its limit and its runtime reported nothing.
     fn is_kill(&self) -> bool {
@@ -125,11 +155,19 @@ impl<'a> Case<'a> {
     }
     /// The size that would have sufficed without `part`, for the use so far.
     fn without(&self, part: Bytes) -> Bytes {
-        self.seen.saturating_sub(part).max(Bytes::from_mib(1)).round_up(Bytes::from_mib(1))
+        self.seen
+            .saturating_sub(part)
+            .max(Bytes::from_mib(1))
+            .round_up(Bytes::from_mib(1))
     }
 }
 
-fn row(name: SubCause, certainty: Certainty, cause: impl Into<String>, fix: impl Into<String>) -> Diagnosis {
+fn row(
+    name: SubCause,
+    certainty: Certainty,
+    cause: impl Into<String>,
+    fix: impl Into<String>,
+) -> Diagnosis {
     Diagnosis::new(name, certainty, cause, fix)
 }
 

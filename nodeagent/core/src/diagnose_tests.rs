@@ -1,8 +1,8 @@
 use super::*;
 use crate::classify::{VerdictScope, classify};
 use headroom_types::exit::{
-    CollectionReport, GarbageCollector, GcCause, LeftoverOwner, MemoryEvents, OuterLevel, ProcessMemory, Unattributed,
-    VictimProcess,
+    CollectionReport, GarbageCollector, GcCause, LeftoverOwner, MemoryEvents, OuterLevel,
+    ProcessMemory, Unattributed, VictimProcess,
 };
 use headroom_types::{EnforcerKind, OwnLimit, OwnLimitKind};
 
@@ -13,8 +13,18 @@ fn killed_at(limit: u64) -> Evidence {
     e.signal = Some(9);
     e.own.limit = Some(MIB(limit));
     e.own.peak = Some(MIB(limit));
-    e.own.local = MemoryEvents { max: 9, oom: 1, ..MemoryEvents::default() };
-    e.own.events = MemoryEvents { max: 9, oom: 1, oom_kill: 2, oom_group_kill: 1, ..MemoryEvents::default() };
+    e.own.local = MemoryEvents {
+        max: 9,
+        oom: 1,
+        ..MemoryEvents::default()
+    };
+    e.own.events = MemoryEvents {
+        max: 9,
+        oom: 1,
+        oom_kill: 2,
+        oom_group_kill: 1,
+        ..MemoryEvents::default()
+    };
     e
 }
 
@@ -24,7 +34,10 @@ fn told(e: &Evidence, scope: VerdictScope) -> Vec<Diagnosis> {
 
 fn finds(e: &Evidence, words: &str) -> Diagnosis {
     let all = told(e, VerdictScope::Container);
-    all.iter().find(|d| d.cause.contains(words)).cloned().unwrap_or_else(|| panic!("no {words:?} in {all:#?}"))
+    all.iter()
+        .find(|d| d.cause.contains(words))
+        .cloned()
+        .unwrap_or_else(|| panic!("no {words:?} in {all:#?}"))
 }
 
 #[test]
@@ -33,7 +46,10 @@ fn a_native_program_gets_the_next_size() {
     e.own.stat.anon = Some(MIB(62));
     let all = told(&e, VerdictScope::Task);
     assert_eq!(all.len(), 1, "{all:#?}");
-    assert!(all[0].fix.contains("96 MiB") && all[0].certainty == Certainty::Certain, "{all:#?}");
+    assert!(
+        all[0].fix.contains("96 MiB") && all[0].certainty == Certainty::Certain,
+        "{all:#?}"
+    );
 }
 
 /// Measured evidence of a Go program that `ulimit -v` limited instead of its cgroup.
@@ -43,42 +59,101 @@ fn an_allocation_refused_far_below_the_limit_needs_no_larger_container() {
     e.exit_code = Some(2);
     e.own.limit = Some(MIB(256));
     e.own.peak = Some(MIB(70));
-    e.heap_marker = Some("runtime: out of memory: cannot allocate 4194304-byte block (66912256 in use)".into());
+    e.heap_marker =
+        Some("runtime: out of memory: cannot allocate 4194304-byte block (66912256 in use)".into());
     let rows = told(&e, VerdictScope::Task);
-    assert_eq!((rows.len(), rows[0].name), (1, SubCause::ImpossibleRequest), "{rows:#?}");
-    assert!(rows[0].cause.contains("4 MiB") && rows[0].cause.contains("70 MiB of 256 MiB"), "{rows:#?}");
-    e.own_limits = vec![OwnLimit { kind: OwnLimitKind::AddressSpace, value: MIB(100) }];
+    assert_eq!(
+        (rows.len(), rows[0].name),
+        (1, SubCause::ImpossibleRequest),
+        "{rows:#?}"
+    );
+    assert!(
+        rows[0].cause.contains("4 MiB") && rows[0].cause.contains("70 MiB of 256 MiB"),
+        "{rows:#?}"
+    );
+    e.own_limits = vec![OwnLimit {
+        kind: OwnLimitKind::AddressSpace,
+        value: MIB(100),
+    }];
     let rows = told(&e, VerdictScope::Task);
-    assert_eq!((rows.len(), rows[0].name, rows[0].certainty), (1, SubCause::OwnLimit, Certainty::Certain), "{rows:#?}");
-    assert!(rows[0].fix.contains("ulimit -v") && rows[0].cause.contains("100 MiB"), "{rows:#?}");
+    assert_eq!(
+        (rows.len(), rows[0].name, rows[0].certainty),
+        (1, SubCause::OwnLimit, Certainty::Certain),
+        "{rows:#?}"
+    );
+    assert!(
+        rows[0].fix.contains("ulimit -v") && rows[0].cause.contains("100 MiB"),
+        "{rows:#?}"
+    );
     e.own_limits.clear();
     e.own.peak = Some(MIB(250));
-    assert!(told(&e, VerdictScope::Task)[0].fix.contains("next size"), "the memory is full");
+    assert!(
+        told(&e, VerdictScope::Task)[0].fix.contains("next size"),
+        "the memory is full"
+    );
 }
 
 #[test]
 fn a_heap_maximum_below_the_budget_is_the_own_limit() {
     let mut e = Evidence::empty(EnforcerKind::Cgroup1);
-    (e.exit_code, e.heap_budget, e.own.limit, e.own.peak) = (Some(3), Some(MIB(128)), Some(MIB(256)), Some(MIB(90)));
+    (e.exit_code, e.heap_budget, e.own.limit, e.own.peak) =
+        (Some(3), Some(MIB(128)), Some(MIB(256)), Some(MIB(90)));
     e.heap_marker = Some("Terminating due to java.lang.OutOfMemoryError: Java heap space".into());
-    e.heap = Some(HeapReport { used: MIB(31), committed: MIB(32), max: MIB(32), ..HeapReport::default() });
+    e.heap = Some(HeapReport {
+        used: MIB(31),
+        committed: MIB(32),
+        max: MIB(32),
+        ..HeapReport::default()
+    });
     let first = |e: &Evidence| told(e, VerdictScope::Task).first().cloned().expect("a row");
-    assert_eq!((first(&e).name, first(&e).certainty), (SubCause::OwnLimit, Certainty::Likely), "no flag was found");
-    e.own_limits = vec![OwnLimit { kind: OwnLimitKind::JvmHeap, value: MIB(32) }];
-    assert_eq!((first(&e).name, first(&e).certainty), (SubCause::OwnLimit, Certainty::Certain));
-    assert!(first(&e).cause.contains("-Xmx = 32 MiB") && first(&e).fix.contains("remove -Xmx"), "{:?}", first(&e));
+    assert_eq!(
+        (first(&e).name, first(&e).certainty),
+        (SubCause::OwnLimit, Certainty::Likely),
+        "no flag was found"
+    );
+    e.own_limits = vec![OwnLimit {
+        kind: OwnLimitKind::JvmHeap,
+        value: MIB(32),
+    }];
+    assert_eq!(
+        (first(&e).name, first(&e).certainty),
+        (SubCause::OwnLimit, Certainty::Certain)
+    );
+    assert!(
+        first(&e).cause.contains("-Xmx = 32 MiB") && first(&e).fix.contains("remove -Xmx"),
+        "{:?}",
+        first(&e)
+    );
     e.own_limits[0].value = MIB(128);
-    e.heap = Some(HeapReport { used: MIB(127), committed: MIB(128), max: MIB(124), ..HeapReport::default() });
-    assert_ne!(first(&e).name, SubCause::OwnLimit, "the maximum is the budget");
+    e.heap = Some(HeapReport {
+        used: MIB(127),
+        committed: MIB(128),
+        max: MIB(124),
+        ..HeapReport::default()
+    });
+    assert_ne!(
+        first(&e).name,
+        SubCause::OwnLimit,
+        "the maximum is the budget"
+    );
 }
 
 #[test]
 fn a_manual_maximum_outside_the_heap_is_the_own_limit() {
     let mut e = Evidence::empty(EnforcerKind::Cgroup1);
-    (e.exit_code, e.heap_budget, e.own.limit, e.own.peak) = (Some(1), Some(MIB(64)), Some(MIB(256)), Some(MIB(90)));
-    e.heap_marker = Some("java.lang.OutOfMemoryError: Cannot reserve 99 bytes of direct buffer memory".into());
-    assert_eq!(told(&e, VerdictScope::Task)[0].name, SubCause::DirectBuffers, "the cap follows the overhead");
-    e.own_limits = vec![OwnLimit { kind: OwnLimitKind::DirectMemory, value: MIB(24) }];
+    (e.exit_code, e.heap_budget, e.own.limit, e.own.peak) =
+        (Some(1), Some(MIB(64)), Some(MIB(256)), Some(MIB(90)));
+    e.heap_marker =
+        Some("java.lang.OutOfMemoryError: Cannot reserve 99 bytes of direct buffer memory".into());
+    assert_eq!(
+        told(&e, VerdictScope::Task)[0].name,
+        SubCause::DirectBuffers,
+        "the cap follows the overhead"
+    );
+    e.own_limits = vec![OwnLimit {
+        kind: OwnLimitKind::DirectMemory,
+        value: MIB(24),
+    }];
     assert_eq!(told(&e, VerdictScope::Task)[0].name, SubCause::OwnLimit);
 }
 
@@ -88,19 +163,38 @@ fn tmpfs_is_named_before_a_bigger_container() {
     e.own.stat.shmem = Some(MIB(50));
     e.own.stat.file = Some(MIB(50));
     let all = told(&e, VerdictScope::Container);
-    assert!(all[0].cause.contains("tmpfs") && all[0].certainty == Certainty::Certain, "{all:#?}");
-    assert!(!all.iter().any(|d| d.cause.contains("page cache")), "tmpfs is not page cache");
+    assert!(
+        all[0].cause.contains("tmpfs") && all[0].certainty == Certainty::Certain,
+        "{all:#?}"
+    );
+    assert!(
+        !all.iter().any(|d| d.cause.contains("page cache")),
+        "tmpfs is not page cache"
+    );
 }
 
 #[test]
 fn an_idle_heap_gives_memory_to_the_overhead() {
     let mut e = killed_at(128);
     e.heap_budget = Some(MIB(96));
-    e.heap = Some(HeapReport { used: MIB(20), committed: MIB(30), old_used: Some(MIB(10)), ..HeapReport::default() });
+    e.heap = Some(HeapReport {
+        used: MIB(20),
+        committed: MIB(30),
+        old_used: Some(MIB(10)),
+        ..HeapReport::default()
+    });
     let idle = finds(&e, "the heap uses 10 MiB of its 96 MiB");
-    assert_eq!((idle.name, idle.would_fit), (SubCause::HeapIdle, Some(MIB(114))), "{idle:#?}");
+    assert_eq!(
+        (idle.name, idle.would_fit),
+        (SubCause::HeapIdle, Some(MIB(114))),
+        "{idle:#?}"
+    );
     let beside = finds(&e, "outside the heap");
-    assert!(beside.cause.starts_with("98 MiB") && beside.fix.contains("overhead 152 MiB instead of 32 MiB"), "{beside:#?}");
+    assert!(
+        beside.cause.starts_with("98 MiB")
+            && beside.fix.contains("overhead 152 MiB instead of 32 MiB"),
+        "{beside:#?}"
+    );
 }
 
 #[test]
@@ -108,21 +202,43 @@ fn live_data_needs_a_larger_heap_and_a_large_array_does_not() {
     let mut e = Evidence::empty(EnforcerKind::Cgroup2);
     e.exit_code = Some(3);
     e.heap_budget = Some(MIB(64));
-    let heap = |used, old| Some(HeapReport { used: MIB(used), max: MIB(64), old_used: Some(MIB(old)), ..HeapReport::default() });
+    let heap = |used, old| {
+        Some(HeapReport {
+            used: MIB(used),
+            max: MIB(64),
+            old_used: Some(MIB(old)),
+            ..HeapReport::default()
+        })
+    };
     e.heap = heap(62, 42);
     let full = finds(&e, "is full: 62 MiB in use, 42 MiB of it long-lived");
-    assert!(full.fix.contains("heap 96 MiB") && full.certainty == Certainty::Certain, "{full:#?}");
+    assert!(
+        full.fix.contains("heap 96 MiB") && full.certainty == Certainty::Certain,
+        "{full:#?}"
+    );
     e.heap = heap(30, 20);
-    assert!(finds(&e, "a very large allocation").fix.contains("G1HeapRegionSize"));
+    assert!(
+        finds(&e, "a very large allocation")
+            .fix
+            .contains("G1HeapRegionSize")
+    );
 }
 
 #[test]
 fn a_runtime_without_its_budget_is_named_first() {
     let mut e = killed_at(128);
     e.heap_budget = Some(MIB(64));
-    e.heap = Some(HeapReport { used: MIB(92), committed: MIB(138), max: MIB(300), ..HeapReport::default() });
+    e.heap = Some(HeapReport {
+        used: MIB(92),
+        committed: MIB(138),
+        max: MIB(300),
+        ..HeapReport::default()
+    });
     let all = told(&e, VerdictScope::Container);
-    assert!(all[0].cause.contains("grow to 300 MiB") && all[0].fix.contains("-Xmx65536k"), "{all:#?}");
+    assert!(
+        all[0].cause.contains("grow to 300 MiB") && all[0].fix.contains("-Xmx65536k"),
+        "{all:#?}"
+    );
 }
 
 #[test]
@@ -131,10 +247,19 @@ fn the_message_of_the_runtime_decides() {
     e.exit_code = Some(1);
     e.heap_budget = Some(MIB(64));
     for (line, words) in [
-        ("java.lang.OutOfMemoryError: Direct buffer memory", "direct (NIO) buffers"),
+        (
+            "java.lang.OutOfMemoryError: Direct buffer memory",
+            "direct (NIO) buffers",
+        ),
         ("java.lang.OutOfMemoryError: Metaspace", "class metadata"),
-        ("java.lang.VirtualMachineError: Out of space in CodeCache for adapters", "compiled code"),
-        ("java.lang.OutOfMemoryError: unable to create native thread: possibly out of memory", "another thread"),
+        (
+            "java.lang.VirtualMachineError: Out of space in CodeCache for adapters",
+            "compiled code",
+        ),
+        (
+            "java.lang.OutOfMemoryError: unable to create native thread: possibly out of memory",
+            "another thread",
+        ),
     ] {
         e.heap_marker = Some(line.into());
         assert_eq!(finds(&e, words).certainty, Certainty::Certain);
@@ -147,7 +272,11 @@ fn threads_children_cache_sockets_and_kernel_memory_are_diagnosed() {
     e.own.stat.kernel_stack = Some(MIB(16));
     assert!(finds(&e, "threads").cause.contains("1024"));
     let mut e = killed_at(64);
-    let child = |pid| VictimProcess { pid, name: "worker".into(), rss: MIB(12) };
+    let child = |pid| VictimProcess {
+        pid,
+        name: "worker".into(),
+        rss: MIB(12),
+    };
     e.victims = vec![child(1), child(2), child(3)];
     assert!(finds(&e, "3 processes").fix.contains("fewer"));
     let mut e = killed_at(64);
@@ -167,12 +296,24 @@ fn external_causes_are_diagnosed() {
     let mut e = killed_at(64);
     e.own.local = MemoryEvents::default();
     e.own.events.oom = 0;
-    let local = MemoryEvents { oom: 1, ..MemoryEvents::default() };
-    e.outer.push(OuterLevel::counted("containers", Some(MIB(512)), local));
-    assert!(finds(&e, "`containers` (512 MiB)").fix.contains("another node"));
+    let local = MemoryEvents {
+        oom: 1,
+        ..MemoryEvents::default()
+    };
+    e.outer
+        .push(OuterLevel::counted("containers", Some(MIB(512)), local));
+    assert!(
+        finds(&e, "`containers` (512 MiB)")
+            .fix
+            .contains("another node")
+    );
     let mut e = Evidence::empty(EnforcerKind::Cgroup2);
     e.exit_code = Some(137);
-    assert!(told(&e, VerdictScope::Container)[0].cause.contains("no memory counter moved"));
+    assert!(
+        told(&e, VerdictScope::Container)[0]
+            .cause
+            .contains("no memory counter moved")
+    );
     e.exit_code = Some(0);
     assert!(told(&e, VerdictScope::Container).is_empty());
 }
@@ -185,23 +326,58 @@ fn leftovers_that_filled_the_outer_level_are_named() {
         let mut e = killed_at(64);
         e.own.local = MemoryEvents::default();
         e.own.events.oom = 0;
-        let local = MemoryEvents { oom: hit, ..MemoryEvents::default() };
-        let owner = |(name, mib): &(&str, u64)| LeftoverOwner { name: (*name).to_owned(), memory: MIB(*mib) };
-        let unattributed = Unattributed { memory: MIB(left), left_by: owners.iter().map(owner).collect() };
+        let local = MemoryEvents {
+            oom: hit,
+            ..MemoryEvents::default()
+        };
+        let owner = |(name, mib): &(&str, u64)| LeftoverOwner {
+            name: (*name).to_owned(),
+            memory: MIB(*mib),
+        };
+        let unattributed = Unattributed {
+            memory: MIB(left),
+            left_by: owners.iter().map(owner).collect(),
+        };
         let level = OuterLevel::counted("containers", Some(MIB(3072)), local);
-        e.outer.push(OuterLevel { unattributed: Some(unattributed), ..level });
+        e.outer.push(OuterLevel {
+            unattributed: Some(unattributed),
+            ..level
+        });
         told(&e, VerdictScope::Container)
     };
     let rows = victim(1300, &[("etl.1.e1.c2", 800), ("etl.1.e1.c3", 500)], 1);
-    assert_eq!((rows.len(), rows[0].name, rows[0].certainty), (1, SubCause::Leftover, Certainty::Certain), "{rows:#?}");
-    for words in ["1.3 GiB", "`containers` (3 GiB)", "etl.1.e1.c2 (800 MiB), etl.1.e1.c3 (500 MiB)"] {
+    assert_eq!(
+        (rows.len(), rows[0].name, rows[0].certainty),
+        (1, SubCause::Leftover, Certainty::Certain),
+        "{rows:#?}"
+    );
+    for words in [
+        "1.3 GiB",
+        "`containers` (3 GiB)",
+        "etl.1.e1.c2 (800 MiB), etl.1.e1.c3 (500 MiB)",
+    ] {
         assert!(rows[0].cause.contains(words), "{words}: {}", rows[0].cause);
     }
     let little = victim(320, &[], 1);
-    assert_eq!((little[0].name, little[0].certainty), (SubCause::Leftover, Certainty::Likely));
-    assert!(little[0].cause.contains("its owner is unknown"), "{}", little[0].cause);
-    assert_eq!(victim(300, &[], 1)[0].name, SubCause::OuterLimit, "less than a tenth of the level");
-    assert_eq!(victim(1300, &[], 0)[0].name, SubCause::OuterLimit, "the limit of the level was not reached");
+    assert_eq!(
+        (little[0].name, little[0].certainty),
+        (SubCause::Leftover, Certainty::Likely)
+    );
+    assert!(
+        little[0].cause.contains("its owner is unknown"),
+        "{}",
+        little[0].cause
+    );
+    assert_eq!(
+        victim(300, &[], 1)[0].name,
+        SubCause::OuterLimit,
+        "less than a tenth of the level"
+    );
+    assert_eq!(
+        victim(1300, &[], 0)[0].name,
+        SubCause::OuterLimit,
+        "the limit of the level was not reached"
+    );
 }
 
 #[test]
@@ -215,23 +391,58 @@ fn a_stall_is_explained_by_refaulted_pages() {
 /// The memory that filled the limit is the cause; the stall only describes how it ended.
 #[test]
 fn a_stall_is_named_after_the_memory_that_filled_the_limit() {
-    let stalled = |e: Evidence| Evidence { stop_asked: Some(headroom_types::StopCause::Stalled), ..e };
-    let mut e = stalled(jvm_with(ProcessMemory { other: MIB(180), ..ProcessMemory::default() }));
+    let stalled = |e: Evidence| Evidence {
+        stop_asked: Some(headroom_types::StopCause::Stalled),
+        ..e
+    };
+    let mut e = stalled(jvm_with(ProcessMemory {
+        other: MIB(180),
+        ..ProcessMemory::default()
+    }));
     e.own.events = MemoryEvents::default();
-    e.own.local = MemoryEvents { max: 9000, ..MemoryEvents::default() };
+    e.own.local = MemoryEvents {
+        max: 9000,
+        ..MemoryEvents::default()
+    };
     e.own.stat.workingset_refault_file = Some(50_000);
-    e.heap = e.heap.map(|h| HeapReport { metaspace: Some(MIB(140)), ..h });
-    let names = |e: &Evidence| told(e, VerdictScope::Task).iter().map(|row| (row.name, row.certainty)).collect::<Vec<_>>();
+    e.heap = e.heap.map(|h| HeapReport {
+        metaspace: Some(MIB(140)),
+        ..h
+    });
+    let names = |e: &Evidence| {
+        told(e, VerdictScope::Task)
+            .iter()
+            .map(|row| (row.name, row.certainty))
+            .collect::<Vec<_>>()
+    };
     let rows = names(&e);
-    assert_eq!(classify(&e, VerdictScope::Task, &[3]).reason, ExitReason::StalledAtLimit);
-    assert_eq!(rows.first(), Some(&(SubCause::Metaspace, Certainty::Certain)), "{rows:?}");
-    assert!(rows.contains(&(SubCause::Thrashing, Certainty::Likely)), "the diagnosis still contains the stall: {rows:?}");
+    assert_eq!(
+        classify(&e, VerdictScope::Task, &[3]).reason,
+        ExitReason::StalledAtLimit
+    );
+    assert_eq!(
+        rows.first(),
+        Some(&(SubCause::Metaspace, Certainty::Certain)),
+        "{rows:?}"
+    );
+    assert!(
+        rows.contains(&(SubCause::Thrashing, Certainty::Likely)),
+        "the diagnosis still contains the stall: {rows:?}"
+    );
     e.own.stat.shmem = Some(MIB(150));
-    assert_eq!(names(&e).first(), Some(&(SubCause::Tmpfs, Certainty::Certain)), "the most certain cause is first");
+    assert_eq!(
+        names(&e).first(),
+        Some(&(SubCause::Tmpfs, Certainty::Certain)),
+        "the most certain cause is first"
+    );
     let mut e = stalled(killed_at(256));
     e.own.stat.workingset_refault_file = Some(50_000);
     e.own.stat.anon = Some(MIB(240));
-    assert_eq!(names(&e), [(SubCause::Thrashing, Certainty::Certain)], "the program's own data filled the limit");
+    assert_eq!(
+        names(&e),
+        [(SubCause::Thrashing, Certainty::Certain)],
+        "the program's own data filled the limit"
+    );
 }
 
 #[test]
@@ -240,8 +451,14 @@ fn every_memory_failure_gets_a_diagnosis() {
         for budget in [None, Some(limit / 2)] {
             let mut e = killed_at(limit);
             e.heap_budget = budget.map(MIB);
-            assert!(!told(&e, VerdictScope::Container).is_empty(), "limit {limit}, budget {budget:?}");
-            assert!(!told(&e, VerdictScope::Task).is_empty(), "limit {limit}, budget {budget:?}");
+            assert!(
+                !told(&e, VerdictScope::Container).is_empty(),
+                "limit {limit}, budget {budget:?}"
+            );
+            assert!(
+                !told(&e, VerdictScope::Task).is_empty(),
+                "limit {limit}, budget {budget:?}"
+            );
         }
     }
 }
@@ -265,54 +482,132 @@ fn jvm_with(inside: ProcessMemory) -> Evidence {
 }
 
 fn named(e: &Evidence) -> SubCause {
-    told(e, VerdictScope::Container).first().map_or(SubCause::Unnamed, |row| row.name)
+    told(e, VerdictScope::Container)
+        .first()
+        .map_or(SubCause::Unnamed, |row| row.name)
 }
 
 #[test]
 fn memory_outside_the_heap_is_diagnosed_from_mappings() {
     let other = MIB(50);
     let cases = [
-        (ProcessMemory { other: MIB(240), ..ProcessMemory::default() }, SubCause::DirectBuffers),
-        (ProcessMemory { other, stacks: MIB(180), stack_count: 700, ..ProcessMemory::default() }, SubCause::ThreadStacks),
-        (ProcessMemory { other, arenas: MIB(180), arena_count: 16, ..ProcessMemory::default() }, SubCause::NativeArenas),
-        (ProcessMemory { other, code: MIB(120), ..ProcessMemory::default() }, SubCause::CodeCache),
+        (
+            ProcessMemory {
+                other: MIB(240),
+                ..ProcessMemory::default()
+            },
+            SubCause::DirectBuffers,
+        ),
+        (
+            ProcessMemory {
+                other,
+                stacks: MIB(180),
+                stack_count: 700,
+                ..ProcessMemory::default()
+            },
+            SubCause::ThreadStacks,
+        ),
+        (
+            ProcessMemory {
+                other,
+                arenas: MIB(180),
+                arena_count: 16,
+                ..ProcessMemory::default()
+            },
+            SubCause::NativeArenas,
+        ),
+        (
+            ProcessMemory {
+                other,
+                code: MIB(120),
+                ..ProcessMemory::default()
+            },
+            SubCause::CodeCache,
+        ),
     ];
     for (inside, wanted) in cases {
         let e = jvm_with(inside);
-        assert_eq!(named(&e), wanted, "{:#?}", told(&e, VerdictScope::Container));
+        assert_eq!(
+            named(&e),
+            wanted,
+            "{:#?}",
+            told(&e, VerdictScope::Container)
+        );
     }
-    let mut e = jvm_with(ProcessMemory { other: MIB(180), ..ProcessMemory::default() });
-    e.heap = e.heap.map(|h| HeapReport { metaspace: Some(MIB(140)), ..h });
-    assert_eq!(named(&e), SubCause::Metaspace, "{:#?}", told(&e, VerdictScope::Container));
+    let mut e = jvm_with(ProcessMemory {
+        other: MIB(180),
+        ..ProcessMemory::default()
+    });
+    e.heap = e.heap.map(|h| HeapReport {
+        metaspace: Some(MIB(140)),
+        ..h
+    });
+    assert_eq!(
+        named(&e),
+        SubCause::Metaspace,
+        "{:#?}",
+        told(&e, VerdictScope::Container)
+    );
 }
 
 #[test]
 fn an_idle_heap_that_frees_as_much_goes_before_native_blocks() {
     let idle = |other| {
-        let mut e = jvm_with(ProcessMemory { other, ..ProcessMemory::default() });
+        let mut e = jvm_with(ProcessMemory {
+            other,
+            ..ProcessMemory::default()
+        });
         e.heap_budget = Some(MIB(160));
-        e.heap = e.heap.map(|h| HeapReport { committed: MIB(160), max: MIB(160), old_used: Some(MIB(10)), ..h });
+        e.heap = e.heap.map(|h| HeapReport {
+            committed: MIB(160),
+            max: MIB(160),
+            old_used: Some(MIB(10)),
+            ..h
+        });
         e
     };
-    assert_eq!(named(&idle(MIB(240))), SubCause::HeapIdle, "74 MiB of blocks, 144 MiB freed");
+    assert_eq!(
+        named(&idle(MIB(240))),
+        SubCause::HeapIdle,
+        "74 MiB of blocks, 144 MiB freed"
+    );
     let mut e = idle(MIB(240));
-    e.heap = e.heap.map(|h| HeapReport { committed: MIB(40), ..h });
-    assert_eq!(named(&e), SubCause::DirectBuffers, "194 MiB of blocks, 144 MiB freed");
+    e.heap = e.heap.map(|h| HeapReport {
+        committed: MIB(40),
+        ..h
+    });
+    assert_eq!(
+        named(&e),
+        SubCause::DirectBuffers,
+        "194 MiB of blocks, 144 MiB freed"
+    );
 }
 
 #[test]
 fn arenas_and_sockets_take_precedence_over_own_data() {
     let mut e = killed_at(64);
     e.own.stat.anon = Some(MIB(62));
-    e.inside = Some(ProcessMemory { arenas: MIB(55), arena_count: 16, ..ProcessMemory::default() });
+    e.inside = Some(ProcessMemory {
+        arenas: MIB(55),
+        arena_count: 16,
+        ..ProcessMemory::default()
+    });
     assert_eq!(named(&e), SubCause::NativeArenas);
     assert_eq!(told(&e, VerdictScope::Task)[0].would_fit, Some(MIB(16)));
-    e.inside = Some(ProcessMemory { arenas: MIB(4), arena_count: 2, other: MIB(50), ..ProcessMemory::default() });
+    e.inside = Some(ProcessMemory {
+        arenas: MIB(4),
+        arena_count: 2,
+        other: MIB(50),
+        ..ProcessMemory::default()
+    });
     assert_eq!(named(&e), SubCause::OwnData);
     let mut e = killed_at(64);
     e.own.stat.kernel = Some(MIB(50));
     e.own.stat.anon = Some(MIB(5));
-    e.inside = Some(ProcessMemory { sockets: 64, ..ProcessMemory::default() });
+    e.inside = Some(ProcessMemory {
+        sockets: 64,
+        ..ProcessMemory::default()
+    });
     assert_eq!(named(&e), SubCause::Sockets);
 }
 
@@ -321,14 +616,36 @@ fn a_gc_bound_heap_is_distinguished_from_a_full_heap() {
     let mut e = Evidence::empty(EnforcerKind::Cgroup2);
     e.exit_code = Some(3);
     e.heap_budget = Some(MIB(64));
-    let gc =
-        CollectionReport { collections: 400, full: 200, spent_ms: 9000, recent_percent: Some(91), ..CollectionReport::default() };
-    let heap = |gc| HeapReport { used: MIB(63), max: MIB(64), old_used: Some(MIB(60)), gc: Some(gc), ..HeapReport::default() };
+    let gc = CollectionReport {
+        collections: 400,
+        full: 200,
+        spent_ms: 9000,
+        recent_percent: Some(91),
+        ..CollectionReport::default()
+    };
+    let heap = |gc| HeapReport {
+        used: MIB(63),
+        max: MIB(64),
+        old_used: Some(MIB(60)),
+        gc: Some(gc),
+        ..HeapReport::default()
+    };
     e.heap = Some(heap(gc));
     assert_eq!(named(&e), SubCause::GcBound);
-    assert!(finds(&e, "91 % of its last seconds").fix.contains("heap 96 MiB"));
-    e.heap = Some(heap(CollectionReport { spent_ms: 300, ..gc }));
-    assert_eq!(named(&e), SubCause::LiveHeap, "a short time of collections is not GC-bound");
+    assert!(
+        finds(&e, "91 % of its last seconds")
+            .fix
+            .contains("heap 96 MiB")
+    );
+    e.heap = Some(heap(CollectionReport {
+        spent_ms: 300,
+        ..gc
+    }));
+    assert_eq!(
+        named(&e),
+        SubCause::LiveHeap,
+        "a short time of collections is not GC-bound"
+    );
     e.heap_marker = Some("java.lang.OutOfMemoryError: GC overhead limit exceeded".into());
     assert_eq!(named(&e), SubCause::GcBound);
 }
@@ -348,13 +665,30 @@ fn a_cache_larger_than_the_old_generation_is_diagnosed() {
     };
     e.heap = Some(heap(Some(MIB(46)), Some(MIB(43))));
     let row = &told(&e, VerdictScope::Container)[0];
-    assert_eq!((row.name, row.certainty), (SubCause::CacheBeyondOld, Certainty::Certain));
-    assert!(row.cause.starts_with("46 MiB are kept as a cache; the old generation, where long-lived objects go, holds 43 MiB"));
-    assert!(row.fix.contains("at most 38") && row.fix.contains("-XX:NewRatio=4"), "{row:#?}");
+    assert_eq!(
+        (row.name, row.certainty),
+        (SubCause::CacheBeyondOld, Certainty::Certain)
+    );
+    assert!(row.cause.starts_with(
+        "46 MiB are kept as a cache; the old generation, where long-lived objects go, holds 43 MiB"
+    ));
+    assert!(
+        row.fix.contains("at most 38") && row.fix.contains("-XX:NewRatio=4"),
+        "{row:#?}"
+    );
     assert!(row.trade_off.contains("computed again"), "{row:#?}");
     e.heap = Some(heap(Some(MIB(58)), Some(MIB(43))));
-    assert!(told(&e, VerdictScope::Container)[0].fix.ends_with("heap 96 MiB"), "no ratio of this heap has enough memory");
-    for (cached, old_max) in [(Some(MIB(40)), Some(MIB(43))), (Some(MIB(60)), None), (None, Some(MIB(43)))] {
+    assert!(
+        told(&e, VerdictScope::Container)[0]
+            .fix
+            .ends_with("heap 96 MiB"),
+        "no ratio of this heap has enough memory"
+    );
+    for (cached, old_max) in [
+        (Some(MIB(40)), Some(MIB(43))),
+        (Some(MIB(60)), None),
+        (None, Some(MIB(43))),
+    ] {
         e.heap = Some(heap(cached, old_max));
         assert_eq!(named(&e), SubCause::LiveHeap, "{cached:?} {old_max:?}");
     }
@@ -370,11 +704,25 @@ fn a_fragmented_heap_reported_by_the_collector_is_certain() {
         cause: Some(GcCause::Humongous),
         ..CollectionReport::default()
     };
-    e.heap = Some(HeapReport { used: MIB(33), max: MIB(64), gc: Some(gc), ..HeapReport::default() });
+    e.heap = Some(HeapReport {
+        used: MIB(33),
+        max: MIB(64),
+        gc: Some(gc),
+        ..HeapReport::default()
+    });
     let row = &told(&e, VerdictScope::Container)[0];
-    assert_eq!((row.name, row.certainty), (SubCause::HeapFragmented, Certainty::Certain));
-    e.heap = e.heap.map(|h| HeapReport { gc: Some(CollectionReport { cause: None, ..gc }), ..h });
-    assert_eq!(told(&e, VerdictScope::Container)[0].certainty, Certainty::Likely);
+    assert_eq!(
+        (row.name, row.certainty),
+        (SubCause::HeapFragmented, Certainty::Certain)
+    );
+    e.heap = e.heap.map(|h| HeapReport {
+        gc: Some(CollectionReport { cause: None, ..gc }),
+        ..h
+    });
+    assert_eq!(
+        told(&e, VerdictScope::Container)[0].certainty,
+        Certainty::Likely
+    );
 }
 
 #[test]
@@ -384,5 +732,8 @@ fn the_most_certain_row_is_first() {
     e.own.stat.file = Some(MIB(50));
     e.own.stat.shmem = Some(MIB(20));
     let all = told(&e, VerdictScope::Container);
-    assert!(all.len() > 1 && all.windows(2).all(|w| w[0].certainty <= w[1].certainty), "{all:#?}");
+    assert!(
+        all.len() > 1 && all.windows(2).all(|w| w[0].certainty <= w[1].certainty),
+        "{all:#?}"
+    );
 }

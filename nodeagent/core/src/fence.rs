@@ -29,7 +29,11 @@ pub struct Fence {
 impl Fence {
     /// A fence whose time begins now.
     pub fn new(patience: FenceTimeout, now: Tick) -> Self {
-        Fence { patience, heard: now, closed: false }
+        Fence {
+            patience,
+            heard: now,
+            closed: false,
+        }
     }
 
     /// Records a message of the resource manager.

@@ -33,7 +33,11 @@ impl GcLog {
         if self.span < Duration::from_secs(1) {
             return None;
         }
-        let share = self.paused.as_millis().saturating_mul(100).checked_div(self.span.as_millis())?;
+        let share = self
+            .paused
+            .as_millis()
+            .saturating_mul(100)
+            .checked_div(self.span.as_millis())?;
         Some(u8::try_from(share.min(100)).unwrap_or(100))
     }
 }
@@ -51,12 +55,16 @@ pub fn parse(text: &str) -> Option<GcLog> {
     let mut log = GcLog::default();
     let mut ends: Option<(Duration, Duration)> = None;
     for line in text.lines() {
-        let Some((at, said)) = split(line) else { continue };
+        let Some((at, said)) = split(line) else {
+            continue;
+        };
         if let Some(at) = at {
             ends = Some((ends.map_or(at, |(first, _)| first), at));
         }
         take(&mut log, said);
-        log.region = log.region.or(said.strip_prefix("Heap Region Size: ").and_then(size));
+        log.region = log
+            .region
+            .or(said.strip_prefix("Heap Region Size: ").and_then(size));
     }
     let known = log.pauses > 0 || log.region.is_some() || log.humongous.is_some();
     if let Some((first, last)) = ends {
@@ -78,22 +86,40 @@ fn split(line: &str) -> Option<(Option<Duration>, &str)> {
 }
 
 fn take(log: &mut GcLog, said: &str) {
-    let said = said.strip_prefix("GC(").and_then(|r| r.split_once(") ")).map_or(said, |(_, said)| said);
+    let said = said
+        .strip_prefix("GC(")
+        .and_then(|r| r.split_once(") "))
+        .map_or(said, |(_, said)| said);
     if let Some(counts) = said.strip_prefix("Humongous regions: ") {
-        log.humongous = counts.split_once("->").and_then(|(_, after)| leading(after)).or(log.humongous);
+        log.humongous = counts
+            .split_once("->")
+            .and_then(|(_, after)| leading(after))
+            .or(log.humongous);
     }
     if !said.starts_with("Pause ") {
         return;
     }
-    let Some(took) = said.strip_suffix("ms").and_then(|s| s.rsplit(' ').next()).and_then(millis) else { return };
+    let Some(took) = said
+        .strip_suffix("ms")
+        .and_then(|s| s.rsplit(' ').next())
+        .and_then(millis)
+    else {
+        return;
+    };
     log.pauses += 1;
     log.paused += took;
     let sizes = said.rsplit(' ').find_map(|word| word.split_once("->"));
-    log.after = sizes.and_then(|(_, after)| size(after.split('(').next()?)).or(log.after);
+    log.after = sizes
+        .and_then(|(_, after)| size(after.split('(').next()?))
+        .or(log.after);
 }
 
 fn leading(text: &str) -> Option<u64> {
-    text.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()
+    text.chars()
+        .take_while(char::is_ascii_digit)
+        .collect::<String>()
+        .parse()
+        .ok()
 }
 
 fn size(text: &str) -> Option<Bytes> {
@@ -110,13 +136,25 @@ fn size(text: &str) -> Option<Bytes> {
 fn seconds(text: &str) -> Option<Duration> {
     let (whole, part) = text.split_once(['.', ','])?;
     let millis: u64 = part.get(..3)?.parse().ok()?;
-    Some(Duration::from_millis(whole.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(millis)?))
+    Some(Duration::from_millis(
+        whole
+            .parse::<u64>()
+            .ok()?
+            .checked_mul(1000)?
+            .checked_add(millis)?,
+    ))
 }
 
 fn millis(text: &str) -> Option<Duration> {
     let (whole, part) = text.split_once(['.', ','])?;
     let micros: u64 = part.get(..3)?.parse().ok()?;
-    Some(Duration::from_micros(whole.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(micros)?))
+    Some(Duration::from_micros(
+        whole
+            .parse::<u64>()
+            .ok()?
+            .checked_mul(1000)?
+            .checked_add(micros)?,
+    ))
 }
 
 #[cfg(test)]
@@ -136,17 +174,35 @@ mod tests {
     #[test]
     fn pauses_regions_and_heap_after_collection_are_parsed() {
         let log = parse(LOG).expect("a log");
-        assert_eq!((log.region, log.humongous, log.after), (Some(Bytes::from_mib(1)), Some(38), Some(Bytes::from_mib(58))));
-        assert_eq!((log.pauses, log.paused), (2, Duration::from_micros(1_202_750)));
+        assert_eq!(
+            (log.region, log.humongous, log.after),
+            (
+                Some(Bytes::from_mib(1)),
+                Some(38),
+                Some(Bytes::from_mib(58))
+            )
+        );
+        assert_eq!(
+            (log.pauses, log.paused),
+            (2, Duration::from_micros(1_202_750))
+        );
         assert_eq!(log.percent(), Some(48));
     }
 
     #[test]
     fn output_without_gc_lines_is_not_a_log() {
-        for text in ["", "Pause Full 1M->1M(2M) 1.000ms", "[1.000s][info][class] loaded", "[gc] hello"] {
+        for text in [
+            "",
+            "Pause Full 1M->1M(2M) 1.000ms",
+            "[1.000s][info][class] loaded",
+            "[gc] hello",
+        ] {
             assert_eq!(parse(text), None, "{text:?}");
         }
-        assert_eq!(parse("[0.1s][info][gc] GC(1) Pause Young 1M->1M(2M) 1.000ms").map(|l| l.percent()), Some(None));
+        assert_eq!(
+            parse("[0.1s][info][gc] GC(1) Pause Young 1M->1M(2M) 1.000ms").map(|l| l.percent()),
+            Some(None)
+        );
     }
 
     proptest! {

@@ -53,13 +53,21 @@ pub enum HsperfError {
 impl std::fmt::Display for HsperfError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            HsperfError::Truncated => f.write_str("the JVM's counters end in the middle of an entry"),
+            HsperfError::Truncated => {
+                f.write_str("the JVM's counters end in the middle of an entry")
+            }
             HsperfError::Magic => f.write_str("the file has no JVM counters"),
             HsperfError::ByteOrder => f.write_str("the JVM's counters name no byte order"),
-            HsperfError::Version { major } => write!(f, "JVM counters have version {major}; Headroom reads version 2"),
+            HsperfError::Version { major } => write!(
+                f,
+                "JVM counters have version {major}; Headroom reads version 2"
+            ),
             HsperfError::NotReady => f.write_str("the JVM has not initialized its counters yet"),
             HsperfError::TooMany { entries } => {
-                write!(f, "the JVM's counters have {entries} entries; the maximum is {MAX_ENTRIES}")
+                write!(
+                    f,
+                    "the JVM's counters have {entries} entries; the maximum is {MAX_ENTRIES}"
+                )
             }
             HsperfError::NoHeap => f.write_str("the JVM's counters contain no heap counters"),
         }
@@ -108,7 +116,9 @@ enum Value<'a> {
 impl<'a> Reader<'a> {
     fn new(bytes: &'a [u8]) -> Result<Self, HsperfError> {
         let head = bytes.get(..HEADER).ok_or(HsperfError::Truncated)?;
-        let [m0, m1, m2, m3, order, major, _minor, accessible, ..] = head else { return Err(HsperfError::Truncated) };
+        let [m0, m1, m2, m3, order, major, _minor, accessible, ..] = head else {
+            return Err(HsperfError::Truncated);
+        };
         if [*m0, *m1, *m2, *m3] != [0xCA, 0xFE, 0xC0, 0xC0] {
             return Err(HsperfError::Magic);
         }
@@ -123,26 +133,44 @@ impl<'a> Reader<'a> {
         if *accessible == 0 {
             return Err(HsperfError::NotReady);
         }
-        let mut file = Reader { bytes, little, first: 0, entries: 0 };
+        let mut file = Reader {
+            bytes,
+            little,
+            first: 0,
+            entries: 0,
+        };
         file.first = file.offset(24)?;
         file.entries = file.u32(28)?;
         if file.entries > MAX_ENTRIES {
-            return Err(HsperfError::TooMany { entries: file.entries });
+            return Err(HsperfError::TooMany {
+                entries: file.entries,
+            });
         }
         Ok(file)
     }
 
     fn array<const N: usize>(&self, at: usize) -> Result<[u8; N], HsperfError> {
         let end = at.checked_add(N).ok_or(HsperfError::Truncated)?;
-        self.bytes.get(at..end).and_then(|b| b.try_into().ok()).ok_or(HsperfError::Truncated)
+        self.bytes
+            .get(at..end)
+            .and_then(|b| b.try_into().ok())
+            .ok_or(HsperfError::Truncated)
     }
     fn u32(&self, at: usize) -> Result<u32, HsperfError> {
         let raw = self.array::<4>(at)?;
-        Ok(if self.little { u32::from_le_bytes(raw) } else { u32::from_be_bytes(raw) })
+        Ok(if self.little {
+            u32::from_le_bytes(raw)
+        } else {
+            u32::from_be_bytes(raw)
+        })
     }
     fn u64(&self, at: usize) -> Result<u64, HsperfError> {
         let raw = self.array::<8>(at)?;
-        Ok(if self.little { u64::from_le_bytes(raw) } else { u64::from_be_bytes(raw) })
+        Ok(if self.little {
+            u64::from_le_bytes(raw)
+        } else {
+            u64::from_be_bytes(raw)
+        })
     }
     fn offset(&self, at: usize) -> Result<usize, HsperfError> {
         usize::try_from(self.u32(at)?).map_err(|_| HsperfError::Truncated)
@@ -155,7 +183,11 @@ impl<'a> Reader<'a> {
         if length < ENTRY || end > self.bytes.len() {
             return Err(HsperfError::Truncated);
         }
-        let within = |offset: usize| at.checked_add(offset).filter(|p| *p < end).ok_or(HsperfError::Truncated);
+        let within = |offset: usize| {
+            at.checked_add(offset)
+                .filter(|p| *p < end)
+                .ok_or(HsperfError::Truncated)
+        };
         let name_at = within(self.offset(at + 4)?)?;
         let vector = self.u32(at + 8)?;
         let [kind] = self.array::<1>(at + 12)?;
@@ -185,7 +217,11 @@ struct Generation {
 
 impl Generation {
     fn used(&self) -> Option<u64> {
-        self.used.iter().flatten().copied().reduce(u64::saturating_add)
+        self.used
+            .iter()
+            .flatten()
+            .copied()
+            .reduce(u64::saturating_add)
     }
 }
 
@@ -228,7 +264,9 @@ impl Heap {
     /// `rest` is the name after the prefix, for example `0.invocations`.
     fn take_collector(&mut self, rest: &[u8], value: u64) {
         let mut words = rest.split(|b| *b == b'.');
-        let Some(which) = words.next().and_then(digit) else { return };
+        let Some(which) = words.next().and_then(digit) else {
+            return;
+        };
         let figures = match words.next() {
             Some(b"invocations") => &mut self.runs,
             Some(b"time") => &mut self.ticks,
@@ -254,7 +292,13 @@ impl Heap {
     /// `rest` is the name after the prefix, for example `1.capacity` or `0.space.2.used`.
     fn take_generation(&mut self, rest: &[u8], value: u64) {
         let mut words = rest.split(|b| *b == b'.');
-        let Some(generation) = words.next().and_then(digit).and_then(|g| self.generations.get_mut(g)) else { return };
+        let Some(generation) = words
+            .next()
+            .and_then(digit)
+            .and_then(|g| self.generations.get_mut(g))
+        else {
+            return;
+        };
         match (words.next(), words.next(), words.next()) {
             (Some(b"capacity"), None, _) => generation.capacity = Some(value),
             (Some(b"maxCapacity"), None, _) => generation.max = Some(value),
@@ -268,20 +312,31 @@ impl Heap {
     }
 
     fn facts(&self) -> Result<HeapReport, HsperfError> {
-        let sum = |of: fn(&Generation) -> Option<u64>| self.generations.iter().filter_map(of).reduce(u64::saturating_add);
+        let sum = |of: fn(&Generation) -> Option<u64>| {
+            self.generations
+                .iter()
+                .filter_map(of)
+                .reduce(u64::saturating_add)
+        };
         let used = sum(Generation::used).ok_or(HsperfError::NoHeap)?;
         let committed = sum(|g| g.capacity).ok_or(HsperfError::NoHeap)?;
         Ok(HeapReport {
             used: Bytes::new(used),
             committed: Bytes::new(committed),
             max: Bytes::new(self.max().unwrap_or(0)),
-            old_used: self.generations.get(1).and_then(Generation::used).map(Bytes::new),
+            old_used: self
+                .generations
+                .get(1)
+                .and_then(Generation::used)
+                .map(Bytes::new),
             old_max: self.old_max(),
             cached: None,
             metaspace: self.metaspace.map(Bytes::new),
             threads: self.threads,
             eden: self.space(0),
-            survivor: self.space(1).map(|one| one.saturating_add(self.space(2).unwrap_or_default())),
+            survivor: self
+                .space(1)
+                .map(|one| one.saturating_add(self.space(2).unwrap_or_default())),
             compiled: self.compiled.map(Bytes::new),
             gc: self.gc(),
         })
@@ -290,7 +345,9 @@ impl Heap {
     /// The capacity of the old generation, where the heap is divided permanently.
     fn old_max(&self) -> Option<Bytes> {
         let old = self.generations.get(1)?.max?;
-        self.max().filter(|all| old < *all && self.collector != Some(GarbageCollector::G1)).map(|_| Bytes::new(old))
+        self.max()
+            .filter(|all| old < *all && self.collector != Some(GarbageCollector::G1))
+            .map(|_| Bytes::new(old))
     }
 
     /// A space of the young generation, where that generation exists.
@@ -304,7 +361,9 @@ impl Heap {
         let sum = |all: &[Option<u64>]| all.iter().flatten().copied().reduce(u64::saturating_add);
         let collections = sum(&self.runs)?;
         let ticks = u128::from(sum(&self.ticks).unwrap_or(0));
-        let millis = (ticks * 1000).checked_div(u128::from(self.frequency.unwrap_or(0))).unwrap_or(0);
+        let millis = (ticks * 1000)
+            .checked_div(u128::from(self.frequency.unwrap_or(0)))
+            .unwrap_or(0);
         Some(CollectionReport {
             collector: self.collector,
             collections,
@@ -331,7 +390,11 @@ impl Heap {
             // Each generation may fill the heap, and adds a few bytes so that no size is zero.
             return self.generations.iter().filter_map(|g| g.max).min();
         }
-        Some(if same && more && !self.divided { first } else { sum })
+        Some(if same && more && !self.divided {
+            first
+        } else {
+            sum
+        })
     }
 }
 
@@ -346,7 +409,10 @@ fn collector(text: &[u8]) -> Option<GarbageCollector> {
         (b"Z", GarbageCollector::Z),
         (b"Shenandoah", GarbageCollector::Shenandoah),
     ];
-    names.iter().find(|(name, _)| text.starts_with(name)).map(|(_, collector)| *collector)
+    names
+        .iter()
+        .find(|(name, _)| text.starts_with(name))
+        .map(|(_, collector)| *collector)
 }
 
 /// The cause of the last collection; `None` before the first.
@@ -358,7 +424,9 @@ fn cause(text: &[u8]) -> Option<GcCause> {
         () if has("Metadata") => Some(GcCause::Metadata),
         () if has("CodeCache") => Some(GcCause::CodeCache),
         () if has("System.gc") => Some(GcCause::Asked),
-        () if has("Allocation") || has("Compaction") || has("Evacuation") => Some(GcCause::Allocation),
+        () if has("Allocation") || has("Compaction") || has("Evacuation") => {
+            Some(GcCause::Allocation)
+        }
         () => Some(GcCause::Other),
     }
 }
@@ -379,7 +447,11 @@ mod tests {
     fn file(little: bool, counters: &[(&str, u64)]) -> Vec<u8> {
         let u32b = |n: usize| {
             let n = u32::try_from(n).expect("small");
-            if little { n.to_le_bytes() } else { n.to_be_bytes() }
+            if little {
+                n.to_le_bytes()
+            } else {
+                n.to_be_bytes()
+            }
         };
         let mut out = vec![0xCA, 0xFE, 0xC0, 0xC0, u8::from(little), 2, 0, 1];
         out.extend([0; 16]);
@@ -395,7 +467,11 @@ mod tests {
             out.extend(u32b(ENTRY + name_room));
             out.extend(name.as_bytes());
             out.extend(vec![0; name_room - name.len()]);
-            out.extend(if little { value.to_le_bytes() } else { value.to_be_bytes() });
+            out.extend(if little {
+                value.to_le_bytes()
+            } else {
+                value.to_be_bytes()
+            });
         }
         out
     }
@@ -419,9 +495,18 @@ mod tests {
     fn sums_spaces_and_generations_in_either_byte_order() {
         for little in [true, false] {
             let heap = parse(&file(little, &SERIAL)).expect("parses");
-            assert_eq!((heap.used, heap.committed, heap.max), (Bytes::new(49), Bytes::new(70), Bytes::new(300)));
-            assert_eq!((heap.old_used, heap.old_max), (Some(Bytes::new(40)), Some(Bytes::new(200))));
-            assert_eq!((heap.metaspace, heap.threads), (Some(Bytes::new(5)), Some(11)));
+            assert_eq!(
+                (heap.used, heap.committed, heap.max),
+                (Bytes::new(49), Bytes::new(70), Bytes::new(300))
+            );
+            assert_eq!(
+                (heap.old_used, heap.old_max),
+                (Some(Bytes::new(40)), Some(Bytes::new(200)))
+            );
+            assert_eq!(
+                (heap.metaspace, heap.threads),
+                (Some(Bytes::new(5)), Some(11))
+            );
         }
     }
 
@@ -430,18 +515,34 @@ mod tests {
         let mut g1 = SERIAL;
         g1[2].1 = 256;
         g1[8].1 = 256;
-        assert_eq!(parse(&file(true, &g1)).expect("parses").max, Bytes::new(256));
+        assert_eq!(
+            parse(&file(true, &g1)).expect("parses").max,
+            Bytes::new(256)
+        );
     }
 
     #[test]
     fn the_maximum_of_g1_generations_is_not_added() {
         let (young, old) = (
-            Generation { max: Some(67_108_888), ..Generation::default() },
-            Generation { max: Some(67_108_872), ..Generation::default() },
+            Generation {
+                max: Some(67_108_888),
+                ..Generation::default()
+            },
+            Generation {
+                max: Some(67_108_872),
+                ..Generation::default()
+            },
         );
-        let heap =
-            Heap { generations: [young, old, Generation::default()], collector: Some(GarbageCollector::G1), ..Heap::default() };
-        assert_eq!(heap.max(), Some(67_108_872), "the value of a JVM with -Xmx64m");
+        let heap = Heap {
+            generations: [young, old, Generation::default()],
+            collector: Some(GarbageCollector::G1),
+            ..Heap::default()
+        };
+        assert_eq!(
+            heap.max(),
+            Some(67_108_872),
+            "the value of a JVM with -Xmx64m"
+        );
     }
 
     #[test]
@@ -467,7 +568,10 @@ mod tests {
             ("sun.gc.generation.1.space.0.used", 4),
         ];
         let heap = parse(&file(true, &z)).expect("parses");
-        assert_eq!((heap.used, heap.committed, heap.max), (Bytes::new(4), Bytes::new(9), Bytes::new(10)));
+        assert_eq!(
+            (heap.used, heap.committed, heap.max),
+            (Bytes::new(4), Bytes::new(9), Bytes::new(10))
+        );
         assert_eq!((heap.metaspace, heap.threads), (None, None));
     }
 
@@ -485,14 +589,20 @@ mod tests {
         let heap = parse(&file(true, &serial)).expect("parses");
         let gc = heap.gc.expect("collections");
         assert_eq!((gc.collections, gc.full, gc.spent_ms), (9, 2, 1250));
-        assert_eq!((heap.eden, heap.survivor), (Some(Bytes::new(7)), Some(Bytes::new(2))));
+        assert_eq!(
+            (heap.eden, heap.survivor),
+            (Some(Bytes::new(7)), Some(Bytes::new(2)))
+        );
         assert_eq!(heap.compiled, Some(Bytes::new(4096)));
     }
 
     #[test]
     fn causes_and_collectors_of_hotspot_are_parsed() {
         assert_eq!(cause(b"G1 Humongous Allocation"), Some(GcCause::Humongous));
-        assert_eq!(cause(b"Metadata GC Clear Soft References"), Some(GcCause::Metadata));
+        assert_eq!(
+            cause(b"Metadata GC Clear Soft References"),
+            Some(GcCause::Metadata)
+        );
         assert_eq!(cause(b"No GC"), None);
         assert_eq!(collector(b"Copy:MSC"), Some(GarbageCollector::Serial));
         assert_eq!(collector(b"GarbageFirst"), Some(GarbageCollector::G1));
@@ -512,9 +622,21 @@ mod tests {
         assert_eq!(parse(&with(4, 9)), Err(HsperfError::ByteOrder));
         assert_eq!(parse(&with(5, 1)), Err(HsperfError::Version { major: 1 }));
         assert_eq!(parse(&with(7, 0)), Err(HsperfError::NotReady));
-        assert_eq!(parse(&with(30, 1)), Err(HsperfError::TooMany { entries: 12 + (1 << 16) }));
-        assert_eq!(parse(&with(HEADER, 3)), Err(HsperfError::Truncated), "an entry shorter than its own head");
-        assert_eq!(parse(&file(true, &[("java.threads.live", 1)])), Err(HsperfError::NoHeap));
+        assert_eq!(
+            parse(&with(30, 1)),
+            Err(HsperfError::TooMany {
+                entries: 12 + (1 << 16)
+            })
+        );
+        assert_eq!(
+            parse(&with(HEADER, 3)),
+            Err(HsperfError::Truncated),
+            "an entry shorter than its own head"
+        );
+        assert_eq!(
+            parse(&file(true, &[("java.threads.live", 1)])),
+            Err(HsperfError::NoHeap)
+        );
     }
 
     proptest! {

@@ -55,7 +55,9 @@ impl Lifetime {
     /// exact to the millisecond.
     fn has(&self, found: &FoundIpcObject) -> bool {
         let from = match found.object {
-            IpcObject::Segment(_) | IpcObject::Semaphores(_) | IpcObject::Queue(_) => self.from.0 / 1000 * 1000,
+            IpcObject::Segment(_) | IpcObject::Semaphores(_) | IpcObject::Queue(_) => {
+                self.from.0 / 1000 * 1000
+            }
             IpcObject::File(_) => self.from.0,
         };
         found.made.0 >= from && self.to.is_none_or(|to| found.made <= to)
@@ -95,11 +97,16 @@ pub fn decide(
     if found.in_use {
         return LeftoverDecision::Keep("a process uses it");
     }
-    if others.iter().any(|other| other.uid == found.uid && other.has(found)) {
+    if others
+        .iter()
+        .any(|other| other.uid == found.uid && other.has(found))
+    {
         return LeftoverDecision::Keep("another container of the same user may have created it");
     }
     match outsiders {
-        OutsideProcesses::Some => LeftoverDecision::Keep("its user runs programs outside of containers that may have created it"),
+        OutsideProcesses::Some => LeftoverDecision::Keep(
+            "its user runs programs outside of containers that may have created it",
+        ),
         OutsideProcesses::None => LeftoverDecision::Remove,
     }
 }
@@ -112,23 +119,59 @@ mod tests {
     const DIED: u64 = 200_000;
 
     fn container(uid: u32) -> Lifetime {
-        Lifetime { uid, from: UnixMillis(BORN), to: Some(UnixMillis(DIED)) }
+        Lifetime {
+            uid,
+            from: UnixMillis(BORN),
+            to: Some(UnixMillis(DIED)),
+        }
     }
     fn found(uid: u32, made: u64) -> FoundIpcObject {
         let object = IpcObject::Segment(7);
-        FoundIpcObject { object, uid, made: UnixMillis(made), bytes: Bytes::from_mib(1), in_use: false }
+        FoundIpcObject {
+            object,
+            uid,
+            made: UnixMillis(made),
+            bytes: Bytes::from_mib(1),
+            in_use: false,
+        }
     }
 
     #[test]
     fn only_objects_certainly_of_the_container_are_removed() {
-        let alive = |uid, from| Lifetime { uid, from: UnixMillis(from), to: None };
-        let used = FoundIpcObject { in_use: true, ..found(9, 150_000) };
-        let file = |made| FoundIpcObject { object: IpcObject::File("/dev/shm/file".to_owned()), ..found(9, made) };
+        let alive = |uid, from| Lifetime {
+            uid,
+            from: UnixMillis(from),
+            to: None,
+        };
+        let used = FoundIpcObject {
+            in_use: true,
+            ..found(9, 150_000)
+        };
+        let file = |made| FoundIpcObject {
+            object: IpcObject::File("/dev/shm/file".to_owned()),
+            ..found(9, made)
+        };
         let none: &[Lifetime] = &[];
-        let (same, stranger, later) = (&[alive(9, 120_000)][..], &[alive(8, 120_000)][..], &[alive(9, 190_000)][..]);
+        let (same, stranger, later) = (
+            &[alive(9, 120_000)][..],
+            &[alive(8, 120_000)][..],
+            &[alive(9, 190_000)][..],
+        );
         let table = [
-            ("created while the container ran", found(9, 150_000), none, OutsideProcesses::None, LeftoverDecision::Remove),
-            ("created in the second of its start", found(9, 100_000), none, OutsideProcesses::None, LeftoverDecision::Remove),
+            (
+                "created while the container ran",
+                found(9, 150_000),
+                none,
+                OutsideProcesses::None,
+                LeftoverDecision::Remove,
+            ),
+            (
+                "created in the second of its start",
+                found(9, 100_000),
+                none,
+                OutsideProcesses::None,
+                LeftoverDecision::Remove,
+            ),
             (
                 "a file created in that second, before its start",
                 file(BORN - 1),
@@ -136,21 +179,83 @@ mod tests {
                 OutsideProcesses::None,
                 LeftoverDecision::Ignore,
             ),
-            ("a file created at its start", file(BORN), none, OutsideProcesses::None, LeftoverDecision::Remove),
-            ("created before its start", found(9, 99_999), none, OutsideProcesses::None, LeftoverDecision::Ignore),
-            ("created after its end", found(9, 200_001), none, OutsideProcesses::None, LeftoverDecision::Ignore),
-            ("of another user", found(8, 150_000), none, OutsideProcesses::None, LeftoverDecision::Ignore),
-            ("of root", found(0, 150_000), none, OutsideProcesses::None, LeftoverDecision::Ignore),
-            ("in use", used, none, OutsideProcesses::None, LeftoverDecision::Keep("a process uses it")),
-            ("with a container of another user", found(9, 150_000), stranger, OutsideProcesses::None, LeftoverDecision::Remove),
-            ("with a later container", found(9, 150_000), later, OutsideProcesses::None, LeftoverDecision::Remove),
+            (
+                "a file created at its start",
+                file(BORN),
+                none,
+                OutsideProcesses::None,
+                LeftoverDecision::Remove,
+            ),
+            (
+                "created before its start",
+                found(9, 99_999),
+                none,
+                OutsideProcesses::None,
+                LeftoverDecision::Ignore,
+            ),
+            (
+                "created after its end",
+                found(9, 200_001),
+                none,
+                OutsideProcesses::None,
+                LeftoverDecision::Ignore,
+            ),
+            (
+                "of another user",
+                found(8, 150_000),
+                none,
+                OutsideProcesses::None,
+                LeftoverDecision::Ignore,
+            ),
+            (
+                "of root",
+                found(0, 150_000),
+                none,
+                OutsideProcesses::None,
+                LeftoverDecision::Ignore,
+            ),
+            (
+                "in use",
+                used,
+                none,
+                OutsideProcesses::None,
+                LeftoverDecision::Keep("a process uses it"),
+            ),
+            (
+                "with a container of another user",
+                found(9, 150_000),
+                stranger,
+                OutsideProcesses::None,
+                LeftoverDecision::Remove,
+            ),
+            (
+                "with a later container",
+                found(9, 150_000),
+                later,
+                OutsideProcesses::None,
+                LeftoverDecision::Remove,
+            ),
         ];
         for (name, found, others, outsiders, wanted) in table {
-            assert_eq!(decide(&found, &container(9), others, outsiders), wanted, "{name}");
+            assert_eq!(
+                decide(&found, &container(9), others, outsiders),
+                wanted,
+                "{name}"
+            );
         }
-        let kept =
-            |others, outsiders| matches!(decide(&found(9, 150_000), &container(9), others, outsiders), LeftoverDecision::Keep(_));
-        assert!(kept(same, OutsideProcesses::None), "another container of the user ran at that time");
-        assert!(kept(none, OutsideProcesses::Some), "the user runs other programs");
+        let kept = |others, outsiders| {
+            matches!(
+                decide(&found(9, 150_000), &container(9), others, outsiders),
+                LeftoverDecision::Keep(_)
+            )
+        };
+        assert!(
+            kept(same, OutsideProcesses::None),
+            "another container of the user ran at that time"
+        );
+        assert!(
+            kept(none, OutsideProcesses::Some),
+            "the user runs other programs"
+        );
     }
 }

@@ -24,7 +24,11 @@ const JVM: &str = "libjvm.so";
 /// Libraries of glibc's allocator. Only statically linked programs lack them.
 const LIBC: [&str; 2] = ["/libc.so", "/libc-2"];
 /// The 256 GiB of addresses where a Go program prefers its heap, in pieces that look like arenas.
-const GO: std::ops::Range<u64> = if cfg!(target_arch = "aarch64") { 0x40 << 32..0x80 << 32 } else { 0xc0 << 32..0x100 << 32 };
+const GO: std::ops::Range<u64> = if cfg!(target_arch = "aarch64") {
+    0x40 << 32..0x80 << 32
+} else {
+    0xc0 << 32..0x100 << 32
+};
 /// Largest guard below a stack. In bytes.
 const GUARD: u64 = 1 << 20;
 /// Largest stack: four times the usual `ulimit -s`. In bytes.
@@ -61,9 +65,15 @@ enum Kind {
 pub fn parse(smaps: &str) -> ProcessMemory {
     let mut facts = ProcessMemory::default();
     let all = mappings(smaps);
-    let arenas = Arenas { any: LIBC.iter().any(|libc| smaps.contains(libc)), from: if smaps.contains(JVM) { LOW } else { 0 } };
+    let arenas = Arenas {
+        any: LIBC.iter().any(|libc| smaps.contains(libc)),
+        from: if smaps.contains(JVM) { LOW } else { 0 },
+    };
     for (i, mapping) in all.iter().enumerate() {
-        let below = i.checked_sub(1).and_then(|b| all.get(b)).filter(|b| b.end == mapping.start);
+        let below = i
+            .checked_sub(1)
+            .and_then(|b| all.get(b))
+            .filter(|b| b.end == mapping.start);
         let above = all.get(i + 1).filter(|a| a.start == mapping.end);
         add(&mut facts, mapping, below, above, arenas);
     }
@@ -83,8 +93,17 @@ impl Arenas {
     }
 }
 
-fn add(facts: &mut ProcessMemory, m: &Mapping, below: Option<&Mapping>, above: Option<&Mapping>, arenas: Arenas) {
-    let (anon, rest) = (Bytes::from_kib(m.anon), Bytes::from_kib(m.rss.saturating_sub(m.anon)));
+fn add(
+    facts: &mut ProcessMemory,
+    m: &Mapping,
+    below: Option<&Mapping>,
+    above: Option<&Mapping>,
+    arenas: Arenas,
+) {
+    let (anon, rest) = (
+        Bytes::from_kib(m.anon),
+        Bytes::from_kib(m.rss.saturating_sub(m.anon)),
+    );
     let into = |sum: &mut Bytes, part: Bytes| *sum = sum.saturating_add(part);
     match m.kind {
         Kind::Special => {}
@@ -111,13 +130,16 @@ fn add(facts: &mut ProcessMemory, m: &Mapping, below: Option<&Mapping>, above: O
 }
 
 fn is_arena(m: &Mapping, above: Option<&Mapping>) -> bool {
-    let closed_end = above.filter(|a| a.closed && a.kind == Kind::Anonymous).map_or(m.end, |a| a.end);
+    let closed_end = above
+        .filter(|a| a.closed && a.kind == Kind::Anonymous)
+        .map_or(m.end, |a| a.end);
     let whole = closed_end - m.start;
     m.start.is_multiple_of(ARENA) && whole > 0 && whole.is_multiple_of(ARENA)
 }
 
 fn is_stack(m: &Mapping, below: Option<&Mapping>) -> bool {
-    let guarded = below.is_some_and(|b| b.closed && b.kind == Kind::Anonymous && b.end - b.start <= GUARD);
+    let guarded =
+        below.is_some_and(|b| b.closed && b.kind == Kind::Anonymous && b.end - b.start <= GUARD);
     guarded && m.end - m.start <= STACK
 }
 
@@ -137,7 +159,10 @@ fn mappings(smaps: &str) -> Vec<Mapping> {
 fn head(line: &str) -> Option<Mapping> {
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
-    let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+    let (start, end) = (
+        u64::from_str_radix(start, 16).ok()?,
+        u64::from_str_radix(end, 16).ok()?,
+    );
     let rights = words.next().filter(|r| r.len() == 4)?;
     let inode = words.nth(2)?;
     let name = words.next().unwrap_or_default();
@@ -163,23 +188,36 @@ fn head(line: &str) -> Option<Mapping> {
 }
 
 fn shared(name: &str) -> Kind {
-    if name.is_empty() || in_memory(name) { Kind::Shared } else { Kind::File }
+    if name.is_empty() || in_memory(name) {
+        Kind::Shared
+    } else {
+        Kind::File
+    }
 }
 
 /// Files whose name shows that they lie in memory. Others may lie in memory too, and count as
 /// files.
 fn in_memory(name: &str) -> bool {
-    ["/dev/shm/", "/memfd:", "/SYSV", "/dev/zero"].iter().any(|known| name.starts_with(known))
+    ["/dev/shm/", "/memfd:", "/SYSV", "/dev/zero"]
+        .iter()
+        .any(|known| name.starts_with(known))
 }
 
 fn figure(line: &str, mapping: &mut Mapping) {
-    let Some((key, rest)) = line.split_once(':') else { return };
+    let Some((key, rest)) = line.split_once(':') else {
+        return;
+    };
     let sum = match key {
         "Rss" => &mut mapping.rss,
         "Anonymous" => &mut mapping.anon,
         _ => return,
     };
-    *sum = rest.trim().trim_end_matches("kB").trim().parse().unwrap_or(0);
+    *sum = rest
+        .trim()
+        .trim_end_matches("kB")
+        .trim()
+        .parse()
+        .unwrap_or(0);
 }
 
 #[cfg(test)]
@@ -189,58 +227,123 @@ mod tests {
 
     fn text(rows: &[(&str, u64, u64)]) -> String {
         rows.iter()
-            .map(|(head, rss, anon)| format!("{head}\nSize: 4 kB\nRss: {rss} kB\nAnonymous: {anon} kB\nVmFlags: rd\n"))
+            .map(|(head, rss, anon)| {
+                format!("{head}\nSize: 4 kB\nRss: {rss} kB\nAnonymous: {anon} kB\nVmFlags: rd\n")
+            })
             .collect()
     }
 
-    const LIBC: (&str, u64, u64) = ("7f1000000000-7f1000100000 r-xp 00000000 08:01 78 /usr/lib/x86_64-linux-gnu/libc.so.6", 4, 0);
+    const LIBC: (&str, u64, u64) = (
+        "7f1000000000-7f1000100000 r-xp 00000000 08:01 78 /usr/lib/x86_64-linux-gnu/libc.so.6",
+        4,
+        0,
+    );
 
     #[test]
     fn each_kind_of_mapping_is_classified() {
         let facts = parse(&text(&[
             LIBC,
-            ("00400000-00500000 r-xp 00000000 08:01 77 /usr/bin/prog", 100, 0),
-            ("00500000-00501000 rw-p 00100000 08:01 77 /usr/bin/prog", 8, 4),
+            (
+                "00400000-00500000 r-xp 00000000 08:01 77 /usr/bin/prog",
+                100,
+                0,
+            ),
+            (
+                "00500000-00501000 rw-p 00100000 08:01 77 /usr/bin/prog",
+                8,
+                4,
+            ),
             ("01000000-01200000 rw-p 00000000 00:00 0 [heap]", 200, 200),
-            ("7f0000000000-7f0001000000 rw-p 00000000 00:00 0 ", 3000, 3000),
+            (
+                "7f0000000000-7f0001000000 rw-p 00000000 00:00 0 ",
+                3000,
+                3000,
+            ),
             ("7f0001000000-7f0004000000 ---p 00000000 00:00 0 ", 0, 0),
             ("7f0010000000-7f0010001000 ---p 00000000 00:00 0 ", 0, 0),
             ("7f0010001000-7f0010801000 rw-p 00000000 00:00 0 ", 64, 64),
             ("7f0020000000-7f0020100000 rwxp 00000000 00:00 0 ", 500, 500),
-            ("7f0030001000-7f0040000000 rw-p 00000000 00:00 0 ", 7000, 7000),
-            ("7f0050000000-7f0050100000 rw-s 00000000 00:01 9 /dev/shm/x (deleted)", 900, 0),
-            ("7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0 [stack]", 16, 16),
-            ("7ffc00100000-7ffc00102000 r-xp 00000000 00:00 0 [vdso]", 4, 0),
+            (
+                "7f0030001000-7f0040000000 rw-p 00000000 00:00 0 ",
+                7000,
+                7000,
+            ),
+            (
+                "7f0050000000-7f0050100000 rw-s 00000000 00:01 9 /dev/shm/x (deleted)",
+                900,
+                0,
+            ),
+            (
+                "7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0 [stack]",
+                16,
+                16,
+            ),
+            (
+                "7ffc00100000-7ffc00102000 r-xp 00000000 00:00 0 [vdso]",
+                4,
+                0,
+            ),
         ]));
-        assert_eq!((facts.arena_count, facts.arenas), (1, Bytes::from_kib(3000)));
+        assert_eq!(
+            (facts.arena_count, facts.arenas),
+            (1, Bytes::from_kib(3000))
+        );
         assert_eq!((facts.stack_count, facts.stacks), (1, Bytes::from_kib(80)));
-        assert_eq!((facts.code, facts.brk), (Bytes::from_kib(500), Bytes::from_kib(200)));
-        assert_eq!((facts.other, facts.shmem), (Bytes::from_kib(7004), Bytes::from_kib(900)));
+        assert_eq!(
+            (facts.code, facts.brk),
+            (Bytes::from_kib(500), Bytes::from_kib(200))
+        );
+        assert_eq!(
+            (facts.other, facts.shmem),
+            (Bytes::from_kib(7004), Bytes::from_kib(900))
+        );
         assert_eq!(facts.file, Bytes::from_kib(108));
     }
 
     /// Measured mappings of a Go program of 200 MiB, with and without C code.
     #[test]
     fn the_heap_of_a_go_program_is_not_an_arena() {
-        let own = if cfg!(target_arch = "aarch64") { "40" } else { "c0" };
+        let own = if cfg!(target_arch = "aarch64") {
+            "40"
+        } else {
+            "c0"
+        };
         let open = format!("{own}00000000-{own}0c800000 rw-p 00000000 00:00 0 ");
         let closed = format!("{own}0c800000-{own}10000000 ---p 00000000 00:00 0 ");
         for c in [&[LIBC][..], &[]] {
-            let rows = [&[(open.as_str(), 204_800, 204_800), (closed.as_str(), 0, 0)][..], c].concat();
+            let rows = [
+                &[(open.as_str(), 204_800, 204_800), (closed.as_str(), 0, 0)][..],
+                c,
+            ]
+            .concat();
             let facts = parse(&text(&rows));
-            assert_eq!((facts.arena_count, facts.other), (0, Bytes::from_kib(204_800)));
+            assert_eq!(
+                (facts.arena_count, facts.other),
+                (0, Bytes::from_kib(204_800))
+            );
         }
         // In a small address space, as in a guest, the heap can lie at any address.
-        let low = ("4008000000-4014800000 rw-p 00000000 00:00 0 ", 204_800, 204_800);
+        let low = (
+            "4008000000-4014800000 rw-p 00000000 00:00 0 ",
+            204_800,
+            204_800,
+        );
         let rest = ("4014800000-4018000000 ---p 00000000 00:00 0 ", 0, 0);
         assert_eq!(parse(&text(&[low, rest])).arena_count, 0);
-        assert_eq!(parse(&text(&[low, rest, LIBC])).arena_count, if cfg!(target_arch = "aarch64") { 0 } else { 4 });
+        assert_eq!(
+            parse(&text(&[low, rest, LIBC])).arena_count,
+            if cfg!(target_arch = "aarch64") { 0 } else { 4 }
+        );
     }
 
     /// No process has such mappings, but a text can contain them.
     #[test]
     fn the_number_of_arenas_saturates() {
-        let whole = ("0000000000000000-fffffffffc000000 rw-p 00000000 00:00 0 ", 4, 4);
+        let whole = (
+            "0000000000000000-fffffffffc000000 rw-p 00000000 00:00 0 ",
+            4,
+            4,
+        );
         assert_eq!(parse(&text(&[LIBC, whole, whole])).arena_count, u32::MAX);
     }
 
@@ -259,8 +362,14 @@ mod tests {
     fn the_mappings_of_this_process_are_parsed() {
         let text = std::fs::read_to_string("/proc/self/smaps").expect("reads");
         let facts = parse(&text);
-        assert!(facts.file > Bytes::from_kib(100) && facts.anon() > Bytes::from_kib(50), "{facts:?}");
-        assert!(facts.stack_count >= 1, "a test runs in its own thread: {facts:?}");
+        assert!(
+            facts.file > Bytes::from_kib(100) && facts.anon() > Bytes::from_kib(50),
+            "{facts:?}"
+        );
+        assert!(
+            facts.stack_count >= 1,
+            "a test runs in its own thread: {facts:?}"
+        );
     }
 
     proptest! {

@@ -14,22 +14,24 @@ const WORDS: [&str; 14] = [
     "java.lang.OutOfMemoryError", // also "Terminating due to …" and "Aborting due to …" of the JVM's own flags
     "JavaScript heap out of memory",
     "GC overhead limit exceeded",
-    "fatal error: runtime: out of memory",     // Go: it could not get reserved memory
+    "fatal error: runtime: out of memory", // Go: it could not get reserved memory
     "runtime: out of memory: cannot allocate", // Go: it could not reserve more
     "terminate called after throwing an instance of 'std::bad_alloc'", // C++
     "failed to allocate memory (NoMemoryError)", // Ruby
     "Unhandled exception. System.OutOfMemoryException", // .NET
     "DefaultCPUAllocator: can't allocate memory", // PyTorch
-    "DefaultCPUAllocator: not enough memory",  // PyTorch
-    "Could not reserve enough space for",      // the JVM at its start
-    "Native memory allocation (mmap) failed",  // the JVM later
-    "Failed to reserve virtual memory",        // V8 at its start
-    "Out of space in CodeCache",               // the JVM throws it when not even a stub fits
+    "DefaultCPUAllocator: not enough memory", // PyTorch
+    "Could not reserve enough space for",  // the JVM at its start
+    "Native memory allocation (mmap) failed", // the JVM later
+    "Failed to reserve virtual memory",    // V8 at its start
+    "Out of space in CodeCache",           // the JVM throws it when not even a stub fits
 ];
 
 /// The first line of `text` that reports full memory, trimmed and cut to 300 bytes.
 pub fn find(text: &str) -> Option<&str> {
-    text.lines().find(|line| names_memory(line)).map(|line| shortened(line.trim()))
+    text.lines()
+        .find(|line| names_memory(line))
+        .map(|line| shortened(line.trim()))
 }
 
 /// The size of a refused allocation, in the words of numpy, PyTorch, Go, Rust and the JVM; `None`
@@ -44,7 +46,10 @@ pub fn requested_bytes(line: &str) -> Option<Bytes> {
         "failed to map ",
         "failed to allocate ",
     ];
-    let rest = BEFORE.iter().find_map(|words| line.split_once(words)).map(|(_, rest)| rest)?;
+    let rest = BEFORE
+        .iter()
+        .find_map(|words| line.split_once(words))
+        .map(|(_, rest)| rest)?;
     let (number, unit) = rest.split_once([' ', '-'])?;
     let factor: u64 = match unit.split(|c: char| !c.is_ascii_alphabetic()).next()? {
         "bytes" | "byte" => 1,
@@ -87,7 +92,8 @@ fn is_rust(line: &str) -> bool {
 }
 
 fn shortened(line: &str) -> &str {
-    line.get(..line.floor_char_boundary(MAX_LINE)).unwrap_or(line)
+    line.get(..line.floor_char_boundary(MAX_LINE))
+        .unwrap_or(line)
 }
 
 #[cfg(test)]
@@ -114,7 +120,8 @@ mod tests {
 
     #[test]
     fn the_last_line_of_a_traceback_is_the_marker() {
-        let numpy = "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 8.00 GiB for an array";
+        let numpy =
+            "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 8.00 GiB for an array";
         for line in ["MemoryError", "MemoryError: out of room", numpy] {
             let text = format!(
                 "Traceback (most recent call last):\n  File \"x.py\", line 5, in <module>\n    raise MemoryError\n{line}\n"
@@ -133,7 +140,12 @@ mod tests {
 
     #[test]
     fn other_errors_are_not_markers() {
-        for text in ["", "java.lang.IllegalStateException: out of memory cards", "OutOfMemory", "exit code 137"] {
+        for text in [
+            "",
+            "java.lang.IllegalStateException: out of memory cards",
+            "OutOfMemory",
+            "exit code 137",
+        ] {
             assert_eq!(find(text), None, "{text:?}");
         }
     }
@@ -141,12 +153,27 @@ mod tests {
     #[test]
     fn the_requested_bytes_are_parsed_from_the_message() {
         let cases = [
-            ("numpy.core._exceptions._ArrayMemoryError: Unable to allocate 200. GiB for an array", Some(200 << 30)),
-            ("_ArrayMemoryError: Unable to allocate 1.50 KiB for an array with shape (3,)", Some(1024 + 500)),
-            ("runtime: out of memory: cannot allocate 4194304-byte block (62914560 in use)", Some(4_194_304)),
+            (
+                "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 200. GiB for an array",
+                Some(200 << 30),
+            ),
+            (
+                "_ArrayMemoryError: Unable to allocate 1.50 KiB for an array with shape (3,)",
+                Some(1024 + 500),
+            ),
+            (
+                "runtime: out of memory: cannot allocate 4194304-byte block (62914560 in use)",
+                Some(4_194_304),
+            ),
             ("memory allocation of 1048576 bytes failed", Some(1_048_576)),
-            ("java.lang.OutOfMemoryError: Cannot reserve 99 bytes of direct buffer memory (allocated: 1, limit: 2)", Some(99)),
-            ("# Native memory allocation (mmap) failed to map 65536 bytes for committing", Some(65_536)),
+            (
+                "java.lang.OutOfMemoryError: Cannot reserve 99 bytes of direct buffer memory (allocated: 1, limit: 2)",
+                Some(99),
+            ),
+            (
+                "# Native memory allocation (mmap) failed to map 65536 bytes for committing",
+                Some(65_536),
+            ),
             ("MemoryError", None),
             ("Unable to allocate many things", None),
             ("Unable to allocate 99999999999999999999 bytes", None),

@@ -34,7 +34,11 @@ impl OwnLimits {
             } else {
                 continue;
             };
-            if let Some(value) = line.split_whitespace().nth(3).and_then(|soft| soft.parse().ok()) {
+            if let Some(value) = line
+                .split_whitespace()
+                .nth(3)
+                .and_then(|soft| soft.parse().ok())
+            {
                 self.0.insert(kind, Bytes::new(value));
             }
         }
@@ -66,12 +70,20 @@ impl OwnLimits {
 
     /// The limits in the form of the evidence.
     pub fn into_vec(self) -> Vec<OwnLimit> {
-        self.0.into_iter().map(|(kind, value)| OwnLimit { kind, value }).collect()
+        self.0
+            .into_iter()
+            .map(|(kind, value)| OwnLimit { kind, value })
+            .collect()
     }
 
     fn add_flag(&mut self, flag: &str) {
-        let jvm = JVM.iter().find_map(|(name, kind)| Some((*kind, size(flag.strip_prefix(name)?)?)));
-        let node = || NODE.iter().find_map(|name| flag.strip_prefix(name)?.parse().ok());
+        let jvm = JVM
+            .iter()
+            .find_map(|(name, kind)| Some((*kind, size(flag.strip_prefix(name)?)?)));
+        let node = || {
+            NODE.iter()
+                .find_map(|name| flag.strip_prefix(name)?.parse().ok())
+        };
         let go = || size(flag.strip_prefix(GO)?.trim_end_matches(['B', 'i']));
         let found = jvm
             .or_else(|| Some((OwnLimitKind::NodeHeap, Bytes::from_mib(node()?))))
@@ -83,11 +95,15 @@ impl OwnLimits {
 /// The second and later occurrences of each flag in a variable. The first is Headroom's own.
 fn repeated(value: &str) -> impl Iterator<Item = &str> {
     let name = |flag: &str| {
-        let digits = flag.find(|c: char| c.is_ascii_digit() || c == '=').unwrap_or(flag.len());
+        let digits = flag
+            .find(|c: char| c.is_ascii_digit() || c == '=')
+            .unwrap_or(flag.len());
         flag.get(..digits).unwrap_or(flag).to_owned()
     };
     let mut seen = std::collections::BTreeSet::new();
-    value.split_whitespace().filter(move |flag| !seen.insert(name(flag)))
+    value
+        .split_whitespace()
+        .filter(move |flag| !seen.insert(name(flag)))
 }
 
 /// A size in the JVM's syntax: bytes, or a number with the suffix `k`, `m`, `g` or `t`.
@@ -119,26 +135,57 @@ mod tests {
                     Max cpu time              unlimited            unlimited            seconds   \n\
                     Max data size             unlimited            unlimited            bytes     \n\
                     Max address space         104857600            unlimited            bytes     \n";
-        assert_eq!(found(|l| l.add_limits_file(text)), ["ulimit -v (RLIMIT_AS) = 100 MiB"]);
-        assert!(found(|l| l.add_limits_file("Max address space  unlimited  unlimited  bytes")).is_empty());
+        assert_eq!(
+            found(|l| l.add_limits_file(text)),
+            ["ulimit -v (RLIMIT_AS) = 100 MiB"]
+        );
+        assert!(
+            found(|l| l.add_limits_file("Max address space  unlimited  unlimited  bytes"))
+                .is_empty()
+        );
         assert!(found(|l| l.add_limits_file("")).is_empty());
     }
 
     #[test]
     fn flags_are_found_on_command_lines_and_inside_scripts() {
         let java = ["java", "-Xmx64m", "-XX:MaxDirectMemorySize=24M", "Main"];
-        assert_eq!(found(|l| l.add_command(java)), ["-Xmx = 64 MiB", "-XX:MaxDirectMemorySize = 24 MiB"]);
-        let script = ["sh", "-c", "exec node '--max-old-space-size=48' x.js; GOMEMLIMIT=30MiB ./y"];
-        assert_eq!(found(|l| l.add_command(script)), ["--max-old-space-size = 48 MiB", "GOMEMLIMIT = 30 MiB"]);
-        assert_eq!(found(|l| l.add_command(["-Xmx64m", "-Xmx1g"])), ["-Xmx = 1 GiB"], "the last flag is effective");
-        assert!(found(|l| l.add_command(["-Xmxlarge", "-Xms64m", "--max-old-space-size"])).is_empty());
+        assert_eq!(
+            found(|l| l.add_command(java)),
+            ["-Xmx = 64 MiB", "-XX:MaxDirectMemorySize = 24 MiB"]
+        );
+        let script = [
+            "sh",
+            "-c",
+            "exec node '--max-old-space-size=48' x.js; GOMEMLIMIT=30MiB ./y",
+        ];
+        assert_eq!(
+            found(|l| l.add_command(script)),
+            ["--max-old-space-size = 48 MiB", "GOMEMLIMIT = 30 MiB"]
+        );
+        assert_eq!(
+            found(|l| l.add_command(["-Xmx64m", "-Xmx1g"])),
+            ["-Xmx = 1 GiB"],
+            "the last flag is effective"
+        );
+        assert!(
+            found(|l| l.add_command(["-Xmxlarge", "-Xms64m", "--max-old-space-size"])).is_empty()
+        );
     }
 
     #[test]
     fn flags_set_by_headroom_are_not_own_limits() {
-        let ours = [("JDK_JAVA_OPTIONS", "-Xmx65536k -XX:MaxMetaspaceSize=8m"), ("NODE_OPTIONS", "--max-old-space-size=64")];
+        let ours = [
+            ("JDK_JAVA_OPTIONS", "-Xmx65536k -XX:MaxMetaspaceSize=8m"),
+            ("NODE_OPTIONS", "--max-old-space-size=64"),
+        ];
         assert!(found(|l| l.add_environment(ours)).is_empty());
-        let both = [("JDK_JAVA_OPTIONS", "-Xmx65536k -Xmx32m"), ("JAVA_TOOL_OPTIONS", "-XX:MaxMetaspaceSize=16m")];
-        assert_eq!(found(|l| l.add_environment(both)), ["-Xmx = 32 MiB", "-XX:MaxMetaspaceSize = 16 MiB"]);
+        let both = [
+            ("JDK_JAVA_OPTIONS", "-Xmx65536k -Xmx32m"),
+            ("JAVA_TOOL_OPTIONS", "-XX:MaxMetaspaceSize=16m"),
+        ];
+        assert_eq!(
+            found(|l| l.add_environment(both)),
+            ["-Xmx = 32 MiB", "-XX:MaxMetaspaceSize = 16 MiB"]
+        );
     }
 }

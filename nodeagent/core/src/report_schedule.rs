@@ -112,7 +112,9 @@ impl ReportSchedule {
     /// The report was not answered. After `wait`, all containers are reported again.
     pub fn failed(&mut self, now: Tick, wait: Duration) {
         self.alive_at = now;
-        self.state = State::Waiting { until: now.plus(wait) };
+        self.state = State::Waiting {
+            until: now.plus(wait),
+        };
     }
 
     fn send(&mut self, scope: ReportScope) -> ReportDue {
@@ -139,18 +141,27 @@ mod tests {
         assert_eq!(s.due(Tick(10)), ReportDue::At(Tick(1000)));
         s.changed(&id(1));
         s.ended(&id(2));
-        assert_eq!(s.due(Tick(10)), ReportDue::Send(ReportScope::Changed([id(1), id(2)].into())));
+        assert_eq!(
+            s.due(Tick(10)),
+            ReportDue::Send(ReportScope::Changed([id(1), id(2)].into()))
+        );
         s.changed(&id(3));
         assert_eq!(s.due(Tick(11)), ReportDue::Wait, "one report at a time");
         s.answered();
-        assert_eq!(s.due(Tick(12)), ReportDue::Send(ReportScope::Changed([id(3)].into())));
+        assert_eq!(
+            s.due(Tick(12)),
+            ReportDue::Send(ReportScope::Changed([id(3)].into()))
+        );
     }
 
     #[test]
     fn a_change_of_the_node_is_sent_at_once_and_once() {
         let mut s = ReportSchedule::registered(Tick(0));
         s.node_changed();
-        assert_eq!(s.due(Tick(10)), ReportDue::Send(ReportScope::Changed(BTreeSet::new())));
+        assert_eq!(
+            s.due(Tick(10)),
+            ReportDue::Send(ReportScope::Changed(BTreeSet::new()))
+        );
         s.answered();
         assert_eq!(s.due(Tick(11)), ReportDue::At(Tick(1000)));
     }

@@ -76,7 +76,12 @@ pub struct Sizing {
 impl Sizing {
     /// Applies an order with this size. `has` is the present version. Returns the size that the
     /// driver must apply now.
-    pub fn on_order(&mut self, has: u32, size: OrderedSize, life: SizingPhase) -> Option<OrderedSize> {
+    pub fn on_order(
+        &mut self,
+        has: u32,
+        size: OrderedSize,
+        life: SizingPhase,
+    ) -> Option<OrderedSize> {
         let newest = self.change.newest().map_or(has, |v| v.max(has));
         if life == SizingPhase::Over || size.version <= newest || self.was_refused(&size) {
             return None;
@@ -86,8 +91,13 @@ impl Sizing {
                 *next = Some(size);
                 None
             }
-            (SizeChange::Settled | SizeChange::Waiting(_), SizingPhase::Running) => self.begin(Some(size)),
-            (change @ (SizeChange::Settled | SizeChange::Waiting(_)), SizingPhase::Before | SizingPhase::Over) => {
+            (SizeChange::Settled | SizeChange::Waiting(_), SizingPhase::Running) => {
+                self.begin(Some(size))
+            }
+            (
+                change @ (SizeChange::Settled | SizeChange::Waiting(_)),
+                SizingPhase::Before | SizingPhase::Over,
+            ) => {
                 *change = SizeChange::Waiting(size);
                 None
             }
@@ -118,7 +128,9 @@ impl Sizing {
     /// Applies the driver's result for `version`. Returns the new present size, if it changed, and
     /// the next size for the driver. A result for another version is dropped.
     pub fn done(&mut self, version: u32, result: Result<(), String>) -> Option<Done> {
-        let SizeChange::Changing { to, next } = &mut self.change else { return None };
+        let SizeChange::Changing { to, next } = &mut self.change else {
+            return None;
+        };
         if to.version != version {
             return None;
         }
@@ -133,12 +145,18 @@ impl Sizing {
                 None
             }
         };
-        Some(Done { has, next: self.begin(next) })
+        Some(Done {
+            has,
+            next: self.begin(next),
+        })
     }
 
     fn begin(&mut self, size: Option<OrderedSize>) -> Option<OrderedSize> {
         self.change = match &size {
-            Some(to) => SizeChange::Changing { to: to.clone(), next: None },
+            Some(to) => SizeChange::Changing {
+                to: to.clone(),
+                next: None,
+            },
             None => SizeChange::Settled,
         };
         size
@@ -147,7 +165,9 @@ impl Sizing {
     /// The same version with another size is another order: a restarted resource manager may count
     /// again.
     fn was_refused(&self, size: &OrderedSize) -> bool {
-        self.refused.as_ref().is_some_and(|r| size.version < r.size.version || *size == r.size)
+        self.refused
+            .as_ref()
+            .is_some_and(|r| size.version < r.size.version || *size == r.size)
     }
 }
 
@@ -165,7 +185,10 @@ impl SizeChange {
     fn newest(&self) -> Option<u32> {
         match self {
             SizeChange::Settled => None,
-            SizeChange::Waiting(size) | SizeChange::Changing { next: Some(size), .. } => Some(size.version),
+            SizeChange::Waiting(size)
+            | SizeChange::Changing {
+                next: Some(size), ..
+            } => Some(size.version),
             SizeChange::Changing { to, next: None } => Some(to.version),
         }
     }
@@ -177,37 +200,117 @@ mod tests {
     use headroom_types::{Bytes, Cpus};
 
     fn size(version: u32) -> OrderedSize {
-        OrderedSize { version, resource: Resource::new(Bytes::from_mib(u64::from(version) * 10), Cpus::from_cores(1)) }
+        OrderedSize {
+            version,
+            resource: Resource::new(
+                Bytes::from_mib(u64::from(version) * 10),
+                Cpus::from_cores(1),
+            ),
+        }
     }
     fn changing(to: u32, next: Option<u32>) -> SizeChange {
-        SizeChange::Changing { to: size(to), next: next.map(size) }
+        SizeChange::Changing {
+            to: size(to),
+            next: next.map(size),
+        }
     }
     fn at(change: SizeChange) -> Sizing {
-        Sizing { change, refused: None }
+        Sizing {
+            change,
+            refused: None,
+        }
     }
 
     /// Covers each cell: state and phase, with an order of version 3.
     #[test]
     fn an_order_is_handled_in_every_state() {
         let table = [
-            (SizeChange::Settled, SizingPhase::Before, SizeChange::Waiting(size(3)), None),
-            (SizeChange::Settled, SizingPhase::Running, changing(3, None), Some(3)),
-            (SizeChange::Settled, SizingPhase::Over, SizeChange::Settled, None),
-            (SizeChange::Waiting(size(2)), SizingPhase::Before, SizeChange::Waiting(size(3)), None),
-            (SizeChange::Waiting(size(3)), SizingPhase::Before, SizeChange::Waiting(size(3)), None),
-            (SizeChange::Waiting(size(2)), SizingPhase::Running, changing(3, None), Some(3)),
-            (SizeChange::Waiting(size(2)), SizingPhase::Over, SizeChange::Waiting(size(2)), None),
-            (changing(2, None), SizingPhase::Before, changing(2, Some(3)), None),
-            (changing(2, None), SizingPhase::Running, changing(2, Some(3)), None),
-            (changing(3, None), SizingPhase::Running, changing(3, None), None),
-            (changing(2, Some(4)), SizingPhase::Running, changing(2, Some(4)), None),
-            (changing(2, None), SizingPhase::Over, changing(2, None), None),
+            (
+                SizeChange::Settled,
+                SizingPhase::Before,
+                SizeChange::Waiting(size(3)),
+                None,
+            ),
+            (
+                SizeChange::Settled,
+                SizingPhase::Running,
+                changing(3, None),
+                Some(3),
+            ),
+            (
+                SizeChange::Settled,
+                SizingPhase::Over,
+                SizeChange::Settled,
+                None,
+            ),
+            (
+                SizeChange::Waiting(size(2)),
+                SizingPhase::Before,
+                SizeChange::Waiting(size(3)),
+                None,
+            ),
+            (
+                SizeChange::Waiting(size(3)),
+                SizingPhase::Before,
+                SizeChange::Waiting(size(3)),
+                None,
+            ),
+            (
+                SizeChange::Waiting(size(2)),
+                SizingPhase::Running,
+                changing(3, None),
+                Some(3),
+            ),
+            (
+                SizeChange::Waiting(size(2)),
+                SizingPhase::Over,
+                SizeChange::Waiting(size(2)),
+                None,
+            ),
+            (
+                changing(2, None),
+                SizingPhase::Before,
+                changing(2, Some(3)),
+                None,
+            ),
+            (
+                changing(2, None),
+                SizingPhase::Running,
+                changing(2, Some(3)),
+                None,
+            ),
+            (
+                changing(3, None),
+                SizingPhase::Running,
+                changing(3, None),
+                None,
+            ),
+            (
+                changing(2, Some(4)),
+                SizingPhase::Running,
+                changing(2, Some(4)),
+                None,
+            ),
+            (
+                changing(2, None),
+                SizingPhase::Over,
+                changing(2, None),
+                None,
+            ),
         ];
         for (before, life, after, todo) in table {
             let mut s = at(before.clone());
-            assert_eq!(s.on_order(1, size(3), life), todo.map(size), "{before:?} {life:?}");
+            assert_eq!(
+                s.on_order(1, size(3), life),
+                todo.map(size),
+                "{before:?} {life:?}"
+            );
             assert_eq!(s.change, after, "{before:?} {life:?}");
-            assert_eq!(s.on_order(3, size(3), life), None, "the container already has this size");
+            assert_eq!(
+                s.on_order(3, size(3), life),
+                None,
+                "the container already has this size"
+            );
         }
     }
 
@@ -215,40 +318,120 @@ mod tests {
     #[test]
     fn a_phase_change_is_handled_in_every_state() {
         let table = [
-            (SizeChange::Settled, SizingPhase::Before, SizeChange::Settled, None),
-            (SizeChange::Settled, SizingPhase::Running, SizeChange::Settled, None),
-            (SizeChange::Settled, SizingPhase::Over, SizeChange::Settled, None),
-            (SizeChange::Waiting(size(2)), SizingPhase::Before, SizeChange::Waiting(size(2)), None),
-            (SizeChange::Waiting(size(2)), SizingPhase::Running, changing(2, None), Some(2)),
-            (SizeChange::Waiting(size(2)), SizingPhase::Over, SizeChange::Settled, None),
-            (changing(2, Some(3)), SizingPhase::Before, changing(2, Some(3)), None),
-            (changing(2, Some(3)), SizingPhase::Running, changing(2, Some(3)), None),
-            (changing(2, Some(3)), SizingPhase::Over, changing(2, None), None),
+            (
+                SizeChange::Settled,
+                SizingPhase::Before,
+                SizeChange::Settled,
+                None,
+            ),
+            (
+                SizeChange::Settled,
+                SizingPhase::Running,
+                SizeChange::Settled,
+                None,
+            ),
+            (
+                SizeChange::Settled,
+                SizingPhase::Over,
+                SizeChange::Settled,
+                None,
+            ),
+            (
+                SizeChange::Waiting(size(2)),
+                SizingPhase::Before,
+                SizeChange::Waiting(size(2)),
+                None,
+            ),
+            (
+                SizeChange::Waiting(size(2)),
+                SizingPhase::Running,
+                changing(2, None),
+                Some(2),
+            ),
+            (
+                SizeChange::Waiting(size(2)),
+                SizingPhase::Over,
+                SizeChange::Settled,
+                None,
+            ),
+            (
+                changing(2, Some(3)),
+                SizingPhase::Before,
+                changing(2, Some(3)),
+                None,
+            ),
+            (
+                changing(2, Some(3)),
+                SizingPhase::Running,
+                changing(2, Some(3)),
+                None,
+            ),
+            (
+                changing(2, Some(3)),
+                SizingPhase::Over,
+                changing(2, None),
+                None,
+            ),
         ];
         for (before, life, after, todo) in table {
             let mut s = at(before.clone());
-            assert_eq!((s.on_phase(life), s.change), (todo.map(size), after), "{before:?} {life:?}");
+            assert_eq!(
+                (s.on_phase(life), s.change),
+                (todo.map(size), after),
+                "{before:?} {life:?}"
+            );
         }
     }
 
     #[test]
     fn a_refused_size_is_not_retried_but_another_size_is() {
         let mut s = at(changing(2, None));
-        assert_eq!(s.done(2, Err("no".into())), Some(Done { has: None, next: None }));
+        assert_eq!(
+            s.done(2, Err("no".into())),
+            Some(Done {
+                has: None,
+                next: None
+            })
+        );
         assert_eq!(s.on_order(1, size(2), SizingPhase::Running), None);
-        let other = OrderedSize { version: 2, ..size(9) };
-        assert_eq!(s.on_order(1, other.clone(), SizingPhase::Running), Some(other), "versions restart in another epoch");
-        assert_eq!(s.done(2, Ok(())).and_then(|d| d.has).map(|h| h.resource), Some(size(9).resource));
-        assert_eq!(s.refused, None, "the applied size is newer than the refused size");
+        let other = OrderedSize {
+            version: 2,
+            ..size(9)
+        };
+        assert_eq!(
+            s.on_order(1, other.clone(), SizingPhase::Running),
+            Some(other),
+            "versions restart in another epoch"
+        );
+        assert_eq!(
+            s.done(2, Ok(())).and_then(|d| d.has).map(|h| h.resource),
+            Some(size(9).resource)
+        );
+        assert_eq!(
+            s.refused, None,
+            "the applied size is newer than the refused size"
+        );
     }
 
     #[test]
     fn a_size_ordered_meanwhile_follows_and_late_results_are_dropped() {
         let mut s = at(changing(2, Some(3)));
         assert_eq!(s.done(1, Ok(())), None);
-        assert_eq!(s.done(2, Ok(())), Some(Done { has: Some(size(2)), next: Some(size(3)) }));
+        assert_eq!(
+            s.done(2, Ok(())),
+            Some(Done {
+                has: Some(size(2)),
+                next: Some(size(3))
+            })
+        );
         assert_eq!(s.done(2, Ok(())), None);
-        assert_eq!(s.done(3, Err("no".into())), Some(Done { has: None, next: None }));
+        assert_eq!(
+            s.done(3, Err("no".into())),
+            Some(Done {
+                has: None,
+                next: None
+            })
+        );
         assert_eq!(s.refused.map(|r| r.size), Some(size(3)));
     }
 }

@@ -73,7 +73,9 @@ pub struct StallDetector {
 /// True when memory that cannot be reclaimed fills the group so far that it could stall. The major
 /// faults are read only then.
 pub fn is_tight(current: Bytes, limit: Bytes, stat: &MemoryStat) -> bool {
-    let held = stat.demand().is_some_and(|demand| demand >= limit.mul_ratio(DEMAND, 100));
+    let held = stat
+        .demand()
+        .is_some_and(|demand| demand >= limit.mul_ratio(DEMAND, 100));
     held && current >= limit.mul_ratio(AT_LIMIT, 100)
 }
 
@@ -86,20 +88,44 @@ impl StallDetector {
             self.window.clear();
             return false;
         };
-        let now = Seen { at: look.now, refaults, faults };
-        let before = self.window.iter().rev().find(|seen| look.now.since(seen.at) >= REST);
+        let now = Seen {
+            at: look.now,
+            refaults,
+            faults,
+        };
+        let before = self
+            .window
+            .iter()
+            .rev()
+            .find(|seen| look.now.since(seen.at) >= REST);
         if before.is_some_and(|before| is_rest(before, &now)) {
             self.window.clear();
         }
         self.window.push_back(now);
         // The comparison uses the newest sample that is at least [`MIN_STALL_DURATION`] old.
-        while self.window.len() > LOOKS || self.window.get(1).is_some_and(|next| look.now.since(next.at) >= MIN_STALL_DURATION) {
+        while self.window.len() > LOOKS
+            || self
+                .window
+                .get(1)
+                .is_some_and(|next| look.now.since(next.at) >= MIN_STALL_DURATION)
+        {
             self.window.pop_front();
         }
-        let Some(then) = self.window.front().filter(|then| look.now.since(then.at) >= MIN_STALL_DURATION) else { return false };
+        let Some(then) = self
+            .window
+            .front()
+            .filter(|then| look.now.since(then.at) >= MIN_STALL_DURATION)
+        else {
+            return false;
+        };
         // The number of file pages that fit into the rest of the limit.
-        let left = look.limit.saturating_sub(look.stat.demand().unwrap_or_default()).get() / PAGE;
-        refaults.saturating_sub(then.refaults) >= left.max(REFAULTS) && faults.saturating_sub(then.faults) >= MAJOR_FAULTS
+        let left = look
+            .limit
+            .saturating_sub(look.stat.demand().unwrap_or_default())
+            .get()
+            / PAGE;
+        refaults.saturating_sub(then.refaults) >= left.max(REFAULTS)
+            && faults.saturating_sub(then.faults) >= MAJOR_FAULTS
     }
 }
 
@@ -108,7 +134,11 @@ fn is_rest(before: &Seen, now: &Seen) -> bool {
     let ms = u64::try_from(now.at.since(before.at).as_millis()).unwrap_or(u64::MAX);
     let patience = u64::try_from(MIN_STALL_DURATION.as_millis()).unwrap_or(u64::MAX);
     // The threshold is a tenth of the rate that counts as a stall.
-    now.refaults.saturating_sub(before.refaults).saturating_mul(10).saturating_mul(patience) < REFAULTS.saturating_mul(ms)
+    now.refaults
+        .saturating_sub(before.refaults)
+        .saturating_mul(10)
+        .saturating_mul(patience)
+        < REFAULTS.saturating_mul(ms)
 }
 
 #[cfg(test)]
@@ -118,32 +148,66 @@ mod tests {
     const LIMIT: Bytes = Bytes::from_mib(256);
 
     fn stat(anon: u64, refaults: u64) -> MemoryStat {
-        MemoryStat { anon: Some(Bytes::from_mib(anon)), workingset_refault_file: Some(refaults), ..MemoryStat::default() }
+        MemoryStat {
+            anon: Some(Bytes::from_mib(anon)),
+            workingset_refault_file: Some(refaults),
+            ..MemoryStat::default()
+        }
     }
 
-    fn look(s: &mut StallDetector, ms: u64, current: u64, stat: &MemoryStat, faults: Option<u64>) -> bool {
-        s.is_stuck(&StallSample { now: Tick(ms), current: Bytes::from_mib(current), limit: LIMIT, stat, major_faults: faults })
+    fn look(
+        s: &mut StallDetector,
+        ms: u64,
+        current: u64,
+        stat: &MemoryStat,
+        faults: Option<u64>,
+    ) -> bool {
+        s.is_stuck(&StallSample {
+            now: Tick(ms),
+            current: Bytes::from_mib(current),
+            limit: LIMIT,
+            stat,
+            major_faults: faults,
+        })
     }
 
     /// Feeds a minute of samples at 4 Hz and returns the time of the first stall. In milliseconds.
     fn stuck_at(current: u64, anon: u64, refaults: u64, faults: u64) -> Option<u64> {
         let mut s = StallDetector::default();
         let counted = |a_second: u64, ms: u64| a_second * ms / 1000;
-        (0..240)
-            .map(|i| i * 250)
-            .find(|ms| look(&mut s, *ms, current, &stat(anon, counted(refaults, *ms)), Some(counted(faults, *ms))))
+        (0..240).map(|i| i * 250).find(|ms| {
+            look(
+                &mut s,
+                *ms,
+                current,
+                &stat(anon, counted(refaults, *ms)),
+                Some(counted(faults, *ms)),
+            )
+        })
     }
 
     #[test]
     fn a_full_heap_without_memory_for_code_stalls_after_the_timeout() {
         assert_eq!(stuck_at(256, 240, 120_000, 110), Some(3000));
-        assert_eq!(stuck_at(256, 240, 2_000, 6), Some(3000), "on a slow disk: the memory for files was replaced once");
+        assert_eq!(
+            stuck_at(256, 240, 2_000, 6),
+            Some(3000),
+            "on a slow disk: the memory for files was replaced once"
+        );
     }
 
     #[test]
     fn readers_of_large_files_and_programs_below_the_limit_do_not_stall() {
-        assert_eq!(stuck_at(256, 20, 150_000, 200), None, "page cache can be reclaimed");
-        assert_eq!(stuck_at(200, 190, 150_000, 200), None, "the use is below the limit");
+        assert_eq!(
+            stuck_at(256, 20, 150_000, 200),
+            None,
+            "page cache can be reclaimed"
+        );
+        assert_eq!(
+            stuck_at(200, 190, 150_000, 200),
+            None,
+            "the use is below the limit"
+        );
         assert_eq!(stuck_at(256, 240, 100, 200), None, "few refaults");
         assert_eq!(
             stuck_at(256, 220, 40_000, 0),
@@ -156,7 +220,10 @@ mod tests {
     fn a_kernel_without_wait_counters_is_supported() {
         let mut s = StallDetector::default();
         assert!((0..80).all(|i| !look(&mut s, i * 250, 256, &stat(240, i * 30_000), None)));
-        let silent = MemoryStat { anon: Some(Bytes::from_mib(240)), ..MemoryStat::default() };
+        let silent = MemoryStat {
+            anon: Some(Bytes::from_mib(240)),
+            ..MemoryStat::default()
+        };
         assert!((0..80).all(|i| !look(&mut s, i * 250, 256, &silent, Some(i * 100))));
     }
 
@@ -165,7 +232,10 @@ mod tests {
         let (mut s, mut count) = (StallDetector::default(), 0);
         for i in 0..80u64 {
             count += if i % 12 >= 7 { 0 } else { 30_000 };
-            assert!(!look(&mut s, i * 250, 256, &stat(240, count), Some(count)), "sample {i}");
+            assert!(
+                !look(&mut s, i * 250, 256, &stat(240, count), Some(count)),
+                "sample {i}"
+            );
         }
     }
 
@@ -187,7 +257,16 @@ mod tests {
         let (mut s, mut refaults, mut faults) = (StallDetector::default(), 0, 39);
         for i in 0..73u64 {
             refaults += u64::from(i % 4 == 0);
-            assert!(!look(&mut s, 16_152 + i * 290, 256, &stat(226, refaults), Some(faults)), "look {i}");
+            assert!(
+                !look(
+                    &mut s,
+                    16_152 + i * 290,
+                    256,
+                    &stat(226, refaults),
+                    Some(faults)
+                ),
+                "look {i}"
+            );
         }
         let looks = [
             (38_014, 239, 0, 0),
@@ -210,7 +289,11 @@ mod tests {
             (refaults, faults) = (refaults + read, faults + waited);
             look(&mut s, *ms, 256, &stat(*anon, refaults), Some(faults))
         });
-        assert_eq!(found.map(|(ms, ..)| ms), Some(42_251), "3.9 s after the first");
+        assert_eq!(
+            found.map(|(ms, ..)| ms),
+            Some(42_251),
+            "3.9 s after the first"
+        );
     }
 
     #[test]

@@ -28,7 +28,12 @@ impl GcWindow {
     /// a mark the first time that the heap is starved.
     pub fn take(&mut self, at_ms: u64, facts: &mut HeapReport) -> Option<TimelineMark> {
         let gc = facts.gc.as_mut()?;
-        while self.points.len() >= MOST || self.points.front().is_some_and(|(at, _)| at_ms.saturating_sub(*at) > WINDOW_MS) {
+        while self.points.len() >= MOST
+            || self
+                .points
+                .front()
+                .is_some_and(|(at, _)| at_ms.saturating_sub(*at) > WINDOW_MS)
+        {
             self.points.pop_front();
         }
         self.points.push_back((at_ms, gc.spent_ms));
@@ -58,7 +63,13 @@ mod tests {
     use headroom_types::exit::CollectionReport;
 
     fn told(spent_ms: u64) -> HeapReport {
-        HeapReport { gc: Some(CollectionReport { spent_ms, ..CollectionReport::default() }), ..HeapReport::default() }
+        HeapReport {
+            gc: Some(CollectionReport {
+                spent_ms,
+                ..CollectionReport::default()
+            }),
+            ..HeapReport::default()
+        }
     }
 
     fn percent(window: &mut GcWindow, at: u64, spent: u64) -> (Option<u8>, Option<TimelineMark>) {
@@ -71,10 +82,25 @@ mod tests {
     fn the_share_covers_the_last_ten_seconds() {
         let mut w = GcWindow::default();
         assert_eq!(percent(&mut w, 0, 0), (None, None));
-        assert_eq!(percent(&mut w, 250, 200), (None, None), "the time is too short for a value");
-        assert_eq!(percent(&mut w, 1000, 500), (Some(50), None), "too short to be starved");
-        assert_eq!(percent(&mut w, 2000, 1000), (Some(50), Some(TimelineMark::HeapStarved)));
-        assert_eq!(percent(&mut w, 3000, 1600), (Some(53), None), "the mark is set once");
+        assert_eq!(
+            percent(&mut w, 250, 200),
+            (None, None),
+            "the time is too short for a value"
+        );
+        assert_eq!(
+            percent(&mut w, 1000, 500),
+            (Some(50), None),
+            "too short to be starved"
+        );
+        assert_eq!(
+            percent(&mut w, 2000, 1000),
+            (Some(50), Some(TimelineMark::HeapStarved))
+        );
+        assert_eq!(
+            percent(&mut w, 3000, 1600),
+            (Some(53), None),
+            "the mark is set once"
+        );
         for at in 4..=30 {
             percent(&mut w, at * 1000, 1600);
         }

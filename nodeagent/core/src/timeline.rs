@@ -36,7 +36,13 @@ impl Default for Timeline {
 impl Timeline {
     /// An empty timeline of at most `most` points, and at least two.
     pub fn new(most: usize) -> Self {
-        Timeline { points: Vec::new(), most: most.max(2), stride: 1, in_last: 0, limit: None }
+        Timeline {
+            points: Vec::new(),
+            most: most.max(2),
+            stride: 1,
+            in_last: 0,
+            limit: None,
+        }
     }
 
     /// Adds one sample. Samples arrive in the order of their time.
@@ -98,7 +104,9 @@ impl Timeline {
 
 /// Marks the last point with the kind of end.
 pub fn mark_end(points: &mut [MemorySample], reason: ExitReason, e: &Evidence) {
-    let Some(last) = points.last_mut() else { return };
+    let Some(last) = points.last_mut() else {
+        return;
+    };
     last.mark = last.mark.max(Some(end(reason, e)));
 }
 
@@ -107,14 +115,20 @@ fn end(reason: ExitReason, e: &Evidence) -> TimelineMark {
         return TimelineMark::Stopped;
     }
     match reason {
-        ExitReason::HeapOom | ExitReason::OverheadOom | ExitReason::TaskOom | ExitReason::AncestorOom | ExitReason::NodeOom
+        ExitReason::HeapOom
+        | ExitReason::OverheadOom
+        | ExitReason::TaskOom
+        | ExitReason::AncestorOom
+        | ExitReason::NodeOom
             if e.signal.is_some() && e.heap_marker.is_none() =>
         {
             TimelineMark::Killed
         }
-        ExitReason::StalledAtLimit | ExitReason::Stopped | ExitReason::Preempted | ExitReason::Timeout | ExitReason::NodeLost => {
-            TimelineMark::Stopped
-        }
+        ExitReason::StalledAtLimit
+        | ExitReason::Stopped
+        | ExitReason::Preempted
+        | ExitReason::Timeout
+        | ExitReason::NodeLost => TimelineMark::Stopped,
         ExitReason::HeapOom
         | ExitReason::OverheadOom
         | ExitReason::TaskOom
@@ -134,14 +148,25 @@ mod tests {
     use proptest::prelude::*;
 
     fn sample(at_ms: u64, current: u64) -> MemorySample {
-        MemorySample { at_ms, current: Bytes::new(current), anon: None, file: None, heap: None, limit: None, mark: None }
+        MemorySample {
+            at_ms,
+            current: Bytes::new(current),
+            anon: None,
+            file: None,
+            heap: None,
+            limit: None,
+            mark: None,
+        }
     }
 
     #[test]
     fn a_short_timeline_keeps_all_points() {
         let mut t = Timeline::new(8);
         (0..8).for_each(|i| t.push(sample(i * 250, i)));
-        assert_eq!(t.points().iter().map(|s| s.at_ms).collect::<Vec<_>>(), (0..8).map(|i| i * 250).collect::<Vec<_>>());
+        assert_eq!(
+            t.points().iter().map(|s| s.at_ms).collect::<Vec<_>>(),
+            (0..8).map(|i| i * 250).collect::<Vec<_>>()
+        );
     }
 
     #[test]
@@ -159,11 +184,22 @@ mod tests {
         let mut t = Timeline::new(8);
         for i in 0..1000u64 {
             let limit = Bytes::new(if i < 333 { 500 } else { 700 });
-            t.push(MemorySample { limit: Some(limit), ..sample(i, i % 7) });
+            t.push(MemorySample {
+                limit: Some(limit),
+                ..sample(i, i % 7)
+            });
         }
-        let marks: Vec<u64> = t.points().iter().filter(|s| s.mark == Some(TimelineMark::LimitRaised)).map(|s| s.at_ms).collect();
+        let marks: Vec<u64> = t
+            .points()
+            .iter()
+            .filter(|s| s.mark == Some(TimelineMark::LimitRaised))
+            .map(|s| s.at_ms)
+            .collect();
         assert_eq!(marks.len(), 1, "{:?}", t.points());
-        assert!(marks[0].abs_diff(333) <= 256, "the mark is near its time: {marks:?}");
+        assert!(
+            marks[0].abs_diff(333) <= 256,
+            "the mark is near its time: {marks:?}"
+        );
     }
 
     #[test]
@@ -175,13 +211,25 @@ mod tests {
             mark_end(&mut points, reason, e);
             (points[0].mark, points[1].mark)
         };
-        assert_eq!(mark(ExitReason::TaskOom, &killed), (None, Some(TimelineMark::Killed)));
-        assert_eq!(mark(ExitReason::KilledExternally, &killed), (None, Some(TimelineMark::Ended)));
+        assert_eq!(
+            mark(ExitReason::TaskOom, &killed),
+            (None, Some(TimelineMark::Killed))
+        );
+        assert_eq!(
+            mark(ExitReason::KilledExternally, &killed),
+            (None, Some(TimelineMark::Ended))
+        );
         let mut by_itself = Evidence::empty(EnforcerKind::Cgroup2);
         by_itself.exit_code = Some(3);
-        assert_eq!(mark(ExitReason::HeapOom, &by_itself), (None, Some(TimelineMark::Ended)));
+        assert_eq!(
+            mark(ExitReason::HeapOom, &by_itself),
+            (None, Some(TimelineMark::Ended))
+        );
         killed.stop_asked = Some(headroom_types::StopCause::Stalled);
-        assert_eq!(mark(ExitReason::StalledAtLimit, &killed), (None, Some(TimelineMark::Stopped)));
+        assert_eq!(
+            mark(ExitReason::StalledAtLimit, &killed),
+            (None, Some(TimelineMark::Stopped))
+        );
         mark_end(&mut [], ExitReason::TaskOom, &killed);
     }
 

@@ -75,40 +75,66 @@ struct ChildContext<'a> {
 ///
 /// The child is cloned into its cgroup where the kernel allows that; otherwise it moves there.
 pub(crate) fn launch(prepared: &PreparedCommand) -> Result<(i32, OwnedFd), Failure> {
-    let Some(cradle) = &prepared.cradle else { return start(prepared, None) };
+    let Some(cradle) = &prepared.cradle else {
+        return start(prepared, None);
+    };
     match start(prepared, Some(cradle)) {
-        Err(Failure { step: SpawnStep::Clone, errno, .. }) => match CloneRefusal::of(errno) {
+        Err(Failure {
+            step: SpawnStep::Clone,
+            errno,
+            ..
+        }) => match CloneRefusal::of(errno) {
             CloneRefusal::Here => start(prepared, None),
-            CloneRefusal::Group => Err(Failure { step: SpawnStep::Cgroup, index: cradle.index, errno }),
+            CloneRefusal::Group => Err(Failure {
+                step: SpawnStep::Cgroup,
+                index: cradle.index,
+                errno,
+            }),
         },
         started => started,
     }
 }
 
-fn start(prepared: &PreparedCommand, cradle: Option<&CloneTarget>) -> Result<(i32, OwnedFd), Failure> {
+fn start(
+    prepared: &PreparedCommand,
+    cradle: Option<&CloneTarget>,
+) -> Result<(i32, OwnedFd), Failure> {
     let board = ChildStatus {
         born_in: cradle.map(|c| c.index),
         step: AtomicUsize::new(0),
         index: AtomicUsize::new(0),
         errno: AtomicI32::new(0),
     };
-    let errand = ChildContext { prepared, board: &board };
+    let errand = ChildContext {
+        prepared,
+        board: &board,
+    };
     let dumpable = dumpable();
     let made = clone(&errand, cradle);
     if prepared.user.is_some() {
         set_dumpable(dumpable);
     }
     let (pid, pidfd) = made?;
-    let step = STEPS.get(board.step.load(Ordering::Acquire)).copied().unwrap_or(SpawnStep::Exec);
+    let step = STEPS
+        .get(board.step.load(Ordering::Acquire))
+        .copied()
+        .unwrap_or(SpawnStep::Exec);
     let errno = board.errno.load(Ordering::Acquire);
     if errno == 0 && step == SpawnStep::Exec {
         return Ok((pid, pidfd));
     }
     reap(&pidfd);
-    Err(Failure { step, index: board.index.load(Ordering::Acquire), errno })
+    Err(Failure {
+        step,
+        index: board.index.load(Ordering::Acquire),
+        errno,
+    })
 }
 
-fn clone(errand: &ChildContext<'_>, cradle: Option<&CloneTarget>) -> Result<(i32, OwnedFd), Failure> {
+fn clone(
+    errand: &ChildContext<'_>,
+    cradle: Option<&CloneTarget>,
+) -> Result<(i32, OwnedFd), Failure> {
     // u128 has the alignment that the ABI requires for a stack.
     let mut stack: Vec<u128> = vec![0; STACK / size_of::<u128>()];
     let mut pidfd: libc::c_int = -1;
@@ -127,13 +153,19 @@ fn clone(errand: &ChildContext<'_>, cradle: Option<&CloneTarget>) -> Result<(i32
                 let top = stack.as_mut_ptr().add(stack.len());
                 match libc::clone(run, top.cast(), flags | libc::SIGCHLD, errand, &mut pidfd) {
                     pid if pid > 0 => Ok(pid),
-                    _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN)),
+                    _ => Err(std::io::Error::last_os_error()
+                        .raw_os_error()
+                        .unwrap_or(libc::EAGAIN)),
                 }
             }
         }
     };
     set_mask(saved);
-    let pid = made.map_err(|errno| Failure { step: SpawnStep::Clone, index: 0, errno })?;
+    let pid = made.map_err(|errno| Failure {
+        step: SpawnStep::Clone,
+        index: 0,
+        errno,
+    })?;
     // SAFETY: the clone succeeded, so the kernel has stored a new descriptor without another owner.
     Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
 }
@@ -144,7 +176,13 @@ fn set_mask(mask: u64) -> u64 {
     // SAFETY: both masks have the given size and live through the call. The mask belongs to the
     // calling thread only.
     unsafe {
-        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, &raw mut before, MASK_SIZE);
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const mask,
+            &raw mut before,
+            MASK_SIZE,
+        );
     }
     before
 }
@@ -163,7 +201,9 @@ fn set_dumpable(value: libc::c_int) {
 }
 
 fn reap(pidfd: &OwnedFd) {
-    let Ok(id) = libc::id_t::try_from(pidfd.as_raw_fd()) else { return };
+    let Ok(id) = libc::id_t::try_from(pidfd.as_raw_fd()) else {
+        return;
+    };
     let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::uninit();
     // SAFETY: `info` has the size of one siginfo_t. The child has ended or is about to, so the wait
     // is short.
@@ -189,8 +229,19 @@ extern "C" fn run(errand: *mut libc::c_void) -> libc::c_int {
 /// Runs all steps. Returns only on failure, with the errno of the step on the board.
 fn attempt(wish: &PreparedCommand, board: &ChildStatus) -> i32 {
     reset_signals();
-    let steps: [Stage; 11] =
-        [session, cgroups, oom_score, namespaces, stdio, limits, user, privileges, parent_death, chdir, exec];
+    let steps: [Stage; 11] = [
+        session,
+        cgroups,
+        oom_score,
+        namespaces,
+        stdio,
+        limits,
+        user,
+        privileges,
+        parent_death,
+        chdir,
+        exec,
+    ];
     for (place, step) in steps.into_iter().enumerate() {
         board.step.store(place, Ordering::Release);
         board.index.store(0, Ordering::Release);
@@ -221,12 +272,22 @@ fn reset_signals() {
     let default = [0u64; 4];
     for signal in 1..=LAST_SIGNAL {
         // The address is that of `default`. SIGKILL and SIGSTOP return EINVAL, which is ignored.
-        let _ = call(libc::SYS_rt_sigaction, usize::try_from(signal).unwrap_or(0), default.as_ptr().addr(), 0, MASK_SIZE);
+        let _ = call(
+            libc::SYS_rt_sigaction,
+            usize::try_from(signal).unwrap_or(0),
+            default.as_ptr().addr(),
+            0,
+            MASK_SIZE,
+        );
     }
 }
 
 fn session(wish: &PreparedCommand, _: &ChildStatus) -> Result<(), i32> {
-    if wish.new_session { call(libc::SYS_setsid, 0, 0, 0, 0).map(drop) } else { Ok(()) }
+    if wish.new_session {
+        call(libc::SYS_setsid, 0, 0, 0, 0).map(drop)
+    } else {
+        Ok(())
+    }
 }
 
 /// `0` means the writing process. The group of the clone needs no move.
@@ -241,7 +302,9 @@ fn cgroups(wish: &PreparedCommand, board: &ChildStatus) -> Result<(), i32> {
 }
 
 fn oom_score(wish: &PreparedCommand, _: &ChildStatus) -> Result<(), i32> {
-    wish.oom_score_adj.as_ref().map_or(Ok(()), |value| write_file(c"/proc/self/oom_score_adj", value))
+    wish.oom_score_adj.as_ref().map_or(Ok(()), |value| {
+        write_file(c"/proc/self/oom_score_adj", value)
+    })
 }
 
 /// Both texts end in NUL and outlive the call.
@@ -250,7 +313,13 @@ fn write_file(path: &std::ffi::CStr, value: &std::ffi::CStr) -> Result<(), i32> 
     let at = usize::MAX - 99; // AT_FDCWD (-100); the path is absolute
     let fd = call(libc::SYS_openat, at, path.as_ptr().addr(), flags, 0)?;
     let fd = usize::try_from(fd).unwrap_or(0);
-    let written = call(libc::SYS_write, fd, value.as_ptr().addr(), value.count_bytes(), 0);
+    let written = call(
+        libc::SYS_write,
+        fd,
+        value.as_ptr().addr(),
+        value.count_bytes(),
+        0,
+    );
     // Closing cannot undo the write.
     let _ = call(libc::SYS_close, fd, 0, 0, 0);
     written.map(drop)
@@ -259,9 +328,17 @@ fn write_file(path: &std::ffi::CStr, value: &std::ffi::CStr) -> Result<(), i32> 
 /// Runs after the cgroups, so that memory in the program's tmpfs is charged to its own group. The
 /// indexes match `namespaces::part`.
 fn namespaces(wish: &PreparedCommand, board: &ChildStatus) -> Result<(), i32> {
-    let Some(own) = &wish.namespaces else { return Ok(()) };
+    let Some(own) = &wish.namespaces else {
+        return Ok(());
+    };
     let at = |index: usize| board.index.store(index, Ordering::Release);
-    call(libc::SYS_unshare, usize::try_from(own.flags).unwrap_or(0), 0, 0, 0)?;
+    call(
+        libc::SYS_unshare,
+        usize::try_from(own.flags).unwrap_or(0),
+        0,
+        0,
+        0,
+    )?;
     if let Some([uid, gid]) = &own.maps {
         for (index, path, text) in [
             (1, c"/proc/self/setgroups", c"deny"),
@@ -275,7 +352,13 @@ fn namespaces(wish: &PreparedCommand, board: &ChildStatus) -> Result<(), i32> {
     at(4);
     mount(c"none", c"/", c"none", libc::MS_REC | libc::MS_SLAVE, c"")?;
     at(5);
-    match mount(c"shm", c"/dev/shm", c"tmpfs", libc::MS_NOSUID | libc::MS_NODEV, &own.options) {
+    match mount(
+        c"shm",
+        c"/dev/shm",
+        c"tmpfs",
+        libc::MS_NOSUID | libc::MS_NODEV,
+        &own.options,
+    ) {
         // A host without the mount point has no POSIX shared memory.
         Ok(()) | Err(libc::ENOENT) => {}
         Err(errno) => return Err(errno),
@@ -296,7 +379,16 @@ fn mount(
     options: &std::ffi::CStr,
 ) -> Result<(), i32> {
     // SAFETY: the texts end in NUL and live through the call; the kernel only reads them.
-    let answer = unsafe { libc::syscall(libc::SYS_mount, from.as_ptr(), at.as_ptr(), kind.as_ptr(), flags, options.as_ptr()) };
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_mount,
+            from.as_ptr(),
+            at.as_ptr(),
+            kind.as_ptr(),
+            flags,
+            options.as_ptr(),
+        )
+    };
     if answer == 0 {
         return Ok(());
     }
@@ -315,9 +407,22 @@ fn privileges(wish: &PreparedCommand, board: &ChildStatus) -> Result<(), i32> {
     board.index.store(6, Ordering::Release);
     let (header, none) = ([VERSION, 0], [0u32; 6]);
     // Header (version, own process) and three empty sets, valid through the call.
-    call(libc::SYS_capset, header.as_ptr().addr(), none.as_ptr().addr(), 0, 0)?;
+    call(
+        libc::SYS_capset,
+        header.as_ptr().addr(),
+        none.as_ptr().addr(),
+        0,
+        0,
+    )?;
     // Without this, user 0 would regain them by the exec.
-    call(libc::SYS_prctl, usize::try_from(libc::PR_SET_NO_NEW_PRIVS).unwrap_or(0), 1, 0, 0).map(drop)
+    call(
+        libc::SYS_prctl,
+        usize::try_from(libc::PR_SET_NO_NEW_PRIVS).unwrap_or(0),
+        1,
+        0,
+        0,
+    )
+    .map(drop)
 }
 
 /// Moves the three descriptors into place, and marks all above 2 as close-on-exec. Before Linux
@@ -325,10 +430,22 @@ fn privileges(wish: &PreparedCommand, board: &ChildStatus) -> Result<(), i32> {
 fn stdio(wish: &PreparedCommand, board: &ChildStatus) -> Result<(), i32> {
     for (place, file) in wish.stdio.iter().enumerate() {
         board.index.store(place, Ordering::Release);
-        call(libc::SYS_dup3, usize::try_from(file.as_raw_fd()).unwrap_or(0), place, 0, 0)?;
+        call(
+            libc::SYS_dup3,
+            usize::try_from(file.as_raw_fd()).unwrap_or(0),
+            place,
+            0,
+            0,
+        )?;
     }
     let cloexec = usize::try_from(libc::CLOSE_RANGE_CLOEXEC).unwrap_or(0);
-    let _ = call(libc::SYS_close_range, 3, usize::try_from(u32::MAX).unwrap_or(usize::MAX), cloexec, 0);
+    let _ = call(
+        libc::SYS_close_range,
+        3,
+        usize::try_from(u32::MAX).unwrap_or(usize::MAX),
+        cloexec,
+        0,
+    );
     Ok(())
 }
 
@@ -336,23 +453,49 @@ fn stdio(wish: &PreparedCommand, board: &ChildStatus) -> Result<(), i32> {
 fn limits(wish: &PreparedCommand, board: &ChildStatus) -> Result<(), i32> {
     for (index, (number, value)) in wish.limits.iter().enumerate() {
         board.index.store(index, Ordering::Release);
-        call(libc::SYS_prlimit64, 0, usize::try_from(*number).unwrap_or(0), std::ptr::from_ref(value).addr(), 0)?;
+        call(
+            libc::SYS_prlimit64,
+            0,
+            usize::try_from(*number).unwrap_or(0),
+            std::ptr::from_ref(value).addr(),
+            0,
+        )?;
     }
     Ok(())
 }
 
 /// Runs after the user, because a change of user clears this setting.
 fn parent_death(wish: &PreparedCommand, _: &ChildStatus) -> Result<(), i32> {
-    let Some(signal) = wish.parent_death else { return Ok(()) };
+    let Some(signal) = wish.parent_death else {
+        return Ok(());
+    };
     let option = usize::try_from(libc::PR_SET_PDEATHSIG).unwrap_or(0);
-    call(libc::SYS_prctl, option, usize::try_from(signal).unwrap_or(0), 0, 0).map(drop)
+    call(
+        libc::SYS_prctl,
+        option,
+        usize::try_from(signal).unwrap_or(0),
+        0,
+        0,
+    )
+    .map(drop)
 }
 
 /// Sets the groups first, because that needs the privileges of root. The list outlives the call.
 fn user(wish: &PreparedCommand, _: &ChildStatus) -> Result<(), i32> {
-    let Some(user) = &wish.user else { return Ok(()) };
-    let (uid, gid) = (usize::try_from(user.uid).unwrap_or(usize::MAX), usize::try_from(user.gid).unwrap_or(usize::MAX));
-    call(libc::SYS_setgroups, user.groups.len(), user.groups.as_ptr().addr(), 0, 0)?;
+    let Some(user) = &wish.user else {
+        return Ok(());
+    };
+    let (uid, gid) = (
+        usize::try_from(user.uid).unwrap_or(usize::MAX),
+        usize::try_from(user.gid).unwrap_or(usize::MAX),
+    );
+    call(
+        libc::SYS_setgroups,
+        user.groups.len(),
+        user.groups.as_ptr().addr(),
+        0,
+        0,
+    )?;
     call(libc::SYS_setresgid, gid, gid, gid, 0)?;
     call(libc::SYS_setresuid, uid, uid, uid, 0).map(drop)
 }
@@ -367,7 +510,13 @@ fn exec(wish: &PreparedCommand, _: &ChildStatus) -> Result<(), i32> {
     set_mask(0);
     let mut answer = libc::ENOENT;
     for program in &wish.programs {
-        match call(libc::SYS_execve, program.as_ptr().addr(), wish.argv.as_ptr().addr(), wish.env.as_ptr().addr(), 0) {
+        match call(
+            libc::SYS_execve,
+            program.as_ptr().addr(),
+            wish.argv.as_ptr().addr(),
+            wish.env.as_ptr().addr(),
+            0,
+        ) {
             Ok(_) => return Ok(()),
             Err(libc::ENOENT | libc::ENOTDIR) => {}
             // Continue like a shell, but remember that a file exists.

@@ -35,7 +35,11 @@ pub(crate) fn find_clone_target(procs_files: &[PathBuf]) -> Option<CloneTarget> 
 
 fn of_cgroup2(dir: &Path) -> Option<File> {
     let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    let dir = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(dir).ok()?;
+    let dir = std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(dir)
+        .ok()?;
     let kind = rustix::fs::fstatfs(&dir).ok()?.f_type;
     (kind == libc::CGROUP2_SUPER_MAGIC).then_some(dir)
 }

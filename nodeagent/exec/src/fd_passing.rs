@@ -33,7 +33,10 @@ pub fn send(to: impl AsFd, packet: &[u8], files: &[BorrowedFd<'_>]) -> io::Resul
     if files.len() > MOST {
         return Err(io::Error::from_raw_os_error(libc::E2BIG));
     }
-    let mut text = libc::iovec { iov_base: packet.as_ptr().cast_mut().cast(), iov_len: packet.len() };
+    let mut text = libc::iovec {
+        iov_base: packet.as_ptr().cast_mut().cast(),
+        iov_len: packet.len(),
+    };
     let mut control = Control([0; CONTROL]);
     let bytes = u32::try_from(size_of_val(files)).map_err(io::Error::other)?;
     let mut message = message(&mut text);
@@ -56,14 +59,27 @@ pub fn send(to: impl AsFd, packet: &[u8], files: &[BorrowedFd<'_>]) -> io::Resul
     }
     // SAFETY: the message refers to live memory only, which the kernel reads. The borrowed
     // descriptors are open.
-    let sent = unsafe { libc::sendmsg(to.as_fd().as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    let sent = unsafe {
+        libc::sendmsg(
+            to.as_fd().as_raw_fd(),
+            &message,
+            libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
+        )
+    };
+    if sent < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// Receives the next packet with its descriptors; a length of 0 is the end. `WouldBlock` when there
 /// is none.
 pub fn receive(from: impl AsFd, room: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-    let mut text = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+    let mut text = libc::iovec {
+        iov_base: room.as_mut_ptr().cast(),
+        iov_len: room.len(),
+    };
     let mut control = Control([0; CONTROL]);
     let mut message = message(&mut text);
     message.msg_control = control.0.as_mut_ptr().cast();
@@ -83,7 +99,10 @@ pub fn receive(from: impl AsFd, room: &mut [u8]) -> io::Result<(usize, Vec<Owned
             if (*head).cmsg_level == libc::SOL_SOCKET && (*head).cmsg_type == libc::SCM_RIGHTS {
                 let bytes = ((*head).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
                 let data = libc::CMSG_DATA(head).cast::<libc::c_int>();
-                files.extend((0..bytes / size_of::<libc::c_int>()).map(|n| OwnedFd::from_raw_fd(data.add(n).read_unaligned())));
+                files.extend(
+                    (0..bytes / size_of::<libc::c_int>())
+                        .map(|n| OwnedFd::from_raw_fd(data.add(n).read_unaligned())),
+                );
             }
             head = libc::CMSG_NXTHDR(&message, head);
         }
@@ -110,7 +129,10 @@ mod tests {
         let (one, other) = pair().expect("a pair");
         let (reader, writer) = io::pipe().expect("a pipe");
         let mut room = [0; 64];
-        assert_eq!(receive(&other, &mut room).expect_err("nothing yet").kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(
+            receive(&other, &mut room).expect_err("nothing yet").kind(),
+            io::ErrorKind::WouldBlock
+        );
         send(&one, b"two files", &[writer.as_fd(), reader.as_fd()]).expect("sends");
         send(&one, b"none", &[]).expect("sends");
         let (length, mut files) = receive(&other, &mut room).expect("receives");
@@ -122,7 +144,12 @@ mod tests {
         let mut text = String::new();
         reader.read_to_string(&mut text).expect("reads");
         assert_eq!(text, "through");
-        assert_eq!(receive(&other, &mut room).map(|(length, files)| (length, files.len())).expect("receives"), (4, 0));
+        assert_eq!(
+            receive(&other, &mut room)
+                .map(|(length, files)| (length, files.len()))
+                .expect("receives"),
+            (4, 0)
+        );
         drop(one);
         assert_eq!(receive(&other, &mut room).expect("the end").0, 0);
         assert!(send(&other, b"no reader", &[]).is_err());

@@ -23,5 +23,9 @@ pub fn remove(kind: SysV, id: i32) -> io::Result<()> {
             SysV::Queue => libc::msgctl(id, libc::IPC_RMID, std::ptr::null_mut()),
         }
     };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

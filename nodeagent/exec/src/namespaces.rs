@@ -34,9 +34,18 @@ impl Privilege {
     pub fn own() -> Privilege {
         const CAP_SYS_ADMIN: u32 = 21;
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let effective = status.lines().find_map(|l| l.strip_prefix("CapEff:")).map(str::trim);
-        let effective = effective.and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or(0);
-        if effective >> CAP_SYS_ADMIN & 1 == 1 { Privilege::SysAdmin } else { Privilege::UserNamespace }
+        let effective = status
+            .lines()
+            .find_map(|l| l.strip_prefix("CapEff:"))
+            .map(str::trim);
+        let effective = effective
+            .and_then(|hex| u64::from_str_radix(hex, 16).ok())
+            .unwrap_or(0);
+        if effective >> CAP_SYS_ADMIN & 1 == 1 {
+            Privilege::SysAdmin
+        } else {
+            Privilege::UserNamespace
+        }
     }
 }
 
@@ -45,8 +54,14 @@ impl Privilege {
 pub fn probe(privilege: Privilege) -> Result<(), String> {
     // The program does not exist, so the child ends after it entered its namespaces.
     let program = Path::new("/dev/null/namespace-probe");
-    let namespaces = Some(Namespaces { privilege, shm: 1 << 20 });
-    match spawn(&Command { namespaces, ..Command::new(program, Path::new("/")) }) {
+    let namespaces = Some(Namespaces {
+        privilege,
+        shm: 1 << 20,
+    });
+    match spawn(&Command {
+        namespaces,
+        ..Command::new(program, Path::new("/"))
+    }) {
         Err(e) if e.step == SpawnStep::Exec => Ok(()),
         Err(e) => Err(format!("{}: {}", e.what, e.source)),
         Ok(child) => {
@@ -73,12 +88,19 @@ impl PreparedNamespaces {
         let (flags, maps) = match wish.privilege {
             Privilege::SysAdmin => (0, None),
             Privilege::UserNamespace => {
-                let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+                let (uid, gid) = (
+                    rustix::process::geteuid().as_raw(),
+                    rustix::process::getegid().as_raw(),
+                );
                 (libc::CLONE_NEWUSER, Some([map(uid), map(gid)]))
             }
         };
         let options = text(format!("mode=1777,size={}", wish.shm));
-        PreparedNamespaces { flags: flags | libc::CLONE_NEWNS | libc::CLONE_NEWIPC, maps, options }
+        PreparedNamespaces {
+            flags: flags | libc::CLONE_NEWNS | libc::CLONE_NEWIPC,
+            maps,
+            options,
+        }
     }
 }
 

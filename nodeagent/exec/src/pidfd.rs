@@ -83,7 +83,9 @@ pub struct WatchedProcess {
 impl WatchedProcess {
     /// Opens the process `pid` with this start time; `None` when it is gone or the pid was reused.
     pub fn open(pid: i32, starttime: u64) -> io::Result<Option<WatchedProcess>> {
-        let Some(number) = Pid::from_raw(pid) else { return Ok(None) };
+        let Some(number) = Pid::from_raw(pid) else {
+            return Ok(None);
+        };
         let pidfd = match pidfd_open(number, PidfdFlags::empty()) {
             Ok(fd) => fd,
             // EINVAL: the pid of a thread that leads no process.
@@ -92,7 +94,8 @@ impl WatchedProcess {
         };
         // Checked after the descriptor was opened: if the start time matches now, the descriptor
         // refers to that process.
-        let same = procstat::read(pid)?.is_some_and(|s| s.starttime == starttime && !matches!(s.state, 'Z' | 'X'));
+        let same = procstat::read(pid)?
+            .is_some_and(|s| s.starttime == starttime && !matches!(s.state, 'Z' | 'X'));
         Ok(same.then_some(WatchedProcess { pid, pidfd }))
     }
 
@@ -128,7 +131,11 @@ pub fn starttime_of(pid: i32) -> io::Result<Option<u64>> {
 }
 
 fn readable(fd: BorrowedFd<'_>) -> bool {
-    let mut set = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut set = libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
     // SAFETY: `set` is one valid pollfd that lives through the call, the count is 1, and a timeout
     // of 0 returns at once.
     let ready = unsafe { libc::poll(&mut set, 1, 0) };
@@ -139,7 +146,8 @@ fn send(fd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
     let none: *const libc::siginfo_t = std::ptr::null();
     // SAFETY: the descriptor is borrowed and so open; a null siginfo means "as by kill"; flags
     // are 0.
-    let answer = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd.as_raw_fd(), signal, none, 0) };
+    let answer =
+        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd.as_raw_fd(), signal, none, 0) };
     if answer == 0 {
         return Ok(());
     }
@@ -154,7 +162,8 @@ fn reap(fd: BorrowedFd<'_>, flags: libc::c_int) -> io::Result<Option<ProcessEnd>
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     // SAFETY: `info` has the size of one siginfo_t and lives through the call; the descriptor is
     // borrowed and so open.
-    let answer = unsafe { libc::waitid(libc::P_PIDFD, id, info.as_mut_ptr(), libc::WEXITED | flags) };
+    let answer =
+        unsafe { libc::waitid(libc::P_PIDFD, id, info.as_mut_ptr(), libc::WEXITED | flags) };
     if answer != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -166,5 +175,9 @@ fn reap(fd: BorrowedFd<'_>, flags: libc::c_int) -> io::Result<Option<ProcessEnd>
     }
     // SAFETY: the kernel returned SIGCHLD, for which si_status is the active member.
     let status = unsafe { info.si_status() };
-    Ok(Some(if info.si_code == libc::CLD_EXITED { ProcessEnd::Code(status) } else { ProcessEnd::Signal(status) }))
+    Ok(Some(if info.si_code == libc::CLD_EXITED {
+        ProcessEnd::Code(status)
+    } else {
+        ProcessEnd::Signal(status)
+    }))
 }

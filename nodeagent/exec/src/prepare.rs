@@ -56,8 +56,15 @@ pub(crate) struct Strings {
 
 impl Strings {
     fn new(texts: Vec<CString>) -> Strings {
-        let pointers = texts.iter().map(|t| t.as_ptr()).chain(std::iter::once(std::ptr::null())).collect();
-        Strings { pointers, _texts: texts }
+        let pointers = texts
+            .iter()
+            .map(|t| t.as_ptr())
+            .chain(std::iter::once(std::ptr::null()))
+            .collect();
+        Strings {
+            pointers,
+            _texts: texts,
+        }
     }
     pub(crate) fn as_ptr(&self) -> *const *const libc::c_char {
         self.pointers.as_ptr()
@@ -66,8 +73,9 @@ impl Strings {
 
 impl PreparedCommand {
     pub(crate) fn new(command: &Command<'_>) -> Result<PreparedCommand, SpawnError> {
-        let bad =
-            |value: &dyn std::fmt::Debug, source: io::Error| failed(command, SpawnStep::Prepare, format!("{value:?}"), source);
+        let bad = |value: &dyn std::fmt::Debug, source: io::Error| {
+            failed(command, SpawnStep::Prepare, format!("{value:?}"), source)
+        };
         let text = |t: &OsStr| CString::new(t.as_bytes()).map_err(|e| bad(&t, e.into()));
         let mut argv = vec![text(command.program.as_os_str())?];
         for arg in command.args {
@@ -85,16 +93,41 @@ impl PreparedCommand {
             argv: Strings::new(argv),
             env: Strings::new(env),
             cwd: text(command.cwd.as_os_str())?,
-            procs_files: command.procs_files.iter().map(|p| text(p.as_os_str())).collect::<Result<_, _>>()?,
+            procs_files: command
+                .procs_files
+                .iter()
+                .map(|p| text(p.as_os_str()))
+                .collect::<Result<_, _>>()?,
             cradle: find_clone_target(command.procs_files),
-            stdio: stdio(command).map_err(|e| failed(command, SpawnStep::Stdio, "/dev/null or a standard stream".into(), e))?,
-            oom_score_adj: command.oom_score_adj.map(|n| text(OsStr::new(&n.to_string()))).transpose()?,
+            stdio: stdio(command).map_err(|e| {
+                failed(
+                    command,
+                    SpawnStep::Stdio,
+                    "/dev/null or a standard stream".into(),
+                    e,
+                )
+            })?,
+            oom_score_adj: command
+                .oom_score_adj
+                .map(|n| text(OsStr::new(&n.to_string())))
+                .transpose()?,
             limits: command
                 .limits
                 .iter()
-                .map(|l| (libc::c_long::from(l.limit.kernel_number()), libc::rlimit64 { rlim_cur: l.soft, rlim_max: l.hard }))
+                .map(|l| {
+                    (
+                        libc::c_long::from(l.limit.kernel_number()),
+                        libc::rlimit64 {
+                            rlim_cur: l.soft,
+                            rlim_max: l.hard,
+                        },
+                    )
+                })
                 .collect(),
-            namespaces: command.namespaces.as_ref().map(namespaces::PreparedNamespaces::new),
+            namespaces: command
+                .namespaces
+                .as_ref()
+                .map(namespaces::PreparedNamespaces::new),
             user: command.user.cloned(),
             parent_death: command.parent_death,
             new_session: command.new_session,
@@ -104,39 +137,78 @@ impl PreparedCommand {
     /// The error for the caller, with the path or value of the step.
     pub(crate) fn explain(&self, command: &Command<'_>, failure: Failure) -> SpawnError {
         let what = match failure.step {
-            SpawnStep::Cgroup => command.procs_files.get(failure.index).map(|p| p.display().to_string()),
+            SpawnStep::Cgroup => command
+                .procs_files
+                .get(failure.index)
+                .map(|p| p.display().to_string()),
             SpawnStep::Chdir => Some(command.cwd.display().to_string()),
             SpawnStep::Exec => Some(command.program.display().to_string()),
-            SpawnStep::OomScore => command.oom_score_adj.map(|n| format!("/proc/self/oom_score_adj = {n}")),
+            SpawnStep::OomScore => command
+                .oom_score_adj
+                .map(|n| format!("/proc/self/oom_score_adj = {n}")),
             SpawnStep::Limit => command.limits.get(failure.index).map(|l| format!("{l:?}")),
-            SpawnStep::User => command.user.map(|u| format!("user {} group {}", u.uid, u.gid)),
+            SpawnStep::User => command
+                .user
+                .map(|u| format!("user {} group {}", u.uid, u.gid)),
             SpawnStep::Stdio => Some(format!("descriptor {}", failure.index)),
-            SpawnStep::Namespaces | SpawnStep::Privileges => Some(namespaces::part(failure.index).to_owned()),
-            SpawnStep::Prepare | SpawnStep::Clone | SpawnStep::Session | SpawnStep::ParentDeath | SpawnStep::Identify => None,
+            SpawnStep::Namespaces | SpawnStep::Privileges => {
+                Some(namespaces::part(failure.index).to_owned())
+            }
+            SpawnStep::Prepare
+            | SpawnStep::Clone
+            | SpawnStep::Session
+            | SpawnStep::ParentDeath
+            | SpawnStep::Identify => None,
         };
         let source = match failure.errno {
-            0 => io::Error::new(io::ErrorKind::Interrupted, "the child was killed before it executed the program"),
+            0 => io::Error::new(
+                io::ErrorKind::Interrupted,
+                "the child was killed before it executed the program",
+            ),
             errno => io::Error::from_raw_os_error(errno),
         };
-        failed(command, failure.step, what.unwrap_or_else(|| failure.step.to_string()), source)
+        failed(
+            command,
+            failure.step,
+            what.unwrap_or_else(|| failure.step.to_string()),
+            source,
+        )
     }
 }
 
 fn failed(command: &Command<'_>, step: SpawnStep, what: String, source: io::Error) -> SpawnError {
-    SpawnError { step, program: command.program.display().to_string(), what, source }
+    SpawnError {
+        step,
+        program: command.program.display().to_string(),
+        what,
+        source,
+    }
 }
 
 /// The program's path, or its name in each directory of `PATH`.
-fn programs(command: &Command<'_>, text: &dyn Fn(&OsStr) -> Result<CString, SpawnError>) -> Result<Vec<CString>, SpawnError> {
+fn programs(
+    command: &Command<'_>,
+    text: &dyn Fn(&OsStr) -> Result<CString, SpawnError>,
+) -> Result<Vec<CString>, SpawnError> {
     let name = command.program.as_os_str();
     if name.is_empty() {
         let source = io::Error::from_raw_os_error(libc::ENOENT);
-        return Err(failed(command, SpawnStep::Prepare, "an empty program name".into(), source));
+        return Err(failed(
+            command,
+            SpawnStep::Prepare,
+            "an empty program name".into(),
+            source,
+        ));
     }
     if name.as_bytes().contains(&b'/') {
         return Ok(vec![text(name)?]);
     }
-    let path = command.env.iter().rev().find(|(n, _)| n == "PATH").map(|(_, v)| v.as_os_str());
+    let path = command
+        .env
+        .iter()
+        .rev()
+        .find(|(n, _)| n == "PATH")
+        .map(|(_, v)| v.as_os_str());
     let path = path.unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"));
     path.as_bytes()
         .split(|b| *b == b':')
@@ -148,7 +220,14 @@ fn programs(command: &Command<'_>, text: &dyn Fn(&OsStr) -> Result<CString, Spaw
 /// Three descriptors above 2 (`try_clone` never returns 0, 1 or 2), so that none is overwritten
 /// while the others are moved into place.
 fn stdio(command: &Command<'_>) -> io::Result<[File; 3]> {
-    let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    let null = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
     let copy = |wanted: Option<&File>| wanted.unwrap_or(&null).try_clone();
-    Ok([copy(command.stdin)?, copy(command.stdout)?, copy(command.stderr)?])
+    Ok([
+        copy(command.stdin)?,
+        copy(command.stdout)?,
+        copy(command.stderr)?,
+    ])
 }

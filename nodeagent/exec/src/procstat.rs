@@ -37,14 +37,26 @@ mod tests {
     #[test]
     fn a_name_with_parentheses_does_not_shift_the_fields() {
         let text = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1000 200 18446744073709551615\n";
-        assert_eq!(parse(text.as_bytes()), Some(ProcStat { state: 'S', starttime: 98765 }));
+        assert_eq!(
+            parse(text.as_bytes()),
+            Some(ProcStat {
+                state: 'S',
+                starttime: 98765
+            })
+        );
         assert_eq!(parse(b"nonsense"), None);
     }
 
     #[test]
     fn a_name_that_is_not_utf8_is_parsed() {
         let bytes = b"7 (\xff\n) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1000 200 18446744073709551615\n";
-        assert_eq!(parse(bytes), Some(ProcStat { state: 'S', starttime: 98765 }));
+        assert_eq!(
+            parse(bytes),
+            Some(ProcStat {
+                state: 'S',
+                starttime: 98765
+            })
+        );
     }
 
     #[test]

@@ -24,11 +24,21 @@ pub fn has(call: KernelCall) -> bool {
         // SAFETY: there is no process -1; the call rejects it and touches no memory.
         KernelCall::PidfdOpen => unsafe { libc::syscall(number, -1, 0) },
         // SAFETY: size 0 is below the minimum, so the call fails before it reads the null pointer.
-        KernelCall::Openat2 => unsafe { libc::syscall(number, -1, std::ptr::null::<u8>(), std::ptr::null::<u8>(), 0) },
+        KernelCall::Openat2 => unsafe {
+            libc::syscall(
+                number,
+                -1,
+                std::ptr::null::<u8>(),
+                std::ptr::null::<u8>(),
+                0,
+            )
+        },
         // SAFETY: size 0 is below the minimum, so the call fails before it reads the null pointer.
         KernelCall::Clone3 => unsafe { libc::syscall(number, std::ptr::null::<u8>(), 0) },
     };
-    let refused = std::io::Error::last_os_error().raw_os_error().map(Errno::from_raw_os_error);
+    let refused = std::io::Error::last_os_error()
+        .raw_os_error()
+        .map(Errno::from_raw_os_error);
     answer < 0 && refused != Some(Errno::NOSYS) && refused != Some(Errno::PERM)
 }
 
@@ -52,7 +62,10 @@ mod tests {
 
     #[test]
     fn the_kernel_offers_pidfd_open() {
-        assert!(has(KernelCall::PidfdOpen), "this crate needs pidfd_open to watch a child");
+        assert!(
+            has(KernelCall::PidfdOpen),
+            "this crate needs pidfd_open to watch a child"
+        );
         // The result depends on the kernel; the test checks that it is stable.
         for call in [KernelCall::Openat2, KernelCall::Clone3] {
             assert_eq!(has(call), has(call));

@@ -22,8 +22,14 @@ impl User {
     /// The user of that name in the system's user database; `None` when there is none.
     pub fn by_name(name: &str) -> io::Result<Option<User>> {
         let name = CString::new(name)?;
-        let Some((uid, gid)) = look_up(&name)? else { return Ok(None) };
-        Ok(Some(User { uid, gid, groups: groups_of(&name, gid)? }))
+        let Some((uid, gid)) = look_up(&name)? else {
+            return Ok(None);
+        };
+        Ok(Some(User {
+            uid,
+            gid,
+            groups: groups_of(&name, gid)?,
+        }))
     }
 }
 
@@ -34,7 +40,15 @@ fn look_up(name: &CStr) -> io::Result<Option<(u32, u32)>> {
         let mut found: *mut libc::passwd = std::ptr::null_mut();
         // SAFETY: `name` ends in NUL; `entry` and `found` are valid for writes; `room` has the
         // given length; all outlive the call.
-        let answer = unsafe { libc::getpwnam_r(name.as_ptr(), entry.as_mut_ptr(), room.as_mut_ptr(), room.len(), &mut found) };
+        let answer = unsafe {
+            libc::getpwnam_r(
+                name.as_ptr(),
+                entry.as_mut_ptr(),
+                room.as_mut_ptr(),
+                room.len(),
+                &mut found,
+            )
+        };
         match answer {
             0 if found.is_null() => return Ok(None),
             0 => {
@@ -54,14 +68,17 @@ fn groups_of(name: &CStr, gid: u32) -> io::Result<Vec<u32>> {
         let mut count = libc::c_int::try_from(groups.len()).map_err(io::Error::other)?;
         // SAFETY: `name` ends in NUL; `groups` has space for `count` numbers; both outlive the
         // call.
-        let answer = unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &mut count) };
+        let answer =
+            unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &mut count) };
         let needed = usize::try_from(count).unwrap_or(0);
         if answer >= 0 {
             groups.truncate(needed);
             return Ok(groups);
         }
         if groups.len() >= MOST_GROUPS {
-            return Err(io::Error::other("the user has more groups than the kernel allows"));
+            return Err(io::Error::other(
+                "the user has more groups than the kernel allows",
+            ));
         }
         groups.resize(needed.max(groups.len() * 2).min(MOST_GROUPS), 0);
     }

@@ -22,8 +22,11 @@ const KEEPER: &str = "keeper";
 /// Groups that it creates for the agent. The agent creates them too; both accept existing ones.
 const MADE: [&str; 2] = ["shims", "containers"];
 /// Limits need the memory controller; the others are optional.
-const CONTROLLERS: [(&str, ControllerNeed); 3] =
-    [("memory", ControllerNeed::Must), ("pids", ControllerNeed::IfThere), ("cpu", ControllerNeed::IfThere)];
+const CONTROLLERS: [(&str, ControllerNeed); 3] = [
+    ("memory", ControllerNeed::Must),
+    ("pids", ControllerNeed::IfThere),
+    ("cpu", ControllerNeed::IfThere),
+];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ControllerNeed {
@@ -53,7 +56,10 @@ fn hold() -> io::Result<ExitCode> {
     };
     let wait_for_the_end = sys::block_termination();
     match sys::fork().map_err(io::Error::from_raw_os_error)? {
-        Some(child) => sys::write_text(1, &format!("container-shim --keeper: process {child} {held}\n")),
+        Some(child) => sys::write_text(
+            1,
+            &format!("container-shim --keeper: process {child} {held}\n"),
+        ),
         None => wait_for_the_end(),
     }
     Ok(ExitCode::SUCCESS)
@@ -69,13 +75,18 @@ fn own_group() -> Option<PathBuf> {
     let path = Path::new(own.lines().find_map(|line| line.strip_prefix("0::"))?);
     let dir = Path::new(point).join(path.strip_prefix(root).ok()?);
     let offered = std::fs::read_to_string(dir.join("cgroup.controllers")).ok()?;
-    offered.split_whitespace().any(|c| c == "memory").then_some(dir)
+    offered
+        .split_whitespace()
+        .any(|c| c == "memory")
+        .then_some(dir)
 }
 
 /// Moves this process out of the directory and prepares the directory for containers.
 fn prepare_group(dir: &Path) -> io::Result<()> {
     if !dir.join("cgroup.type").exists() {
-        return Err(io::Error::other("the cgroup is the root; start container-shim --keeper in its own delegated cgroup"));
+        return Err(io::Error::other(
+            "the cgroup is the root; start container-shim --keeper in its own delegated cgroup",
+        ));
     }
     make(&dir.join(KEEPER))?;
     put(&dir.join(KEEPER).join("cgroup.procs"), "0")?;
@@ -99,14 +110,23 @@ fn enable(dir: &Path) -> io::Result<()> {
 
 fn make(dir: &Path) -> io::Result<()> {
     match std::fs::create_dir(dir) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
-            Err(io::Error::new(e.kind(), format!("cannot make {}: {e}", dir.display())))
-        }
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(io::Error::new(
+            e.kind(),
+            format!("cannot make {}: {e}", dir.display()),
+        )),
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
 fn put(path: &Path, value: &str) -> io::Result<()> {
-    let written = OpenOptions::new().write(true).open(path).and_then(|mut f| f.write_all(value.as_bytes()));
-    written.map_err(|e| io::Error::new(e.kind(), format!("cannot write {value:?} to {}: {e}", path.display())))
+    let written = OpenOptions::new()
+        .write(true)
+        .open(path)
+        .and_then(|mut f| f.write_all(value.as_bytes()));
+    written.map_err(|e| {
+        io::Error::new(
+            e.kind(),
+            format!("cannot write {value:?} to {}: {e}", path.display()),
+        )
+    })
 }

@@ -24,7 +24,11 @@ pub(crate) struct StepFailure {
 
 impl StepFailure {
     pub(crate) fn new(step: &'static str, errno: i32, what: impl ToString) -> StepFailure {
-        StepFailure { step, errno, what: what.to_string() }
+        StepFailure {
+            step,
+            errno,
+            what: what.to_string(),
+        }
     }
 }
 
@@ -32,7 +36,8 @@ impl StepFailure {
 pub(crate) fn launch(spec: &ProgramSpec) -> Result<i32, StepFailure> {
     let texts = ExecArguments::new(spec)?;
     let stdio = [input(&spec.stdin)?, log(&spec.stdout)?, log(&spec.stderr)?];
-    let (mut from_child, to_parent) = sys::pipe().map_err(|errno| StepFailure::new("pipe", errno, "the child's report"))?;
+    let (mut from_child, to_parent) =
+        sys::pipe().map_err(|errno| StepFailure::new("pipe", errno, "the child's report"))?;
     let (made, born_in) = start(spec)?;
     let Some(pid) = made else {
         let failure = become_program(spec, &texts, &stdio, born_in);
@@ -56,7 +61,10 @@ pub(crate) fn launch(spec: &ProgramSpec) -> Result<i32, StepFailure> {
 /// child in its group need not move. For a move the kernel waits until no thread of the host is
 /// between two groups, which takes ten milliseconds on hosts with more than one processor.
 fn start(spec: &ProgramSpec) -> Result<(Option<i32>, Option<&Path>), StepFailure> {
-    let cradles = spec.procs_files.iter().filter(|path| path.file_name().is_some_and(|name| name == "cgroup.procs"));
+    let cradles = spec
+        .procs_files
+        .iter()
+        .filter(|path| path.file_name().is_some_and(|name| name == "cgroup.procs"));
     for path in cradles {
         match path.parent().and_then(sys::fork_into) {
             Some(Ok(made)) => return Ok((made, Some(path))),
@@ -75,40 +83,84 @@ fn start(spec: &ProgramSpec) -> Result<(Option<i32>, Option<&Path>), StepFailure
 }
 
 /// Steps at which a child can fail. A report names one of them.
-const STEPS: [&str; 11] =
-    ["session", "cgroup", "oom-score", "namespaces", "private-tmp", "stdio", "limit", "privileges", "user", "chdir", "exec"];
+const STEPS: [&str; 11] = [
+    "session",
+    "cgroup",
+    "oom-score",
+    "namespaces",
+    "private-tmp",
+    "stdio",
+    "limit",
+    "privileges",
+    "user",
+    "chdir",
+    "exec",
+];
 
 fn report(mut to_parent: File, failure: &StepFailure) {
     // If the parent is gone, no reader is left.
-    let _ = write!(to_parent, "{} {} {}", failure.step, failure.errno, failure.what);
+    let _ = write!(
+        to_parent,
+        "{} {} {}",
+        failure.step, failure.errno, failure.what
+    );
 }
 
 fn parse_report(text: &str) -> StepFailure {
     let mut parts = text.splitn(3, ' ');
-    let step = parts.next().and_then(|word| STEPS.iter().find(|s| **s == word)).copied().unwrap_or("exec");
-    let errno = parts.next().and_then(|n| n.parse().ok()).unwrap_or(libc::EIO);
+    let step = parts
+        .next()
+        .and_then(|word| STEPS.iter().find(|s| **s == word))
+        .copied()
+        .unwrap_or("exec");
+    let errno = parts
+        .next()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(libc::EIO);
     StepFailure::new(step, errno, parts.next().unwrap_or_default())
 }
 
 /// Runs the child's steps. Returns only if a step failed.
-fn become_program(spec: &ProgramSpec, texts: &ExecArguments, stdio: &[File; 3], born_in: Option<&Path>) -> StepFailure {
+fn become_program(
+    spec: &ProgramSpec,
+    texts: &ExecArguments,
+    stdio: &[File; 3],
+    born_in: Option<&Path>,
+) -> StepFailure {
     match prepare(spec, stdio, born_in) {
         Err(failure) => failure,
         Ok(()) => {
             let errno = texts.exec();
-            StepFailure::new("exec", errno, spec.argv.first().map(|p| p.to_string_lossy()).unwrap_or_default())
+            StepFailure::new(
+                "exec",
+                errno,
+                spec.argv
+                    .first()
+                    .map(|p| p.to_string_lossy())
+                    .unwrap_or_default(),
+            )
         }
     }
 }
 
-fn prepare(spec: &ProgramSpec, stdio: &[File; 3], born_in: Option<&Path>) -> Result<(), StepFailure> {
+fn prepare(
+    spec: &ProgramSpec,
+    stdio: &[File; 3],
+    born_in: Option<&Path>,
+) -> Result<(), StepFailure> {
     sys::new_session().map_err(|errno| StepFailure::new("session", errno, "setsid"))?;
-    for path in spec.procs_files.iter().filter(|path| born_in != Some(path.as_path())) {
-        write_existing(path, "0").map_err(|errno| StepFailure::new("cgroup", errno, path.display()))?;
+    for path in spec
+        .procs_files
+        .iter()
+        .filter(|path| born_in != Some(path.as_path()))
+    {
+        write_existing(path, "0")
+            .map_err(|errno| StepFailure::new("cgroup", errno, path.display()))?;
     }
     if let Some(n) = spec.oom_score_adj {
         let path = Path::new("/proc/self/oom_score_adj");
-        write_existing(path, &n.to_string()).map_err(|errno| StepFailure::new("oom-score", errno, n))?;
+        write_existing(path, &n.to_string())
+            .map_err(|errno| StepFailure::new("oom-score", errno, n))?;
     }
     crate::view::enter(spec)?;
     for (place, file) in (0..).zip(stdio) {
@@ -116,13 +168,15 @@ fn prepare(spec: &ProgramSpec, stdio: &[File; 3], born_in: Option<&Path>) -> Res
     }
     sys::close_rest_at_exec();
     for l in &spec.rlimits {
-        sys::set_limit(l.resource, l.soft, l.hard).map_err(|errno| StepFailure::new("limit", errno, format_args!("{l:?}")))?;
+        sys::set_limit(l.resource, l.soft, l.hard)
+            .map_err(|errno| StepFailure::new("limit", errno, format_args!("{l:?}")))?;
     }
     drop_privileges(spec)?;
     if let Some(mask) = spec.umask {
         sys::set_umask(mask);
     }
-    std::env::set_current_dir(&spec.cwd).map_err(|e| StepFailure::new("chdir", sys::errno_of(&e), spec.cwd.display()))?;
+    std::env::set_current_dir(&spec.cwd)
+        .map_err(|e| StepFailure::new("chdir", sys::errno_of(&e), spec.cwd.display()))?;
     sys::reset_signals();
     Ok(())
 }
@@ -134,7 +188,8 @@ fn drop_privileges(spec: &ProgramSpec) -> Result<(), StepFailure> {
         sys::empty_bounding_set(&[]);
     }
     if let Some(user) = &spec.user {
-        sys::become_user(user.uid, user.gid, &user.groups).map_err(|errno| StepFailure::new("user", errno, user.uid))?;
+        sys::become_user(user.uid, user.gid, &user.groups)
+            .map_err(|errno| StepFailure::new("user", errno, user.uid))?;
     }
     if spec.privileges == Privileges::Drop {
         let kept: &[u32] = match spec.user_namespace {
@@ -144,30 +199,47 @@ fn drop_privileges(spec: &ProgramSpec) -> Result<(), StepFailure> {
                 &[sys::CAP_SYS_ADMIN]
             }
         };
-        sys::drop_capabilities(kept).map_err(|errno| StepFailure::new("privileges", errno, "capset"))?;
-        sys::no_new_privileges().map_err(|errno| StepFailure::new("privileges", errno, "no_new_privs"))?;
+        sys::drop_capabilities(kept)
+            .map_err(|errno| StepFailure::new("privileges", errno, "capset"))?;
+        sys::no_new_privileges()
+            .map_err(|errno| StepFailure::new("privileges", errno, "no_new_privs"))?;
     }
     Ok(())
 }
 
 /// Writes a file without O_CREAT: a missing kernel file must be an error.
 pub(crate) fn write_existing(path: &Path, value: &str) -> Result<(), i32> {
-    let written = OpenOptions::new().write(true).open(path).and_then(|mut f| f.write_all(value.as_bytes()));
+    let written = OpenOptions::new()
+        .write(true)
+        .open(path)
+        .and_then(|mut f| f.write_all(value.as_bytes()));
     written.map_err(|e| sys::errno_of(&e))
 }
 
 fn input(path: &Path) -> Result<File, StepFailure> {
-    let path = if path.as_os_str().is_empty() { Path::new("/dev/null") } else { path };
-    File::open(path).and_then(above_stdio).map_err(|e| StepFailure::new("stdio", sys::errno_of(&e), path.display()))
+    let path = if path.as_os_str().is_empty() {
+        Path::new("/dev/null")
+    } else {
+        path
+    };
+    File::open(path)
+        .and_then(above_stdio)
+        .map_err(|e| StepFailure::new("stdio", sys::errno_of(&e), path.display()))
 }
 
 fn log(path: &Path) -> Result<File, StepFailure> {
     let opened = if path.as_os_str().is_empty() {
         OpenOptions::new().write(true).open("/dev/null")
     } else {
-        OpenOptions::new().append(true).create(true).mode(0o640).open(path)
+        OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o640)
+            .open(path)
     };
-    opened.and_then(above_stdio).map_err(|e| StepFailure::new("stdio", sys::errno_of(&e), path.display()))
+    opened
+        .and_then(above_stdio)
+        .map_err(|e| StepFailure::new("stdio", sys::errno_of(&e), path.display()))
 }
 
 /// Returns a copy of `file` whose descriptor is never 0, 1 or 2. Otherwise placing one of the three
@@ -185,9 +257,15 @@ struct ExecArguments {
 
 impl ExecArguments {
     fn new(spec: &ProgramSpec) -> Result<ExecArguments, StepFailure> {
-        let text =
-            |t: &OsStr| CString::new(t.as_bytes()).map_err(|_| StepFailure::new("spec", libc::EINVAL, t.to_string_lossy()));
-        let argv = spec.argv.iter().map(|a| text(a)).collect::<Result<_, _>>()?;
+        let text = |t: &OsStr| {
+            CString::new(t.as_bytes())
+                .map_err(|_| StepFailure::new("spec", libc::EINVAL, t.to_string_lossy()))
+        };
+        let argv = spec
+            .argv
+            .iter()
+            .map(|a| text(a))
+            .collect::<Result<_, _>>()?;
         let mut env = Vec::with_capacity(spec.env.len());
         for (name, value) in &spec.env {
             let mut pair = name.clone();
@@ -195,13 +273,26 @@ impl ExecArguments {
             pair.push(value);
             env.push(text(&pair)?);
         }
-        let programs = programs(spec).into_iter().map(|p| text(p.as_ref())).collect::<Result<_, _>>()?;
-        Ok(ExecArguments { programs, argv, env })
+        let programs = programs(spec)
+            .into_iter()
+            .map(|p| text(p.as_ref()))
+            .collect::<Result<_, _>>()?;
+        Ok(ExecArguments {
+            programs,
+            argv,
+            env,
+        })
     }
 
     /// Executes the first executable candidate. Returns the most informative errno.
     fn exec(&self) -> i32 {
-        let list = |texts: &[CString]| texts.iter().map(|t| t.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>();
+        let list = |texts: &[CString]| {
+            texts
+                .iter()
+                .map(|t| t.as_ptr())
+                .chain([std::ptr::null()])
+                .collect::<Vec<_>>()
+        };
         let (argv, env) = (list(&self.argv), list(&self.env));
         let mut answer = libc::ENOENT;
         for program in &self.programs {
@@ -217,11 +308,22 @@ impl ExecArguments {
 
 /// The program's own path, or its name in each directory of `PATH`.
 fn programs(spec: &ProgramSpec) -> Vec<std::path::PathBuf> {
-    let Some(name) = spec.argv.first() else { return Vec::new() };
+    let Some(name) = spec.argv.first() else {
+        return Vec::new();
+    };
     if name.as_bytes().contains(&b'/') {
         return vec![name.into()];
     }
-    let path = spec.env.iter().rev().find(|(n, _)| n == "PATH").map(|(_, v)| v.as_os_str());
+    let path = spec
+        .env
+        .iter()
+        .rev()
+        .find(|(n, _)| n == "PATH")
+        .map(|(_, v)| v.as_os_str());
     let path = path.unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"));
-    path.as_bytes().split(|b| *b == b':').filter(|d| !d.is_empty()).map(|d| Path::new(OsStr::from_bytes(d)).join(name)).collect()
+    path.as_bytes()
+        .split(|b| *b == b':')
+        .filter(|d| !d.is_empty())
+        .map(|d| Path::new(OsStr::from_bytes(d)).join(name))
+        .collect()
 }

@@ -10,7 +10,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use headroom_container_shim::launcher_protocol::{LauncherPacket, LauncherRequest, MAX_PACKET_BYTES, READY};
+use headroom_container_shim::launcher_protocol::{
+    LauncherPacket, LauncherRequest, MAX_PACKET_BYTES, READY,
+};
 
 use crate::{supervise, sys};
 
@@ -19,7 +21,9 @@ pub(crate) fn run() -> ExitCode {
     for signal in [libc::SIGPIPE, libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
         sys::ignore(signal);
     }
-    let Ok(ended) = sys::ended_children() else { return ExitCode::FAILURE };
+    let Ok(ended) = sys::ended_children() else {
+        return ExitCode::FAILURE;
+    };
     if sys::send(0, READY, None).is_err() {
         return ExitCode::FAILURE;
     }
@@ -30,12 +34,18 @@ pub(crate) fn run() -> ExitCode {
             continue;
         }
         let mut room = [0; MAX_PACKET_BYTES];
-        let Ok((length, files)) = sys::receive(0, &mut room) else { return ExitCode::FAILURE };
+        let Ok((length, files)) = sys::receive(0, &mut room) else {
+            return ExitCode::FAILURE;
+        };
         if length == 0 {
             return ExitCode::SUCCESS;
         }
         let mut files = files.into_iter();
-        match (LauncherRequest::decode(room.get(..length).unwrap_or_default()), files.next(), files.next()) {
+        match (
+            LauncherRequest::decode(room.get(..length).unwrap_or_default()),
+            files.next(),
+            files.next(),
+        ) {
             (Some(LauncherRequest::Lock), file, _) => lock = file,
             (Some(LauncherRequest::Run(dir)), Some(conversation), Some(words)) => {
                 if let Some(newborn) = fork_shim(dir, conversation, words, &mut lock) {
@@ -56,26 +66,41 @@ struct ForkedShim {
 }
 
 /// Forks a shim. Returns `None` in the launcher, which has sent the result.
-fn fork_shim(dir: PathBuf, conversation: File, words: File, lock: &mut Option<File>) -> Option<ForkedShim> {
+fn fork_shim(
+    dir: PathBuf,
+    conversation: File,
+    words: File,
+    lock: &mut Option<File>,
+) -> Option<ForkedShim> {
     match sys::fork() {
         Ok(None) => {
             // Descriptor 0 was the launcher's socket. The shim must not keep it open, and no other
             // file may take its number. If a descriptor cannot be placed, the agent receives no
             // answer and treats this shim as silent.
-            let placed =
-                [(&conversation, 0), (&conversation, 1), (&words, 2)].into_iter().try_for_each(|(f, at)| sys::place(f, at));
+            let placed = [(&conversation, 0), (&conversation, 1), (&words, 2)]
+                .into_iter()
+                .try_for_each(|(f, at)| sys::place(f, at));
             let _ = placed.and_then(|()| sys::new_session());
-            Some(ForkedShim { dir, lock: lock.take() })
+            Some(ForkedShim {
+                dir,
+                lock: lock.take(),
+            })
         }
         Ok(Some(pid)) => {
             // Only this process reaps the shim, and later: the pid is still valid.
             let pidfd = sys::pidfd(pid);
             // If the agent is gone or misses the packet, it reads the directory.
-            let _ = pidfd.and_then(|pidfd| sys::send_to(&conversation, &LauncherPacket::Born.encode(), Some(&pidfd)));
+            let _ = pidfd.and_then(|pidfd| {
+                sys::send_to(&conversation, &LauncherPacket::Born.encode(), Some(&pidfd))
+            });
             None
         }
         Err(errno) => {
-            let _ = sys::send_to(&conversation, &LauncherPacket::Refused { errno }.encode(), None);
+            let _ = sys::send_to(
+                &conversation,
+                &LauncherPacket::Refused { errno }.encode(),
+                None,
+            );
             None
         }
     }

@@ -47,7 +47,9 @@ impl LauncherRequest {
     /// Decodes a request. Returns `None` for any other packet, such as one of a later release.
     pub fn decode(packet: &[u8]) -> Option<LauncherRequest> {
         match packet.strip_prefix(RUN) {
-            Some(dir) if dir.starts_with(b"/") => Some(LauncherRequest::Run(OsStr::from_bytes(dir).into())),
+            Some(dir) if dir.starts_with(b"/") => {
+                Some(LauncherRequest::Run(OsStr::from_bytes(dir).into()))
+            }
             Some(_) => None,
             None => (packet == LOCK).then_some(LauncherRequest::Lock),
         }
@@ -85,7 +87,9 @@ impl LauncherPacket {
         }
         let text = std::str::from_utf8(packet).ok()?;
         match text.strip_prefix(REFUSED) {
-            Some(errno) => Some(LauncherPacket::Refused { errno: errno.trim_end().parse().ok()? }),
+            Some(errno) => Some(LauncherPacket::Refused {
+                errno: errno.trim_end().parse().ok()?,
+            }),
             None => StartResult::decode(text).map(LauncherPacket::Answer),
         }
     }
@@ -105,8 +109,15 @@ mod tests {
         for strange in [&b"run relative"[..], b"run ", b"sing\n", b""] {
             assert_eq!(LauncherRequest::decode(strange), None, "{strange:?}");
         }
-        let answer = LauncherPacket::Answer(StartResult::Failed { step: "exec".into(), errno: 2 });
-        for word in [LauncherPacket::Born, LauncherPacket::Refused { errno: 11 }, answer] {
+        let answer = LauncherPacket::Answer(StartResult::Failed {
+            step: "exec".into(),
+            errno: 2,
+        });
+        for word in [
+            LauncherPacket::Born,
+            LauncherPacket::Refused { errno: 11 },
+            answer,
+        ] {
             assert_eq!(LauncherPacket::decode(&word.encode()), Some(word));
         }
         assert_eq!(LauncherPacket::decode(b"refused why\n"), None);

@@ -9,6 +9,6 @@ pub mod launcher_protocol;
 pub mod record;
 
 pub use record::{
-    ExitRecord, Privileges, ProcessIdentity, ProgramEnd, ProgramSpec, ProgramUser, RecordError, Rlimit, StartResult,
-    UserNamespace,
+    ExitRecord, Privileges, ProcessIdentity, ProgramEnd, ProgramSpec, ProgramUser, RecordError,
+    Rlimit, StartResult, UserNamespace,
 };

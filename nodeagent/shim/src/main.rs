@@ -24,8 +24,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 
-const USAGE: &str =
-    "usage: container-shim DIR | container-shim --keeper | container-shim --launcher | container-shim --version\n";
+const USAGE: &str = "usage: container-shim DIR | container-shim --keeper | container-shim --launcher | container-shim --version\n";
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
@@ -34,10 +33,15 @@ fn main() -> ExitCode {
         // The further arguments are shown in process lists and reserve memory for container names.
         (Some(word), _) if word == OsStr::new("--launcher") => launcher::run(),
         (Some(word), None) if word == OsStr::new("--version") => {
-            sys::write_text(1, concat!("container-shim ", env!("CARGO_PKG_VERSION"), "\n"));
+            sys::write_text(
+                1,
+                concat!("container-shim ", env!("CARGO_PKG_VERSION"), "\n"),
+            );
             ExitCode::SUCCESS
         }
-        (Some(dir), None) if !dir.as_encoded_bytes().starts_with(b"-") => supervise::run(Path::new(&dir), None),
+        (Some(dir), None) if !dir.as_encoded_bytes().starts_with(b"-") => {
+            supervise::run(Path::new(&dir), None)
+        }
         (_, _) => {
             sys::write_text(2, USAGE);
             ExitCode::from(2)

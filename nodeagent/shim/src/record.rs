@@ -222,17 +222,27 @@ impl ProgramSpec {
         }
         out.line("stdout", self.stdout.as_os_str().as_bytes());
         out.line("stderr", self.stderr.as_os_str().as_bytes());
-        self.procs_files.iter().for_each(|p| out.line("procs", p.as_os_str().as_bytes()));
-        self.counters.iter().for_each(|p| out.line("counter", p.as_os_str().as_bytes()));
+        self.procs_files
+            .iter()
+            .for_each(|p| out.line("procs", p.as_os_str().as_bytes()));
+        self.counters
+            .iter()
+            .for_each(|p| out.line("counter", p.as_os_str().as_bytes()));
         if let Some(n) = self.oom_score_adj {
             out.line("oom-score-adj", n.to_string().as_bytes());
         }
         for r in &self.rlimits {
-            out.line("rlimit", format!("{} {} {}", r.resource, r.soft, r.hard).as_bytes());
+            out.line(
+                "rlimit",
+                format!("{} {} {}", r.resource, r.soft, r.hard).as_bytes(),
+            );
         }
         if let Some(u) = &self.user {
             let groups: Vec<String> = u.groups.iter().map(u32::to_string).collect();
-            out.line("user", format!("{} {} {}", u.uid, u.gid, groups.join(",")).as_bytes());
+            out.line(
+                "user",
+                format!("{} {} {}", u.uid, u.gid, groups.join(",")).as_bytes(),
+            );
         }
         if let Some(mask) = self.umask {
             out.line("umask", mask.to_string().as_bytes());
@@ -254,7 +264,9 @@ impl ProgramSpec {
             UserNamespace::Own => out.line("user-namespace", b"own"),
             UserNamespace::Delegated => out.line("user-namespace", b"delegated"),
         }
-        self.visible.iter().for_each(|p| out.line("visible", p.as_os_str().as_bytes()));
+        self.visible
+            .iter()
+            .for_each(|p| out.line("visible", p.as_os_str().as_bytes()));
         out.end()
     }
 
@@ -283,7 +295,9 @@ impl ProgramSpec {
                 b"tmp-size" => spec.tmp_size = Some(number(value)?),
                 b"shm-size" => spec.shm_size = Some(number(value)?),
                 b"user-namespace" if value == b"own" => spec.user_namespace = UserNamespace::Own,
-                b"user-namespace" if value == b"delegated" => spec.user_namespace = UserNamespace::Delegated,
+                b"user-namespace" if value == b"delegated" => {
+                    spec.user_namespace = UserNamespace::Delegated
+                }
                 b"visible" => spec.visible.push(text_of(value).into()),
                 _ => return Err(bad(key)),
             }
@@ -304,9 +318,15 @@ impl ExitRecord {
         let mut out = RecordWriter::new(EXIT_FIRST);
         match &self.how {
             ProgramEnd::Code(code) => out.line("code", code.to_string().as_bytes()),
-            ProgramEnd::Signal { signal, core } => out.line("signal", format!("{signal} {}", u8::from(*core)).as_bytes()),
+            ProgramEnd::Signal { signal, core } => {
+                out.line("signal", format!("{signal} {}", u8::from(*core)).as_bytes())
+            }
             ProgramEnd::Failed { step, errno, what } => {
-                out.pair("failed", format!("{step} {errno}").as_bytes(), what.as_bytes());
+                out.pair(
+                    "failed",
+                    format!("{step} {errno}").as_bytes(),
+                    what.as_bytes(),
+                );
             }
         }
         if let Some(ms) = self.started_ms {
@@ -349,7 +369,9 @@ impl ExitRecord {
                 b"system-us" => record.system_us = number(value)?,
                 b"counter" => {
                     let (path, text) = pair_of(value)?;
-                    record.counters.push((path.into(), Some(text.to_string_lossy().into_owned())));
+                    record
+                        .counters
+                        .push((path.into(), Some(text.to_string_lossy().into_owned())));
                 }
                 b"unread" => record.counters.push((text_of(value).into(), None)),
                 // A later release of the shim may add keys. The known keys keep their meaning, so
@@ -371,7 +393,10 @@ impl ProcessIdentity {
     /// Parses the text. Returns `None` for any other text, including a torn file.
     pub fn decode(text: &str) -> Option<ProcessIdentity> {
         let (pid, starttime) = text.strip_suffix('\n')?.split_once(' ')?;
-        Some(ProcessIdentity { pid: pid.parse().ok()?, starttime: starttime.parse().ok()? })
+        Some(ProcessIdentity {
+            pid: pid.parse().ok()?,
+            starttime: starttime.parse().ok()?,
+        })
     }
 }
 
@@ -387,8 +412,13 @@ impl StartResult {
     pub fn decode(line: &str) -> Option<StartResult> {
         let mut words = line.strip_suffix('\n')?.split(' ');
         match words.next()? {
-            "started" => Some(StartResult::Started { pid: words.next()?.parse().ok()? }),
-            "failed" => Some(StartResult::Failed { step: words.next()?.to_owned(), errno: words.next()?.parse().ok()? }),
+            "started" => Some(StartResult::Started {
+                pid: words.next()?.parse().ok()?,
+            }),
+            "failed" => Some(StartResult::Failed {
+                step: words.next()?.to_owned(),
+                errno: words.next()?.parse().ok()?,
+            }),
             _ => None,
         }
     }
@@ -462,7 +492,9 @@ fn lines<'a>(text: &'a [u8], first: &str) -> Result<Vec<Line<'a>>, RecordError> 
     let mut lines: Vec<&[u8]> = text.split(|b| *b == b'\n').collect();
     let head = lines.first().copied().unwrap_or_default();
     if head != first.as_bytes() {
-        return Err(RecordError::Version(String::from_utf8_lossy(head).into_owned()));
+        return Err(RecordError::Version(
+            String::from_utf8_lossy(head).into_owned(),
+        ));
     }
     // A complete file ends in "end\n": the last piece after the split is empty.
     if lines.pop() != Some(b"") || lines.pop() != Some(b"end") {
@@ -473,7 +505,10 @@ fn lines<'a>(text: &'a [u8], first: &str) -> Result<Vec<Line<'a>>, RecordError> 
 }
 
 fn split_line(line: &[u8]) -> Result<Line<'_>, RecordError> {
-    let at = line.iter().position(|b| *b == b' ').ok_or_else(|| bad(line))?;
+    let at = line
+        .iter()
+        .position(|b| *b == b' ')
+        .ok_or_else(|| bad(line))?;
     let (key, value) = line.split_at(at);
     Ok((key, value.get(1..).unwrap_or_default()))
 }
@@ -487,47 +522,78 @@ fn text_of(value: &[u8]) -> OsString {
 }
 
 fn pair_of(value: &[u8]) -> Result<(OsString, OsString), RecordError> {
-    let at = value.iter().position(|b| *b == b'\t').ok_or_else(|| bad(value))?;
+    let at = value
+        .iter()
+        .position(|b| *b == b'\t')
+        .ok_or_else(|| bad(value))?;
     let (left, right) = value.split_at(at);
     Ok((text_of(left), text_of(right.get(1..).unwrap_or_default())))
 }
 
 fn number<T: std::str::FromStr>(value: &[u8]) -> Result<T, RecordError> {
-    std::str::from_utf8(value).ok().and_then(|t| t.parse().ok()).ok_or_else(|| bad(value))
+    std::str::from_utf8(value)
+        .ok()
+        .and_then(|t| t.parse().ok())
+        .ok_or_else(|| bad(value))
 }
 
 fn words(value: &[u8]) -> std::str::Split<'_, char> {
     std::str::from_utf8(value).unwrap_or_default().split(' ')
 }
 
-fn next<T: std::str::FromStr>(words: &mut std::str::Split<'_, char>, value: &[u8]) -> Result<T, RecordError> {
-    words.next().and_then(|w| w.parse().ok()).ok_or_else(|| bad(value))
+fn next<T: std::str::FromStr>(
+    words: &mut std::str::Split<'_, char>,
+    value: &[u8],
+) -> Result<T, RecordError> {
+    words
+        .next()
+        .and_then(|w| w.parse().ok())
+        .ok_or_else(|| bad(value))
 }
 
 fn rlimit_of(value: &[u8]) -> Result<Rlimit, RecordError> {
     let mut w = words(value);
-    Ok(Rlimit { resource: next(&mut w, value)?, soft: next(&mut w, value)?, hard: next(&mut w, value)? })
+    Ok(Rlimit {
+        resource: next(&mut w, value)?,
+        soft: next(&mut w, value)?,
+        hard: next(&mut w, value)?,
+    })
 }
 
 fn user_of(value: &[u8]) -> Result<ProgramUser, RecordError> {
     let mut w = words(value);
     let (uid, gid) = (next(&mut w, value)?, next(&mut w, value)?);
     let list = w.next().unwrap_or_default();
-    let groups: Result<Vec<u32>, _> = list.split(',').filter(|g| !g.is_empty()).map(|g| g.parse()).collect();
-    Ok(ProgramUser { uid, gid, groups: groups.map_err(|_| bad(value))? })
+    let groups: Result<Vec<u32>, _> = list
+        .split(',')
+        .filter(|g| !g.is_empty())
+        .map(|g| g.parse())
+        .collect();
+    Ok(ProgramUser {
+        uid,
+        gid,
+        groups: groups.map_err(|_| bad(value))?,
+    })
 }
 
 fn signal_of(value: &[u8]) -> Result<ProgramEnd, RecordError> {
     let mut w = words(value);
     let signal = next(&mut w, value)?;
-    Ok(ProgramEnd::Signal { signal, core: next::<u8>(&mut w, value)? != 0 })
+    Ok(ProgramEnd::Signal {
+        signal,
+        core: next::<u8>(&mut w, value)? != 0,
+    })
 }
 
 fn failed_of(value: &[u8]) -> Result<ProgramEnd, RecordError> {
     let (left, what) = pair_of(value)?;
     let left = left.as_bytes();
     let mut w = words(left);
-    Ok(ProgramEnd::Failed { step: next(&mut w, left)?, errno: next(&mut w, left)?, what: lossy(&what) })
+    Ok(ProgramEnd::Failed {
+        step: next(&mut w, left)?,
+        errno: next(&mut w, left)?,
+        what: lossy(&what),
+    })
 }
 
 fn lossy(text: &OsStr) -> String {

@@ -12,14 +12,17 @@ use headroom_container_shim::record::{ExitRecord, ProcessIdentity, ProgramSpec, 
 /// Reads the specification.
 pub(crate) fn read_spec(dir: &Path) -> Result<ProgramSpec, (i32, String)> {
     let path = dir.join(file::SPEC);
-    let text = std::fs::read(&path).map_err(|e| (crate::sys::errno_of(&e), path.display().to_string()))?;
+    let text =
+        std::fs::read(&path).map_err(|e| (crate::sys::errno_of(&e), path.display().to_string()))?;
     ProgramSpec::decode(&text).map_err(|e| (libc::EINVAL, format!("{}: {e}", path.display())))
 }
 
 /// Writes the identity of a process; nothing if the process is gone. It is one write, and a torn
 /// file names no process.
 pub(crate) fn write_identity(dir: &Path, name: &str, pid: i32) -> io::Result<()> {
-    let Some(starttime) = starttime(pid) else { return Ok(()) };
+    let Some(starttime) = starttime(pid) else {
+        return Ok(());
+    };
     create(dir, name)?.write_all(ProcessIdentity { pid, starttime }.encode().as_bytes())
 }
 
@@ -33,7 +36,12 @@ pub(crate) fn write_exit(dir: &Path, record: &ExitRecord) -> io::Result<()> {
 }
 
 fn create(dir: &Path, name: &str) -> io::Result<File> {
-    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(dir.join(name))
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(dir.join(name))
 }
 
 /// Field 22 of `/proc/PID/stat`. The process name before it may contain any bytes and need not be
@@ -41,11 +49,18 @@ fn create(dir: &Path, name: &str) -> io::Result<File> {
 fn starttime(pid: i32) -> Option<u64> {
     let bytes = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     let after_name = bytes.windows(2).rposition(|two| two == b") ")? + 2;
-    std::str::from_utf8(bytes.get(after_name..)?).ok()?.split(' ').nth(19)?.parse().ok()
+    std::str::from_utf8(bytes.get(after_name..)?)
+        .ok()?
+        .split(' ')
+        .nth(19)?
+        .parse()
+        .ok()
 }
 
 /// Unix milliseconds.
 pub(crate) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -24,12 +24,25 @@ pub(crate) fn run(dir: &Path, until_named: Option<File>) -> ExitCode {
     // started there.
     let named = records::write_identity(dir, file::SHIM_PID, own);
     drop(until_named);
-    let named = named.map_err(|e| StepFailure { step: "identity", errno: sys::errno_of(&e), what: file::SHIM_PID.to_owned() });
-    let spec = named.and_then(|()| records::read_spec(dir).map_err(|(errno, what)| StepFailure { step: "spec", errno, what }));
+    let named = named.map_err(|e| StepFailure {
+        step: "identity",
+        errno: sys::errno_of(&e),
+        what: file::SHIM_PID.to_owned(),
+    });
+    let spec = named.and_then(|()| {
+        records::read_spec(dir).map_err(|(errno, what)| StepFailure {
+            step: "spec",
+            errno,
+            what,
+        })
+    });
     match spec.and_then(|spec| launch(&spec).map(|pid| (pid, spec.counters))) {
         Ok((pid, counters)) => {
             let started_ms = records::now_ms();
-            complain(records::write_identity(dir, file::PID, pid), "the identity of the program");
+            complain(
+                records::write_identity(dir, file::PID, pid),
+                "the identity of the program",
+            );
             sys::write_text(1, &StartResult::Started { pid }.encode());
             close_agent_pipe();
             finish(dir, &wait(pid, started_ms, counters))
@@ -38,7 +51,14 @@ pub(crate) fn run(dir: &Path, until_named: Option<File>) -> ExitCode {
             let record = failed(&failure);
             // The record comes first: an agent that reads the line may look for the record at once.
             let code = finish(dir, &record);
-            sys::write_text(1, &StartResult::Failed { step: failure.step.to_owned(), errno: failure.errno }.encode());
+            sys::write_text(
+                1,
+                &StartResult::Failed {
+                    step: failure.step.to_owned(),
+                    errno: failure.errno,
+                }
+                .encode(),
+            );
             code
         }
     }
@@ -66,7 +86,13 @@ fn wait(pid: i32, started_ms: u64, counters: Vec<PathBuf>) -> ExitRecord {
             Some(_) => {}
             // Cannot happen: only this process reaps the program. A record with this error is
             // better than none.
-            None => return failed(&StepFailure { step: "wait", errno: libc::ECHILD, what: pid.to_string() }),
+            None => {
+                return failed(&StepFailure {
+                    step: "wait",
+                    errno: libc::ECHILD,
+                    what: pid.to_string(),
+                });
+            }
         }
     }
 }
@@ -75,13 +101,22 @@ fn wait(pid: i32, started_ms: u64, counters: Vec<PathBuf>) -> ExitRecord {
 fn read(path: PathBuf) -> (PathBuf, Option<String>) {
     let mut room = [0; 8 * 1024];
     let length = File::open(&path).and_then(|mut file| file.read(&mut room));
-    let text = length.ok().and_then(|n| std::str::from_utf8(room.get(..n)?).ok().map(str::to_owned));
+    let text = length
+        .ok()
+        .and_then(|n| std::str::from_utf8(room.get(..n)?).ok().map(str::to_owned));
     (path, text)
 }
 
-fn ended(end: &sys::ReapedChild, started_ms: u64, counters: Vec<(PathBuf, Option<String>)>) -> ExitRecord {
+fn ended(
+    end: &sys::ReapedChild,
+    started_ms: u64,
+    counters: Vec<(PathBuf, Option<String>)>,
+) -> ExitRecord {
     let how = if libc::WIFSIGNALED(end.status) {
-        ProgramEnd::Signal { signal: libc::WTERMSIG(end.status), core: libc::WCOREDUMP(end.status) }
+        ProgramEnd::Signal {
+            signal: libc::WTERMSIG(end.status),
+            core: libc::WCOREDUMP(end.status),
+        }
     } else {
         ProgramEnd::Code(libc::WEXITSTATUS(end.status))
     };
@@ -90,7 +125,9 @@ fn ended(end: &sys::ReapedChild, started_ms: u64, counters: Vec<(PathBuf, Option
         started_ms: Some(started_ms),
         ended_ms: records::now_ms(),
         // The kernel reports KiB.
-        max_rss: u64::try_from(end.usage.ru_maxrss).unwrap_or(0).saturating_mul(1024),
+        max_rss: u64::try_from(end.usage.ru_maxrss)
+            .unwrap_or(0)
+            .saturating_mul(1024),
         user_us: micros(end.usage.ru_utime),
         system_us: micros(end.usage.ru_stime),
         counters,
@@ -98,13 +135,20 @@ fn ended(end: &sys::ReapedChild, started_ms: u64, counters: Vec<(PathBuf, Option
 }
 
 fn micros(time: libc::timeval) -> u64 {
-    let (whole, part) = (u64::try_from(time.tv_sec).unwrap_or(0), u64::try_from(time.tv_usec).unwrap_or(0));
+    let (whole, part) = (
+        u64::try_from(time.tv_sec).unwrap_or(0),
+        u64::try_from(time.tv_usec).unwrap_or(0),
+    );
     whole.saturating_mul(1_000_000).saturating_add(part)
 }
 
 fn failed(failure: &StepFailure) -> ExitRecord {
     ExitRecord {
-        how: ProgramEnd::Failed { step: failure.step.to_owned(), errno: failure.errno, what: failure.what.clone() },
+        how: ProgramEnd::Failed {
+            step: failure.step.to_owned(),
+            errno: failure.errno,
+            what: failure.what.clone(),
+        },
         started_ms: None,
         ended_ms: records::now_ms(),
         max_rss: 0,
@@ -118,7 +162,13 @@ fn finish(dir: &Path, record: &ExitRecord) -> ExitCode {
     match records::write_exit(dir, record) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            sys::write_text(2, &format!("container-shim: cannot write {}: {error}\n", dir.join(file::EXIT).display()));
+            sys::write_text(
+                2,
+                &format!(
+                    "container-shim: cannot write {}: {error}\n",
+                    dir.join(file::EXIT).display()
+                ),
+            );
             ExitCode::FAILURE
         }
     }
@@ -127,6 +177,9 @@ fn finish(dir: &Path, record: &ExitRecord) -> ExitCode {
 /// Logs a failed write and continues: the program is more important.
 fn complain(result: std::io::Result<()>, record: &str) {
     if let Err(error) = result {
-        sys::write_text(2, &format!("container-shim: cannot write {record}: {error}, ignoring\n"));
+        sys::write_text(
+            2,
+            &format!("container-shim: cannot write {record}: {error}, ignoring\n"),
+        );
     }
 }

@@ -28,7 +28,9 @@ pub(crate) fn write_text(fd: libc::c_int, text: &str) {
 
 /// The errno of the last failed call.
 pub(crate) fn last_errno() -> i32 {
-    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+    io::Error::last_os_error()
+        .raw_os_error()
+        .unwrap_or(libc::EIO)
 }
 
 /// The errno of an error of the standard library.
@@ -37,7 +39,11 @@ pub(crate) fn errno_of(error: &io::Error) -> i32 {
 }
 
 fn check(answer: libc::c_int) -> Result<(), i32> {
-    if answer == 0 { Ok(()) } else { Err(last_errno()) }
+    if answer == 0 {
+        Ok(())
+    } else {
+        Err(last_errno())
+    }
 }
 
 /// Makes this process the subreaper: orphaned descendants become its children instead of those of
@@ -68,7 +74,13 @@ pub(crate) fn reset_signals() {
         // SAFETY: `default` is as long as the kernel reads; the old action is not requested; 8 is
         // the size of the kernel's mask.
         unsafe {
-            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), std::ptr::null_mut::<u64>(), 8);
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                default.as_ptr(),
+                std::ptr::null_mut::<u64>(),
+                8,
+            );
         }
     }
     let mut none = MaybeUninit::<libc::sigset_t>::uninit();
@@ -125,7 +137,11 @@ pub(crate) fn fork_into(dir: &Path) -> Option<Result<Option<libc::pid_t>, i32>> 
     /// `CLONE_INTO_CGROUP`. libc does not define it for every target.
     const INTO_CGROUP: u64 = 0x2_0000_0000;
     let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    let dir = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(dir).ok()?;
+    let dir = std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(dir)
+        .ok()?;
     let mut kind = MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: `dir` is open, and `kind` has the size of the result.
     check(unsafe { libc::fstatfs(dir.as_raw_fd(), kind.as_mut_ptr()) }).ok()?;
@@ -179,13 +195,20 @@ pub(crate) enum LauncherEvent {
 
 /// Waits for an event. Packets take precedence, so that an ended child never delays a start.
 pub(crate) fn await_packet(ended: &OwnedFd) -> LauncherEvent {
-    let of = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let of = |fd| libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
     let mut fds = [of(0), of(ended.as_raw_fd())];
     loop {
         // SAFETY: two valid entries that outlive the call; -1 means no timeout.
         let ready = unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) };
         let [packet, child] = &fds;
-        match (ready > 0 && packet.revents != 0, ready > 0 && child.revents != 0) {
+        match (
+            ready > 0 && packet.revents != 0,
+            ready > 0 && child.revents != 0,
+        ) {
             (true, _) => return LauncherEvent::Packet,
             (false, true) => return LauncherEvent::Ended,
             (false, false) => {}
@@ -242,12 +265,19 @@ pub(crate) fn send_to(to: &File, packet: &[u8], file: Option<&OwnedFd>) -> Resul
 
 /// Like [`send_to`], with a raw descriptor.
 pub(crate) fn send(to: libc::c_int, packet: &[u8], file: Option<&OwnedFd>) -> Result<(), i32> {
-    let mut text = libc::iovec { iov_base: packet.as_ptr().cast_mut().cast(), iov_len: packet.len() };
+    let mut text = libc::iovec {
+        iov_base: packet.as_ptr().cast_mut().cast(),
+        iov_len: packet.len(),
+    };
     let mut control = Control([0; CONTROL]);
     // SAFETY: CMSG_SPACE computes a number only. One descriptor with its header fits into
     // `control`.
     let one = usize::try_from(unsafe { libc::CMSG_SPACE(4) }).unwrap_or(0);
-    let message = message(&mut text, &mut control, if file.is_some() { one } else { 0 });
+    let message = message(
+        &mut text,
+        &mut control,
+        if file.is_some() { one } else { 0 },
+    );
     if let Some(file) = file {
         // SAFETY: `control` holds one header and one descriptor, is zeroed and aligned; CMSG_DATA
         // points into it.
@@ -256,7 +286,9 @@ pub(crate) fn send(to: libc::c_int, packet: &[u8], file: Option<&OwnedFd>) -> Re
             (*head).cmsg_level = libc::SOL_SOCKET;
             (*head).cmsg_type = libc::SCM_RIGHTS;
             (*head).cmsg_len = libc::CMSG_LEN(4).try_into().unwrap_or_default();
-            libc::CMSG_DATA(head).cast::<libc::c_int>().write_unaligned(file.as_raw_fd());
+            libc::CMSG_DATA(head)
+                .cast::<libc::c_int>()
+                .write_unaligned(file.as_raw_fd());
         }
     }
     // SAFETY: the message refers to live memory only; the kernel reads it and writes nothing.
@@ -266,7 +298,10 @@ pub(crate) fn send(to: libc::c_int, packet: &[u8], file: Option<&OwnedFd>) -> Re
 
 /// Receives a packet with its descriptors. Length 0 means end of file.
 pub(crate) fn receive(from: libc::c_int, room: &mut [u8]) -> Result<(usize, Vec<File>), i32> {
-    let mut text = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+    let mut text = libc::iovec {
+        iov_base: room.as_mut_ptr().cast(),
+        iov_len: room.len(),
+    };
     let mut control = Control([0; CONTROL]);
     let mut message = message(&mut text, &mut control, CONTROL);
     let length = loop {
@@ -291,7 +326,9 @@ pub(crate) fn receive(from: libc::c_int, room: &mut [u8]) -> Result<(usize, Vec<
                 let length = (*head).cmsg_len as usize;
                 let data = libc::CMSG_DATA(head).cast::<libc::c_int>();
                 for n in 0..length.saturating_sub(empty) / size_of::<libc::c_int>() {
-                    files.push(File::from(OwnedFd::from_raw_fd(data.add(n).read_unaligned())));
+                    files.push(File::from(OwnedFd::from_raw_fd(
+                        data.add(n).read_unaligned(),
+                    )));
                 }
             }
             head = libc::CMSG_NXTHDR(&message, head);
@@ -303,12 +340,24 @@ pub(crate) fn receive(from: libc::c_int, room: &mut [u8]) -> Result<(usize, Vec<
 /// Makes process lists show this process as `container-shim DIR`, if that fits into the memory of
 /// its original arguments.
 pub(crate) fn rename_process(dir: &Path) {
-    let Ok(stat) = std::fs::read("/proc/self/stat") else { return };
+    let Ok(stat) = std::fs::read("/proc/self/stat") else {
+        return;
+    };
     let stat = String::from_utf8_lossy(&stat);
     // Fields 48 and 49 are the start and end address of the arguments.
-    let mut fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ').skip(45)).into_iter().flatten();
-    let mut address = || fields.next().and_then(|field| field.trim().parse::<usize>().ok());
-    let (Some(start), Some(end)) = (address(), address()) else { return };
+    let mut fields = stat
+        .rsplit_once(") ")
+        .map(|(_, rest)| rest.split(' ').skip(45))
+        .into_iter()
+        .flatten();
+    let mut address = || {
+        fields
+            .next()
+            .and_then(|field| field.trim().parse::<usize>().ok())
+    };
+    let (Some(start), Some(end)) = (address(), address()) else {
+        return;
+    };
     let text = [b"container-shim\0", dir.as_os_str().as_bytes()].concat();
     let room = end.saturating_sub(start);
     // The last byte stays zero.
@@ -328,13 +377,21 @@ pub(crate) fn rename_process(dir: &Path) {
 /// Starts a new session.
 pub(crate) fn new_session() -> Result<(), i32> {
     // SAFETY: no arguments.
-    if unsafe { libc::setsid() } < 0 { Err(last_errno()) } else { Ok(()) }
+    if unsafe { libc::setsid() } < 0 {
+        Err(last_errno())
+    } else {
+        Ok(())
+    }
 }
 
 /// Makes descriptor `place` a copy of `file`.
 pub(crate) fn place(file: &File, place: libc::c_int) -> Result<(), i32> {
     // SAFETY: `file` is open. The file at `place` is replaced on purpose.
-    if unsafe { libc::dup2(file.as_raw_fd(), place) } < 0 { Err(last_errno()) } else { Ok(()) }
+    if unsafe { libc::dup2(file.as_raw_fd(), place) } < 0 {
+        Err(last_errno())
+    } else {
+        Ok(())
+    }
 }
 
 /// Marks all descriptors above 2 to close at exec. A kernel without the call (before 5.11) is no
@@ -342,13 +399,21 @@ pub(crate) fn place(file: &File, place: libc::c_int) -> Result<(), i32> {
 pub(crate) fn close_rest_at_exec() {
     // SAFETY: takes numbers only, and only sets flags.
     unsafe {
-        libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+        libc::syscall(
+            libc::SYS_close_range,
+            3,
+            u32::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        );
     }
 }
 
 /// Sets a resource limit, by the kernel's number.
 pub(crate) fn set_limit(resource: u32, soft: u64, hard: u64) -> Result<(), i32> {
-    let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+    let limit = libc::rlimit {
+        rlim_cur: soft,
+        rlim_max: hard,
+    };
     // SAFETY: the limit is valid through the call.
     check(unsafe { libc::setrlimit(resource, &limit) })
 }
@@ -390,18 +455,31 @@ pub(crate) const CAP_SYS_ADMIN: u32 = 21;
 pub(crate) fn drop_capabilities(kept: &[u32]) -> Result<(), i32> {
     /// `_LINUX_CAPABILITY_VERSION_3`: two words per set.
     const VERSION: u32 = 0x2008_0522;
-    let low = kept.iter().filter(|capability| **capability < 32).fold(0, |set, capability| set | 1u32 << capability);
+    let low = kept
+        .iter()
+        .filter(|capability| **capability < 32)
+        .fold(0, |set, capability| set | 1u32 << capability);
     // Effective, permitted, inheritable; then the upper words of the three.
     let (header, sets) = ([VERSION, 0], [low, low, 0, 0, 0, 0]);
     // SAFETY: takes numbers only. A kernel without ambient capabilities (before 4.3) has none to
     // clear.
     unsafe {
-        libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+        libc::prctl(
+            libc::PR_CAP_AMBIENT,
+            libc::PR_CAP_AMBIENT_CLEAR_ALL,
+            0,
+            0,
+            0,
+        );
     }
     // SAFETY: header (version, own process) and three sets of two words, the layout of version 3;
     // both outlive the call.
     let answer = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
-    if answer == 0 { Ok(()) } else { Err(last_errno()) }
+    if answer == 0 {
+        Ok(())
+    } else {
+        Err(last_errno())
+    }
 }
 
 /// Sets `no_new_privs`: executed programs gain no privileges from their files.
@@ -428,24 +506,59 @@ pub(crate) fn receive_mounts_only() -> Result<(), i32> {
     let flags = libc::MS_REC | libc::MS_SLAVE;
     // SAFETY: the texts end in NUL and outlive the call; the other pointers may be null for this
     // change.
-    check(unsafe { libc::mount(c"none".as_ptr(), c"/".as_ptr(), std::ptr::null(), flags, std::ptr::null()) })
+    check(unsafe {
+        libc::mount(
+            c"none".as_ptr(),
+            c"/".as_ptr(),
+            std::ptr::null(),
+            flags,
+            std::ptr::null(),
+        )
+    })
 }
 
 /// Bind-mounts the directory `from` at `at`.
 pub(crate) fn bind(from: &CStr, at: &CStr) -> Result<(), i32> {
     // SAFETY: the texts end in NUL and outlive the call; a bind mount has neither type nor data.
-    check(unsafe { libc::mount(from.as_ptr(), at.as_ptr(), std::ptr::null(), libc::MS_BIND, std::ptr::null()) })
+    check(unsafe {
+        libc::mount(
+            from.as_ptr(),
+            at.as_ptr(),
+            std::ptr::null(),
+            libc::MS_BIND,
+            std::ptr::null(),
+        )
+    })
 }
 
 /// Mounts a file system without a device at `at`.
-pub(crate) fn mount(kind: &CStr, at: &CStr, flags: libc::c_ulong, options: &CStr) -> Result<(), i32> {
+pub(crate) fn mount(
+    kind: &CStr,
+    at: &CStr,
+    flags: libc::c_ulong,
+    options: &CStr,
+) -> Result<(), i32> {
     // SAFETY: the texts end in NUL and outlive the call; the kernel only reads them.
-    check(unsafe { libc::mount(kind.as_ptr(), at.as_ptr(), kind.as_ptr(), flags, options.as_ptr().cast()) })
+    check(unsafe {
+        libc::mount(
+            kind.as_ptr(),
+            at.as_ptr(),
+            kind.as_ptr(),
+            flags,
+            options.as_ptr().cast(),
+        )
+    })
 }
 
 /// Executes the program. Returns only on failure, with an errno. Both lists end in null.
-pub(crate) fn exec(program: &CStr, argv: &[*const libc::c_char], env: &[*const libc::c_char]) -> i32 {
-    debug_assert!(argv.last().is_some_and(|p| p.is_null()) && env.last().is_some_and(|p| p.is_null()));
+pub(crate) fn exec(
+    program: &CStr,
+    argv: &[*const libc::c_char],
+    env: &[*const libc::c_char],
+) -> i32 {
+    debug_assert!(
+        argv.last().is_some_and(|p| p.is_null()) && env.last().is_some_and(|p| p.is_null())
+    );
     // SAFETY: the lists end in null and their texts, held by the caller, in NUL.
     unsafe {
         libc::execve(program.as_ptr(), argv.as_ptr(), env.as_ptr());
@@ -475,7 +588,11 @@ pub(crate) fn wait() -> Option<ReapedChild> {
         let pid = unsafe { libc::wait4(-1, &mut status, libc::__WALL, usage.as_mut_ptr()) };
         if pid > 0 {
             // SAFETY: zeroed, which is a valid rusage, and then filled by the kernel.
-            return Some(ReapedChild { pid, status, usage: unsafe { usage.assume_init() } });
+            return Some(ReapedChild {
+                pid,
+                status,
+                usage: unsafe { usage.assume_init() },
+            });
         }
         if last_errno() != libc::EINTR {
             return None;

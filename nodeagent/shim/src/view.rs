@@ -23,7 +23,11 @@ const PLACES: [&str; 2] = ["/tmp", "/var/tmp"];
 /// Enters the namespaces of `spec` and mounts their file systems.
 pub(crate) fn enter(spec: &ProgramSpec) -> Result<(), StepFailure> {
     let has_tmp = spec.private_tmp.is_some() || spec.tmp_size.is_some();
-    let ipc = if spec.shm_size.is_some() { libc::CLONE_NEWIPC } else { 0 };
+    let ipc = if spec.shm_size.is_some() {
+        libc::CLONE_NEWIPC
+    } else {
+        0
+    };
     if !has_tmp && ipc == 0 {
         return Ok(());
     }
@@ -42,7 +46,8 @@ pub(crate) fn enter(spec: &ProgramSpec) -> Result<(), StepFailure> {
     }
     spec.shm_size.map_or(Ok(()), |size| {
         let flags = libc::MS_NOSUID | libc::MS_NODEV;
-        tmpfs(Path::new("/dev/shm"), "1777", flags, size).map_err(|errno| failed(errno, "a tmpfs at /dev/shm"))?;
+        tmpfs(Path::new("/dev/shm"), "1777", flags, size)
+            .map_err(|errno| failed(errno, "a tmpfs at /dev/shm"))?;
         // The namespace has its own message queues. A kernel without this file system offers none,
         // and programs do without.
         let _ = sys::mount(c"mqueue", c"/dev/mqueue", flags | libc::MS_NOEXEC, c"");
@@ -61,13 +66,15 @@ pub(crate) fn delegate_namespaces() -> Result<(), StepFailure> {
 /// Enters a user namespace that maps the own user and group to themselves.
 fn enter_user_namespace(flags: libc::c_int) -> Result<(), StepFailure> {
     let (uid, gid) = sys::own_ids();
-    sys::unshare(libc::CLONE_NEWUSER | flags).map_err(|errno| StepFailure::new("namespaces", errno, "user namespace"))?;
+    sys::unshare(libc::CLONE_NEWUSER | flags)
+        .map_err(|errno| StepFailure::new("namespaces", errno, "user namespace"))?;
     for (path, text) in [
         ("/proc/self/setgroups", "deny".to_owned()),
         ("/proc/self/uid_map", format!("{uid} {uid} 1")),
         ("/proc/self/gid_map", format!("{gid} {gid} 1")),
     ] {
-        write_existing(Path::new(path), &text).map_err(|errno| StepFailure::new("namespaces", errno, path))?;
+        write_existing(Path::new(path), &text)
+            .map_err(|errno| StepFailure::new("namespaces", errno, path))?;
     }
     Ok(())
 }
@@ -75,7 +82,10 @@ fn enter_user_namespace(flags: libc::c_int) -> Result<(), StepFailure> {
 /// Mounts a tmpfs at `at`. A missing directory is no error and is not created.
 fn tmpfs(at: &Path, mode: &str, flags: libc::c_ulong, size: u64) -> Result<(), i32> {
     let text = |t: &[u8]| CString::new(t).map_err(|_| libc::EINVAL);
-    let (at, options) = (text(at.as_os_str().as_bytes())?, text(format!("mode={mode},size={size}").as_bytes())?);
+    let (at, options) = (
+        text(at.as_os_str().as_bytes())?,
+        text(format!("mode={mode},size={size}").as_bytes())?,
+    );
     match sys::mount(c"tmpfs", &at, flags, &options) {
         Ok(()) | Err(libc::ENOENT) => Ok(()),
         Err(errno) => Err(errno),
@@ -86,7 +96,12 @@ fn tmpfs(at: &Path, mode: &str, flags: libc::c_ulong, size: u64) -> Result<(), i
 fn private_tmp(spec: &ProgramSpec) -> Result<(), (i32, PathBuf)> {
     // Opened in the new namespace and before the mounts hide anything: a directory of another
     // namespace cannot be bound.
-    let own = spec.private_tmp.as_deref().filter(|_| spec.tmp_size.is_none()).map(open).transpose()?;
+    let own = spec
+        .private_tmp
+        .as_deref()
+        .filter(|_| spec.tmp_size.is_none())
+        .map(open)
+        .transpose()?;
     let hidden: Vec<(&PathBuf, File)> = spec
         .visible
         .iter()
@@ -116,7 +131,11 @@ fn private_tmp(spec: &ProgramSpec) -> Result<(), (i32, PathBuf)> {
 
 fn open(path: &Path) -> Result<File, (i32, PathBuf)> {
     let flags = libc::O_PATH | libc::O_DIRECTORY;
-    OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|e| (sys::errno_of(&e), path.to_owned()))
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)
+        .map_err(|e| (sys::errno_of(&e), path.to_owned()))
 }
 
 fn bind(from: &File, at: &Path) -> Result<(), (i32, PathBuf)> {

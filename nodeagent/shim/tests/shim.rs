@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use headroom_container_shim::record::{ExitRecord, ProcessIdentity, ProgramEnd, ProgramSpec, ProgramUser, Rlimit, StartResult};
+use headroom_container_shim::record::{
+    ExitRecord, ProcessIdentity, ProgramEnd, ProgramSpec, ProgramUser, Rlimit, StartResult,
+};
 use headroom_node_cgroup::{Enforcer, EnforcerRequest, Group, GroupLimits, detect};
 use headroom_types::Bytes;
 
@@ -29,7 +31,10 @@ impl Container {
     fn new(script: &str) -> Container {
         let dir = tempfile::tempdir().expect("a directory");
         let path = |name: &str| dir.path().join(name);
-        let argv = ["/bin/sh", "-c", script].iter().map(OsString::from).collect();
+        let argv = ["/bin/sh", "-c", script]
+            .iter()
+            .map(OsString::from)
+            .collect();
         let env = vec![("PATH".into(), "/usr/bin:/bin".into())];
         let spec = ProgramSpec {
             argv,
@@ -54,10 +59,18 @@ impl Container {
     }
 
     fn start_as_it_is(self) -> Running {
-        let mut shim =
-            Command::new(SHIM).arg(self.dir.path()).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the shim starts");
+        let mut shim = Command::new(SHIM)
+            .arg(self.dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the shim starts");
         let pipe = BufReader::new(shim.stdout.take().expect("a pipe"));
-        Running { dir: self.dir, shim, pipe }
+        Running {
+            dir: self.dir,
+            shim,
+            pipe,
+        }
     }
 }
 
@@ -82,9 +95,14 @@ impl Running {
     /// The exit record, after the shim is gone.
     fn record(&mut self) -> ExitRecord {
         assert!(self.shim.wait().expect("the shim ends").success());
-        let names: Vec<_> =
-            std::fs::read_dir(self.dir.path()).expect("lists").filter_map(|e| e.ok()?.file_name().into_string().ok()).collect();
-        assert!(!names.iter().any(|n| n.ends_with(".tmp")), "temporary files are left: {names:?}");
+        let names: Vec<_> = std::fs::read_dir(self.dir.path())
+            .expect("lists")
+            .filter_map(|e| e.ok()?.file_name().into_string().ok())
+            .collect();
+        assert!(
+            !names.iter().any(|n| n.ends_with(".tmp")),
+            "temporary files are left: {names:?}"
+        );
         ExitRecord::decode(&std::fs::read(self.file("exit")).expect("a record")).expect("whole")
     }
 
@@ -95,16 +113,23 @@ impl Running {
 
 fn until(description: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
-    let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+    let moment = rustix::event::Timespec {
+        tv_sec: 0,
+        tv_nsec: 5_000_000,
+    };
     while !condition() {
-        assert!(Instant::now() < deadline, "timeout while waiting until: {description}");
+        assert!(
+            Instant::now() < deadline,
+            "timeout while waiting until: {description}"
+        );
         // A short pause: files and processes of other programs raise no event here.
         let _ = rustix::event::poll(&mut [], Some(&moment));
     }
 }
 
 fn send(pid: i32, signal: rustix::process::Signal) {
-    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).expect("a pid"), signal).expect("sends");
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).expect("a pid"), signal)
+        .expect("sends");
 }
 
 /// Kernel enforcement below a separate root.
@@ -112,15 +137,32 @@ struct Host(Enforcer);
 
 impl Host {
     fn new(test: &str) -> Host {
-        let prefix = std::env::var("HEADROOM_TEST_ROOT_NAME").unwrap_or_else(|_| "headroom-test".into());
+        let prefix =
+            std::env::var("HEADROOM_TEST_ROOT_NAME").unwrap_or_else(|_| "headroom-test".into());
         let name = format!("{prefix}-{}-shim-{test}", std::process::id());
-        let found = detect(&EnforcerRequest { kind: None, root: None, name, attached: false }).expect("an enforcer");
-        assert!(found.enforcer.kind().is_kernel(), "needs root and a cgroup memory controller: {:?}", found.notes);
+        let found = detect(&EnforcerRequest {
+            kind: None,
+            root: None,
+            name,
+            attached: false,
+        })
+        .expect("an enforcer");
+        assert!(
+            found.enforcer.kind().is_kernel(),
+            "needs root and a cgroup memory controller: {:?}",
+            found.notes
+        );
         Host(found.enforcer)
     }
     fn group(&self, mib: u64) -> Group {
         self.0
-            .create("job.1.e1.c1", &GroupLimits { memory: Some(Bytes::from_mib(mib)), ..GroupLimits::default() })
+            .create(
+                "job.1.e1.c1",
+                &GroupLimits {
+                    memory: Some(Bytes::from_mib(mib)),
+                    ..GroupLimits::default()
+                },
+            )
             .expect("a group")
     }
 }
@@ -140,12 +182,35 @@ fn the_exit_of_a_program_is_recorded() {
     let pid = run.pid();
     let record = run.record();
     assert_eq!(record.how, ProgramEnd::Code(3));
-    assert_eq!(run.text("stdout"), format!("out\n{}\n", run.dir.path().display()));
+    assert_eq!(
+        run.text("stdout"),
+        format!("out\n{}\n", run.dir.path().display())
+    );
     assert_eq!(run.text("stderr"), "err\n");
-    assert_eq!(ProcessIdentity::decode(&run.text("pid")).expect("whole").pid, pid);
-    assert_eq!(ProcessIdentity::decode(&run.text("shim.pid")).expect("whole").pid, i32::try_from(run.shim.id()).expect("a pid"));
-    assert!(record.started_ms.expect("it ran") <= record.ended_ms && record.max_rss > 100 << 10, "{record:?}");
-    assert!(record.counters[0].1.as_ref().is_some_and(|t| t.ends_with('\n')), "{:?}", record.counters);
+    assert_eq!(
+        ProcessIdentity::decode(&run.text("pid"))
+            .expect("whole")
+            .pid,
+        pid
+    );
+    assert_eq!(
+        ProcessIdentity::decode(&run.text("shim.pid"))
+            .expect("whole")
+            .pid,
+        i32::try_from(run.shim.id()).expect("a pid")
+    );
+    assert!(
+        record.started_ms.expect("it ran") <= record.ended_ms && record.max_rss > 100 << 10,
+        "{record:?}"
+    );
+    assert!(
+        record.counters[0]
+            .1
+            .as_ref()
+            .is_some_and(|t| t.ends_with('\n')),
+        "{:?}",
+        record.counters
+    );
     assert_eq!(record.counters[1], ("/no/such/file".into(), None));
 }
 
@@ -153,17 +218,36 @@ fn the_exit_of_a_program_is_recorded() {
 fn the_record_contains_an_out_of_memory_kill_with_its_counters() {
     let host = Host::new("oom");
     let group = host.group(32);
-    let mut run = Container::new("exec tail /dev/zero").in_group(&group).start();
+    let mut run = Container::new("exec tail /dev/zero")
+        .in_group(&group)
+        .start();
     run.pid();
     let record = run.record();
-    assert_eq!(record.how, ProgramEnd::Signal { signal: 9, core: false });
+    assert_eq!(
+        record.how,
+        ProgramEnd::Signal {
+            signal: 9,
+            core: false
+        }
+    );
     // The counters that the shim read are enough, even after the group is gone.
     group.remove(Duration::from_secs(10)).expect("removes");
-    let texts: Vec<(PathBuf, String)> = record.counters.into_iter().filter_map(|(p, t)| Some((p, t?))).collect();
+    let texts: Vec<(PathBuf, String)> = record
+        .counters
+        .into_iter()
+        .filter_map(|(p, t)| Some((p, t?)))
+        .collect();
     let facts = Group::facts_from_texts(host.0.kind(), &texts).expect("facts");
-    assert!(facts.events.oom_kill >= 1 && facts.local.oom >= 1, "{facts:?}");
+    assert!(
+        facts.events.oom_kill >= 1 && facts.local.oom >= 1,
+        "{facts:?}"
+    );
     assert_eq!(facts.limit, Some(Bytes::from_mib(32)));
-    assert!(facts.peak >= Some(Bytes::from_mib(31)) && record.max_rss >= 16 << 20, "{facts:?} {}", record.max_rss);
+    assert!(
+        facts.peak >= Some(Bytes::from_mib(31)) && record.max_rss >= 16 << 20,
+        "{facts:?} {}",
+        record.max_rss
+    );
 }
 
 #[test]
@@ -174,7 +258,13 @@ fn only_the_program_is_in_its_group() {
     let pid = run.pid();
     assert_eq!(group.pids().expect("pids"), [pid]);
     group.kill().expect("kills");
-    assert_eq!(run.record().how, ProgramEnd::Signal { signal: 9, core: false });
+    assert_eq!(
+        run.record().how,
+        ProgramEnd::Signal {
+            signal: 9,
+            core: false
+        }
+    );
 }
 
 /// A write to `cgroup.procs` can be observed. On cgroup v2 the shim writes nothing, because the
@@ -192,9 +282,18 @@ fn on_cgroup_v2_the_program_is_cloned_into_its_group() {
     let pid = run.pid();
     assert_eq!(group.pids().expect("pids"), [pid]);
     let moved = rustix::io::read(&witness, &mut [0u8; 512]).map_or(0, |length| length) > 0;
-    assert_eq!(moved, host.0.kind() == headroom_types::EnforcerKind::Cgroup1);
+    assert_eq!(
+        moved,
+        host.0.kind() == headroom_types::EnforcerKind::Cgroup1
+    );
     group.kill().expect("kills");
-    assert_eq!(run.record().how, ProgramEnd::Signal { signal: 9, core: false });
+    assert_eq!(
+        run.record().how,
+        ProgramEnd::Signal {
+            signal: 9,
+            core: false
+        }
+    );
 }
 
 #[test]
@@ -204,8 +303,18 @@ fn a_kill_from_outside_moves_no_counter() {
     let mut run = Container::new("exec sleep 600").in_group(&group).start();
     send(run.pid(), rustix::process::Signal::KILL);
     let record = run.record();
-    assert_eq!(record.how, ProgramEnd::Signal { signal: 9, core: false });
-    let texts: Vec<(PathBuf, String)> = record.counters.into_iter().filter_map(|(p, t)| Some((p, t?))).collect();
+    assert_eq!(
+        record.how,
+        ProgramEnd::Signal {
+            signal: 9,
+            core: false
+        }
+    );
+    let texts: Vec<(PathBuf, String)> = record
+        .counters
+        .into_iter()
+        .filter_map(|(p, t)| Some((p, t?)))
+        .collect();
     let facts = Group::facts_from_texts(host.0.kind(), &texts).expect("facts");
     assert_eq!((facts.events.oom_kill, facts.local.oom), (0, 0));
 }
@@ -218,7 +327,13 @@ fn failure(container: Container) -> (String, i32, String) {
     assert_eq!(record.started_ms, None);
     assert!(!run.file("pid").exists());
     match (record.how, told) {
-        (ProgramEnd::Failed { step, errno, what }, StartResult::Failed { step: said, errno: errno_said }) => {
+        (
+            ProgramEnd::Failed { step, errno, what },
+            StartResult::Failed {
+                step: said,
+                errno: errno_said,
+            },
+        ) => {
             assert_eq!((&step, errno), (&said, errno_said));
             (step, errno, what)
         }
@@ -230,23 +345,38 @@ fn failure(container: Container) -> (String, i32, String) {
 fn the_record_names_a_missing_program() {
     let mut container = Container::new("");
     container.spec.argv = vec!["/no/such/program".into()];
-    assert_eq!(failure(container), ("exec".into(), 2, "/no/such/program".into()));
+    assert_eq!(
+        failure(container),
+        ("exec".into(), 2, "/no/such/program".into())
+    );
     let mut container = Container::new("");
     container.spec.argv = vec!["no-such-program".into()];
-    assert_eq!(failure(container), ("exec".into(), 2, "no-such-program".into()));
+    assert_eq!(
+        failure(container),
+        ("exec".into(), 2, "no-such-program".into())
+    );
 }
 
 #[test]
 fn the_record_names_a_missing_directory_group_or_log() {
     let mut container = Container::new("exit 0");
     container.spec.cwd = "/no/such dir".into();
-    assert_eq!(failure(container), ("chdir".into(), 2, "/no/such dir".into()));
+    assert_eq!(
+        failure(container),
+        ("chdir".into(), 2, "/no/such dir".into())
+    );
     let mut container = Container::new("exit 0");
     container.spec.procs_files = vec!["/no/such/cgroup.procs".into()];
-    assert_eq!(failure(container), ("cgroup".into(), 2, "/no/such/cgroup.procs".into()));
+    assert_eq!(
+        failure(container),
+        ("cgroup".into(), 2, "/no/such/cgroup.procs".into())
+    );
     let mut container = Container::new("exit 0");
     container.spec.stdout = "/no/such/log".into();
-    assert_eq!(failure(container), ("stdio".into(), 2, "/no/such/log".into()));
+    assert_eq!(
+        failure(container),
+        ("stdio".into(), 2, "/no/such/log".into())
+    );
 }
 
 #[test]
@@ -265,13 +395,21 @@ fn the_exit_is_recorded_after_the_end_of_the_agent() {
     std::fs::write(container.dir.path().join("spec"), container.spec.encode()).expect("writes");
     let dir = container.dir.path().display().to_string();
     // The "agent" ends at once: the pipe has no reader, and the shim gets another parent.
-    let agent = Command::new("/bin/sh").args(["-c", &format!("{SHIM} {dir} & exit 0")]).stdout(Stdio::piped()).spawn();
+    let agent = Command::new("/bin/sh")
+        .args(["-c", &format!("{SHIM} {dir} & exit 0")])
+        .stdout(Stdio::piped())
+        .spawn();
     let mut agent = agent.expect("starts");
     drop(agent.stdout.take());
     agent.wait().expect("ends");
     let exit = container.dir.path().join("exit");
     until("the record is there", || exit.exists());
-    assert_eq!(ExitRecord::decode(&std::fs::read(exit).expect("reads")).expect("whole").how, ProgramEnd::Code(7));
+    assert_eq!(
+        ExitRecord::decode(&std::fs::read(exit).expect("reads"))
+            .expect("whole")
+            .how,
+        ProgramEnd::Code(7)
+    );
 }
 
 #[test]
@@ -279,28 +417,58 @@ fn the_shim_ignores_signals_and_its_program_does_not() {
     let mut run = Container::new("grep SigIgn /proc/$$/status; exec sleep 600").start();
     let pid = run.pid();
     let shim = i32::try_from(run.shim.id()).expect("a pid");
-    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::HUP, rustix::process::Signal::INT] {
+    for signal in [
+        rustix::process::Signal::TERM,
+        rustix::process::Signal::HUP,
+        rustix::process::Signal::INT,
+    ] {
         send(shim, signal);
     }
-    until("the program has written its output", || run.text("stdout").ends_with('\n'));
+    until("the program has written its output", || {
+        run.text("stdout").ends_with('\n')
+    });
     send(pid, rustix::process::Signal::TERM);
-    assert_eq!(run.record().how, ProgramEnd::Signal { signal: 15, core: false }, "the program does not ignore SIGTERM");
+    assert_eq!(
+        run.record().how,
+        ProgramEnd::Signal {
+            signal: 15,
+            core: false
+        },
+        "the program does not ignore SIGTERM"
+    );
     assert_eq!(run.text("stdout"), "SigIgn:\t0000000000000000\n");
 }
 
 #[test]
 fn orphans_are_reaped_by_the_shim() {
-    let mut run = Container::new("(sh -c 'echo $$ > orphan; exec sleep 0.3' &); exec sleep 600").start();
+    let mut run =
+        Container::new("(sh -c 'echo $$ > orphan; exec sleep 0.3' &); exec sleep 600").start();
     let pid = run.pid();
     let orphan = run.file("orphan");
-    until("the orphan has written its process id", || std::fs::read_to_string(&orphan).is_ok_and(|t| t.ends_with('\n')));
+    until("the orphan has written its process id", || {
+        std::fs::read_to_string(&orphan).is_ok_and(|t| t.ends_with('\n'))
+    });
     let stat = PathBuf::from(format!("/proc/{}/stat", run.text("orphan").trim()));
-    let parent = |text: String| text.rsplit_once(") ").and_then(|(_, t)| t.split(' ').nth(1)?.parse::<u32>().ok());
+    let parent = |text: String| {
+        text.rsplit_once(") ")
+            .and_then(|(_, t)| t.split(' ').nth(1)?.parse::<u32>().ok())
+    };
     let shim = run.shim.id();
-    until("the shim is the parent", || std::fs::read_to_string(&stat).ok().and_then(parent).is_none_or(|p| p == shim));
+    until("the shim is the parent", || {
+        std::fs::read_to_string(&stat)
+            .ok()
+            .and_then(parent)
+            .is_none_or(|p| p == shim)
+    });
     until("the orphan is reaped", || !stat.exists());
     send(pid, rustix::process::Signal::KILL);
-    assert_eq!(run.record().how, ProgramEnd::Signal { signal: 9, core: false });
+    assert_eq!(
+        run.record().how,
+        ProgramEnd::Signal {
+            signal: 9,
+            core: false
+        }
+    );
 }
 
 #[test]
@@ -308,7 +476,9 @@ fn the_shim_closes_the_pipe_after_one_line() {
     let mut run = Container::new("exec sleep 600").start();
     let pid = run.pid();
     let mut rest = String::new();
-    run.pipe.read_to_string(&mut rest).expect("end of file while the program still runs");
+    run.pipe
+        .read_to_string(&mut rest)
+        .expect("end of file while the program still runs");
     assert_eq!(rest, "");
     send(pid, rustix::process::Signal::KILL);
     run.record();
@@ -318,8 +488,16 @@ fn the_shim_closes_the_pipe_after_one_line() {
 fn limits_user_oom_score_and_session_follow_the_specification() {
     let script = "ulimit -n; id -u; id -G; cat /proc/$$/oom_score_adj; ls /proc/$$/fd | tr '\\n' ' '; env; cut -d' ' -f6 /proc/$$/stat; echo $$";
     let mut container = Container::new(script);
-    container.spec.rlimits = vec![Rlimit { resource: 7, soft: 55, hard: 66 }];
-    container.spec.user = Some(ProgramUser { uid: 65534, gid: 65534, groups: vec![12] });
+    container.spec.rlimits = vec![Rlimit {
+        resource: 7,
+        soft: 55,
+        hard: 66,
+    }];
+    container.spec.user = Some(ProgramUser {
+        uid: 65534,
+        gid: 65534,
+        groups: vec![12],
+    });
     container.spec.oom_score_adj = Some(300);
     container.spec.cwd = "/".into();
     let mut run = container.start();
@@ -329,9 +507,21 @@ fn limits_user_oom_score_and_session_follow_the_specification() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(&lines[..4], ["55", "65534", "65534 12", "300"]);
     assert!(lines[4].starts_with("0 1 2 "), "{text}");
-    assert!(lines.iter().any(|l| *l == "PATH=/usr/bin:/bin" || l.ends_with(" PATH=/usr/bin:/bin")), "{text}");
-    assert!(!text.contains("CARGO"), "the program inherited variables of the test: {text}");
-    assert_eq!(lines[lines.len() - 1], lines[lines.len() - 2], "the program leads its session");
+    assert!(
+        lines
+            .iter()
+            .any(|l| *l == "PATH=/usr/bin:/bin" || l.ends_with(" PATH=/usr/bin:/bin")),
+        "{text}"
+    );
+    assert!(
+        !text.contains("CARGO"),
+        "the program inherited variables of the test: {text}"
+    );
+    assert_eq!(
+        lines[lines.len() - 1],
+        lines[lines.len() - 2],
+        "the program leads its session"
+    );
 }
 
 #[test]
@@ -373,31 +563,68 @@ fn the_cgroup_holder_prepares_its_group_and_ends_on_sigterm() {
     let place = tempfile::tempdir().expect("a directory");
     let output = place.path().join("output");
     let group = delegated();
-    let join = group.as_ref().map(|g| format!("echo 0 > {}/cgroup.procs && ", g.display())).unwrap_or_default();
+    let join = group
+        .as_ref()
+        .map(|g| format!("echo 0 > {}/cgroup.procs && ", g.display()))
+        .unwrap_or_default();
     let line = format!("{join}exec {SHIM} --keeper >{}", output.display());
     // The started process exits when the groups are ready, as a service manager expects.
-    assert!(Command::new("/bin/sh").args(["-c", &line]).status().expect("starts").success());
+    assert!(
+        Command::new("/bin/sh")
+            .args(["-c", &line])
+            .status()
+            .expect("starts")
+            .success()
+    );
     let output = std::fs::read_to_string(&output).expect("reads");
-    let pid = output.split_whitespace().find_map(|word| word.parse::<i32>().ok()).expect("a process id in the output");
+    let pid = output
+        .split_whitespace()
+        .find_map(|word| word.parse::<i32>().ok())
+        .expect("a process id in the output");
     if let Some(dir) = &group {
         assert!(output.contains("holds "), "{output}");
-        assert_eq!(std::fs::read_to_string(dir.join("keeper/cgroup.procs")).expect("reads").trim(), pid.to_string());
+        assert_eq!(
+            std::fs::read_to_string(dir.join("keeper/cgroup.procs"))
+                .expect("reads")
+                .trim(),
+            pid.to_string()
+        );
         // The agent finds a usable root at once, although it is not in it.
-        let wanted = EnforcerRequest { kind: None, root: Some(dir.clone()), name: "unused".into(), attached: false };
+        let wanted = EnforcerRequest {
+            kind: None,
+            root: Some(dir.clone()),
+            name: "unused".into(),
+            attached: false,
+        };
         let enforcer = detect(&wanted).expect("an enforcer").enforcer;
         assert_eq!(enforcer.root().as_ref(), Some(dir));
-        let limits = GroupLimits { memory: Some(Bytes::from_mib(32)), ..GroupLimits::default() };
-        enforcer.create("job.1.e1.c1", &limits).expect("a container");
-        enforcer.remove_root().expect("removes the groups of containers and shims");
-        assert!(dir.join("keeper").exists() && !dir.join("containers").exists(), "the cgroup of the holder remains");
+        let limits = GroupLimits {
+            memory: Some(Bytes::from_mib(32)),
+            ..GroupLimits::default()
+        };
+        enforcer
+            .create("job.1.e1.c1", &limits)
+            .expect("a container");
+        enforcer
+            .remove_root()
+            .expect("removes the groups of containers and shims");
+        assert!(
+            dir.join("keeper").exists() && !dir.join("containers").exists(),
+            "the cgroup of the holder remains"
+        );
     } else {
         assert!(output.contains("holds no cgroup"), "{output}");
     }
-    let stays = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+    let stays = || {
+        std::fs::read_to_string(format!("/proc/{pid}/stat"))
+            .is_ok_and(|stat| !stat.contains(") Z "))
+    };
     assert!(stays(), "{output}");
     send(pid, rustix::process::Signal::TERM);
     until("the cgroup holder has ended", || !stays());
     if let Some(dir) = group {
-        std::fs::remove_dir(dir.join("keeper")).and_then(|()| std::fs::remove_dir(&dir)).expect("empty");
+        std::fs::remove_dir(dir.join("keeper"))
+            .and_then(|()| std::fs::remove_dir(&dir))
+            .expect("empty");
     }
 }

@@ -20,7 +20,10 @@ struct Dice(u64);
 
 impl Dice {
     fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
     }
     fn room(&mut self) -> Resource {
@@ -34,7 +37,10 @@ impl Dice {
 fn cluster(dice: &mut Dice) -> (FreeIndex, Vec<NodeIx>) {
     let mut index = FreeIndex::default();
     let nodes = (0..NODES).map(|n| {
-        let mut traits = NodeProperties { rack: Some(id(&format!("r{}", n / RACK))), ..NodeProperties::default() };
+        let mut traits = NodeProperties {
+            rack: Some(id(&format!("r{}", n / RACK))),
+            ..NodeProperties::default()
+        };
         if n % 3333 == 0 {
             traits.labels.insert(id("rare"));
         }
@@ -58,8 +64,14 @@ fn cluster(dice: &mut Dice) -> (FreeIndex, Vec<NodeIx>) {
 fn questions(c: &mut Criterion) {
     let mut dice = Dice(1);
     let (index, nodes) = cluster(&mut dice);
-    let sizes: Vec<Resource> =
-        (0..1024).map(|_| Resource::new(Bytes::from_mib(256 + dice.roll(16_384)), Cpus::from_milli(1000))).collect();
+    let sizes: Vec<Resource> = (0..1024)
+        .map(|_| {
+            Resource::new(
+                Bytes::from_mib(256 + dice.roll(16_384)),
+                Cpus::from_milli(1000),
+            )
+        })
+        .collect();
     let with = |change: fn(&mut PlacementRules)| {
         let mut place = PlacementRules::default();
         change(&mut place);
@@ -67,13 +79,31 @@ fn questions(c: &mut Criterion) {
     };
     let places: [(&str, PlacementRules); 8] = [
         ("anywhere", with(|_| ())),
-        ("a label on 4 nodes", with(|p| p.labels = [id("rare")].into())),
-        ("a label on half the nodes", with(|p| p.labels = [id("even")].into())),
+        (
+            "a label on 4 nodes",
+            with(|p| p.labels = [id("rare")].into()),
+        ),
+        (
+            "a label on half the nodes",
+            with(|p| p.labels = [id("even")].into()),
+        ),
         ("one rack", with(|p| p.racks = vec![id("r7")])),
-        ("three named nodes", with(|p| p.nodes = vec![id("worker-00001"), id("worker-00002"), id("worker-00003")])),
-        ("not in 2 racks while another fits", with(|p| p.avoid_racks = vec![id("r1"), id("r2")])),
-        ("near a node", with(|p| p.prefer_nodes = vec![id("worker-00100")])),
-        ("spread over racks", with(|p| p.spread = Some(PlacementScope::Rack))),
+        (
+            "three named nodes",
+            with(|p| p.nodes = vec![id("worker-00001"), id("worker-00002"), id("worker-00003")]),
+        ),
+        (
+            "not in 2 racks while another fits",
+            with(|p| p.avoid_racks = vec![id("r1"), id("r2")]),
+        ),
+        (
+            "near a node",
+            with(|p| p.prefer_nodes = vec![id("worker-00100")]),
+        ),
+        (
+            "spread over racks",
+            with(|p| p.spread = Some(PlacementScope::Rack)),
+        ),
     ];
     let mut at = 0;
     let mut next = move || {
@@ -85,12 +115,30 @@ fn questions(c: &mut Criterion) {
             b.iter(|| {
                 let size = &sizes[next()];
                 let (avoid, prefer) = (&place.avoid_nodes, &place.prefer_nodes);
-                fit::choose(&index, PlacementNeed { size, place, avoid, prefer, reach: LocalityLevel::Anywhere, of: None })
+                fit::choose(
+                    &index,
+                    PlacementNeed {
+                        size,
+                        place,
+                        avoid,
+                        prefer,
+                        reach: LocalityLevel::Anywhere,
+                        of: None,
+                    },
+                )
             });
         });
     }
-    let gpus: Vec<Resource> = sizes.iter().map(|s| Resource { extra: [(id("gpu"), 2)].into(), ..s.clone() }).collect();
-    c.bench_function("place: two gpus", |b| b.iter(|| index.best_fit(&gpus[next()])));
+    let gpus: Vec<Resource> = sizes
+        .iter()
+        .map(|s| Resource {
+            extra: [(id("gpu"), 2)].into(),
+            ..s.clone()
+        })
+        .collect();
+    c.bench_function("place: two gpus", |b| {
+        b.iter(|| index.best_fit(&gpus[next()]))
+    });
     let huge = size(127, 32);
     c.bench_function("place: nowhere", |b| b.iter(|| index.best_fit(&huge)));
     let mut index = index.clone();

@@ -11,7 +11,12 @@ use headroom_rm_core::load::{ClusterLoad, LoadShape};
 use headroom_rm_core::{Cluster, ClusterEvent, Effect, Restored};
 use headroom_types::{Epoch, Tick};
 
-const SHAPE: LoadShape = LoadShape { nodes: 1000, queues: 100, requests: 100, exits: 4 };
+const SHAPE: LoadShape = LoadShape {
+    nodes: 1000,
+    queues: 100,
+    requests: 100,
+    exits: 4,
+};
 
 struct Site {
     cluster: Cluster,
@@ -24,14 +29,25 @@ impl Site {
     /// times.
     fn new() -> Site {
         let epoch = Epoch(1);
-        let mut cluster = Cluster::new(ClusterLoad::settings(SHAPE), Restored { epoch, ..Restored::default() }, Tick(0));
+        let mut cluster = Cluster::new(
+            ClusterLoad::settings(SHAPE),
+            Restored {
+                epoch,
+                ..Restored::default()
+            },
+            Tick(0),
+        );
         let mut load = ClusterLoad::new(SHAPE, epoch);
         load.settle(|event| {
             let mut out = Vec::new();
             cluster.step(Tick(1), event, &mut out);
             out
         });
-        let mut site = Site { cluster, load, out: Vec::new() };
+        let mut site = Site {
+            cluster,
+            load,
+            out: Vec::new(),
+        };
         site.grant(20 * u64::from(SHAPE.nodes));
         site
     }
@@ -59,7 +75,9 @@ fn steps(c: &mut Criterion) {
     let mut site = Site::new();
     let mut group = c.benchmark_group("step");
     group.throughput(Throughput::Elements(1));
-    group.bench_function("a container's whole life", |b| b.iter_custom(|times| site.grant(times)));
+    group.bench_function("a container's whole life", |b| {
+        b.iter_custom(|times| site.grant(times))
+    });
     group.finish();
 }
 

@@ -13,7 +13,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use headroom_types::{AppId, AttemptId, Bytes, ContainerId, NodeId, QueuePath, RequestId, Resource, UnixMillis};
+use headroom_types::{
+    AppId, AttemptId, Bytes, ContainerId, NodeId, QueuePath, RequestId, Resource, UnixMillis,
+};
 
 use crate::attempt;
 use crate::cluster::StepContext;
@@ -106,7 +108,9 @@ pub fn next_app_state(
         },
         ApplicationState::Ended { .. } => match event {
             // late events are allowed
-            ApplicationEvent::MasterThere | ApplicationEvent::End(_) | ApplicationEvent::Empty => Ok(state),
+            ApplicationEvent::MasterThere | ApplicationEvent::End(_) | ApplicationEvent::Empty => {
+                Ok(state)
+            }
         },
     }
 }
@@ -123,9 +127,15 @@ impl ApplicationState {
             ApplicationState::Accepted => "accepted",
             ApplicationState::Running => "running",
             ApplicationState::Finishing { .. } => "finishing",
-            ApplicationState::Ended { outcome: Outcome::Succeeded } => "finished",
-            ApplicationState::Ended { outcome: Outcome::Failed } => "failed",
-            ApplicationState::Ended { outcome: Outcome::Killed } => "killed",
+            ApplicationState::Ended {
+                outcome: Outcome::Succeeded,
+            } => "finished",
+            ApplicationState::Ended {
+                outcome: Outcome::Failed,
+            } => "failed",
+            ApplicationState::Ended {
+                outcome: Outcome::Killed,
+            } => "killed",
         }
     }
     /// True when the application is finishing or has ended.
@@ -138,7 +148,9 @@ impl ApplicationState {
     /// True when the application has ended.
     pub fn is_over(self) -> bool {
         match self {
-            ApplicationState::Accepted | ApplicationState::Running | ApplicationState::Finishing { .. } => false,
+            ApplicationState::Accepted
+            | ApplicationState::Running
+            | ApplicationState::Finishing { .. } => false,
             ApplicationState::Ended { .. } => true,
         }
     }
@@ -225,9 +237,15 @@ impl App {
     pub fn new(id: AppId, spec: Arc<AppSubmission>, submitted: UnixMillis) -> Self {
         let (run, master) = match &spec.master {
             MasterKind::Unmanaged => (attempt::AttemptState::Awaited, None),
-            MasterKind::Managed { resource, launch, .. } => {
-                (attempt::AttemptState::Scheduled, Some(MasterSize { resource: resource.clone(), heap: launch.heap }))
-            }
+            MasterKind::Managed {
+                resource, launch, ..
+            } => (
+                attempt::AttemptState::Scheduled,
+                Some(MasterSize {
+                    resource: resource.clone(),
+                    heap: launch.heap,
+                }),
+            ),
         };
         let (queue, priority) = (spec.queue.clone(), spec.priority);
         let user = spec.user.as_str().into();
@@ -262,7 +280,12 @@ impl App {
     }
 
     /// Restores an application from the state that was saved before a restart.
-    pub fn restored(id: AppId, spec: Arc<AppSubmission>, submitted: UnixMillis, saved: SavedState) -> Self {
+    pub fn restored(
+        id: AppId,
+        spec: Arc<AppSubmission>,
+        submitted: UnixMillis,
+        saved: SavedState,
+    ) -> Self {
         let mut app = App::new(id, spec, submitted);
         let managed = app.is_managed();
         app.state = match saved.stage {
@@ -275,11 +298,20 @@ impl App {
         app.run = match (app.state.is_ending(), managed, saved.master) {
             (true, _, _) => attempt::AttemptState::Over,
             (false, true, None) => attempt::AttemptState::Scheduled,
-            (false, true, Some(container)) => attempt::AttemptState::Recovering { container: Some(container), found: false },
-            (false, false, _) => attempt::AttemptState::Recovering { container: None, found: false },
+            (false, true, Some(container)) => attempt::AttemptState::Recovering {
+                container: Some(container),
+                found: false,
+            },
+            (false, false, _) => attempt::AttemptState::Recovering {
+                container: None,
+                found: false,
+            },
         };
         if let (Some(size), Some(resource)) = (&mut app.master, saved.master_size) {
-            *size = MasterSize { resource, heap: saved.master_heap };
+            *size = MasterSize {
+                resource,
+                heap: saved.master_heap,
+            };
         }
         app.diagnostics = saved.diagnostics;
         app.attempt = saved.attempt;
@@ -312,7 +344,9 @@ impl App {
             master_size: self.master.as_ref().map(|m| m.resource.clone()),
             master_heap: self.master.as_ref().and_then(|m| m.heap),
             ended: self.ended,
-            queue: Some(&self.queue).filter(|queue| **queue != self.spec.queue).cloned(),
+            queue: Some(&self.queue)
+                .filter(|queue| **queue != self.spec.queue)
+                .cloned(),
             priority: Some(self.priority).filter(|priority| *priority != self.spec.priority),
             until: self.until,
             runs: self.runs.iter().cloned().collect(),
@@ -329,17 +363,25 @@ impl App {
 
     /// Id of the current attempt.
     pub fn attempt_id(&self) -> AttemptId {
-        AttemptId { app: self.id.clone(), attempt: self.attempt }
+        AttemptId {
+            app: self.id.clone(),
+            attempt: self.attempt,
+        }
     }
 
     /// Containers of all requests that are still to be granted.
     pub fn pending(&self) -> u32 {
-        self.requests.keys().map(|r| self.missing(r)).fold(0, u32::saturating_add)
+        self.requests
+            .keys()
+            .map(|r| self.missing(r))
+            .fold(0, u32::saturating_add)
     }
 
     /// Containers of one request that are still to be granted.
     pub fn missing(&self, request: &RequestId) -> u32 {
-        self.requests.get(request).map_or(0, |asked| self.missing_of(request, asked))
+        self.requests
+            .get(request)
+            .map_or(0, |asked| self.missing_of(request, asked))
     }
 
     /// Like [`App::missing`], for a request that the caller has looked up.
@@ -347,7 +389,10 @@ impl App {
         if asked.expired.is_some() || asked.ask.count == 0 {
             return 0;
         }
-        asked.ask.count.saturating_sub(self.tallies.get(request).map_or(0, GrantCounts::granted))
+        asked
+            .ask
+            .count
+            .saturating_sub(self.tallies.get(request).map_or(0, GrantCounts::granted))
     }
 
     /// Queues an update for its master, unless the application is ending.
@@ -373,7 +418,10 @@ pub struct UpdateQueue {
 impl UpdateQueue {
     /// Appends an update and returns it with its cursor.
     pub fn push(&mut self, what: UpdateKind) -> MasterUpdate {
-        let update = MasterUpdate { cursor: self.last() + 1, what };
+        let update = MasterUpdate {
+            cursor: self.last() + 1,
+            what,
+        };
         self.log.push_back(update.clone());
         update
     }
@@ -418,22 +466,60 @@ mod tests {
 
     #[test]
     fn each_state_accepts_its_events() {
-        let (fin, end) = (ApplicationState::Finishing { outcome: FAILED }, ApplicationState::Ended { outcome: FAILED });
-        let rows: [(ApplicationState, ApplicationEvent, Option<ApplicationState>, &[ApplicationAction]); 12] = [
+        let (fin, end) = (
+            ApplicationState::Finishing { outcome: FAILED },
+            ApplicationState::Ended { outcome: FAILED },
+        );
+        let rows: [(
+            ApplicationState,
+            ApplicationEvent,
+            Option<ApplicationState>,
+            &[ApplicationAction],
+        ); 12] = [
             (
                 ApplicationState::Accepted,
                 ApplicationEvent::MasterThere,
                 Some(ApplicationState::Running),
                 &[ApplicationAction::Started],
             ),
-            (ApplicationState::Accepted, ApplicationEvent::End(FAILED), Some(fin), &[ApplicationAction::WindDown]),
-            (ApplicationState::Accepted, ApplicationEvent::Empty, None, &[]),
-            (ApplicationState::Running, ApplicationEvent::MasterThere, Some(ApplicationState::Running), &[]),
-            (ApplicationState::Running, ApplicationEvent::End(FAILED), Some(fin), &[ApplicationAction::WindDown]),
-            (ApplicationState::Running, ApplicationEvent::Empty, None, &[]),
+            (
+                ApplicationState::Accepted,
+                ApplicationEvent::End(FAILED),
+                Some(fin),
+                &[ApplicationAction::WindDown],
+            ),
+            (
+                ApplicationState::Accepted,
+                ApplicationEvent::Empty,
+                None,
+                &[],
+            ),
+            (
+                ApplicationState::Running,
+                ApplicationEvent::MasterThere,
+                Some(ApplicationState::Running),
+                &[],
+            ),
+            (
+                ApplicationState::Running,
+                ApplicationEvent::End(FAILED),
+                Some(fin),
+                &[ApplicationAction::WindDown],
+            ),
+            (
+                ApplicationState::Running,
+                ApplicationEvent::Empty,
+                None,
+                &[],
+            ),
             (fin, ApplicationEvent::MasterThere, Some(fin), &[]),
             (fin, ApplicationEvent::End(Outcome::Killed), Some(fin), &[]),
-            (fin, ApplicationEvent::Empty, Some(end), &[ApplicationAction::Over]),
+            (
+                fin,
+                ApplicationEvent::Empty,
+                Some(end),
+                &[ApplicationAction::Over],
+            ),
             (end, ApplicationEvent::MasterThere, Some(end), &[]),
             (end, ApplicationEvent::End(Outcome::Killed), Some(end), &[]),
             (end, ApplicationEvent::Empty, Some(end), &[]),
@@ -450,12 +536,24 @@ mod tests {
     fn update_cursors_have_no_gaps_across_acknowledgements() {
         let mut updates = UpdateQueue::default();
         let container = "job.1.e1.c1".parse::<ContainerId>().expect("id");
-        let push = |u: &mut UpdateQueue| u.push(UpdateKind::Running { container: container.clone() }).cursor;
+        let push = |u: &mut UpdateQueue| {
+            u.push(UpdateKind::Running {
+                container: container.clone(),
+            })
+            .cursor
+        };
         assert_eq!((push(&mut updates), push(&mut updates)), (1, 2));
         assert_eq!(updates.ack(1).len(), 1);
-        assert_eq!(updates.ack(1).len(), 0, "acknowledging twice changes nothing");
+        assert_eq!(
+            updates.ack(1).len(),
+            0,
+            "acknowledging twice changes nothing"
+        );
         assert_eq!(push(&mut updates), 3);
         assert_eq!(updates.ack(99).len(), 2);
-        assert_eq!((updates.acked(), updates.last(), push(&mut updates)), (3, 3, 4));
+        assert_eq!(
+            (updates.acked(), updates.last(), push(&mut updates)),
+            (3, 3, 4)
+        );
     }
 }

@@ -8,7 +8,9 @@ use crate::app::{self, App, ApplicationState, MasterSize, Origin};
 use crate::attempt::{self, AttemptFailure};
 use crate::cluster::{Cluster, MAX_LIVE_APPS, RestoredApp, StepContext};
 use crate::container;
-use crate::event::{AppSubmission, CallAnswer, CallRefusal, DryRun, Lifetime, LogSeverity, MasterKind, Outcome};
+use crate::event::{
+    AppSubmission, CallAnswer, CallRefusal, DryRun, Lifetime, LogSeverity, MasterKind, Outcome,
+};
 use crate::ledger::ContainerRole;
 use crate::queue::{QueueIx, Waiter};
 use crate::save::DurableRecord;
@@ -29,7 +31,9 @@ impl Cluster {
         if self.reserved.len() > MAX_RESERVED {
             self.reserved.pop_first();
         }
-        CallAnswer::Reserved { number: self.last_app }
+        CallAnswer::Reserved {
+            number: self.last_app,
+        }
     }
 
     pub(crate) fn submit(
@@ -38,16 +42,28 @@ impl Cluster {
         number: Option<u32>,
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
-        if let Some(known) = spec.key.as_ref().and_then(|key| self.keys.get(key)).and_then(|id| self.apps.get(id)) {
-            return Ok(CallAnswer::Submitted { app: known.id.clone(), attempt: known.attempt });
+        if let Some(known) = spec
+            .key
+            .as_ref()
+            .and_then(|key| self.keys.get(key))
+            .and_then(|id| self.apps.get(id))
+        {
+            return Ok(CallAnswer::Submitted {
+                app: known.id.clone(),
+                attempt: known.attempt,
+            });
         }
         if self.apps.len().saturating_sub(self.ended.len()) >= MAX_LIVE_APPS {
-            return Err(CallRefusal::TooMany { what: "applications that have not ended".into(), most: MAX_LIVE_APPS });
+            return Err(CallRefusal::TooMany {
+                what: "applications that have not ended".into(),
+                most: MAX_LIVE_APPS,
+            });
         }
         let leaf = self.admit(&spec.queue)?;
         if let MasterKind::Managed { resource, .. } = &spec.master
-            && let Some((sentence, largest)) =
-                self.infeasible_reason(resource, &ANYWHERE).or_else(|| self.never_in_queue(leaf, ContainerRole::Master, resource))
+            && let Some((sentence, largest)) = self
+                .infeasible_reason(resource, &ANYWHERE)
+                .or_else(|| self.never_in_queue(leaf, ContainerRole::Master, resource))
         {
             return Err(CallRefusal::NeverFits { sentence, largest });
         }
@@ -57,7 +73,11 @@ impl Cluster {
         if let Some(key) = &spec.key {
             self.keys.insert(key.clone(), id.clone());
         }
-        ctx.save(DurableRecord::App { app: id.clone(), spec: spec.clone(), submitted: ctx.wall });
+        ctx.save(DurableRecord::App {
+            app: id.clone(),
+            spec: spec.clone(),
+            submitted: ctx.wall,
+        });
         let managed = app.is_managed();
         self.open(&app, leaf);
         self.apps.insert(id.clone(), app);
@@ -74,7 +94,10 @@ impl Cluster {
         } else {
             self.expect_master(&id, ctx.now);
         }
-        Ok(CallAnswer::Submitted { app: id, attempt: 1 })
+        Ok(CallAnswer::Submitted {
+            app: id,
+            attempt: 1,
+        })
     }
 
     fn number(&mut self, reserved: Option<u32>) -> Result<u32, CallRefusal> {
@@ -104,8 +127,14 @@ impl Cluster {
         let (over, run) = (app.state.is_over(), app.run.clone());
         if !over {
             // an application whose queue is gone continues in the fallback queue
-            let leaf = self.queue.leaf(&app.queue).unwrap_or_else(|| self.queue.fallback());
-            app.queue = self.queue.slot(leaf).map_or(app.queue, |slot| slot.path.clone());
+            let leaf = self
+                .queue
+                .leaf(&app.queue)
+                .unwrap_or_else(|| self.queue.fallback());
+            app.queue = self
+                .queue
+                .slot(leaf)
+                .map_or(app.queue, |slot| slot.path.clone());
             self.open(&app, leaf);
         }
         self.apps.insert(id.clone(), app);
@@ -133,7 +162,10 @@ impl Cluster {
         reason: Option<String>,
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
-        let app = self.apps.get_mut(id).ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
+        let app = self
+            .apps
+            .get_mut(id)
+            .ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
         if !app.state.is_ending() {
             app.diagnostics = reason.unwrap_or_else(|| "killed on request".into());
             let message = app.diagnostics.clone();
@@ -146,8 +178,15 @@ impl Cluster {
     }
 
     /// Applies an event to an application and carries out the resulting actions.
-    pub(crate) fn app_event(&mut self, id: &AppId, event: app::ApplicationEvent, ctx: &mut StepContext<'_>) {
-        let Some(app) = self.apps.get_mut(id) else { return };
+    pub(crate) fn app_event(
+        &mut self,
+        id: &AppId,
+        event: app::ApplicationEvent,
+        ctx: &mut StepContext<'_>,
+    ) {
+        let Some(app) = self.apps.get_mut(id) else {
+            return;
+        };
         let mut acts = Vec::new();
         match app::next_app_state(app.state, event, &mut acts) {
             Ok(next) => app.state = next,
@@ -155,9 +194,12 @@ impl Cluster {
         }
         for act in acts {
             match act {
-                app::ApplicationAction::Started => {
-                    ctx.log_app(LogSeverity::Normal, Reason::AppRunning, id, "its master has registered".into())
-                }
+                app::ApplicationAction::Started => ctx.log_app(
+                    LogSeverity::Normal,
+                    Reason::AppRunning,
+                    id,
+                    "its master has registered".into(),
+                ),
                 app::ApplicationAction::WindDown => self.wind_down(id, ctx),
                 app::ApplicationAction::Over => self.over(id, ctx),
             }
@@ -168,7 +210,13 @@ impl Cluster {
     /// Drops all requests and stops all containers; the master's container may linger for a moment.
     fn wind_down(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
         self.drop_requests(id);
-        self.queue.remove(&Waiter { app: id.clone(), request: None }, &self.ledger);
+        self.queue.remove(
+            &Waiter {
+                app: id.clone(),
+                request: None,
+            },
+            &self.ledger,
+        );
         self.attempt_event(id, attempt::AttemptEvent::Stop, ctx);
         self.timers.cancel(&TimerKey::Master(id.clone()));
         self.timers.cancel(&TimerKey::Lifetime(id.clone()));
@@ -176,12 +224,22 @@ impl Cluster {
         let Some(app) = self.apps.get(id) else { return };
         let containers = app.containers.iter().filter_map(|c| self.containers.get(c));
         let (masters, others): (Vec<_>, Vec<_>) = containers.partition(|c| c.request.is_none());
-        let (some, others) = (!masters.is_empty(), others.iter().map(|c| c.id.clone()).collect::<Vec<_>>());
+        let (some, others) = (
+            !masters.is_empty(),
+            others.iter().map(|c| c.id.clone()).collect::<Vec<_>>(),
+        );
         if some {
-            self.timers.set(TimerKey::Linger(id.clone()), ctx.now.plus(self.settings.master_linger));
+            self.timers.set(
+                TimerKey::Linger(id.clone()),
+                ctx.now.plus(self.settings.master_linger),
+            );
         }
         for container in others {
-            self.container_event(&container, container::ContainerEvent::Stop(StopCause::Asked), ctx);
+            self.container_event(
+                &container,
+                container::ContainerEvent::Stop(StopCause::Asked),
+                ctx,
+            );
         }
     }
 
@@ -189,9 +247,16 @@ impl Cluster {
     pub(crate) fn stop_masters(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
         let Some(app) = self.apps.get(id) else { return };
         let all = app.containers.iter().filter_map(|c| self.containers.get(c));
-        let masters: Vec<_> = all.filter(|c| c.request.is_none()).map(|c| c.id.clone()).collect();
+        let masters: Vec<_> = all
+            .filter(|c| c.request.is_none())
+            .map(|c| c.id.clone())
+            .collect();
         for container in masters {
-            self.container_event(&container, container::ContainerEvent::Stop(StopCause::Asked), ctx);
+            self.container_event(
+                &container,
+                container::ContainerEvent::Stop(StopCause::Asked),
+                ctx,
+            );
         }
     }
 
@@ -205,16 +270,24 @@ impl Cluster {
     }
 
     fn over(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
-        let Some(app) = self.apps.get_mut(id) else { return };
+        let Some(app) = self.apps.get_mut(id) else {
+            return;
+        };
         app.ended = Some(ctx.wall);
         if let ApplicationState::Ended { outcome } = app.state {
             app.runs.over(outcome, ctx.wall);
         }
         app.master_url = None;
         let (level, word) = match app.state {
-            ApplicationState::Ended { outcome: Outcome::Succeeded } => (LogSeverity::Normal, Reason::AppFinished),
-            ApplicationState::Ended { outcome: Outcome::Killed } => (LogSeverity::Normal, Reason::AppKilled),
-            ApplicationState::Ended { outcome: Outcome::Failed }
+            ApplicationState::Ended {
+                outcome: Outcome::Succeeded,
+            } => (LogSeverity::Normal, Reason::AppFinished),
+            ApplicationState::Ended {
+                outcome: Outcome::Killed,
+            } => (LogSeverity::Normal, Reason::AppKilled),
+            ApplicationState::Ended {
+                outcome: Outcome::Failed,
+            }
             | ApplicationState::Accepted
             | ApplicationState::Running
             | ApplicationState::Finishing { .. } => (LogSeverity::Warning, Reason::AppFailed),
@@ -222,7 +295,8 @@ impl Cluster {
         ctx.log_app(level, word, id, app.diagnostics.clone());
         self.timers.cancel(&TimerKey::Master(id.clone()));
         self.timers.cancel(&TimerKey::Linger(id.clone()));
-        ctx.out.push(crate::event::Effect::UpdatesEnd { app: id.clone() });
+        ctx.out
+            .push(crate::event::Effect::UpdatesEnd { app: id.clone() });
         self.queue.close(id, &self.ledger);
         self.ledger.close_app(id);
         self.ended.push_back(id.clone());
@@ -246,10 +320,21 @@ impl Cluster {
     }
 
     /// Removes an ended application with its containers and tasks.
-    pub(crate) fn purge(&mut self, id: &AppId, how: DryRun, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
-        let app = self.apps.get(id).ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
+    pub(crate) fn purge(
+        &mut self,
+        id: &AppId,
+        how: DryRun,
+        ctx: &mut StepContext<'_>,
+    ) -> Result<CallAnswer, CallRefusal> {
+        let app = self
+            .apps
+            .get(id)
+            .ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
         if !app.state.is_over() {
-            return Err(CallRefusal::NotOver { app: id.clone(), state: app.state.as_str() });
+            return Err(CallRefusal::NotOver {
+                app: id.clone(),
+                state: app.state.as_str(),
+            });
         }
         if how == DryRun::DryRun {
             return Ok(CallAnswer::Done);
@@ -260,7 +345,12 @@ impl Cluster {
         for container in self.history.forget(id) {
             ctx.save(DurableRecord::ContainerGone(container));
         }
-        ctx.log_app(LogSeverity::Normal, Reason::JobPurged, id, format!("was {state}; its records are deleted"));
+        ctx.log_app(
+            LogSeverity::Normal,
+            Reason::JobPurged,
+            id,
+            format!("was {state}; its records are deleted"),
+        );
         Ok(CallAnswer::Done)
     }
 
@@ -276,22 +366,40 @@ impl Cluster {
     /// Saves the state of an application.
     pub(crate) fn save_app(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
         if let Some(app) = self.apps.get(id) {
-            ctx.save(DurableRecord::State { app: id.clone(), state: app.saved() });
+            ctx.save(DurableRecord::State {
+                app: id.clone(),
+                state: app.saved(),
+            });
         }
     }
 
     fn drop_requests(&mut self, id: &AppId) {
-        let Some(app) = self.apps.get_mut(id) else { return };
+        let Some(app) = self.apps.get_mut(id) else {
+            return;
+        };
         app.spots = None; // no placement rule refers to these containers any more
         self.reservations.mark_all_dirty();
         for request in std::mem::take(&mut app.requests).into_keys() {
-            self.queue.remove(&Waiter { app: id.clone(), request: Some(request) }, &self.ledger);
+            self.queue.remove(
+                &Waiter {
+                    app: id.clone(),
+                    request: Some(request),
+                },
+                &self.ledger,
+            );
         }
     }
 
     /// Applies an event to the current attempt and carries out the resulting actions.
-    pub(crate) fn attempt_event(&mut self, id: &AppId, event: attempt::AttemptEvent, ctx: &mut StepContext<'_>) {
-        let Some(app) = self.apps.get_mut(id) else { return };
+    pub(crate) fn attempt_event(
+        &mut self,
+        id: &AppId,
+        event: attempt::AttemptEvent,
+        ctx: &mut StepContext<'_>,
+    ) {
+        let Some(app) = self.apps.get_mut(id) else {
+            return;
+        };
         let mut acts = Vec::new();
         match attempt::next_attempt_state(app.run.clone(), event, &mut acts) {
             Ok(next) => app.run = next,
@@ -301,7 +409,11 @@ impl Cluster {
             match act {
                 attempt::AttemptAction::MasterThere => self.master_there(id, ctx),
                 attempt::AttemptAction::StopContainer(container) => {
-                    self.container_event(&container, container::ContainerEvent::Stop(StopCause::Asked), ctx);
+                    self.container_event(
+                        &container,
+                        container::ContainerEvent::Stop(StopCause::Asked),
+                        ctx,
+                    );
                 }
                 attempt::AttemptAction::Failed(failure) => self.attempt_failed(id, failure, ctx),
             }
@@ -323,10 +435,17 @@ impl Cluster {
         self.timers.cancel(&TimerKey::Master(id.clone()));
         self.drop_requests(id);
         let room = self.largest().map(|(_, largest)| largest.clone());
-        let Some(app) = self.apps.get_mut(id) else { return };
+        let Some(app) = self.apps.get_mut(id) else {
+            return;
+        };
         app.master_url = None;
         let why = describe(failure, self.settings.master_silence.as_secs());
-        ctx.log_app(LogSeverity::Warning, Reason::MasterFailed, id, format!("attempt {}: {why}", app.attempt));
+        ctx.log_app(
+            LogSeverity::Warning,
+            Reason::MasterFailed,
+            id,
+            format!("attempt {}: {why}", app.attempt),
+        );
         app.runs.failed(why.clone(), !is_free(failure), ctx.wall);
         if app.state.is_ending() {
             return;
@@ -338,13 +457,19 @@ impl Cluster {
                 app.run = attempt::AttemptState::Scheduled;
                 // the next attempt reports the ends that it knows: it may have lost its journal
                 // with its node
-                app.tallies.values_mut().for_each(crate::request::GrantCounts::forget_settled);
+                app.tallies
+                    .values_mut()
+                    .for_each(crate::request::GrantCounts::forget_settled);
                 self.enqueue_master(id);
                 self.save_app(id, ctx);
             }
             Next::GiveUp => {
                 app.diagnostics = if app.is_managed() {
-                    format!("its master failed {} times; attempt {}: {why}", app.charged + app.uncharged, app.attempt)
+                    format!(
+                        "its master failed {} times; attempt {}: {why}",
+                        app.charged + app.uncharged,
+                        app.attempt
+                    )
                 } else {
                     format!("its master failed: {why}")
                 };
@@ -362,7 +487,9 @@ enum Next {
 
 /// Charges a failed attempt, sizes the next one and chooses the node to avoid.
 fn next_attempt(app: &mut App, failure: AttemptFailure, room: Option<&Resource>) -> Next {
-    let MasterKind::Managed { max_attempts, .. } = app.spec.master else { return Next::GiveUp };
+    let MasterKind::Managed { max_attempts, .. } = app.spec.master else {
+        return Next::GiveUp;
+    };
     if is_free(failure) {
         app.uncharged += 1;
     } else {
@@ -398,7 +525,10 @@ fn is_of_the_node(failure: AttemptFailure) -> bool {
         AttemptFailure::Lost => true,
         AttemptFailure::Silent => false,
         AttemptFailure::Exited(reason) => match reason {
-            ExitReason::NodeLost | ExitReason::LaunchFailed | ExitReason::NodeOom | ExitReason::AncestorOom => true,
+            ExitReason::NodeLost
+            | ExitReason::LaunchFailed
+            | ExitReason::NodeOom
+            | ExitReason::AncestorOom => true,
             ExitReason::HeapOom
             | ExitReason::OverheadOom
             | ExitReason::TaskOom
@@ -420,7 +550,12 @@ fn grown(size: &MasterSize, room: Option<&Resource>) -> MasterSize {
     let memory = room.map_or(twice, |room| twice.min(room.memory.max(before)));
     let mut resource = size.resource.clone();
     resource.memory = memory;
-    MasterSize { resource, heap: size.heap.map(|heap| heap.mul_ratio(memory.get(), before.get())) }
+    MasterSize {
+        resource,
+        heap: size
+            .heap
+            .map(|heap| heap.mul_ratio(memory.get(), before.get())),
+    }
 }
 
 fn describe(failure: AttemptFailure, silence_s: u64) -> String {
@@ -430,6 +565,8 @@ fn describe(failure: AttemptFailure, silence_s: u64) -> String {
         }
         AttemptFailure::Exited(reason) => reason.sentence(),
         AttemptFailure::Silent => format!("the master sent no heartbeat for {silence_s} s"),
-        AttemptFailure::Lost => "the node of the master did not register after a restart of the resource manager".into(),
+        AttemptFailure::Lost => {
+            "the node of the master did not register after a restart of the resource manager".into()
+        }
     }
 }

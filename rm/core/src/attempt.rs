@@ -97,7 +97,9 @@ impl AttemptState {
     pub fn container(&self) -> Option<&ContainerId> {
         match self {
             AttemptState::Launched { container } => Some(container),
-            AttemptState::Registered { container } | AttemptState::Recovering { container, .. } => container.as_ref(),
+            AttemptState::Registered { container } | AttemptState::Recovering { container, .. } => {
+                container.as_ref()
+            }
             AttemptState::Scheduled | AttemptState::Awaited | AttemptState::Over => None,
         }
     }
@@ -125,9 +127,10 @@ pub fn next_attempt_state(
             AttemptEvent::Granted(container) => Ok(AttemptState::Launched { container }),
             AttemptEvent::Stop => Ok(AttemptState::Over),
             AttemptEvent::NodesKnown => Ok(state),
-            AttemptEvent::Registered | AttemptEvent::Found | AttemptEvent::Exited(_) | AttemptEvent::Silent => {
-                Err(InvalidAttemptEvent { state, event })
-            }
+            AttemptEvent::Registered
+            | AttemptEvent::Found
+            | AttemptEvent::Exited(_)
+            | AttemptEvent::Silent => Err(InvalidAttemptEvent { state, event }),
         },
         AttemptState::Launched { container } => match event {
             AttemptEvent::Registered => Ok(registered(Some(container.clone()), out)),
@@ -135,14 +138,18 @@ pub fn next_attempt_state(
             AttemptEvent::Silent => Ok(failed(AttemptFailure::Silent, Some(container), out)),
             AttemptEvent::Stop => Ok(AttemptState::Over),
             AttemptEvent::NodesKnown => Ok(state),
-            AttemptEvent::Granted(_) | AttemptEvent::Found => Err(InvalidAttemptEvent { state, event }),
+            AttemptEvent::Granted(_) | AttemptEvent::Found => {
+                Err(InvalidAttemptEvent { state, event })
+            }
         },
         AttemptState::Awaited => match event {
             AttemptEvent::Registered => Ok(registered(None, out)),
             AttemptEvent::Silent => Ok(failed(AttemptFailure::Silent, None, out)),
             AttemptEvent::Stop => Ok(AttemptState::Over),
             AttemptEvent::NodesKnown => Ok(state),
-            AttemptEvent::Granted(_) | AttemptEvent::Found | AttemptEvent::Exited(_) => Err(InvalidAttemptEvent { state, event }),
+            AttemptEvent::Granted(_) | AttemptEvent::Found | AttemptEvent::Exited(_) => {
+                Err(InvalidAttemptEvent { state, event })
+            }
         },
         AttemptState::Registered { container } => match event {
             // it lost its connection and registered again
@@ -156,10 +163,15 @@ pub fn next_attempt_state(
         },
         AttemptState::Recovering { container, found } => match event {
             AttemptEvent::Registered => Ok(registered(container.clone(), out)),
-            AttemptEvent::Found => Ok(AttemptState::Recovering { container: container.clone(), found: true }),
+            AttemptEvent::Found => Ok(AttemptState::Recovering {
+                container: container.clone(),
+                found: true,
+            }),
             AttemptEvent::Exited(reason) => Ok(failed(AttemptFailure::Exited(reason), None, out)),
             AttemptEvent::Silent => Ok(failed(AttemptFailure::Silent, container.as_ref(), out)),
-            AttemptEvent::NodesKnown if container.is_some() && !found => Ok(failed(AttemptFailure::Lost, None, out)),
+            AttemptEvent::NodesKnown if container.is_some() && !found => {
+                Ok(failed(AttemptFailure::Lost, None, out))
+            }
             AttemptEvent::NodesKnown => Ok(state),
             AttemptEvent::Stop => Ok(AttemptState::Over),
             AttemptEvent::Granted(_) => Err(InvalidAttemptEvent { state, event }),
@@ -182,7 +194,11 @@ fn registered(container: Option<ContainerId>, out: &mut Vec<AttemptAction>) -> A
     AttemptState::Registered { container }
 }
 
-fn failed(failure: AttemptFailure, stop: Option<&ContainerId>, out: &mut Vec<AttemptAction>) -> AttemptState {
+fn failed(
+    failure: AttemptFailure,
+    stop: Option<&ContainerId>,
+    out: &mut Vec<AttemptAction>,
+) -> AttemptState {
     out.extend(stop.map(|c| AttemptAction::StopContainer(c.clone())));
     out.push(AttemptAction::Failed(failure));
     AttemptState::Over
@@ -200,10 +216,18 @@ mod tests {
             AttemptState::Scheduled,
             AttemptState::Launched { container: id() },
             AttemptState::Awaited,
-            AttemptState::Registered { container: Some(id()) },
+            AttemptState::Registered {
+                container: Some(id()),
+            },
             AttemptState::Registered { container: None },
-            AttemptState::Recovering { container: Some(id()), found: false },
-            AttemptState::Recovering { container: Some(id()), found: true },
+            AttemptState::Recovering {
+                container: Some(id()),
+                found: false,
+            },
+            AttemptState::Recovering {
+                container: Some(id()),
+                found: true,
+            },
             AttemptState::Over,
         ]
     }
@@ -245,7 +269,10 @@ mod tests {
                     Ok(AttemptState::Recovering { .. }) => "F".to_owned(),
                     Ok(AttemptState::Scheduled | AttemptState::Awaited) => "?".to_owned(),
                 };
-                if out.iter().any(|a| matches!(a, AttemptAction::StopContainer(_))) {
+                if out
+                    .iter()
+                    .any(|a| matches!(a, AttemptAction::StopContainer(_)))
+                {
                     got.push('s');
                 }
                 if out.iter().any(|a| matches!(a, AttemptAction::Failed(_))) {

@@ -9,13 +9,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_types::{AppId, ContainerId, Epoch, NodeId, Reason, RequestId, Resource, Tick, UnixMillis};
+use headroom_types::{
+    AppId, ContainerId, Epoch, NodeId, Reason, RequestId, Resource, Tick, UnixMillis,
+};
 
 use crate::app::App;
 use crate::container::Container;
 use crate::event::{
-    AppSubmission, CallAnswer, CallId, CallRefusal, ClusterCall, ClusterEvent, ContainerCommand, Effect, GrantedContainer,
-    LogLine, LogMessage, LogObject, LogSeverity, MasterUpdate, QueuesFrom, RequestVerdict,
+    AppSubmission, CallAnswer, CallId, CallRefusal, ClusterCall, ClusterEvent, ContainerCommand,
+    Effect, GrantedContainer, LogLine, LogMessage, LogObject, LogSeverity, MasterUpdate,
+    QueuesFrom, RequestVerdict,
 };
 use crate::explain::SentenceCache;
 use crate::history::{EndedContainer, History};
@@ -196,11 +199,23 @@ impl StepContext<'_> {
     pub(crate) fn save(&mut self, save: DurableRecord) {
         self.out.push(Effect::Save(Box::new(save)));
     }
-    pub(crate) fn send_command(&mut self, node: &NodeId, container: &ContainerId, want: ContainerCommand) {
-        self.out.push(Effect::Tell { node: node.clone(), container: container.clone(), want });
+    pub(crate) fn send_command(
+        &mut self,
+        node: &NodeId,
+        container: &ContainerId,
+        want: ContainerCommand,
+    ) {
+        self.out.push(Effect::Tell {
+            node: node.clone(),
+            container: container.clone(),
+            want,
+        });
     }
     pub(crate) fn update(&mut self, app: &AppId, update: MasterUpdate) {
-        self.out.push(Effect::Update { app: app.clone(), update });
+        self.out.push(Effect::Update {
+            app: app.clone(),
+            update,
+        });
     }
     pub(crate) fn illegal(&mut self, what: String) {
         self.out.push(Effect::Illegal { what });
@@ -208,12 +223,36 @@ impl StepContext<'_> {
     pub(crate) fn log(&mut self, line: LogLine) {
         self.out.push(Effect::Log(line));
     }
-    pub(crate) fn log_app(&mut self, level: LogSeverity, reason: Reason, app: &AppId, message: String) {
-        self.log(LogLine { level, reason, object: LogObject::App(app.clone()), node: None, words: LogMessage::Text(message) });
+    pub(crate) fn log_app(
+        &mut self,
+        level: LogSeverity,
+        reason: Reason,
+        app: &AppId,
+        message: String,
+    ) {
+        self.log(LogLine {
+            level,
+            reason,
+            object: LogObject::App(app.clone()),
+            node: None,
+            words: LogMessage::Text(message),
+        });
     }
-    pub(crate) fn log_node(&mut self, level: LogSeverity, reason: Reason, node: &NodeId, message: String) {
+    pub(crate) fn log_node(
+        &mut self,
+        level: LogSeverity,
+        reason: Reason,
+        node: &NodeId,
+        message: String,
+    ) {
         let object = LogObject::Node(node.clone());
-        self.log(LogLine { level, reason, object, node: Some(node.clone()), words: LogMessage::Text(message) });
+        self.log(LogLine {
+            level,
+            reason,
+            object,
+            node: Some(node.clone()),
+            words: LogMessage::Text(message),
+        });
     }
 }
 
@@ -237,8 +276,14 @@ impl Cluster {
         }
         let until = now.plus(settings.recovery_wait);
         let waiting: BTreeSet<NodeId> = restored.nodes.into_iter().collect();
-        let queues_from = if restored.queues.is_some() { QueuesFrom::Operator } else { QueuesFrom::Settings };
-        let (generation, tree) = restored.queues.unwrap_or_else(|| (0, settings.queues.clone()));
+        let queues_from = if restored.queues.is_some() {
+            QueuesFrom::Operator
+        } else {
+            QueuesFrom::Settings
+        };
+        let (generation, tree) = restored
+            .queues
+            .unwrap_or_else(|| (0, settings.queues.clone()));
         let mut cluster = Cluster {
             settings,
             epoch: restored.epoch,
@@ -277,7 +322,10 @@ impl Cluster {
             cluster.restore_app(app, now);
         }
         if restarted {
-            cluster.timers.set(TimerKey::Recovery, if waiting.is_empty() { now } else { until });
+            cluster.timers.set(
+                TimerKey::Recovery,
+                if waiting.is_empty() { now } else { until },
+            );
             cluster.recovery = Some(Recovery { waiting, until });
         }
         cluster
@@ -317,49 +365,101 @@ impl Cluster {
         match what {
             ClusterCall::Submit(app) => self.submit(*app, None, ctx).map(Reply::Ready),
             ClusterCall::Reserve => Ok(Reply::Ready(self.reserve_number())),
-            ClusterCall::SubmitAs { number, app } => self.submit(*app, Some(number), ctx).map(Reply::Ready),
+            ClusterCall::SubmitAs { number, app } => {
+                self.submit(*app, Some(number), ctx).map(Reply::Ready)
+            }
             ClusterCall::Kill { app, reason } => self.kill(&app, reason, ctx).map(Reply::Ready),
             ClusterCall::Purge { app, how } => self.purge(&app, how, ctx).map(Reply::Ready),
-            ClusterCall::RegisterMaster { attempt, url } => self.register_master(&attempt, url, ctx).map(Reply::Ready),
+            ClusterCall::RegisterMaster { attempt, url } => {
+                self.register_master(&attempt, url, ctx).map(Reply::Ready)
+            }
             ClusterCall::Sync(sync) => self.sync(*sync, ctx),
             ClusterCall::Ask { app, ask, how } => self.ask(&app, *ask, how, ctx),
-            ClusterCall::Withdraw { app, request } => self.withdraw(&app, &request).map(Reply::Ready),
-            ClusterCall::Finish { attempt, outcome, diagnostics } => {
-                self.finish(&attempt, outcome, diagnostics, ctx).map(Reply::Ready)
+            ClusterCall::Withdraw { app, request } => {
+                self.withdraw(&app, &request).map(Reply::Ready)
             }
-            ClusterCall::Stop { container } => self.stop_container(&container, ctx).map(Reply::Ready),
-            ClusterCall::RegisterNode { node, facts } => self.register_node(&node, *facts, ctx).map(Reply::Ready),
-            ClusterCall::Report { node, report } => self.report(&node, *report, ctx).map(Reply::Ready),
-            ClusterCall::Resize { container, version, size, how } => {
-                self.resize(&container, version, size, how, ctx).map(Reply::Ready)
+            ClusterCall::Finish {
+                attempt,
+                outcome,
+                diagnostics,
+            } => self
+                .finish(&attempt, outcome, diagnostics, ctx)
+                .map(Reply::Ready),
+            ClusterCall::Stop { container } => {
+                self.stop_container(&container, ctx).map(Reply::Ready)
             }
-            ClusterCall::SetQueues { tree, generation, how } => self.set_queues(*tree, generation, how, ctx).map(Reply::Ready),
-            ClusterCall::SetGate { queue, gate } => self.set_gate(&queue, gate, ctx).map(Reply::Ready),
-            ClusterCall::ChangeApp { app, queue, priority, lifetime } => {
-                self.change_app(&app, queue, priority, lifetime, ctx).map(Reply::Ready)
+            ClusterCall::RegisterNode { node, facts } => {
+                self.register_node(&node, *facts, ctx).map(Reply::Ready)
             }
+            ClusterCall::Report { node, report } => {
+                self.report(&node, *report, ctx).map(Reply::Ready)
+            }
+            ClusterCall::Resize {
+                container,
+                version,
+                size,
+                how,
+            } => self
+                .resize(&container, version, size, how, ctx)
+                .map(Reply::Ready),
+            ClusterCall::SetQueues {
+                tree,
+                generation,
+                how,
+            } => self
+                .set_queues(*tree, generation, how, ctx)
+                .map(Reply::Ready),
+            ClusterCall::SetGate { queue, gate } => {
+                self.set_gate(&queue, gate, ctx).map(Reply::Ready)
+            }
+            ClusterCall::ChangeApp {
+                app,
+                queue,
+                priority,
+                lifetime,
+            } => self
+                .change_app(&app, queue, priority, lifetime, ctx)
+                .map(Reply::Ready),
             ClusterCall::Order { app, order } => self.order(&app, order, ctx).map(Reply::Ready),
-            ClusterCall::Drain { node, within, reason, then } => self.drain(&node, within, reason, then, ctx).map(Reply::Ready),
+            ClusterCall::Drain {
+                node,
+                within,
+                reason,
+                then,
+            } => self
+                .drain(&node, within, reason, then, ctx)
+                .map(Reply::Ready),
             ClusterCall::Undrain { node } => self.undrain(&node, ctx).map(Reply::Ready),
-            ClusterCall::Tag { node, change, how } => self.tag(&node, &change, how, ctx).map(Reply::Ready),
+            ClusterCall::Tag { node, change, how } => {
+                self.tag(&node, &change, how, ctx).map(Reply::Ready)
+            }
             ClusterCall::Configure(settings) => self.configure(*settings, ctx).map(Reply::Ready),
         }
     }
 
-    fn answer(&mut self, call: CallId, reply: Result<Reply, CallRefusal>, ctx: &mut StepContext<'_>) {
+    fn answer(
+        &mut self,
+        call: CallId,
+        reply: Result<Reply, CallRefusal>,
+        ctx: &mut StepContext<'_>,
+    ) {
         let answer = reply.map(|reply| match reply {
             Reply::Ready(answer) => answer,
-            Reply::Verdict(app, request) => {
-                CallAnswer::Asked { verdict: self.decided(&app, &request, &mut SentenceCache::default(), ctx.now) }
-            }
+            Reply::Verdict(app, request) => CallAnswer::Asked {
+                verdict: self.decided(&app, &request, &mut SentenceCache::default(), ctx.now),
+            },
             Reply::Verdicts(app, asks) => {
                 let stop = self.apps.get(&app).is_none_or(|a| a.state.is_ending());
                 let mut said = SentenceCache::default();
                 let verdicts = asks.into_iter().map(|(request, known)| {
-                    let verdict = known.unwrap_or_else(|| self.decided(&app, &request, &mut said, ctx.now));
+                    let verdict =
+                        known.unwrap_or_else(|| self.decided(&app, &request, &mut said, ctx.now));
                     (request, verdict)
                 });
-                CallAnswer::Synced { verdicts: verdicts.collect(), stop }
+                CallAnswer::Synced {
+                    verdicts: verdicts.collect(),
+                    stop,
+                }
             }
         });
         ctx.out.push(Effect::Answer { call, answer });
@@ -450,8 +550,15 @@ impl Cluster {
     }
     /// Desired containers of a node; the node stops every other container.
     pub fn desired(&self, node: &NodeId) -> Vec<(ContainerId, ContainerCommand)> {
-        let ids = self.nodes.get(node).map(|n| n.containers.iter()).into_iter().flatten();
-        ids.filter_map(|id| self.containers.get(id)).map(|c| (c.id.clone(), wanted(c))).collect()
+        let ids = self
+            .nodes
+            .get(node)
+            .map(|n| n.containers.iter())
+            .into_iter()
+            .flatten();
+        ids.filter_map(|id| self.containers.get(id))
+            .map(|c| (c.id.clone(), wanted(c)))
+            .collect()
     }
     /// Largest container that any member node could ever hold.
     pub fn largest(&self) -> Option<(&NodeId, &Resource)> {
@@ -460,14 +567,26 @@ impl Cluster {
     }
     /// Live containers of an application, without its master's.
     pub(crate) fn granted(&self, app: &App) -> Vec<GrantedContainer> {
-        let alive = app.containers.iter().filter_map(|id| self.containers.get(id)).filter(|c| c.state.is_alive());
-        alive.filter_map(|c| Some(granted(c, c.request.clone()?))).collect()
+        let alive = app
+            .containers
+            .iter()
+            .filter_map(|id| self.containers.get(id))
+            .filter(|c| c.state.is_alive());
+        alive
+            .filter_map(|c| Some(granted(c, c.request.clone()?)))
+            .collect()
     }
 }
 
 /// Converts a container into the form that its master receives.
 pub(crate) fn granted(c: &Container, request: RequestId) -> GrantedContainer {
-    GrantedContainer { container: c.id.clone(), request, node: c.node.clone(), resource: c.resource.clone(), attempt: c.attempt }
+    GrantedContainer {
+        container: c.id.clone(),
+        request,
+        node: c.node.clone(),
+        resource: c.resource.clone(),
+        attempt: c.attempt,
+    }
 }
 
 fn wanted(c: &Container) -> ContainerCommand {
@@ -480,8 +599,8 @@ fn wanted(c: &Container) -> ContainerCommand {
         | ContainerState::Stopping { asked: None } => ContainerCommand::Run(Box::new(c.order())),
         ContainerState::Stopping { asked: Some(cause) } => ContainerCommand::Stop { cause: *cause },
         // its report is still needed, and it must not run
-        ContainerState::Exited { .. } | ContainerState::Done { .. } => {
-            ContainerCommand::Stop { cause: headroom_types::StopCause::Asked }
-        }
+        ContainerState::Exited { .. } | ContainerState::Done { .. } => ContainerCommand::Stop {
+            cause: headroom_types::StopCause::Asked,
+        },
     }
 }

@@ -13,16 +13,30 @@ use crate::timer::TimerKey;
 
 impl Cluster {
     /// Applies all of the settings, or none.
-    pub(crate) fn configure(&mut self, new: Settings, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
+    pub(crate) fn configure(
+        &mut self,
+        new: Settings,
+        ctx: &mut StepContext<'_>,
+    ) -> Result<CallAnswer, CallRefusal> {
         if self.queues_from == QueuesFrom::Settings {
             let problems = self.removed_leaf_problems(&new.queues);
             if !problems.is_empty() {
                 return Err(CallRefusal::BadQueues(problems));
             }
         }
-        let Settings { recovery_wait, master_linger, unix_at_zero, .. } = self.settings;
+        let Settings {
+            recovery_wait,
+            master_linger,
+            unix_at_zero,
+            ..
+        } = self.settings;
         // These settings are fixed for the incarnation.
-        self.settings = Settings { recovery_wait, master_linger, unix_at_zero, ..new };
+        self.settings = Settings {
+            recovery_wait,
+            master_linger,
+            unix_at_zero,
+            ..new
+        };
         for gone in self.history.keep(self.settings.keep_containers) {
             ctx.save(DurableRecord::ContainerGone(gone));
         }
@@ -32,15 +46,24 @@ impl Cluster {
         // Deadlines of reservations and preemption have changed.
         self.reservations.mark_all_dirty();
         self.room_changed = true;
-        Ok(CallAnswer::Configured { queues: self.queues_from })
+        Ok(CallAnswer::Configured {
+            queues: self.queues_from,
+        })
     }
 
     /// Measures current silences against the new timeouts. Effects follow when the next timers
     /// fire, at the earliest at `now`.
     fn look_at_silences(&mut self, now: Tick) {
-        let heard: Vec<(NodeId, Tick)> = self.nodes.iter().map(|(id, node)| (id.clone(), node.heard)).collect();
+        let heard: Vec<(NodeId, Tick)> = self
+            .nodes
+            .iter()
+            .map(|(id, node)| (id.clone(), node.heard))
+            .collect();
         for (id, heard) in heard {
-            let (key, at) = (TimerKey::Node(id), heard.plus(self.settings.suspect).max(now));
+            let (key, at) = (
+                TimerKey::Node(id),
+                heard.plus(self.settings.suspect).max(now),
+            );
             // A lost node has no timer.
             if self.timers.of(&key).is_some_and(|due| at < due) {
                 self.timers.set(key, at);
@@ -58,6 +81,12 @@ impl Cluster {
         let (generation, count) = (self.queue.generation() + 1, tree.paths().count());
         self.replant(tree, generation);
         let message = format!("generation {generation}, {count} queues, from the configuration");
-        log_queue(LogSeverity::Normal, Reason::QueuesSet, &QueuePath::root(), message, ctx);
+        log_queue(
+            LogSeverity::Normal,
+            Reason::QueuesSet,
+            &QueuePath::root(),
+            message,
+            ctx,
+        );
     }
 }

@@ -15,7 +15,9 @@
 
 use std::sync::Arc;
 
-use headroom_types::{Bytes, ContainerId, ExitReport, NodeId, RequestId, Resource, StopCause, Tick, UnixMillis};
+use headroom_types::{
+    Bytes, ContainerId, ExitReport, NodeId, RequestId, Resource, StopCause, Tick, UnixMillis,
+};
 
 use crate::event::{ContainerLaunch, ContainerPhase, RunOrder};
 use crate::size::{self, VersionedSize};
@@ -114,7 +116,9 @@ pub fn next_container_state(
             ContainerEvent::Acked => Err(InvalidContainerEvent { state, event }),
         },
         ContainerState::Stopping { asked } => match event {
-            ContainerEvent::Preparing | ContainerEvent::Running | ContainerEvent::Ending => Ok(state), // it takes a while
+            ContainerEvent::Preparing | ContainerEvent::Running | ContainerEvent::Ending => {
+                Ok(state)
+            } // it takes a while
             ContainerEvent::Stop(cause) if asked.is_none() => Ok(stop(cause, out)),
             ContainerEvent::Stop(_) => Ok(state), // already asked
             ContainerEvent::Exited(report) => Ok(ended(report, out)),
@@ -127,10 +131,14 @@ pub fn next_container_state(
                 Ok(state)
             }
             // late events are allowed
-            ContainerEvent::Ending | ContainerEvent::Stop(_) | ContainerEvent::Exited(_) => Ok(state),
+            ContainerEvent::Ending | ContainerEvent::Stop(_) | ContainerEvent::Exited(_) => {
+                Ok(state)
+            }
             ContainerEvent::Acked => {
                 out.push(ContainerAction::Forget);
-                Ok(ContainerState::Done { report: report.clone() })
+                Ok(ContainerState::Done {
+                    report: report.clone(),
+                })
             }
         },
         ContainerState::Done { .. } => match event {
@@ -168,9 +176,10 @@ impl ContainerState {
     /// True while the container takes resources of its node.
     pub fn is_alive(&self) -> bool {
         match self {
-            ContainerState::Allocated | ContainerState::Launching | ContainerState::Running | ContainerState::Stopping { .. } => {
-                true
-            }
+            ContainerState::Allocated
+            | ContainerState::Launching
+            | ContainerState::Running
+            | ContainerState::Stopping { .. } => true,
             ContainerState::Exited { .. } | ContainerState::Done { .. } => false,
         }
     }
@@ -178,9 +187,10 @@ impl ContainerState {
     pub fn report(&self) -> Option<&Arc<ExitReport>> {
         match self {
             ContainerState::Exited { report } | ContainerState::Done { report } => Some(report),
-            ContainerState::Allocated | ContainerState::Launching | ContainerState::Running | ContainerState::Stopping { .. } => {
-                None
-            }
+            ContainerState::Allocated
+            | ContainerState::Launching
+            | ContainerState::Running
+            | ContainerState::Stopping { .. } => None,
         }
     }
 }
@@ -241,14 +251,36 @@ impl Container {
     pub fn order(&self) -> RunOrder {
         let (resource, version, launch) = match self.sizing.order() {
             None => (self.resource.clone(), self.version, self.launch.clone()),
-            Some(order) => (order.resource.clone(), order.version, with_heap(&self.launch, order.heap)),
+            Some(order) => (
+                order.resource.clone(),
+                order.version,
+                with_heap(&self.launch, order.heap),
+            ),
         };
-        let (app, request, attempt, granted) = (self.id.app.clone(), self.request.clone(), self.attempt, self.granted);
-        RunOrder { app, request, attempt, resource, version, launch, user: self.user.clone(), granted }
+        let (app, request, attempt, granted) = (
+            self.id.app.clone(),
+            self.request.clone(),
+            self.attempt,
+            self.granted,
+        );
+        RunOrder {
+            app,
+            request,
+            attempt,
+            resource,
+            version,
+            launch,
+            user: self.user.clone(),
+            granted,
+        }
     }
     /// Current size.
     pub fn has(&self) -> VersionedSize {
-        VersionedSize { resource: self.resource.clone(), heap: self.launch.heap, version: self.version }
+        VersionedSize {
+            resource: self.resource.clone(),
+            heap: self.launch.heap,
+            version: self.version,
+        }
     }
     /// Records a new current size.
     pub(crate) fn take_size(&mut self, now: VersionedSize) {
@@ -266,7 +298,10 @@ fn with_heap(launch: &Arc<ContainerLaunch>, heap: Option<Bytes>) -> Arc<Containe
     if launch.heap == heap {
         return launch.clone();
     }
-    Arc::new(ContainerLaunch { heap, ..ContainerLaunch::clone(launch) })
+    Arc::new(ContainerLaunch {
+        heap,
+        ..ContainerLaunch::clone(launch)
+    })
 }
 
 #[cfg(test)]
@@ -299,7 +334,9 @@ mod tests {
             ContainerState::Launching,
             ContainerState::Running,
             ContainerState::Stopping { asked: None },
-            ContainerState::Stopping { asked: Some(StopCause::Preempted) },
+            ContainerState::Stopping {
+                asked: Some(StopCause::Preempted),
+            },
             ContainerState::Exited { report: ok.clone() },
             ContainerState::Done { report: ok.clone() },
         ];

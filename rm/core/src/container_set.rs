@@ -29,7 +29,11 @@ impl ContainerSet {
     /// True when the set contains the container.
     pub fn contains(&self, id: &ContainerId) -> bool {
         let block = self.blocks.get(self.block_of(id));
-        block.is_some_and(|block| block.binary_search_by_key(&number(id), number).is_ok_and(|at| block.get(at) == Some(id)))
+        block.is_some_and(|block| {
+            block
+                .binary_search_by_key(&number(id), number)
+                .is_ok_and(|at| block.get(at) == Some(id))
+        })
     }
     /// All containers in the order of their grants.
     pub fn iter(&self) -> impl Iterator<Item = &ContainerId> + Clone {
@@ -58,8 +62,12 @@ impl ContainerSet {
     }
     pub(crate) fn remove(&mut self, id: &ContainerId) {
         let at = self.block_of(id);
-        let Some(block) = self.blocks.get_mut(at) else { return };
-        let Ok(place) = block.binary_search_by_key(&number(id), number) else { return };
+        let Some(block) = self.blocks.get_mut(at) else {
+            return;
+        };
+        let Ok(place) = block.binary_search_by_key(&number(id), number) else {
+            return;
+        };
         block.remove(place);
         self.len -= 1;
         if block.is_empty() {
@@ -68,7 +76,8 @@ impl ContainerSet {
     }
     /// Index of the first block that does not end before `id`.
     fn block_of(&self, id: &ContainerId) -> usize {
-        self.blocks.partition_point(|block| block.last().is_some_and(|last| number(last) < number(id)))
+        self.blocks
+            .partition_point(|block| block.last().is_some_and(|last| number(last) < number(id)))
     }
 }
 

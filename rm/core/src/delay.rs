@@ -16,7 +16,13 @@ impl Cluster {
     /// Starts the wait for the next container of a request.
     pub(crate) fn begin_wait(&mut self, app_id: &AppId, request: &RequestId, now: Tick) {
         let served = self.container_seq;
-        let Some(asked) = self.apps.get_mut(app_id).and_then(|app| app.requests.get_mut(request)) else { return };
+        let Some(asked) = self
+            .apps
+            .get_mut(app_id)
+            .and_then(|app| app.requests.get_mut(request))
+        else {
+            return;
+        };
         (asked.waiting, asked.served) = (now, served);
         asked.reach = LocalityLevel::first(&asked.ask.place);
         if asked.reach.next(&asked.ask.place).is_some() {
@@ -26,7 +32,11 @@ impl Cluster {
 
     /// Restarts a request that needs more containers after all were granted.
     pub(crate) fn want_again(&mut self, app_id: &AppId, request: &RequestId, now: Tick) {
-        if let Some(asked) = self.apps.get_mut(app_id).and_then(|app| app.requests.get_mut(request)) {
+        if let Some(asked) = self
+            .apps
+            .get_mut(app_id)
+            .and_then(|app| app.requests.get_mut(request))
+        {
             (asked.wanting, asked.before) = (now, Duration::ZERO);
         }
         self.begin_want(app_id, request, now);
@@ -41,47 +51,112 @@ impl Cluster {
     /// Sets the deadline timer, counted from the time when the request began to wait for
     /// containers.
     pub(crate) fn arm_deadline(&mut self, app_id: &AppId, request: &RequestId) {
-        let Some(asked) = self.apps.get(app_id).and_then(|app| app.requests.get(request)) else { return };
+        let Some(asked) = self
+            .apps
+            .get(app_id)
+            .and_then(|app| app.requests.get(request))
+        else {
+            return;
+        };
         let key = TimerKey::Deadline(app_id.clone(), request.clone());
         match asked.ask.deadline.filter(|_| asked.expired.is_none()) {
-            Some(after) => self.timers.set(key, asked.wanting.plus(after.saturating_sub(asked.before))),
+            Some(after) => self
+                .timers
+                .set(key, asked.wanting.plus(after.saturating_sub(asked.before))),
             None => self.timers.cancel(&key),
         }
     }
 
     pub(crate) fn arm_reach(&mut self, app_id: &AppId, request: &RequestId, now: Tick) {
-        let Some(app) = self.apps.get(app_id) else { return };
-        let Some(asked) = app.requests.get(request) else { return };
-        let next = asked.reach.next(&asked.ask.place).filter(|_| app.missing(request) > 0);
+        let Some(app) = self.apps.get(app_id) else {
+            return;
+        };
+        let Some(asked) = app.requests.get(request) else {
+            return;
+        };
+        let next = asked
+            .reach
+            .next(&asked.ask.place)
+            .filter(|_| app.missing(request) > 0);
         if let Some((_, wait)) = next {
-            self.timers.set(TimerKey::Reach(app_id.clone(), request.clone()), now.plus(wait));
+            self.timers.set(
+                TimerKey::Reach(app_id.clone(), request.clone()),
+                now.plus(wait),
+            );
         }
     }
 
     /// Relaxes the preference of a request by one level and tries to place it again.
-    pub(crate) fn relax_preference(&mut self, app_id: &AppId, request: &RequestId, ctx: &mut StepContext<'_>) {
-        let Some(app) = self.apps.get_mut(app_id) else { return };
+    pub(crate) fn relax_preference(
+        &mut self,
+        app_id: &AppId,
+        request: &RequestId,
+        ctx: &mut StepContext<'_>,
+    ) {
+        let Some(app) = self.apps.get_mut(app_id) else {
+            return;
+        };
         let missing = app.missing(request);
-        let Some(asked) = app.requests.get_mut(request).filter(|_| missing > 0) else { return };
-        let Some((farther, _)) = asked.reach.next(&asked.ask.place) else { return };
+        let Some(asked) = app.requests.get_mut(request).filter(|_| missing > 0) else {
+            return;
+        };
+        let Some((farther, _)) = asked.reach.next(&asked.ask.place) else {
+            return;
+        };
         asked.reach = farther;
         self.arm_reach(app_id, request, ctx.now);
         self.try_again(app_id, request);
     }
 
     /// Expires a request: its missing containers are not granted any more.
-    pub(crate) fn deadline_over(&mut self, app_id: &AppId, request: &RequestId, ctx: &mut StepContext<'_>) {
-        let Some(app) = self.apps.get(app_id) else { return };
+    pub(crate) fn deadline_over(
+        &mut self,
+        app_id: &AppId,
+        request: &RequestId,
+        ctx: &mut StepContext<'_>,
+    ) {
+        let Some(app) = self.apps.get(app_id) else {
+            return;
+        };
         let missing = app.missing(request);
-        let Some(asked) = app.requests.get(request).filter(|asked| missing > 0 && asked.ask.deadline.is_some()) else { return };
+        let Some(asked) = app
+            .requests
+            .get(request)
+            .filter(|asked| missing > 0 && asked.ask.deadline.is_some())
+        else {
+            return;
+        };
         let why = self.sentence(app, request, ctx.now).unwrap_or_default();
-        let waited = ctx.now.since(asked.wanting).saturating_add(asked.before).as_secs_f64();
-        let message = format!("{request}: {missing} of {} containers were not granted within {waited} s: {why}", asked.ask.count);
-        if let Some(asked) = self.apps.get_mut(app_id).and_then(|app| app.requests.get_mut(request)) {
+        let waited = ctx
+            .now
+            .since(asked.wanting)
+            .saturating_add(asked.before)
+            .as_secs_f64();
+        let message = format!(
+            "{request}: {missing} of {} containers were not granted within {waited} s: {why}",
+            asked.ask.count
+        );
+        if let Some(asked) = self
+            .apps
+            .get_mut(app_id)
+            .and_then(|app| app.requests.get_mut(request))
+        {
             asked.expired = Some(ctx.now);
         }
         self.requeue(app_id, request);
-        ctx.log_app(LogSeverity::Warning, Reason::RequestExpired, app_id, message);
-        self.update(app_id, UpdateKind::Expired { request: request.clone(), why }, ctx);
+        ctx.log_app(
+            LogSeverity::Warning,
+            Reason::RequestExpired,
+            app_id,
+            message,
+        );
+        self.update(
+            app_id,
+            UpdateKind::Expired {
+                request: request.clone(),
+                why,
+            },
+            ctx,
+        );
     }
 }

@@ -42,11 +42,15 @@ impl Cluster {
     }
     /// True when the node may get new containers.
     pub(crate) fn is_open(&self, node: &Node) -> bool {
-        node.state.takes_work() && !self.marks.contains_key(&node.id) && self.cordon(&node.id).is_none()
+        node.state.takes_work()
+            && !self.marks.contains_key(&node.id)
+            && self.cordon(&node.id).is_none()
     }
     /// True when the node is decommissioned and cannot register.
     pub(crate) fn is_barred(&self, node: &NodeId) -> bool {
-        self.marks.get(node).is_some_and(|mark| mark.drained && mark.then == AfterDrain::Decommission)
+        self.marks
+            .get(node)
+            .is_some_and(|mark| mark.drained && mark.then == AfterDrain::Decommission)
     }
 
     pub(crate) fn drain(
@@ -64,9 +68,26 @@ impl Cluster {
         let until = within.map(|within| UnixMillis(ctx.wall.0.saturating_add(millis(within))));
         // the latest order applies; a drained node stays drained
         let drained = known.is_some_and(|mark| mark.drained);
-        let time = within.map_or_else(|| "without a deadline".to_owned(), |within| format!("within {} s", within.as_secs()));
-        ctx.log_node(LogSeverity::Normal, Reason::NodeDraining, id, format!("drains {time}: {reason}"));
-        self.put_mark(id, NodeMark { reason, until, then, drained }, ctx);
+        let time = within.map_or_else(
+            || "without a deadline".to_owned(),
+            |within| format!("within {} s", within.as_secs()),
+        );
+        ctx.log_node(
+            LogSeverity::Normal,
+            Reason::NodeDraining,
+            id,
+            format!("drains {time}: {reason}"),
+        );
+        self.put_mark(
+            id,
+            NodeMark {
+                reason,
+                until,
+                then,
+                drained,
+            },
+            ctx,
+        );
         if then == AfterDrain::Stay {
             self.node_event(id, node::NodeEvent::Welcome, ctx);
         }
@@ -78,13 +99,26 @@ impl Cluster {
         Ok(CallAnswer::Done)
     }
 
-    pub(crate) fn undrain(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
+    pub(crate) fn undrain(
+        &mut self,
+        id: &NodeId,
+        ctx: &mut StepContext<'_>,
+    ) -> Result<CallAnswer, CallRefusal> {
         if self.marks.remove(id).is_none() {
             let here = self.nodes.contains_key(id);
-            return if here { Ok(CallAnswer::Done) } else { Err(CallRefusal::NoSuchNode(id.clone())) };
+            return if here {
+                Ok(CallAnswer::Done)
+            } else {
+                Err(CallRefusal::NoSuchNode(id.clone()))
+            };
         }
         ctx.save(DurableRecord::MarkGone(id.clone()));
-        ctx.log_node(LogSeverity::Normal, Reason::NodeUndrained, id, "takes work again".into());
+        ctx.log_node(
+            LogSeverity::Normal,
+            Reason::NodeUndrained,
+            id,
+            "takes work again".into(),
+        );
         self.timers.cancel(&TimerKey::Drain(id.clone()));
         self.node_event(id, node::NodeEvent::Welcome, ctx);
         self.reindex(id);
@@ -114,7 +148,12 @@ impl Cluster {
     pub(crate) fn drain_due(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
         let left = self.alive_on(id).len();
         if left > 0 {
-            ctx.log_node(LogSeverity::Normal, Reason::DrainDeadline, id, format!("{left} containers remain and are stopped"));
+            ctx.log_node(
+                LogSeverity::Normal,
+                Reason::DrainDeadline,
+                id,
+                format!("{left} containers remain and are stopped"),
+            );
         }
         self.settle_mark(id, ctx);
     }
@@ -122,8 +161,12 @@ impl Cluster {
     /// Advances a drain: stops the remaining containers after the deadline, and marks an empty node
     /// as drained.
     pub(crate) fn settle_mark(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
-        let Some(mark) = self.marks.get(id) else { return }; // the usual case
-        let Some(node) = self.nodes.get(id) else { return };
+        let Some(mark) = self.marks.get(id) else {
+            return;
+        }; // the usual case
+        let Some(node) = self.nodes.get(id) else {
+            return;
+        };
         let alive = self.alive_on(id);
         let over = mark.until.is_some_and(|until| ctx.wall >= until);
         let reports_lost = over || !node.state.is_member();
@@ -131,7 +174,11 @@ impl Cluster {
         let mut mark = mark.clone();
         if over {
             for container in &alive {
-                self.container_event(container, container::ContainerEvent::Stop(StopCause::Preempted), ctx);
+                self.container_event(
+                    container,
+                    container::ContainerEvent::Stop(StopCause::Preempted),
+                    ctx,
+                );
             }
         }
         if !alive.is_empty() && mark.drained {
@@ -148,7 +195,12 @@ impl Cluster {
 
     fn drained(&mut self, id: &NodeId, mark: NodeMark, ctx: &mut StepContext<'_>) {
         let leaves = mark.then == AfterDrain::Decommission;
-        ctx.log_node(LogSeverity::Normal, Reason::NodeDrained, id, "has no containers left".into());
+        ctx.log_node(
+            LogSeverity::Normal,
+            Reason::NodeDrained,
+            id,
+            "has no containers left".into(),
+        );
         self.put_mark(id, mark, ctx);
         if leaves {
             self.node_event(id, node::NodeEvent::Left, ctx);
@@ -170,7 +222,9 @@ impl Cluster {
 
     /// Marks a node as drained that did not register after a restart: its containers are lost.
     pub(crate) fn missing_is_empty(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
-        let Some(mut mark) = self.marks.get(id).filter(|mark| !mark.drained).cloned() else { return };
+        let Some(mut mark) = self.marks.get(id).filter(|mark| !mark.drained).cloned() else {
+            return;
+        };
         mark.drained = true;
         self.drained(id, mark, ctx);
     }
@@ -178,19 +232,35 @@ impl Cluster {
     /// Sends the drain deadline of a node to a master that has containers on it.
     pub(crate) fn tell_of_drain(&mut self, id: &NodeId, app: &AppId, ctx: &mut StepContext<'_>) {
         if let Some(until) = self.marks.get(id).map(|mark| mark.until) {
-            self.update(app, UpdateKind::NodeDraining { node: id.clone(), until }, ctx);
+            self.update(
+                app,
+                UpdateKind::NodeDraining {
+                    node: id.clone(),
+                    until,
+                },
+                ctx,
+            );
         }
     }
 
     fn put_mark(&mut self, id: &NodeId, mark: NodeMark, ctx: &mut StepContext<'_>) {
-        ctx.save(DurableRecord::Mark { node: id.clone(), mark: mark.clone() });
+        ctx.save(DurableRecord::Mark {
+            node: id.clone(),
+            mark: mark.clone(),
+        });
         self.set_deadline(id, &mark, ctx.now);
         self.marks.insert(id.clone(), mark);
     }
 
     fn alive_on(&self, id: &NodeId) -> Vec<ContainerId> {
-        let all = self.nodes.get(id).into_iter().flat_map(|node| node.containers.iter());
-        all.filter(|c| self.containers.get(c).is_some_and(|c| c.state.is_alive())).cloned().collect()
+        let all = self
+            .nodes
+            .get(id)
+            .into_iter()
+            .flat_map(|node| node.containers.iter());
+        all.filter(|c| self.containers.get(c).is_some_and(|c| c.state.is_alive()))
+            .cloned()
+            .collect()
     }
 
     fn apps_on(&self, id: &NodeId) -> BTreeSet<AppId> {

@@ -14,13 +14,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_types::{
-    AppId, AttemptId, Bytes, ContainerId, Epoch, FetchedFile, JobOrder, Name, NodeId, QueuePath, RequestId, Resource, StopCause,
-    UnixMillis,
+    AppId, AttemptId, Bytes, ContainerId, Epoch, FetchedFile, JobOrder, Name, NodeId, QueuePath,
+    RequestId, Resource, StopCause, UnixMillis,
 };
 
 pub use log::{LogLine, LogMessage, LogObject, LogSeverity};
 pub use refusal::CallRefusal;
-pub use report::{ContainerPhase, NodeHealth, NodeHeartbeat, NodeRegistration, RefusedSize, ReportedContainer};
+pub use report::{
+    ContainerPhase, NodeHealth, NodeHeartbeat, NodeRegistration, RefusedSize, ReportedContainer,
+};
 pub use traits::{Cordon, Exclusive, NodeProperties, TagChange};
 pub use update::{GrantedContainer, MasterUpdate, UpdateKind};
 

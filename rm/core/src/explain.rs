@@ -70,46 +70,84 @@ impl Cluster {
     pub fn why(&self, app: &AppId, now: Tick) -> Option<Vec<WaitExplanation>> {
         let app = self.apps.get(app)?;
         let waiting = app.requests.keys().filter(|r| app.missing(r) > 0);
-        Some(waiting.filter_map(|request| self.why_request(app, request, now)).collect())
+        Some(
+            waiting
+                .filter_map(|request| self.why_request(app, request, now))
+                .collect(),
+        )
     }
 
     /// Reason why a request waits, as one sentence. `None` when it does not wait.
     pub fn sentence(&self, app: &App, request: &RequestId, now: Tick) -> Option<String> {
         if let Some(at) = app.requests.get(request)?.expired {
             let ago = now.since(at).as_secs();
-            return Some(format!("its deadline expired {ago} s ago; the missing containers are not granted any more"));
+            return Some(format!(
+                "its deadline expired {ago} s ago; the missing containers are not granted any more"
+            ));
         }
         let need = PlacementNeed::of(app, Some(request)).filter(|_| app.missing(request) > 0)?;
         let limited = || self.limit_sentence(app, ContainerRole::Work, need.size);
-        Some(self.held_sentence(app, now).or_else(limited).unwrap_or_else(|| self.wait_sentence(app, Some(request), need, now)))
+        Some(
+            self.held_sentence(app, now)
+                .or_else(limited)
+                .unwrap_or_else(|| self.wait_sentence(app, Some(request), need, now)),
+        )
     }
 
     /// Reason why a managed master waits for its container. `None` when it does not wait.
     pub fn master_sentence(&self, app: &App, now: Tick) -> Option<String> {
-        if !self.queue.contains(&Waiter { app: app.id.clone(), request: None }) {
+        if !self.queue.contains(&Waiter {
+            app: app.id.clone(),
+            request: None,
+        }) {
             return None;
         }
         let need = PlacementNeed::of(app, None)?;
         let limited = || self.limit_sentence(app, ContainerRole::Master, need.size);
-        Some(self.held_sentence(app, now).or_else(limited).unwrap_or_else(|| self.wait_sentence(app, None, need, now)))
+        Some(
+            self.held_sentence(app, now)
+                .or_else(limited)
+                .unwrap_or_else(|| self.wait_sentence(app, None, need, now)),
+        )
     }
 
     /// Progress of preemption for a request, or else the missing capacity, with notes on its queue.
-    fn wait_sentence(&self, app: &App, request: Option<&RequestId>, need: PlacementNeed<'_>, now: Tick) -> String {
-        let waiter = Waiter { app: app.id.clone(), request: request.cloned() };
-        let place = self.claim_sentence(&waiter, now).unwrap_or_else(|| self.place_sentence(need, now));
-        let loss = self.loss_sentence(&app.id).map(|loss| format!("; {loss}")).unwrap_or_default();
+    fn wait_sentence(
+        &self,
+        app: &App,
+        request: Option<&RequestId>,
+        need: PlacementNeed<'_>,
+        now: Tick,
+    ) -> String {
+        let waiter = Waiter {
+            app: app.id.clone(),
+            request: request.cloned(),
+        };
+        let place = self
+            .claim_sentence(&waiter, now)
+            .unwrap_or_else(|| self.place_sentence(need, now));
+        let loss = self
+            .loss_sentence(&app.id)
+            .map(|loss| format!("; {loss}"))
+            .unwrap_or_default();
         place + &self.fill(app) + &loss
     }
 
     fn fill(&self, app: &App) -> String {
-        self.fill_sentence(&app.id).map(|fill| format!("; {fill}")).unwrap_or_default()
+        self.fill_sentence(&app.id)
+            .map(|fill| format!("; {fill}"))
+            .unwrap_or_default()
     }
 
     /// Verdict on an accepted request.
     pub(crate) fn verdict(&self, app: &AppId, request: &RequestId, now: Tick) -> RequestVerdict {
-        let sentence = self.apps.get(app).and_then(|app| self.sentence(app, request, now));
-        sentence.map_or(RequestVerdict::Fits, |sentence| RequestVerdict::Waits { sentence: sentence.into() })
+        let sentence = self
+            .apps
+            .get(app)
+            .and_then(|app| self.sentence(app, request, now));
+        sentence.map_or(RequestVerdict::Fits, |sentence| RequestVerdict::Waits {
+            sentence: sentence.into(),
+        })
     }
 
     /// Nodes for which an application waits after a restart. `None` when it does not wait for them.
@@ -118,9 +156,18 @@ impl Cluster {
             return None;
         }
         let recovery = self.recovery.as_ref()?;
-        let names: Vec<&str> = recovery.waiting.iter().take(3).map(NodeId::as_str).collect();
+        let names: Vec<&str> = recovery
+            .waiting
+            .iter()
+            .take(3)
+            .map(NodeId::as_str)
+            .collect();
         let more = recovery.waiting.len().saturating_sub(names.len());
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
         let left = recovery.until.since(now).as_secs_f64().ceil();
         let names = names.join(", ");
         Some(format!(
@@ -145,7 +192,13 @@ impl Cluster {
             asks: asked.ask.resource.clone(),
             missing: app.missing(request),
             waiting: now.since(asked.waiting),
-            ahead: self.queue.ahead(&Waiter { app: app.id.clone(), request: Some(request.clone()) }, &self.ledger),
+            ahead: self.queue.ahead(
+                &Waiter {
+                    app: app.id.clone(),
+                    request: Some(request.clone()),
+                },
+                &self.ledger,
+            ),
             sentence: self.sentence(app, request, now)?,
             nodes: self.why_nodes(need, now),
         })
@@ -153,21 +206,43 @@ impl Cluster {
 
     fn why_nodes(&self, need: PlacementNeed<'_>, now: Tick) -> Vec<NodeWaitReason> {
         let members = self.nodes.values().filter(|n| n.state.is_member());
-        let mut rows: Vec<NodeWaitReason> = members.filter_map(|n| self.why_node(n, need, now)).collect();
-        rows.sort_by(|a, b| (a.out, b.free.memory, b.free.cpus, &a.node).cmp(&(b.out, a.free.memory, a.free.cpus, &b.node)));
+        let mut rows: Vec<NodeWaitReason> = members
+            .filter_map(|n| self.why_node(n, need, now))
+            .collect();
+        rows.sort_by(|a, b| {
+            (a.out, b.free.memory, b.free.cpus, &a.node).cmp(&(
+                b.out,
+                a.free.memory,
+                a.free.cpus,
+                &b.node,
+            ))
+        });
         rows.truncate(MAX_NODES);
         rows
     }
 
     /// State of a node that takes no work, with its reason if there is one.
     fn standing_words(&self, node: &node::Node) -> String {
-        let decided = || self.mark(&node.id).map(|mark| mark.reason.as_str()).or_else(|| self.cordon(&node.id));
-        let reason = node.state.reason().or_else(decided).filter(|reason| !reason.is_empty());
+        let decided = || {
+            self.mark(&node.id)
+                .map(|mark| mark.reason.as_str())
+                .or_else(|| self.cordon(&node.id))
+        };
+        let reason = node
+            .state
+            .reason()
+            .or_else(decided)
+            .filter(|reason| !reason.is_empty());
         let reason = reason.map(|r| format!(": {r}")).unwrap_or_default();
         format!("{}{reason}", self.displayed_state(node))
     }
 
-    fn why_node(&self, node: &node::Node, need: PlacementNeed<'_>, now: Tick) -> Option<NodeWaitReason> {
+    fn why_node(
+        &self,
+        node: &node::Node,
+        need: PlacementNeed<'_>,
+        now: Tick,
+    ) -> Option<NodeWaitReason> {
         let account = self.ledger.node(&node.id)?;
         let slot = self.index.slot(self.index.ix(&node.id)?)?;
         let (free, offers) = (account.free(), account.offers.clone());
@@ -180,43 +255,86 @@ impl Cluster {
         } else if !need.size.fits(&offers) {
             format!("too small: offers {offers} in all")
         } else if account.overdrawn {
-            format!("has granted {} and offers only {offers} now{}", account.allocated, self.left_words(&node.id))
+            format!(
+                "has granted {} and offers only {offers} now{}",
+                account.allocated,
+                self.left_words(&node.id)
+            )
         } else if let Some(barred) = place::barred(&self.index, need, slot) {
             barred
         } else {
             self.of_room(node, need, &free, now)
         };
-        Some(NodeWaitReason { node: node.id.clone(), free, offers, verdict, out })
+        Some(NodeWaitReason {
+            node: node.id.clone(),
+            free,
+            offers,
+            verdict,
+            out,
+        })
     }
 
     /// Missing resources or reservation of a node that matches the placement rules.
-    fn of_room(&self, node: &node::Node, need: PlacementNeed<'_>, free: &Resource, now: Tick) -> String {
-        let kept = self.index.ix(&node.id).and_then(|ix| self.reservations.on(ix));
-        let own = |kept: &&Reservation| need.of.is_some_and(|(app, request)| app.id == kept.app && *request == kept.request);
-        let others = kept.filter(|kept| !own(kept) && !self.room_for_others(&node.id).is_some_and(|room| need.size.fits(room)));
+    fn of_room(
+        &self,
+        node: &node::Node,
+        need: PlacementNeed<'_>,
+        free: &Resource,
+        now: Tick,
+    ) -> String {
+        let kept = self
+            .index
+            .ix(&node.id)
+            .and_then(|ix| self.reservations.on(ix));
+        let own = |kept: &&Reservation| {
+            need.of
+                .is_some_and(|(app, request)| app.id == kept.app && *request == kept.request)
+        };
+        let others = kept.filter(|kept| {
+            !own(kept)
+                && !self
+                    .room_for_others(&node.id)
+                    .is_some_and(|room| need.size.fits(room))
+        });
         match (kept.filter(own), others) {
             (Some(_), _) => format!("reserved for this request; {}", shortfall(need.size, free)),
             (None, Some(kept)) => place::reserved_for(kept, now),
             (None, None) if !need.size.fits(free) => {
-                let left = if need.size.memory > free.memory { self.left_words(&node.id) } else { String::new() };
+                let left = if need.size.memory > free.memory {
+                    self.left_words(&node.id)
+                } else {
+                    String::new()
+                };
                 shortfall(need.size, free) + &left
             }
-            (None, None) => self.claimed_sentence(&node.id, need.size).unwrap_or_else(|| self.patience(need, now)),
+            (None, None) => self
+                .claimed_sentence(&node.id, need.size)
+                .unwrap_or_else(|| self.patience(need, now)),
         }
     }
 
     /// Memory of a node that ended containers left charged, with a leading comma; empty when there
     /// is none.
     pub(super) fn left_words(&self, node: &NodeId) -> String {
-        let left = self.ledger.node(node).map(|account| account.unattributed).filter(|left| !left.is_zero());
-        left.map(|left| format!(", and ended containers left {left} charged there")).unwrap_or_default()
+        let left = self
+            .ledger
+            .node(node)
+            .map(|account| account.unattributed)
+            .filter(|left| !left.is_zero());
+        left.map(|left| format!(", and ended containers left {left} charged there"))
+            .unwrap_or_default()
     }
 
     /// Reason why a node with enough free resources is not used yet.
     fn patience(&self, need: PlacementNeed<'_>, now: Tick) -> String {
-        match need.of.filter(|_| need.reach != LocalityLevel::Anywhere && need.place.relax != RelaxPolicy::Never) {
+        match need.of.filter(|_| {
+            need.reach != LocalityLevel::Anywhere && need.place.relax != RelaxPolicy::Never
+        }) {
             Some((app, request)) => {
-                format!("has enough free resources; waits {} s more for a preferred place", self.wait_left(&app.id, request, now))
+                format!(
+                    "has enough free resources; waits {} s more for a preferred place",
+                    self.wait_left(&app.id, request, now)
+                )
             }
             None => "has enough free resources".into(),
         }
@@ -233,7 +351,10 @@ impl Cluster {
 fn shortfall(need: &Resource, free: &Resource) -> String {
     let mut short = Vec::new();
     if need.memory > free.memory {
-        short.push(format!("{} of memory short", need.memory.saturating_sub(free.memory)));
+        short.push(format!(
+            "{} of memory short",
+            need.memory.saturating_sub(free.memory)
+        ));
     }
     if let Some(cpus) = need.cpus.checked_sub(free.cpus).filter(|c| c.milli() > 0) {
         short.push(format!("{} short", cpus.words()));

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headroom_types::{
-    AppId, Bytes, Charge, ContainerId, Epoch, Evidence, ExitReason, ExitReport, NodeId, Reason, RequestId, Resource, StopCause,
-    Tick,
+    AppId, Bytes, Charge, ContainerId, Epoch, Evidence, ExitReason, ExitReport, NodeId, Reason,
+    RequestId, Resource, StopCause, Tick,
 };
 
 use crate::attempt;
 use crate::cluster::{Cluster, MAX_UNACKED, StepContext, granted};
 use crate::container::{self, Container, ContainerAction, ContainerEvent, ContainerState};
 use crate::event::{
-    CallAnswer, CallRefusal, ContainerCommand, ContainerLaunch, ContainerPhase, LogLine, LogMessage, LogObject, LogSeverity,
-    MasterKind, ReportedContainer, UpdateKind,
+    CallAnswer, CallRefusal, ContainerCommand, ContainerLaunch, ContainerPhase, LogLine,
+    LogMessage, LogObject, LogSeverity, MasterKind, ReportedContainer, UpdateKind,
 };
 use crate::history::EndedContainer;
 use crate::ledger::ContainerRole;
@@ -27,21 +27,44 @@ use crate::timer::TimerKey;
 
 impl Cluster {
     /// Grants one container of a request on a node with enough free resources.
-    pub(crate) fn grant_request(&mut self, app_id: &AppId, request: &RequestId, node: &NodeId, ctx: &mut StepContext<'_>) {
+    pub(crate) fn grant_request(
+        &mut self,
+        app_id: &AppId,
+        request: &RequestId,
+        node: &NodeId,
+        ctx: &mut StepContext<'_>,
+    ) {
         let id = self.next_container_id(app_id);
-        let Some(home) = self.apps.row_of(app_id) else { return };
-        let Some(asked) = self.apps.at(home).and_then(|app| app.requests.get(request)) else { return };
+        let Some(home) = self.apps.row_of(app_id) else {
+            return;
+        };
+        let Some(asked) = self.apps.at(home).and_then(|app| app.requests.get(request)) else {
+            return;
+        };
         if !self.may_take(app_id, request, &asked.ask.resource, node) {
-            ctx.illegal(format!("{id} is placed on {node}, into resources that are set aside for another request"));
+            ctx.illegal(format!(
+                "{id} is placed on {node}, into resources that are set aside for another request"
+            ));
         }
-        let Some(app) = self.apps.at_mut(home) else { return };
-        let Some(asked) = app.requests.get_mut(request) else { return };
+        let Some(app) = self.apps.at_mut(home) else {
+            return;
+        };
+        let Some(asked) = app.requests.get_mut(request) else {
+            return;
+        };
         let waited = ctx.now.since(asked.waiting);
         (asked.waiting, asked.served) = (ctx.now, self.container_seq);
         asked.reach = LocalityLevel::first(&asked.ask.place);
         let gives_way = asked.reach.next(&asked.ask.place).is_some();
         let whom = (asked.ask.launch.clone(), app.user.clone(), home);
-        let c = new_container(id, node, (Some(request.clone()), app.attempt), asked.ask.resource.clone(), whom, ctx);
+        let c = new_container(
+            id,
+            node,
+            (Some(request.clone()), app.attempt),
+            asked.ask.resource.clone(),
+            whom,
+            ctx,
+        );
         app.tallies.entry(request).count_grant();
         ctx.send_command(node, &c.id, ContainerCommand::Run(Box::new(c.order())));
         self.reservations.lately.granted(c.id.seq, &c.resource);
@@ -64,21 +87,51 @@ impl Cluster {
     }
 
     /// Grants the container of a managed master.
-    pub(crate) fn grant_master(&mut self, app_id: &AppId, node: &NodeId, ctx: &mut StepContext<'_>) {
+    pub(crate) fn grant_master(
+        &mut self,
+        app_id: &AppId,
+        node: &NodeId,
+        ctx: &mut StepContext<'_>,
+    ) {
         let id = self.next_container_id(app_id);
-        let Some(home) = self.apps.row_of(app_id) else { return };
-        let Some(app) = self.apps.at_mut(home) else { return };
-        let (Some(size), MasterKind::Managed { launch, .. }) = (app.master.clone(), &app.spec.master) else { return };
+        let Some(home) = self.apps.row_of(app_id) else {
+            return;
+        };
+        let Some(app) = self.apps.at_mut(home) else {
+            return;
+        };
+        let (Some(size), MasterKind::Managed { launch, .. }) =
+            (app.master.clone(), &app.spec.master)
+        else {
+            return;
+        };
         let mut launch = ContainerLaunch::clone(launch);
         launch.heap = size.heap;
-        launch.env.insert("HEADROOM_ATTEMPT".to_owned(), app.attempt.to_string());
+        launch
+            .env
+            .insert("HEADROOM_ATTEMPT".to_owned(), app.attempt.to_string());
         app.master_node = Some(node.clone());
         app.runs.granted(&id, node, &size.resource, ctx.wall);
-        let message = format!("attempt {} of the master is placed on {node} with {}", app.attempt, size.resource);
-        let c =
-            new_container(id.clone(), node, (None, app.attempt), size.resource, (Arc::new(launch), app.user.clone(), home), ctx);
+        let message = format!(
+            "attempt {} of the master is placed on {node} with {}",
+            app.attempt, size.resource
+        );
+        let c = new_container(
+            id.clone(),
+            node,
+            (None, app.attempt),
+            size.resource,
+            (Arc::new(launch), app.user.clone(), home),
+            ctx,
+        );
         let order = Box::new(c.order());
-        self.queue.remove(&crate::queue::Waiter { app: app_id.clone(), request: None }, &self.ledger);
+        self.queue.remove(
+            &crate::queue::Waiter {
+                app: app_id.clone(),
+                request: None,
+            },
+            &self.ledger,
+        );
         self.reservations.lately.granted(c.id.seq, &c.resource);
         self.enter(c, ctx);
         self.attempt_event(app_id, attempt::AttemptEvent::Granted(id.clone()), ctx);
@@ -148,27 +201,63 @@ impl Cluster {
     }
 
     /// Adopts a container of an earlier incarnation that only its node knows.
-    pub(crate) fn adopt(&mut self, node: &NodeId, seen: &ReportedContainer, ctx: &mut StepContext<'_>) {
+    pub(crate) fn adopt(
+        &mut self,
+        node: &NodeId,
+        seen: &ReportedContainer,
+        ctx: &mut StepContext<'_>,
+    ) {
         let origin = (seen.request.clone(), seen.attempt);
-        let Some(home) = self.apps.row_of(&seen.container.app) else { return };
-        let user = self.apps.at(home).map_or_else(Arc::default, |app| app.user.clone());
-        let mut c = new_container(seen.container.clone(), node, origin, seen.resource.clone(), (Arc::default(), user, home), ctx);
+        let Some(home) = self.apps.row_of(&seen.container.app) else {
+            return;
+        };
+        let user = self
+            .apps
+            .at(home)
+            .map_or_else(Arc::default, |app| app.user.clone());
+        let mut c = new_container(
+            seen.container.clone(),
+            node,
+            origin,
+            seen.resource.clone(),
+            (Arc::default(), user, home),
+            ctx,
+        );
         c.granted = seen.granted;
         c.used = seen.used;
         c.seen = Some(ctx.now);
         c.version = seen.version;
-        c.newest = seen.refused.as_ref().map_or(seen.version, |r| r.version.max(seen.version));
+        c.newest = seen
+            .refused
+            .as_ref()
+            .map_or(seen.version, |r| r.version.max(seen.version));
         c.state = match seen.phase {
             ContainerPhase::Preparing | ContainerPhase::Starting => ContainerState::Launching,
             ContainerPhase::Running => ContainerState::Running,
-            ContainerPhase::Stopping | ContainerPhase::Exited => ContainerState::Stopping { asked: None },
+            ContainerPhase::Stopping | ContainerPhase::Exited => {
+                ContainerState::Stopping { asked: None }
+            }
         };
-        let (running, id, app_id) = (c.state == ContainerState::Running, c.id.clone(), c.id.app.clone());
+        let (running, id, app_id) = (
+            c.state == ContainerState::Running,
+            c.id.clone(),
+            c.id.app.clone(),
+        );
         if let (Some(app), Some(request)) = (self.apps.get_mut(&app_id), &seen.request) {
             app.tallies.entry(request).count_grant();
-            self.update(&app_id, UpdateKind::Allocated(granted(&c, request.clone())), ctx);
+            self.update(
+                &app_id,
+                UpdateKind::Allocated(granted(&c, request.clone())),
+                ctx,
+            );
             if running {
-                self.update(&app_id, UpdateKind::Running { container: id.clone() }, ctx);
+                self.update(
+                    &app_id,
+                    UpdateKind::Running {
+                        container: id.clone(),
+                    },
+                    ctx,
+                );
             }
         }
         self.enter(c, ctx);
@@ -178,23 +267,43 @@ impl Cluster {
             Some(request) => self.requeue(&app_id, request),
         }
         self.tell_of_drain(node, &app_id, ctx);
-        if self.apps.get(&app_id).is_some_and(|app| app.state.is_ending()) {
+        if self
+            .apps
+            .get(&app_id)
+            .is_some_and(|app| app.state.is_ending())
+        {
             self.container_event(&id, ContainerEvent::Stop(StopCause::Asked), ctx);
         }
     }
 
     /// Applies an event to a container and carries out the resulting actions.
-    pub(crate) fn container_event(&mut self, id: &ContainerId, event: ContainerEvent, ctx: &mut StepContext<'_>) {
+    pub(crate) fn container_event(
+        &mut self,
+        id: &ContainerId,
+        event: ContainerEvent,
+        ctx: &mut StepContext<'_>,
+    ) {
         if let Some(row) = self.containers.row_of(id) {
             self.container_event_at(row, event, ctx);
         }
     }
 
     /// Like [`Cluster::container_event`], for a known row.
-    pub(crate) fn container_event_at(&mut self, row: Row, event: ContainerEvent, ctx: &mut StepContext<'_>) {
-        let Some(c) = self.containers.at_mut(row) else { return };
+    pub(crate) fn container_event_at(
+        &mut self,
+        row: Row,
+        event: ContainerEvent,
+        ctx: &mut StepContext<'_>,
+    ) {
+        let Some(c) = self.containers.at_mut(row) else {
+            return;
+        };
         let mut acts = std::mem::take(&mut self.acts);
-        match container::next_container_state(std::mem::replace(&mut c.state, ContainerState::Allocated), event, &mut acts) {
+        match container::next_container_state(
+            std::mem::replace(&mut c.state, ContainerState::Allocated),
+            event,
+            &mut acts,
+        ) {
             Ok(next) => c.state = next,
             Err(illegal) => {
                 c.state = illegal.state.clone();
@@ -213,14 +322,21 @@ impl Cluster {
     }
 
     fn tell_stop(&mut self, row: Row, cause: StopCause, ctx: &mut StepContext<'_>) {
-        let Some(c) = self.containers.at_mut(row) else { return };
+        let Some(c) = self.containers.at_mut(row) else {
+            return;
+        };
         c.stop_asked = Some(ctx.now);
-        self.stopping.entry(c.node.clone()).or_default().insert(c.id.clone());
+        self.stopping
+            .entry(c.node.clone())
+            .or_default()
+            .insert(c.id.clone());
         ctx.send_command(&c.node, &c.id, ContainerCommand::Stop { cause });
     }
 
     fn no_longer_stopping(&mut self, id: &ContainerId, node: &NodeId) {
-        let Some(stopping) = self.stopping.get_mut(node) else { return };
+        let Some(stopping) = self.stopping.get_mut(node) else {
+            return;
+        };
         stopping.remove(id);
         if stopping.is_empty() {
             self.stopping.remove(node);
@@ -228,7 +344,9 @@ impl Cluster {
     }
 
     fn container_started(&mut self, row: Row, ctx: &mut StepContext<'_>) {
-        let Some(c) = self.containers.at(row) else { return };
+        let Some(c) = self.containers.at(row) else {
+            return;
+        };
         ctx.log(container_line(
             LogSeverity::Normal,
             Reason::ContainerStarted,
@@ -236,9 +354,16 @@ impl Cluster {
             &c.node,
             LogMessage::Runs(c.request.clone()),
         ));
-        let Some(app) = self.apps.at_mut(c.home) else { return };
+        let Some(app) = self.apps.at_mut(c.home) else {
+            return;
+        };
         if c.request.is_some() {
-            app.queue_update(UpdateKind::Running { container: c.id.clone() }, ctx);
+            app.queue_update(
+                UpdateKind::Running {
+                    container: c.id.clone(),
+                },
+                ctx,
+            );
         } else if app.is_current_master(&c.id) && !app.run.is_registered() {
             let app = c.id.app.clone();
             self.expect_master(&app, ctx.now);
@@ -246,9 +371,15 @@ impl Cluster {
     }
 
     fn container_ended(&mut self, row: Row, report: &Arc<ExitReport>, ctx: &mut StepContext<'_>) {
-        let Some(c) = self.containers.at(row) else { return };
+        let Some(c) = self.containers.at(row) else {
+            return;
+        };
         let (id, node, home) = (c.id.clone(), c.node.clone(), c.home);
-        let (request, counted, settled) = (c.request.clone(), c.counted(), c.sizing == size::ResizeState::Settled);
+        let (request, counted, settled) = (
+            c.request.clone(),
+            c.counted(),
+            c.sizing == size::ResizeState::Settled,
+        );
         self.no_longer_stopping(&id, &node);
         self.count_out(&id, &node, part(request.as_ref()), counted, ctx);
         if !settled {
@@ -259,7 +390,9 @@ impl Cluster {
             let message = format!("the host ran out of memory and killed {id}");
             ctx.log_node(LogSeverity::Warning, Reason::NodeOom, &report.node, message);
         }
-        let Some(app) = self.apps.at_mut(home) else { return };
+        let Some(app) = self.apps.at_mut(home) else {
+            return;
+        };
         match request {
             Some(request) => {
                 if let Some(spots) = &mut app.spots
@@ -274,7 +407,13 @@ impl Cluster {
                     self.container_event_at(row, ContainerEvent::Acked, ctx);
                     self.maybe_over(&id.app, ctx);
                 } else {
-                    app.queue_update(UpdateKind::Exited { request, report: report.clone() }, ctx);
+                    app.queue_update(
+                        UpdateKind::Exited {
+                            request,
+                            report: report.clone(),
+                        },
+                        ctx,
+                    );
                 }
             }
             None => {
@@ -291,7 +430,9 @@ impl Cluster {
     }
 
     fn forget(&mut self, row: Row, ctx: &mut StepContext<'_>) {
-        let Some(c) = self.containers.at(row) else { return };
+        let Some(c) = self.containers.at(row) else {
+            return;
+        };
         let (id, node_id) = (c.id.clone(), c.node.clone());
         if let Some(node) = self.nodes.get_mut(&c.node) {
             node.containers.remove(&id);
@@ -321,9 +462,18 @@ impl Cluster {
 
     /// Processes a master's acknowledgement of every update up to `cursor`.
     pub(crate) fn ack_updates(&mut self, app_id: &AppId, cursor: u64, ctx: &mut StepContext<'_>) {
-        let Some(row) = self.apps.row_of(app_id) else { return };
-        let was_held = self.apps.at(row).is_some_and(|app| app.updates.len() >= MAX_UNACKED);
-        while let Some(update) = self.apps.at_mut(row).and_then(|app| app.updates.take_acked(cursor)) {
+        let Some(row) = self.apps.row_of(app_id) else {
+            return;
+        };
+        let was_held = self
+            .apps
+            .at(row)
+            .is_some_and(|app| app.updates.len() >= MAX_UNACKED);
+        while let Some(update) = self
+            .apps
+            .at_mut(row)
+            .and_then(|app| app.updates.take_acked(cursor))
+        {
             if let UpdateKind::Exited { request, report } = update.what {
                 if let Some(app) = self.apps.at_mut(row) {
                     let life = life(&report.container, self.epoch);
@@ -336,10 +486,18 @@ impl Cluster {
     }
 
     /// Stops one container on request.
-    pub(crate) fn stop_container(&mut self, id: &ContainerId, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
+    pub(crate) fn stop_container(
+        &mut self,
+        id: &ContainerId,
+        ctx: &mut StepContext<'_>,
+    ) -> Result<CallAnswer, CallRefusal> {
         if !self.containers.contains_key(id) {
             let over = self.history.get(id).is_some();
-            return if over { Ok(CallAnswer::Done) } else { Err(CallRefusal::NoSuchContainer(id.clone())) };
+            return if over {
+                Ok(CallAnswer::Done)
+            } else {
+                Err(CallRefusal::NoSuchContainer(id.clone()))
+            };
         }
         self.container_event(id, ContainerEvent::Stop(StopCause::Asked), ctx);
         Ok(CallAnswer::Done)
@@ -347,9 +505,19 @@ impl Cluster {
 
     /// Creates an exit report for an end that no node reported: the node is lost, or has lost the
     /// container.
-    pub(crate) fn create_exit_report(&mut self, id: &ContainerId, reason: ExitReason, why: String, ctx: &mut StepContext<'_>) {
-        let Some(c) = self.containers.get(id) else { return };
-        let Some(node) = self.nodes.get(&c.node) else { return };
+    pub(crate) fn create_exit_report(
+        &mut self,
+        id: &ContainerId,
+        reason: ExitReason,
+        why: String,
+        ctx: &mut StepContext<'_>,
+    ) {
+        let Some(c) = self.containers.get(id) else {
+            return;
+        };
+        let Some(node) = self.nodes.get(&c.node) else {
+            return;
+        };
         let mut evidence = Evidence::empty(node.enforcer);
         evidence.missing.push(why);
         let report = ExitReport {
@@ -369,7 +537,9 @@ impl Cluster {
 
     /// Updates the index entry of a node from the ledger and the node's state.
     pub(crate) fn reindex(&mut self, id: &NodeId) {
-        let (Some(node), Some(account)) = (self.nodes.get(id), self.ledger.node(id)) else { return };
+        let (Some(node), Some(account)) = (self.nodes.get(id), self.ledger.node(id)) else {
+            return;
+        };
         let Some(ix) = self.index.ix(id) else { return };
         if self.is_open(node) && !account.overdrawn {
             let room = self.room_beside(id, ix, account.free());
@@ -383,7 +553,10 @@ impl Cluster {
 
     /// Restarts the heartbeat timeout of the master.
     pub(crate) fn expect_master(&mut self, app: &AppId, now: Tick) {
-        self.timers.set(crate::timer::TimerKey::Master(app.clone()), now.plus(self.settings.master_silence));
+        self.timers.set(
+            crate::timer::TimerKey::Master(app.clone()),
+            now.plus(self.settings.master_silence),
+        );
     }
 }
 
@@ -419,7 +592,11 @@ fn new_container(
 }
 
 fn life(id: &ContainerId, now: Epoch) -> GrantIncarnation {
-    if id.epoch == now { GrantIncarnation::This } else { GrantIncarnation::Earlier }
+    if id.epoch == now {
+        GrantIncarnation::This
+    } else {
+        GrantIncarnation::Earlier
+    }
 }
 
 fn finished(c: &Container, report: &ExitReport) -> EndedContainer {
@@ -443,8 +620,15 @@ const LONGEST_WHY: usize = 300;
 
 fn because(report: &ExitReport) -> String {
     let diagnosed = report.diagnosis.first().map(|d| &d.cause);
-    let missing = report.evidence.missing.first().filter(|_| report.started.is_none());
-    diagnosed.or(missing).map(|why| why.chars().take(LONGEST_WHY).collect()).unwrap_or_default()
+    let missing = report
+        .evidence
+        .missing
+        .first()
+        .filter(|_| report.started.is_none());
+    diagnosed
+        .or(missing)
+        .map(|why| why.chars().take(LONGEST_WHY).collect())
+        .unwrap_or_default()
 }
 
 pub(crate) fn container_line(
@@ -454,27 +638,47 @@ pub(crate) fn container_line(
     node: &NodeId,
     words: impl Into<LogMessage>,
 ) -> LogLine {
-    LogLine { level, reason, object: LogObject::Container(id.clone()), node: Some(node.clone()), words: words.into() }
+    LogLine {
+        level,
+        reason,
+        object: LogObject::Container(id.clone()),
+        node: Some(node.clone()),
+        words: words.into(),
+    }
 }
 
 fn exit_line(id: &ContainerId, report: &ExitReport) -> LogLine {
     let (level, word) = match report.reason.charge() {
         Charge::Memory => (LogSeverity::Warning, Reason::OomKilled),
         Charge::Plain => (LogSeverity::Warning, Reason::ContainerExited),
-        Charge::Free if report.reason == ExitReason::Stopped => (LogSeverity::Normal, Reason::ContainerExited),
+        Charge::Free if report.reason == ExitReason::Stopped => {
+            (LogSeverity::Normal, Reason::ContainerExited)
+        }
         Charge::Free => (LogSeverity::Warning, Reason::ContainerExited),
         Charge::Success => (LogSeverity::Normal, Reason::ContainerExited),
     };
-    container_line(level, word, id, &report.node, LogMessage::Ended(report.reason))
+    container_line(
+        level,
+        word,
+        id,
+        &report.node,
+        LogMessage::Ended(report.reason),
+    )
 }
 
 /// Numbers of live and ended containers per request of an application; for the invariants.
-pub(crate) fn live_by_request<'a>(containers: impl Iterator<Item = &'a Container>) -> BTreeMap<RequestId, (u32, u32)> {
+pub(crate) fn live_by_request<'a>(
+    containers: impl Iterator<Item = &'a Container>,
+) -> BTreeMap<RequestId, (u32, u32)> {
     let mut counts: BTreeMap<RequestId, (u32, u32)> = BTreeMap::new();
     for c in containers {
         let Some(request) = &c.request else { continue };
         let slot = counts.entry(request.clone()).or_default();
-        if c.state.is_alive() { slot.0 += 1 } else { slot.1 += 1 }
+        if c.state.is_alive() {
+            slot.0 += 1
+        } else {
+            slot.1 += 1
+        }
     }
     counts
 }

@@ -5,7 +5,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use headroom_types::{AppId, Bytes, ContainerId, ExitReason, NodeId, RequestId, Resource, UnixMillis};
+use headroom_types::{
+    AppId, Bytes, ContainerId, ExitReason, NodeId, RequestId, Resource, UnixMillis,
+};
 
 use crate::table::Table;
 
@@ -47,12 +49,19 @@ pub struct History {
 impl History {
     /// Creates a history of at most `most` containers.
     pub fn new(most: usize) -> Self {
-        History { most: most.max(1), order: VecDeque::new(), by_id: Table::default() }
+        History {
+            most: most.max(1),
+            order: VecDeque::new(),
+            by_id: Table::default(),
+        }
     }
     /// Changes the limit to `most`; returns the removed containers.
     pub fn keep(&mut self, most: usize) -> Vec<ContainerId> {
         self.most = most.max(1);
-        let gone: Vec<ContainerId> = self.order.drain(..self.order.len().saturating_sub(self.most)).collect();
+        let gone: Vec<ContainerId> = self
+            .order
+            .drain(..self.order.len().saturating_sub(self.most))
+            .collect();
         gone.iter().for_each(|id| self.by_id.drop_row(id));
         gone
     }
@@ -71,7 +80,9 @@ impl History {
     }
     /// Removes the containers of an application and returns their ids.
     pub fn forget(&mut self, app: &AppId) -> Vec<ContainerId> {
-        let (gone, kept) = std::mem::take(&mut self.order).into_iter().partition(|id: &ContainerId| id.app == *app);
+        let (gone, kept) = std::mem::take(&mut self.order)
+            .into_iter()
+            .partition(|id: &ContainerId| id.app == *app);
         self.order = kept;
         let gone: VecDeque<ContainerId> = gone;
         gone.iter().for_each(|id| self.by_id.drop_row(id));

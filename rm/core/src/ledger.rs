@@ -30,7 +30,10 @@ pub struct NodeAccount {
 impl NodeAccount {
     /// Capacity for all containers of the node.
     pub fn capacity(&self) -> Resource {
-        Resource { memory: self.offers.memory.saturating_sub(self.unattributed), ..self.offers.clone() }
+        Resource {
+            memory: self.offers.memory.saturating_sub(self.unattributed),
+            ..self.offers.clone()
+        }
     }
     /// Free resources.
     pub fn free(&self) -> Resource {
@@ -39,10 +42,23 @@ impl NodeAccount {
             (name.clone(), n.saturating_sub(used))
         });
         // usually there are none, and the check is cheaper than an empty collection
-        let extra = if self.offers.extra.has_none() { ExtraResources::default() } else { extra.collect() };
+        let extra = if self.offers.extra.has_none() {
+            ExtraResources::default()
+        } else {
+            extra.collect()
+        };
         Resource {
-            memory: self.offers.memory.saturating_sub(self.unattributed).saturating_sub(self.allocated.memory),
-            cpus: Cpus::from_milli(self.offers.cpus.milli().saturating_sub(self.allocated.cpus.milli())),
+            memory: self
+                .offers
+                .memory
+                .saturating_sub(self.unattributed)
+                .saturating_sub(self.allocated.memory),
+            cpus: Cpus::from_milli(
+                self.offers
+                    .cpus
+                    .milli()
+                    .saturating_sub(self.allocated.cpus.milli()),
+            ),
             extra,
         }
     }
@@ -136,15 +152,25 @@ impl Ledger {
     }
     /// Closes the account of an application without containers.
     pub fn close_app(&mut self, app: &AppId) {
-        let Some(AppAccount { payer: Some((leaf, user)), .. }) = self.apps.remove(app) else { return };
+        let Some(AppAccount {
+            payer: Some((leaf, user)),
+            ..
+        }) = self.apps.remove(app)
+        else {
+            return;
+        };
         if let Some(account) = self.queues.get_mut(leaf.index()) {
             leave(account, &user);
         }
     }
     /// Moves the account of an application to another leaf.
     pub fn move_app(&mut self, app: &AppId, leaf: QueueIx) {
-        let Some(share) = self.apps.get(app).cloned() else { return };
-        let Some((from, user)) = share.payer.clone() else { return };
+        let Some(share) = self.apps.get(app).cloned() else {
+            return;
+        };
+        let Some((from, user)) = share.payer.clone() else {
+            return;
+        };
         self.book(from, |account| {
             subtract(&mut account.used, &share.used);
             subtract(&mut account.masters, &share.masters);
@@ -152,7 +178,9 @@ impl Ledger {
         });
         // The planted fault: the user is still charged in the leaf that the application has left.
         if cfg!(not(feature = "planted")) {
-            self.book_user(from, &user, |account| subtract(&mut account.used, &share.used));
+            self.book_user(from, &user, |account| {
+                subtract(&mut account.used, &share.used)
+            });
         }
         if let Some(account) = self.queues.get_mut(from.index()) {
             leave(account, &user);
@@ -163,34 +191,78 @@ impl Ledger {
     }
     /// Rebuilds all queue accounts for a new queue tree, from the parents and the leaf of every
     /// application.
-    pub fn regroup(&mut self, parents: &[Option<QueueIx>], leaf_of: impl Fn(&AppId) -> Option<QueueIx>) {
-        self.queues = parents.iter().map(|parent| QueueAccount { parent: *parent, ..QueueAccount::default() }).collect();
-        let apps: Vec<(AppId, AppAccount)> = self.apps.iter().map(|(app, share)| (app.clone(), share.clone())).collect();
+    pub fn regroup(
+        &mut self,
+        parents: &[Option<QueueIx>],
+        leaf_of: impl Fn(&AppId) -> Option<QueueIx>,
+    ) {
+        self.queues = parents
+            .iter()
+            .map(|parent| QueueAccount {
+                parent: *parent,
+                ..QueueAccount::default()
+            })
+            .collect();
+        let apps: Vec<(AppId, AppAccount)> = self
+            .apps
+            .iter()
+            .map(|(app, share)| (app.clone(), share.clone()))
+            .collect();
         for (app, share) in apps {
-            let (Some((_, user)), Some(leaf)) = (share.payer.clone(), leaf_of(&app)) else { continue };
+            let (Some((_, user)), Some(leaf)) = (share.payer.clone(), leaf_of(&app)) else {
+                continue;
+            };
             self.open_app(&app, leaf, &user);
             self.enter_share(leaf, &user, &share);
         }
     }
     /// Adds the size of a container. Returns false and changes nothing on overflow.
     #[must_use]
-    pub fn take(&mut self, node: &NodeId, app: &AppId, part: ContainerRole, size: &Resource, heap: Bytes) -> bool {
+    pub fn take(
+        &mut self,
+        node: &NodeId,
+        app: &AppId,
+        part: ContainerRole,
+        size: &Resource,
+        heap: Bytes,
+    ) -> bool {
         self.take_size(node, app, part, size, heap, 1)
     }
     /// Subtracts the size of a container. Returns false and changes nothing when it was not
     /// allocated.
     #[must_use]
-    pub fn give(&mut self, node: &NodeId, app: &AppId, part: ContainerRole, size: &Resource, heap: Bytes) -> bool {
+    pub fn give(
+        &mut self,
+        node: &NodeId,
+        app: &AppId,
+        part: ContainerRole,
+        size: &Resource,
+        heap: Bytes,
+    ) -> bool {
         self.give_size(node, app, part, size, heap, 1)
     }
     /// Adds to the size of a live container.
     #[must_use]
-    pub fn grow(&mut self, node: &NodeId, app: &AppId, part: ContainerRole, by: &Resource, heap: Bytes) -> bool {
+    pub fn grow(
+        &mut self,
+        node: &NodeId,
+        app: &AppId,
+        part: ContainerRole,
+        by: &Resource,
+        heap: Bytes,
+    ) -> bool {
         self.take_size(node, app, part, by, heap, 0)
     }
     /// Subtracts from the size of a live container.
     #[must_use]
-    pub fn shrink(&mut self, node: &NodeId, app: &AppId, part: ContainerRole, by: &Resource, heap: Bytes) -> bool {
+    pub fn shrink(
+        &mut self,
+        node: &NodeId,
+        app: &AppId,
+        part: ContainerRole,
+        by: &Resource,
+        heap: Bytes,
+    ) -> bool {
         self.give_size(node, app, part, by, heap, 0)
     }
     /// Account of a node.
@@ -240,12 +312,27 @@ impl Ledger {
         update_overdrawn(account);
         self.changed.push(app.clone());
         let share = self.apps.entry(app);
-        let masters = if part == ContainerRole::Master { size.clone() } else { Resource::default() };
+        let masters = if part == ContainerRole::Master {
+            size.clone()
+        } else {
+            Resource::default()
+        };
         add(&mut share.used, size);
         add(&mut share.masters, &masters);
         share.containers = share.containers.saturating_add(containers);
-        let Some((leaf, user)) = share.payer.clone() else { return true };
-        self.enter_share(leaf, &user, &AppAccount { containers, used: size.clone(), masters, payer: None });
+        let Some((leaf, user)) = share.payer.clone() else {
+            return true;
+        };
+        self.enter_share(
+            leaf,
+            &user,
+            &AppAccount {
+                containers,
+                used: size.clone(),
+                masters,
+                payer: None,
+            },
+        );
         true
     }
     fn give_size(
@@ -257,20 +344,30 @@ impl Ledger {
         heap: Bytes,
         containers: u32,
     ) -> bool {
-        let Some(account) = self.nodes.get_mut(node) else { return false };
+        let Some(account) = self.nodes.get_mut(node) else {
+            return false;
+        };
         if !size.fits(&account.allocated) {
             return false;
         }
         subtract(&mut account.allocated, size);
         account.heap = account.heap.saturating_sub(heap);
         update_overdrawn(account);
-        let Some(share) = self.apps.get_mut(app) else { return true };
-        let masters = if part == ContainerRole::Master { size.clone() } else { Resource::default() };
+        let Some(share) = self.apps.get_mut(app) else {
+            return true;
+        };
+        let masters = if part == ContainerRole::Master {
+            size.clone()
+        } else {
+            Resource::default()
+        };
         subtract(&mut share.used, size);
         subtract(&mut share.masters, &masters);
         share.containers = share.containers.saturating_sub(containers);
         self.changed.push(app.clone());
-        let Some((leaf, user)) = share.payer.clone() else { return true };
+        let Some((leaf, user)) = share.payer.clone() else {
+            return true;
+        };
         self.book(leaf, |account| {
             subtract(&mut account.used, size);
             subtract(&mut account.masters, &masters);
@@ -296,7 +393,11 @@ impl Ledger {
         }
     }
     fn book_user(&mut self, leaf: QueueIx, user: &Arc<str>, what: impl Fn(&mut UserAccount)) {
-        if let Some(account) = self.queues.get_mut(leaf.index()).and_then(|account| account.users.get_mut(user)) {
+        if let Some(account) = self
+            .queues
+            .get_mut(leaf.index())
+            .and_then(|account| account.users.get_mut(user))
+        {
             what(account);
         }
     }
@@ -315,7 +416,14 @@ fn leave(account: &mut QueueAccount, user: &Arc<str>) {
 fn can_add(sum: &Resource, size: &Resource) -> bool {
     sum.memory.checked_add(size.memory).is_some()
         && sum.cpus.checked_add(size.cpus).is_some()
-        && size.extra.iter().all(|(name, n)| sum.extra.get(name).copied().unwrap_or(0).checked_add(*n).is_some())
+        && size.extra.iter().all(|(name, n)| {
+            sum.extra
+                .get(name)
+                .copied()
+                .unwrap_or(0)
+                .checked_add(*n)
+                .is_some()
+        })
 }
 
 /// Adds a size to a sum and saturates on overflow.
@@ -331,9 +439,20 @@ fn add(sum: &mut Resource, size: &Resource) {
 /// Adds a size several times to a sum that is only displayed.
 pub(crate) fn add_times(sum: &mut Resource, size: &Resource, times: u32) {
     let cpus = u64::from(size.cpus.milli()).saturating_mul(u64::from(times));
-    let extra = size.extra.iter().map(|(name, n)| (name.clone(), n.saturating_mul(u64::from(times)))).collect();
+    let extra = size
+        .extra
+        .iter()
+        .map(|(name, n)| (name.clone(), n.saturating_mul(u64::from(times))))
+        .collect();
     let cpus = Cpus::from_milli(u32::try_from(cpus).unwrap_or(u32::MAX));
-    add(sum, &Resource { memory: size.memory.mul_ratio(u64::from(times), 1), cpus, extra });
+    add(
+        sum,
+        &Resource {
+            memory: size.memory.mul_ratio(u64::from(times), 1),
+            cpus,
+            extra,
+        },
+    );
 }
 
 fn subtract(sum: &mut Resource, size: &Resource) {
@@ -351,7 +470,10 @@ fn subtract(sum: &mut Resource, size: &Resource) {
 
 fn update_overdrawn(account: &mut NodeAccount) {
     // Computed at every change without a copy of the resources.
-    let memory = account.allocated.memory.saturating_add(account.unattributed);
+    let memory = account
+        .allocated
+        .memory
+        .saturating_add(account.unattributed);
     account.overdrawn = memory > account.offers.memory || !account.allocated.fits(&account.offers);
 }
 
@@ -392,8 +514,18 @@ mod tests {
     #[test]
     fn returning_more_than_was_taken_is_refused() {
         let mut ledger = Ledger::default();
-        let (node, app): (NodeId, AppId) = ("n1".parse().expect("id"), "job.1".parse().expect("id"));
-        ledger.offer(&node, Resource::new(Bytes::from_gib(1), Cpus::from_cores(1)));
-        assert!(!ledger.give(&node, &app, ContainerRole::Work, &Resource::new(Bytes::from_mib(1), Cpus::ZERO), Bytes::ZERO));
+        let (node, app): (NodeId, AppId) =
+            ("n1".parse().expect("id"), "job.1".parse().expect("id"));
+        ledger.offer(
+            &node,
+            Resource::new(Bytes::from_gib(1), Cpus::from_cores(1)),
+        );
+        assert!(!ledger.give(
+            &node,
+            &app,
+            ContainerRole::Work,
+            &Resource::new(Bytes::from_mib(1), Cpus::ZERO),
+            Bytes::ZERO
+        ));
     }
 }

@@ -46,10 +46,12 @@ mod resize;
 
 pub use cluster::{Cluster, Restored, RestoredApp, Settings};
 pub use event::{
-    AfterDrain, AppSubmission, CallAnswer, CallId, CallRefusal, CallResult, ClusterCall, ClusterEvent, ContainerCommand,
-    ContainerLaunch, ContainerPhase, ContainerSize, Cordon, DryRun, Effect, Exclusive, GrantedContainer, Lifetime, LogLine,
-    LogMessage, LogObject, LogSeverity, MasterHeartbeat, MasterKind, MasterUpdate, NodeHealth, NodeHeartbeat, NodeProperties,
-    NodeRegistration, Outcome, QueuesFrom, RefusedSize, ReportedContainer, RequestVerdict, RunOrder, TagChange, UpdateKind,
+    AfterDrain, AppSubmission, CallAnswer, CallId, CallRefusal, CallResult, ClusterCall,
+    ClusterEvent, ContainerCommand, ContainerLaunch, ContainerPhase, ContainerSize, Cordon, DryRun,
+    Effect, Exclusive, GrantedContainer, Lifetime, LogLine, LogMessage, LogObject, LogSeverity,
+    MasterHeartbeat, MasterKind, MasterUpdate, NodeHealth, NodeHeartbeat, NodeProperties,
+    NodeRegistration, Outcome, QueuesFrom, RefusedSize, ReportedContainer, RequestVerdict,
+    RunOrder, TagChange, UpdateKind,
 };
 pub use explain::{NodeWaitReason, WaitExplanation, WaitReason};
 pub use history::EndedContainer;

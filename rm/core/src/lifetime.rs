@@ -19,7 +19,9 @@ impl Cluster {
     /// Sets the end of an application's lifetime after a change of the lifetime or leaf. `None`
     /// keeps the current end. The caller saves the application.
     pub(crate) fn set_lifetime(&mut self, id: &AppId, given: Option<Lifetime>) {
-        let Some(app) = self.apps.get(id).filter(|app| !app.state.is_ending()) else { return };
+        let Some(app) = self.apps.get(id).filter(|app| !app.state.is_ending()) else {
+            return;
+        };
         let given = match given {
             Some(Lifetime::AtMost(time)) => Some(end_of(app, time)),
             Some(Lifetime::Unbounded) => None,
@@ -37,23 +39,37 @@ impl Cluster {
     pub(crate) fn watch_lifetime(&mut self, id: &AppId) {
         let key = TimerKey::Lifetime(id.clone());
         match self.apps.get(id).and_then(|app| app.until) {
-            Some(until) => self.timers.set(key, Tick(until.0.saturating_sub(self.settings.unix_at_zero.0))),
+            Some(until) => self.timers.set(
+                key,
+                Tick(until.0.saturating_sub(self.settings.unix_at_zero.0)),
+            ),
             None => self.timers.cancel(&key),
         }
     }
 
     /// Kills an application whose lifetime has expired.
     pub(crate) fn lifetime_over(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
-        let Some(app) = self.apps.get(id).filter(|app| !app.state.is_ending()) else { return };
+        let Some(app) = self.apps.get(id).filter(|app| !app.state.is_ending()) else {
+            return;
+        };
         let lived = ctx.wall.since(app.submitted);
-        let of_queue = self.longest_life(app).is_some_and(|longest| app.until == Some(end_of(app, longest)));
-        let whose =
-            if of_queue { format!("the limit of queue {}", app.queue.short()) } else { "the limit of the application".into() };
+        let of_queue = self
+            .longest_life(app)
+            .is_some_and(|longest| app.until == Some(end_of(app, longest)));
+        let whose = if of_queue {
+            format!("the limit of queue {}", app.queue.short())
+        } else {
+            "the limit of the application".into()
+        };
         let why = format!("its lifetime expired after {} s: {whose}", lived.as_secs());
         ctx.log_app(LogSeverity::Warning, Reason::LifetimeOver, id, why.clone());
         let containers = app.containers.clone();
         for container in containers.iter() {
-            self.container_event(container, container::ContainerEvent::Stop(StopCause::Timeout), ctx);
+            self.container_event(
+                container,
+                container::ContainerEvent::Stop(StopCause::Timeout),
+                ctx,
+            );
         }
         if let Some(app) = self.apps.get_mut(id) {
             app.diagnostics = why;

@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use headroom_types::exit::Unattributed;
 use headroom_types::{
-    AppId, AttemptId, Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, Name, NodeId, RequestId,
-    Resource, Tick, UnixMillis,
+    AppId, AttemptId, Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason,
+    ExitReport, Name, NodeId, RequestId, Resource, Tick, UnixMillis,
 };
 
 use crate::cluster::Settings;
 use crate::event::{
-    AppSubmission, CallAnswer, CallId, ClusterCall, ClusterEvent, ContainerCommand, ContainerLaunch, ContainerPhase, Effect,
-    MasterHeartbeat, MasterKind, MasterUpdate, NodeHealth, NodeHeartbeat, NodeProperties, NodeRegistration, ReportedContainer,
-    UpdateKind,
+    AppSubmission, CallAnswer, CallId, ClusterCall, ClusterEvent, ContainerCommand,
+    ContainerLaunch, ContainerPhase, Effect, MasterHeartbeat, MasterKind, MasterUpdate, NodeHealth,
+    NodeHeartbeat, NodeProperties, NodeRegistration, ReportedContainer, UpdateKind,
 };
 use crate::queue::spec::{QueueSpec, QueueTree};
 use crate::request::{ContainerRequest, PlacementRules};
@@ -92,7 +92,9 @@ const SYNC_AFTER: u64 = 64;
 impl ClusterLoad {
     /// Creates a load of this shape; the caller runs [`ClusterLoad::settle`] first.
     pub fn new(shape: LoadShape, epoch: Epoch) -> ClusterLoad {
-        let names: Vec<NodeId> = (0..shape.nodes).filter_map(|n| format!("node-{n:05}").parse().ok()).collect();
+        let names: Vec<NodeId> = (0..shape.nodes)
+            .filter_map(|n| format!("node-{n:05}").parse().ok())
+            .collect();
         ClusterLoad {
             shape,
             epoch,
@@ -102,7 +104,10 @@ impl ClusterLoad {
             jobs: Vec::new(),
             by_app: BTreeMap::new(),
             due: Vec::new(),
-            launch: Arc::new(ContainerLaunch { command: vec!["true".into()], ..ContainerLaunch::default() }),
+            launch: Arc::new(ContainerLaunch {
+                command: vec!["true".into()],
+                ..ContainerLaunch::default()
+            }),
             calls: 0,
             turn: 0,
             turns: 0,
@@ -114,13 +119,21 @@ impl ClusterLoad {
     /// configuration.
     pub fn settings(shape: LoadShape) -> Settings {
         let leaves = (0..shape.queues).filter_map(|n| Some((queue(n)?, QueueSpec::default())));
-        let tree = QueueTree::new(QueueSpec { children: leaves.collect(), ..QueueSpec::default() });
-        Settings { queues: tree.unwrap_or_default(), ..Settings::default() }
+        let tree = QueueTree::new(QueueSpec {
+            children: leaves.collect(),
+            ..QueueSpec::default()
+        });
+        Settings {
+            queues: tree.unwrap_or_default(),
+            ..Settings::default()
+        }
     }
     /// Registers all nodes, submits all applications and sends their requests.
     pub fn settle(&mut self, mut step: impl FnMut(ClusterEvent) -> Vec<Effect>) {
         for n in 0..self.names.len() {
-            let Some(what) = self.registration(n) else { continue };
+            let Some(what) = self.registration(n) else {
+                continue;
+            };
             let event = self.event(what);
             let effects = step(event);
             self.take(effects);
@@ -129,13 +142,19 @@ impl ClusterLoad {
             let Some(spec) = new_app(n) else { continue };
             let event = self.event(ClusterCall::Submit(Box::new(spec)));
             for effect in step(event) {
-                if let Effect::Answer { answer: Ok(CallAnswer::Submitted { app, .. }), .. } = effect {
+                if let Effect::Answer {
+                    answer: Ok(CallAnswer::Submitted { app, .. }),
+                    ..
+                } = effect
+                {
                     self.job(app);
                 }
             }
         }
         for n in 0..self.jobs.len() {
-            let Some(attempt) = self.jobs.get(n).map(|job| job.attempt.clone()) else { continue };
+            let Some(attempt) = self.jobs.get(n).map(|job| job.attempt.clone()) else {
+                continue;
+            };
             let register = self.event(ClusterCall::RegisterMaster { attempt, url: None });
             self.take(step(register));
             if let Some(ask) = self.sync(n) {
@@ -160,16 +179,29 @@ impl ClusterLoad {
     pub fn take(&mut self, effects: impl IntoIterator<Item = Effect>) {
         for effect in effects {
             match effect {
-                Effect::Tell { node, container, want: ContainerCommand::Run(order) } => {
+                Effect::Tell {
+                    node,
+                    container,
+                    want: ContainerCommand::Run(order),
+                } => {
                     self.granted += 1;
                     let held = self.by_name.get(&node).and_then(|n| self.held.get_mut(*n));
                     if let (Some(held), Some(request)) = (held, order.request) {
                         let (resource, granted) = (order.resource, order.granted);
-                        held.push(Held { id: container, request, resource, granted, told: false });
+                        held.push(Held {
+                            id: container,
+                            request,
+                            resource,
+                            granted,
+                            told: false,
+                        });
                     }
                 }
                 Effect::Update { app, update } => self.update(&app, update),
-                Effect::Tell { want: ContainerCommand::Stop { .. } | ContainerCommand::Forget, .. }
+                Effect::Tell {
+                    want: ContainerCommand::Stop { .. } | ContainerCommand::Forget,
+                    ..
+                }
                 | Effect::Save(_)
                 | Effect::Answer { .. }
                 | Effect::UpdatesEnd { .. }
@@ -194,7 +226,10 @@ impl ClusterLoad {
 
     fn event(&mut self, what: ClusterCall) -> ClusterEvent {
         self.calls += 1;
-        ClusterEvent::Call { call: CallId(self.calls), what }
+        ClusterEvent::Call {
+            call: CallId(self.calls),
+            what,
+        }
     }
     fn random(&mut self, below: usize) -> usize {
         self.random ^= self.random << 13;
@@ -205,14 +240,31 @@ impl ClusterLoad {
     fn job(&mut self, app: AppId) {
         let wish = |n: u32| {
             let request: RequestId = format!("request-{n:03}").parse().ok()?;
-            Some(Wish { request, size: size(n), count: 2, settled: 0, raised: false })
+            Some(Wish {
+                request,
+                size: size(n),
+                count: 2,
+                settled: 0,
+                raised: false,
+            })
         };
         let wants: Vec<Wish> = (0..self.shape.requests).filter_map(wish).collect();
-        let by_request = wants.iter().map(|wish| wish.request.clone()).zip(0..).collect();
+        let by_request = wants
+            .iter()
+            .map(|wish| wish.request.clone())
+            .zip(0..)
+            .collect();
         let changed = (0..wants.len()).collect();
         self.by_app.insert(app.clone(), self.jobs.len());
         let attempt = AttemptId { app, attempt: 1 };
-        self.jobs.push(Job { attempt, heard: 0, acked: 0, wants, by_request, changed });
+        self.jobs.push(Job {
+            attempt,
+            heard: 0,
+            acked: 0,
+            wants,
+            by_request,
+            changed,
+        });
     }
     fn registration(&self, n: usize) -> Option<ClusterCall> {
         let offers = Resource::new(Bytes::from_gib(64), Cpus::from_cores(32));
@@ -228,7 +280,10 @@ impl ClusterLoad {
             exits: vec![],
             unattributed: Unattributed::default(),
         };
-        Some(ClusterCall::RegisterNode { node: self.names.get(n)?.clone(), facts: Box::new(facts) })
+        Some(ClusterCall::RegisterNode {
+            node: self.names.get(n)?.clone(),
+            facts: Box::new(facts),
+        })
     }
     fn sync(&mut self, n: usize) -> Option<ClusterEvent> {
         let (launch, epoch) = (self.launch.clone(), self.epoch);
@@ -251,12 +306,21 @@ impl ClusterLoad {
         }
         job.acked = job.heard;
         let attempt = job.attempt.clone();
-        let sync = MasterHeartbeat { attempt, epoch, ack: job.heard, asks, withdraw: vec![], release: vec![] };
+        let sync = MasterHeartbeat {
+            attempt,
+            epoch,
+            ack: job.heard,
+            asks,
+            withdraw: vec![],
+            release: vec![],
+        };
         Some(self.event(ClusterCall::Sync(Box::new(sync))))
     }
     fn report(&mut self, n: usize) -> ClusterEvent {
         let node = self.names.get(n).cloned();
-        let Some(node) = node else { return ClusterEvent::Time };
+        let Some(node) = node else {
+            return ClusterEvent::Time;
+        };
         let mut ending = Vec::new();
         for _ in 0..self.shape.exits {
             let many = self.held.get(n).map_or(0, Vec::len);
@@ -266,8 +330,16 @@ impl ClusterLoad {
             let which = self.random(many);
             ending.extend(self.held.get_mut(n).map(|held| held.swap_remove(which)));
         }
-        let exits: Vec<ExitReport> = ending.into_iter().map(|held| exit(&node, held.id)).collect();
-        let fresh = self.held.get_mut(n).into_iter().flatten().filter(|held| !held.told);
+        let exits: Vec<ExitReport> = ending
+            .into_iter()
+            .map(|held| exit(&node, held.id))
+            .collect();
+        let fresh = self
+            .held
+            .get_mut(n)
+            .into_iter()
+            .flatten()
+            .filter(|held| !held.told);
         let seen = fresh.map(|held| {
             held.told = true;
             seen(held)
@@ -281,11 +353,18 @@ impl ClusterLoad {
             health: NodeHealth::Healthy,
             unattributed: Unattributed::default(),
         };
-        self.event(ClusterCall::Report { node, report: Box::new(report) })
+        self.event(ClusterCall::Report {
+            node,
+            report: Box::new(report),
+        })
     }
     fn update(&mut self, app: &AppId, update: MasterUpdate) {
-        let Some(n) = self.by_app.get(app).copied() else { return };
-        let Some(job) = self.jobs.get_mut(n) else { return };
+        let Some(n) = self.by_app.get(app).copied() else {
+            return;
+        };
+        let Some(job) = self.jobs.get_mut(n) else {
+            return;
+        };
         job.heard = update.cursor;
         match update.what {
             UpdateKind::Allocated(granted) => {
@@ -312,7 +391,9 @@ impl ClusterLoad {
 
 impl Job {
     fn raise(&mut self, which: Option<usize>, what: impl FnOnce(&mut Wish)) {
-        let Some((n, wish)) = which.and_then(|n| Some((n, self.wants.get_mut(n)?))) else { return };
+        let Some((n, wish)) = which.and_then(|n| Some((n, self.wants.get_mut(n)?))) else {
+            return;
+        };
         what(wish);
         if !std::mem::replace(&mut wish.raised, true) {
             self.changed.push(n);

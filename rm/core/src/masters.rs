@@ -6,7 +6,9 @@ use crate::app::{self, App};
 use crate::attempt;
 use crate::cluster::{Cluster, MAX_REQUESTS, Reply, StepContext};
 use crate::container;
-use crate::event::{CallAnswer, CallRefusal, DryRun, LogSeverity, MasterHeartbeat, Outcome, RequestVerdict};
+use crate::event::{
+    CallAnswer, CallRefusal, DryRun, LogSeverity, MasterHeartbeat, Outcome, RequestVerdict,
+};
 use crate::ledger::ContainerRole;
 use crate::request::{ContainerRequest, CountAccuracy, PendingRequest};
 use crate::sched::constraint::is_choosy;
@@ -39,56 +41,115 @@ impl Cluster {
         if let Some(app) = self.apps.get_mut(&attempt.app) {
             app.master_url = url;
         }
-        if self.queue.leaf_of(&attempt.app).is_some_and(|leaf| !self.queue.is_full(leaf)) {
+        if self
+            .queue
+            .leaf_of(&attempt.app)
+            .is_some_and(|leaf| !self.queue.is_full(leaf))
+        {
             self.queue.run(&attempt.app);
         }
-        let largest = self.largest().map(|(_, largest)| largest.clone()).unwrap_or_default();
+        let largest = self
+            .largest()
+            .map(|(_, largest)| largest.clone())
+            .unwrap_or_default();
         let app = self.live(&attempt.app)?;
-        Ok(CallAnswer::Master { largest, containers: self.granted(app), cursor: app.updates.acked() })
+        Ok(CallAnswer::Master {
+            largest,
+            containers: self.granted(app),
+            cursor: app.updates.acked(),
+        })
     }
 
     /// Processes a master's heartbeat. The acknowledgement is processed first, because the requests
     /// depend on its counts.
-    pub(crate) fn sync(&mut self, sync: MasterHeartbeat, ctx: &mut StepContext<'_>) -> Result<Reply, CallRefusal> {
+    pub(crate) fn sync(
+        &mut self,
+        sync: MasterHeartbeat,
+        ctx: &mut StepContext<'_>,
+    ) -> Result<Reply, CallRefusal> {
         let id = sync.attempt.app.clone();
-        let app = self.apps.get(&id).ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
+        let app = self
+            .apps
+            .get(&id)
+            .ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
         if app.state.is_ending() {
-            let late = || RequestVerdict::Waits { sentence: format!("{id} is {}", app.state.as_str()).into() };
-            let verdicts = sync.asks.into_iter().map(|ask| (ask.request, late())).collect();
-            return Ok(Reply::Ready(CallAnswer::Synced { verdicts, stop: true }));
+            let late = || RequestVerdict::Waits {
+                sentence: format!("{id} is {}", app.state.as_str()).into(),
+            };
+            let verdicts = sync
+                .asks
+                .into_iter()
+                .map(|ask| (ask.request, late()))
+                .collect();
+            return Ok(Reply::Ready(CallAnswer::Synced {
+                verdicts,
+                stop: true,
+            }));
         }
         if sync.epoch != self.epoch {
-            return Err(CallRefusal::StaleEpoch { given: sync.epoch, current: self.epoch });
+            return Err(CallRefusal::StaleEpoch {
+                given: sync.epoch,
+                current: self.epoch,
+            });
         }
         current(app, &sync.attempt)?;
         if !app.run.is_registered() {
             return Err(CallRefusal::MasterNotRegistered(id));
         }
-        let fresh = || sync.asks.iter().filter(|ask| !app.requests.contains_key(&ask.request)).count();
-        if app.requests.len() + sync.asks.len() > MAX_REQUESTS && app.requests.len() + fresh() > MAX_REQUESTS {
-            return Err(CallRefusal::TooMany { what: format!("requests of {id}"), most: MAX_REQUESTS });
+        let fresh = || {
+            sync.asks
+                .iter()
+                .filter(|ask| !app.requests.contains_key(&ask.request))
+                .count()
+        };
+        if app.requests.len() + sync.asks.len() > MAX_REQUESTS
+            && app.requests.len() + fresh() > MAX_REQUESTS
+        {
+            return Err(CallRefusal::TooMany {
+                what: format!("requests of {id}"),
+                most: MAX_REQUESTS,
+            });
         }
         // a heartbeat that a later one has overtaken contains older counts
-        let told = if sync.ack >= app.updates.acked() { CountAccuracy::Exactly } else { CountAccuracy::AtLeast };
+        let told = if sync.ack >= app.updates.acked() {
+            CountAccuracy::Exactly
+        } else {
+            CountAccuracy::AtLeast
+        };
         self.expect_master(&id, ctx.now);
         self.ack_updates(&id, sync.ack, ctx);
         // A later heartbeat takes precedence for the requests that it knew. New requests of this
         // one are accepted, because the master has no answer to them.
         let holds = |app: Option<&App>, request: &RequestId| {
-            told == CountAccuracy::AtLeast && app.is_some_and(|app| app.requests.contains_key(request))
+            told == CountAccuracy::AtLeast
+                && app.is_some_and(|app| app.requests.contains_key(request))
         };
         if told == CountAccuracy::Exactly {
-            sync.withdraw.iter().for_each(|request| self.drop_request(&id, request));
+            sync.withdraw
+                .iter()
+                .for_each(|request| self.drop_request(&id, request));
         }
         for container in &sync.release {
-            if self.containers.get(container).is_some_and(|c| c.id.app == id && c.request.is_some()) {
-                self.container_event(container, container::ContainerEvent::Stop(StopCause::Asked), ctx);
+            if self
+                .containers
+                .get(container)
+                .is_some_and(|c| c.id.app == id && c.request.is_some())
+            {
+                self.container_event(
+                    container,
+                    container::ContainerEvent::Stop(StopCause::Asked),
+                    ctx,
+                );
             }
         }
         let mut verdicts = Vec::with_capacity(sync.asks.len());
         for ask in sync.asks {
             let request = ask.request.clone();
-            let never = if holds(self.apps.get(&id), &request) { None } else { self.take_ask(&id, ask, told, ctx)? };
+            let never = if holds(self.apps.get(&id), &request) {
+                None
+            } else {
+                self.take_ask(&id, ask, told, ctx)?
+            };
             verdicts.push((request, never));
         }
         Ok(Reply::Verdicts(id, verdicts))
@@ -111,15 +172,28 @@ impl Cluster {
             DryRun::DryRun => return self.dry_run_request(id, ask, ctx).map(Reply::Ready),
         }
         match self.take_ask(id, ask, CountAccuracy::AtLeast, ctx)? {
-            Some(RequestVerdict::Never { sentence, largest }) => Err(CallRefusal::NeverFits { sentence, largest }),
-            Some(RequestVerdict::Fits | RequestVerdict::Waits { .. }) | None => Ok(Reply::Verdict(id.clone(), request)),
+            Some(RequestVerdict::Never { sentence, largest }) => {
+                Err(CallRefusal::NeverFits { sentence, largest })
+            }
+            Some(RequestVerdict::Fits | RequestVerdict::Waits { .. }) | None => {
+                Ok(Reply::Verdict(id.clone(), request))
+            }
         }
     }
 
     /// Dry run of a request: accepts and places it in a copy of the cluster, which is then dropped.
-    fn dry_run_request(&self, id: &AppId, ask: ContainerRequest, ctx: &StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
+    fn dry_run_request(
+        &self,
+        id: &AppId,
+        ask: ContainerRequest,
+        ctx: &StepContext<'_>,
+    ) -> Result<CallAnswer, CallRefusal> {
         let (mut trial, mut out) = (self.clone(), Vec::new());
-        let mut ctx = StepContext { now: ctx.now, wall: ctx.wall, out: &mut out };
+        let mut ctx = StepContext {
+            now: ctx.now,
+            wall: ctx.wall,
+            out: &mut out,
+        };
         let request = ask.request.clone();
         let never = trial.take_ask(id, ask, CountAccuracy::AtLeast, &mut ctx)?;
         let verdict = never.unwrap_or_else(|| {
@@ -129,10 +203,20 @@ impl Cluster {
         Ok(CallAnswer::Asked { verdict })
     }
 
-    pub(crate) fn withdraw(&mut self, id: &AppId, request: &RequestId) -> Result<CallAnswer, CallRefusal> {
-        let app = self.apps.get(id).ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
+    pub(crate) fn withdraw(
+        &mut self,
+        id: &AppId,
+        request: &RequestId,
+    ) -> Result<CallAnswer, CallRefusal> {
+        let app = self
+            .apps
+            .get(id)
+            .ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
         if !app.requests.contains_key(request) {
-            return Err(CallRefusal::NoSuchRequest { app: id.clone(), request: request.clone() });
+            return Err(CallRefusal::NoSuchRequest {
+                app: id.clone(),
+                request: request.clone(),
+            });
         }
         self.drop_request(id, request);
         Ok(CallAnswer::Done)
@@ -146,7 +230,10 @@ impl Cluster {
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
         let id = &attempt.app;
-        let app = self.apps.get_mut(id).ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
+        let app = self
+            .apps
+            .get_mut(id)
+            .ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
         current(app, attempt)?;
         if app.state.is_ending() {
             return Ok(CallAnswer::Done);
@@ -167,14 +254,26 @@ impl Cluster {
     ) -> Result<Option<RequestVerdict>, CallRefusal> {
         let leaf = self.queue.leaf_of(id);
         let never = self.never_fits(&ask);
-        if let Some((sentence, largest)) = never.or_else(|| self.never_in_queue(leaf?, ContainerRole::Work, &ask.resource)) {
-            ctx.log_app(LogSeverity::Warning, Reason::RequestRefused, id, format!("{}: {sentence}", ask.request));
+        if let Some((sentence, largest)) =
+            never.or_else(|| self.never_in_queue(leaf?, ContainerRole::Work, &ask.resource))
+        {
+            ctx.log_app(
+                LogSeverity::Warning,
+                Reason::RequestRefused,
+                id,
+                format!("{}: {sentence}", ask.request),
+            );
             return Ok(Some(RequestVerdict::Never { sentence, largest }));
         }
         let arrival = self.arrivals;
-        let Some(app) = self.apps.get_mut(id) else { return Err(CallRefusal::NoSuchApp(id.clone())) };
+        let Some(app) = self.apps.get_mut(id) else {
+            return Err(CallRefusal::NoSuchApp(id.clone()));
+        };
         if app.requests.len() >= MAX_REQUESTS && !app.requests.contains_key(&ask.request) {
-            return Err(CallRefusal::TooMany { what: format!("requests of {id}"), most: MAX_REQUESTS });
+            return Err(CallRefusal::TooMany {
+                what: format!("requests of {id}"),
+                most: MAX_REQUESTS,
+            });
         }
         let request = ask.request.clone();
         let tally = app.tallies.entry(&request);
@@ -183,8 +282,12 @@ impl Cluster {
         match app.requests.get_mut(&request) {
             Some(known) => {
                 let idle = known.expired.is_some() || known.ask.count <= granted;
-                let (placed, deadline) = (known.ask.place != ask.place, known.ask.deadline != ask.deadline);
-                let same = !placed && (known.ask.priority, &known.ask.resource) == (ask.priority, &ask.resource);
+                let (placed, deadline) = (
+                    known.ask.place != ask.place,
+                    known.ask.deadline != ask.deadline,
+                );
+                let same = !placed
+                    && (known.ask.priority, &known.ask.resource) == (ask.priority, &ask.resource);
                 known.ask = ask;
                 if same && !idle && !deadline {
                     // only the count has changed: the request keeps its position
@@ -204,7 +307,8 @@ impl Cluster {
                 self.arrivals += 1;
                 let message = format!("{request}: {} × {}", ask.count, ask.resource);
                 ctx.log_app(LogSeverity::Normal, Reason::RequestCreated, id, message);
-                app.requests.insert(request.clone(), PendingRequest::new(ask, arrival, ctx.now));
+                app.requests
+                    .insert(request.clone(), PendingRequest::new(ask, arrival, ctx.now));
                 self.begin_want(id, &request, ctx.now);
             }
         }
@@ -218,7 +322,11 @@ impl Cluster {
     fn never_fits(&mut self, ask: &ContainerRequest) -> Option<(String, Resource)> {
         let size = &ask.resource;
         let plain = !is_choosy(&ask.place) && size.extra.has_none();
-        if plain && self.roomy.is_some_and(|(memory, cpus)| size.memory <= memory && size.cpus <= cpus) {
+        if plain
+            && self
+                .roomy
+                .is_some_and(|(memory, cpus)| size.memory <= memory && size.cpus <= cpus)
+        {
             return None;
         }
         let never = self.infeasible_reason(size, &ask.place);
@@ -237,9 +345,15 @@ impl Cluster {
     }
 
     pub(crate) fn live(&self, id: &AppId) -> Result<&App, CallRefusal> {
-        let app = self.apps.get(id).ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
+        let app = self
+            .apps
+            .get(id)
+            .ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
         if app.state.is_ending() {
-            return Err(CallRefusal::AppEnding { app: id.clone(), state: app.state.as_str() });
+            return Err(CallRefusal::AppEnding {
+                app: id.clone(),
+                state: app.state.as_str(),
+            });
         }
         Ok(app)
     }
@@ -247,7 +361,10 @@ impl Cluster {
 
 fn current(app: &App, attempt: &AttemptId) -> Result<(), CallRefusal> {
     if app.attempt != attempt.attempt {
-        return Err(CallRefusal::StaleAttempt { given: attempt.clone(), current: app.attempt });
+        return Err(CallRefusal::StaleAttempt {
+            given: attempt.clone(),
+            current: app.attempt,
+        });
     }
     Ok(())
 }

@@ -110,28 +110,42 @@ pub fn next_node_state(
 ) -> Result<ClusterNodeState, InvalidNodeEvent> {
     match &state {
         ClusterNodeState::Ready => match event {
-            NodeEvent::Registered(health) | NodeEvent::Heard(health) => Ok(speaks(&state, health, out)),
+            NodeEvent::Registered(health) | NodeEvent::Heard(health) => {
+                Ok(speaks(&state, health, out))
+            }
             NodeEvent::Silent(how) => Ok(silent(how, NodeHealth::Healthy, out)),
             NodeEvent::Left => Ok(left(out)),
             NodeEvent::Welcome => Ok(state), // it is a member already
         },
         ClusterNodeState::Unhealthy { reason } => match event {
-            NodeEvent::Registered(health) | NodeEvent::Heard(health) => Ok(speaks(&state, health, out)),
-            NodeEvent::Silent(how) => Ok(silent(how, NodeHealth::Unhealthy { reason: reason.clone() }, out)),
+            NodeEvent::Registered(health) | NodeEvent::Heard(health) => {
+                Ok(speaks(&state, health, out))
+            }
+            NodeEvent::Silent(how) => Ok(silent(
+                how,
+                NodeHealth::Unhealthy {
+                    reason: reason.clone(),
+                },
+                out,
+            )),
             NodeEvent::Left => Ok(left(out)),
             NodeEvent::Welcome => Ok(state),
         },
         ClusterNodeState::Suspect { health } => match event {
             NodeEvent::Registered(now) | NodeEvent::Heard(now) => Ok(speaks(&state, now, out)),
             NodeEvent::Silent(SilenceStage::Suspect) => Ok(state),
-            NodeEvent::Silent(how @ (SilenceStage::Unreachable | SilenceStage::Lost)) => Ok(silent(how, health.clone(), out)),
+            NodeEvent::Silent(how @ (SilenceStage::Unreachable | SilenceStage::Lost)) => {
+                Ok(silent(how, health.clone(), out))
+            }
             NodeEvent::Left => Ok(left(out)),
             NodeEvent::Welcome => Ok(state),
         },
         ClusterNodeState::Unreachable { .. } => match event {
             NodeEvent::Registered(now) | NodeEvent::Heard(now) => Ok(speaks(&state, now, out)),
             NodeEvent::Silent(SilenceStage::Suspect | SilenceStage::Unreachable) => Ok(state),
-            NodeEvent::Silent(SilenceStage::Lost) => Ok(silent(SilenceStage::Lost, NodeHealth::Healthy, out)),
+            NodeEvent::Silent(SilenceStage::Lost) => {
+                Ok(silent(SilenceStage::Lost, NodeHealth::Healthy, out))
+            }
             NodeEvent::Left => Ok(left(out)),
             NodeEvent::Welcome => Ok(state),
         },
@@ -143,7 +157,9 @@ pub fn next_node_state(
         },
         ClusterNodeState::Decommissioned => match event {
             // the caller rejects these before
-            NodeEvent::Registered(_) | NodeEvent::Heard(_) => Err(InvalidNodeEvent { state, event }),
+            NodeEvent::Registered(_) | NodeEvent::Heard(_) => {
+                Err(InvalidNodeEvent { state, event })
+            }
             NodeEvent::Silent(_) | NodeEvent::Left => Ok(state),
             NodeEvent::Welcome => Ok(ClusterNodeState::Lost),
         },
@@ -155,7 +171,11 @@ fn left(out: &mut Vec<NodeAction>) -> ClusterNodeState {
     ClusterNodeState::Decommissioned
 }
 
-fn speaks(before: &ClusterNodeState, health: NodeHealth, out: &mut Vec<NodeAction>) -> ClusterNodeState {
+fn speaks(
+    before: &ClusterNodeState,
+    health: NodeHealth,
+    out: &mut Vec<NodeAction>,
+) -> ClusterNodeState {
     match health {
         NodeHealth::Healthy => {
             if *before != ClusterNodeState::Ready {
@@ -164,7 +184,9 @@ fn speaks(before: &ClusterNodeState, health: NodeHealth, out: &mut Vec<NodeActio
             ClusterNodeState::Ready
         }
         NodeHealth::Unhealthy { reason } => {
-            let now = ClusterNodeState::Unhealthy { reason: reason.clone() };
+            let now = ClusterNodeState::Unhealthy {
+                reason: reason.clone(),
+            };
             if *before != now {
                 out.push(NodeAction::Sick(reason));
             }
@@ -227,11 +249,19 @@ impl ClusterNodeState {
     pub fn reason(&self) -> Option<&str> {
         match self {
             ClusterNodeState::Unhealthy { reason }
-            | ClusterNodeState::Suspect { health: NodeHealth::Unhealthy { reason } }
-            | ClusterNodeState::Unreachable { health: NodeHealth::Unhealthy { reason } } => Some(reason),
+            | ClusterNodeState::Suspect {
+                health: NodeHealth::Unhealthy { reason },
+            }
+            | ClusterNodeState::Unreachable {
+                health: NodeHealth::Unhealthy { reason },
+            } => Some(reason),
             ClusterNodeState::Ready
-            | ClusterNodeState::Suspect { health: NodeHealth::Healthy }
-            | ClusterNodeState::Unreachable { health: NodeHealth::Healthy }
+            | ClusterNodeState::Suspect {
+                health: NodeHealth::Healthy,
+            }
+            | ClusterNodeState::Unreachable {
+                health: NodeHealth::Healthy,
+            }
             | ClusterNodeState::Lost
             | ClusterNodeState::Decommissioned => None,
         }
@@ -270,7 +300,9 @@ mod tests {
     use super::*;
 
     fn sick() -> NodeHealth {
-        NodeHealth::Unhealthy { reason: "disk".into() }
+        NodeHealth::Unhealthy {
+            reason: "disk".into(),
+        }
     }
 
     /// One cell per state and event: the next state's first letter (`.` same, `!` illegal; `U`
@@ -280,9 +312,13 @@ mod tests {
     fn each_state_accepts_its_events() {
         let states = [
             ClusterNodeState::Ready,
-            ClusterNodeState::Unhealthy { reason: "disk".into() },
+            ClusterNodeState::Unhealthy {
+                reason: "disk".into(),
+            },
             ClusterNodeState::Suspect { health: sick() },
-            ClusterNodeState::Unreachable { health: NodeHealth::Healthy },
+            ClusterNodeState::Unreachable {
+                health: NodeHealth::Healthy,
+            },
             ClusterNodeState::Lost,
             ClusterNodeState::Decommissioned,
         ];
@@ -336,7 +372,9 @@ mod tests {
     #[test]
     fn a_suspect_node_keeps_its_reported_health() {
         let gone = next_node_state(
-            ClusterNodeState::Unhealthy { reason: "disk".into() },
+            ClusterNodeState::Unhealthy {
+                reason: "disk".into(),
+            },
             NodeEvent::Silent(SilenceStage::Suspect),
             &mut vec![],
         )

@@ -10,7 +10,10 @@ use headroom_types::{ContainerId, ExitReason, ExitReport, NodeId, Reason, Resour
 use crate::attempt;
 use crate::cluster::{Cluster, StepContext};
 use crate::container::{self, ContainerEvent, ContainerState};
-use crate::event::{CallAnswer, CallRefusal, ContainerCommand, LogSeverity, NodeHeartbeat, NodeRegistration, ReportedContainer};
+use crate::event::{
+    CallAnswer, CallRefusal, ContainerCommand, LogSeverity, NodeHeartbeat, NodeRegistration,
+    ReportedContainer,
+};
 use crate::node::{self, Node, NodeAction, SilenceStage};
 use crate::save::DurableRecord;
 use crate::timer::TimerKey;
@@ -33,7 +36,11 @@ impl Cluster {
         // treated as gone.
         let latest = self.nodes.get(id).map_or(0, |n| n.serial);
         if facts.serial != 0 && facts.serial <= latest {
-            return Err(CallRefusal::Overtaken { node: id.clone(), given: facts.serial, latest });
+            return Err(CallRefusal::Overtaken {
+                node: id.clone(),
+                given: facts.serial,
+                latest,
+            });
         }
         self.enter_node(id, &facts, ctx);
         self.note_unattributed(id, facts.unattributed, ctx);
@@ -55,7 +62,10 @@ impl Cluster {
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
         if report.epoch != self.epoch {
-            return Err(CallRefusal::StaleEpoch { given: report.epoch, current: self.epoch });
+            return Err(CallRefusal::StaleEpoch {
+                given: report.epoch,
+                current: self.epoch,
+            });
         }
         let node = self.nodes.get_mut(id).filter(|n| n.state.is_member());
         let node = node.ok_or_else(|| CallRefusal::NodeNotRegistered(id.clone()))?;
@@ -72,7 +82,9 @@ impl Cluster {
         }
         self.drop_stopped_unseen(id, ctx);
         self.settle_mark(id, ctx);
-        Ok(CallAnswer::Received { received: exits.all })
+        Ok(CallAnswer::Received {
+            received: exits.all,
+        })
     }
 
     fn enter_node(&mut self, id: &NodeId, facts: &NodeRegistration, ctx: &mut StepContext<'_>) {
@@ -84,10 +96,22 @@ impl Cluster {
         }
         self.offers.insert((facts.offers.memory, id.clone()));
         self.ledger.offer(id, facts.offers.clone());
-        let traits = self.tags.get(id).map_or(Cow::Borrowed(&facts.traits), |tags| tags.over(&facts.traits));
+        let traits = self
+            .tags
+            .get(id)
+            .map_or(Cow::Borrowed(&facts.traits), |tags| {
+                tags.over(&facts.traits)
+            });
         self.index.enter(id, &traits, &facts.offers);
-        let containers = self.nodes.get(id).map(|n| n.containers.clone()).unwrap_or_default();
-        let state = self.nodes.get(id).map_or(node::ClusterNodeState::Lost, |n| n.state.clone());
+        let containers = self
+            .nodes
+            .get(id)
+            .map(|n| n.containers.clone())
+            .unwrap_or_default();
+        let state = self
+            .nodes
+            .get(id)
+            .map_or(node::ClusterNodeState::Lost, |n| n.state.clone());
         let node = Node {
             id: id.clone(),
             state,
@@ -111,9 +135,17 @@ impl Cluster {
 
     /// Counts memory that ended containers left charged as taken, until it is free.
     fn note_unattributed(&mut self, id: &NodeId, now: Unattributed, ctx: &mut StepContext<'_>) {
-        let before = self.ledger.node(id).map(|account| account.unattributed).unwrap_or_default();
+        let before = self
+            .ledger
+            .node(id)
+            .map(|account| account.unattributed)
+            .unwrap_or_default();
         let owners = now.owners_text();
-        if let Some(node) = self.nodes.get_mut(id).filter(|node| node.left_by != now.left_by) {
+        if let Some(node) = self
+            .nodes
+            .get_mut(id)
+            .filter(|node| node.left_by != now.left_by)
+        {
             node.left_by = now.left_by;
         }
         if now.memory == before {
@@ -123,7 +155,10 @@ impl Cluster {
         self.reindex(id);
         self.room_changed |= now.memory < before;
         if before.is_zero() {
-            let message = format!("{} of memory is charged, and no running container owns it; {owners}", now.memory);
+            let message = format!(
+                "{} of memory is charged, and no running container owns it; {owners}",
+                now.memory
+            );
             ctx.log_node(LogSeverity::Warning, Reason::NodeMemoryLeft, id, message);
         } else if now.memory.is_zero() {
             ctx.log_node(
@@ -136,9 +171,19 @@ impl Cluster {
     }
 
     /// Applies an event to a node and carries out the resulting actions.
-    pub(crate) fn node_event(&mut self, id: &NodeId, event: node::NodeEvent, ctx: &mut StepContext<'_>) {
-        let heard = matches!(event, node::NodeEvent::Registered(_) | node::NodeEvent::Heard(_));
-        let Some(node) = self.nodes.get_mut(id) else { return };
+    pub(crate) fn node_event(
+        &mut self,
+        id: &NodeId,
+        event: node::NodeEvent,
+        ctx: &mut StepContext<'_>,
+    ) {
+        let heard = matches!(
+            event,
+            node::NodeEvent::Registered(_) | node::NodeEvent::Heard(_)
+        );
+        let Some(node) = self.nodes.get_mut(id) else {
+            return;
+        };
         let mut acts = Vec::new();
         let registered = matches!(event, node::NodeEvent::Registered(_));
         let changed = match node::next_node_state(node.state.clone(), event, &mut acts) {
@@ -146,7 +191,10 @@ impl Cluster {
             Err(illegal) => return ctx.illegal(format!("{id}: {illegal}")),
         };
         if heard {
-            self.timers.set(TimerKey::Node(id.clone()), ctx.now.plus(self.settings.suspect));
+            self.timers.set(
+                TimerKey::Node(id.clone()),
+                ctx.now.plus(self.settings.suspect),
+            );
         }
         if changed || registered {
             self.reindex(id);
@@ -155,16 +203,26 @@ impl Cluster {
             match act {
                 NodeAction::Back => {
                     self.room_changed = true;
-                    ctx.log_node(LogSeverity::Normal, Reason::NodeReady, id, "takes work".into());
+                    ctx.log_node(
+                        LogSeverity::Normal,
+                        Reason::NodeReady,
+                        id,
+                        "takes work".into(),
+                    );
                 }
-                NodeAction::Sick(reason) => ctx.log_node(LogSeverity::Warning, Reason::NodeUnhealthy, id, reason),
+                NodeAction::Sick(reason) => {
+                    ctx.log_node(LogSeverity::Warning, Reason::NodeUnhealthy, id, reason)
+                }
                 NodeAction::Suspected => {
                     let message = "sent no heartbeat; gets no new containers for now".into();
                     ctx.log_node(LogSeverity::Warning, Reason::NodeSilent, id, message)
                 }
-                NodeAction::OutOfReach => {
-                    ctx.log_node(LogSeverity::Warning, Reason::NodeUnreachable, id, "still sends no heartbeat".into())
-                }
+                NodeAction::OutOfReach => ctx.log_node(
+                    LogSeverity::Warning,
+                    Reason::NodeUnreachable,
+                    id,
+                    "still sends no heartbeat".into(),
+                ),
                 NodeAction::GivenUp => self.give_up(id, ctx),
                 NodeAction::Dismissed => self.dismissed(id, ctx),
             }
@@ -172,11 +230,16 @@ impl Cluster {
     }
 
     pub(crate) fn node_silent(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
-        let Some(node) = self.nodes.get(id) else { return };
+        let Some(node) = self.nodes.get(id) else {
+            return;
+        };
         let (heard, silent) = (node.heard, ctx.now.since(node.heard));
         if silent < self.settings.suspect {
             // The timeout was shorter when the timer was set.
-            self.timers.set(TimerKey::Node(id.clone()), heard.plus(self.settings.suspect));
+            self.timers.set(
+                TimerKey::Node(id.clone()),
+                heard.plus(self.settings.suspect),
+            );
             return;
         }
         let (how, next) = if silent >= self.settings.lost {
@@ -187,7 +250,8 @@ impl Cluster {
             (SilenceStage::Suspect, Some(self.settings.unreachable))
         };
         if let Some(after) = next {
-            self.timers.set(TimerKey::Node(id.clone()), heard.plus(after).max(ctx.now));
+            self.timers
+                .set(TimerKey::Node(id.clone()), heard.plus(after).max(ctx.now));
         }
         self.node_event(id, node::NodeEvent::Silent(how), ctx);
     }
@@ -197,9 +261,18 @@ impl Cluster {
         let message = format!("sent no heartbeat for {seconds} s; its containers are lost");
         ctx.log_node(LogSeverity::Warning, Reason::NodeLost, id, message);
         self.close_node(id, ctx);
-        let containers = self.nodes.get(id).map(|n| n.containers.clone()).unwrap_or_default();
+        let containers = self
+            .nodes
+            .get(id)
+            .map(|n| n.containers.clone())
+            .unwrap_or_default();
         for container in containers.iter() {
-            self.create_exit_report(container, ExitReason::NodeLost, format!("{id} sent no heartbeat for {seconds} s"), ctx);
+            self.create_exit_report(
+                container,
+                ExitReason::NodeLost,
+                format!("{id} sent no heartbeat for {seconds} s"),
+                ctx,
+            );
         }
         self.reindex(id);
         self.settle_mark(id, ctx);
@@ -223,7 +296,10 @@ impl Cluster {
         let row = self.containers.row_of(&seen.container);
         if let Some((row, c)) = row.and_then(|row| Some((row, self.containers.at_mut(row)?))) {
             if c.node != *node {
-                return ctx.illegal(format!("{} is reported by {node} and was granted on {}", c.id, c.node));
+                return ctx.illegal(format!(
+                    "{} is reported by {node} and was granted on {}",
+                    c.id, c.node
+                ));
             }
             c.used = seen.used.or(c.used);
             c.seen = Some(ctx.now);
@@ -242,11 +318,15 @@ impl Cluster {
     /// application needs it.
     fn may_adopt(&self, seen: &ReportedContainer) -> bool {
         let id = &seen.container;
-        let Some(app) = self.apps.get(&id.app).filter(|app| !app.state.is_over()) else { return false };
+        let Some(app) = self.apps.get(&id.app).filter(|app| !app.state.is_over()) else {
+            return false;
+        };
         if id.epoch == self.epoch || self.history.get(id).is_some() {
             return false;
         }
-        let Some(request) = &seen.request else { return app.is_current_master(id) };
+        let Some(request) = &seen.request else {
+            return app.is_current_master(id);
+        };
         // after recovery, the request may have been granted elsewhere
         let late = self.recovery.is_none();
         !(late && app.requests.contains_key(request) && app.missing(request) == 0)
@@ -256,26 +336,42 @@ impl Cluster {
         match seen.phase {
             // no application waits for it; the command is repeated with each report, because a
             // message can be lost
-            crate::event::ContainerPhase::Exited => ctx.send_command(node, &seen.container, ContainerCommand::Forget),
+            crate::event::ContainerPhase::Exited => {
+                ctx.send_command(node, &seen.container, ContainerCommand::Forget)
+            }
             crate::event::ContainerPhase::Preparing
             | crate::event::ContainerPhase::Starting
             | crate::event::ContainerPhase::Running
-            | crate::event::ContainerPhase::Stopping => {
-                ctx.send_command(node, &seen.container, ContainerCommand::Stop { cause: StopCause::Asked })
-            }
+            | crate::event::ContainerPhase::Stopping => ctx.send_command(
+                node,
+                &seen.container,
+                ContainerCommand::Stop {
+                    cause: StopCause::Asked,
+                },
+            ),
         }
     }
 
-    fn take_exits(&mut self, node: &NodeId, exits: Vec<ExitReport>, ctx: &mut StepContext<'_>) -> Exits {
+    fn take_exits(
+        &mut self,
+        node: &NodeId,
+        exits: Vec<ExitReport>,
+        ctx: &mut StepContext<'_>,
+    ) -> Exits {
         let mut taken = Exits::default();
         for report in exits {
             let id = report.container.clone();
             let row = self.containers.row_of(&id);
-            if let Some(row) = row.filter(|row| self.containers.at(*row).is_some_and(|c| c.node == *node)) {
+            if let Some(row) =
+                row.filter(|row| self.containers.at(*row).is_some_and(|c| c.node == *node))
+            {
                 self.container_event_at(row, ContainerEvent::Exited(Arc::new(report)), ctx);
             }
             // no application waits for its acknowledgement
-            if row.and_then(|row| self.containers.at(row)).is_none_or(|c| c.id != id) {
+            if row
+                .and_then(|row| self.containers.at(row))
+                .is_none_or(|c| c.id != id)
+            {
                 taken.over.push(id.clone());
             }
             taken.all.push(id);
@@ -286,12 +382,23 @@ impl Cluster {
     /// Ends containers that a registering node does not report any more.
     fn drop_unseen(&mut self, id: &NodeId, shown: &[ReportedContainer], ctx: &mut StepContext<'_>) {
         let shown: BTreeSet<&ContainerId> = shown.iter().map(|s| &s.container).collect();
-        let mine = self.nodes.get(id).map(|n| n.containers.clone()).unwrap_or_default();
+        let mine = self
+            .nodes
+            .get(id)
+            .map(|n| n.containers.clone())
+            .unwrap_or_default();
         for container in mine.iter().filter(|c| !shown.contains(c)) {
-            let gone = self.containers.get(container).is_some_and(|c| match c.state {
-                ContainerState::Launching | ContainerState::Running | ContainerState::Stopping { .. } => true,
-                ContainerState::Allocated | ContainerState::Exited { .. } | ContainerState::Done { .. } => false,
-            });
+            let gone = self
+                .containers
+                .get(container)
+                .is_some_and(|c| match c.state {
+                    ContainerState::Launching
+                    | ContainerState::Running
+                    | ContainerState::Stopping { .. } => true,
+                    ContainerState::Allocated
+                    | ContainerState::Exited { .. }
+                    | ContainerState::Done { .. } => false,
+                });
             if gone {
                 let why = format!("{id} registered again without this container");
                 self.create_exit_report(container, ExitReason::NodeLost, why, ctx);
@@ -301,10 +408,16 @@ impl Cluster {
 
     /// Ends containers that were stopped before their node started them: no report will come.
     fn drop_stopped_unseen(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
-        let Some(stopping) = self.stopping.get(id) else { return };
+        let Some(stopping) = self.stopping.get(id) else {
+            return;
+        };
         let gone = |c: &&ContainerId| {
-            let Some(c) = self.containers.get(*c) else { return false };
-            let Some(asked) = c.stop_asked.filter(|_| c.state.is_alive()) else { return false };
+            let Some(c) = self.containers.get(*c) else {
+                return false;
+            };
+            let Some(asked) = c.stop_asked.filter(|_| c.state.is_alive()) else {
+                return false;
+            };
             ctx.now.since(asked) >= STOP_UNSEEN_TIMEOUT && c.seen.is_none_or(|seen| seen < asked)
         };
         let gone: Vec<ContainerId> = stopping.iter().filter(gone).cloned().collect();
@@ -316,7 +429,9 @@ impl Cluster {
 
     fn node_is_back(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
         self.room_changed = true;
-        let Some(recovery) = &mut self.recovery else { return };
+        let Some(recovery) = &mut self.recovery else {
+            return;
+        };
         recovery.waiting.remove(id);
         if recovery.waiting.is_empty() {
             self.recovery_over(ctx);
@@ -325,7 +440,9 @@ impl Cluster {
 
     /// Ends the recovery: grants continue, and containers that no node reported are lost.
     pub(crate) fn recovery_over(&mut self, ctx: &mut StepContext<'_>) {
-        let Some(recovery) = self.recovery.take() else { return };
+        let Some(recovery) = self.recovery.take() else {
+            return;
+        };
         self.timers.cancel(&TimerKey::Recovery);
         for node in recovery.waiting {
             let message = "did not register after a restart of the resource manager".into();
@@ -334,7 +451,12 @@ impl Cluster {
             self.missing_is_empty(&node, ctx);
         }
         self.room_changed = true;
-        let live: Vec<_> = self.apps.values().filter(|a| !a.state.is_over()).map(|a| a.id.clone()).collect();
+        let live: Vec<_> = self
+            .apps
+            .values()
+            .filter(|a| !a.state.is_over())
+            .map(|a| a.id.clone())
+            .collect();
         for app in live {
             if self.timers.of(&TimerKey::Master(app.clone())).is_some() {
                 self.expect_master(&app, ctx.now); // it could not register before
@@ -346,7 +468,10 @@ impl Cluster {
 
     /// Capacities of member nodes, largest memory first.
     pub(crate) fn offers_down(&self) -> impl Iterator<Item = (&NodeId, &Resource)> {
-        self.offers.iter().rev().filter_map(|(_, id)| Some((id, &self.ledger.node(id)?.offers)))
+        self.offers
+            .iter()
+            .rev()
+            .filter_map(|(_, id)| Some((id, &self.ledger.node(id)?.offers)))
     }
 }
 

@@ -12,9 +12,18 @@ use crate::event::{CallAnswer, CallRefusal, UpdateKind};
 const MAX_PENDING_ORDERS: usize = 256;
 
 impl Cluster {
-    pub(crate) fn order(&mut self, id: &AppId, order: JobOrder, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
+    pub(crate) fn order(
+        &mut self,
+        id: &AppId,
+        order: JobOrder,
+        ctx: &mut StepContext<'_>,
+    ) -> Result<CallAnswer, CallRefusal> {
         let app = self.live(id)?;
-        let waiting = app.updates.after(0).filter(|update| matches!(update.what, UpdateKind::Order(_))).count();
+        let waiting = app
+            .updates
+            .after(0)
+            .filter(|update| matches!(update.what, UpdateKind::Order(_)))
+            .count();
         if waiting >= MAX_PENDING_ORDERS {
             return Err(CallRefusal::TooMany {
                 what: format!("orders that the master of {id} has not acknowledged"),

@@ -6,7 +6,10 @@ use std::collections::BTreeSet;
 use headroom_types::{AppId, QueuePath, Reason, Resource};
 
 use crate::cluster::{Cluster, StepContext};
-use crate::event::{CallAnswer, CallRefusal, DryRun, Lifetime, LogLine, LogMessage, LogObject, LogSeverity, QueuesFrom};
+use crate::event::{
+    CallAnswer, CallRefusal, DryRun, Lifetime, LogLine, LogMessage, LogObject, LogSeverity,
+    QueuesFrom,
+};
 use crate::ledger;
 use crate::queue::QueueIx;
 use crate::queue::sibling_order::GuaranteePosition;
@@ -56,7 +59,11 @@ pub struct QueueView<'a> {
 impl Cluster {
     /// All queues, each before its children.
     pub fn queues(&self) -> Vec<QueueView<'_>> {
-        let mut views: Vec<QueueView<'_>> = self.queue.slots().filter_map(|(ix, _)| self.queue_view(ix)).collect();
+        let mut views: Vec<QueueView<'_>> = self
+            .queue
+            .slots()
+            .filter_map(|(ix, _)| self.queue_view(ix))
+            .collect();
         self.add_pending(&mut views);
         views
     }
@@ -75,7 +82,11 @@ impl Cluster {
         Some(QueueView {
             path: &slot.path,
             spec: &slot.spec,
-            children: slot.children.iter().filter_map(|child| Some(&self.queue.slot(*child)?.path)).collect(),
+            children: slot
+                .children
+                .iter()
+                .filter_map(|child| Some(&self.queue.slot(*child)?.path))
+                .collect(),
             gate: self.queue.gate(ix),
             guaranteed: slot.guaranteed.over(&Resource::default()),
             maximum: &slot.most,
@@ -88,17 +99,30 @@ impl Cluster {
             running: slot.running,
             dominant: dominant.thousandths(),
             below_guarantee: standing == GuaranteePosition::Below,
-            users: account.users.iter().map(|(user, account)| (&**user, &account.used)).collect(),
+            users: account
+                .users
+                .iter()
+                .map(|(user, account)| (&**user, &account.used))
+                .collect(),
         })
     }
 
     /// Adds missing containers to the view of each leaf and its ancestors.
     fn add_pending(&self, views: &mut [QueueView<'_>]) {
         for app in self.apps.values().filter(|app| !app.state.is_ending()) {
-            let Some(leaf) = self.queue.leaf_of(&app.id) else { continue };
-            let requests = app.requests.iter().map(|(request, asked)| (&asked.ask.resource, app.missing(request)));
+            let Some(leaf) = self.queue.leaf_of(&app.id) else {
+                continue;
+            };
+            let requests = app
+                .requests
+                .iter()
+                .map(|(request, asked)| (&asked.ask.resource, app.missing(request)));
             let waits = app.run == crate::attempt::AttemptState::Scheduled;
-            let master = app.master.as_ref().filter(|_| waits).map(|size| (&size.resource, 1));
+            let master = app
+                .master
+                .as_ref()
+                .filter(|_| waits)
+                .map(|size| (&size.resource, 1));
             for (size, count) in requests.chain(master).filter(|(_, count)| *count > 0) {
                 for (ix, _) in self.queue.path_of(leaf) {
                     if let Some(view) = views.get_mut(ix.index()) {
@@ -110,7 +134,12 @@ impl Cluster {
         }
         // parents include the applications of their descendants
         for (ix, slot) in self.queue.slots() {
-            for (above, _) in self.queue.path_of(ix).skip(1).filter(|_| slot.children.is_empty()) {
+            for (above, _) in self
+                .queue
+                .path_of(ix)
+                .skip(1)
+                .filter(|_| slot.children.is_empty())
+            {
                 if let Some(view) = views.get_mut(above.index()) {
                     view.apps += slot.apps.len();
                     view.running += slot.running;
@@ -124,24 +153,46 @@ impl Cluster {
         let leaf = self.find_leaf(queue)?;
         let gate = self.queue.gate(leaf);
         if !gate.admits() {
-            return Err(CallRefusal::QueueClosed { queue: queue.clone(), gate: gate.as_str() });
+            return Err(CallRefusal::QueueClosed {
+                queue: queue.clone(),
+                gate: gate.as_str(),
+            });
         }
         let slot = self.queue.slot(leaf);
-        if let Some(most) = slot.and_then(|slot| slot.spec.max_apps.filter(|most| slot.apps.len() >= *most as usize)) {
-            let what = format!("applications in queue {} that have not ended", queue.short());
-            return Err(CallRefusal::TooMany { what, most: most as usize });
+        if let Some(most) = slot.and_then(|slot| {
+            slot.spec
+                .max_apps
+                .filter(|most| slot.apps.len() >= *most as usize)
+        }) {
+            let what = format!(
+                "applications in queue {} that have not ended",
+                queue.short()
+            );
+            return Err(CallRefusal::TooMany {
+                what,
+                most: most as usize,
+            });
         }
         Ok(leaf)
     }
 
     fn find_leaf(&self, queue: &QueuePath) -> Result<QueueIx, CallRefusal> {
-        let ix = self.queue.find(queue).ok_or_else(|| CallRefusal::NoSuchQueue(queue.clone()))?;
+        let ix = self
+            .queue
+            .find(queue)
+            .ok_or_else(|| CallRefusal::NoSuchQueue(queue.clone()))?;
         let leaf = self.queue.first_leaf(ix);
         if leaf == ix {
             return Ok(leaf);
         }
-        let leaf = self.queue.slot(leaf).map_or_else(QueuePath::default_leaf, |slot| slot.path.clone());
-        Err(CallRefusal::NotALeaf { queue: queue.clone(), leaf })
+        let leaf = self
+            .queue
+            .slot(leaf)
+            .map_or_else(QueuePath::default_leaf, |slot| slot.path.clone());
+        Err(CallRefusal::NotALeaf {
+            queue: queue.clone(),
+            leaf,
+        })
     }
 
     pub(crate) fn set_queues(
@@ -153,14 +204,20 @@ impl Cluster {
     ) -> Result<CallAnswer, CallRefusal> {
         let current = self.queue.generation();
         if let Some(given) = generation.filter(|given| *given != current) {
-            return Err(CallRefusal::Conflict { what: "the tree of queues".into(), given, current });
+            return Err(CallRefusal::Conflict {
+                what: "the tree of queues".into(),
+                given,
+                current,
+            });
         }
         let problems = self.removed_leaf_problems(&tree);
         if !problems.is_empty() {
             return Err(CallRefusal::BadQueues(problems));
         }
         if tree == *self.queue.tree() {
-            return Ok(CallAnswer::Queues { generation: current });
+            return Ok(CallAnswer::Queues {
+                generation: current,
+            });
         }
         let generation = current + 1;
         if how == DryRun::Really {
@@ -180,15 +237,30 @@ impl Cluster {
     /// Problems for leaves with applications that the tree does not contain as leaves.
     pub(crate) fn removed_leaf_problems(&self, tree: &QueueTree) -> Vec<QueueProblem> {
         let leaves: BTreeSet<QueuePath> = tree.leaves().collect();
-        let gone = self.queue.slots().filter(|(_, slot)| !slot.apps.is_empty() && !leaves.contains(&slot.path));
+        let gone = self
+            .queue
+            .slots()
+            .filter(|(_, slot)| !slot.apps.is_empty() && !leaves.contains(&slot.path));
         let problems = gone.map(|(_, slot)| {
-            let names: Vec<String> = slot.apps.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+            let names: Vec<String> = slot
+                .apps
+                .iter()
+                .take(MAX_NAMED)
+                .map(ToString::to_string)
+                .collect();
             let more = slot.apps.len().saturating_sub(names.len());
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let more = if more > 0 {
+                format!(" and {more} more")
+            } else {
+                String::new()
+            };
             QueueProblem {
                 queue: slot.path.clone(),
                 key: "queues",
-                what: format!("would not be a leaf any more, and has the applications {}{more}", names.join(", ")),
+                what: format!(
+                    "would not be a leaf any more, and has the applications {}{more}",
+                    names.join(", ")
+                ),
                 fix: "move them to another leaf first, or wait for their end".into(),
             }
         });
@@ -196,7 +268,10 @@ impl Cluster {
     }
 
     fn plant(&mut self, tree: QueueTree, generation: u64, ctx: &mut StepContext<'_>) {
-        ctx.save(DurableRecord::Queues { generation, tree: Box::new(tree.clone()) });
+        ctx.save(DurableRecord::Queues {
+            generation,
+            tree: Box::new(tree.clone()),
+        });
         self.queues_from = QueuesFrom::Operator;
         self.replant(tree, generation);
     }
@@ -213,14 +288,30 @@ impl Cluster {
         gate: QueueState,
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
-        let ix = self.queue.find(queue).ok_or_else(|| CallRefusal::NoSuchQueue(queue.clone()))?;
+        let ix = self
+            .queue
+            .find(queue)
+            .ok_or_else(|| CallRefusal::NoSuchQueue(queue.clone()))?;
         let before = self.queue.slot(ix).map(|slot| slot.spec.gate);
-        let Some(tree) = self.queue.tree().with_gate(queue, gate).filter(|_| before != Some(gate)) else {
-            return Ok(CallAnswer::Queues { generation: self.queue.generation() });
+        let Some(tree) = self
+            .queue
+            .tree()
+            .with_gate(queue, gate)
+            .filter(|_| before != Some(gate))
+        else {
+            return Ok(CallAnswer::Queues {
+                generation: self.queue.generation(),
+            });
         };
         let generation = self.queue.generation() + 1;
         self.plant(tree, generation, ctx);
-        log_queue(LogSeverity::Normal, Reason::QueueGate, queue, format!("is {}", gate.as_str()), ctx);
+        log_queue(
+            LogSeverity::Normal,
+            Reason::QueueGate,
+            queue,
+            format!("is {}", gate.as_str()),
+            ctx,
+        );
         Ok(CallAnswer::Queues { generation })
     }
 
@@ -232,9 +323,15 @@ impl Cluster {
         lifetime: Option<Lifetime>,
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
-        let app = self.apps.get(id).ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
+        let app = self
+            .apps
+            .get(id)
+            .ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
         if app.state.is_ending() {
-            return Err(CallRefusal::AppEnding { app: id.clone(), state: app.state.as_str() });
+            return Err(CallRefusal::AppEnding {
+                app: id.clone(),
+                state: app.state.as_str(),
+            });
         }
         let (before, old_priority) = (app.queue.clone(), app.priority);
         let path = queue.unwrap_or_else(|| before.clone());
@@ -242,7 +339,11 @@ impl Cluster {
         if path == before && priority == old_priority && lifetime.is_none() {
             return Ok(CallAnswer::Done);
         }
-        let leaf = if path == before { self.find_leaf(&path)? } else { self.admit(&path)? };
+        let leaf = if path == before {
+            self.find_leaf(&path)?
+        } else {
+            self.admit(&path)?
+        };
         if path != before {
             self.ledger.move_app(id, leaf);
         }
@@ -254,12 +355,26 @@ impl Cluster {
         }
         self.set_lifetime(id, lifetime);
         self.save_app(id, ctx);
-        let message = format!("from queue {before}, priority {old_priority} to queue {path}, priority {priority}");
+        let message = format!(
+            "from queue {before}, priority {old_priority} to queue {path}, priority {priority}"
+        );
         ctx.log_app(LogSeverity::Normal, Reason::AppChanged, id, message);
         Ok(CallAnswer::Done)
     }
 }
 
-pub(crate) fn log_queue(level: LogSeverity, reason: Reason, queue: &QueuePath, message: String, ctx: &mut StepContext<'_>) {
-    ctx.log(LogLine { level, reason, object: LogObject::Queue(queue.clone()), node: None, words: LogMessage::Text(message) });
+pub(crate) fn log_queue(
+    level: LogSeverity,
+    reason: Reason,
+    queue: &QueuePath,
+    message: String,
+    ctx: &mut StepContext<'_>,
+) {
+    ctx.log(LogLine {
+        level,
+        reason,
+        object: LogObject::Queue(queue.clone()),
+        node: None,
+        words: LogMessage::Text(message),
+    });
 }

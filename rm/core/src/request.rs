@@ -69,7 +69,9 @@ pub struct PlacementRules {
 impl PlacementRules {
     /// True when the request tolerates the taint.
     pub fn tolerates(&self, taint: &Name, value: &str) -> bool {
-        self.tolerate.get(taint).is_some_and(|wanted| wanted.as_deref().is_none_or(|wanted| wanted == value))
+        self.tolerate
+            .get(taint)
+            .is_some_and(|wanted| wanted.as_deref().is_none_or(|wanted| wanted == value))
     }
 }
 
@@ -145,7 +147,16 @@ impl PendingRequest {
     pub fn new(ask: ContainerRequest, arrival: u64, now: Tick) -> Self {
         let reach = LocalityLevel::first(&ask.place);
         let before = ask.waited;
-        PendingRequest { ask, arrival, wanting: now, before, waiting: now, served: 0, reach, expired: None }
+        PendingRequest {
+            ask,
+            arrival,
+            wanting: now,
+            before,
+            waiting: now,
+            served: 0,
+            reach,
+            expired: None,
+        }
     }
 }
 
@@ -183,7 +194,9 @@ pub enum GrantIncarnation {
 impl GrantCounts {
     /// All containers that were ever granted.
     pub fn granted(&self) -> u32 {
-        self.live.saturating_add(self.unacked).saturating_add(self.settled())
+        self.live
+            .saturating_add(self.unacked)
+            .saturating_add(self.settled())
     }
     /// Ended containers whose end the master knows.
     pub fn settled(&self) -> u32 {
@@ -218,7 +231,9 @@ impl GrantCounts {
             // a smaller count than the known one comes from a master that does not count
             CountAccuracy::Exactly if settled >= self.own => self.before = settled - self.own,
             CountAccuracy::Exactly => {}
-            CountAccuracy::AtLeast => self.before = self.before.max(settled.saturating_sub(self.own)),
+            CountAccuracy::AtLeast => {
+                self.before = self.before.max(settled.saturating_sub(self.own))
+            }
         }
     }
 }
@@ -236,11 +251,19 @@ mod tests {
         tally.ended();
         assert_eq!(tally.granted(), 4);
         tally.acked(GrantIncarnation::Earlier);
-        assert_eq!(tally.granted(), 4, "an end of an earlier epoch counts until the master reports it");
+        assert_eq!(
+            tally.granted(),
+            4,
+            "an end of an earlier epoch counts until the master reports it"
+        );
         tally.apply_reported_ends(3, CountAccuracy::AtLeast);
         assert_eq!(tally.granted(), 4);
         tally.apply_reported_ends(3, CountAccuracy::Exactly);
-        assert_eq!(tally.granted(), 3, "the end was one of the three that the master reports");
+        assert_eq!(
+            tally.granted(),
+            3,
+            "the end was one of the three that the master reports"
+        );
     }
 
     #[test]

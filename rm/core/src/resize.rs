@@ -16,7 +16,8 @@ use crate::app::MasterSize;
 use crate::cluster::{Cluster, StepContext};
 use crate::container::{Container, ContainerState};
 use crate::event::{
-    CallAnswer, CallRefusal, ContainerCommand, ContainerSize, DryRun, LogSeverity, ReportedContainer, UpdateKind,
+    CallAnswer, CallRefusal, ContainerCommand, ContainerSize, DryRun, LogSeverity,
+    ReportedContainer, UpdateKind,
 };
 use crate::grant::container_line;
 use crate::sched::part;
@@ -40,7 +41,11 @@ impl Cluster {
     ) -> Result<CallAnswer, CallRefusal> {
         let Some(c) = self.containers.get(id) else {
             let over = self.history.get(id).is_some();
-            return Err(if over { not_resizable(id, "it has ended") } else { CallRefusal::NoSuchContainer(id.clone()) });
+            return Err(if over {
+                not_resizable(id, "it has ended")
+            } else {
+                CallRefusal::NoSuchContainer(id.clone())
+            });
         };
         if let Some(why) = fixed(&c.state) {
             return Err(not_resizable(id, why));
@@ -49,12 +54,18 @@ impl Cluster {
         let under_way = c.sizing.order();
         let now = under_way.cloned().unwrap_or_else(|| c.has());
         if (&now.resource, now.heap) == (&want.resource, want.heap) {
-            return Ok(CallAnswer::Resizing { version: now.version });
+            return Ok(CallAnswer::Resizing {
+                version: now.version,
+            });
         }
         let given = version.unwrap_or(c.version);
         if under_way.is_some() || given != c.version {
             let what = format!("the size of {id}");
-            return Err(CallRefusal::Conflict { what, given: given.into(), current: now.version.into() });
+            return Err(CallRefusal::Conflict {
+                what,
+                given: given.into(),
+                current: now.version.into(),
+            });
         }
         self.room_to_grow(c, &excess(&want.resource, &c.resource))?;
         let version = want.version;
@@ -70,11 +81,16 @@ impl Cluster {
             return Ok(());
         }
         let no_room = |sentence: String| Err(CallRefusal::NoRoom { sentence });
-        let (Some(node), Some(account)) = (self.nodes.get(&c.node), self.ledger.node(&c.node)) else {
+        let (Some(node), Some(account)) = (self.nodes.get(&c.node), self.ledger.node(&c.node))
+        else {
             return no_room(format!("node {} is not registered", c.node));
         };
         if !node.state.takes_work() {
-            return no_room(format!("{} is {} and cannot give containers more resources now", node.id, node.state.as_str()));
+            return no_room(format!(
+                "{} is {} and cannot give containers more resources now",
+                node.id,
+                node.state.as_str()
+            ));
         }
         let limited = |app| self.limit_sentence(app, part(c.request.as_ref()), more);
         if let Some(sentence) = self.apps.get(&c.id.app).and_then(limited) {
@@ -82,30 +98,60 @@ impl Cluster {
         }
         let free = self.room_for_others(&c.node).cloned().unwrap_or_default();
         if account.overdrawn || !more.fits(&free) {
-            return no_room(format!("needs {} more on {}, which has {free} free", only_what_is(more), node.id));
+            return no_room(format!(
+                "needs {} more on {}, which has {free} free",
+                only_what_is(more),
+                node.id
+            ));
         }
         Ok(())
     }
 
     /// Processes a node's report about a container's size.
-    pub(crate) fn seen_size(&mut self, row: Row, seen: &ReportedContainer, ctx: &mut StepContext<'_>) {
-        let Some(c) = self.containers.at(row).filter(|c| c.state.is_alive()) else { return };
+    pub(crate) fn seen_size(
+        &mut self,
+        row: Row,
+        seen: &ReportedContainer,
+        ctx: &mut StepContext<'_>,
+    ) {
+        let Some(c) = self.containers.at(row).filter(|c| c.state.is_alive()) else {
+            return;
+        };
         let settled = c.sizing == size::ResizeState::Settled;
         if settled && seen.version == c.version {
             return; // the usual case
         }
         let id = &seen.container;
-        self.size_event(id, ResizeEvent::Shown { resource: seen.resource.clone(), version: seen.version }, ctx);
+        self.size_event(
+            id,
+            ResizeEvent::Shown {
+                resource: seen.resource.clone(),
+                version: seen.version,
+            },
+            ctx,
+        );
         if let Some(what) = seen.refused.clone() {
-            self.size_event(id, ResizeEvent::Refused { what, keeps: seen.version }, ctx);
+            self.size_event(
+                id,
+                ResizeEvent::Refused {
+                    what,
+                    keeps: seen.version,
+                },
+                ctx,
+            );
         }
         self.tell_size_again(seen, ctx);
     }
 
     fn tell_size_again(&mut self, seen: &ReportedContainer, ctx: &mut StepContext<'_>) {
-        let Some(c) = self.containers.get_mut(&seen.container) else { return };
+        let Some(c) = self.containers.get_mut(&seen.container) else {
+            return;
+        };
         let later = c.order().version > seen.version;
-        if later && c.state == ContainerState::Running && ctx.now.since(c.size_told) >= RESIZE_RESEND_INTERVAL {
+        if later
+            && c.state == ContainerState::Running
+            && ctx.now.since(c.size_told) >= RESIZE_RESEND_INTERVAL
+        {
             c.size_told = ctx.now;
             let order = Box::new(c.order());
             ctx.send_command(&c.node, &c.id, ContainerCommand::Run(order));
@@ -115,8 +161,18 @@ impl Cluster {
     /// Handles a node that did not confirm a size in time.
     pub(crate) fn resize_overdue(&mut self, id: &ContainerId, ctx: &mut StepContext<'_>) {
         if let Some(c) = self.containers.get(id).filter(|c| c.state.is_alive()) {
-            let message = format!("{} did not report the result of the resize for {} s", c.node, RESIZE_TIMEOUT.as_secs());
-            ctx.log(container_line(LogSeverity::Warning, Reason::ResizeOverdue, id, &c.node, message));
+            let message = format!(
+                "{} did not report the result of the resize for {} s",
+                c.node,
+                RESIZE_TIMEOUT.as_secs()
+            );
+            ctx.log(container_line(
+                LogSeverity::Warning,
+                Reason::ResizeOverdue,
+                id,
+                &c.node,
+                message,
+            ));
             self.size_event(id, ResizeEvent::Overdue, ctx);
         }
     }
@@ -124,7 +180,9 @@ impl Cluster {
     /// Applies an event to a container's size and carries out the resulting actions. The ledger is
     /// updated in the same step.
     fn size_event(&mut self, id: &ContainerId, event: ResizeEvent, ctx: &mut StepContext<'_>) {
-        let Some(c) = self.containers.get_mut(id) else { return };
+        let Some(c) = self.containers.get_mut(id) else {
+            return;
+        };
         let (before, mut acts) = (c.counted(), Vec::new());
         match size::next_resize_state(c.sizing.clone(), &c.has(), event, &mut acts) {
             Ok(next) => c.sizing = next,
@@ -135,7 +193,9 @@ impl Cluster {
                 c.take_size(now.clone());
             }
         }
-        c.newest = c.newest.max(c.sizing.order().map_or(0, |order| order.version));
+        c.newest = c
+            .newest
+            .max(c.sizing.order().map_or(0, |order| order.version));
         let (after, node, part) = (c.counted(), c.node.clone(), part(c.request.as_ref()));
         if before != after {
             self.count_out(id, &node, part, before, ctx);
@@ -152,27 +212,55 @@ impl Cluster {
     }
 
     /// Sets the size of the next attempt to the current size of the master.
-    fn keep_master_size(&mut self, id: &ContainerId, now: VersionedSize, ctx: &mut StepContext<'_>) {
-        let Some(app) = self.apps.get_mut(&id.app).filter(|app| app.is_current_master(id)) else { return };
-        app.master = Some(MasterSize { resource: now.resource, heap: now.heap });
+    fn keep_master_size(
+        &mut self,
+        id: &ContainerId,
+        now: VersionedSize,
+        ctx: &mut StepContext<'_>,
+    ) {
+        let Some(app) = self
+            .apps
+            .get_mut(&id.app)
+            .filter(|app| app.is_current_master(id))
+        else {
+            return;
+        };
+        app.master = Some(MasterSize {
+            resource: now.resource,
+            heap: now.heap,
+        });
         self.save_app(&id.app, ctx);
     }
 
     fn tell_size(&mut self, id: &ContainerId, ctx: &mut StepContext<'_>) {
-        let Some(c) = self.containers.get_mut(id) else { return };
+        let Some(c) = self.containers.get_mut(id) else {
+            return;
+        };
         c.size_told = ctx.now;
         let order = c.order();
-        self.timers.set(TimerKey::Resize(id.clone()), ctx.now.plus(RESIZE_TIMEOUT));
+        self.timers
+            .set(TimerKey::Resize(id.clone()), ctx.now.plus(RESIZE_TIMEOUT));
         if c.state == ContainerState::Running {
-            let message = format!("from {} to {}, version {}", c.resource, order.resource, order.version);
-            ctx.log(container_line(LogSeverity::Normal, Reason::ContainerResizing, id, &c.node, message));
+            let message = format!(
+                "from {} to {}, version {}",
+                c.resource, order.resource, order.version
+            );
+            ctx.log(container_line(
+                LogSeverity::Normal,
+                Reason::ContainerResizing,
+                id,
+                &c.node,
+                message,
+            ));
             ctx.send_command(&c.node, id, ContainerCommand::Run(Box::new(order)));
         }
     }
 
     fn resized(&mut self, id: &ContainerId, ctx: &mut StepContext<'_>) {
         self.timers.cancel(&TimerKey::Resize(id.clone()));
-        let Some(c) = self.containers.get(id) else { return };
+        let Some(c) = self.containers.get(id) else {
+            return;
+        };
         let (resource, version) = (c.resource.clone(), c.version);
         ctx.log(container_line(
             LogSeverity::Normal,
@@ -181,15 +269,40 @@ impl Cluster {
             &c.node,
             format!("has {resource}, version {version}"),
         ));
-        self.update(&id.app, UpdateKind::Resized { container: id.clone(), resource, version }, ctx);
+        self.update(
+            &id.app,
+            UpdateKind::Resized {
+                container: id.clone(),
+                resource,
+                version,
+            },
+            ctx,
+        );
     }
 
     fn resize_failed(&mut self, id: &ContainerId, why: String, ctx: &mut StepContext<'_>) {
         self.timers.cancel(&TimerKey::Resize(id.clone()));
-        let Some(c) = self.containers.get(id) else { return };
+        let Some(c) = self.containers.get(id) else {
+            return;
+        };
         let (resource, version) = (c.resource.clone(), c.version);
-        ctx.log(container_line(LogSeverity::Warning, Reason::ResizeFailed, id, &c.node, format!("still has {resource}: {why}")));
-        self.update(&id.app, UpdateKind::ResizeFailed { container: id.clone(), resource, version, why }, ctx);
+        ctx.log(container_line(
+            LogSeverity::Warning,
+            Reason::ResizeFailed,
+            id,
+            &c.node,
+            format!("still has {resource}: {why}"),
+        ));
+        self.update(
+            &id.app,
+            UpdateKind::ResizeFailed {
+                container: id.clone(),
+                resource,
+                version,
+                why,
+            },
+            ctx,
+        );
     }
 }
 
@@ -211,13 +324,23 @@ fn wanted(c: &Container, size: ContainerSize) -> Result<VersionedSize, CallRefus
     resource.extra.retain(|_, n| *n > 0);
     let heap = heap.or(c.launch.heap);
     if resource.memory.is_zero() {
-        return Err(not_resizable(&c.id, "its memory would be 0; give the whole size, not the difference"));
+        return Err(not_resizable(
+            &c.id,
+            "its memory would be 0; give the whole size, not the difference",
+        ));
     }
     if let Some(heap) = heap.filter(|heap| *heap > resource.memory) {
-        let why = format!("a heap of {heap} does not fit in {}; give a smaller heap too", resource.memory);
+        let why = format!(
+            "a heap of {heap} does not fit in {}; give a smaller heap too",
+            resource.memory
+        );
         return Err(not_resizable(&c.id, why));
     }
-    Ok(VersionedSize { resource, heap, version: c.newest.saturating_add(1) })
+    Ok(VersionedSize {
+        resource,
+        heap,
+        version: c.newest.saturating_add(1),
+    })
 }
 
 /// Text of a difference, without resources that do not change.
@@ -225,9 +348,17 @@ fn only_what_is(more: &Resource) -> String {
     let memory = (!more.memory.is_zero()).then(|| more.memory.to_string());
     let cpus = (more.cpus.milli() > 0).then(|| more.cpus.words());
     let extra = more.extra.iter().map(|(name, n)| format!("{n} {name}"));
-    memory.into_iter().chain(cpus).chain(extra).collect::<Vec<_>>().join(", ")
+    memory
+        .into_iter()
+        .chain(cpus)
+        .chain(extra)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn not_resizable(id: &ContainerId, why: impl Into<String>) -> CallRefusal {
-    CallRefusal::NotResizable { container: id.clone(), why: why.into() }
+    CallRefusal::NotResizable {
+        container: id.clone(),
+        why: why.into(),
+    }
 }

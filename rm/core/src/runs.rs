@@ -46,26 +46,48 @@ pub struct AttemptHistory {
 impl AttemptHistory {
     /// Creates a list with the first attempt.
     pub fn new() -> Self {
-        AttemptHistory { latest: VecDeque::from([AttemptRecord { number: 1, ..AttemptRecord::default() }]) }
+        AttemptHistory {
+            latest: VecDeque::from([AttemptRecord {
+                number: 1,
+                ..AttemptRecord::default()
+            }]),
+        }
     }
     /// Restores the saved attempts. Without saved attempts, only number and container of the
     /// current one are known.
-    pub fn restored(saved: Vec<AttemptRecord>, number: u32, container: Option<&ContainerId>) -> Self {
+    pub fn restored(
+        saved: Vec<AttemptRecord>,
+        number: u32,
+        container: Option<&ContainerId>,
+    ) -> Self {
         let mut latest = VecDeque::from(saved);
         if latest.is_empty() {
-            latest.push_back(AttemptRecord { number, container: container.cloned(), ..AttemptRecord::default() });
+            latest.push_back(AttemptRecord {
+                number,
+                container: container.cloned(),
+                ..AttemptRecord::default()
+            });
         }
         AttemptHistory { latest }
     }
     /// Adds another attempt.
     pub fn next(&mut self, number: u32) {
-        self.latest.push_back(AttemptRecord { number, ..AttemptRecord::default() });
+        self.latest.push_back(AttemptRecord {
+            number,
+            ..AttemptRecord::default()
+        });
         while self.latest.len() > MAX_KEPT_ATTEMPTS {
             self.latest.pop_front();
         }
     }
     /// Records the container of the current attempt.
-    pub fn granted(&mut self, container: &ContainerId, node: &NodeId, resource: &Resource, at: UnixMillis) {
+    pub fn granted(
+        &mut self,
+        container: &ContainerId,
+        node: &NodeId,
+        resource: &Resource,
+        at: UnixMillis,
+    ) {
         if let Some(run) = self.latest.back_mut() {
             run.container = Some(container.clone());
             run.node = Some(node.clone());
@@ -95,7 +117,10 @@ impl AttemptHistory {
     }
     /// Records the end of an attempt's container.
     pub fn exited(&mut self, container: &ContainerId, reason: ExitReason, at: UnixMillis) {
-        let run = self.latest.iter_mut().find(|run| run.container.as_ref() == Some(container));
+        let run = self
+            .latest
+            .iter_mut()
+            .find(|run| run.container.as_ref() == Some(container));
         if let Some(run) = run.filter(|run| run.reason.is_none()) {
             (run.reason, run.ended) = (Some(reason), Some(at));
         }

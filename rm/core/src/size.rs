@@ -128,11 +128,26 @@ pub fn next_resize_state(
             ResizeEvent::Order(_) => Err(Box::new(InvalidResizeEvent { state, event })),
             ResizeEvent::Shown { version, .. } if version < want.version => Ok(state), // not applied yet
             ResizeEvent::Shown { resource, version } if resource == want.resource => {
-                Ok(complete_resize(VersionedSize { version, ..want.clone() }, None, out))
+                Ok(complete_resize(
+                    VersionedSize {
+                        version,
+                        ..want.clone()
+                    },
+                    None,
+                    out,
+                ))
             }
             ResizeEvent::Shown { resource, version } => {
-                let has = VersionedSize { resource, version, heap: has.heap };
-                Ok(complete_resize(has, Some("its node received another size before the restart".into()), out))
+                let has = VersionedSize {
+                    resource,
+                    version,
+                    heap: has.heap,
+                };
+                Ok(complete_resize(
+                    has,
+                    Some("its node received another size before the restart".into()),
+                    out,
+                ))
             }
             // about an earlier order
             ResizeEvent::Refused { what, .. } if what.version < want.version => Ok(state),
@@ -142,8 +157,14 @@ pub fn next_resize_state(
             }
             ResizeEvent::Overdue => {
                 out.push(ResizeAction::Tell);
-                let back = VersionedSize { version: want.version.saturating_add(1), ..has.clone() };
-                Ok(ResizeState::Withdrawn { tried: want.clone(), back })
+                let back = VersionedSize {
+                    version: want.version.saturating_add(1),
+                    ..has.clone()
+                };
+                Ok(ResizeState::Withdrawn {
+                    tried: want.clone(),
+                    back,
+                })
             }
         },
         ResizeState::Withdrawn { tried, back } => match event {
@@ -152,12 +173,22 @@ pub fn next_resize_state(
             ResizeEvent::Shown { version, .. } if version < back.version => Ok(state),
             ResizeEvent::Shown { resource, version } => {
                 let heap = back.heap;
-                Ok(complete_resize(VersionedSize { resource, version, heap }, Some(SILENT.into()), out))
+                Ok(complete_resize(
+                    VersionedSize {
+                        resource,
+                        version,
+                        heap,
+                    },
+                    Some(SILENT.into()),
+                    out,
+                ))
             }
             // about an earlier order
             ResizeEvent::Refused { what, .. } if what.version < tried.version => Ok(state),
             // the node applied the withdrawn order and cannot go back: that is the current size
-            ResizeEvent::Refused { what, keeps } if what.version >= back.version && keeps == tried.version => {
+            ResizeEvent::Refused { what, keeps }
+                if what.version >= back.version && keeps == tried.version =>
+            {
                 Ok(complete_resize(tried.clone(), None, out))
             }
             ResizeEvent::Refused { what, .. } => {
@@ -170,17 +201,35 @@ pub fn next_resize_state(
 }
 
 /// Reason of the failure when the node never answered.
-const SILENT: &str = "its node did not confirm the size in time; the container keeps its earlier size";
+const SILENT: &str =
+    "its node did not confirm the size in time; the container keeps its earlier size";
 
-fn complete_resize(has: VersionedSize, failed: Option<String>, out: &mut Vec<ResizeAction>) -> ResizeState {
+fn complete_resize(
+    has: VersionedSize,
+    failed: Option<String>,
+    out: &mut Vec<ResizeAction>,
+) -> ResizeState {
     out.push(ResizeAction::Has(has));
     out.push(failed.map_or(ResizeAction::Resized, ResizeAction::Failed));
     ResizeState::Settled
 }
 
 /// Accepts a size that an earlier incarnation of the resource manager ordered.
-fn taken_over(has: &VersionedSize, resource: Resource, version: u32, out: &mut Vec<ResizeAction>) -> ResizeState {
-    complete_resize(VersionedSize { resource, version, heap: has.heap }, None, out)
+fn taken_over(
+    has: &VersionedSize,
+    resource: Resource,
+    version: u32,
+    out: &mut Vec<ResizeAction>,
+) -> ResizeState {
+    complete_resize(
+        VersionedSize {
+            resource,
+            version,
+            heap: has.heap,
+        },
+        None,
+        out,
+    )
 }
 
 impl ResizeState {
@@ -197,9 +246,10 @@ impl ResizeState {
         let heap = heap.unwrap_or_default();
         match self {
             ResizeState::Settled => (has.clone(), heap),
-            ResizeState::Ordered { want: other } | ResizeState::Withdrawn { tried: other, .. } => {
-                (larger(has, &other.resource), heap.max(other.heap.unwrap_or_default()))
-            }
+            ResizeState::Ordered { want: other } | ResizeState::Withdrawn { tried: other, .. } => (
+                larger(has, &other.resource),
+                heap.max(other.heap.unwrap_or_default()),
+            ),
         }
     }
 }
@@ -211,7 +261,11 @@ pub fn larger(a: &Resource, b: &Resource) -> Resource {
         let slot = extra.entry(name.clone()).or_default();
         *slot = (*slot).max(*n);
     }
-    Resource { memory: a.memory.max(b.memory), cpus: a.cpus.max(b.cpus), extra }
+    Resource {
+        memory: a.memory.max(b.memory),
+        cpus: a.cpus.max(b.cpus),
+        extra,
+    }
 }
 
 /// Excess of `b` over `a`, resource by resource.
@@ -232,13 +286,26 @@ mod tests {
     use super::*;
 
     fn sized(gib: u64, version: u32) -> VersionedSize {
-        VersionedSize { resource: Resource::new(Bytes::from_gib(gib), Cpus::from_cores(1)), heap: None, version }
+        VersionedSize {
+            resource: Resource::new(Bytes::from_gib(gib), Cpus::from_cores(1)),
+            heap: None,
+            version,
+        }
     }
     fn shown(gib: u64, version: u32) -> ResizeEvent {
-        ResizeEvent::Shown { resource: sized(gib, 0).resource, version }
+        ResizeEvent::Shown {
+            resource: sized(gib, 0).resource,
+            version,
+        }
     }
     fn refused(version: u32, keeps: u32) -> ResizeEvent {
-        ResizeEvent::Refused { what: RefusedSize { version, why: "full".into() }, keeps }
+        ResizeEvent::Refused {
+            what: RefusedSize {
+                version,
+                why: "full".into(),
+            },
+            keeps,
+        }
     }
 
     /// A container of 2 GiB at version 3; 4 GiB are ordered as version 4, and withdrawn as version
@@ -250,7 +317,10 @@ mod tests {
         let states = [
             ResizeState::Settled,
             ResizeState::Ordered { want: sized(4, 4) },
-            ResizeState::Withdrawn { tried: sized(4, 4), back: sized(2, 5) },
+            ResizeState::Withdrawn {
+                tried: sized(4, 4),
+                back: sized(2, 5),
+            },
         ];
         let events = [
             ResizeEvent::Order(sized(4, 4)),
@@ -272,7 +342,8 @@ mod tests {
         for (state, row) in states.iter().zip(table) {
             for (event, cell) in events.iter().zip(row.split_whitespace()) {
                 let mut out = Vec::new();
-                let mut got = match next_resize_state(state.clone(), &has, event.clone(), &mut out) {
+                let mut got = match next_resize_state(state.clone(), &has, event.clone(), &mut out)
+                {
                     Err(_) => "!".to_owned(),
                     Ok(next) if next == *state => ".".to_owned(),
                     Ok(ResizeState::Settled) => "S".to_owned(),
@@ -282,7 +353,9 @@ mod tests {
                 for act in &out {
                     match act {
                         ResizeAction::Tell => got.push('t'),
-                        ResizeAction::Has(now) => got.push_str(&format!("h{}", now.resource.memory.get() >> 30)),
+                        ResizeAction::Has(now) => {
+                            got.push_str(&format!("h{}", now.resource.memory.get() >> 30))
+                        }
                         ResizeAction::Resized => got.push('r'),
                         ResizeAction::Failed(_) => got.push('f'),
                     }
@@ -298,6 +371,9 @@ mod tests {
         let mut want = sized(1, 2);
         want.resource.cpus = Cpus::from_cores(3);
         let (counted, _) = ResizeState::Ordered { want }.counted(&has.resource, None);
-        assert_eq!(counted, Resource::new(Bytes::from_gib(2), Cpus::from_cores(3)));
+        assert_eq!(
+            counted,
+            Resource::new(Bytes::from_gib(2), Cpus::from_cores(3))
+        );
     }
 }

@@ -68,13 +68,20 @@ pub struct Row(u32);
 
 impl<K, V> Default for Table<K, V> {
     fn default() -> Self {
-        Table { rows: Vec::new(), free: Vec::new(), places: Vec::new(), len: 0 }
+        Table {
+            rows: Vec::new(),
+            free: Vec::new(),
+            places: Vec::new(),
+            len: 0,
+        }
     }
 }
 
 impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Table<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.rows.iter().flatten().map(|(k, v)| (k, v))).finish()
+        f.debug_map()
+            .entries(self.rows.iter().flatten().map(|(k, v)| (k, v)))
+            .finish()
     }
 }
 
@@ -94,7 +101,10 @@ impl<K: StableHash, V> Table<K, V> {
     /// Looks up a value, mutable.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let (_, row) = self.find(key)?;
-        self.rows.get_mut(row as usize)?.as_mut().map(|(_, value)| value)
+        self.rows
+            .get_mut(row as usize)?
+            .as_mut()
+            .map(|(_, value)| value)
     }
     /// Looks up a value with the stored key.
     pub fn get_key_value(&self, key: &K) -> Option<(&K, &V)> {
@@ -151,7 +161,9 @@ impl<K: StableHash, V> Table<K, V> {
     }
     /// Removes a row without its value.
     pub fn drop_row(&mut self, key: &K) {
-        let Some((gap, row)) = self.find(key) else { return };
+        let Some((gap, row)) = self.find(key) else {
+            return;
+        };
         if let Some(slot) = self.rows.get_mut(row as usize) {
             *slot = None;
         }
@@ -167,7 +179,10 @@ impl<K: StableHash, V> Table<K, V> {
     }
     /// Value at a position, mutable.
     pub fn at_mut(&mut self, row: Row) -> Option<&mut V> {
-        self.rows.get_mut(row.0 as usize)?.as_mut().map(|(_, value)| value)
+        self.rows
+            .get_mut(row.0 as usize)?
+            .as_mut()
+            .map(|(_, value)| value)
     }
     /// Releases a position and moves displaced entries back.
     fn close(&mut self, mut gap: usize, row: u32) {
@@ -176,7 +191,14 @@ impl<K: StableHash, V> Table<K, V> {
         let mut at = gap;
         loop {
             at = (at + 1) & self.mask();
-            let Some(next) = self.places.get(at).copied().filter(|place| place.row != EMPTY) else { break };
+            let Some(next) = self
+                .places
+                .get(at)
+                .copied()
+                .filter(|place| place.row != EMPTY)
+            else {
+                break;
+            };
             let home = next.tag as usize & self.mask();
             if (at.wrapping_sub(home) & self.mask()) >= (at.wrapping_sub(gap) & self.mask()) {
                 self.set(gap, next);
@@ -221,7 +243,11 @@ impl<K: StableHash, V> Table<K, V> {
         let tag = tag(key.hash());
         let mut at = tag as usize & self.mask();
         loop {
-            let place = self.places.get(at).copied().filter(|place| place.row != EMPTY)?;
+            let place = self
+                .places
+                .get(at)
+                .copied()
+                .filter(|place| place.row != EMPTY)?;
             if place.tag == tag && self.row(place.row).is_some_and(|(known, _)| known == key) {
                 return Some((at, place.row));
             }
@@ -237,8 +263,10 @@ impl<K: StableHash, V> Table<K, V> {
     }
     fn widen(&mut self) {
         self.places = vec![GAP; (self.places.len() * 2).max(16)];
-        let filed: Vec<(u32, u32)> =
-            (0u32..).zip(&self.rows).filter_map(|(n, row)| Some((tag(row.as_ref()?.0.hash()), n))).collect();
+        let filed: Vec<(u32, u32)> = (0u32..)
+            .zip(&self.rows)
+            .filter_map(|(n, row)| Some((tag(row.as_ref()?.0.hash()), n)))
+            .collect();
         for (tag, row) in filed {
             self.file(tag, row);
         }
@@ -259,7 +287,10 @@ pub struct SortedTable<K, V> {
 
 impl<K, V> Default for SortedTable<K, V> {
     fn default() -> Self {
-        SortedTable { table: Table::default(), names: BTreeMap::new() }
+        SortedTable {
+            table: Table::default(),
+            names: BTreeMap::new(),
+        }
     }
 }
 
@@ -343,11 +374,15 @@ impl<K: StableHash, V> SortedTable<K, V> {
     /// Keys from `first` on, in order; all keys when `first` is `None`.
     pub fn keys_from(&self, first: Option<&K>) -> impl Iterator<Item = &K> {
         let from = first.map_or(Bound::Unbounded, |first| Bound::Included(first.clone()));
-        self.names.range((from, Bound::Unbounded)).map(|(key, ())| key)
+        self.names
+            .range((from, Bound::Unbounded))
+            .map(|(key, ())| key)
     }
     /// All rows, by key.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.names.keys().filter_map(|key| Some((key, self.table.get(key)?)))
+        self.names
+            .keys()
+            .filter_map(|key| Some((key, self.table.get(key)?)))
     }
     /// All values, by key.
     pub fn values(&self) -> impl Iterator<Item = &V> {

@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use headroom_types::{Name, NodeId, Reason};
 
 use crate::cluster::{Cluster, StepContext};
-use crate::event::{CallAnswer, CallRefusal, Cordon, DryRun, LogSeverity, NodeProperties, TagChange};
+use crate::event::{
+    CallAnswer, CallRefusal, Cordon, DryRun, LogSeverity, NodeProperties, TagChange,
+};
 use crate::node::{ClusterNodeState, Node};
 use crate::save::DurableRecord;
 
@@ -55,7 +57,8 @@ impl NodeTags {
             Some(Cordon::Off) => tags.cordon = None,
         }
         tags.labels.extend(change.labels.iter().cloned());
-        tags.labels.retain(|label| !change.drop_labels.contains(label));
+        tags.labels
+            .retain(|label| !change.drop_labels.contains(label));
         put(&mut tags.attributes, &change.attributes);
         put(&mut tags.taints, &change.taints);
         tags
@@ -94,7 +97,9 @@ impl Cluster {
     }
     /// Effective properties of a node: those of the agent, overridden by the tags.
     pub fn traits<'n>(&self, node: &'n Node) -> Cow<'n, NodeProperties> {
-        self.tags.get(&node.id).map_or(Cow::Borrowed(&node.traits), |tags| tags.over(&node.traits))
+        self.tags
+            .get(&node.id)
+            .map_or(Cow::Borrowed(&node.traits), |tags| tags.over(&node.traits))
     }
     /// Reason of the cordon of a node; `None` without one.
     pub fn cordon(&self, node: &NodeId) -> Option<&str> {
@@ -129,14 +134,19 @@ impl Cluster {
         how: DryRun,
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
-        let known = self.nodes.contains_key(id) || self.tags.contains_key(id) || self.marks.contains_key(id);
+        let known = self.nodes.contains_key(id)
+            || self.tags.contains_key(id)
+            || self.marks.contains_key(id);
         if !known {
             return Err(CallRefusal::NoSuchNode(id.clone()));
         }
         let before = self.tags.get(id).cloned().unwrap_or_default();
         let after = before.changed(change);
         if after.len() > MAX_TAGS && after.len() > before.len() {
-            return Err(CallRefusal::TooManyTags { node: id.clone(), most: MAX_TAGS });
+            return Err(CallRefusal::TooManyTags {
+                node: id.clone(),
+                most: MAX_TAGS,
+            });
         }
         let node = self.nodes.get(id);
         let traits = node.map(|node| after.over(&node.traits).into_owned());
@@ -144,23 +154,43 @@ impl Cluster {
         if how == DryRun::Really && before != after {
             self.put_tags(id, &before, &after, ctx);
         }
-        Ok(CallAnswer::Tagged(Box::new(Tagged { before, after, traits, standing })))
+        Ok(CallAnswer::Tagged(Box::new(Tagged {
+            before,
+            after,
+            traits,
+            standing,
+        })))
     }
 
-    fn put_tags(&mut self, id: &NodeId, before: &NodeTags, after: &NodeTags, ctx: &mut StepContext<'_>) {
-        ctx.save(DurableRecord::Tags { node: id.clone(), tags: after.clone() });
+    fn put_tags(
+        &mut self,
+        id: &NodeId,
+        before: &NodeTags,
+        after: &NodeTags,
+        ctx: &mut StepContext<'_>,
+    ) {
+        ctx.save(DurableRecord::Tags {
+            node: id.clone(),
+            tags: after.clone(),
+        });
         if after.is_empty() {
             self.tags.remove(id);
         } else {
             self.tags.insert(id.clone(), after.clone());
         }
         match (&before.cordon, &after.cordon) {
-            (None, Some(reason)) => {
-                ctx.log_node(LogSeverity::Normal, Reason::NodeCordoned, id, format!("gets no new containers: {reason}"))
-            }
-            (Some(_), None) => {
-                ctx.log_node(LogSeverity::Normal, Reason::NodeUncordoned, id, "may get new containers again".into())
-            }
+            (None, Some(reason)) => ctx.log_node(
+                LogSeverity::Normal,
+                Reason::NodeCordoned,
+                id,
+                format!("gets no new containers: {reason}"),
+            ),
+            (Some(_), None) => ctx.log_node(
+                LogSeverity::Normal,
+                Reason::NodeUncordoned,
+                id,
+                "may get new containers again".into(),
+            ),
             (None, None) | (Some(_), Some(_)) => {}
         }
         let told = differences(before, after);
@@ -174,9 +204,16 @@ impl Cluster {
     /// Updates the scheduler's index after a change of tags.
     fn retag(&mut self, id: &NodeId) {
         self.roomy = None;
-        let Some(node) = self.nodes.get(id) else { return };
-        let Some(account) = self.ledger.node(id).filter(|_| node.state.is_member()) else { return };
-        let traits = self.tags.get(id).map_or(Cow::Borrowed(&node.traits), |tags| tags.over(&node.traits));
+        let Some(node) = self.nodes.get(id) else {
+            return;
+        };
+        let Some(account) = self.ledger.node(id).filter(|_| node.state.is_member()) else {
+            return;
+        };
+        let traits = self
+            .tags
+            .get(id)
+            .map_or(Cow::Borrowed(&node.traits), |tags| tags.over(&node.traits));
         self.index.enter(id, &traits, &account.offers);
         self.reindex(id);
         self.reservations.mark_all_dirty();
@@ -185,20 +222,42 @@ impl Cluster {
 
 /// Text of the changes, such as `label gpu, attribute zone=b, no taint etl`.
 fn differences(before: &NodeTags, after: &NodeTags) -> String {
-    let mut told: Vec<String> = after.labels.difference(&before.labels).map(|label| format!("label {label}")).collect();
-    told.extend(before.labels.difference(&after.labels).map(|label| format!("no label {label}")));
-    for (kind, before, after) in [("attribute", &before.attributes, &after.attributes), ("taint", &before.taints, &after.taints)]
-    {
-        let new = after.iter().filter(|(name, value)| before.get(*name) != Some(*value));
+    let mut told: Vec<String> = after
+        .labels
+        .difference(&before.labels)
+        .map(|label| format!("label {label}"))
+        .collect();
+    told.extend(
+        before
+            .labels
+            .difference(&after.labels)
+            .map(|label| format!("no label {label}")),
+    );
+    for (kind, before, after) in [
+        ("attribute", &before.attributes, &after.attributes),
+        ("taint", &before.taints, &after.taints),
+    ] {
+        let new = after
+            .iter()
+            .filter(|(name, value)| before.get(*name) != Some(*value));
         told.extend(new.map(|(name, value)| format!("{kind} {}", pair(name, value))));
-        told.extend(before.keys().filter(|name| !after.contains_key(*name)).map(|name| format!("no {kind} {name}")));
+        told.extend(
+            before
+                .keys()
+                .filter(|name| !after.contains_key(*name))
+                .map(|name| format!("no {kind} {name}")),
+        );
     }
     told.join(", ")
 }
 
 /// `name=value`, or only the name when the value is empty.
 pub(crate) fn pair(name: &Name, value: &str) -> String {
-    if value.is_empty() { name.to_string() } else { format!("{name}={value}") }
+    if value.is_empty() {
+        name.to_string()
+    } else {
+        format!("{name}={value}")
+    }
 }
 
 #[cfg(test)]
@@ -207,7 +266,10 @@ mod tests {
     use crate::testkit::id;
 
     fn words(pairs: &[(&str, &str)]) -> BTreeMap<Name, String> {
-        pairs.iter().map(|(name, value)| (id(name), (*value).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| (id(name), (*value).to_owned()))
+            .collect()
     }
 
     #[test]
@@ -217,7 +279,14 @@ mod tests {
             attributes: words(&[("zone", "a"), ("kernel", "6")]),
             ..NodeProperties::default()
         };
-        assert_eq!(*NodeTags { cordon: Some("disk".into()), ..NodeTags::default() }.over(&own), own);
+        assert_eq!(
+            *NodeTags {
+                cordon: Some("disk".into()),
+                ..NodeTags::default()
+            }
+            .over(&own),
+            own
+        );
         let put = TagChange {
             labels: [id("gpu")].into(),
             attributes: [(id("zone"), Some("b".to_owned()))].into(),
@@ -227,7 +296,13 @@ mod tests {
         let tags = NodeTags::default().changed(&put);
         let all = tags.over(&own).into_owned();
         assert_eq!(all.labels, [id("gpu"), id("ssd")].into());
-        assert_eq!((all.attributes, all.taints), (words(&[("zone", "b"), ("kernel", "6")]), words(&[("etl", "")])));
+        assert_eq!(
+            (all.attributes, all.taints),
+            (
+                words(&[("zone", "b"), ("kernel", "6")]),
+                words(&[("etl", "")])
+            )
+        );
         let back = TagChange {
             drop_labels: [id("gpu"), id("ssd")].into(),
             attributes: [(id("zone"), None)].into(),
@@ -236,12 +311,21 @@ mod tests {
         let tags = tags.changed(&back);
         let all = tags.over(&own).into_owned();
         assert_eq!(
-            (all.labels, all.attributes["zone".parse::<Name>().as_ref().expect("a name")].as_str()),
+            (
+                all.labels,
+                all.attributes["zone".parse::<Name>().as_ref().expect("a name")].as_str()
+            ),
             ([id("ssd")].into(), "a")
         );
         assert_eq!(differences(&NodeTags::default(), &tags), "taint etl");
         assert_eq!(
-            differences(&tags, &NodeTags { attributes: words(&[("zone", "b")]), ..NodeTags::default() }),
+            differences(
+                &tags,
+                &NodeTags {
+                    attributes: words(&[("zone", "b")]),
+                    ..NodeTags::default()
+                }
+            ),
             "attribute zone=b, no taint etl"
         );
     }

@@ -12,16 +12,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_types::{
-    AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, ExitReason, NodeId, Resource, StopCause, Tick, UnixMillis,
+    AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, ExitReason, NodeId, Resource, StopCause,
+    Tick, UnixMillis,
 };
 
 pub use fake::{FakeContainer, FakeNode};
 
 use crate::cluster::{Cluster, Restored, RestoredApp, Settings};
 use crate::event::{
-    AppSubmission, CallAnswer, CallId, CallRefusal, CallResult, ClusterCall, ClusterEvent, ContainerCommand, ContainerLaunch,
-    DryRun, Effect, LogLine, MasterHeartbeat, MasterKind, MasterUpdate, NodeHealth, NodeHeartbeat, Outcome, RequestVerdict,
-    UpdateKind,
+    AppSubmission, CallAnswer, CallId, CallRefusal, CallResult, ClusterCall, ClusterEvent,
+    ContainerCommand, ContainerLaunch, DryRun, Effect, LogLine, MasterHeartbeat, MasterKind,
+    MasterUpdate, NodeHealth, NodeHeartbeat, Outcome, RequestVerdict, UpdateKind,
 };
 use crate::history::EndedContainer;
 use crate::queue::spec::QueueTree;
@@ -61,7 +62,11 @@ pub struct FakeStore {
 impl FakeStore {
     fn save(&mut self, save: &DurableRecord) {
         match save.clone() {
-            DurableRecord::App { app, spec, submitted } => {
+            DurableRecord::App {
+                app,
+                spec,
+                submitted,
+            } => {
                 self.last_app = self.last_app.max(app.seq());
                 self.apps.insert(app, (spec, submitted));
             }
@@ -72,7 +77,9 @@ impl FakeStore {
                 self.apps.remove(&app);
                 self.states.remove(&app);
             }
-            DurableRecord::Container(finished) => self.finished.push(Arc::unwrap_or_clone(finished)),
+            DurableRecord::Container(finished) => {
+                self.finished.push(Arc::unwrap_or_clone(finished))
+            }
             DurableRecord::ContainerGone(id) => self.finished.retain(|f| f.container != id),
             DurableRecord::Node(node) => {
                 self.nodes.insert(node);
@@ -94,7 +101,12 @@ impl FakeStore {
     fn load(&self, epoch: Epoch) -> Restored {
         let apps = self.apps.iter().filter_map(|(id, (spec, submitted))| {
             let state = self.states.get(id)?.clone();
-            Some(RestoredApp { id: id.clone(), spec: spec.clone(), submitted: *submitted, state })
+            Some(RestoredApp {
+                id: id.clone(),
+                spec: spec.clone(),
+                submitted: *submitted,
+                state,
+            })
         });
         Restored {
             epoch,
@@ -140,12 +152,18 @@ impl Default for Scenario {
 impl Scenario {
     /// Creates an empty cluster with default settings.
     pub fn new() -> Self {
-        Scenario::with(Settings { unix_at_zero: UnixMillis(1_000_000), ..Settings::default() })
+        Scenario::with(Settings {
+            unix_at_zero: UnixMillis(1_000_000),
+            ..Settings::default()
+        })
     }
     /// Creates an empty cluster.
     pub fn with(settings: Settings) -> Self {
         let epoch = Epoch(1);
-        let restored = Restored { epoch, ..Restored::default() };
+        let restored = Restored {
+            epoch,
+            ..Restored::default()
+        };
         Scenario {
             cluster: Cluster::new(settings.clone(), restored, Tick(0)),
             nodes: BTreeMap::new(),
@@ -204,8 +222,16 @@ impl Scenario {
                     assert!(answer.is_none(), "two answers to one call");
                     answer = Some(a);
                 }
-                Effect::Tell { node, container, want } => self.tell(&node, container, want),
-                Effect::Update { app, update } => self.updates.entry(app).or_default().push((self.epoch, update)),
+                Effect::Tell {
+                    node,
+                    container,
+                    want,
+                } => self.tell(&node, container, want),
+                Effect::Update { app, update } => self
+                    .updates
+                    .entry(app)
+                    .or_default()
+                    .push((self.epoch, update)),
                 Effect::UpdatesEnd { .. } => {}
                 Effect::Log(line) => self.log.push(line),
                 Effect::Illegal { what: problem } => panic!("illegal: {problem}"),
@@ -218,12 +244,20 @@ impl Scenario {
         match &want {
             // a later version is a resize order
             ContainerCommand::Run(order) if order.version > 1 => {
-                assert!(self.ordered.contains(&container), "{container} is resized and was never granted");
+                assert!(
+                    self.ordered.contains(&container),
+                    "{container} is resized and was never granted"
+                );
             }
-            ContainerCommand::Run(_) => assert!(self.ordered.insert(container.clone()), "{container} was granted twice"),
+            ContainerCommand::Run(_) => assert!(
+                self.ordered.insert(container.clone()),
+                "{container} was granted twice"
+            ),
             ContainerCommand::Stop { .. } | ContainerCommand::Forget => {}
         }
-        let Some(fake) = self.nodes.get_mut(node).filter(|n| n.connected) else { return };
+        let Some(fake) = self.nodes.get_mut(node).filter(|n| n.connected) else {
+            return;
+        };
         fake.obey(container, want);
     }
 
@@ -233,7 +267,11 @@ impl Scenario {
     /// When there is no answer.
     pub fn call(&mut self, what: ClusterCall) -> CallResult {
         self.calls += 1;
-        self.step(ClusterEvent::Call { call: CallId(self.calls), what }).expect("every call has an answer")
+        self.step(ClusterEvent::Call {
+            call: CallId(self.calls),
+            what,
+        })
+        .expect("every call has an answer")
     }
 
     /// Advances the time; timers fire in order. Nodes send nothing.
@@ -264,7 +302,8 @@ impl Scenario {
     /// # Panics
     /// When the registration is refused.
     pub fn register(&mut self, node: &str) -> &mut Self {
-        self.try_register(node).unwrap_or_else(|refusal| panic!("{node} was refused: {refusal:?}"));
+        self.try_register(node)
+            .unwrap_or_else(|refusal| panic!("{node} was refused: {refusal:?}"));
         self
     }
     /// Registers a node without containers, with this registration number.
@@ -273,8 +312,17 @@ impl Scenario {
     /// The refusal of the resource manager.
     pub fn register_empty(&mut self, node: &str, serial: u64) -> Result<CallAnswer, CallRefusal> {
         let node: NodeId = id(node);
-        let facts = self.nodes.get(&node).expect("a node of this scenario").registration();
-        let facts = Box::new(crate::NodeRegistration { seen: Vec::new(), exits: Vec::new(), serial, ..facts });
+        let facts = self
+            .nodes
+            .get(&node)
+            .expect("a node of this scenario")
+            .registration();
+        let facts = Box::new(crate::NodeRegistration {
+            seen: Vec::new(),
+            exits: Vec::new(),
+            serial,
+            ..facts
+        });
         self.call(ClusterCall::RegisterNode { node, facts })
     }
     /// Registers a node that may be refused.
@@ -286,9 +334,18 @@ impl Scenario {
     /// When the answer belongs to another call.
     pub fn try_register(&mut self, node: &str) -> Result<(), CallRefusal> {
         let node: NodeId = id(node);
-        let facts = self.nodes.get(&node).expect("a node of this scenario").registration();
-        let answer = self.call(ClusterCall::RegisterNode { node: node.clone(), facts: Box::new(facts) })?;
-        let CallAnswer::Node { acked } = answer else { panic!("{answer:?} to a registration") };
+        let facts = self
+            .nodes
+            .get(&node)
+            .expect("a node of this scenario")
+            .registration();
+        let answer = self.call(ClusterCall::RegisterNode {
+            node: node.clone(),
+            facts: Box::new(facts),
+        })?;
+        let CallAnswer::Node { acked } = answer else {
+            panic!("{answer:?} to a registration")
+        };
         let full = self.cluster.desired(&node);
         let fake = self.nodes.get_mut(&node).expect("a node of this scenario");
         fake.connected = true;
@@ -296,7 +353,12 @@ impl Scenario {
             fake.forget(&container);
         }
         let wanted: BTreeSet<ContainerId> = full.iter().map(|(c, _)| c.clone()).collect();
-        fake.asked_to_stop.extend(fake.has.keys().filter(|c| !wanted.contains(c)).map(|c| (c.clone(), StopCause::Asked)));
+        fake.asked_to_stop.extend(
+            fake.has
+                .keys()
+                .filter(|c| !wanted.contains(c))
+                .map(|c| (c.clone(), StopCause::Asked)),
+        );
         for (container, want) in full {
             fake.obey(container, want);
         }
@@ -304,7 +366,13 @@ impl Scenario {
     }
     /// Adds a node with these resources and registers it.
     pub fn node(&mut self, node: &str, offers: Resource) -> &mut Self {
-        self.nodes.insert(id(node), FakeNode { offers, ..FakeNode::default() });
+        self.nodes.insert(
+            id(node),
+            FakeNode {
+                offers,
+                ..FakeNode::default()
+            },
+        );
         self.register(node)
     }
 
@@ -320,11 +388,19 @@ impl Scenario {
             health: NodeHealth::Healthy,
             unattributed: fake.unattributed.clone(),
         };
-        self.call(ClusterCall::Report { node, report: Box::new(report) })
+        self.call(ClusterCall::Report {
+            node,
+            report: Box::new(report),
+        })
     }
     /// Sends heartbeats of all connected nodes.
     pub fn report_all(&mut self) -> &mut Self {
-        let names: Vec<String> = self.nodes.iter().filter(|(_, n)| n.connected).map(|(id, _)| id.to_string()).collect();
+        let names: Vec<String> = self
+            .nodes
+            .iter()
+            .filter(|(_, n)| n.connected)
+            .map(|(id, _)| id.to_string())
+            .collect();
         for node in names {
             let _ = self.report(&node); // a lost node is refused, as expected
         }
@@ -347,7 +423,11 @@ impl Scenario {
     /// When no node has the container.
     pub fn exit(&mut self, container: &ContainerId, reason: ExitReason) -> &mut Self {
         let wall = UnixMillis(self.settings.unix_at_zero.0 + self.now.0);
-        let (name, node) = self.nodes.iter_mut().find(|(_, n)| n.has.contains_key(container)).expect("a node has the container");
+        let (name, node) = self
+            .nodes
+            .iter_mut()
+            .find(|(_, n)| n.has.contains_key(container))
+            .expect("a node has the container");
         node.end(name, container, reason, wall);
         let name = name.to_string();
         let _ = self.report(&name);
@@ -360,14 +440,29 @@ impl Scenario {
     /// When a call is refused.
     pub fn app(&mut self, name: &str) -> AppId {
         let app = self.submit(name, 0, MasterKind::Unmanaged);
-        let attempt = AttemptId { app: app.clone(), attempt: 1 };
-        self.call(ClusterCall::RegisterMaster { attempt, url: None }).expect("registers");
+        let attempt = AttemptId {
+            app: app.clone(),
+            attempt: 1,
+        };
+        self.call(ClusterCall::RegisterMaster { attempt, url: None })
+            .expect("registers");
         app
     }
     /// Submits a managed application with this size of the master.
     pub fn managed(&mut self, name: &str, resource: Resource, max_attempts: u32) -> AppId {
-        let launch = Arc::new(ContainerLaunch { command: vec!["appmaster".into()], ..ContainerLaunch::default() });
-        self.submit(name, 0, MasterKind::Managed { resource, launch, max_attempts })
+        let launch = Arc::new(ContainerLaunch {
+            command: vec!["appmaster".into()],
+            ..ContainerLaunch::default()
+        });
+        self.submit(
+            name,
+            0,
+            MasterKind::Managed {
+                resource,
+                launch,
+                max_attempts,
+            },
+        )
     }
     /// Submits an application.
     ///
@@ -393,7 +488,10 @@ impl Scenario {
     /// # Panics
     /// When the application does not exist.
     pub fn attempt(&self, app: &AppId) -> AttemptId {
-        self.cluster.app(app).expect("an application of this scenario").attempt_id()
+        self.cluster
+            .app(app)
+            .expect("an application of this scenario")
+            .attempt_id()
     }
     /// Registers the current master.
     ///
@@ -405,38 +503,78 @@ impl Scenario {
     }
 
     /// Requests containers.
-    pub fn ask(&mut self, app: &AppId, request: &str, count: u32, resource: Resource) -> CallResult {
-        self.call(ClusterCall::Ask { app: app.clone(), ask: Box::new(ask(request, count, resource)), how: DryRun::Really })
+    pub fn ask(
+        &mut self,
+        app: &AppId,
+        request: &str,
+        count: u32,
+        resource: Resource,
+    ) -> CallResult {
+        self.call(ClusterCall::Ask {
+            app: app.clone(),
+            ask: Box::new(ask(request, count, resource)),
+            how: DryRun::Really,
+        })
     }
     /// Requests containers and returns the reason of the wait.
     ///
     /// # Panics
     /// When the request does not wait.
-    pub fn ask_waits(&mut self, app: &AppId, request: &str, count: u32, resource: Resource) -> String {
+    pub fn ask_waits(
+        &mut self,
+        app: &AppId,
+        request: &str,
+        count: u32,
+        resource: Resource,
+    ) -> String {
         match self.ask(app, request, count, resource) {
-            Ok(CallAnswer::Asked { verdict: RequestVerdict::Waits { sentence } }) => sentence.to_string(),
+            Ok(CallAnswer::Asked {
+                verdict: RequestVerdict::Waits { sentence },
+            }) => sentence.to_string(),
             other => panic!("does not wait: {other:?}"),
         }
     }
     /// Sends a master's heartbeat that acknowledges all updates up to `ack`.
     pub fn sync(&mut self, app: &AppId, ack: u64, asks: Vec<ContainerRequest>) -> CallResult {
         let (attempt, epoch) = (self.attempt(app), self.epoch);
-        self.call(ClusterCall::Sync(Box::new(MasterHeartbeat { attempt, epoch, ack, asks, withdraw: vec![], release: vec![] })))
+        self.call(ClusterCall::Sync(Box::new(MasterHeartbeat {
+            attempt,
+            epoch,
+            ack,
+            asks,
+            withdraw: vec![],
+            release: vec![],
+        })))
     }
     /// Finishes an application.
     pub fn finish(&mut self, app: &AppId, outcome: Outcome) -> CallResult {
         let attempt = self.attempt(app);
-        self.call(ClusterCall::Finish { attempt, outcome, diagnostics: "done".into() })
+        self.call(ClusterCall::Finish {
+            attempt,
+            outcome,
+            diagnostics: "done".into(),
+        })
     }
 
     /// Live containers of an application.
     pub fn alive(&self, app: &AppId) -> Vec<ContainerId> {
-        let mine = self.cluster.containers().filter(|c| c.id.app == *app && c.state.is_alive());
-        mine.map(|c| c.id.clone()).collect::<BTreeSet<_>>().into_iter().collect()
+        let mine = self
+            .cluster
+            .containers()
+            .filter(|c| c.id.app == *app && c.state.is_alive());
+        mine.map(|c| c.id.clone())
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect()
     }
     /// Unacknowledged ends that were sent to an application in this incarnation.
     pub fn unacked_exits(&self, app: &AppId) -> Vec<ContainerId> {
-        let told = self.cluster.app(app).map(|a| a.updates.after(0)).into_iter().flatten();
+        let told = self
+            .cluster
+            .app(app)
+            .map(|a| a.updates.after(0))
+            .into_iter()
+            .flatten();
         let exits = told.filter_map(|u| match &u.what {
             UpdateKind::Exited { report, .. } => Some(report.container.clone()),
             UpdateKind::Allocated(_)
@@ -456,7 +594,10 @@ impl Scenario {
     }
     /// Number of log lines with this reason.
     pub fn logged(&self, reason: &str) -> usize {
-        self.log.iter().filter(|l| l.reason.as_str() == reason).count()
+        self.log
+            .iter()
+            .filter(|l| l.reason.as_str() == reason)
+            .count()
     }
     /// Epoch of this incarnation of the resource manager.
     pub fn epoch(&self) -> Epoch {
@@ -472,7 +613,10 @@ impl Scenario {
 
 impl Drop for Scenario {
     fn drop(&mut self) {
-        assert!(self.checked || std::thread::panicking(), "the scenario does not end with check()");
+        assert!(
+            self.checked || std::thread::panicking(),
+            "the scenario does not end with check()"
+        );
     }
 }
 
@@ -487,7 +631,10 @@ pub fn ask(request: &str, count: u32, resource: Resource) -> ContainerRequest {
         place: crate::request::PlacementRules::default(),
         deadline: None,
         waited: Duration::ZERO,
-        launch: Arc::new(ContainerLaunch { command: vec!["true".into()], ..ContainerLaunch::default() }),
+        launch: Arc::new(ContainerLaunch {
+            command: vec!["true".into()],
+            ..ContainerLaunch::default()
+        }),
     }
 }
 

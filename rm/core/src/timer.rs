@@ -120,7 +120,11 @@ impl Timers {
             due.at = due.at.plus(by);
             due.filed = due.at;
         }
-        self.order = self.at.iter().map(|(key, due)| (due.at, key.clone())).collect();
+        self.order = self
+            .at
+            .iter()
+            .map(|(key, due)| (due.at, key.clone()))
+            .collect();
     }
 }
 
@@ -137,7 +141,11 @@ mod tests {
         timers.set(node.clone(), Tick(9));
         assert_eq!(timers.next(), Some(Tick(3)));
         assert_eq!(timers.due(Tick(8)), Some(TimerKey::Recovery));
-        assert_eq!(timers.due(Tick(8)), None, "the later deadline replaced the earlier one");
+        assert_eq!(
+            timers.due(Tick(8)),
+            None,
+            "the later deadline replaced the earlier one"
+        );
         timers.postpone(Duration::from_millis(10));
         assert_eq!(timers.due(Tick(18)), None);
         assert_eq!(timers.due(Tick(19)), Some(node));

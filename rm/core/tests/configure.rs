@@ -11,15 +11,24 @@ fn secs(n: u64) -> Duration {
 }
 
 fn tree(names: &[&str]) -> QueueTree {
-    let children = names.iter().map(|name| (id(name), QueueSpec::default())).collect();
-    QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a valid tree")
+    let children = names
+        .iter()
+        .map(|name| (id(name), QueueSpec::default()))
+        .collect();
+    QueueTree::new(QueueSpec {
+        children,
+        ..QueueSpec::default()
+    })
+    .expect("a valid tree")
 }
 
 fn state(s: &Scenario) -> &'static str {
     s.cluster.node(&id("n1")).expect("a node").state.as_str()
 }
 
-const HOLD: Result<CallAnswer, CallRefusal> = Ok(CallAnswer::Configured { queues: QueuesFrom::Settings });
+const HOLD: Result<CallAnswer, CallRefusal> = Ok(CallAnswer::Configured {
+    queues: QueuesFrom::Settings,
+});
 
 #[test]
 fn shorter_node_timeouts_apply_to_a_node_that_is_already_silent() {
@@ -27,7 +36,10 @@ fn shorter_node_timeouts_apply_to_a_node_that_is_already_silent() {
     s.node("n1", size(4, 4));
     s.after(secs(2));
     assert_eq!(state(&s), "ready");
-    assert_eq!(s.configure(|t| (t.suspect, t.unreachable, t.lost) = (secs(1), secs(5), secs(8))), HOLD);
+    assert_eq!(
+        s.configure(|t| (t.suspect, t.unreachable, t.lost) = (secs(1), secs(5), secs(8))),
+        HOLD
+    );
     s.after(secs(0));
     assert_eq!(state(&s), "suspect");
     s.after(secs(3));
@@ -42,14 +54,24 @@ fn longer_node_timeouts_apply_to_a_node_that_is_already_silent() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4));
     s.after(secs(2));
-    assert_eq!(s.configure(|t| (t.suspect, t.unreachable, t.lost) = (secs(20), secs(40), secs(60))), HOLD);
+    assert_eq!(
+        s.configure(|t| (t.suspect, t.unreachable, t.lost) = (secs(20), secs(40), secs(60))),
+        HOLD
+    );
     s.after(secs(17));
     assert_eq!(state(&s), "ready");
     s.after(secs(1));
     assert_eq!(state(&s), "suspect");
-    assert_eq!(s.configure(|t| (t.suspect, t.unreachable, t.lost) = (secs(50), secs(90), secs(100))), HOLD);
+    assert_eq!(
+        s.configure(|t| (t.suspect, t.unreachable, t.lost) = (secs(50), secs(90), secs(100))),
+        HOLD
+    );
     s.after(secs(60));
-    assert_eq!((state(&s), s.logged("NodeSilent")), ("suspect", 1), "the node stays suspect, and the event is not repeated");
+    assert_eq!(
+        (state(&s), s.logged("NodeSilent")),
+        ("suspect", 1),
+        "the node stays suspect, and the event is not repeated"
+    );
     s.after(secs(10));
     assert_eq!(state(&s), "unreachable");
     s.report("n1").expect("the heartbeat is accepted");
@@ -70,36 +92,72 @@ fn a_lower_history_limit_removes_old_records_at_once() {
     }
     let kept = |s: &Scenario| (s.cluster.apps().count(), s.cluster.history().iter().count());
     assert_eq!(kept(&s), (6, 12));
-    assert_eq!(s.configure(|t| (t.keep_apps, t.keep_containers) = (2, 3)), HOLD);
+    assert_eq!(
+        s.configure(|t| (t.keep_apps, t.keep_containers) = (2, 3)),
+        HOLD
+    );
     assert_eq!(kept(&s), (2, 3));
     s.restart();
-    assert_eq!(kept(&s), (2, 3), "the store does not have the removed records either");
+    assert_eq!(
+        kept(&s),
+        (2, 3),
+        "the store does not have the removed records either"
+    );
     s.check();
 }
 
 #[test]
 fn a_changed_queue_tree_of_the_settings_applies_and_is_not_saved() {
-    let mut s = Scenario::with(Settings { queues: tree(&["a", "b"]), ..Settings::default() });
+    let mut s = Scenario::with(Settings {
+        queues: tree(&["a", "b"]),
+        ..Settings::default()
+    });
     s.node("n1", size(4, 4));
     assert_eq!(s.configure(|t| t.queues = tree(&["a", "c"])), HOLD);
-    assert_eq!((s.cluster.queue_tree(), s.cluster.queues_generation(), s.logged("QueuesSet")), (&tree(&["a", "c"]), 1, 1));
+    assert_eq!(
+        (
+            s.cluster.queue_tree(),
+            s.cluster.queues_generation(),
+            s.logged("QueuesSet")
+        ),
+        (&tree(&["a", "c"]), 1, 1)
+    );
     assert_eq!(s.configure(|_| ()), HOLD);
     assert_eq!(s.logged("QueuesSet"), 1, "the same tree is no change");
-    s.reconfigure(|t| t.queues = tree(&["d"])).restart().register("n1");
-    assert_eq!(s.cluster.queue_tree(), &tree(&["d"]), "a later epoch uses the tree of its own settings");
+    s.reconfigure(|t| t.queues = tree(&["d"]))
+        .restart()
+        .register("n1");
+    assert_eq!(
+        s.cluster.queue_tree(),
+        &tree(&["d"]),
+        "a later epoch uses the tree of its own settings"
+    );
     s.check();
 }
 
 #[test]
 fn a_queue_tree_set_at_run_time_overrides_that_of_the_settings() {
-    let mut s = Scenario::with(Settings { queues: tree(&["a", "b"]), ..Settings::default() });
+    let mut s = Scenario::with(Settings {
+        queues: tree(&["a", "b"]),
+        ..Settings::default()
+    });
     s.node("n1", size(4, 4));
-    s.call(ClusterCall::SetGate { queue: id("a"), gate: QueueState::Paused }).expect("sets");
-    let overruled = Ok(CallAnswer::Configured { queues: QueuesFrom::Operator });
+    s.call(ClusterCall::SetGate {
+        queue: id("a"),
+        gate: QueueState::Paused,
+    })
+    .expect("sets");
+    let overruled = Ok(CallAnswer::Configured {
+        queues: QueuesFrom::Operator,
+    });
     assert_eq!(s.configure(|t| t.queues = tree(&["c"])), overruled);
     assert_eq!(s.cluster.queue_tree().paths().count(), 3);
     s.restart().register("n1");
-    assert_eq!(s.configure(|t| t.queues = tree(&["c"])), overruled, "the override survives a restart");
+    assert_eq!(
+        s.configure(|t| t.queues = tree(&["c"])),
+        overruled,
+        "the override survives a restart"
+    );
     s.check();
 }
 
@@ -109,7 +167,9 @@ fn a_queue_tree_without_the_leaf_of_an_application_is_refused() {
     s.node("n1", size(4, 4));
     let app = s.app("job");
     let refused = s.configure(|t| (t.queues, t.keep_apps) = (tree(&["other"]), 1));
-    let Err(CallRefusal::BadQueues(problems)) = refused else { panic!("{refused:?}") };
+    let Err(CallRefusal::BadQueues(problems)) = refused else {
+        panic!("{refused:?}")
+    };
     assert!(problems[0].to_string().contains("job.1"), "{}", problems[0]);
     for _ in 0..2 {
         let other = s.app("short");

@@ -12,16 +12,26 @@ fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 fn drain(s: &mut Scenario, node: &str, within: Option<u64>, then: AfterDrain) -> CallResult {
-    s.call(ClusterCall::Drain { node: id(node), within: within.map(secs), reason: "new disks".into(), then })
+    s.call(ClusterCall::Drain {
+        node: id(node),
+        within: within.map(secs),
+        reason: "new disks".into(),
+        then,
+    })
 }
 fn undrain(s: &mut Scenario, node: &str) -> CallResult {
     s.call(ClusterCall::Undrain { node: id(node) })
 }
 fn standing(s: &Scenario, node: &str) -> &'static str {
-    s.cluster.displayed_state(s.cluster.node(&id(node)).expect("a node"))
+    s.cluster
+        .displayed_state(s.cluster.node(&id(node)).expect("a node"))
 }
 fn nodes_of(s: &Scenario, app: &AppId) -> Vec<String> {
-    s.alive(app).iter().filter_map(|c| s.cluster.container(c)).map(|c| c.node.to_string()).collect()
+    s.alive(app)
+        .iter()
+        .filter_map(|c| s.cluster.container(c))
+        .map(|c| c.node.to_string())
+        .collect()
 }
 /// Drain updates that masters received: node and deadline.
 fn told(s: &Scenario, app: &AppId) -> Vec<(NodeId, Option<UnixMillis>)> {
@@ -66,22 +76,37 @@ fn two() -> (Scenario, AppId, Vec<ContainerId>) {
 #[test]
 fn a_draining_node_gets_no_containers_and_becomes_drained() {
     let (mut s, app, work) = two();
-    assert_eq!(drain(&mut s, "n1", None, AfterDrain::Stay), Ok(CallAnswer::Done));
+    assert_eq!(
+        drain(&mut s, "n1", None, AfterDrain::Stay),
+        Ok(CallAnswer::Done)
+    );
     assert_eq!(told(&s, &app), [(id("n1"), None)]);
     s.exit(&work[0], OK);
     s.ask(&app, "work", 4, size(2, 1)).expect("asks");
     assert_eq!(nodes_of(&s, &app), ["n1", "n2", "n2"]);
     assert_eq!(standing(&s, "n1"), "draining");
     s.exit(&work[1], OK);
-    assert_eq!(standing(&s, "n1"), "draining", "an unacknowledged end keeps the node draining");
+    assert_eq!(
+        standing(&s, "n1"),
+        "draining",
+        "an unacknowledged end keeps the node draining"
+    );
     hear(&mut s, &app);
     assert_eq!(standing(&s, "n1"), "drained");
     assert_eq!((s.logged("NodeDraining"), s.logged("NodeDrained")), (1, 1));
     let sentence = s.ask_waits(&app, "more", 1, size(2, 1));
     assert!(sentence.contains("best is n2"), "{sentence}");
     assert_eq!(undrain(&mut s, "n1"), Ok(CallAnswer::Done));
-    assert_eq!(undrain(&mut s, "n1"), Ok(CallAnswer::Done), "a second undrain changes nothing");
-    assert_eq!(nodes_of(&s, &app), ["n2", "n2", "n1"], "the waiting container is placed on n1 at once");
+    assert_eq!(
+        undrain(&mut s, "n1"),
+        Ok(CallAnswer::Done),
+        "a second undrain changes nothing"
+    );
+    assert_eq!(
+        nodes_of(&s, &app),
+        ["n2", "n2", "n1"],
+        "the waiting container is placed on n1 at once"
+    );
     s.check();
 }
 
@@ -94,9 +119,18 @@ fn at_the_deadline_the_remaining_containers_are_preempted() {
     assert_eq!(s.alive(&app).len(), 2);
     live(&mut s, &[&app], 1);
     s.settle();
-    let reasons: Vec<ExitReason> = s.cluster.containers().filter_map(|c| c.state.report()).map(|r| r.reason).collect();
+    let reasons: Vec<ExitReason> = s
+        .cluster
+        .containers()
+        .filter_map(|c| c.state.report())
+        .map(|r| r.reason)
+        .collect();
     assert_eq!(reasons, [ExitReason::Preempted; 2]);
-    assert_eq!(standing(&s, "n1"), "drained", "after the deadline the node does not wait for acknowledgements");
+    assert_eq!(
+        standing(&s, "n1"),
+        "drained",
+        "after the deadline the node does not wait for acknowledgements"
+    );
     s.check();
 }
 
@@ -125,12 +159,19 @@ fn a_managed_master_is_launched_again_elsewhere_and_not_charged() {
     s.master(&app).expect("registers");
     s.node("n2", size(4, 4));
     drain(&mut s, "n1", Some(10), AfterDrain::Stay).expect("drains");
-    assert_eq!(told(&s, &app).len(), 1, "the master receives the drain of its own node too");
+    assert_eq!(
+        told(&s, &app).len(),
+        1,
+        "the master receives the drain of its own node too"
+    );
     live(&mut s, &[&app], 9);
     s.alive_for(secs(2)).settle();
     assert_eq!(nodes_of(&s, &app), ["n2"]);
     let record = s.cluster.app(&app).expect("app");
-    assert_eq!((record.attempt, record.charged, record.uncharged), (2, 0, 1));
+    assert_eq!(
+        (record.attempt, record.charged, record.uncharged),
+        (2, 0, 1)
+    );
     assert_eq!(standing(&s, "n1"), "drained");
     s.check();
 }
@@ -141,17 +182,41 @@ fn a_decommissioned_node_cannot_register_before_an_undrain() {
     drain(&mut s, "n1", None, AfterDrain::Decommission).expect("drains");
     s.restart().register("n1").register("n2");
     s.master(&app).expect("registers");
-    assert_eq!(standing(&s, "n1"), "draining", "the node drains while containers run there");
-    assert_eq!(told(&s, &app).last(), Some(&(id("n1"), None)), "the next epoch repeats the update");
+    assert_eq!(
+        standing(&s, "n1"),
+        "draining",
+        "the node drains while containers run there"
+    );
+    assert_eq!(
+        told(&s, &app).last(),
+        Some(&(id("n1"), None)),
+        "the next epoch repeats the update"
+    );
     s.exit(&work[0], OK).exit(&work[1], OK);
     hear(&mut s, &app);
     assert_eq!(standing(&s, "n1"), "decommissioned");
-    assert!(matches!(s.report("n1"), Err(CallRefusal::NodeNotRegistered(_))));
-    assert_eq!(s.try_register("n1"), Err(CallRefusal::Decommissioned(id("n1"))));
-    assert_eq!(s.cluster.largest().map(|(n, _)| n.to_string()).as_deref(), Some("n2"));
+    assert!(matches!(
+        s.report("n1"),
+        Err(CallRefusal::NodeNotRegistered(_))
+    ));
+    assert_eq!(
+        s.try_register("n1"),
+        Err(CallRefusal::Decommissioned(id("n1")))
+    );
+    assert_eq!(
+        s.cluster.largest().map(|(n, _)| n.to_string()).as_deref(),
+        Some("n2")
+    );
     s.restart();
-    assert_eq!(s.cluster.recovery().map(|r| r.waiting.len()), Some(1), "the recovery waits only for n2");
-    assert_eq!(s.try_register("n1"), Err(CallRefusal::Decommissioned(id("n1"))));
+    assert_eq!(
+        s.cluster.recovery().map(|r| r.waiting.len()),
+        Some(1),
+        "the recovery waits only for n2"
+    );
+    assert_eq!(
+        s.try_register("n1"),
+        Err(CallRefusal::Decommissioned(id("n1")))
+    );
     s.register("n2");
     assert_eq!(undrain(&mut s, "n1"), Ok(CallAnswer::Done));
     s.register("n1");
@@ -166,14 +231,27 @@ fn a_drained_node_can_be_decommissioned_and_return_drained() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4));
     drain(&mut s, "n1", Some(60), AfterDrain::Stay).expect("drains");
-    assert_eq!(standing(&s, "n1"), "drained", "an empty node is drained at once");
+    assert_eq!(
+        standing(&s, "n1"),
+        "drained",
+        "an empty node is drained at once"
+    );
     drain(&mut s, "n1", None, AfterDrain::Decommission).expect("decommissions");
-    assert_eq!((standing(&s, "n1"), s.logged("NodeDecommissioned")), ("decommissioned", 1));
+    assert_eq!(
+        (standing(&s, "n1"), s.logged("NodeDecommissioned")),
+        ("decommissioned", 1)
+    );
     drain(&mut s, "n1", None, AfterDrain::Stay).expect("may register again, drained");
     s.register("n1");
     assert_eq!(standing(&s, "n1"), "drained");
-    assert_eq!(undrain(&mut s, "n9"), Err(CallRefusal::NoSuchNode(id("n9"))));
-    assert_eq!(drain(&mut s, "n9", None, AfterDrain::Stay), Err(CallRefusal::NoSuchNode(id("n9"))));
+    assert_eq!(
+        undrain(&mut s, "n9"),
+        Err(CallRefusal::NoSuchNode(id("n9")))
+    );
+    assert_eq!(
+        drain(&mut s, "n9", None, AfterDrain::Stay),
+        Err(CallRefusal::NoSuchNode(id("n9")))
+    );
     s.check();
 }
 
@@ -206,11 +284,21 @@ fn a_deadline_that_passed_during_downtime_takes_effect_at_registration() {
 fn a_node_that_is_lost_while_draining_is_drained() {
     let (mut s, app, work) = two();
     drain(&mut s, "n1", None, AfterDrain::Decommission).expect("drains");
-    s.nodes.get_mut(&id::<NodeId>("n1")).expect("node").connected = false;
+    s.nodes
+        .get_mut(&id::<NodeId>("n1"))
+        .expect("node")
+        .connected = false;
     live(&mut s, &[&app], 31);
     assert_eq!(standing(&s, "n1"), "decommissioned");
-    let over = s.cluster.history().get(&work[0]).map(|f| (f.reason, f.why.as_str()));
-    assert_eq!(over, Some((ExitReason::NodeLost, "n1 sent no heartbeat for 30 s")));
+    let over = s
+        .cluster
+        .history()
+        .get(&work[0])
+        .map(|f| (f.reason, f.why.as_str()));
+    assert_eq!(
+        over,
+        Some((ExitReason::NodeLost, "n1 sent no heartbeat for 30 s"))
+    );
     s.check();
 }
 
@@ -221,7 +309,10 @@ fn a_node_that_does_not_register_after_a_restart_is_drained() {
     s.restart().register("n2");
     s.alive_for(secs(11));
     assert!(s.cluster.mark(&id("n1")).is_some_and(|mark| mark.drained));
-    assert_eq!(s.try_register("n1"), Err(CallRefusal::Decommissioned(id("n1"))));
+    assert_eq!(
+        s.try_register("n1"),
+        Err(CallRefusal::Decommissioned(id("n1")))
+    );
     s.master(&app).expect("registers");
     s.check();
 }
@@ -230,10 +321,14 @@ fn a_node_that_does_not_register_after_a_restart_is_drained() {
 fn a_drained_node_that_registers_with_containers_is_draining_again() {
     let (mut s, app, _) = two();
     drain(&mut s, "n1", None, AfterDrain::Stay).expect("drains");
-    s.nodes.get_mut(&id::<NodeId>("n1")).expect("node").connected = false;
+    s.nodes
+        .get_mut(&id::<NodeId>("n1"))
+        .expect("node")
+        .connected = false;
     for _ in 0..31 {
         s.alive_for(secs(1));
-        s.sync(&app, 0, vec![]).expect("the master is registered and acknowledges no end");
+        s.sync(&app, 0, vec![])
+            .expect("the master is registered and acknowledges no end");
     }
     assert!(s.cluster.mark(&id("n1")).is_some_and(|mark| mark.drained));
     s.restart().register("n1").register("n2");

@@ -5,8 +5,8 @@ use std::time::Duration;
 use headroom_rm_core::queue::spec::{QueueSpec, QueueTree};
 use headroom_rm_core::testkit::{Scenario, id, size};
 use headroom_rm_core::{
-    AfterDrain, AppSubmission, AttemptRecord, CallAnswer, CallRefusal, ClusterCall, ContainerLaunch, DryRun, Lifetime,
-    MasterKind, Outcome, Settings,
+    AfterDrain, AppSubmission, AttemptRecord, CallAnswer, CallRefusal, ClusterCall,
+    ContainerLaunch, DryRun, Lifetime, MasterKind, Outcome, Settings,
 };
 use headroom_types::{AppId, Bytes, ExitReason, UnixMillis};
 
@@ -29,21 +29,49 @@ fn submit_to(s: &mut Scenario, queue: &str, lifetime: Option<Duration>) -> AppId
         key: None,
     };
     let what = ClusterCall::Submit(Box::new(spec));
-    let Ok(CallAnswer::Submitted { app, .. }) = s.call(what) else { panic!("not submitted") };
+    let Ok(CallAnswer::Submitted { app, .. }) = s.call(what) else {
+        panic!("not submitted")
+    };
     s.master(&app).expect("registers");
     app
 }
-fn change(s: &mut Scenario, app: &AppId, queue: Option<&str>, lifetime: Option<Lifetime>) -> Option<u64> {
+fn change(
+    s: &mut Scenario,
+    app: &AppId,
+    queue: Option<&str>,
+    lifetime: Option<Lifetime>,
+) -> Option<u64> {
     let queue = queue.map(id);
-    s.call(ClusterCall::ChangeApp { app: app.clone(), queue, priority: None, lifetime }).expect("changes");
-    s.cluster.app(app).expect("app").until.map(|until| (until.0 - 1_000_000) / 1000)
+    s.call(ClusterCall::ChangeApp {
+        app: app.clone(),
+        queue,
+        priority: None,
+        lifetime,
+    })
+    .expect("changes");
+    s.cluster
+        .app(app)
+        .expect("app")
+        .until
+        .map(|until| (until.0 - 1_000_000) / 1000)
 }
 /// One queue without a limit, and one with a maximum lifetime of a minute.
 fn two_queues() -> Scenario {
-    let short = QueueSpec { max_lifetime_ms: Some(60_000), ..QueueSpec::default() };
+    let short = QueueSpec {
+        max_lifetime_ms: Some(60_000),
+        ..QueueSpec::default()
+    };
     let children = [(id("long"), QueueSpec::default()), (id("short"), short)].into();
-    let queues = QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a valid tree");
-    Scenario::with(Settings { queues, unix_at_zero: UnixMillis(1_000_000), ..Settings::default() })
+    let queues = QueueTree::new(QueueSpec {
+        children,
+        ..QueueSpec::default()
+    })
+    .expect("a valid tree");
+    Scenario::with(Settings {
+        queues,
+        unix_at_zero: UnixMillis(1_000_000),
+        ..Settings::default()
+    })
 }
 /// Advances the time while nodes and the master send heartbeats.
 fn live(s: &mut Scenario, app: &AppId, seconds: u64) {
@@ -53,7 +81,13 @@ fn live(s: &mut Scenario, app: &AppId, seconds: u64) {
     }
 }
 fn runs(s: &Scenario, app: &AppId) -> Vec<AttemptRecord> {
-    s.cluster.app(app).expect("app").runs.iter().cloned().collect()
+    s.cluster
+        .app(app)
+        .expect("app")
+        .runs
+        .iter()
+        .cloned()
+        .collect()
 }
 
 #[test]
@@ -64,14 +98,23 @@ fn an_application_is_killed_when_its_lifetime_expires() {
     s.ask(&app, "work", 1, size(1, 1)).expect("asks");
     s.settle();
     let work = s.alive(&app)[0].clone();
-    assert_eq!(s.cluster.app(&app).and_then(|a| a.until), Some(UnixMillis(1_060_000)));
+    assert_eq!(
+        s.cluster.app(&app).and_then(|a| a.until),
+        Some(UnixMillis(1_060_000))
+    );
     live(&mut s, &app, 59);
     assert_eq!(s.state(&app), "running");
     live(&mut s, &app, 1);
     s.settle();
     assert_eq!(s.state(&app), "killed");
-    assert_eq!(s.cluster.app(&app).expect("app").diagnostics, "its lifetime expired after 60 s: the limit of the application");
-    assert_eq!(s.cluster.history().get(&work).map(|f| f.reason), Some(ExitReason::Timeout));
+    assert_eq!(
+        s.cluster.app(&app).expect("app").diagnostics,
+        "its lifetime expired after 60 s: the limit of the application"
+    );
+    assert_eq!(
+        s.cluster.history().get(&work).map(|f| f.reason),
+        Some(ExitReason::Timeout)
+    );
     assert_eq!(s.logged("LifetimeOver"), 1);
     s.check();
 }
@@ -79,22 +122,40 @@ fn an_application_is_killed_when_its_lifetime_expires() {
 #[test]
 fn the_shorter_lifetime_of_application_and_queue_applies() {
     let mut s = two_queues();
-    let until = |s: &Scenario, app: &AppId| s.cluster.app(app).expect("app").until.map(|until| (until.0 - 1_000_000) / 1000);
+    let until = |s: &Scenario, app: &AppId| {
+        s.cluster
+            .app(app)
+            .expect("app")
+            .until
+            .map(|until| (until.0 - 1_000_000) / 1000)
+    };
     let brief = submit_to(&mut s, "short", Some(secs(10)));
     let greedy = submit_to(&mut s, "short", Some(secs(600)));
     let silent = submit_to(&mut s, "short", None);
     let free = submit_to(&mut s, "long", None);
     let all = [&brief, &greedy, &silent, &free];
-    assert_eq!(all.map(|app| until(&s, app)), [Some(10), Some(60), Some(60), None]);
+    assert_eq!(
+        all.map(|app| until(&s, app)),
+        [Some(10), Some(60), Some(60), None]
+    );
     for _ in 0..60 {
         s.alive_for(secs(1));
         for app in all {
             let _ = s.sync(app, 0, vec![]); // some of them have ended
         }
     }
-    assert_eq!(all.map(|app| s.state(app)), ["killed", "killed", "killed", "running"]);
-    assert_eq!(s.cluster.app(&silent).expect("app").diagnostics, "its lifetime expired after 60 s: the limit of queue short");
-    assert_eq!(s.cluster.app(&brief).expect("app").diagnostics, "its lifetime expired after 10 s: the limit of the application");
+    assert_eq!(
+        all.map(|app| s.state(app)),
+        ["killed", "killed", "killed", "running"]
+    );
+    assert_eq!(
+        s.cluster.app(&silent).expect("app").diagnostics,
+        "its lifetime expired after 60 s: the limit of queue short"
+    );
+    assert_eq!(
+        s.cluster.app(&brief).expect("app").diagnostics,
+        "its lifetime expired after 10 s: the limit of the application"
+    );
     s.check();
 }
 
@@ -102,16 +163,30 @@ fn the_shorter_lifetime_of_application_and_queue_applies() {
 fn a_lifetime_can_be_changed_and_a_move_can_only_shorten_the_lifetime() {
     let mut s = two_queues();
     let app = submit_to(&mut s, "long", Some(secs(100)));
-    assert_eq!(change(&mut s, &app, None, Some(Lifetime::AtMost(secs(300)))), Some(300));
+    assert_eq!(
+        change(&mut s, &app, None, Some(Lifetime::AtMost(secs(300)))),
+        Some(300)
+    );
     assert_eq!(change(&mut s, &app, None, Some(Lifetime::Unbounded)), None);
     assert_eq!(change(&mut s, &app, Some("short"), None), Some(60));
-    assert_eq!(change(&mut s, &app, None, Some(Lifetime::Unbounded)), Some(60), "at most the limit of the queue");
+    assert_eq!(
+        change(&mut s, &app, None, Some(Lifetime::Unbounded)),
+        Some(60),
+        "at most the limit of the queue"
+    );
     assert_eq!(change(&mut s, &app, Some("long"), None), Some(60));
     s.restart().after(secs(0));
-    assert_eq!(s.cluster.app(&app).expect("app").until, Some(UnixMillis(1_060_000)));
+    assert_eq!(
+        s.cluster.app(&app).expect("app").until,
+        Some(UnixMillis(1_060_000))
+    );
     s.master(&app).expect("registers");
     live(&mut s, &app, 20);
-    assert_eq!(change(&mut s, &app, None, Some(Lifetime::AtMost(secs(5)))), Some(5), "the new lifetime has already expired");
+    assert_eq!(
+        change(&mut s, &app, None, Some(Lifetime::AtMost(secs(5)))),
+        Some(5),
+        "the new lifetime has already expired"
+    );
     s.after(secs(0));
     assert_eq!(s.state(&app), "killed");
     s.check();
@@ -140,7 +215,11 @@ fn a_lifetime_expires_after_a_restart_and_during_downtime() {
 fn a_lifetime_also_expires_while_the_master_waits_for_a_container() {
     let mut s = Scenario::new();
     let launch = std::sync::Arc::new(ContainerLaunch::default());
-    let master = MasterKind::Managed { resource: size(1, 1), launch, max_attempts: 2 };
+    let master = MasterKind::Managed {
+        resource: size(1, 1),
+        launch,
+        max_attempts: 2,
+    };
     let app = Box::new(AppSubmission {
         name: id("job"),
         queue: id("default"),
@@ -150,10 +229,15 @@ fn a_lifetime_also_expires_while_the_master_waits_for_a_container() {
         master,
         key: None,
     });
-    let Ok(CallAnswer::Submitted { app, .. }) = s.call(ClusterCall::Submit(app)) else { panic!("not submitted") };
+    let Ok(CallAnswer::Submitted { app, .. }) = s.call(ClusterCall::Submit(app)) else {
+        panic!("not submitted")
+    };
     s.after(secs(5));
     assert_eq!(s.state(&app), "killed");
-    assert_eq!(runs(&s, &app).last().map(|r| (r.outcome, r.charged)), Some((Some(Outcome::Killed), false)));
+    assert_eq!(
+        runs(&s, &app).last().map(|r| (r.outcome, r.charged)),
+        Some((Some(Outcome::Killed), false))
+    );
     s.check();
 }
 
@@ -175,18 +259,58 @@ fn every_attempt_of_a_master_leaves_a_record() {
     s.finish(&app, Outcome::Succeeded).expect("finishes");
     s.exit(&third, OK);
     let runs = runs(&s, &app);
-    let lines: Vec<_> = runs.iter().map(|r| (r.number, r.container.clone(), r.reason, r.outcome, r.charged)).collect();
+    let lines: Vec<_> = runs
+        .iter()
+        .map(|r| {
+            (
+                r.number,
+                r.container.clone(),
+                r.reason,
+                r.outcome,
+                r.charged,
+            )
+        })
+        .collect();
     let expected = [
-        (1, Some(first), Some(ExitReason::HeapOom), Some(Outcome::Failed), true),
-        (2, Some(second), Some(ExitReason::Preempted), Some(Outcome::Failed), false),
+        (
+            1,
+            Some(first),
+            Some(ExitReason::HeapOom),
+            Some(Outcome::Failed),
+            true,
+        ),
+        (
+            2,
+            Some(second),
+            Some(ExitReason::Preempted),
+            Some(Outcome::Failed),
+            false,
+        ),
         (3, Some(third), Some(OK), Some(Outcome::Succeeded), false),
     ];
     assert_eq!(lines, expected);
-    assert_eq!(runs[1].resource.as_ref().map(|r| r.memory), Some(Bytes::from_gib(2)), "the second attempt got more memory");
-    assert!(runs.iter().all(|r| r.node == Some(id("n1")) && r.started.is_some() && r.ended.is_some()));
+    assert_eq!(
+        runs[1].resource.as_ref().map(|r| r.memory),
+        Some(Bytes::from_gib(2)),
+        "the second attempt got more memory"
+    );
+    assert!(
+        runs.iter()
+            .all(|r| r.node == Some(id("n1")) && r.started.is_some() && r.ended.is_some())
+    );
     assert_eq!(runs[0].why, "out of memory: the heap is full");
     s.restart();
-    assert_eq!(s.cluster.app(&app).expect("app").runs.iter().cloned().collect::<Vec<_>>(), runs, "the records survive a restart");
+    assert_eq!(
+        s.cluster
+            .app(&app)
+            .expect("app")
+            .runs
+            .iter()
+            .cloned()
+            .collect::<Vec<_>>(),
+        runs,
+        "the records survive a restart"
+    );
     s.check();
 }
 
@@ -203,13 +327,22 @@ fn preemption_drains_and_lost_nodes_are_not_charged() {
     s.master(&app).expect("registers");
     // its node is drained
     s.node("n2", size(4, 4));
-    s.call(ClusterCall::Drain { node: id("n1"), within: Some(secs(0)), reason: "disks".into(), then: AfterDrain::Stay })
-        .expect("drains");
+    s.call(ClusterCall::Drain {
+        node: id("n1"),
+        within: Some(secs(0)),
+        reason: "disks".into(),
+        then: AfterDrain::Stay,
+    })
+    .expect("drains");
     s.settle().settle();
     s.master(&app).expect("registers");
     // its node is lost
-    s.call(ClusterCall::Undrain { node: id("n1") }).expect("takes work again");
-    s.nodes.get_mut(&id::<headroom_types::NodeId>("n2")).expect("node").connected = false;
+    s.call(ClusterCall::Undrain { node: id("n1") })
+        .expect("takes work again");
+    s.nodes
+        .get_mut(&id::<headroom_types::NodeId>("n2"))
+        .expect("node")
+        .connected = false;
     live(&mut s, &app, 31);
     s.settle();
     s.master(&app).expect("registers");
@@ -218,7 +351,10 @@ fn preemption_drains_and_lost_nodes_are_not_charged() {
     s.node("n3", size(4, 4)).settle();
     s.master(&app).expect("registers");
     let record = s.cluster.app(&app).expect("app");
-    assert_eq!((record.attempt, record.charged, record.uncharged), (5, 0, 4));
+    assert_eq!(
+        (record.attempt, record.charged, record.uncharged),
+        (5, 0, 4)
+    );
     let why: Vec<Option<ExitReason>> = runs(&s, &app).iter().map(|r| r.reason).collect();
     let (taken, lost) = (Some(ExitReason::Preempted), Some(ExitReason::NodeLost));
     assert_eq!(why, [taken, taken, lost, None, None]);
@@ -249,23 +385,61 @@ fn a_purge_removes_an_ended_application_and_no_other_records() {
         s.ask(app, "work", 1, size(1, 1)).expect("asks");
     }
     s.settle();
-    let purge = |s: &mut Scenario, app: &AppId, how| s.call(ClusterCall::Purge { app: app.clone(), how });
+    let purge = |s: &mut Scenario, app: &AppId, how| {
+        s.call(ClusterCall::Purge {
+            app: app.clone(),
+            how,
+        })
+    };
     let refused = purge(&mut s, &app, DryRun::Really);
-    assert_eq!(refused, Err(CallRefusal::NotOver { app: app.clone(), state: "running" }));
+    assert_eq!(
+        refused,
+        Err(CallRefusal::NotOver {
+            app: app.clone(),
+            state: "running"
+        })
+    );
     for app in [&app, &other] {
         s.finish(app, Outcome::Succeeded).expect("finishes");
     }
     s.settle();
     live(&mut s, &app, 10);
-    let kept = |s: &Scenario, app: &AppId| s.cluster.history().iter().filter(|c| c.container.app == *app).count();
-    assert_eq!((s.state(&app), kept(&s, &app), kept(&s, &other)), ("finished", 1, 1));
+    let kept = |s: &Scenario, app: &AppId| {
+        s.cluster
+            .history()
+            .iter()
+            .filter(|c| c.container.app == *app)
+            .count()
+    };
+    assert_eq!(
+        (s.state(&app), kept(&s, &app), kept(&s, &other)),
+        ("finished", 1, 1)
+    );
     assert_eq!(purge(&mut s, &app, DryRun::DryRun), Ok(CallAnswer::Done));
     assert_eq!(kept(&s, &app), 1, "a dry run removes nothing");
     assert_eq!(purge(&mut s, &app, DryRun::Really), Ok(CallAnswer::Done));
-    assert_eq!((s.cluster.app(&app).is_none(), kept(&s, &app), kept(&s, &other)), (true, 0, 1));
-    assert_eq!(purge(&mut s, &app, DryRun::Really), Err(CallRefusal::NoSuchApp(app.clone())));
+    assert_eq!(
+        (
+            s.cluster.app(&app).is_none(),
+            kept(&s, &app),
+            kept(&s, &other)
+        ),
+        (true, 0, 1)
+    );
+    assert_eq!(
+        purge(&mut s, &app, DryRun::Really),
+        Err(CallRefusal::NoSuchApp(app.clone()))
+    );
     s.restart();
-    assert_eq!((s.cluster.app(&app).is_none(), kept(&s, &app), kept(&s, &other)), (true, 0, 1), "the purge survives a restart");
+    assert_eq!(
+        (
+            s.cluster.app(&app).is_none(),
+            kept(&s, &app),
+            kept(&s, &other)
+        ),
+        (true, 0, 1),
+        "the purge survives a restart"
+    );
     assert_eq!(s.logged("JobPurged"), 1);
     s.check();
 }

@@ -14,18 +14,56 @@ fn a_reserved_number_is_for_one_application() {
     let named = |name: &str| {
         let master = MasterKind::Unmanaged;
         let (name, queue, key) = (id(name), id("default"), Some(format!("key of {name}")));
-        Box::new(AppSubmission { name, queue, priority: 0, user: "u".into(), lifetime: None, master, key })
+        Box::new(AppSubmission {
+            name,
+            queue,
+            priority: 0,
+            user: "u".into(),
+            lifetime: None,
+            master,
+            key,
+        })
     };
-    let Ok(CallAnswer::Reserved { number }) = s.call(ClusterCall::Reserve) else { panic!("no number is reserved") };
+    let Ok(CallAnswer::Reserved { number }) = s.call(ClusterCall::Reserve) else {
+        panic!("no number is reserved")
+    };
     let other = s.app("other");
     assert!(other.seq() > number, "other applications get later numbers");
-    let first = s.call(ClusterCall::SubmitAs { number, app: named("late") });
-    assert_eq!(first, Ok(CallAnswer::Submitted { app: AppId::new(id("late"), number), attempt: 1 }));
-    assert_eq!(s.call(ClusterCall::SubmitAs { number, app: named("thief") }), Err(CallRefusal::NotReserved(number)));
+    let first = s.call(ClusterCall::SubmitAs {
+        number,
+        app: named("late"),
+    });
+    assert_eq!(
+        first,
+        Ok(CallAnswer::Submitted {
+            app: AppId::new(id("late"), number),
+            attempt: 1
+        })
+    );
+    assert_eq!(
+        s.call(ClusterCall::SubmitAs {
+            number,
+            app: named("thief")
+        }),
+        Err(CallRefusal::NotReserved(number))
+    );
     s.restart();
     s.after(Duration::from_secs(1));
-    assert_eq!(s.call(ClusterCall::SubmitAs { number, app: named("late") }), first, "the key identifies the application");
-    assert_eq!(s.call(ClusterCall::SubmitAs { number: 99, app: named("guess") }), Err(CallRefusal::NotReserved(99)));
+    assert_eq!(
+        s.call(ClusterCall::SubmitAs {
+            number,
+            app: named("late")
+        }),
+        first,
+        "the key identifies the application"
+    );
+    assert_eq!(
+        s.call(ClusterCall::SubmitAs {
+            number: 99,
+            app: named("guess")
+        }),
+        Err(CallRefusal::NotReserved(99))
+    );
     assert!(s.app("next").seq() > other.seq());
     s.check();
 }

@@ -8,7 +8,10 @@ use headroom_rm_core::request::{
     AntiAffinity, AttributeCondition, ContainerRequest, PlacementRules, PlacementScope, RelaxPolicy,
 };
 use headroom_rm_core::testkit::{FakeNode, Scenario, ask, id, size};
-use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall, DryRun, Exclusive, NodeProperties, RequestVerdict, UpdateKind};
+use headroom_rm_core::{
+    CallAnswer, CallRefusal, ClusterCall, DryRun, Exclusive, NodeProperties, RequestVerdict,
+    UpdateKind,
+};
 use headroom_types::{AppId, ExitReason, Name, NodeId, Resource};
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };
@@ -19,17 +22,32 @@ fn secs(n: u64) -> Duration {
 
 /// Adds a node in a rack with labels.
 fn node(s: &mut Scenario, name: &str, gib: u64, rack: Option<&str>, labels: &[&str]) {
-    let traits =
-        NodeProperties { rack: rack.map(id), labels: labels.iter().map(|l| id(l)).collect(), ..NodeProperties::default() };
+    let traits = NodeProperties {
+        rack: rack.map(id),
+        labels: labels.iter().map(|l| id(l)).collect(),
+        ..NodeProperties::default()
+    };
     add(s, name, size(gib, 8), traits);
 }
 
 fn add(s: &mut Scenario, name: &str, offers: Resource, traits: NodeProperties) {
-    s.nodes.insert(id(name), FakeNode { offers, traits, ..FakeNode::default() });
+    s.nodes.insert(
+        id(name),
+        FakeNode {
+            offers,
+            traits,
+            ..FakeNode::default()
+        },
+    );
     s.register(name);
 }
 
-fn with(request: &str, count: u32, gib: u64, change: impl FnOnce(&mut PlacementRules)) -> ContainerRequest {
+fn with(
+    request: &str,
+    count: u32,
+    gib: u64,
+    change: impl FnOnce(&mut PlacementRules),
+) -> ContainerRequest {
     let mut ask = ask(request, count, size(gib, 1));
     change(&mut ask.place);
     ask
@@ -42,14 +60,22 @@ fn gpus(n: u64, gib: u64) -> Resource {
 }
 
 fn send(s: &mut Scenario, app: &AppId, ask: ContainerRequest) -> RequestVerdict {
-    match s.call(ClusterCall::Ask { app: app.clone(), ask: Box::new(ask), how: DryRun::Really }) {
+    match s.call(ClusterCall::Ask {
+        app: app.clone(),
+        ask: Box::new(ask),
+        how: DryRun::Really,
+    }) {
         Ok(CallAnswer::Asked { verdict }) => verdict,
         other => panic!("not accepted: {other:?}"),
     }
 }
 
 fn never(s: &mut Scenario, app: &AppId, ask: ContainerRequest) -> String {
-    match s.call(ClusterCall::Ask { app: app.clone(), ask: Box::new(ask), how: DryRun::Really }) {
+    match s.call(ClusterCall::Ask {
+        app: app.clone(),
+        ask: Box::new(ask),
+        how: DryRun::Really,
+    }) {
         Err(CallRefusal::NeverFits { sentence, .. }) => sentence,
         other => panic!("not refused: {other:?}"),
     }
@@ -57,7 +83,10 @@ fn never(s: &mut Scenario, app: &AppId, ask: ContainerRequest) -> String {
 
 /// Nodes of the live containers of a request, sorted.
 fn places(s: &Scenario, request: &str) -> Vec<String> {
-    let mine = s.cluster.containers().filter(|c| c.request == Some(id(request)) && c.state.is_alive());
+    let mine = s
+        .cluster
+        .containers()
+        .filter(|c| c.request == Some(id(request)) && c.state.is_alive());
     let mut nodes: Vec<String> = mine.map(|c| c.node.to_string()).collect();
     nodes.sort();
     nodes
@@ -66,14 +95,20 @@ fn places(s: &Scenario, request: &str) -> Vec<String> {
 fn waits(verdict: RequestVerdict) -> String {
     match verdict {
         RequestVerdict::Waits { sentence } => sentence.to_string(),
-        other @ (RequestVerdict::Fits | RequestVerdict::Never { .. }) => panic!("does not wait: {other:?}"),
+        other @ (RequestVerdict::Fits | RequestVerdict::Never { .. }) => {
+            panic!("does not wait: {other:?}")
+        }
     }
 }
 
 fn expired(s: &Scenario, app: &AppId) -> Vec<String> {
     let told = s.updates.get(app).into_iter().flatten();
     let why = told.filter_map(|(_, u)| {
-        if let UpdateKind::Expired { request, why } = &u.what { Some(format!("{request}: {why}")) } else { None }
+        if let UpdateKind::Expired { request, why } = &u.what {
+            Some(format!("{request}: {why}"))
+        } else {
+            None
+        }
     });
     why.collect()
 }
@@ -84,22 +119,60 @@ fn labels_racks_and_attributes_select_the_node() {
     node(&mut s, "plain", 4, Some("r1"), &[]);
     node(&mut s, "ssd-1", 8, Some("r1"), &["ssd"]);
     node(&mut s, "ssd-2", 16, Some("r2"), &["ssd", "fast"]);
-    let traits = NodeProperties { attributes: [(id("zone"), "b".to_owned())].into(), ..NodeProperties::default() };
+    let traits = NodeProperties {
+        attributes: [(id("zone"), "b".to_owned())].into(),
+        ..NodeProperties::default()
+    };
     add(&mut s, "zoned", size(32, 8), traits);
     let app = s.app("job");
-    assert_eq!(send(&mut s, &app, with("a", 1, 1, |p| p.labels = [id("ssd")].into())), RequestVerdict::Fits);
-    assert_eq!(send(&mut s, &app, with("b", 1, 1, |p| p.labels = [id("ssd"), id("fast")].into())), RequestVerdict::Fits);
-    assert_eq!(send(&mut s, &app, with("c", 1, 1, |p| p.racks = vec![id("r2")])), RequestVerdict::Fits);
-    let zone = AttributeCondition::OneOf(BTreeSet::from(["a".into(), "b".into()]));
-    assert_eq!(send(&mut s, &app, with("d", 1, 1, |p| p.attributes = [(id("zone"), zone)].into())), RequestVerdict::Fits);
     assert_eq!(
-        send(&mut s, &app, with("e", 1, 1, |p| p.attributes = [(id("zone"), AttributeCondition::Absent)].into())),
+        send(
+            &mut s,
+            &app,
+            with("a", 1, 1, |p| p.labels = [id("ssd")].into())
+        ),
+        RequestVerdict::Fits
+    );
+    assert_eq!(
+        send(
+            &mut s,
+            &app,
+            with("b", 1, 1, |p| p.labels = [id("ssd"), id("fast")].into())
+        ),
+        RequestVerdict::Fits
+    );
+    assert_eq!(
+        send(&mut s, &app, with("c", 1, 1, |p| p.racks = vec![id("r2")])),
+        RequestVerdict::Fits
+    );
+    let zone = AttributeCondition::OneOf(BTreeSet::from(["a".into(), "b".into()]));
+    assert_eq!(
+        send(
+            &mut s,
+            &app,
+            with("d", 1, 1, |p| p.attributes = [(id("zone"), zone)].into())
+        ),
+        RequestVerdict::Fits
+    );
+    assert_eq!(
+        send(
+            &mut s,
+            &app,
+            with("e", 1, 1, |p| p.attributes =
+                [(id("zone"), AttributeCondition::Absent)].into())
+        ),
         RequestVerdict::Fits
     );
     let of = |r: &str| places(&s, r).join(" ");
     assert_eq!(
         (of("a"), of("b"), of("c"), of("d"), of("e")),
-        ("ssd-1".into(), "ssd-2".into(), "ssd-2".into(), "zoned".into(), "plain".into())
+        (
+            "ssd-1".into(),
+            "ssd-2".into(),
+            "ssd-2".into(),
+            "zoned".into(),
+            "plain".into()
+        )
     );
     s.check();
 }
@@ -107,13 +180,28 @@ fn labels_racks_and_attributes_select_the_node() {
 #[test]
 fn an_exclusive_node_accepts_only_requests_with_its_label() {
     let mut s = Scenario::new();
-    let traits = NodeProperties { labels: [id::<Name>("gpu")].into(), exclusive: Exclusive::Yes, ..NodeProperties::default() };
+    let traits = NodeProperties {
+        labels: [id::<Name>("gpu")].into(),
+        exclusive: Exclusive::Yes,
+        ..NodeProperties::default()
+    };
     add(&mut s, "kept", size(16, 8), traits);
     s.node("open", size(4, 8));
     let app = s.app("job");
     s.ask(&app, "many", 5, size(1, 1)).expect("asks");
-    assert_eq!(places(&s, "many"), ["open"; 4], "the exclusive node does not accept requests without its label");
-    assert_eq!(send(&mut s, &app, with("one", 1, 1, |p| p.labels = [id("gpu")].into())), RequestVerdict::Fits);
+    assert_eq!(
+        places(&s, "many"),
+        ["open"; 4],
+        "the exclusive node does not accept requests without its label"
+    );
+    assert_eq!(
+        send(
+            &mut s,
+            &app,
+            with("one", 1, 1, |p| p.labels = [id("gpu")].into())
+        ),
+        RequestVerdict::Fits
+    );
     assert_eq!(places(&s, "one"), ["kept"]);
     s.check();
 }
@@ -130,9 +218,18 @@ fn countable_resources_are_found_and_released() {
     s.ask(&app, "two", 2, gpus(2, 1)).expect("asks");
     assert_eq!(places(&s, "two"), ["g1", "g2"]);
     let sentence = s.ask_waits(&app, "three", 1, gpus(3, 1));
-    assert!(sentence.contains("3 gpu") && sentence.contains("g2"), "{sentence}");
+    assert!(
+        sentence.contains("3 gpu") && sentence.contains("g2"),
+        "{sentence}"
+    );
     s.settle();
-    let on_g2 = s.cluster.containers().find(|c| c.node == id("g2")).expect("a container on g2").id.clone();
+    let on_g2 = s
+        .cluster
+        .containers()
+        .find(|c| c.node == id("g2"))
+        .expect("a container on g2")
+        .id
+        .clone();
     s.exit(&on_g2, OK);
     assert_eq!(places(&s, "three"), ["g2"]);
     s.check();
@@ -145,20 +242,45 @@ fn anti_affinity_separates_containers_in_both_directions() {
         node(&mut s, name, 16, None, &[]);
     }
     let app = s.app("job");
-    let own = |p: &mut PlacementRules| p.apart = Some(AntiAffinity { from: vec![], level: PlacementScope::Node });
+    let own = |p: &mut PlacementRules| {
+        p.apart = Some(AntiAffinity {
+            from: vec![],
+            level: PlacementScope::Node,
+        })
+    };
     let verdict = send(&mut s, &app, with("zk", 5, 1, own));
     assert_eq!(places(&s, "zk"), ["n1", "n2", "n3"]);
-    assert!(waits(verdict).contains("anti-affinity"), "the sentence names anti-affinity");
-    let from = |p: &mut PlacementRules| p.apart = Some(AntiAffinity { from: vec![id("db")], level: PlacementScope::Node });
+    assert!(
+        waits(verdict).contains("anti-affinity"),
+        "the sentence names anti-affinity"
+    );
+    let from = |p: &mut PlacementRules| {
+        p.apart = Some(AntiAffinity {
+            from: vec![id("db")],
+            level: PlacementScope::Node,
+        })
+    };
     send(&mut s, &app, with("noisy", 1, 1, from));
     let noisy = places(&s, "noisy");
-    send(&mut s, &app, with("db", 9, 1, |p| p.spread = Some(PlacementScope::Node)));
-    assert!(!places(&s, "db").contains(&noisy[0]), "anti-affinity applies in both directions: {:?}", places(&s, "db"));
+    send(
+        &mut s,
+        &app,
+        with("db", 9, 1, |p| p.spread = Some(PlacementScope::Node)),
+    );
+    assert!(
+        !places(&s, "db").contains(&noisy[0]),
+        "anti-affinity applies in both directions: {:?}",
+        places(&s, "db")
+    );
     // without the request `noisy`, its anti-affinity does not apply any more
     let before = places(&s, "db").len();
     let full = (0..2).fold(ask("db", 40, size(1, 0)), |ask, _| ask);
     assert!(waits(send(&mut s, &app, full)).contains("anti-affinity"));
-    s.call(ClusterCall::Withdraw { app: app.clone(), request: id("noisy") }).expect("withdraws");
+    s.call(ClusterCall::Withdraw {
+        app: app.clone(),
+        request: id("noisy"),
+    })
+    .expect("withdraws");
     assert!(places(&s, "db").len() > before && places(&s, "db").contains(&noisy[0]));
     s.check();
 }
@@ -170,12 +292,31 @@ fn a_rack_is_free_for_anti_affinity_once_its_container_has_ended() {
     node(&mut s, "n2", 16, Some("r1"), &[]);
     node(&mut s, "n3", 16, Some("r2"), &[]);
     let app = s.app("job");
-    send(&mut s, &app, with("zk", 3, 1, |p| p.apart = Some(AntiAffinity { from: vec![], level: PlacementScope::Rack })));
+    send(
+        &mut s,
+        &app,
+        with("zk", 3, 1, |p| {
+            p.apart = Some(AntiAffinity {
+                from: vec![],
+                level: PlacementScope::Rack,
+            })
+        }),
+    );
     assert_eq!(places(&s, "zk").len(), 2, "one in each rack");
     s.settle();
-    let first = s.cluster.containers().find(|c| c.node != id("n3")).expect("a container in r1").id.clone();
+    let first = s
+        .cluster
+        .containers()
+        .find(|c| c.node != id("n3"))
+        .expect("a container in r1")
+        .id
+        .clone();
     s.exit(&first, OK);
-    assert_eq!(places(&s, "zk").len(), 2, "the third container is in the free rack");
+    assert_eq!(
+        places(&s, "zk").len(),
+        2,
+        "the third container is in the free rack"
+    );
     s.check();
 }
 
@@ -186,9 +327,21 @@ fn spread_chooses_the_node_or_rack_with_the_fewest_containers() {
     node(&mut s, "a2", 16, Some("a"), &[]);
     node(&mut s, "b1", 32, Some("b"), &[]);
     let app = s.app("job");
-    send(&mut s, &app, with("nodes", 4, 1, |p| p.spread = Some(PlacementScope::Node)));
-    assert_eq!(places(&s, "nodes"), ["a1", "a1", "a2", "b1"], "one on each node, then the tightest node");
-    send(&mut s, &app, with("racks", 4, 1, |p| p.spread = Some(PlacementScope::Rack)));
+    send(
+        &mut s,
+        &app,
+        with("nodes", 4, 1, |p| p.spread = Some(PlacementScope::Node)),
+    );
+    assert_eq!(
+        places(&s, "nodes"),
+        ["a1", "a1", "a2", "b1"],
+        "one on each node, then the tightest node"
+    );
+    send(
+        &mut s,
+        &app,
+        with("racks", 4, 1, |p| p.spread = Some(PlacementScope::Rack)),
+    );
     let in_b = places(&s, "racks").iter().filter(|n| *n == "b1").count();
     assert_eq!(in_b, 2, "two in each rack: {:?}", places(&s, "racks"));
     s.check();
@@ -200,7 +353,11 @@ fn avoided_racks_are_used_last() {
     node(&mut s, "n1", 2, Some("r1"), &[]);
     node(&mut s, "n2", 4, Some("r2"), &[]);
     let app = s.app("job");
-    send(&mut s, &app, with("a", 5, 1, |p| p.avoid_racks = vec![id("r1")]));
+    send(
+        &mut s,
+        &app,
+        with("a", 5, 1, |p| p.avoid_racks = vec![id("r1")]),
+    );
     assert_eq!(places(&s, "a"), ["n1", "n2", "n2", "n2", "n2"]);
     s.check();
 }
@@ -218,7 +375,9 @@ fn a_preference_is_relaxed_from_node_to_rack_to_anywhere_by_time() {
         how: DryRun::Really,
     })
     .expect("asks");
-    let prefer_near = |p: &mut PlacementRules| (p.prefer_nodes, p.relax) = (vec![id("near")], RelaxPolicy::After(secs(2)));
+    let prefer_near = |p: &mut PlacementRules| {
+        (p.prefer_nodes, p.relax) = (vec![id("near")], RelaxPolicy::After(secs(2)))
+    };
     let sentence = waits(send(&mut s, &app, with("w", 2, 1, prefer_near)));
     assert!(sentence.contains("2 s more for near"), "{sentence}");
     s.alive_for(Duration::from_millis(1900));
@@ -228,7 +387,11 @@ fn a_preference_is_relaxed_from_node_to_rack_to_anywhere_by_time() {
     s.after(Duration::from_millis(100));
     assert_eq!(places(&s, "w"), ["rack"], "only time has passed");
     s.alive_for(secs(2));
-    assert_eq!(places(&s, "w"), ["rack"], "the second container has a wait of its own");
+    assert_eq!(
+        places(&s, "w"),
+        ["rack"],
+        "the second container has a wait of its own"
+    );
     s.alive_for(secs(2));
     assert_eq!(places(&s, "w"), ["far", "rack"]);
     s.check();
@@ -240,7 +403,8 @@ fn a_preference_that_is_never_relaxed_waits() {
     node(&mut s, "near", 2, Some("r1"), &[]);
     node(&mut s, "far", 8, Some("r2"), &[]);
     let app = s.app("job");
-    let prefer_near = |p: &mut PlacementRules| (p.prefer_nodes, p.relax) = (vec![id("near")], RelaxPolicy::Never);
+    let prefer_near =
+        |p: &mut PlacementRules| (p.prefer_nodes, p.relax) = (vec![id("near")], RelaxPolicy::Never);
     send(&mut s, &app, with("w", 3, 1, prefer_near));
     s.alive_for(secs(20));
     assert_eq!(places(&s, "w"), ["near", "near"]);
@@ -255,7 +419,9 @@ fn a_stalled_loop_does_not_relax_preferences() {
     node(&mut s, "near", 1, None, &[]);
     node(&mut s, "far", 8, None, &[]);
     let app = s.app("job");
-    let prefer_near = |p: &mut PlacementRules| (p.prefer_nodes, p.relax) = (vec![id("near")], RelaxPolicy::After(secs(1)));
+    let prefer_near = |p: &mut PlacementRules| {
+        (p.prefer_nodes, p.relax) = (vec![id("near")], RelaxPolicy::After(secs(1)))
+    };
     send(&mut s, &app, with("w", 2, 1, prefer_near));
     s.now = s.now.plus(secs(60));
     s.step(headroom_rm_core::ClusterEvent::Stalled(secs(60)));
@@ -273,27 +439,43 @@ fn an_infeasible_request_names_the_missing_property_and_the_closest_node() {
     node(&mut s, "n2", 16, Some("r2"), &[]);
     let app = s.app("job");
     let label = |l: &'static str| move |p: &mut PlacementRules| p.labels = [id(l)].into();
-    assert_eq!(never(&mut s, &app, with("a", 1, 1, label("fpga"))), "no node has label fpga");
+    assert_eq!(
+        never(&mut s, &app, with("a", 1, 1, label("fpga"))),
+        "no node has label fpga"
+    );
     assert_eq!(
         never(&mut s, &app, with("b", 1, 8, label("gpu"))),
         "needs 8 GiB, 1 cpu on a node with label gpu; the largest of those is g1 with 4 GiB, 8 cpus"
     );
-    assert_eq!(never(&mut s, &app, with("c", 1, 1, |p| p.racks = vec![id("r9")])), "no node is in rack r9");
+    assert_eq!(
+        never(&mut s, &app, with("c", 1, 1, |p| p.racks = vec![id("r9")])),
+        "no node is in rack r9"
+    );
     let both = |p: &mut PlacementRules| (p.racks, p.labels) = (vec![id("r2")], [id("gpu")].into());
     assert_eq!(
         never(&mut s, &app, with("d", 1, 1, both)),
         "no node is in rack r2 and with label gpu; closest is n2: does not have label gpu"
     );
-    let zone = |p: &mut PlacementRules| p.attributes = [(id("zone"), AttributeCondition::Exists)].into();
+    let zone =
+        |p: &mut PlacementRules| p.attributes = [(id("zone"), AttributeCondition::Exists)].into();
     assert_eq!(
         never(&mut s, &app, with("e", 1, 1, zone)),
         "no node is with attribute zone; closest is n2: has no attribute zone"
     );
     let gpu = s.ask(&app, "f", 1, gpus(1, 1));
-    assert!(matches!(gpu, Err(CallRefusal::NeverFits { sentence, .. }) if sentence == "no node has gpu"));
+    assert!(
+        matches!(gpu, Err(CallRefusal::NeverFits { sentence, .. }) if sentence == "no node has gpu")
+    );
     // an unknown node may still register
-    let sentence = waits(send(&mut s, &app, with("g", 1, 1, |p| p.nodes = vec![id("tomorrow")])));
-    assert_eq!(sentence, "none of the 1 nodes that the request names takes work now");
+    let sentence = waits(send(
+        &mut s,
+        &app,
+        with("g", 1, 1, |p| p.nodes = vec![id("tomorrow")]),
+    ));
+    assert_eq!(
+        sentence,
+        "none of the 1 nodes that the request names takes work now"
+    );
     s.check();
 }
 
@@ -305,22 +487,48 @@ fn a_dry_run_of_a_request_has_no_effect() {
     s.ask(&app, "work", 1, size(1, 1)).expect("asks");
     let mut dry = |ask: ContainerRequest| {
         let before = format!("{:?}", s.cluster);
-        let answer = s.call(ClusterCall::Ask { app: app.clone(), ask: Box::new(ask), how: DryRun::DryRun });
-        assert_eq!(format!("{:?}", s.cluster), before, "a dry run changes nothing");
+        let answer = s.call(ClusterCall::Ask {
+            app: app.clone(),
+            ask: Box::new(ask),
+            how: DryRun::DryRun,
+        });
+        assert_eq!(
+            format!("{:?}", s.cluster),
+            before,
+            "a dry run changes nothing"
+        );
         answer
     };
     let verdict = |answer| match answer {
         Ok(CallAnswer::Asked { verdict }) => verdict,
         other => panic!("not answered: {other:?}"),
     };
-    assert_eq!(verdict(dry(ask("new", 3, size(1, 1)))), RequestVerdict::Fits);
-    assert_eq!(waits(verdict(dry(ask("new", 4, size(1, 1))))), "needs 1 GiB on one node; best is n1 with 0 B free");
-    assert_eq!(waits(verdict(dry(ask("work", 2, size(4, 1))))), "needs 4 GiB on one node; best is n1 with 3 GiB free");
-    assert!(matches!(verdict(dry(ask("new", 1, size(5, 1)))), RequestVerdict::Never { .. }));
+    assert_eq!(
+        verdict(dry(ask("new", 3, size(1, 1)))),
+        RequestVerdict::Fits
+    );
+    assert_eq!(
+        waits(verdict(dry(ask("new", 4, size(1, 1))))),
+        "needs 1 GiB on one node; best is n1 with 0 B free"
+    );
+    assert_eq!(
+        waits(verdict(dry(ask("work", 2, size(4, 1))))),
+        "needs 4 GiB on one node; best is n1 with 3 GiB free"
+    );
+    assert!(matches!(
+        verdict(dry(ask("new", 1, size(5, 1)))),
+        RequestVerdict::Never { .. }
+    ));
     assert!(
         matches!(verdict(dry(with("new", 1, 1, |p| p.labels = [id("gpu")].into()))), RequestVerdict::Never { sentence, .. } if sentence == "no node has label gpu")
     );
-    assert_eq!((s.alive(&app).len(), s.cluster.app(&app).expect("app").requests.len()), (1, 1));
+    assert_eq!(
+        (
+            s.alive(&app).len(),
+            s.cluster.app(&app).expect("app").requests.len()
+        ),
+        (1, 1)
+    );
     s.check();
 }
 
@@ -338,7 +546,10 @@ fn a_deadline_drops_missing_containers_and_is_not_restarted() {
     }
     assert!(expired(&s, &app).is_empty());
     s.alive_for(secs(1));
-    assert_eq!(expired(&s, &app), ["hurry: needs 2 GiB on one node; best is n1 with 0 B free"]);
+    assert_eq!(
+        expired(&s, &app),
+        ["hurry: needs 2 GiB on one node; best is n1 with 0 B free"]
+    );
     assert_eq!(s.logged("RequestExpired"), 1);
     // free memory comes too late, and neither a repeated nor a larger request restarts it
     s.settle();
@@ -370,7 +581,8 @@ fn a_deadline_continues_across_a_restart() {
     s.master(&app).expect("registers");
     // the master has waited for eight seconds and may report it repeatedly
     hurry.waited = secs(8);
-    s.ask(&app, "fill", 1, size(3, 1)).expect("repeats the request");
+    s.ask(&app, "fill", 1, size(3, 1))
+        .expect("repeats the request");
     assert!(waits(send(&mut s, &app, hurry.clone())).contains("2 GiB"));
     s.alive_for(secs(1));
     hurry.waited = secs(9);
@@ -409,16 +621,30 @@ fn wait_reasons_are_recorded_with_their_count() {
     s.ask(&app, "fill", 1, size(3, 1)).expect("asks");
     s.ask_waits(&app, "big", 1, size(2, 1));
     let noted = |s: &Scenario| {
-        s.cluster.undecided(&app).map(|u| (u.request.to_string(), u.sentence.to_string(), u.times)).collect::<Vec<_>>()
+        s.cluster
+            .undecided(&app)
+            .map(|u| (u.request.to_string(), u.sentence.to_string(), u.times))
+            .collect::<Vec<_>>()
     };
-    let first = ("big".to_owned(), "needs 2 GiB on one node; best is n1 with 1 GiB free".to_owned(), 1);
+    let first = (
+        "big".to_owned(),
+        "needs 2 GiB on one node; best is n1 with 1 GiB free".to_owned(),
+        1,
+    );
     assert_eq!(noted(&s), [first]);
     s.alive_for(secs(5));
     let later = noted(&s);
-    assert_eq!((later.len(), later[0].2), (1, 6), "once at the request, and then each second: {later:?}");
+    assert_eq!(
+        (later.len(), later[0].2),
+        (1, 6),
+        "once at the request, and then each second: {later:?}"
+    );
     s.ask(&app, "fill-2", 1, size(1, 1)).expect("asks");
     s.alive_for(secs(1));
     let last = noted(&s).pop().expect("noted");
-    assert_eq!((last.1.as_str(), last.2), ("needs 2 GiB on one node; best is n1 with 0 B free", 1));
+    assert_eq!(
+        (last.1.as_str(), last.2),
+        ("needs 2 GiB on one node; best is n1 with 0 B free", 1)
+    );
     s.check();
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use headroom_rm_core::queue::spec::{Amount, Preemptable, QueueShare, QueueSpec, QueueTree};
 use headroom_rm_core::testkit::{Scenario, ask, id, size};
-use headroom_rm_core::{AppSubmission, CallAnswer, ClusterCall, ContainerLaunch, MasterKind, Settings, UpdateKind};
+use headroom_rm_core::{
+    AppSubmission, CallAnswer, ClusterCall, ContainerLaunch, MasterKind, Settings, UpdateKind,
+};
 use headroom_types::{AppId, ContainerId, ExitReason, RequestId, UnixMillis};
 use proptest::prelude::*;
 
@@ -13,23 +15,49 @@ fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 fn sure(thousandths: u32) -> QueueSpec {
-    let guaranteed = QueueShare { memory: Some(Amount::Part(thousandths)), ..QueueShare::default() };
-    QueueSpec { guaranteed, ..QueueSpec::default() }
+    let guaranteed = QueueShare {
+        memory: Some(Amount::Part(thousandths)),
+        ..QueueShare::default()
+    };
+    QueueSpec {
+        guaranteed,
+        ..QueueSpec::default()
+    }
 }
 fn tree(leaves: Vec<(&str, QueueSpec)>) -> QueueTree {
-    let children = leaves.into_iter().map(|(name, spec)| (id(name), spec)).collect();
-    QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a valid tree")
+    let children = leaves
+        .into_iter()
+        .map(|(name, spec)| (id(name), spec))
+        .collect();
+    QueueTree::new(QueueSpec {
+        children,
+        ..QueueSpec::default()
+    })
+    .expect("a valid tree")
 }
 /// Warning of 5 s, one round per second, no limit per round.
 fn settings(queues: QueueTree) -> Settings {
-    Settings { queues, preempt_warning: secs(5), preempt_every: secs(1), preempt_part: 1000, ..Settings::default() }
+    Settings {
+        queues,
+        preempt_warning: secs(5),
+        preempt_every: secs(1),
+        preempt_part: 1000,
+        ..Settings::default()
+    }
 }
 fn halves() -> QueueTree {
     tree(vec![("a", sure(500)), ("b", sure(500))])
 }
 fn app(s: &mut Scenario, queue: &str, master: MasterKind) -> AppId {
-    let spec =
-        AppSubmission { name: id("job"), queue: id(queue), priority: 0, user: "u".into(), lifetime: None, master, key: None };
+    let spec = AppSubmission {
+        name: id("job"),
+        queue: id(queue),
+        priority: 0,
+        user: "u".into(),
+        lifetime: None,
+        master,
+        key: None,
+    };
     let Ok(CallAnswer::Submitted { app, .. }) = s.call(ClusterCall::Submit(Box::new(spec))) else {
         panic!("the submission is refused")
     };
@@ -41,7 +69,10 @@ fn app(s: &mut Scenario, queue: &str, master: MasterKind) -> AppId {
 fn crowded(settings: Settings) -> (Scenario, AppId, AppId) {
     let mut s = Scenario::with(settings);
     s.node("n1", size(8, 32)).node("n2", size(8, 32));
-    let (a, b) = (app(&mut s, "a", MasterKind::Unmanaged), app(&mut s, "b", MasterKind::Unmanaged));
+    let (a, b) = (
+        app(&mut s, "a", MasterKind::Unmanaged),
+        app(&mut s, "b", MasterKind::Unmanaged),
+    );
     s.ask(&a, "task", 8, size(2, 1)).expect("asks");
     s.settle();
     (s, a, b)
@@ -58,7 +89,11 @@ fn live(s: &mut Scenario, time: Duration, apps: &[&AppId]) {
     }
 }
 fn has(s: &Scenario, app: &AppId) -> u64 {
-    let sizes = s.alive(app).into_iter().filter_map(|c| s.cluster.container(&c)).map(|c| c.resource.memory.get() >> 30);
+    let sizes = s
+        .alive(app)
+        .into_iter()
+        .filter_map(|c| s.cluster.container(&c))
+        .map(|c| c.resource.memory.get() >> 30);
     sizes.sum()
 }
 fn warned(s: &Scenario, app: &AppId) -> Vec<(ContainerId, UnixMillis)> {
@@ -77,11 +112,20 @@ fn warned(s: &Scenario, app: &AppId) -> Vec<(ContainerId, UnixMillis)> {
     soon.collect()
 }
 fn ended(s: &Scenario, app: &AppId) -> Vec<(ContainerId, ExitReason)> {
-    s.cluster.history().iter().filter(|f| f.container.app == *app).map(|f| (f.container.clone(), f.reason)).collect()
+    s.cluster
+        .history()
+        .iter()
+        .filter(|f| f.container.app == *app)
+        .map(|f| (f.container.clone(), f.reason))
+        .collect()
 }
 fn one(s: &Scenario, app: &AppId, request: &str) -> ContainerId {
     let request: RequestId = id(request);
-    let mine = s.alive(app).into_iter().find(|c| s.cluster.container(c).is_some_and(|c| c.request == Some(request.clone())));
+    let mine = s.alive(app).into_iter().find(|c| {
+        s.cluster
+            .container(c)
+            .is_some_and(|c| c.request == Some(request.clone()))
+    });
     mine.expect("a container of this request")
 }
 
@@ -95,7 +139,10 @@ fn an_escalating_job_gets_its_guarantee_after_each_step() {
         live(&mut s, secs(1), &[&a, &b]);
         if n == 1 {
             let why = s.cluster.why(&b, s.now).expect("app")[0].sentence.clone();
-            assert_eq!(why, "preemption frees resources on n2: 1 containers of other queues are stopped in 5 s");
+            assert_eq!(
+                why,
+                "preemption frees resources on n2: 1 containers of other queues are stopped in 5 s"
+            );
         }
         // one interval, the warning, and one second
         live(&mut s, secs(6), &[&a, &b]);
@@ -103,10 +150,15 @@ fn an_escalating_job_gets_its_guarantee_after_each_step() {
         assert!(has(&s, &a) >= 8, "a keeps its guarantee");
         let mine = one(&s, &b, &request);
         s.exit(&mine, ExitReason::HeapOom);
-        s.ask(&a, "task", 8 + 4 * n, size(2, 1)).expect("a requests the free resources again");
+        s.ask(&a, "task", 8 + 4 * n, size(2, 1))
+            .expect("a requests the free resources again");
         s.settle();
     }
-    assert!(ended(&s, &a).iter().all(|(_, reason)| *reason == ExitReason::Preempted));
+    assert!(
+        ended(&s, &a)
+            .iter()
+            .all(|(_, reason)| *reason == ExitReason::Preempted)
+    );
     s.check();
 }
 
@@ -116,8 +168,16 @@ fn only_the_needed_victims_are_stopped_after_the_warning() {
     s.ask_waits(&b, "work", 1, size(3, 1));
     live(&mut s, secs(2), &[&a, &b]);
     let soon = warned(&s, &a);
-    assert_eq!(soon.len(), 2, "two victims of 2 GiB for a container of 3 GiB");
-    let nodes: Vec<_> = soon.iter().filter_map(|(c, _)| s.cluster.container(c)).map(|c| c.node.clone()).collect();
+    assert_eq!(
+        soon.len(),
+        2,
+        "two victims of 2 GiB for a container of 3 GiB"
+    );
+    let nodes: Vec<_> = soon
+        .iter()
+        .filter_map(|(c, _)| s.cluster.container(c))
+        .map(|c| c.node.clone())
+        .collect();
     assert_eq!(nodes[0], nodes[1], "both victims are on one node");
     assert_eq!(soon[0].1, UnixMillis(1000 + 5000));
     live(&mut s, secs(3), &[&a, &b]);
@@ -129,7 +189,11 @@ fn only_the_needed_victims_are_stopped_after_the_warning() {
     told.sort();
     assert_eq!((gone, has(&s, &b)), (told, 3));
     live(&mut s, secs(30), &[&a, &b]);
-    assert_eq!((has(&s, &a), has(&s, &b)), (12, 3), "no more victims are stopped");
+    assert_eq!(
+        (has(&s, &a), has(&s, &b)),
+        (12, 3),
+        "no more victims are stopped"
+    );
     s.check();
 }
 
@@ -137,25 +201,53 @@ fn only_the_needed_victims_are_stopped_after_the_warning() {
 fn the_least_escalated_and_then_the_newest_containers_are_victims() {
     let mut s = Scenario::with(settings(halves()));
     s.node("n1", size(16, 32));
-    let (a, b) = (app(&mut s, "a", MasterKind::Unmanaged), app(&mut s, "b", MasterKind::Unmanaged));
-    for (request, gib) in [("first", 2), ("escalated", 4), ("second", 2), ("third", 2), ("grown", 2), ("again", 4)] {
+    let (a, b) = (
+        app(&mut s, "a", MasterKind::Unmanaged),
+        app(&mut s, "b", MasterKind::Unmanaged),
+    );
+    for (request, gib) in [
+        ("first", 2),
+        ("escalated", 4),
+        ("second", 2),
+        ("third", 2),
+        ("grown", 2),
+        ("again", 4),
+    ] {
         s.ask(&a, request, 1, size(gib, 1)).expect("asks");
         s.settle().after(Duration::from_millis(10));
     }
-    let order: Vec<ContainerId> = ["third", "second", "first"].iter().map(|r| one(&s, &a, r)).collect();
+    let order: Vec<ContainerId> = ["third", "second", "first"]
+        .iter()
+        .map(|r| one(&s, &a, r))
+        .collect();
     // a container that was resized has escalated too
     let grown = one(&s, &a, "grown");
     let third = one(&s, &a, "third");
-    s.call(ClusterCall::Stop { container: third.clone() }).expect("stops");
+    s.call(ClusterCall::Stop {
+        container: third.clone(),
+    })
+    .expect("stops");
     s.settle();
-    let to = headroom_rm_core::ContainerSize { resource: size(4, 1), heap: None };
-    s.call(ClusterCall::Resize { container: grown.clone(), version: None, size: to, how: headroom_rm_core::DryRun::Really })
-        .expect("grows");
+    let to = headroom_rm_core::ContainerSize {
+        resource: size(4, 1),
+        heap: None,
+    };
+    s.call(ClusterCall::Resize {
+        container: grown.clone(),
+        version: None,
+        size: to,
+        how: headroom_rm_core::DryRun::Really,
+    })
+    .expect("grows");
     s.settle();
     s.ask_waits(&b, "work", 1, size(4, 1));
     live(&mut s, secs(2), &[&a, &b]);
     let told: Vec<ContainerId> = warned(&s, &a).into_iter().map(|(c, _)| c).collect();
-    assert_eq!(told, [order[2].clone(), order[1].clone()], "victims are ordered by id; the three escalated containers stay");
+    assert_eq!(
+        told,
+        [order[2].clone(), order[1].clone()],
+        "victims are ordered by id; the three escalated containers stay"
+    );
     live(&mut s, secs(6), &[&a, &b]);
     assert_eq!(has(&s, &b), 4);
     s.check();
@@ -165,17 +257,25 @@ fn the_least_escalated_and_then_the_newest_containers_are_victims() {
 fn containers_of_lower_request_priority_are_preempted_first() {
     let mut s = Scenario::with(settings(halves()));
     s.node("n1", size(8, 32));
-    let (a, b) = (app(&mut s, "a", MasterKind::Unmanaged), app(&mut s, "b", MasterKind::Unmanaged));
+    let (a, b) = (
+        app(&mut s, "a", MasterKind::Unmanaged),
+        app(&mut s, "b", MasterKind::Unmanaged),
+    );
     let asked = |name: &str, priority: i32| {
         let mut asked = ask(name, 2, size(2, 1));
         asked.priority = priority;
         asked
     };
-    s.sync(&a, 0, vec![asked("idle", -5), asked("vital", 5)]).expect("asks");
+    s.sync(&a, 0, vec![asked("idle", -5), asked("vital", 5)])
+        .expect("asks");
     s.settle();
     s.ask_waits(&b, "work", 1, size(2, 1));
     live(&mut s, secs(7), &[&a, &b]);
-    let left: Vec<_> = s.alive(&a).iter().filter_map(|c| s.cluster.container(c)?.request.clone()).collect();
+    let left: Vec<_> = s
+        .alive(&a)
+        .iter()
+        .filter_map(|c| s.cluster.container(c)?.request.clone())
+        .collect();
     assert_eq!(left, [id("vital"), id("vital"), id("idle")]);
     s.check();
 }
@@ -184,9 +284,22 @@ fn containers_of_lower_request_priority_are_preempted_first() {
 fn masters_are_never_preempted() {
     let mut s = Scenario::with(settings(halves()));
     s.node("n1", size(8, 32));
-    let launch = std::sync::Arc::new(ContainerLaunch { command: vec!["am".into()], ..ContainerLaunch::default() });
+    let launch = std::sync::Arc::new(ContainerLaunch {
+        command: vec!["am".into()],
+        ..ContainerLaunch::default()
+    });
     let masters: Vec<AppId> = (0..4)
-        .map(|_| app(&mut s, "a", MasterKind::Managed { resource: size(2, 1), launch: launch.clone(), max_attempts: 2 }))
+        .map(|_| {
+            app(
+                &mut s,
+                "a",
+                MasterKind::Managed {
+                    resource: size(2, 1),
+                    launch: launch.clone(),
+                    max_attempts: 2,
+                },
+            )
+        })
         .collect();
     let b = app(&mut s, "b", MasterKind::Unmanaged);
     s.ask_waits(&b, "work", 1, size(2, 1));
@@ -199,12 +312,27 @@ fn masters_are_never_preempted() {
 
 #[test]
 fn a_waiting_master_gets_a_claim() {
-    let launch = std::sync::Arc::new(ContainerLaunch { command: vec!["am".into()], ..ContainerLaunch::default() });
+    let launch = std::sync::Arc::new(ContainerLaunch {
+        command: vec!["am".into()],
+        ..ContainerLaunch::default()
+    });
     let (mut s, a, _b) = crowded(settings(halves()));
-    let master = MasterKind::Managed { resource: size(2, 1), launch, max_attempts: 2 };
-    let spec =
-        AppSubmission { name: id("late"), queue: id("b"), priority: 0, user: "u".into(), lifetime: None, master, key: None };
-    let Ok(CallAnswer::Submitted { app: late, .. }) = s.call(ClusterCall::Submit(Box::new(spec))) else {
+    let master = MasterKind::Managed {
+        resource: size(2, 1),
+        launch,
+        max_attempts: 2,
+    };
+    let spec = AppSubmission {
+        name: id("late"),
+        queue: id("b"),
+        priority: 0,
+        user: "u".into(),
+        lifetime: None,
+        master,
+        key: None,
+    };
+    let Ok(CallAnswer::Submitted { app: late, .. }) = s.call(ClusterCall::Submit(Box::new(spec)))
+    else {
         panic!("the submission is refused")
     };
     live(&mut s, secs(7), &[&a]);
@@ -215,7 +343,11 @@ fn a_waiting_master_gets_a_claim() {
 #[test]
 fn a_round_preempts_at_most_its_share() {
     // a quarter of 16 GiB: two containers of 2 GiB per round
-    let (mut s, a, b) = crowded(Settings { preempt_part: 250, preempt_every: secs(3), ..settings(halves()) });
+    let (mut s, a, b) = crowded(Settings {
+        preempt_part: 250,
+        preempt_every: secs(3),
+        ..settings(halves())
+    });
     s.ask(&b, "work", 4, size(2, 1)).expect("asks");
     live(&mut s, secs(3), &[&a, &b]);
     assert_eq!(warned(&s, &a).len(), 2);
@@ -224,14 +356,22 @@ fn a_round_preempts_at_most_its_share() {
     live(&mut s, Duration::from_millis(500), &[&a, &b]);
     assert_eq!(warned(&s, &a).len(), 4);
     live(&mut s, secs(30), &[&a, &b]);
-    assert_eq!((has(&s, &a), has(&s, &b), warned(&s, &a).len()), (8, 8, 4), "a keeps its guarantee");
+    assert_eq!(
+        (has(&s, &a), has(&s, &b), warned(&s, &a).len()),
+        (8, 8, 4),
+        "a keeps its guarantee"
+    );
     s.check();
 }
 
 #[test]
 fn rounds_add_up_for_a_container_that_is_larger_than_a_round() {
     // a tenth of 16 GiB is less than any running container
-    let (mut s, a, b) = crowded(Settings { preempt_part: 100, preempt_every: secs(3), ..settings(halves()) });
+    let (mut s, a, b) = crowded(Settings {
+        preempt_part: 100,
+        preempt_every: secs(3),
+        ..settings(halves())
+    });
     s.ask_waits(&b, "work", 1, size(4, 1));
     live(&mut s, secs(6), &[&a, &b]);
     assert_eq!(warned(&s, &a).len(), 0, "two rounds allow 3.2 GiB");
@@ -242,15 +382,27 @@ fn rounds_add_up_for_a_container_that_is_larger_than_a_round() {
 
 #[test]
 fn no_container_is_preempted_when_preemption_is_off_or_not_allowed() {
-    let guarded = QueueSpec { preemptable: Preemptable::No, ..sure(500) };
+    let guarded = QueueSpec {
+        preemptable: Preemptable::No,
+        ..sure(500)
+    };
     let shielded = tree(vec![("a", guarded), ("b", sure(500))]);
-    let unsure = tree(vec![("a", QueueSpec::default()), ("b", QueueSpec::default())]);
-    let off = Settings { preempt_part: 0, ..settings(halves()) };
+    let unsure = tree(vec![
+        ("a", QueueSpec::default()),
+        ("b", QueueSpec::default()),
+    ]);
+    let off = Settings {
+        preempt_part: 0,
+        ..settings(halves())
+    };
     for settings in [off, settings(shielded), settings(unsure)] {
         let (mut s, a, b) = crowded(settings);
         s.ask_waits(&b, "work", 2, size(2, 1));
         live(&mut s, secs(30), &[&a, &b]);
-        assert_eq!((has(&s, &a), has(&s, &b), s.logged("PreemptSoon")), (16, 0, 0));
+        assert_eq!(
+            (has(&s, &a), has(&s, &b), s.logged("PreemptSoon")),
+            (16, 0, 0)
+        );
         s.check();
     }
 }
@@ -274,10 +426,17 @@ fn a_release_on_the_same_node_spares_the_victim() {
     let (victim, _) = warned(&s, &a)[0].clone();
     let node = s.cluster.container(&victim).expect("alive").node.clone();
     let mut others = s.alive(&a).into_iter().filter(|c| *c != victim);
-    let other = others.find(|c| s.cluster.container(c).is_some_and(|c| c.node == node)).expect("another container on the node");
-    s.call(ClusterCall::Stop { container: other }).expect("releases");
+    let other = others
+        .find(|c| s.cluster.container(c).is_some_and(|c| c.node == node))
+        .expect("another container on the node");
+    s.call(ClusterCall::Stop { container: other })
+        .expect("releases");
     s.settle();
-    assert_eq!(has(&s, &b), 2, "the claim is granted before the end of the warning");
+    assert_eq!(
+        has(&s, &b),
+        2,
+        "the claim is granted before the end of the warning"
+    );
     live(&mut s, secs(10), &[&a, &b]);
     assert!(s.alive(&a).contains(&victim));
     assert!(s.cluster.claims().is_empty());
@@ -290,9 +449,20 @@ fn a_claim_is_cancelled_when_its_request_is_withdrawn_or_granted() {
     s.ask_waits(&b, "work", 1, size(2, 1));
     live(&mut s, secs(2), &[&a, &b]);
     assert_eq!(s.cluster.claims().len(), 1);
-    s.call(ClusterCall::Withdraw { app: b.clone(), request: id("work") }).expect("withdraws");
+    s.call(ClusterCall::Withdraw {
+        app: b.clone(),
+        request: id("work"),
+    })
+    .expect("withdraws");
     live(&mut s, secs(10), &[&a, &b]);
-    assert_eq!((has(&s, &a), s.logged("PreemptCalledOff"), s.cluster.claims().len()), (16, 1, 0));
+    assert_eq!(
+        (
+            has(&s, &a),
+            s.logged("PreemptCalledOff"),
+            s.cluster.claims().len()
+        ),
+        (16, 1, 0)
+    );
     // a new node with enough free resources also cancels the claim
     s.ask_waits(&b, "more", 1, size(2, 1));
     live(&mut s, secs(2), &[&a, &b]);
@@ -318,7 +488,14 @@ fn freed_resources_go_to_the_claim() {
         "{}",
         why[0].sentence
     );
-    assert!(why[0].nodes.iter().any(|n| n.verdict.contains("its free resources are set aside for")), "{:?}", why[0].nodes);
+    assert!(
+        why[0]
+            .nodes
+            .iter()
+            .any(|n| n.verdict.contains("its free resources are set aside for")),
+        "{:?}",
+        why[0].nodes
+    );
     live(&mut s, secs(5), &[&a, &b]);
     assert_eq!(has(&s, &b), 6);
     s.check();
@@ -329,30 +506,55 @@ fn a_drain_cancels_the_claim_on_the_node() {
     let (mut s, a, b) = crowded(settings(halves()));
     s.ask_waits(&b, "work", 1, size(2, 1));
     live(&mut s, secs(2), &[&a, &b]);
-    let node = s.cluster.claims().iter().next().expect("a claim").node.clone();
-    let drain =
-        ClusterCall::Drain { node: node.clone(), within: None, reason: "disks".into(), then: headroom_rm_core::AfterDrain::Stay };
+    let node = s
+        .cluster
+        .claims()
+        .iter()
+        .next()
+        .expect("a claim")
+        .node
+        .clone();
+    let drain = ClusterCall::Drain {
+        node: node.clone(),
+        within: None,
+        reason: "disks".into(),
+        then: headroom_rm_core::AfterDrain::Stay,
+    };
     s.call(drain).expect("drains");
     live(&mut s, secs(8), &[&a, &b]);
     assert_eq!((s.logged("PreemptCalledOff"), has(&s, &b)), (1, 2));
     let mine = one(&s, &b, "work");
-    assert_ne!(s.cluster.container(&mine).expect("alive").node, node, "the container is on the other node");
+    assert_ne!(
+        s.cluster.container(&mine).expect("alive").node,
+        node,
+        "the container is on the other node"
+    );
     s.check();
 }
 
 #[test]
 fn preemption_prefers_the_nearest_queue_above_its_guarantee() {
-    let inner = QueueSpec { children: [(id("x"), sure(500)), (id("y"), sure(500))].into(), ..sure(500) };
+    let inner = QueueSpec {
+        children: [(id("x"), sure(500)), (id("y"), sure(500))].into(),
+        ..sure(500)
+    };
     let mut s = Scenario::with(settings(tree(vec![("etl", inner), ("web", sure(500))])));
     s.node("n1", size(16, 64));
-    let (x, y) = (app(&mut s, "etl.x", MasterKind::Unmanaged), app(&mut s, "etl.y", MasterKind::Unmanaged));
+    let (x, y) = (
+        app(&mut s, "etl.x", MasterKind::Unmanaged),
+        app(&mut s, "etl.y", MasterKind::Unmanaged),
+    );
     let web = app(&mut s, "web", MasterKind::Unmanaged);
     s.ask(&web, "w", 4, size(2, 1)).expect("asks");
     s.ask(&x, "t", 4, size(2, 1)).expect("asks");
     s.settle();
     s.ask(&y, "t", 4, size(2, 1)).expect("asks");
     live(&mut s, secs(20), &[&x, &y, &web]);
-    assert_eq!((has(&s, &x), has(&s, &y), has(&s, &web)), (4, 4, 8), "web keeps its guarantee");
+    assert_eq!(
+        (has(&s, &x), has(&s, &y), has(&s, &web)),
+        (4, 4, 8),
+        "web keeps its guarantee"
+    );
     s.check();
 }
 
@@ -364,7 +566,8 @@ fn claims_are_created_again_after_a_restart() {
     s.restart().register("n1").register("n2").settle();
     s.master(&a).expect("registers");
     s.master(&b).expect("registers");
-    s.sync(&b, 0, vec![ask("work", 1, size(2, 1))]).expect("repeats the request");
+    s.sync(&b, 0, vec![ask("work", 1, size(2, 1))])
+        .expect("repeats the request");
     live(&mut s, secs(8), &[&a, &b]);
     assert_eq!((has(&s, &a), has(&s, &b)), (14, 2));
     s.check();
@@ -392,7 +595,12 @@ fn free_memory_of_a_reserved_node_reduces_the_victims() {
 type Moment = (bool, u64, u32, Option<usize>);
 
 fn any_moment() -> impl Strategy<Value = Moment> {
-    (any::<bool>(), 1u64..5, 1u32..4, proptest::option::weighted(0.3, 0usize..100))
+    (
+        any::<bool>(),
+        1u64..5,
+        1u32..4,
+        proptest::option::weighted(0.3, 0usize..100),
+    )
 }
 
 proptest! {
@@ -410,7 +618,13 @@ proptest! {
 #[test]
 fn reservations_above_a_guarantee_do_not_block_a_queue_below_its_own() {
     // both nodes become reserved for the first queue, which has 12 GiB of the 16
-    play(vec![(true, 2, 3, None), (false, 1, 1, None), (true, 3, 1, None), (false, 3, 2, Some(8)), (false, 3, 1, Some(32))]);
+    play(vec![
+        (true, 2, 3, None),
+        (false, 1, 1, None),
+        (true, 3, 1, None),
+        (false, 3, 2, Some(8)),
+        (false, 3, 1, Some(32)),
+    ]);
 }
 
 /// Runs these steps and one more minute with two queues that are guaranteed half of the cluster
@@ -418,7 +632,12 @@ fn reservations_above_a_guarantee_do_not_block_a_queue_below_its_own() {
 fn play(moments: Vec<Moment>) {
     let (mut s, a, b) = crowded(settings(halves()));
     for (n, (who, gib, count, fails)) in moments.into_iter().enumerate() {
-        let _ = s.ask(if who { &a } else { &b }, &format!("r{n}"), count, size(gib, 1));
+        let _ = s.ask(
+            if who { &a } else { &b },
+            &format!("r{n}"),
+            count,
+            size(gib, 1),
+        );
         for _ in 0..4 {
             nobody_is_taken_below(&mut s, &a, &b);
         }
@@ -432,19 +651,38 @@ fn play(moments: Vec<Moment>) {
     }
     for (mine, other) in [(&a, &b), (&b, &a)] {
         let app = s.cluster.app(mine).expect("app");
-        let waiting = app.requests.iter().filter(|(request, _)| app.missing(request) > 0);
+        let waiting = app
+            .requests
+            .iter()
+            .filter(|(request, _)| app.missing(request) > 0);
         let waits = waiting.map(|(_, r)| r.ask.resource.memory.get() >> 30);
         let fits = waits.min().is_some_and(|least| has(&s, mine) + least <= 8);
         let (has, others) = (has(&s, mine), has(&s, other));
-        assert!(!fits || others < 8 + 4, "{mine} has {has} GiB and waits, the other application has {others} GiB");
+        assert!(
+            !fits || others < 8 + 4,
+            "{mine} has {has} GiB and waits, the other application has {others} GiB"
+        );
     }
     s.check();
 }
 
 fn nobody_is_taken_below(s: &mut Scenario, a: &AppId, b: &AppId) {
-    let taken = |s: &Scenario, app| ended(s, app).iter().filter(|(_, reason)| *reason == ExitReason::Preempted).count();
+    let taken = |s: &Scenario, app| {
+        ended(s, app)
+            .iter()
+            .filter(|(_, reason)| *reason == ExitReason::Preempted)
+            .count()
+    };
     let before = (taken(s, a), taken(s, b));
     live(s, Duration::from_millis(500), &[a, b]);
-    assert!(taken(s, a) == before.0 || has(s, a) >= 8, "a is preempted to {} GiB", has(s, a));
-    assert!(taken(s, b) == before.1 || has(s, b) >= 8, "b is preempted to {} GiB", has(s, b));
+    assert!(
+        taken(s, a) == before.0 || has(s, a) >= 8,
+        "a is preempted to {} GiB",
+        has(s, a)
+    );
+    assert!(
+        taken(s, b) == before.1 || has(s, b) >= 8,
+        "b is preempted to {} GiB",
+        has(s, b)
+    );
 }

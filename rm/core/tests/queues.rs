@@ -1,44 +1,94 @@
 //! Scenario tests of queues: shares, limits, states and moves. The invariants are checked after
 //! every step; each test must end with `check`.
 
-use headroom_rm_core::queue::spec::{Amount, LeafOrder, QueueShare, QueueSpec, QueueState, QueueTree};
+use headroom_rm_core::queue::spec::{
+    Amount, LeafOrder, QueueShare, QueueSpec, QueueState, QueueTree,
+};
 use headroom_rm_core::testkit::{Scenario, id, is_never, size};
 use headroom_rm_core::{
-    AppSubmission, CallAnswer, CallRefusal, ClusterCall, ContainerLaunch, DryRun, MasterKind, Outcome, Settings,
+    AppSubmission, CallAnswer, CallRefusal, ClusterCall, ContainerLaunch, DryRun, MasterKind,
+    Outcome, Settings,
 };
 use headroom_types::{AppId, AttemptId, Bytes, Cpus, ExitReason, QueuePath, Resource};
 
 fn part(thousandths: u32) -> QueueShare {
-    QueueShare { memory: Some(Amount::Part(thousandths)), ..QueueShare::default() }
+    QueueShare {
+        memory: Some(Amount::Part(thousandths)),
+        ..QueueShare::default()
+    }
 }
 fn gib(n: u64) -> QueueShare {
-    QueueShare { memory: Some(Amount::Exactly(Bytes::from_gib(n))), ..QueueShare::default() }
+    QueueShare {
+        memory: Some(Amount::Exactly(Bytes::from_gib(n))),
+        ..QueueShare::default()
+    }
 }
 fn tree(leaves: Vec<(&str, QueueSpec)>) -> QueueTree {
-    let children = leaves.into_iter().map(|(name, spec)| (id(name), spec)).collect();
-    QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a valid tree")
+    let children = leaves
+        .into_iter()
+        .map(|(name, spec)| (id(name), spec))
+        .collect();
+    QueueTree::new(QueueSpec {
+        children,
+        ..QueueSpec::default()
+    })
+    .expect("a valid tree")
 }
 fn story(queues: QueueTree) -> Scenario {
-    Scenario::with(Settings { queues, ..Settings::default() })
+    Scenario::with(Settings {
+        queues,
+        ..Settings::default()
+    })
 }
 fn submit(s: &mut Scenario, queue: &str, user: &str, priority: i32) -> Result<AppId, CallRefusal> {
     let (name, queue, user) = (id("job"), id(queue), user.to_owned());
-    let spec = AppSubmission { name, queue, priority, user, lifetime: None, master: MasterKind::Unmanaged, key: None };
+    let spec = AppSubmission {
+        name,
+        queue,
+        priority,
+        user,
+        lifetime: None,
+        master: MasterKind::Unmanaged,
+        key: None,
+    };
     let answer = s.call(ClusterCall::Submit(Box::new(spec)))?;
-    let CallAnswer::Submitted { app, .. } = answer else { panic!("not submitted: {answer:?}") };
+    let CallAnswer::Submitted { app, .. } = answer else {
+        panic!("not submitted: {answer:?}")
+    };
     Ok(app)
 }
 /// Submits an unmanaged application and registers its master.
 fn app(s: &mut Scenario, queue: &str, user: &str) -> AppId {
     let app = submit(s, queue, user, 0).expect("submitted");
-    s.call(ClusterCall::RegisterMaster { attempt: AttemptId { app: app.clone(), attempt: 1 }, url: None }).expect("registers");
+    s.call(ClusterCall::RegisterMaster {
+        attempt: AttemptId {
+            app: app.clone(),
+            attempt: 1,
+        },
+        url: None,
+    })
+    .expect("registers");
     app
 }
 fn managed(s: &mut Scenario, queue: &str, resource: Resource) -> AppId {
-    let launch = std::sync::Arc::new(ContainerLaunch { command: vec!["am".into()], ..ContainerLaunch::default() });
-    let master = MasterKind::Managed { resource, launch, max_attempts: 2 };
-    let spec =
-        AppSubmission { name: id("job"), queue: id(queue), priority: 0, user: "u".into(), lifetime: None, master, key: None };
+    let launch = std::sync::Arc::new(ContainerLaunch {
+        command: vec!["am".into()],
+        ..ContainerLaunch::default()
+    });
+    let master = MasterKind::Managed {
+        resource,
+        launch,
+        max_attempts: 2,
+    };
+    let spec = AppSubmission {
+        name: id("job"),
+        queue: id(queue),
+        priority: 0,
+        user: "u".into(),
+        lifetime: None,
+        master,
+        key: None,
+    };
     match s.call(ClusterCall::Submit(Box::new(spec))) {
         Ok(CallAnswer::Submitted { app, .. }) => app,
         other => panic!("not submitted: {other:?}"),
@@ -48,24 +98,52 @@ fn path(text: &str) -> QueuePath {
     id(text)
 }
 fn used(s: &Scenario, queue: &str) -> Bytes {
-    s.cluster.queues().into_iter().find(|view| *view.path == path(queue)).expect("the queue exists").used.memory
+    s.cluster
+        .queues()
+        .into_iter()
+        .find(|view| *view.path == path(queue))
+        .expect("the queue exists")
+        .used
+        .memory
 }
 fn why(s: &Scenario, app: &AppId) -> String {
-    s.cluster.why(app, s.now).expect("the application exists")[0].sentence.clone()
+    s.cluster.why(app, s.now).expect("the application exists")[0]
+        .sentence
+        .clone()
 }
 
 #[test]
 fn an_invalid_queue_tree_is_refused_with_all_its_problems() {
-    let leaf = QueueSpec { guaranteed: part(700), maximum: part(600), user_limit: Some(0), ..QueueSpec::default() };
+    let leaf = QueueSpec {
+        guaranteed: part(700),
+        maximum: part(600),
+        user_limit: Some(0),
+        ..QueueSpec::default()
+    };
     let inner = QueueSpec {
         order: LeafOrder::Fair,
         max_apps: Some(3),
-        children: [(id("one"), QueueSpec { weight: Some(0), ..QueueSpec::default() })].into(),
+        children: [(
+            id("one"),
+            QueueSpec {
+                weight: Some(0),
+                ..QueueSpec::default()
+            },
+        )]
+        .into(),
         ..QueueSpec::default()
     };
-    let other = QueueSpec { guaranteed: part(400), max_running: Some(0), ..QueueSpec::default() };
+    let other = QueueSpec {
+        guaranteed: part(400),
+        max_running: Some(0),
+        ..QueueSpec::default()
+    };
     let children = [(id("a"), leaf), (id("b"), inner), (id("c"), other)].into();
-    let problems = QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect_err("the tree is invalid");
+    let problems = QueueTree::new(QueueSpec {
+        children,
+        ..QueueSpec::default()
+    })
+    .expect_err("the tree is invalid");
     let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
     assert_eq!(
         told,
@@ -83,58 +161,101 @@ fn an_invalid_queue_tree_is_refused_with_all_its_problems() {
             "root.c: max_running: is 0; write more than 0, or close the queue with its key gate",
         ]
     );
-    assert!(QueueTree::new(QueueSpec::default()).is_err(), "a root without child queues is refused");
+    assert!(
+        QueueTree::new(QueueSpec::default()).is_err(),
+        "a root without child queues is refused"
+    );
     assert!(QueueTree::new(QueueTree::default().root().clone()).is_ok());
 }
 
 #[test]
 fn exact_guarantees_must_not_exceed_that_of_their_parent() {
-    let child = |n| QueueSpec { guaranteed: gib(n), ..QueueSpec::default() };
+    let child = |n| QueueSpec {
+        guaranteed: gib(n),
+        ..QueueSpec::default()
+    };
     let parent = |a, b| QueueSpec {
         guaranteed: gib(10),
         children: [(id("x"), child(a)), (id("y"), child(b))].into(),
         ..QueueSpec::default()
     };
-    let root = |p| QueueSpec { children: [(id("p"), p)].into(), ..QueueSpec::default() };
+    let root = |p| QueueSpec {
+        children: [(id("p"), p)].into(),
+        ..QueueSpec::default()
+    };
     assert!(QueueTree::new(root(parent(4, 6))).is_ok());
     let problems = QueueTree::new(root(parent(5, 6))).expect_err("the tree is invalid");
-    assert_eq!(problems[0].what, "its child queues are guaranteed more memory than the queue itself");
+    assert_eq!(
+        problems[0].what,
+        "its child queues are guaranteed more memory than the queue itself"
+    );
 }
 
 #[test]
 fn an_application_needs_an_existing_and_open_leaf_queue() {
-    let inner = QueueSpec { children: [(id("night"), QueueSpec::default())].into(), ..QueueSpec::default() };
-    let small = QueueSpec { max_apps: Some(1), ..QueueSpec::default() };
+    let inner = QueueSpec {
+        children: [(id("night"), QueueSpec::default())].into(),
+        ..QueueSpec::default()
+    };
+    let small = QueueSpec {
+        max_apps: Some(1),
+        ..QueueSpec::default()
+    };
     let mut s = story(tree(vec![("etl", inner), ("small", small)]));
-    assert_eq!(submit(&mut s, "nowhere", "u", 0), Err(CallRefusal::NoSuchQueue(path("nowhere"))));
+    assert_eq!(
+        submit(&mut s, "nowhere", "u", 0),
+        Err(CallRefusal::NoSuchQueue(path("nowhere")))
+    );
     let leaf = path("etl.night");
-    assert_eq!(submit(&mut s, "etl", "u", 0), Err(CallRefusal::NotALeaf { queue: path("etl"), leaf }));
+    assert_eq!(
+        submit(&mut s, "etl", "u", 0),
+        Err(CallRefusal::NotALeaf {
+            queue: path("etl"),
+            leaf
+        })
+    );
     let first = submit(&mut s, "small", "u", 0).expect("accepts one application");
     let Err(CallRefusal::TooMany { what, most }) = submit(&mut s, "small", "u", 0) else {
         panic!("accepts a second application")
     };
-    assert_eq!((what.as_str(), most), ("applications in queue small that have not ended", 1));
-    s.call(ClusterCall::Kill { app: first, reason: None }).expect("kills");
+    assert_eq!(
+        (what.as_str(), most),
+        ("applications in queue small that have not ended", 1)
+    );
+    s.call(ClusterCall::Kill {
+        app: first,
+        reason: None,
+    })
+    .expect("kills");
     submit(&mut s, "small", "u", 0).expect("accepts an application again");
     s.check();
 }
 
 #[test]
 fn the_queue_with_the_smallest_share_of_its_guarantee_is_first() {
-    let queue = |thousandths| QueueSpec { guaranteed: part(thousandths), ..QueueSpec::default() };
+    let queue = |thousandths| QueueSpec {
+        guaranteed: part(thousandths),
+        ..QueueSpec::default()
+    };
     let mut s = story(tree(vec![("big", queue(750)), ("small", queue(250))]));
     let (big, small) = (app(&mut s, "big", "u"), app(&mut s, "small", "u"));
     s.ask_waits(&small, "w", 100, size(1, 1));
     s.ask_waits(&big, "w", 100, size(1, 1));
     s.node("n1", size(16, 16));
-    assert_eq!((used(&s, "big"), used(&s, "small")), (Bytes::from_gib(12), Bytes::from_gib(4)));
+    assert_eq!(
+        (used(&s, "big"), used(&s, "small")),
+        (Bytes::from_gib(12), Bytes::from_gib(4))
+    );
     assert_eq!(used(&s, "root"), Bytes::from_gib(16));
     s.check();
 }
 
 #[test]
 fn the_dominant_resource_decides_between_queues() {
-    let mut s = story(tree(vec![("cpu", QueueSpec::default()), ("mem", QueueSpec::default())]));
+    let mut s = story(tree(vec![
+        ("cpu", QueueSpec::default()),
+        ("mem", QueueSpec::default()),
+    ]));
     let (cpu, mem) = (app(&mut s, "cpu", "u"), app(&mut s, "mem", "u"));
     s.ask_waits(&cpu, "w", 100, size(1, 3));
     s.ask_waits(&mem, "w", 100, size(4, 1));
@@ -147,15 +268,24 @@ fn the_dominant_resource_decides_between_queues() {
 
 #[test]
 fn weight_and_priority_order_sibling_queues() {
-    let heavy = QueueSpec { weight: Some(3), ..QueueSpec::default() };
-    let mut s = story(tree(vec![("heavy", heavy), ("light", QueueSpec::default())]));
+    let heavy = QueueSpec {
+        weight: Some(3),
+        ..QueueSpec::default()
+    };
+    let mut s = story(tree(vec![
+        ("heavy", heavy),
+        ("light", QueueSpec::default()),
+    ]));
     let (heavy, light) = (app(&mut s, "heavy", "u"), app(&mut s, "light", "u"));
     s.ask_waits(&light, "w", 100, size(1, 1));
     s.ask_waits(&heavy, "w", 100, size(1, 1));
     s.node("n1", size(16, 16));
     assert_eq!((s.alive(&heavy).len(), s.alive(&light).len()), (12, 4));
     s.check();
-    let first = QueueSpec { priority: 5, ..QueueSpec::default() };
+    let first = QueueSpec {
+        priority: 5,
+        ..QueueSpec::default()
+    };
     let mut s = story(tree(vec![("a", QueueSpec::default()), ("first", first)]));
     let (a, first) = (app(&mut s, "a", "u"), app(&mut s, "first", "u"));
     s.ask_waits(&a, "w", 100, size(1, 1));
@@ -168,12 +298,22 @@ fn weight_and_priority_order_sibling_queues() {
 #[test]
 fn a_fair_leaf_shares_resources_and_a_fifo_leaf_does_not() {
     for (order, expected) in [(LeafOrder::Fifo, (16, 0)), (LeafOrder::Fair, (8, 8))] {
-        let mut s = story(tree(vec![("q", QueueSpec { order, ..QueueSpec::default() })]));
+        let mut s = story(tree(vec![(
+            "q",
+            QueueSpec {
+                order,
+                ..QueueSpec::default()
+            },
+        )]));
         let (one, two) = (app(&mut s, "q", "u"), app(&mut s, "q", "v"));
         s.ask_waits(&one, "w", 100, size(1, 1));
         s.ask_waits(&two, "w", 100, size(1, 1));
         s.node("n1", size(16, 16));
-        assert_eq!((s.alive(&one).len(), s.alive(&two).len()), expected, "{order:?}");
+        assert_eq!(
+            (s.alive(&one).len(), s.alive(&two).len()),
+            expected,
+            "{order:?}"
+        );
         s.check();
     }
 }
@@ -182,7 +322,17 @@ fn a_fair_leaf_shares_resources_and_a_fifo_leaf_does_not() {
 fn no_queue_exceeds_its_maximum_and_the_sentence_names_the_queue() {
     let inner = QueueSpec {
         maximum: part(500),
-        children: [(id("x"), QueueSpec { maximum: gib(6), ..QueueSpec::default() }), (id("y"), QueueSpec::default())].into(),
+        children: [
+            (
+                id("x"),
+                QueueSpec {
+                    maximum: gib(6),
+                    ..QueueSpec::default()
+                },
+            ),
+            (id("y"), QueueSpec::default()),
+        ]
+        .into(),
         ..QueueSpec::default()
     };
     let mut s = story(tree(vec![("etl", inner), ("rest", QueueSpec::default())]));
@@ -193,11 +343,19 @@ fn no_queue_exceeds_its_maximum_and_the_sentence_names_the_queue() {
     assert_eq!(why(&s, &x), "queue etl.x is at its maximum: 6 GiB of 6 GiB");
     s.ask(&y, "w", 5, size(3, 1)).expect("asks");
     assert_eq!(s.alive(&y).len(), 1);
-    assert_eq!(why(&s, &y), "queue etl is at its maximum: 9 GiB of 10 GiB, and this needs 3 GiB");
+    assert_eq!(
+        why(&s, &y),
+        "queue etl is at its maximum: 9 GiB of 10 GiB, and this needs 3 GiB"
+    );
     let answer = s.ask(&x, "huge", 1, size(7, 1));
     assert!(is_never(&answer));
-    let Err(CallRefusal::NeverFits { sentence, largest }) = answer else { unreachable!() };
-    assert_eq!(sentence, "needs 7 GiB, and queue etl.x may never have more than 6 GiB");
+    let Err(CallRefusal::NeverFits { sentence, largest }) = answer else {
+        unreachable!()
+    };
+    assert_eq!(
+        sentence,
+        "needs 7 GiB, and queue etl.x may never have more than 6 GiB"
+    );
     assert_eq!(largest.memory, Bytes::from_gib(6));
     // the cluster grows, and so does the limit of half of it
     s.node("n3", size(16, 16));
@@ -207,50 +365,96 @@ fn no_queue_exceeds_its_maximum_and_the_sentence_names_the_queue() {
 
 #[test]
 fn a_wait_sentence_contains_the_use_of_the_queue() {
-    let mut s = story(tree(vec![("etl", QueueSpec { maximum: gib(10), ..QueueSpec::default() })]));
+    let mut s = story(tree(vec![(
+        "etl",
+        QueueSpec {
+            maximum: gib(10),
+            ..QueueSpec::default()
+        },
+    )]));
     s.node("n1", size(8, 8));
     let a = app(&mut s, "etl", "u");
     s.ask(&a, "w", 1, size(5, 1)).expect("asks");
     let sentence = s.ask_waits(&a, "more", 1, size(4, 1));
-    assert_eq!(sentence, "needs 4 GiB on one node; best is n1 with 3 GiB free; queue etl is at 50 % of its maximum");
+    assert_eq!(
+        sentence,
+        "needs 4 GiB on one node; best is n1 with 3 GiB free; queue etl is at 50 % of its maximum"
+    );
     s.check();
 }
 
 #[test]
 fn users_and_masters_have_separate_limits() {
-    let spec = QueueSpec { user_limit: Some(250), master_share: Some(100), ..QueueSpec::default() };
+    let spec = QueueSpec {
+        user_limit: Some(250),
+        master_share: Some(100),
+        ..QueueSpec::default()
+    };
     let mut s = story(tree(vec![("q", spec)]));
     s.node("n1", size(16, 16)).node("n2", size(4, 4));
-    let (one, again, two) = (app(&mut s, "q", "ann"), app(&mut s, "q", "ann"), app(&mut s, "q", "bob"));
+    let (one, again, two) = (
+        app(&mut s, "q", "ann"),
+        app(&mut s, "q", "ann"),
+        app(&mut s, "q", "bob"),
+    );
     s.ask(&one, "w", 3, size(2, 1)).expect("asks");
     assert_eq!(s.alive(&one).len(), 2);
-    assert_eq!(why(&s, &one), "user ann is at the user limit of queue q: 4 GiB of 5 GiB, and this needs 2 GiB");
+    assert_eq!(
+        why(&s, &one),
+        "user ann is at the user limit of queue q: 4 GiB of 5 GiB, and this needs 2 GiB"
+    );
     s.ask(&again, "w", 3, size(1, 1)).expect("asks");
     s.ask(&two, "w", 2, size(2, 1)).expect("asks");
     assert_eq!((s.alive(&again).len(), s.alive(&two).len()), (1, 2));
     let masters: Vec<AppId> = (0..3).map(|_| managed(&mut s, "q", size(1, 1))).collect();
-    assert_eq!(masters.iter().map(|m| s.alive(m).len()).collect::<Vec<_>>(), [1, 1, 0]);
+    assert_eq!(
+        masters.iter().map(|m| s.alive(m).len()).collect::<Vec<_>>(),
+        [1, 1, 0]
+    );
     let third = s.cluster.app(&masters[2]).expect("app");
     let sentence = s.cluster.master_sentence(third, s.now).expect("waits");
-    assert_eq!(sentence, "masters in queue q are at their limit: 2 GiB of 2 GiB");
+    assert_eq!(
+        sentence,
+        "masters in queue q are at their limit: 2 GiB of 2 GiB"
+    );
     s.check();
 }
 
 #[test]
 fn max_running_limits_the_running_applications() {
-    let mut s = story(tree(vec![("q", QueueSpec { max_running: Some(1), ..QueueSpec::default() })]));
+    let mut s = story(tree(vec![(
+        "q",
+        QueueSpec {
+            max_running: Some(1),
+            ..QueueSpec::default()
+        },
+    )]));
     s.node("n1", size(16, 16));
-    let (first, second) = (managed(&mut s, "q", size(1, 1)), managed(&mut s, "q", size(1, 1)));
+    let (first, second) = (
+        managed(&mut s, "q", size(1, 1)),
+        managed(&mut s, "q", size(1, 1)),
+    );
     assert_eq!((s.alive(&first).len(), s.alive(&second).len()), (1, 0));
     let waits = s.cluster.app(&second).expect("app");
     let sentence = s.cluster.master_sentence(waits, s.now).expect("waits");
-    assert_eq!(sentence, "1 applications run in queue q, as many as max_running allows");
+    assert_eq!(
+        sentence,
+        "1 applications run in queue q, as many as max_running allows"
+    );
     let free = app(&mut s, "q", "u");
     s.ask_waits(&free, "w", 1, size(1, 1));
-    s.call(ClusterCall::Kill { app: first.clone(), reason: None }).expect("kills");
+    s.call(ClusterCall::Kill {
+        app: first.clone(),
+        reason: None,
+    })
+    .expect("kills");
     s.settle();
     assert_eq!(s.alive(&second).len(), 1);
-    s.call(ClusterCall::Kill { app: second, reason: None }).expect("kills");
+    s.call(ClusterCall::Kill {
+        app: second,
+        reason: None,
+    })
+    .expect("kills");
     s.settle();
     assert_eq!(s.alive(&free).len(), 1);
     s.check();
@@ -258,53 +462,117 @@ fn max_running_limits_the_running_applications() {
 
 #[test]
 fn a_gate_blocks_grants_or_submissions_and_survives_a_restart() {
-    let mut s = story(tree(vec![("a", QueueSpec::default()), ("b", QueueSpec::default())]));
+    let mut s = story(tree(vec![
+        ("a", QueueSpec::default()),
+        ("b", QueueSpec::default()),
+    ]));
     s.node("n1", size(16, 16));
     let a = app(&mut s, "a", "u");
-    let gate = |s: &mut Scenario, queue: &str, gate| s.call(ClusterCall::SetGate { queue: path(queue), gate });
-    assert_eq!(gate(&mut s, "a", QueueState::Paused), Ok(CallAnswer::Queues { generation: 1 }));
-    assert_eq!(gate(&mut s, "a", QueueState::Paused), Ok(CallAnswer::Queues { generation: 1 }), "the same state is no change");
+    let gate = |s: &mut Scenario, queue: &str, gate| {
+        s.call(ClusterCall::SetGate {
+            queue: path(queue),
+            gate,
+        })
+    };
+    assert_eq!(
+        gate(&mut s, "a", QueueState::Paused),
+        Ok(CallAnswer::Queues { generation: 1 })
+    );
+    assert_eq!(
+        gate(&mut s, "a", QueueState::Paused),
+        Ok(CallAnswer::Queues { generation: 1 }),
+        "the same state is no change"
+    );
     let sentence = s.ask_waits(&a, "w", 2, size(1, 1));
     assert_eq!(sentence, "queue a is paused and grants no containers");
     submit(&mut s, "a", "u", 0).expect("a paused queue accepts applications");
     gate(&mut s, "a", QueueState::Draining).expect("sets");
     assert_eq!(s.alive(&a).len(), 2);
-    let refused = Err(CallRefusal::QueueClosed { queue: path("a"), gate: "draining" });
+    let refused = Err(CallRefusal::QueueClosed {
+        queue: path("a"),
+        gate: "draining",
+    });
     assert_eq!(submit(&mut s, "a", "u", 0), refused);
     gate(&mut s, "root", QueueState::Closed).expect("sets");
-    assert!(matches!(submit(&mut s, "b", "u", 0), Err(CallRefusal::QueueClosed { gate: "closed", .. })));
+    assert!(matches!(
+        submit(&mut s, "b", "u", 0),
+        Err(CallRefusal::QueueClosed { gate: "closed", .. })
+    ));
     s.restart().register("n1");
-    assert!(matches!(submit(&mut s, "b", "u", 0), Err(CallRefusal::QueueClosed { .. })));
-    assert_eq!(gate(&mut s, "none", QueueState::Open), Err(CallRefusal::NoSuchQueue(path("none"))));
+    assert!(matches!(
+        submit(&mut s, "b", "u", 0),
+        Err(CallRefusal::QueueClosed { .. })
+    ));
+    assert_eq!(
+        gate(&mut s, "none", QueueState::Open),
+        Err(CallRefusal::NoSuchQueue(path("none")))
+    );
     assert_eq!(s.cluster.queues_generation(), 3);
     s.check();
 }
 
 #[test]
 fn a_new_queue_tree_is_applied_completely_or_refused() {
-    let mut s = story(tree(vec![("a", QueueSpec::default()), ("b", QueueSpec::default())]));
+    let mut s = story(tree(vec![
+        ("a", QueueSpec::default()),
+        ("b", QueueSpec::default()),
+    ]));
     s.node("n1", size(16, 16));
     let (a, b) = (app(&mut s, "a", "u"), app(&mut s, "b", "u"));
     s.ask(&a, "w", 4, size(2, 1)).expect("asks");
     s.ask(&b, "w", 9, size(1, 1)).expect("asks");
     let set = |s: &mut Scenario, tree: QueueTree, generation, how| {
-        s.call(ClusterCall::SetQueues { tree: Box::new(tree), generation, how })
+        s.call(ClusterCall::SetQueues {
+            tree: Box::new(tree),
+            generation,
+            how,
+        })
     };
-    let without = tree(vec![("b", QueueSpec::default()), ("c", QueueSpec::default())]);
-    let Err(CallRefusal::BadQueues(problems)) = set(&mut s, without.clone(), None, DryRun::Really) else {
+    let without = tree(vec![
+        ("b", QueueSpec::default()),
+        ("c", QueueSpec::default()),
+    ]);
+    let Err(CallRefusal::BadQueues(problems)) = set(&mut s, without.clone(), None, DryRun::Really)
+    else {
         panic!("a leaf with an application is removed")
     };
     let told = "root.a: queues: would not be a leaf any more, and has the applications job.1; \
                 move them to another leaf first, or wait for their end";
     assert_eq!(problems[0].to_string(), told);
-    let smaller = tree(vec![("a", QueueSpec { maximum: gib(6), ..QueueSpec::default() }), ("b", QueueSpec::default())]);
-    let stale = CallRefusal::Conflict { what: "the tree of queues".into(), given: 7, current: 0 };
-    assert_eq!(set(&mut s, smaller.clone(), Some(7), DryRun::Really), Err(stale));
-    assert_eq!(set(&mut s, smaller.clone(), Some(0), DryRun::DryRun), Ok(CallAnswer::Queues { generation: 1 }));
+    let smaller = tree(vec![
+        (
+            "a",
+            QueueSpec {
+                maximum: gib(6),
+                ..QueueSpec::default()
+            },
+        ),
+        ("b", QueueSpec::default()),
+    ]);
+    let stale = CallRefusal::Conflict {
+        what: "the tree of queues".into(),
+        given: 7,
+        current: 0,
+    };
+    assert_eq!(
+        set(&mut s, smaller.clone(), Some(7), DryRun::Really),
+        Err(stale)
+    );
+    assert_eq!(
+        set(&mut s, smaller.clone(), Some(0), DryRun::DryRun),
+        Ok(CallAnswer::Queues { generation: 1 })
+    );
     assert_eq!(s.cluster.queues_generation(), 0);
-    assert_eq!(set(&mut s, smaller.clone(), Some(0), DryRun::Really), Ok(CallAnswer::Queues { generation: 1 }));
+    assert_eq!(
+        set(&mut s, smaller.clone(), Some(0), DryRun::Really),
+        Ok(CallAnswer::Queues { generation: 1 })
+    );
     let same = set(&mut s, smaller.clone(), None, DryRun::Really);
-    assert_eq!(same, Ok(CallAnswer::Queues { generation: 1 }), "the same tree is no change");
+    assert_eq!(
+        same,
+        Ok(CallAnswer::Queues { generation: 1 }),
+        "the same tree is no change"
+    );
     // it keeps its containers above the maximum and gets no more
     assert_eq!((used(&s, "a"), s.alive(&b).len()), (Bytes::from_gib(8), 8));
     let c = s.settle().alive(&a)[0].clone();
@@ -313,65 +581,132 @@ fn a_new_queue_tree_is_applied_completely_or_refused() {
     assert_eq!((used(&s, "a"), s.alive(&b).len()), (Bytes::from_gib(6), 9));
     s.restart().register("n1");
     assert_eq!(s.cluster.queue_tree(), &smaller);
-    s.call(ClusterCall::Kill { app: a, reason: None }).expect("kills");
+    s.call(ClusterCall::Kill {
+        app: a,
+        reason: None,
+    })
+    .expect("kills");
     s.settle();
-    assert_eq!(set(&mut s, without, None, DryRun::Really), Ok(CallAnswer::Queues { generation: 2 }));
-    assert_eq!((used(&s, "b"), used(&s, "root"), s.logged("QueuesSet")), (Bytes::from_gib(9), Bytes::from_gib(9), 2));
+    assert_eq!(
+        set(&mut s, without, None, DryRun::Really),
+        Ok(CallAnswer::Queues { generation: 2 })
+    );
+    assert_eq!(
+        (used(&s, "b"), used(&s, "root"), s.logged("QueuesSet")),
+        (Bytes::from_gib(9), Bytes::from_gib(9), 2)
+    );
     s.check();
 }
 
 #[test]
 fn an_application_moves_with_its_containers_and_requests() {
-    let closed = QueueSpec { gate: QueueState::Closed, ..QueueSpec::default() };
-    let mut s = story(tree(vec![("a", QueueSpec::default()), ("b", QueueSpec::default()), ("shut", closed)]));
+    let closed = QueueSpec {
+        gate: QueueState::Closed,
+        ..QueueSpec::default()
+    };
+    let mut s = story(tree(vec![
+        ("a", QueueSpec::default()),
+        ("b", QueueSpec::default()),
+        ("shut", closed),
+    ]));
     s.node("n1", size(8, 16));
     let (one, two) = (app(&mut s, "a", "u"), app(&mut s, "a", "v"));
     s.ask(&one, "w", 10, size(1, 1)).expect("asks");
     s.ask_waits(&two, "w", 10, size(1, 1));
     let change = |s: &mut Scenario, app: &AppId, queue: Option<&str>, priority| {
-        s.call(ClusterCall::ChangeApp { app: app.clone(), queue: queue.map(path), priority, lifetime: None })
+        s.call(ClusterCall::ChangeApp {
+            app: app.clone(),
+            queue: queue.map(path),
+            priority,
+            lifetime: None,
+        })
     };
-    assert_eq!(change(&mut s, &one, Some("none"), None), Err(CallRefusal::NoSuchQueue(path("none"))));
-    assert!(matches!(change(&mut s, &one, Some("shut"), None), Err(CallRefusal::QueueClosed { .. })));
+    assert_eq!(
+        change(&mut s, &one, Some("none"), None),
+        Err(CallRefusal::NoSuchQueue(path("none")))
+    );
+    assert!(matches!(
+        change(&mut s, &one, Some("shut"), None),
+        Err(CallRefusal::QueueClosed { .. })
+    ));
     change(&mut s, &one, Some("b"), None).expect("moves");
-    assert_eq!((used(&s, "a"), used(&s, "b"), used(&s, "root")), (Bytes::ZERO, Bytes::from_gib(8), Bytes::from_gib(8)));
+    assert_eq!(
+        (used(&s, "a"), used(&s, "b"), used(&s, "root")),
+        (Bytes::ZERO, Bytes::from_gib(8), Bytes::from_gib(8))
+    );
     let c = s.settle().alive(&one)[0].clone();
     s.exit(&c, ExitReason::Exit { code: 0 });
     let both = (used(&s, "a"), used(&s, "b"));
-    assert_eq!(both, (Bytes::from_gib(1), Bytes::from_gib(7)), "the freed resources go to the other application");
+    assert_eq!(
+        both,
+        (Bytes::from_gib(1), Bytes::from_gib(7)),
+        "the freed resources go to the other application"
+    );
     change(&mut s, &two, None, Some(9)).expect("changes");
     s.restart().register("n1").settle();
     let two = s.cluster.app(&two).expect("app");
     let one = s.cluster.app(&one).expect("app");
-    assert_eq!((two.priority, two.queue.short(), one.priority, one.queue.short()), (9, "a", 0, "b"));
-    assert_eq!((used(&s, "a"), used(&s, "b")), (Bytes::from_gib(1), Bytes::from_gib(7)));
+    assert_eq!(
+        (
+            two.priority,
+            two.queue.short(),
+            one.priority,
+            one.queue.short()
+        ),
+        (9, "a", 0, "b")
+    );
+    assert_eq!(
+        (used(&s, "a"), used(&s, "b")),
+        (Bytes::from_gib(1), Bytes::from_gib(7))
+    );
     s.check();
 }
 
 #[test]
 fn an_application_of_a_removed_queue_continues_in_the_default_queue() {
-    let mut s = story(tree(vec![("a", QueueSpec::default()), ("default", QueueSpec::default())]));
+    let mut s = story(tree(vec![
+        ("a", QueueSpec::default()),
+        ("default", QueueSpec::default()),
+    ]));
     s.node("n1", size(8, 16));
     let one = app(&mut s, "a", "u");
     s.ask(&one, "w", 2, size(1, 1)).expect("asks");
     s.settle();
     s.reconfigure(|settings| settings.queues = QueueTree::default());
     s.restart().register("n1").settle();
-    assert_eq!((used(&s, "default"), s.state(&one)), (Bytes::from_gib(2), "running"));
+    assert_eq!(
+        (used(&s, "default"), s.state(&one)),
+        (Bytes::from_gib(2), "running")
+    );
     assert_eq!(s.cluster.app(&one).expect("app").queue, path("default"));
     s.check();
 }
 
 #[test]
 fn an_ended_application_uses_no_resources_of_its_queue() {
-    let mut s = story(tree(vec![("q", QueueSpec { order: LeafOrder::Fair, ..QueueSpec::default() })]));
+    let mut s = story(tree(vec![(
+        "q",
+        QueueSpec {
+            order: LeafOrder::Fair,
+            ..QueueSpec::default()
+        },
+    )]));
     s.node("n1", Resource::new(Bytes::from_gib(8), Cpus::from_cores(8)));
     let one = app(&mut s, "q", "ann");
     s.ask(&one, "w", 20, size(1, 1)).expect("asks");
     let view = |s: &Scenario| {
         let views = s.cluster.queues();
-        let q = views.iter().find(|view| view.path.short() == "q").expect("q");
-        (q.used.memory.whole_mib() / 1024, q.pending_containers, q.apps, q.users.len(), q.dominant)
+        let q = views
+            .iter()
+            .find(|view| view.path.short() == "q")
+            .expect("q");
+        (
+            q.used.memory.whole_mib() / 1024,
+            q.pending_containers,
+            q.apps,
+            q.users.len(),
+            q.dominant,
+        )
     };
     assert_eq!(view(&s), (8, 12, 1, 1, 1000));
     s.finish(&one, Outcome::Succeeded).expect("finishes");

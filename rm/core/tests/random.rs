@@ -13,8 +13,8 @@ use headroom_rm_core::queue::spec::{Amount, QueueShare, QueueSpec, QueueTree};
 use headroom_rm_core::request::ContainerRequest;
 use headroom_rm_core::testkit::{Scenario, ask, id, size};
 use headroom_rm_core::{
-    AfterDrain, AppSubmission, CallAnswer, CallRefusal, ClusterCall, ContainerLaunch, ContainerSize, Cordon, DryRun, MasterKind,
-    Outcome, Settings, TagChange, UpdateKind,
+    AfterDrain, AppSubmission, CallAnswer, CallRefusal, ClusterCall, ContainerLaunch,
+    ContainerSize, Cordon, DryRun, MasterKind, Outcome, Settings, TagChange, UpdateKind,
 };
 use headroom_types::{AppId, ContainerId, ExitReason, NodeId, RequestId};
 use proptest::prelude::*;
@@ -29,16 +29,34 @@ enum Op {
     Wait(u16),
     Restart,
     Submit(bool),
-    Ask { app: u8, request: u8, more: u8, gib: u8 },
+    Ask {
+        app: u8,
+        request: u8,
+        more: u8,
+        gib: u8,
+    },
     Listen(u8),
     Sync(u8),
     Release(u8, u8),
     Kill(u8),
     Finish(u8),
-    Resize { app: u8, container: u8, gib: u8 },
-    Drain { node: u8, within: Option<u8>, leaves: bool },
+    Resize {
+        app: u8,
+        container: u8,
+        gib: u8,
+    },
+    Drain {
+        node: u8,
+        within: Option<u8>,
+        leaves: bool,
+    },
     Undrain(u8),
-    Tag { node: u8, cordon: bool, label: bool, taint: Option<bool> },
+    Tag {
+        node: u8,
+        cordon: bool,
+        label: bool,
+        taint: Option<bool>,
+    },
 }
 
 fn any_op() -> impl Strategy<Value = Op> {
@@ -93,7 +111,11 @@ const REASONS: [ExitReason; 5] = [
 
 impl World {
     fn pick<T: Clone>(from: &[T], n: u8) -> Option<T> {
-        if from.is_empty() { None } else { Some(from[usize::from(n) % from.len()].clone()) }
+        if from.is_empty() {
+            None
+        } else {
+            Some(from[usize::from(n) % from.len()].clone())
+        }
     }
     fn apps(&self) -> Vec<AppId> {
         self.masters.keys().cloned().collect()
@@ -104,8 +126,15 @@ impl World {
 
     /// Registers the master; a new attempt continues with the state of the journal.
     fn master(&mut self, app: &AppId) {
-        let Ok(CallAnswer::Master { cursor, containers, .. }) = self.s.master(app) else { return };
-        let Some(m) = self.masters.get_mut(app) else { return };
+        let Ok(CallAnswer::Master {
+            cursor, containers, ..
+        }) = self.s.master(app)
+        else {
+            return;
+        };
+        let Some(m) = self.masters.get_mut(app) else {
+            return;
+        };
         m.heard = cursor;
         // every container that is not live has ended: a grant that was lost with the resource
         // manager, or an end that the master will receive
@@ -119,8 +148,12 @@ impl World {
         }
     }
     fn listen(&mut self, app: &AppId) {
-        let Some(m) = self.masters.get_mut(app) else { return };
-        let Some(updates) = self.s.cluster.updates(app, m.heard) else { return };
+        let Some(m) = self.masters.get_mut(app) else {
+            return;
+        };
+        let Some(updates) = self.s.cluster.updates(app, m.heard) else {
+            return;
+        };
         for update in updates {
             m.heard = update.cursor;
             match update.what {
@@ -135,15 +168,23 @@ impl World {
                 | UpdateKind::Expired { .. }
                 | UpdateKind::Order(_) => {}
                 UpdateKind::Exited { request, report } => {
-                    m.ended.entry(request).or_default().insert(report.container.clone());
+                    m.ended
+                        .entry(request)
+                        .or_default()
+                        .insert(report.container.clone());
                 }
             }
         }
     }
     fn sync(&mut self, app: &AppId) {
-        let Some(m) = self.masters.get(app) else { return };
+        let Some(m) = self.masters.get(app) else {
+            return;
+        };
         let asks = m.asks.values().cloned().map(|mut ask| {
-            ask.settled = m.ended.get(&ask.request).map_or(0, |e| u32::try_from(e.len()).expect("small"));
+            ask.settled = m
+                .ended
+                .get(&ask.request)
+                .map_or(0, |e| u32::try_from(e.len()).expect("small"));
             ask
         });
         let (heard, asks) = (m.heard, asks.collect());
@@ -153,9 +194,17 @@ impl World {
         }
     }
     fn register_all(&mut self) {
-        let names: Vec<String> = self.s.nodes.iter().filter(|(_, n)| !n.connected).map(|(n, _)| n.to_string()).collect();
+        let names: Vec<String> = self
+            .s
+            .nodes
+            .iter()
+            .filter(|(_, n)| !n.connected)
+            .map(|(n, _)| n.to_string())
+            .collect();
         for name in names {
-            self.s.try_register(&name).unwrap_or_else(only_when_decommissioned);
+            self.s
+                .try_register(&name)
+                .unwrap_or_else(only_when_decommissioned);
         }
     }
 
@@ -170,7 +219,9 @@ impl World {
             Op::Node(n) => {
                 let name = World::name(n);
                 if self.s.nodes.contains_key(&id::<NodeId>(&name)) {
-                    self.s.try_register(&name).unwrap_or_else(only_when_decommissioned);
+                    self.s
+                        .try_register(&name)
+                        .unwrap_or_else(only_when_decommissioned);
                 } else {
                     self.s.node(&name, size(4 + u64::from(n), 8));
                 }
@@ -189,7 +240,12 @@ impl World {
                 self.s.settle();
             }
             Op::Exit(c, r) => {
-                let all: Vec<ContainerId> = self.s.nodes.values().flat_map(|n| n.has.keys().cloned()).collect();
+                let all: Vec<ContainerId> = self
+                    .s
+                    .nodes
+                    .values()
+                    .flat_map(|n| n.has.keys().cloned())
+                    .collect();
                 if let (Some(c), Some(reason)) = (World::pick(&all, c), World::pick(&REASONS, r)) {
                     self.s.exit(&c, reason);
                 }
@@ -205,54 +261,115 @@ impl World {
                 }
             }
             Op::Submit(managed) => self.submit(managed),
-            Op::Ask { app, request, more, gib } => self.ask(app, request, more, gib),
+            Op::Ask {
+                app,
+                request,
+                more,
+                gib,
+            } => self.ask(app, request, more, gib),
             Op::Listen(a) => self.with_app(a, World::listen),
             Op::Sync(a) => self.with_app(a, World::sync),
             Op::Release(a, c) => self.with_app(a, |w, app| {
                 if let Some(container) = World::pick(&w.s.alive(app), c) {
-                    w.s.call(ClusterCall::Stop { container }).expect("the container exists");
+                    w.s.call(ClusterCall::Stop { container })
+                        .expect("the container exists");
                 }
             }),
             Op::Kill(a) => self.with_app(a, |w, app| {
-                w.s.call(ClusterCall::Kill { app: app.clone(), reason: None }).expect("the application exists");
+                w.s.call(ClusterCall::Kill {
+                    app: app.clone(),
+                    reason: None,
+                })
+                .expect("the application exists");
             }),
             Op::Finish(a) => self.with_app(a, |w, app| {
-                w.s.finish(app, Outcome::Succeeded).expect("the application exists");
+                w.s.finish(app, Outcome::Succeeded)
+                    .expect("the application exists");
             }),
-            Op::Resize { .. } | Op::Drain { .. } | Op::Undrain(_) | Op::Tag { .. } => self.operate(op),
+            Op::Resize { .. } | Op::Drain { .. } | Op::Undrain(_) | Op::Tag { .. } => {
+                self.operate(op)
+            }
         }
-        self.gone |= self.s.logged("NodeLost") + self.s.logged("NodeMissing") > 0 || self.left_with_something();
+        self.gone |= self.s.logged("NodeLost") + self.s.logged("NodeMissing") > 0
+            || self.left_with_something();
         self.no_more_than_asked();
     }
     fn operate(&mut self, op: Op) {
         match op {
-            Op::Resize { app, container, gib } => self.with_app(app, |w, app| {
+            Op::Resize {
+                app,
+                container,
+                gib,
+            } => self.with_app(app, |w, app| {
                 if let Some(container) = World::pick(&w.s.alive(app), container) {
-                    let size = ContainerSize { resource: size(u64::from(gib), 1), heap: None };
+                    let size = ContainerSize {
+                        resource: size(u64::from(gib), 1),
+                        heap: None,
+                    };
                     // many are refused
-                    let _ = w.s.call(ClusterCall::Resize { container, version: None, size, how: DryRun::Really });
+                    let _ = w.s.call(ClusterCall::Resize {
+                        container,
+                        version: None,
+                        size,
+                        how: DryRun::Really,
+                    });
                 }
             }),
-            Op::Drain { node, within, leaves } => {
+            Op::Drain {
+                node,
+                within,
+                leaves,
+            } => {
                 let within = within.map(|s| Duration::from_secs(u64::from(s)));
-                let then = if leaves { AfterDrain::Decommission } else { AfterDrain::Stay };
-                let _ = self.s.call(ClusterCall::Drain { node: id(&World::name(node)), within, reason: "test".into(), then });
+                let then = if leaves {
+                    AfterDrain::Decommission
+                } else {
+                    AfterDrain::Stay
+                };
+                let _ = self.s.call(ClusterCall::Drain {
+                    node: id(&World::name(node)),
+                    within,
+                    reason: "test".into(),
+                    then,
+                });
             }
             Op::Undrain(n) => {
-                let _ = self.s.call(ClusterCall::Undrain { node: id(&World::name(n)) });
+                let _ = self.s.call(ClusterCall::Undrain {
+                    node: id(&World::name(n)),
+                });
             }
-            Op::Tag { node, cordon, label, taint } => {
+            Op::Tag {
+                node,
+                cordon,
+                label,
+                taint,
+            } => {
                 let (ssd, etl) = (id("ssd"), id("etl"));
-                let (labels, drop_labels) = if label { ([ssd].into(), [].into()) } else { ([].into(), [ssd].into()) };
+                let (labels, drop_labels) = if label {
+                    ([ssd].into(), [].into())
+                } else {
+                    ([].into(), [ssd].into())
+                };
                 let change = TagChange {
-                    cordon: Some(if cordon { Cordon::On("test".into()) } else { Cordon::Off }),
+                    cordon: Some(if cordon {
+                        Cordon::On("test".into())
+                    } else {
+                        Cordon::Off
+                    }),
                     labels,
                     drop_labels,
-                    taints: taint.map(|on| (etl, on.then(String::new))).into_iter().collect(),
+                    taints: taint
+                        .map(|on| (etl, on.then(String::new)))
+                        .into_iter()
+                        .collect(),
                     ..TagChange::default()
                 };
                 let node = id(&World::name(node));
-                let _ = self.s.call(ClusterCall::Tag { node, change: Box::new(change), how: DryRun::Really });
+                let _ = self.s.call(ClusterCall::Tag {
+                    node,
+                    change: Box::new(change),
+                    how: DryRun::Really,
+                });
             }
             Op::Node(_)
             | Op::Cut(_)
@@ -276,24 +393,51 @@ impl World {
         }
         // every second application is in a queue with a guarantee, which preempts containers of the
         // others
-        let queue = if self.masters.len().is_multiple_of(2) { "default" } else { "sure" };
+        let queue = if self.masters.len().is_multiple_of(2) {
+            "default"
+        } else {
+            "sure"
+        };
         let launch = Arc::new(ContainerLaunch::default());
         let master = if managed && self.s.nodes.len() > 1 {
-            MasterKind::Managed { resource: size(1, 1), launch, max_attempts: 3 }
+            MasterKind::Managed {
+                resource: size(1, 1),
+                launch,
+                max_attempts: 3,
+            }
         } else {
             MasterKind::Unmanaged
         };
         let (name, queue, user) = (id("job"), id(queue), "test".to_owned());
-        let spec = AppSubmission { name, queue, priority: 0, user, lifetime: None, master, key: None };
-        let Ok(CallAnswer::Submitted { app, .. }) = self.s.call(ClusterCall::Submit(Box::new(spec))) else { return };
+        let spec = AppSubmission {
+            name,
+            queue,
+            priority: 0,
+            user,
+            lifetime: None,
+            master,
+            key: None,
+        };
+        let Ok(CallAnswer::Submitted { app, .. }) =
+            self.s.call(ClusterCall::Submit(Box::new(spec)))
+        else {
+            return;
+        };
         self.master(&app);
         self.masters.insert(app, Model::default());
     }
     fn ask(&mut self, app: u8, request: u8, more: u8, gib: u8) {
-        let Some(app) = World::pick(&self.apps(), app) else { return };
-        let Some(m) = self.masters.get_mut(&app) else { return };
+        let Some(app) = World::pick(&self.apps(), app) else {
+            return;
+        };
+        let Some(m) = self.masters.get_mut(&app) else {
+            return;
+        };
         let request = format!("r{request}");
-        let slot = m.asks.entry(id(&request)).or_insert_with(|| ask(&request, 0, size(u64::from(gib), 1)));
+        let slot = m
+            .asks
+            .entry(id(&request))
+            .or_insert_with(|| ask(&request, 0, size(u64::from(gib), 1)));
         slot.count += u32::from(more);
         self.sync(&app);
     }
@@ -301,14 +445,26 @@ impl World {
     /// True when a node left at its drain deadline before it received the stop orders.
     fn left_with_something(&self) -> bool {
         let left = |name: &NodeId| {
-            self.s.cluster.marks().any(|(marked, mark)| marked == name && mark.drained && mark.then == AfterDrain::Decommission)
+            self.s.cluster.marks().any(|(marked, mark)| {
+                marked == name && mark.drained && mark.then == AfterDrain::Decommission
+            })
         };
-        self.s.nodes.iter().filter(|(_, node)| !node.has.is_empty()).any(|(name, _)| left(name))
+        self.s
+            .nodes
+            .iter()
+            .filter(|(_, node)| !node.has.is_empty())
+            .any(|(name, _)| left(name))
     }
     fn no_more_than_asked(&self) {
         for (app, model) in &self.masters {
             let mut given: BTreeMap<&RequestId, BTreeSet<&ContainerId>> = BTreeMap::new();
-            for (container, request) in self.s.nodes.values().flat_map(|n| &n.ever).filter(|(c, _)| c.app == *app) {
+            for (container, request) in self
+                .s
+                .nodes
+                .values()
+                .flat_map(|n| &n.ever)
+                .filter(|(c, _)| c.app == *app)
+            {
                 if let Some(request) = request {
                     given.entry(request).or_default().insert(container);
                 }
@@ -316,22 +472,41 @@ impl World {
             for (request, containers) in given {
                 let asked = model.asks.get(request).map_or(0, |a| a.count);
                 let count = u32::try_from(containers.len()).expect("small");
-                assert!(self.gone || count <= asked, "{app}/{request}: requested {asked}, got {containers:?}");
+                assert!(
+                    self.gone || count <= asked,
+                    "{app}/{request}: requested {asked}, got {containers:?}"
+                );
             }
         }
     }
 
     /// Makes all nodes and masters behave until nothing changes any more.
     fn heal(&mut self) {
-        let marked: Vec<NodeId> = self.s.cluster.marks().map(|(node, _)| node.clone()).collect();
+        let marked: Vec<NodeId> = self
+            .s
+            .cluster
+            .marks()
+            .map(|(node, _)| node.clone())
+            .collect();
         for node in marked {
-            self.s.call(ClusterCall::Undrain { node }).expect("the node has a mark");
+            self.s
+                .call(ClusterCall::Undrain { node })
+                .expect("the node has a mark");
         }
         for node in (0u8..4).map(|n| id(&World::name(n))) {
             let taints = [(id("etl"), None)].into();
-            let change = TagChange { cordon: Some(Cordon::Off), drop_labels: [id("ssd")].into(), taints, ..TagChange::default() };
+            let change = TagChange {
+                cordon: Some(Cordon::Off),
+                drop_labels: [id("ssd")].into(),
+                taints,
+                ..TagChange::default()
+            };
             // some nodes were never registered
-            let _ = self.s.call(ClusterCall::Tag { node, change: Box::new(change), how: DryRun::Really });
+            let _ = self.s.call(ClusterCall::Tag {
+                node,
+                change: Box::new(change),
+                how: DryRun::Really,
+            });
         }
         for node in self.s.nodes.values_mut() {
             node.connected = false; // a refused node registers again
@@ -340,7 +515,11 @@ impl World {
             self.register_all();
             let apps = self.apps();
             for app in &apps {
-                let registered = self.s.cluster.app(app).is_some_and(|a| a.run.is_registered());
+                let registered = self
+                    .s
+                    .cluster
+                    .app(app)
+                    .is_some_and(|a| a.run.is_registered());
                 if !registered {
                     self.master(app);
                 }
@@ -352,36 +531,66 @@ impl World {
         }
     }
     fn sizes_agree(&self) {
-        for c in self.s.cluster.containers().filter(|c| c.state == headroom_rm_core::container::ContainerState::Running) {
+        for c in self
+            .s
+            .cluster
+            .containers()
+            .filter(|c| c.state == headroom_rm_core::container::ContainerState::Running)
+        {
             let held = &self.s.nodes[&c.node].has[&c.id];
-            assert_eq!((&held.resource, held.version, None), (&c.resource, c.version, c.sizing.order()), "{}", c.id);
+            assert_eq!(
+                (&held.resource, held.version, None),
+                (&c.resource, c.version, c.sizing.order()),
+                "{}",
+                c.id
+            );
         }
     }
     fn has_master(&self, app: &AppId) -> bool {
-        self.s.cluster.app(app).is_none_or(|a| a.run.is_registered() || a.state.is_ending())
+        self.s
+            .cluster
+            .app(app)
+            .is_none_or(|a| a.run.is_registered() || a.state.is_ending())
     }
     fn everything_is_told(&self) {
         for (name, node) in &self.s.nodes {
-            let kept = node.exits.keys().filter(|c| self.has_master(&c.app)).collect::<Vec<_>>();
+            let kept = node
+                .exits
+                .keys()
+                .filter(|c| self.has_master(&c.app))
+                .collect::<Vec<_>>();
             assert!(kept.is_empty(), "{name} still keeps {kept:?}");
         }
         for (app, model) in &self.masters {
             let Some(record) = self.s.cluster.app(app).filter(|a| !a.state.is_ending()) else {
-                assert!(self.s.cluster.app(app).is_none_or(|a| a.state.is_over()), "{app} never ends");
+                assert!(
+                    self.s.cluster.app(app).is_none_or(|a| a.state.is_over()),
+                    "{app} never ends"
+                );
                 continue;
             };
             if !self.has_master(app) {
                 continue; // its master waits for a container; it receives the updates later
             }
-            assert!(record.updates.is_empty(), "{app} has unacknowledged updates");
+            assert!(
+                record.updates.is_empty(),
+                "{app} has unacknowledged updates"
+            );
             for (request, ask) in &model.asks {
                 if self.gone || !record.requests.contains_key(request) {
                     continue; // refused, or with counts that only a lost node knew
                 }
                 let (given, ended) = (model.given.get(request), model.ended.get(request));
-                let (given, ended) = (given.map_or(0, BTreeSet::len), ended.map_or(0, BTreeSet::len));
+                let (given, ended) = (
+                    given.map_or(0, BTreeSet::len),
+                    ended.map_or(0, BTreeSet::len),
+                );
                 let live = record.tallies.get(request).map_or(0, |t| t.live);
-                assert_eq!(usize::try_from(live).expect("small") + ended, given, "{app}/{request}: an end was never reported");
+                assert_eq!(
+                    usize::try_from(live).expect("small") + ended,
+                    given,
+                    "{app}/{request}: an end was never reported"
+                );
                 let waits = self.s.cluster.sentence(record, request, self.s.now);
                 let all = given == usize::try_from(ask.count).expect("small");
                 assert!(
@@ -395,16 +604,35 @@ impl World {
 }
 
 fn only_when_decommissioned(refusal: CallRefusal) {
-    assert!(matches!(refusal, CallRefusal::Decommissioned(_)), "{refusal:?}");
+    assert!(
+        matches!(refusal, CallRefusal::Decommissioned(_)),
+        "{refusal:?}"
+    );
 }
 
 fn with_a_guarantee() -> Settings {
-    let guaranteed = QueueShare { memory: Some(Amount::Part(500)), ..QueueShare::default() };
-    let sure = QueueSpec { guaranteed, ..QueueSpec::default() };
+    let guaranteed = QueueShare {
+        memory: Some(Amount::Part(500)),
+        ..QueueShare::default()
+    };
+    let sure = QueueSpec {
+        guaranteed,
+        ..QueueSpec::default()
+    };
     let children = [(id("default"), QueueSpec::default()), (id("sure"), sure)].into();
-    let queues = QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a valid tree");
+    let queues = QueueTree::new(QueueSpec {
+        children,
+        ..QueueSpec::default()
+    })
+    .expect("a valid tree");
     let second = Duration::from_secs(1);
-    Settings { queues, preempt_every: second, preempt_warning: 2 * second, preempt_part: 1000, ..Settings::default() }
+    Settings {
+        queues,
+        preempt_every: second,
+        preempt_warning: 2 * second,
+        preempt_part: 1000,
+        ..Settings::default()
+    }
 }
 
 proptest! {

@@ -51,15 +51,30 @@ fn any_op() -> impl Strategy<Value = Op> {
 
 fn any_traits() -> impl Strategy<Value = NodeProperties> {
     let taint = proptest::option::weighted(0.2, 0u8..2);
-    (proptest::option::of(0u8..3), any::<bool>(), 0u8..5, proptest::option::of(0u8..2), taint).prop_map(
-        |(rack, ssd, exclusive, zone, taint)| NodeProperties {
-            taints: taint.map(|n| (id("etl"), format!("t{n}"))).into_iter().collect(),
+    (
+        proptest::option::of(0u8..3),
+        any::<bool>(),
+        0u8..5,
+        proptest::option::of(0u8..2),
+        taint,
+    )
+        .prop_map(|(rack, ssd, exclusive, zone, taint)| NodeProperties {
+            taints: taint
+                .map(|n| (id("etl"), format!("t{n}")))
+                .into_iter()
+                .collect(),
             rack: rack.map(|n| id(&format!("r{n}"))),
             labels: ssd.then(|| id("ssd")).into_iter().collect(),
-            exclusive: if exclusive == 0 { Exclusive::Yes } else { Exclusive::No },
-            attributes: zone.map(|n| (id("zone"), format!("z{n}"))).into_iter().collect(),
-        },
-    )
+            exclusive: if exclusive == 0 {
+                Exclusive::Yes
+            } else {
+                Exclusive::No
+            },
+            attributes: zone
+                .map(|n| (id("zone"), format!("z{n}")))
+                .into_iter()
+                .collect(),
+        })
 }
 
 fn any_node() -> impl Strategy<Value = (NodeProperties, Resource)> {
@@ -74,7 +89,8 @@ fn any_place() -> impl Strategy<Value = PlacementRules> {
     let rack = |n: u8| id(&format!("r{n}"));
     let node = |n: u8| id(&format!("n{n}"));
     let wait = (0u64..1500).prop_map(|ms| RelaxPolicy::After(Duration::from_millis(ms)));
-    let relax = prop_oneof![1 => Just(RelaxPolicy::AtOnce), 2 => wait, 1 => Just(RelaxPolicy::Never)];
+    let relax =
+        prop_oneof![1 => Just(RelaxPolicy::AtOnce), 2 => wait, 1 => Just(RelaxPolicy::Never)];
     let level = || prop_oneof![Just(PlacementScope::Node), Just(PlacementScope::Rack)];
     let from = proptest::sample::subsequence(vec![0u8, 1, 2, 3], 0..3);
     let apart = proptest::option::weighted(0.3, (from, level()));
@@ -87,30 +103,55 @@ fn any_place() -> impl Strategy<Value = PlacementRules> {
         ],
     );
     let tolerated = proptest::option::weighted(0.4, proptest::option::of(0u8..2));
-    let hard = (proptest::option::weighted(0.2, 0u8..3), proptest::bool::weighted(0.2), zone, tolerated);
+    let hard = (
+        proptest::option::weighted(0.2, 0u8..3),
+        proptest::bool::weighted(0.2),
+        zone,
+        tolerated,
+    );
     let near = proptest::collection::vec(0..NODES, 0..3);
-    let soft = (near, proptest::option::weighted(0.3, 0u8..3), relax, proptest::option::weighted(0.2, 0u8..3));
-    (hard, soft, apart, proptest::option::weighted(0.3, level())).prop_map(move |(hard, soft, apart, spread)| PlacementRules {
-        racks: hard.0.map(rack).into_iter().collect(),
-        labels: hard.1.then(|| id("ssd")).into_iter().collect(),
-        attributes: hard.2.map(|m| (id("zone"), m)).into_iter().collect(),
-        tolerate: hard.3.map(|value| (id("etl"), value.map(|n| format!("t{n}")))).into_iter().collect(),
-        prefer_nodes: soft.0.into_iter().map(node).collect(),
-        prefer_racks: soft.1.map(rack).into_iter().collect(),
-        relax: soft.2,
-        avoid_racks: soft.3.map(rack).into_iter().collect(),
-        apart: apart.map(|(from, level)| AntiAffinity { from: from.into_iter().map(|n| id(&format!("q{n}"))).collect(), level }),
-        spread,
-        ..PlacementRules::default()
-    })
+    let soft = (
+        near,
+        proptest::option::weighted(0.3, 0u8..3),
+        relax,
+        proptest::option::weighted(0.2, 0u8..3),
+    );
+    (hard, soft, apart, proptest::option::weighted(0.3, level())).prop_map(
+        move |(hard, soft, apart, spread)| PlacementRules {
+            racks: hard.0.map(rack).into_iter().collect(),
+            labels: hard.1.then(|| id("ssd")).into_iter().collect(),
+            attributes: hard.2.map(|m| (id("zone"), m)).into_iter().collect(),
+            tolerate: hard
+                .3
+                .map(|value| (id("etl"), value.map(|n| format!("t{n}"))))
+                .into_iter()
+                .collect(),
+            prefer_nodes: soft.0.into_iter().map(node).collect(),
+            prefer_racks: soft.1.map(rack).into_iter().collect(),
+            relax: soft.2,
+            avoid_racks: soft.3.map(rack).into_iter().collect(),
+            apart: apart.map(|(from, level)| AntiAffinity {
+                from: from.into_iter().map(|n| id(&format!("q{n}"))).collect(),
+                level,
+            }),
+            spread,
+            ..PlacementRules::default()
+        },
+    )
 }
 
 fn any_ask() -> impl Strategy<Value = (PlacementRules, Resource)> {
-    (any_place(), 1u64..8, 0u32..3, proptest::option::weighted(0.2, 1u64..3)).prop_map(|(place, gib, cores, gpus)| {
-        let mut size = size(gib, cores);
-        size.extra.extend(gpus.map(|n| (id("gpu"), n)));
-        (place, size)
-    })
+    (
+        any_place(),
+        1u64..8,
+        0u32..3,
+        proptest::option::weighted(0.2, 1u64..3),
+    )
+        .prop_map(|(place, gib, cores, gpus)| {
+            let mut size = size(gib, cores);
+            size.extra.extend(gpus.map(|n| (id("gpu"), n)));
+            (place, size)
+        })
 }
 
 struct World {
@@ -123,22 +164,45 @@ struct World {
 }
 
 impl World {
-    fn begin(nodes: Vec<(NodeProperties, Resource)>, asks: Vec<(PlacementRules, Resource)>) -> Self {
-        let mut s = Scenario::with(Settings { reserve_after: Duration::from_millis(500), ..Settings::default() });
+    fn begin(
+        nodes: Vec<(NodeProperties, Resource)>,
+        asks: Vec<(PlacementRules, Resource)>,
+    ) -> Self {
+        let mut s = Scenario::with(Settings {
+            reserve_after: Duration::from_millis(500),
+            ..Settings::default()
+        });
         let apps = (0..APPS).map(|n| s.app(&format!("job-{n}"))).collect();
-        let mut world = World { s, nodes, asks, apps, counts: BTreeMap::new(), seen: BTreeSet::new() };
+        let mut world = World {
+            s,
+            nodes,
+            asks,
+            apps,
+            counts: BTreeMap::new(),
+            seen: BTreeSet::new(),
+        };
         world.node(0);
         world
     }
     fn node(&mut self, n: u8) {
         let name: NodeId = id(&format!("n{n}"));
         let (traits, offers) = self.nodes[usize::from(n)].clone();
-        self.s.nodes.entry(name.clone()).or_insert_with(|| FakeNode { offers, traits, ..FakeNode::default() });
+        self.s
+            .nodes
+            .entry(name.clone())
+            .or_insert_with(|| FakeNode {
+                offers,
+                traits,
+                ..FakeNode::default()
+            });
         self.s.register(name.as_str());
     }
     fn named(&self, n: u8) -> ContainerRequest {
         let (place, size) = self.asks[usize::from(n)].clone();
-        ContainerRequest { place, ..ask(&format!("q{n}"), 0, size) }
+        ContainerRequest {
+            place,
+            ..ask(&format!("q{n}"), 0, size)
+        }
     }
     fn masters(&mut self) {
         for app in self.apps.clone() {
@@ -157,7 +221,10 @@ impl World {
             Op::Ask { app, request, more } => {
                 let count = self.counts.entry((*app, *request)).or_default();
                 *count += u32::from(*more);
-                let ask = ContainerRequest { count: *count, ..self.named(*request) };
+                let ask = ContainerRequest {
+                    count: *count,
+                    ..self.named(*request)
+                };
                 // infeasible requests are refused and repeated later
                 let _ = self.s.call(ClusterCall::Ask {
                     app: self.apps[usize::from(*app)].clone(),
@@ -173,8 +240,13 @@ impl World {
                 self.counts.remove(&(*app, *request));
             }
             Op::Exit(n) => {
-                let all: Vec<ContainerId> =
-                    self.s.nodes.values().filter(|n| n.connected).flat_map(|n| n.has.keys().cloned()).collect();
+                let all: Vec<ContainerId> = self
+                    .s
+                    .nodes
+                    .values()
+                    .filter(|n| n.connected)
+                    .flat_map(|n| n.has.keys().cloned())
+                    .collect();
                 if let Some(container) = all.get(usize::from(*n) % all.len().max(1)) {
                     self.s.exit(container, ExitReason::Exit { code: 0 });
                 }
@@ -209,28 +281,57 @@ impl World {
     }
     fn slot(&self, node: &NodeId) -> IndexedNode {
         let fake = &self.s.nodes[node];
-        IndexedNode { node: node.clone(), traits: fake.traits.clone(), offers: None, room: None }
+        IndexedNode {
+            node: node.clone(),
+            traits: fake.traits.clone(),
+            offers: None,
+            room: None,
+        }
     }
     /// Checks that every container granted since the last call is on an allowed node and violates
     /// no anti-affinity.
     fn where_they_may(&mut self) {
-        let place = |request: &RequestId| &self.asks[usize::from(request.as_str().as_bytes()[1] - b'0')].0;
-        let alive: Vec<_> = self.s.cluster.containers().filter(|c| c.state.is_alive()).collect();
+        let place =
+            |request: &RequestId| &self.asks[usize::from(request.as_str().as_bytes()[1] - b'0')].0;
+        let alive: Vec<_> = self
+            .s
+            .cluster
+            .containers()
+            .filter(|c| c.state.is_alive())
+            .collect();
         for c in &alive {
             let request = c.request.as_ref().expect("the test has no managed masters");
             let fit = misfit(place(request), &self.slot(&c.node)).map(|m| m.to_string());
             assert_eq!(fit, None, "{} of {request} on {}", c.id, c.node);
-            let Some(apart) = &place(request).apart else { continue };
-            for other in alive.iter().filter(|o| o.id != c.id && o.id.app == c.id.app) {
-                let theirs = other.request.as_ref().expect("the test has no managed masters");
-                let named = if apart.from.is_empty() { theirs == request } else { apart.from.contains(theirs) };
+            let Some(apart) = &place(request).apart else {
+                continue;
+            };
+            for other in alive
+                .iter()
+                .filter(|o| o.id != c.id && o.id.app == c.id.app)
+            {
+                let theirs = other
+                    .request
+                    .as_ref()
+                    .expect("the test has no managed masters");
+                let named = if apart.from.is_empty() {
+                    theirs == request
+                } else {
+                    apart.from.contains(theirs)
+                };
                 let rack = |node: &NodeId| self.s.nodes[node].traits.rack.clone();
                 let together = match (apart.level, rack(&c.node)) {
                     (PlacementScope::Rack, Some(rack_of_c)) => rack(&other.node) == Some(rack_of_c),
-                    (PlacementScope::Rack, None) | (PlacementScope::Node, _) => c.node == other.node,
+                    (PlacementScope::Rack, None) | (PlacementScope::Node, _) => {
+                        c.node == other.node
+                    }
                 };
                 let fresh = !self.seen.contains(&c.id) || !self.seen.contains(&other.id);
-                let asked = self.s.cluster.app(&c.id.app).is_some_and(|app| app.requests.contains_key(request));
+                let asked = self
+                    .s
+                    .cluster
+                    .app(&c.id.app)
+                    .is_some_and(|app| app.requests.contains_key(request));
                 assert!(
                     !(named && together && fresh && asked),
                     "{} of {request} violates anti-affinity with {} of {theirs}",
@@ -243,7 +344,9 @@ impl World {
     }
     fn could_hold(&self, request: u8) -> bool {
         let (place, size) = &self.asks[usize::from(request)];
-        self.s.nodes.iter().any(|(name, node)| size.fits(&node.offers) && misfit(place, &self.slot(name)).is_none())
+        self.s.nodes.iter().any(|(name, node)| {
+            size.fits(&node.offers) && misfit(place, &self.slot(name)).is_none()
+        })
     }
     /// Ends all running containers repeatedly, without new requests.
     fn heal(&mut self) {
@@ -252,7 +355,10 @@ impl World {
             self.where_they_may();
         }
         for ((app, request), count) in self.counts.clone() {
-            let ask = ContainerRequest { count, ..self.named(request) };
+            let ask = ContainerRequest {
+                count,
+                ..self.named(request)
+            };
             let _ = self.s.call(ClusterCall::Ask {
                 app: self.apps[usize::from(app)].clone(),
                 ask: Box::new(ask),
@@ -264,8 +370,13 @@ impl World {
         }
         for _ in 0..60 {
             self.s.settle();
-            let all: Vec<ContainerId> =
-                self.s.cluster.containers().filter(|c| c.state.is_alive()).map(|c| c.id.clone()).collect();
+            let all: Vec<ContainerId> = self
+                .s
+                .cluster
+                .containers()
+                .filter(|c| c.state.is_alive())
+                .map(|c| c.id.clone())
+                .collect();
             for container in all {
                 self.s.exit(&container, ExitReason::Exit { code: 0 });
                 self.where_they_may();
@@ -274,7 +385,11 @@ impl World {
             self.masters();
         }
         for (app, request) in self.counts.keys() {
-            let record = self.s.cluster.app(&self.apps[usize::from(*app)]).expect("app");
+            let record = self
+                .s
+                .cluster
+                .app(&self.apps[usize::from(*app)])
+                .expect("app");
             let missing = record.missing(&id(&format!("q{request}")));
             let why = || self.s.cluster.why(&record.id, self.s.now);
             assert!(
@@ -284,7 +399,11 @@ impl World {
                 why()
             );
         }
-        assert_eq!(self.s.cluster.reservations().count(), 0, "a reservation without a waiting request");
+        assert_eq!(
+            self.s.cluster.reservations().count(),
+            0,
+            "a reservation without a waiting request"
+        );
     }
 }
 

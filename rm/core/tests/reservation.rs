@@ -15,11 +15,18 @@ fn secs(n: u64) -> Duration {
 }
 
 fn story(reserve_after: Duration) -> Scenario {
-    Scenario::with(Settings { unix_at_zero: UnixMillis(1_000_000), reserve_after, ..Settings::default() })
+    Scenario::with(Settings {
+        unix_at_zero: UnixMillis(1_000_000),
+        reserve_after,
+        ..Settings::default()
+    })
 }
 
 fn alive_of(s: &Scenario, app: &AppId, request: &str) -> Vec<ContainerId> {
-    let mine = s.cluster.containers().filter(|c| c.id.app == *app && c.request == Some(id(request)) && c.state.is_alive());
+    let mine = s
+        .cluster
+        .containers()
+        .filter(|c| c.id.app == *app && c.request == Some(id(request)) && c.state.is_alive());
     mine.map(|c| c.id.clone()).collect()
 }
 
@@ -43,8 +50,11 @@ impl Stream {
     }
     /// Ends the oldest small container; others wait for its resources.
     fn end_one(&mut self, s: &mut Scenario) {
-        let oldest =
-            s.cluster.containers().filter(|c| c.id.app == self.app && c.state.is_alive()).min_by_key(|c| (c.granted, c.id.seq));
+        let oldest = s
+            .cluster
+            .containers()
+            .filter(|c| c.id.app == self.app && c.state.is_alive())
+            .min_by_key(|c| (c.granted, c.id.seq));
         let oldest = oldest.expect("small containers always run").id.clone();
         s.exit(&oldest, OK);
         self.ended += 1;
@@ -54,7 +64,13 @@ impl Stream {
     }
     /// Number of ends of small containers until a request has its container; `None` after more than
     /// `most` ends.
-    fn until(&mut self, s: &mut Scenario, app: &AppId, request: &str, most: usize) -> Option<usize> {
+    fn until(
+        &mut self,
+        s: &mut Scenario,
+        app: &AppId,
+        request: &str,
+        most: usize,
+    ) -> Option<usize> {
         let before = self.ended;
         while alive_of(s, app, request).is_empty() {
             if self.ended - before >= most {
@@ -81,7 +97,11 @@ fn a_doubling_request_is_granted_despite_many_small_requests() {
         // 2 s of waiting are 8 ends; then each end on the reserved node counts, and every second
         // one is on the other
         let ends = stream.until(&mut s, &job, rung, 10 + SMALL);
-        assert!(ends.is_some(), "{rung} starves: {:?}", s.cluster.why(&job, s.now));
+        assert!(
+            ends.is_some(),
+            "{rung} starves: {:?}",
+            s.cluster.why(&job, s.now)
+        );
         let mine = alive_of(&s, &job, rung)[0].clone();
         s.settle();
         s.exit(&mine, ExitReason::OverheadOom);
@@ -91,7 +111,10 @@ fn a_doubling_request_is_granted_despite_many_small_requests() {
         s.logged("NodeReserved"),
         4,
         "{:?}",
-        s.log.iter().filter(|l| l.reason.as_str().contains("eserv")).collect::<Vec<_>>()
+        s.log
+            .iter()
+            .filter(|l| l.reason.as_str().contains("eserv"))
+            .collect::<Vec<_>>()
     );
     assert_eq!(s.cluster.reservations().count(), 0);
     s.check();
@@ -104,7 +127,11 @@ fn a_doubling_request_starves_without_a_reservation() {
     let mut stream = Stream::begin(&mut s);
     let job = s.app("job");
     s.ask_waits(&job, "r2", 1, size(2, 1));
-    assert_eq!(stream.until(&mut s, &job, "r2", 20 * SMALL), None, "the request starves through twenty times as many ends");
+    assert_eq!(
+        stream.until(&mut s, &job, "r2", 20 * SMALL),
+        None,
+        "the request starves through twenty times as many ends"
+    );
     s.check();
 }
 
@@ -119,17 +146,39 @@ fn a_reservation_is_reported_and_leaves_the_rest_of_the_node_open() {
         stream.end_one(&mut s);
     }
     stream.end_one(&mut s);
-    let kept: Vec<String> = s.cluster.reservations().map(|r| format!("{} {}/{}", r.node, r.app, r.request)).collect();
+    let kept: Vec<String> = s
+        .cluster
+        .reservations()
+        .map(|r| format!("{} {}/{}", r.node, r.app, r.request))
+        .collect();
     assert_eq!(kept, [format!("n1 {job}/big")]);
     let why = &s.cluster.why(&job, s.now).expect("app")[0];
     let sentence = &why.sentence;
-    assert!(sentence.contains("n1 is reserved for this request since") && sentence.contains("has run longest"), "{sentence}");
-    assert!(why.nodes[0].verdict.starts_with("reserved for this request; "), "{}", why.nodes[0].verdict);
+    assert!(
+        sentence.contains("n1 is reserved for this request since")
+            && sentence.contains("has run longest"),
+        "{sentence}"
+    );
+    assert!(
+        why.nodes[0]
+            .verdict
+            .starts_with("reserved for this request; "),
+        "{}",
+        why.nodes[0].verdict
+    );
     let why = &s.cluster.why(&stream.app, s.now).expect("app")[0];
     let expected = format!("n1 has enough free resources and is reserved for {job}/big since");
     assert!(why.sentence.contains(&expected), "{}", why.sentence);
-    assert!(why.nodes[0].verdict.starts_with(&format!("reserved for {job}/big since")), "{}", why.nodes[0].verdict);
-    stream.until(&mut s, &job, "big", 4).expect("the request is granted");
+    assert!(
+        why.nodes[0]
+            .verdict
+            .starts_with(&format!("reserved for {job}/big since")),
+        "{}",
+        why.nodes[0].verdict
+    );
+    stream
+        .until(&mut s, &job, "big", 4)
+        .expect("the request is granted");
     // a request that fits next to the reservation was not blocked
     let wide = s.app("wide");
     s.ask_waits(&wide, "cpus", 1, size(4, 61));
@@ -150,7 +199,11 @@ fn a_request_that_fits_next_to_a_reservation_is_granted() {
     s.alive_for(secs(4));
     assert_eq!(s.cluster.reservations().count(), 1);
     s.ask(&small, "beside", 8, size(1, 0)).expect("asks");
-    assert_eq!(alive_of(&s, &small, "beside").len(), 7, "16 GiB - 6 - 1 - 2 set aside");
+    assert_eq!(
+        alive_of(&s, &small, "beside").len(),
+        7,
+        "16 GiB - 6 - 1 - 2 set aside"
+    );
     s.ask_waits(&small, "no-core", 1, size(1, 1));
     for _ in 0..2 {
         let one = alive_of(&s, &small, "work")[0].clone();
@@ -178,8 +231,16 @@ fn a_reservation_ends_when_its_request_does_not_wait_any_more() {
         stream.end_one(&mut s);
     }
     assert_eq!(reserved(&s), 1);
-    s.call(ClusterCall::Withdraw { app: job.clone(), request: id("a") }).expect("withdraws");
-    assert_eq!((reserved(&s), alive_of(&s, &stream.app, "work").len()), (0, 8), "the reserved resources are used at once");
+    s.call(ClusterCall::Withdraw {
+        app: job.clone(),
+        request: id("a"),
+    })
+    .expect("withdraws");
+    assert_eq!(
+        (reserved(&s), alive_of(&s, &stream.app, "work").len()),
+        (0, 8),
+        "the reserved resources are used at once"
+    );
     // deadline expired
     let mut late = ask("b", 1, size(8, 1));
     late.deadline = Some(secs(2));
@@ -193,7 +254,14 @@ fn a_reservation_ends_when_its_request_does_not_wait_any_more() {
         stream.end_one(&mut s);
     }
     assert_eq!(reserved(&s), 1);
-    s.nodes.insert(id("n2"), FakeNode { offers: size(8, 64), traits: NodeProperties::default(), ..FakeNode::default() });
+    s.nodes.insert(
+        id("n2"),
+        FakeNode {
+            offers: size(8, 64),
+            traits: NodeProperties::default(),
+            ..FakeNode::default()
+        },
+    );
     s.register("n2");
     assert_eq!((reserved(&s), alive_of(&s, &job, "c").len()), (0, 1));
     s.check();
@@ -209,13 +277,21 @@ fn a_reservation_moves_from_a_silent_node_to_another_node() {
     for _ in 0..6 {
         stream.end_one(&mut s);
     }
-    let first = s.cluster.reservations().next().expect("a reservation").node.clone();
+    let first = s
+        .cluster
+        .reservations()
+        .next()
+        .expect("a reservation")
+        .node
+        .clone();
     s.nodes.get_mut(&first).expect("node").connected = false;
     s.after(secs(4));
     assert!(s.cluster.reservations().all(|r| r.node != first));
     s.nodes.get_mut(&first).expect("node").connected = true;
     s.register(first.as_str());
-    stream.until(&mut s, &job, "big", 40).expect("the request is granted");
+    stream
+        .until(&mut s, &job, "big", 40)
+        .expect("the request is granted");
     s.check();
 }
 
@@ -228,7 +304,11 @@ fn a_wait_alone_creates_no_reservation() {
     let job = s.app("job");
     s.ask_waits(&job, "big", 1, size(8, 1));
     s.alive_for(secs(30));
-    assert_eq!(s.cluster.reservations().count(), 0, "no other request was granted meanwhile");
+    assert_eq!(
+        s.cluster.reservations().count(),
+        0,
+        "no other request was granted meanwhile"
+    );
     s.check();
 }
 
@@ -237,8 +317,18 @@ fn a_reservation_obeys_the_placement_rules_of_its_request() {
     let mut s = story(secs(1));
     for (name, label) in [("n1", None), ("n2", Some("ssd"))] {
         let labels = label.map(id).into_iter().collect();
-        let traits = NodeProperties { labels, ..NodeProperties::default() };
-        s.nodes.insert(id(name), FakeNode { offers: size(8, 64), traits, ..FakeNode::default() });
+        let traits = NodeProperties {
+            labels,
+            ..NodeProperties::default()
+        };
+        s.nodes.insert(
+            id(name),
+            FakeNode {
+                offers: size(8, 64),
+                traits,
+                ..FakeNode::default()
+            },
+        );
         s.register(name);
     }
     let mut stream = Stream::begin(&mut s);
@@ -246,8 +336,15 @@ fn a_reservation_obeys_the_placement_rules_of_its_request() {
     let mut big = ask("big", 1, size(6, 1));
     big.place.labels = [id("ssd")].into();
     s.sync(&job, 0, vec![big]).expect("syncs");
-    stream.until(&mut s, &job, "big", 30).expect("the request is granted");
-    assert!(s.cluster.containers().filter(|c| c.id.app == job).all(|c| c.node == id("n2")));
+    stream
+        .until(&mut s, &job, "big", 30)
+        .expect("the request is granted");
+    assert!(
+        s.cluster
+            .containers()
+            .filter(|c| c.id.app == job)
+            .all(|c| c.node == id("n2"))
+    );
     s.check();
 }
 
@@ -272,12 +369,18 @@ fn two_applications_that_block_each_other_are_both_granted() {
     s.settle();
     let whole = s.app("whole");
     s.ask_waits(&whole, "all", 1, size(16, 1));
-    s.ask(&holder, "short", 1, size(1, 1)).expect("a smaller request is granted meanwhile");
+    s.ask(&holder, "short", 1, size(1, 1))
+        .expect("a smaller request is granted meanwhile");
     s.settle();
     let short = alive_of(&s, &holder, "short")[0].clone();
     s.exit(&short, OK);
     s.alive_for(secs(5));
-    assert_eq!(s.cluster.reservations().count(), 1, "{:?}", s.cluster.why(&whole, s.now));
+    assert_eq!(
+        s.cluster.reservations().count(),
+        1,
+        "{:?}",
+        s.cluster.why(&whole, s.now)
+    );
     s.ask_waits(&holder, "large", 1, size(12, 1));
     live_on(&mut s, 40);
     let large = alive_of(&s, &holder, "large").first().cloned();
@@ -285,6 +388,11 @@ fn two_applications_that_block_each_other_are_both_granted() {
     let stays = alive_of(&s, &holder, "stays")[0].clone();
     s.exit(&stays, OK);
     live_on(&mut s, 40);
-    assert_eq!(alive_of(&s, &whole, "all").len(), 1, "the large request is granted: {:?}", s.cluster.why(&whole, s.now));
+    assert_eq!(
+        alive_of(&s, &whole, "all").len(),
+        1,
+        "the large request is granted: {:?}",
+        s.cluster.why(&whole, s.now)
+    );
     s.check();
 }

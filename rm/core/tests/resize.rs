@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use headroom_rm_core::testkit::{FakeNode, Scenario, id, size};
 use headroom_rm_core::{
-    CallAnswer, CallRefusal, CallResult, ClusterCall, ContainerLaunch, ContainerPhase, ContainerSize, DryRun, UpdateKind,
+    CallAnswer, CallRefusal, CallResult, ClusterCall, ContainerLaunch, ContainerPhase,
+    ContainerSize, DryRun, UpdateKind,
 };
 use headroom_types::{AppId, Bytes, ContainerId, ExitReason, NodeId, Resource};
 use proptest::prelude::*;
@@ -22,11 +23,26 @@ fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 fn fake<'a>(s: &'a mut Scenario, node: &str) -> &'a mut FakeNode {
-    s.nodes.get_mut(&id::<NodeId>(node)).expect("a node of this scenario")
+    s.nodes
+        .get_mut(&id::<NodeId>(node))
+        .expect("a node of this scenario")
 }
-fn resize(s: &mut Scenario, container: &ContainerId, version: Option<u32>, to: Resource) -> CallResult {
-    let size = ContainerSize { resource: to, heap: None };
-    s.call(ClusterCall::Resize { container: container.clone(), version, size, how: DryRun::Really })
+fn resize(
+    s: &mut Scenario,
+    container: &ContainerId,
+    version: Option<u32>,
+    to: Resource,
+) -> CallResult {
+    let size = ContainerSize {
+        resource: to,
+        heap: None,
+    };
+    s.call(ClusterCall::Resize {
+        container: container.clone(),
+        version,
+        size,
+        how: DryRun::Really,
+    })
 }
 /// One node of 8 GiB with one running container of 2 GiB.
 fn one() -> (Scenario, AppId, ContainerId) {
@@ -39,14 +55,23 @@ fn one() -> (Scenario, AppId, ContainerId) {
     (s, app, c)
 }
 fn allocated(s: &Scenario, node: &str) -> Bytes {
-    s.cluster.ledger().node(&id(node)).expect("the node has an account").allocated.memory
+    s.cluster
+        .ledger()
+        .node(&id(node))
+        .expect("the node has an account")
+        .allocated
+        .memory
 }
 /// Resize updates of an application: result, size and version of each.
 fn told(s: &Scenario, app: &AppId) -> Vec<(&'static str, u64, u32)> {
     let all = s.updates.get(app).map(|u| u.iter()).into_iter().flatten();
     let sizes = all.filter_map(|(_, u)| match &u.what {
-        UpdateKind::Resized { resource, version, .. } => Some(("resized", resource.memory.get() >> 30, *version)),
-        UpdateKind::ResizeFailed { resource, version, .. } => Some(("failed", resource.memory.get() >> 30, *version)),
+        UpdateKind::Resized {
+            resource, version, ..
+        } => Some(("resized", resource.memory.get() >> 30, *version)),
+        UpdateKind::ResizeFailed {
+            resource, version, ..
+        } => Some(("failed", resource.memory.get() >> 30, *version)),
         UpdateKind::Allocated(_)
         | UpdateKind::Running { .. }
         | UpdateKind::Exited { .. }
@@ -61,9 +86,20 @@ fn told(s: &Scenario, app: &AppId) -> Vec<(&'static str, u64, u32)> {
 #[test]
 fn a_running_container_grows() {
     let (mut s, app, c) = one();
-    assert_eq!(resize(&mut s, &c, Some(1), size(5, 2)), Ok(CallAnswer::Resizing { version: 2 }));
-    assert_eq!(allocated(&s, "n1"), Bytes::from_gib(5), "a growth is allocated at once");
-    assert_eq!(s.cluster.container(&c).expect("alive").resource, size(2, 1), "the container has the size that its node reported");
+    assert_eq!(
+        resize(&mut s, &c, Some(1), size(5, 2)),
+        Ok(CallAnswer::Resizing { version: 2 })
+    );
+    assert_eq!(
+        allocated(&s, "n1"),
+        Bytes::from_gib(5),
+        "a growth is allocated at once"
+    );
+    assert_eq!(
+        s.cluster.container(&c).expect("alive").resource,
+        size(2, 1),
+        "the container has the size that its node reported"
+    );
     s.settle();
     assert_eq!(s.cluster.container(&c).expect("alive").resource, size(5, 2));
     assert_eq!(told(&s, &app), [("resized", 5, 2)]);
@@ -75,39 +111,78 @@ fn a_shrink_frees_memory_only_after_the_node_confirms() {
     let (mut s, app, c) = one();
     let other = s.app("other");
     fake(&mut s, "n1").connected = false;
-    assert_eq!(resize(&mut s, &c, None, size(1, 1)), Ok(CallAnswer::Resizing { version: 2 }));
+    assert_eq!(
+        resize(&mut s, &c, None, size(1, 1)),
+        Ok(CallAnswer::Resizing { version: 2 })
+    );
     assert_eq!(allocated(&s, "n1"), Bytes::from_gib(2));
     let waits = s.ask_waits(&other, "big", 1, size(7, 1));
     assert!(waits.contains("6 GiB free"), "{waits}");
     fake(&mut s, "n1").connected = true;
     s.after(secs(2));
     s.report_all().settle();
-    assert_eq!(told(&s, &app), [("resized", 1, 2)], "an undelivered order is sent again");
-    assert_eq!(allocated(&s, "n1"), Bytes::from_gib(8), "the freed memory goes to the waiting request");
+    assert_eq!(
+        told(&s, &app),
+        [("resized", 1, 2)],
+        "an undelivered order is sent again"
+    );
+    assert_eq!(
+        allocated(&s, "n1"),
+        Bytes::from_gib(8),
+        "the freed memory goes to the waiting request"
+    );
     s.check();
 }
 
 #[test]
 fn a_resize_is_idempotent_and_checks_its_version() {
     let (mut s, _app, c) = one();
-    assert_eq!(resize(&mut s, &c, None, size(2, 1)), Ok(CallAnswer::Resizing { version: 1 }), "the same size is no change");
-    let Err(CallRefusal::Conflict { given: 9, current: 1, .. }) = resize(&mut s, &c, Some(9), size(3, 1)) else {
+    assert_eq!(
+        resize(&mut s, &c, None, size(2, 1)),
+        Ok(CallAnswer::Resizing { version: 1 }),
+        "the same size is no change"
+    );
+    let Err(CallRefusal::Conflict {
+        given: 9,
+        current: 1,
+        ..
+    }) = resize(&mut s, &c, Some(9), size(3, 1))
+    else {
         panic!("no conflict for another version")
     };
-    assert_eq!(resize(&mut s, &c, Some(1), size(3, 1)), Ok(CallAnswer::Resizing { version: 2 }));
-    assert_eq!(resize(&mut s, &c, Some(1), size(3, 1)), Ok(CallAnswer::Resizing { version: 2 }), "a repeated call is idempotent");
-    let Err(CallRefusal::Conflict { given: 1, current: 2, .. }) = resize(&mut s, &c, None, size(4, 1)) else {
+    assert_eq!(
+        resize(&mut s, &c, Some(1), size(3, 1)),
+        Ok(CallAnswer::Resizing { version: 2 })
+    );
+    assert_eq!(
+        resize(&mut s, &c, Some(1), size(3, 1)),
+        Ok(CallAnswer::Resizing { version: 2 }),
+        "a repeated call is idempotent"
+    );
+    let Err(CallRefusal::Conflict {
+        given: 1,
+        current: 2,
+        ..
+    }) = resize(&mut s, &c, None, size(4, 1))
+    else {
         panic!("no conflict with a resize in progress")
     };
     s.settle();
     let late = resize(&mut s, &c, Some(1), size(3, 1));
-    assert_eq!(late, Ok(CallAnswer::Resizing { version: 2 }), "a late repetition is idempotent too");
+    assert_eq!(
+        late,
+        Ok(CallAnswer::Resizing { version: 2 }),
+        "a late repetition is idempotent too"
+    );
     let Err(CallRefusal::NotResizable { why, .. }) = resize(&mut s, &c, Some(2), size(0, 1)) else {
         panic!("a resize to no memory is accepted")
     };
     assert!(why.contains("whole size"), "{why}");
     let missing: ContainerId = id("job.1.e1.c99");
-    assert_eq!(resize(&mut s, &missing, None, size(1, 1)), Err(CallRefusal::NoSuchContainer(missing)));
+    assert_eq!(
+        resize(&mut s, &missing, None, size(1, 1)),
+        Err(CallRefusal::NoSuchContainer(missing))
+    );
     s.check();
 }
 
@@ -118,16 +193,27 @@ fn a_dry_run_of_a_resize_has_no_effect() {
         let call = ClusterCall::Resize {
             container: c.clone(),
             version: None,
-            size: ContainerSize { resource: to, heap: None },
+            size: ContainerSize {
+                resource: to,
+                heap: None,
+            },
             how: DryRun::DryRun,
         };
         s.call(call)
     };
     assert_eq!(ask(size(8, 1)), Ok(CallAnswer::Resizing { version: 2 }));
-    let Err(CallRefusal::NoRoom { sentence }) = ask(size(9, 1)) else { panic!("a resize beyond the node is accepted") };
-    assert_eq!(sentence, "needs 7 GiB more on n1, which has 6 GiB, 7 cpus free");
+    let Err(CallRefusal::NoRoom { sentence }) = ask(size(9, 1)) else {
+        panic!("a resize beyond the node is accepted")
+    };
+    assert_eq!(
+        sentence,
+        "needs 7 GiB more on n1, which has 6 GiB, 7 cpus free"
+    );
     s.settle();
-    assert_eq!((allocated(&s, "n1"), told(&s, &app)), (Bytes::from_gib(2), vec![]));
+    assert_eq!(
+        (allocated(&s, "n1"), told(&s, &app)),
+        (Bytes::from_gib(2), vec![])
+    );
     s.check();
 }
 
@@ -141,13 +227,19 @@ fn only_a_running_container_can_be_resized() {
         other => panic!("was not refused: {other:?}"),
     };
     assert!(why(resize(&mut s, &fresh, None, size(3, 1))).contains("does not run yet"));
-    s.call(ClusterCall::Stop { container: c.clone() }).expect("stops");
+    s.call(ClusterCall::Stop {
+        container: c.clone(),
+    })
+    .expect("stops");
     assert!(why(resize(&mut s, &c, None, size(3, 1))).contains("about to end"));
     s.settle();
     assert!(why(resize(&mut s, &c, None, size(3, 1))).contains("has ended"));
     let last = s.cluster.app(&app).expect("app").updates.last();
     s.sync(&app, last, vec![]).expect("acknowledges");
-    assert!(why(resize(&mut s, &c, None, size(3, 1))).contains("has ended"), "also when the container is only in the history");
+    assert!(
+        why(resize(&mut s, &c, None, size(3, 1))).contains("has ended"),
+        "also when the container is only in the history"
+    );
     s.check();
 }
 
@@ -159,17 +251,28 @@ fn a_resize_that_the_node_refuses_is_rolled_back() {
         fake(&mut s, "n1").rigid = Some("1.4 GiB are in use".into());
         resize(&mut s, &c, None, to.clone()).expect("the resize is accepted");
         s.settle();
-        assert_eq!(s.cluster.ledger().node(&id("n1")).cloned(), before, "the account is restored exactly");
+        assert_eq!(
+            s.cluster.ledger().node(&id("n1")).cloned(),
+            before,
+            "the account is restored exactly"
+        );
         assert_eq!(told(&s, &app), [("failed", 2, 1)]);
         assert!(
-            s.log.iter().any(|l| l.reason.as_str() == "ResizeFailed" && l.message().contains("1.4 GiB are in use")),
+            s.log.iter().any(|l| l.reason.as_str() == "ResizeFailed"
+                && l.message().contains("1.4 GiB are in use")),
             "the event contains the message of the node"
         );
         // the node accepts resizes again: the next order has a new version
         fake(&mut s, "n1").rigid = None;
-        assert_eq!(resize(&mut s, &c, Some(1), to), Ok(CallAnswer::Resizing { version: 3 }));
+        assert_eq!(
+            resize(&mut s, &c, Some(1), to),
+            Ok(CallAnswer::Resizing { version: 3 })
+        );
         s.settle();
-        assert_eq!(told(&s, &app).last().map(|t| (t.0, t.2)), Some(("resized", 3)));
+        assert_eq!(
+            told(&s, &app).last().map(|t| (t.0, t.2)),
+            Some(("resized", 3))
+        );
         s.check();
     }
 }
@@ -210,7 +313,11 @@ fn an_unanswered_resize_is_withdrawn_and_stays_allocated_until_a_report() {
         s.sync(&app, 0, vec![]).expect("the master is registered");
     }
     assert_eq!(s.logged("ResizeOverdue"), 1);
-    assert_eq!(allocated(&s, "n1"), Bytes::from_gib(6), "the node may still apply the order");
+    assert_eq!(
+        allocated(&s, "n1"),
+        Bytes::from_gib(6),
+        "the node may still apply the order"
+    );
     let Err(CallRefusal::Conflict { current: 3, .. }) = resize(&mut s, &c, None, size(4, 1)) else {
         panic!("no conflict with the withdrawal in progress")
     };
@@ -219,7 +326,10 @@ fn an_unanswered_resize_is_withdrawn_and_stays_allocated_until_a_report() {
     s.report_all().report_all();
     assert_eq!(told(&s, &app), [("failed", 2, 3)]);
     assert_eq!(allocated(&s, "n1"), Bytes::from_gib(2));
-    assert_eq!(resize(&mut s, &c, Some(3), size(4, 1)), Ok(CallAnswer::Resizing { version: 4 }));
+    assert_eq!(
+        resize(&mut s, &c, Some(3), size(4, 1)),
+        Ok(CallAnswer::Resizing { version: 4 })
+    );
     s.settle();
     assert_eq!(told(&s, &app).last(), Some(&("resized", 4, 4)));
     s.check();
@@ -236,9 +346,19 @@ fn a_restart_during_a_resize_takes_the_size_from_the_node() {
         s.restart().register("n1").settle();
         s.master(&app).expect("registers");
         let version = if heard { 2 } else { 1 };
-        assert_eq!(s.cluster.container(&c).map(|c| (c.resource.clone(), c.version)), Some((has.clone(), version)));
+        assert_eq!(
+            s.cluster
+                .container(&c)
+                .map(|c| (c.resource.clone(), c.version)),
+            Some((has.clone(), version))
+        );
         assert_eq!(allocated(&s, "n1"), has.memory);
-        assert_eq!(resize(&mut s, &c, Some(version), size(3, 1)), Ok(CallAnswer::Resizing { version: version + 1 }));
+        assert_eq!(
+            resize(&mut s, &c, Some(version), size(3, 1)),
+            Ok(CallAnswer::Resizing {
+                version: version + 1
+            })
+        );
         s.settle();
         assert_eq!(allocated(&s, "n1"), Bytes::from_gib(3));
         s.check();
@@ -264,7 +384,13 @@ fn a_late_resize_of_an_earlier_epoch_is_adopted_even_beyond_the_node() {
     };
     resize(&mut s, &c, None, size(2, 1)).expect("shrinks");
     s.settle();
-    assert!(!s.cluster.ledger().node(&id("n1")).expect("account").overdrawn);
+    assert!(
+        !s.cluster
+            .ledger()
+            .node(&id("n1"))
+            .expect("account")
+            .overdrawn
+    );
     s.check();
 }
 
@@ -274,7 +400,10 @@ fn two_orders_with_one_version_are_resolved_by_the_report_of_the_node() {
     s.restart().register("n1").settle();
     s.master(&app).expect("registers");
     fake(&mut s, "n1").connected = false;
-    assert_eq!(resize(&mut s, &c, None, size(5, 1)), Ok(CallAnswer::Resizing { version: 2 }));
+    assert_eq!(
+        resize(&mut s, &c, None, size(5, 1)),
+        Ok(CallAnswer::Resizing { version: 2 })
+    );
     let held = fake(&mut s, "n1").has.get_mut(&c).expect("runs");
     (held.resource, held.version) = (size(3, 1), 2);
     s.report("n1").expect("reports");
@@ -290,7 +419,10 @@ fn a_silent_node_refuses_growth_and_accepts_shrinks() {
     let Err(CallRefusal::NoRoom { sentence }) = resize(&mut s, &c, None, size(3, 1)) else {
         panic!("a growth on a suspect node is accepted")
     };
-    assert_eq!(sentence, "n1 is suspect and cannot give containers more resources now");
+    assert_eq!(
+        sentence,
+        "n1 is suspect and cannot give containers more resources now"
+    );
     resize(&mut s, &c, None, size(1, 1)).expect("a shrink is accepted");
     s.report_all().settle();
     assert_eq!(allocated(&s, "n1"), Bytes::from_gib(1));
@@ -303,7 +435,10 @@ fn the_heap_budget_changes_with_the_size() {
     s.node("n1", size(8, 8));
     let app = s.app("job");
     let mut asked = headroom_rm_core::testkit::ask("work", 1, size(2, 1));
-    asked.launch = std::sync::Arc::new(ContainerLaunch { heap: Some(Bytes::from_gib(1)), ..ContainerLaunch::default() });
+    asked.launch = std::sync::Arc::new(ContainerLaunch {
+        heap: Some(Bytes::from_gib(1)),
+        ..ContainerLaunch::default()
+    });
     s.sync(&app, 0, vec![asked]).expect("asks");
     s.settle();
     let c = s.alive(&app)[0].clone();
@@ -312,16 +447,28 @@ fn the_heap_budget_changes_with_the_size() {
     let grow = |gib, heap| ClusterCall::Resize {
         container: c.clone(),
         version: None,
-        size: ContainerSize { resource: size(gib, 1), heap: Some(Bytes::from_gib(heap)) },
+        size: ContainerSize {
+            resource: size(gib, 1),
+            heap: Some(Bytes::from_gib(heap)),
+        },
         how: DryRun::Really,
     };
-    let Err(CallRefusal::NotResizable { .. }) = s.call(grow(4, 5)) else { panic!("a heap larger than the size is accepted") };
+    let Err(CallRefusal::NotResizable { .. }) = s.call(grow(4, 5)) else {
+        panic!("a heap larger than the size is accepted")
+    };
     s.call(grow(4, 3)).expect("grows");
     assert_eq!(heap(&s), Bytes::from_gib(3));
     s.settle();
-    assert_eq!(s.cluster.container(&c).and_then(|c| c.launch.heap), Some(Bytes::from_gib(3)));
+    assert_eq!(
+        s.cluster.container(&c).and_then(|c| c.launch.heap),
+        Some(Bytes::from_gib(3))
+    );
     s.call(grow(4, 2)).expect("the heap alone changes");
-    assert_eq!(heap(&s), Bytes::from_gib(3), "the old heap counts until the confirmation");
+    assert_eq!(
+        heap(&s),
+        Bytes::from_gib(3),
+        "the old heap counts until the confirmation"
+    );
     s.settle();
     assert_eq!(heap(&s), Bytes::from_gib(2));
     s.check();
@@ -342,13 +489,19 @@ fn countable_resources_and_processors_can_be_resized() {
     s.ask(&app, "work", 1, gpus(1)).expect("asks");
     s.settle();
     let c = s.alive(&app)[0].clone();
-    assert!(matches!(resize(&mut s, &c, None, gpus(5)), Err(CallRefusal::NoRoom { .. })));
+    assert!(matches!(
+        resize(&mut s, &c, None, gpus(5)),
+        Err(CallRefusal::NoRoom { .. })
+    ));
     resize(&mut s, &c, None, gpus(4)).expect("grows");
     s.settle();
     resize(&mut s, &c, None, size(2, 1)).expect("releases the GPUs");
     s.settle();
     let account = s.cluster.ledger().node(&id("n1")).expect("account");
-    assert_eq!((account.allocated.clone(), told(&s, &app).len()), (size(2, 1), 2));
+    assert_eq!(
+        (account.allocated.clone(), told(&s, &app).len()),
+        (size(2, 1), 2)
+    );
     s.check();
 }
 
@@ -363,7 +516,12 @@ fn a_resized_master_keeps_its_size_for_the_next_attempt() {
     resize(&mut s, &first, None, size(3, 1)).expect("grows");
     s.settle();
     s.exit(&first, ExitReason::NodeOom);
-    assert_eq!(s.cluster.container(&s.alive(&app)[0]).map(|c| c.resource.memory), Some(Bytes::from_gib(3)));
+    assert_eq!(
+        s.cluster
+            .container(&s.alive(&app)[0])
+            .map(|c| c.resource.memory),
+        Some(Bytes::from_gib(3))
+    );
     s.check();
 }
 
@@ -418,7 +576,11 @@ fn run(s: &mut Scenario, app: &AppId, asked: &mut u32, op: Op) {
             s.after(Duration::from_millis(ms.into()));
         }
         Op::Exit(c) => {
-            let running = s.nodes.values().flat_map(|n| &n.has).filter(|(_, h)| h.phase == ContainerPhase::Running);
+            let running = s
+                .nodes
+                .values()
+                .flat_map(|n| &n.has)
+                .filter(|(_, h)| h.phase == ContainerPhase::Running);
             let all: Vec<ContainerId> = running.map(|(c, _)| c.clone()).collect();
             if let Some(c) = all.get(usize::from(c) % all.len().max(1)) {
                 s.exit(c, OK);
@@ -436,7 +598,12 @@ fn run(s: &mut Scenario, app: &AppId, asked: &mut u32, op: Op) {
     // as long as all nodes obey the orders of one incarnation, no resources are allocated twice
     for (node, account) in s.cluster.ledger().nodes() {
         let once = s.epoch().0 == 1;
-        assert!(!once || account.allocated.fits(&account.offers), "{node}: {} of {}", account.allocated, account.offers);
+        assert!(
+            !once || account.allocated.fits(&account.offers),
+            "{node}: {} of {}",
+            account.allocated,
+            account.offers
+        );
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use headroom_rm_core::app::ApplicationState;
 use headroom_rm_core::testkit::{Scenario, ask, id, is_never, size};
 use headroom_rm_core::{
-    AppSubmission, CallAnswer, CallRefusal, ClusterCall, ContainerLaunch, ContainerPhase, LogSeverity, MasterHeartbeat,
-    MasterKind, Outcome, RequestVerdict, UpdateKind,
+    AppSubmission, CallAnswer, CallRefusal, ClusterCall, ContainerLaunch, ContainerPhase,
+    LogSeverity, MasterHeartbeat, MasterKind, Outcome, RequestVerdict, UpdateKind,
 };
 use headroom_types::{AppId, AttemptId, Bytes, ContainerId, Epoch, ExitReason, NodeId};
 
@@ -19,7 +19,8 @@ fn secs(n: u64) -> Duration {
 
 fn exits(s: &Scenario, app: &AppId) -> usize {
     let all = s.updates.get(app).map(|u| u.iter()).into_iter().flatten();
-    all.filter(|(_, u)| matches!(u.what, UpdateKind::Exited { .. })).count()
+    all.filter(|(_, u)| matches!(u.what, UpdateKind::Exited { .. }))
+        .count()
 }
 
 #[test]
@@ -28,18 +29,30 @@ fn a_container_passes_through_its_whole_life_cycle() {
     s.node("n1", size(4, 4));
     let app = s.app("job");
     let answer = s.ask(&app, "work", 2, size(1, 1));
-    assert_eq!(answer, Ok(CallAnswer::Asked { verdict: RequestVerdict::Fits }));
+    assert_eq!(
+        answer,
+        Ok(CallAnswer::Asked {
+            verdict: RequestVerdict::Fits
+        })
+    );
     assert_eq!(s.alive(&app).len(), 2);
     s.settle();
     let first = s.alive(&app)[0].clone();
     s.exit(&first, OK);
     assert_eq!(s.unacked_exits(&app), std::slice::from_ref(&first));
-    assert!(s.nodes[&id::<NodeId>("n1")].exits.contains_key(&first), "the node keeps the exit report until the acknowledgement");
+    assert!(
+        s.nodes[&id::<NodeId>("n1")].exits.contains_key(&first),
+        "the node keeps the exit report until the acknowledgement"
+    );
     let last = s.cluster.app(&app).expect("app").updates.last();
     s.sync(&app, last, vec![]).expect("syncs");
     assert!(s.nodes[&id::<NodeId>("n1")].exits.is_empty());
     assert!(s.cluster.history().get(&first).is_some());
-    assert_eq!(s.alive(&app).len(), 1, "an end is not replaced unless the count is raised");
+    assert_eq!(
+        s.alive(&app).len(),
+        1,
+        "an end is not replaced unless the count is raised"
+    );
     s.ask(&app, "work", 3, size(1, 1)).expect("asks");
     assert_eq!(s.alive(&app).len(), 2);
     s.check();
@@ -62,19 +75,39 @@ fn an_infeasible_request_is_refused_at_once() {
     let mut s = Scenario::new();
     let app = s.app("job");
     let sentence = s.ask_waits(&app, "early", 1, size(100, 1));
-    assert_eq!(sentence, "no node has registered", "no request is infeasible without nodes");
+    assert_eq!(
+        sentence, "no node has registered",
+        "no request is infeasible without nodes"
+    );
     s.node("small", size(2, 2)).node("big", size(6, 4));
     let answer = s.ask(&app, "late", 1, size(8, 1));
     assert!(is_never(&answer));
-    let Err(CallRefusal::NeverFits { sentence, largest }) = answer else { unreachable!() };
-    assert_eq!(sentence, "needs 8 GiB, 1 cpu on one node; the largest node is big with 6 GiB, 4 cpus");
+    let Err(CallRefusal::NeverFits { sentence, largest }) = answer else {
+        unreachable!()
+    };
+    assert_eq!(
+        sentence,
+        "needs 8 GiB, 1 cpu on one node; the largest node is big with 6 GiB, 4 cpus"
+    );
     assert_eq!(largest, size(6, 4));
-    assert!(!s.cluster.app(&app).expect("app").requests.contains_key(&id("late")));
-    let Ok(CallAnswer::Synced { verdicts, .. }) = s.sync(&app, 0, vec![ask("late", 1, size(8, 1)), ask("fine", 1, size(1, 1))])
-    else {
+    assert!(
+        !s.cluster
+            .app(&app)
+            .expect("app")
+            .requests
+            .contains_key(&id("late"))
+    );
+    let Ok(CallAnswer::Synced { verdicts, .. }) = s.sync(
+        &app,
+        0,
+        vec![ask("late", 1, size(8, 1)), ask("fine", 1, size(1, 1))],
+    ) else {
         panic!("the heartbeat is refused")
     };
-    assert!(matches!(verdicts[0].1, RequestVerdict::Never { .. }) && verdicts[1].1 == RequestVerdict::Fits);
+    assert!(
+        matches!(verdicts[0].1, RequestVerdict::Never { .. })
+            && verdicts[1].1 == RequestVerdict::Fits
+    );
     s.check();
 }
 
@@ -86,14 +119,23 @@ fn the_wait_sentence_names_the_closest_node() {
     s.ask(&app, "fill", 1, size(3, 1)).expect("asks");
     s.ask(&app, "fill-2", 1, size(2, 1)).expect("asks");
     let sentence = s.ask_waits(&app, "big", 1, size(7, 1));
-    assert_eq!(sentence, "needs 7 GiB on one node; best is worker-3 with 6 GiB free");
+    assert_eq!(
+        sentence,
+        "needs 7 GiB on one node; best is worker-3 with 6 GiB free"
+    );
     let sentence = s.ask_waits(&app, "wide", 1, size(2, 4));
-    assert_eq!(sentence, "needs 2 GiB, 4 cpus on one node; best is worker-3 with 6 GiB, 1 cpu free");
+    assert_eq!(
+        sentence,
+        "needs 2 GiB, 4 cpus on one node; best is worker-3 with 6 GiB, 1 cpu free"
+    );
     let why = s.cluster.why(&app, s.now).expect("app");
     assert_eq!(why.len(), 2);
     assert_eq!(why[0].nodes[0].node, id::<NodeId>("worker-3"));
     assert_eq!(why[0].nodes[0].verdict, "1 GiB of memory short");
-    assert_eq!(why[0].nodes[1].verdict, "too small: offers 4 GiB, 4 cpus in all");
+    assert_eq!(
+        why[0].nodes[1].verdict,
+        "too small: offers 4 GiB, 4 cpus in all"
+    );
     s.check();
 }
 
@@ -109,7 +151,12 @@ fn best_fit_keeps_large_nodes_free_and_placement_rules_apply() {
     let mut pinned = ask("c", 1, size(1, 1));
     pinned.place.nodes = vec![id("small")];
     s.sync(&app, 0, vec![elsewhere, pinned]).expect("syncs");
-    let of = |s: &Scenario, r: &str| s.cluster.containers().find(|c| c.request == Some(id(r))).map(|c| c.node.clone());
+    let of = |s: &Scenario, r: &str| {
+        s.cluster
+            .containers()
+            .find(|c| c.request == Some(id(r)))
+            .map(|c| c.node.clone())
+    };
     assert_eq!(of(&s, "b"), Some(id("big")));
     assert_eq!(of(&s, "c"), None, "its only node is full");
     s.check();
@@ -126,7 +173,10 @@ fn requests_are_granted_by_priority_then_by_arrival() {
     s.node("n1", size(4, 4));
     assert_eq!((s.alive(&low).len(), s.alive(&high).len()), (0, 1));
     let why = s.cluster.why(&low, s.now).expect("app");
-    assert_eq!(why[0].sentence, "needs 3 GiB on one node; best is n1 with 1 GiB free");
+    assert_eq!(
+        why[0].sentence,
+        "needs 3 GiB on one node; best is n1 with 1 GiB free"
+    );
     s.check();
 }
 
@@ -137,7 +187,10 @@ fn a_lost_node_ends_its_containers_and_must_register_again() {
     let app = s.app("job");
     s.ask(&app, "work", 2, size(3, 1)).expect("asks");
     s.settle();
-    s.nodes.get_mut(&id::<NodeId>("n1")).expect("node").connected = false;
+    s.nodes
+        .get_mut(&id::<NodeId>("n1"))
+        .expect("node")
+        .connected = false;
     let beat = |s: &mut Scenario, n: u64| {
         for _ in 0..n {
             s.alive_for(secs(1));
@@ -146,21 +199,39 @@ fn a_lost_node_ends_its_containers_and_must_register_again() {
         }
     };
     beat(&mut s, 4);
-    assert_eq!(s.cluster.node(&id("n1")).expect("node").state.as_str(), "suspect");
+    assert_eq!(
+        s.cluster.node(&id("n1")).expect("node").state.as_str(),
+        "suspect"
+    );
     beat(&mut s, 7);
-    assert_eq!(s.cluster.node(&id("n1")).expect("node").state.as_str(), "unreachable");
+    assert_eq!(
+        s.cluster.node(&id("n1")).expect("node").state.as_str(),
+        "unreachable"
+    );
     beat(&mut s, 20);
-    assert_eq!(s.cluster.node(&id("n1")).expect("node").state.as_str(), "lost");
+    assert_eq!(
+        s.cluster.node(&id("n1")).expect("node").state.as_str(),
+        "lost"
+    );
     assert_eq!((s.alive(&app).len(), exits(&s, &app)), (1, 1));
-    assert!(matches!(s.report("n1"), Err(CallRefusal::NodeNotRegistered(_))));
+    assert!(matches!(
+        s.report("n1"),
+        Err(CallRefusal::NodeNotRegistered(_))
+    ));
     // it registers again with the running container, which must stop and is not reported a second
     // time
     s.register("n1").settle();
     assert_eq!(exits(&s, &app), 1);
     let last = s.cluster.app(&app).expect("app").updates.last();
     s.sync(&app, last, vec![]).expect("syncs");
-    assert!(s.nodes[&id::<NodeId>("n1")].has.is_empty(), "the container is stopped and removed");
-    assert_eq!(s.logged("NodeSilent") + s.logged("NodeUnreachable") + s.logged("NodeLost"), 3);
+    assert!(
+        s.nodes[&id::<NodeId>("n1")].has.is_empty(),
+        "the container is stopped and removed"
+    );
+    assert_eq!(
+        s.logged("NodeSilent") + s.logged("NodeUnreachable") + s.logged("NodeLost"),
+        3
+    );
     s.check();
 }
 
@@ -171,7 +242,10 @@ fn a_stalled_loop_does_not_suspect_nodes() {
     s.now = s.now.plus(secs(600));
     s.step(headroom_rm_core::ClusterEvent::Stalled(secs(600)));
     s.step(headroom_rm_core::ClusterEvent::Time);
-    assert_eq!(s.cluster.node(&id("n1")).expect("node").state.as_str(), "ready");
+    assert_eq!(
+        s.cluster.node(&id("n1")).expect("node").state.as_str(),
+        "ready"
+    );
     s.check();
 }
 
@@ -182,24 +256,46 @@ fn a_managed_master_gets_more_memory_after_running_out_of_memory() {
     let app = s.managed("job", size(1, 1), 3);
     let first = s.alive(&app)[0].clone();
     let c = s.cluster.container(&first).expect("container");
-    assert_eq!(c.launch.env.get("HEADROOM_ATTEMPT").map(String::as_str), Some("1"));
+    assert_eq!(
+        c.launch.env.get("HEADROOM_ATTEMPT").map(String::as_str),
+        Some("1")
+    );
     s.settle();
     s.master(&app).expect("registers");
     assert_eq!(s.state(&app), "running");
     s.exit(&first, ExitReason::OverheadOom);
     let second = s.alive(&app)[0].clone();
     let c = s.cluster.container(&second).expect("container");
-    assert_eq!((c.resource.memory, s.attempt(&app).attempt), (Bytes::from_gib(2), 2));
-    let stale = AttemptId { app: app.clone(), attempt: 1 };
-    let answer = s.call(ClusterCall::RegisterMaster { attempt: stale, url: None });
+    assert_eq!(
+        (c.resource.memory, s.attempt(&app).attempt),
+        (Bytes::from_gib(2), 2)
+    );
+    let stale = AttemptId {
+        app: app.clone(),
+        attempt: 1,
+    };
+    let answer = s.call(ClusterCall::RegisterMaster {
+        attempt: stale,
+        url: None,
+    });
     assert!(matches!(answer, Err(CallRefusal::StaleAttempt { .. })));
     s.exit(&second, ExitReason::HeapOom);
     let third = s.alive(&app)[0].clone();
     let c = s.cluster.container(&third).expect("container");
-    assert_eq!(c.resource.memory, Bytes::from_gib(3), "at most the size of the largest node");
+    assert_eq!(
+        c.resource.memory,
+        Bytes::from_gib(3),
+        "at most the size of the largest node"
+    );
     s.exit(&third, OK);
     assert_eq!(s.state(&app), "failed");
-    assert!(s.cluster.app(&app).expect("app").diagnostics.contains("without reporting the outcome"));
+    assert!(
+        s.cluster
+            .app(&app)
+            .expect("app")
+            .diagnostics
+            .contains("without reporting the outcome")
+    );
     s.check();
 }
 
@@ -212,19 +308,43 @@ fn platform_failures_are_not_charged_and_containers_survive_the_master() {
     s.master(&app).expect("registers");
     s.ask(&app, "work", 1, size(2, 1)).expect("asks");
     s.settle();
-    let work = s.alive(&app).into_iter().find(|c| s.cluster.container(c).is_some_and(|c| c.request.is_some())).expect("work");
+    let work = s
+        .alive(&app)
+        .into_iter()
+        .find(|c| s.cluster.container(c).is_some_and(|c| c.request.is_some()))
+        .expect("work");
     for _ in 0..3 {
-        let master = s.cluster.app(&app).expect("app").run.container().cloned().expect("a running master");
+        let master = s
+            .cluster
+            .app(&app)
+            .expect("app")
+            .run
+            .container()
+            .cloned()
+            .expect("a running master");
         s.exit(&master, ExitReason::NodeOom);
         s.settle();
     }
     assert_eq!((s.attempt(&app).attempt, s.state(&app)), (4, "running"));
-    let told = s.log.iter().filter(|line| line.reason.as_str() == "NodeOom");
-    let nodes: Vec<bool> = told.map(|line| line.node.is_some() && line.level == LogSeverity::Warning).collect();
+    let told = s
+        .log
+        .iter()
+        .filter(|line| line.reason.as_str() == "NodeOom");
+    let nodes: Vec<bool> = told
+        .map(|line| line.node.is_some() && line.level == LogSeverity::Warning)
+        .collect();
     assert_eq!(nodes, [true; 3], "each line is a warning about the node");
     assert!(s.alive(&app).contains(&work));
-    let Ok(CallAnswer::Master { containers, .. }) = s.master(&app) else { panic!("the master does not register") };
-    assert_eq!(containers.iter().map(|g| g.container.clone()).collect::<Vec<_>>(), [work]);
+    let Ok(CallAnswer::Master { containers, .. }) = s.master(&app) else {
+        panic!("the master does not register")
+    };
+    assert_eq!(
+        containers
+            .iter()
+            .map(|g| g.container.clone())
+            .collect::<Vec<_>>(),
+        [work]
+    );
     // the new attempt repeats the request that the old attempt's container already satisfies
     s.ask(&app, "work", 1, size(2, 1)).expect("asks");
     assert_eq!(s.alive(&app).len(), 2);
@@ -239,20 +359,36 @@ fn a_master_without_its_journal_gets_containers_for_earlier_ends_again() {
         let app = s.managed("job", size(1, 1), 3);
         s.settle();
         s.master(&app).expect("registers");
-        s.sync(&app, 0, vec![ask("work", 1, size(1, 1))]).expect("syncs");
+        s.sync(&app, 0, vec![ask("work", 1, size(1, 1))])
+            .expect("syncs");
         s.settle();
-        let work = s.alive(&app).into_iter().find(|c| s.cluster.container(c).is_some_and(|c| c.request.is_some())).expect("work");
+        let work = s
+            .alive(&app)
+            .into_iter()
+            .find(|c| s.cluster.container(c).is_some_and(|c| c.request.is_some()))
+            .expect("work");
         s.exit(&work, OK);
         let last = s.cluster.app(&app).expect("app").updates.last();
         s.sync(&app, last, vec![]).expect("acknowledges");
-        let master = s.cluster.app(&app).expect("app").run.container().cloned().expect("a running master");
+        let master = s
+            .cluster
+            .app(&app)
+            .expect("app")
+            .run
+            .container()
+            .cloned()
+            .expect("a running master");
         s.exit(&master, ExitReason::KilledExternally);
         s.settle();
         s.master(&app).expect("the next attempt registers");
         let mut again = ask("work", 1, size(1, 1));
         again.settled = knows;
         s.sync(&app, last, vec![again]).expect("syncs");
-        assert_eq!(s.alive(&app).len(), 1 + gets, "the master knows {knows} ends");
+        assert_eq!(
+            s.alive(&app).len(),
+            1 + gets,
+            "the master knows {knows} ends"
+        );
         s.check();
     }
 }
@@ -266,11 +402,20 @@ fn an_undelivered_command_is_sent_to_the_node_again() {
     s.settle();
     let work = s.alive(&app)[0].clone();
     s.exit(&work, OK);
-    s.nodes.get_mut(&id::<NodeId>("n1")).expect("node").connected = false;
+    s.nodes
+        .get_mut(&id::<NodeId>("n1"))
+        .expect("node")
+        .connected = false;
     let last = s.cluster.app(&app).expect("app").updates.last();
     s.sync(&app, last, vec![]).expect("acknowledges");
-    assert!(s.nodes[&id::<NodeId>("n1")].has.contains_key(&work), "the node has not received the command to forget");
-    s.nodes.get_mut(&id::<NodeId>("n1")).expect("node").connected = true;
+    assert!(
+        s.nodes[&id::<NodeId>("n1")].has.contains_key(&work),
+        "the node has not received the command to forget"
+    );
+    s.nodes
+        .get_mut(&id::<NodeId>("n1"))
+        .expect("node")
+        .connected = true;
     s.report_all();
     assert!(s.nodes[&id::<NodeId>("n1")].has.is_empty());
     s.check();
@@ -302,11 +447,23 @@ fn finish_stops_all_containers_and_lets_the_master_exit_by_itself() {
     s.master(&app).expect("registers");
     s.ask(&app, "work", 2, size(1, 1)).expect("asks");
     s.settle();
-    let master = s.cluster.app(&app).expect("app").run.container().cloned().expect("a running master");
+    let master = s
+        .cluster
+        .app(&app)
+        .expect("app")
+        .run
+        .container()
+        .cloned()
+        .expect("a running master");
     s.finish(&app, Outcome::Succeeded).expect("finishes");
-    s.finish(&app, Outcome::Succeeded).expect("a repeated finish is accepted");
+    s.finish(&app, Outcome::Succeeded)
+        .expect("a repeated finish is accepted");
     s.settle();
-    assert_eq!(s.alive(&app), std::slice::from_ref(&master), "the master may exit by itself");
+    assert_eq!(
+        s.alive(&app),
+        std::slice::from_ref(&master),
+        "the master may exit by itself"
+    );
     assert_eq!(s.state(&app), "finishing");
     s.exit(&master, OK);
     assert_eq!(s.state(&app), "finished");
@@ -328,14 +485,32 @@ fn kill_orders_the_master_to_stop_and_ends_all_containers() {
     let app = s.app("job");
     s.ask(&app, "work", 2, size(1, 1)).expect("asks");
     s.settle();
-    s.call(ClusterCall::Kill { app: app.clone(), reason: Some("enough".into()) }).expect("kills");
+    s.call(ClusterCall::Kill {
+        app: app.clone(),
+        reason: Some("enough".into()),
+    })
+    .expect("kills");
     assert_eq!(s.state(&app), "finishing");
-    assert!(matches!(s.sync(&app, 0, vec![ask("more", 1, size(1, 1))]), Ok(CallAnswer::Synced { stop: true, .. })));
-    assert!(matches!(s.ask(&app, "more", 1, size(1, 1)), Err(CallRefusal::AppEnding { .. })));
+    assert!(matches!(
+        s.sync(&app, 0, vec![ask("more", 1, size(1, 1))]),
+        Ok(CallAnswer::Synced { stop: true, .. })
+    ));
+    assert!(matches!(
+        s.ask(&app, "more", 1, size(1, 1)),
+        Err(CallRefusal::AppEnding { .. })
+    ));
     s.settle();
-    assert_eq!(s.cluster.app(&app).expect("app").state, ApplicationState::Ended { outcome: Outcome::Killed });
+    assert_eq!(
+        s.cluster.app(&app).expect("app").state,
+        ApplicationState::Ended {
+            outcome: Outcome::Killed
+        }
+    );
     assert_eq!(s.cluster.app(&app).expect("app").diagnostics, "enough");
-    assert!(matches!(s.sync(&app, 0, vec![]), Ok(CallAnswer::Synced { stop: true, .. })));
+    assert!(matches!(
+        s.sync(&app, 0, vec![]),
+        Ok(CallAnswer::Synced { stop: true, .. })
+    ));
     s.check();
 }
 
@@ -343,11 +518,17 @@ fn kill_orders_the_master_to_stop_and_ends_all_containers() {
 fn a_container_that_is_stopped_before_its_start_ends() {
     let mut s = Scenario::new();
     s.node("n1", size(8, 4));
-    s.nodes.get_mut(&id::<NodeId>("n1")).expect("node").connected = false;
+    s.nodes
+        .get_mut(&id::<NodeId>("n1"))
+        .expect("node")
+        .connected = false;
     let app = s.app("job");
     s.ask(&app, "work", 1, size(1, 1)).expect("asks");
     let c = s.alive(&app)[0].clone();
-    s.call(ClusterCall::Stop { container: c.clone() }).expect("stops");
+    s.call(ClusterCall::Stop {
+        container: c.clone(),
+    })
+    .expect("stops");
     // the node never received the order; it only sends heartbeats
     for _ in 0..11 {
         s.after(secs(1));
@@ -362,9 +543,11 @@ fn a_late_master_heartbeat_withdraws_no_requests() {
     let mut s = Scenario::new();
     s.node("n1", size(1, 1));
     let (app, other) = (s.app("job"), s.app("other"));
-    s.sync(&app, 0, vec![ask("work", 1, size(1, 1))]).expect("syncs");
+    s.sync(&app, 0, vec![ask("work", 1, size(1, 1))])
+        .expect("syncs");
     s.settle();
-    s.sync(&other, 0, vec![ask("work", 1, size(1, 1))]).expect("syncs");
+    s.sync(&other, 0, vec![ask("work", 1, size(1, 1))])
+        .expect("syncs");
     let first = s.alive(&app)[0].clone();
     s.exit(&first, ExitReason::LaunchFailed);
     s.settle();
@@ -375,14 +558,27 @@ fn a_late_master_heartbeat_withdraws_no_requests() {
     let mut again = ask("work", 2, size(1, 1));
     again.settled = 1;
     s.sync(&app, last, vec![again]).expect("syncs");
-    s.sync(&app, 0, vec![ask("work", 1, size(1, 1))]).expect("the late heartbeat is accepted");
+    s.sync(&app, 0, vec![ask("work", 1, size(1, 1))])
+        .expect("the late heartbeat is accepted");
     let (attempt, epoch) = (s.attempt(&app), s.cluster.epoch());
     let withdraw = vec!["work".parse().expect("a name")];
-    let older = MasterHeartbeat { attempt, epoch, ack: 0, asks: vec![], withdraw, release: vec![] };
-    s.call(ClusterCall::Sync(Box::new(older))).expect("the late heartbeat is accepted");
+    let older = MasterHeartbeat {
+        attempt,
+        epoch,
+        ack: 0,
+        asks: vec![],
+        withdraw,
+        release: vec![],
+    };
+    s.call(ClusterCall::Sync(Box::new(older)))
+        .expect("the late heartbeat is accepted");
     s.exit(&between, OK);
     s.settle();
-    assert_eq!(s.alive(&app).len(), 1, "the second container is still requested");
+    assert_eq!(
+        s.alive(&app).len(),
+        1,
+        "the second container is still requested"
+    );
     s.check();
 }
 
@@ -423,19 +619,46 @@ fn a_restart_grants_no_container_twice() {
     s.sync(&app, last, vec![]).expect("syncs");
     s.exit(&unacked, ExitReason::OverheadOom);
     s.restart();
-    let stale =
-        MasterHeartbeat { attempt: s.attempt(&app), epoch: Epoch(1), ack: 0, asks: vec![], withdraw: vec![], release: vec![] };
-    assert!(matches!(s.call(ClusterCall::Sync(Box::new(stale))), Err(CallRefusal::StaleEpoch { .. })));
-    let Err(CallRefusal::Recovering(sentence)) = s.master(&app) else { panic!("the master registers before the nodes") };
-    assert!(sentence.starts_with("the resource manager has restarted and waits for n1, n2 to report"), "{sentence}");
+    let stale = MasterHeartbeat {
+        attempt: s.attempt(&app),
+        epoch: Epoch(1),
+        ack: 0,
+        asks: vec![],
+        withdraw: vec![],
+        release: vec![],
+    };
+    assert!(matches!(
+        s.call(ClusterCall::Sync(Box::new(stale))),
+        Err(CallRefusal::StaleEpoch { .. })
+    ));
+    let Err(CallRefusal::Recovering(sentence)) = s.master(&app) else {
+        panic!("the master registers before the nodes")
+    };
+    assert!(
+        sentence.starts_with("the resource manager has restarted and waits for n1, n2 to report"),
+        "{sentence}"
+    );
     s.register("n1").register("n2").settle();
-    let Ok(CallAnswer::Master { cursor, containers, .. }) = s.master(&app) else { panic!("the master does not register") };
-    assert_eq!((cursor, containers.len()), (0, 2), "the cursor of updates starts at zero in each epoch");
+    let Ok(CallAnswer::Master {
+        cursor, containers, ..
+    }) = s.master(&app)
+    else {
+        panic!("the master does not register")
+    };
+    assert_eq!(
+        (cursor, containers.len()),
+        (0, 2),
+        "the cursor of updates starts at zero in each epoch"
+    );
     let mut again = ask("work", 4, size(1, 1));
     again.settled = 1;
     s.sync(&app, 0, vec![again.clone()]).expect("syncs");
     assert_eq!(s.alive(&app).len(), 2);
-    assert_eq!(s.unacked_exits(&app), [unacked], "an unacknowledged end is reported again");
+    assert_eq!(
+        s.unacked_exits(&app),
+        [unacked],
+        "an unacknowledged end is reported again"
+    );
     assert_eq!(s.ordered.len(), 4, "no new container is granted");
     again.count = 5;
     again.settled = 2;
@@ -463,7 +686,12 @@ fn recovery_waits_at_most_ten_seconds_for_a_missing_node() {
     // n2 registers late: another container has replaced its container, which must end
     s.register("n2").settle();
     assert_eq!(s.alive(&app).len(), 2);
-    assert!(s.nodes[&id::<NodeId>("n2")].has.values().all(|h| h.phase == ContainerPhase::Exited));
+    assert!(
+        s.nodes[&id::<NodeId>("n2")]
+            .has
+            .values()
+            .all(|h| h.phase == ContainerPhase::Exited)
+    );
     s.report_all();
     assert!(s.nodes[&id::<NodeId>("n2")].has.is_empty());
     s.check();
@@ -483,7 +711,11 @@ fn a_managed_master_survives_a_restart_or_is_replaced() {
     assert_eq!(s.alive(&stays), a);
     s.alive_for(secs(11)).node("n3", size(8, 4));
     s.master(&stays).expect("the same attempt registers again");
-    assert_eq!(s.attempt(&goes).attempt, 2, "its node did not register again");
+    assert_eq!(
+        s.attempt(&goes).attempt,
+        2,
+        "its node did not register again"
+    );
     assert_ne!(s.alive(&goes), b);
     let new = s.alive(&goes);
     s.register("n2").settle();
@@ -501,10 +733,17 @@ fn applications_survive_a_restart_in_every_state_and_numbers_never_repeat() {
     let ending = s.app("ending");
     s.ask(&ending, "work", 1, size(1, 1)).expect("asks");
     s.settle();
-    s.call(ClusterCall::Kill { app: ending.clone(), reason: None }).expect("kills");
+    s.call(ClusterCall::Kill {
+        app: ending.clone(),
+        reason: None,
+    })
+    .expect("kills");
     let waiting = s.managed("waiting", size(1, 1), 2);
     s.restart();
-    assert_eq!((s.state(&ended), s.state(&ending), s.state(&waiting)), ("finished", "finishing", "accepted"));
+    assert_eq!(
+        (s.state(&ended), s.state(&ending), s.state(&waiting)),
+        ("finished", "finishing", "accepted")
+    );
     s.register("n1").settle();
     assert_eq!(s.state(&ending), "killed");
     assert_eq!(s.alive(&waiting).len(), 1);
@@ -545,7 +784,10 @@ fn a_master_too_large_for_any_node_is_refused() {
         lifetime: None,
         master: MasterKind::Managed {
             resource: size(5, 1),
-            launch: std::sync::Arc::new(ContainerLaunch { command: vec!["am".into()], ..ContainerLaunch::default() }),
+            launch: std::sync::Arc::new(ContainerLaunch {
+                command: vec!["am".into()],
+                ..ContainerLaunch::default()
+            }),
             max_attempts: 2,
         },
         key: None,
@@ -557,7 +799,11 @@ fn a_master_too_large_for_any_node_is_refused() {
 
 #[test]
 fn the_history_is_bounded() {
-    let settings = headroom_rm_core::Settings { keep_apps: 3, keep_containers: 4, ..headroom_rm_core::Settings::default() };
+    let settings = headroom_rm_core::Settings {
+        keep_apps: 3,
+        keep_containers: 4,
+        ..headroom_rm_core::Settings::default()
+    };
     let mut s = Scenario::with(settings);
     s.node("n1", size(4, 4));
     for _ in 0..6 {
@@ -567,9 +813,15 @@ fn the_history_is_bounded() {
         s.finish(&app, Outcome::Succeeded).expect("finishes");
         s.settle();
     }
-    assert_eq!((s.cluster.apps().count(), s.cluster.history().iter().count()), (3, 4));
+    assert_eq!(
+        (s.cluster.apps().count(), s.cluster.history().iter().count()),
+        (3, 4)
+    );
     s.restart();
-    assert_eq!((s.cluster.apps().count(), s.cluster.history().iter().count()), (3, 4));
+    assert_eq!(
+        (s.cluster.apps().count(), s.cluster.history().iter().count()),
+        (3, 4)
+    );
     let none: Option<&ContainerId> = s.ordered.iter().find(|c| c.app.seq() > 6);
     assert!(none.is_none());
     s.check();
@@ -577,7 +829,10 @@ fn the_history_is_bounded() {
 
 #[test]
 fn applications_that_ended_long_ago_are_removed() {
-    let settings = headroom_rm_core::Settings { keep_age: secs(3600), ..headroom_rm_core::Settings::default() };
+    let settings = headroom_rm_core::Settings {
+        keep_age: secs(3600),
+        ..headroom_rm_core::Settings::default()
+    };
     let mut s = Scenario::with(settings);
     s.node("n1", size(4, 4));
     let old = s.app("old");

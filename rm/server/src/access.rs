@@ -38,7 +38,10 @@ pub(crate) struct Access {
 
 impl std::fmt::Debug for Access {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Access").field("generation", &self.generation).field("tokens", &self.tokens.len()).finish_non_exhaustive()
+        f.debug_struct("Access")
+            .field("generation", &self.generation)
+            .field("tokens", &self.tokens.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -59,14 +62,21 @@ pub(crate) enum TokenPurpose {
     /// Authenticates a user.
     User { user: String, rights: Rights },
     /// Lets a host join the cluster as a node, once.
-    Join { node: Option<NodeId>, names: Vec<String> },
+    Join {
+        node: Option<NodeId>,
+        names: Vec<String>,
+    },
 }
 
 /// Requested change of the access state.
 #[derive(Clone, Debug)]
 pub(crate) enum AccessChange {
     /// Stores a new token; `first` marks the bootstrap token.
-    Keep { accessor: Accessor, held: StoredToken, first: bool },
+    Keep {
+        accessor: Accessor,
+        held: StoredToken,
+        first: bool,
+    },
     /// Revokes a token.
     Revoke(Accessor),
     /// Consumes a join token when its host joins.
@@ -91,8 +101,14 @@ impl Access {
             Some(hash) => *hash.bytes(),
             None => random()?,
         };
-        let tokens = saved.tokens.iter().filter_map(|token| Some((token.accessor.parse().ok()?, held(token)?)));
-        let policies = saved.policies.iter().map(|p| (p.subject.clone(), rights(&p.rights)));
+        let tokens = saved
+            .tokens
+            .iter()
+            .filter_map(|token| Some((token.accessor.parse().ok()?, held(token)?)));
+        let policies = saved
+            .policies
+            .iter()
+            .map(|p| (p.subject.clone(), rights(&p.rights)));
         Ok(Access {
             generation: saved.generation + u64::from(known.is_none()),
             secret,
@@ -100,7 +116,11 @@ impl Access {
             bootstrapped: saved.bootstrapped,
             tokens: tokens.collect(),
             policies: policies.collect(),
-            shares: saved.shares.iter().map(|s| (s.app.clone(), shared(s))).collect(),
+            shares: saved
+                .shares
+                .iter()
+                .map(|s| (s.app.clone(), shared(s)))
+                .collect(),
         })
     }
 
@@ -111,10 +131,14 @@ impl Access {
             accessor: accessor.to_string(),
             hash: held.hash.to_string(),
             for_whom: match &held.whose {
-                TokenPurpose::User { user, rights } => SavedTokenPurpose::User { user: user.clone(), rights: words(rights) },
-                TokenPurpose::Join { node, names } => {
-                    SavedTokenPurpose::Join { node: node.as_ref().map(ToString::to_string), names: names.clone() }
-                }
+                TokenPurpose::User { user, rights } => SavedTokenPurpose::User {
+                    user: user.clone(),
+                    rights: words(rights),
+                },
+                TokenPurpose::Join { node, names } => SavedTokenPurpose::Join {
+                    node: node.as_ref().map(ToString::to_string),
+                    names: names.clone(),
+                },
             },
             about: held.about.clone(),
             by: held.by.clone(),
@@ -126,8 +150,19 @@ impl Access {
             app_key: Sha256Digest::from_bytes(self.secret).to_string(),
             bootstrapped: self.bootstrapped,
             tokens: self.tokens.iter().map(token).collect(),
-            policies: self.policies.iter().map(|(s, r)| SavedPolicy { subject: s.clone(), rights: words(r) }).collect(),
-            shares: self.shares.iter().map(|(app, access)| saved_share(app, access)).collect(),
+            policies: self
+                .policies
+                .iter()
+                .map(|(s, r)| SavedPolicy {
+                    subject: s.clone(),
+                    rights: words(r),
+                })
+                .collect(),
+            shares: self
+                .shares
+                .iter()
+                .map(|(app, access)| saved_share(app, access))
+                .collect(),
         }
     }
 
@@ -135,8 +170,16 @@ impl Access {
     /// expired ones.
     pub(crate) fn change(&mut self, wish: AccessChange, now: UnixMillis) -> AccessChangeResult {
         let ruled = match wish {
-            AccessChange::Keep { accessor, held, first } => self.keep(accessor, held, first, now)?,
-            AccessChange::Revoke(accessor) => Some(self.tokens.remove(&accessor).ok_or_else(|| no_token(&accessor))?),
+            AccessChange::Keep {
+                accessor,
+                held,
+                first,
+            } => self.keep(accessor, held, first, now)?,
+            AccessChange::Revoke(accessor) => Some(
+                self.tokens
+                    .remove(&accessor)
+                    .ok_or_else(|| no_token(&accessor))?,
+            ),
             AccessChange::Spend { accessor } => {
                 let held = self.tokens.remove(&accessor).filter(|held| held.holds(now));
                 Some(held.ok_or_else(|| unknown("this token was used or revoked, or has expired"))?)
@@ -144,7 +187,9 @@ impl Access {
             AccessChange::Allow { subject, rights } => self.allow(subject, rights)?,
             AccessChange::Forget { subject } => {
                 let gone = self.policies.remove(&subject);
-                gone.map(|_| None).ok_or_else(|| ProblemDetails::new(ErrorCode::HR0404, format!("{subject} has no policy")))?
+                gone.map(|_| None).ok_or_else(|| {
+                    ProblemDetails::new(ErrorCode::HR0404, format!("{subject} has no policy"))
+                })?
             }
             AccessChange::Share { app, access } => self.share(app, access)?,
         };
@@ -152,15 +197,27 @@ impl Access {
         Ok(ruled)
     }
 
-    fn keep(&mut self, accessor: Accessor, held: StoredToken, first: bool, now: UnixMillis) -> AccessChangeResult {
+    fn keep(
+        &mut self,
+        accessor: Accessor,
+        held: StoredToken,
+        first: bool,
+        now: UnixMillis,
+    ) -> AccessChangeResult {
         if first && self.bootstrapped {
-            let problem = ProblemDetails::new(ErrorCode::HR0409, "the first token of this cluster already exists");
+            let problem = ProblemDetails::new(
+                ErrorCode::HR0409,
+                "the first token of this cluster already exists",
+            );
             return Err(problem.hint("as root on the manager's host, create another one: rmctl acl token create --right admin"));
         }
         self.tokens.retain(|_, held| held.holds(now));
         if self.tokens.len() >= MOST_TOKENS {
-            return Err(ProblemDetails::new(ErrorCode::HR0413, format!("the cluster keeps at most {MOST_TOKENS} tokens"))
-                .hint("revoke one with rmctl acl token revoke ACCESSOR"));
+            return Err(ProblemDetails::new(
+                ErrorCode::HR0413,
+                format!("the cluster keeps at most {MOST_TOKENS} tokens"),
+            )
+            .hint("revoke one with rmctl acl token revoke ACCESSOR"));
         }
         self.bootstrapped |= first;
         self.tokens.insert(accessor, held);
@@ -169,7 +226,10 @@ impl Access {
 
     fn allow(&mut self, subject: String, rights: Rights) -> AccessChangeResult {
         if !self.policies.contains_key(&subject) && self.policies.len() >= MOST_POLICIES {
-            return Err(ProblemDetails::new(ErrorCode::HR0413, format!("the cluster keeps at most {MOST_POLICIES} policies")));
+            return Err(ProblemDetails::new(
+                ErrorCode::HR0413,
+                format!("the cluster keeps at most {MOST_POLICIES} policies"),
+            ));
         }
         self.policies.insert(subject, rights);
         Ok(None)
@@ -210,27 +270,52 @@ impl Access {
         }
         let (accessor, held) = self.found(text, SecretTokenKind::User, now)?;
         match &held.whose {
-            TokenPurpose::User { user, rights } => {
-                Ok(Principal::User { name: user.clone(), token: Some(accessor), rights: rights.clone(), groups: [].into() })
+            TokenPurpose::User { user, rights } => Ok(Principal::User {
+                name: user.clone(),
+                token: Some(accessor),
+                rights: rights.clone(),
+                groups: [].into(),
+            }),
+            TokenPurpose::Join { .. } => {
+                Err(unknown("a join token is valid for POST /v1/join only"))
             }
-            TokenPurpose::Join { .. } => Err(unknown("a join token is valid for POST /v1/join only")),
         }
     }
 
     /// Returns the accessor of a join token, the node that it is for, and the names for the
     /// certificate.
-    pub(crate) fn joins(&self, text: &str, now: UnixMillis) -> Result<(Accessor, Option<NodeId>, Vec<String>), ProblemDetails> {
+    pub(crate) fn joins(
+        &self,
+        text: &str,
+        now: UnixMillis,
+    ) -> Result<(Accessor, Option<NodeId>, Vec<String>), ProblemDetails> {
         let (accessor, held) = self.found(text, SecretTokenKind::Join, now)?;
         match &held.whose {
             TokenPurpose::Join { node, names } => Ok((accessor, node.clone(), names.clone())),
-            TokenPurpose::User { .. } => Err(unknown("this is not a join token; create one with rmctl acl join-token create")),
+            TokenPurpose::User { .. } => Err(unknown(
+                "this is not a join token; create one with rmctl acl join-token create",
+            )),
         }
     }
 
-    fn found(&self, text: &str, kind: SecretTokenKind, now: UnixMillis) -> Result<(Accessor, &StoredToken), ProblemDetails> {
-        let token: Token = text.parse().map_err(|_| unknown("the presented text is not a token of this cluster"))?;
-        let held = self.tokens.get(&token.accessor()).filter(|held| held.hash.matches(&token.hash()) && token.kind() == kind);
-        let Some(held) = held else { return Err(unknown("this token is not known: it was revoked, was used, or never existed")) };
+    fn found(
+        &self,
+        text: &str,
+        kind: SecretTokenKind,
+        now: UnixMillis,
+    ) -> Result<(Accessor, &StoredToken), ProblemDetails> {
+        let token: Token = text
+            .parse()
+            .map_err(|_| unknown("the presented text is not a token of this cluster"))?;
+        let held = self
+            .tokens
+            .get(&token.accessor())
+            .filter(|held| held.hash.matches(&token.hash()) && token.kind() == kind);
+        let Some(held) = held else {
+            return Err(unknown(
+                "this token is not known: it was revoked, was used, or never existed",
+            ));
+        };
         if !held.holds(now) {
             return Err(unknown(&format!("token {} has expired", token.accessor())));
         }
@@ -243,12 +328,17 @@ impl Access {
         if usual.has(&Right::Admin) {
             return usual;
         }
-        let subjects = std::iter::once(user.to_owned()).chain(groups.iter().map(|group| format!("@{group}")));
-        let said: Vec<&Rights> = subjects.filter_map(|subject| self.policies.get(&subject)).collect();
+        let subjects =
+            std::iter::once(user.to_owned()).chain(groups.iter().map(|group| format!("@{group}")));
+        let said: Vec<&Rights> = subjects
+            .filter_map(|subject| self.policies.get(&subject))
+            .collect();
         if said.is_empty() {
             return usual;
         }
-        said.into_iter().flat_map(|rights| rights.0.iter().cloned()).collect()
+        said.into_iter()
+            .flat_map(|rights| rights.0.iter().cloned())
+            .collect()
     }
 
     /// Token by which the master of an attempt authenticates.
@@ -263,7 +353,11 @@ impl Access {
 
     /// All valid tokens.
     pub(crate) fn tokens(&self, now: UnixMillis) -> Vec<TokenView> {
-        self.tokens.iter().filter(|(_, held)| held.holds(now)).map(|(accessor, held)| held.view(accessor)).collect()
+        self.tokens
+            .iter()
+            .filter(|(_, held)| held.holds(now))
+            .map(|(accessor, held)| held.view(accessor))
+            .collect()
     }
 
     /// One token.
@@ -274,7 +368,13 @@ impl Access {
     /// All policies.
     pub(crate) fn policies(&self) -> Vec<PolicyView> {
         let words = |rights: &Rights| rights.0.iter().map(Right::to_string).collect();
-        self.policies.iter().map(|(subject, r)| PolicyView { subject: subject.clone(), rights: words(r) }).collect()
+        self.policies
+            .iter()
+            .map(|(subject, r)| PolicyView {
+                subject: subject.clone(),
+                rights: words(r),
+            })
+            .collect()
     }
 }
 
@@ -286,8 +386,12 @@ impl StoredToken {
     /// View of the token for callers. It contains no secret, because none is stored.
     pub(crate) fn view(&self, accessor: &Accessor) -> TokenView {
         let (kind, user, rights, node) = match &self.whose {
-            TokenPurpose::User { user, rights } => (TokenKind::User, Some(user.clone()), rights.clone(), None),
-            TokenPurpose::Join { node, .. } => (TokenKind::Join, None, Rights::default(), node.clone()),
+            TokenPurpose::User { user, rights } => {
+                (TokenKind::User, Some(user.clone()), rights.clone(), None)
+            }
+            TokenPurpose::Join { node, .. } => {
+                (TokenKind::Join, None, Rights::default(), node.clone())
+            }
         };
         TokenView {
             accessor: accessor.to_string(),
@@ -304,11 +408,18 @@ impl StoredToken {
 }
 
 fn shared(saved: &SavedShare) -> AppAccess {
-    AppAccess { view: saved.view.clone(), change: saved.change.clone() }
+    AppAccess {
+        view: saved.view.clone(),
+        change: saved.change.clone(),
+    }
 }
 
 fn saved_share(app: &AppId, access: &AppAccess) -> SavedShare {
-    SavedShare { app: app.clone(), view: access.view.clone(), change: access.change.clone() }
+    SavedShare {
+        app: app.clone(),
+        view: access.view.clone(),
+        change: access.change.clone(),
+    }
 }
 
 /// Time at which a lifetime of `seconds` from `now` ends.
@@ -319,12 +430,19 @@ pub(crate) fn until(now: UnixMillis, seconds: u64) -> UnixMillis {
 
 /// Parses rights. An unknown right and an empty list are errors.
 pub(crate) fn checked(words: &[String]) -> Result<Rights, ProblemDetails> {
-    let one = |word: &String| word.parse::<Right>().map_err(|error| ProblemDetails::new(ErrorCode::HR0400, error.to_string()));
-    let rights = words.iter().map(one).collect::<Result<Rights, ProblemDetails>>()?;
+    let one = |word: &String| {
+        word.parse::<Right>()
+            .map_err(|error| ProblemDetails::new(ErrorCode::HR0400, error.to_string()))
+    };
+    let rights = words
+        .iter()
+        .map(one)
+        .collect::<Result<Rights, ProblemDetails>>()?;
     if rights.0.is_empty() {
         let known = headroom_identity::right::words().join(", ");
         return Err(
-            ProblemDetails::new(ErrorCode::HR0400, "the list of rights is empty").hint(format!("name at least one of {known}"))
+            ProblemDetails::new(ErrorCode::HR0400, "the list of rights is empty")
+                .hint(format!("name at least one of {known}")),
         );
     }
     Ok(rights)
@@ -336,8 +454,11 @@ pub(crate) fn subject(text: &str) -> Result<String, ProblemDetails> {
         return Ok(text.to_owned());
     }
     let shown: String = text.chars().take(80).collect();
-    Err(ProblemDetails::new(ErrorCode::HR0400, format!("{shown:?} is neither a user nor a group"))
-        .hint("write a user as alice and a group as @etl: letters, digits, . _ and -, at most 32"))
+    Err(ProblemDetails::new(
+        ErrorCode::HR0400,
+        format!("{shown:?} is neither a user nor a group"),
+    )
+    .hint("write a user as alice and a group as @etl: letters, digits, . _ and -, at most 32"))
 }
 
 fn unknown(detail: &str) -> ProblemDetails {
@@ -346,19 +467,42 @@ fn unknown(detail: &str) -> ProblemDetails {
 }
 
 fn no_token(accessor: &Accessor) -> ProblemDetails {
-    ProblemDetails::new(ErrorCode::HR0404, format!("there is no token {accessor}")).hint("rmctl acl token list shows all tokens")
+    ProblemDetails::new(ErrorCode::HR0404, format!("there is no token {accessor}"))
+        .hint("rmctl acl token list shows all tokens")
 }
 
 fn held(saved: &SavedToken) -> Option<StoredToken> {
     let whose = match &saved.for_whom {
-        SavedTokenPurpose::User { user, rights: words } => TokenPurpose::User { user: user.clone(), rights: rights(words) },
+        SavedTokenPurpose::User {
+            user,
+            rights: words,
+        } => TokenPurpose::User {
+            user: user.clone(),
+            rights: rights(words),
+        },
         SavedTokenPurpose::Join { node, names } => {
             let node = node.as_ref().map(|node| node.parse()).transpose().ok()?;
-            TokenPurpose::Join { node, names: names.clone() }
+            TokenPurpose::Join {
+                node,
+                names: names.clone(),
+            }
         }
     };
-    let SavedToken { about, by, created, expires, .. } = saved.clone();
-    Some(StoredToken { hash: saved.hash.parse().ok()?, whose, about, by, created, expires })
+    let SavedToken {
+        about,
+        by,
+        created,
+        expires,
+        ..
+    } = saved.clone();
+    Some(StoredToken {
+        hash: saved.hash.parse().ok()?,
+        whose,
+        about,
+        by,
+        created,
+        expires,
+    })
 }
 
 /// Parses saved rights, and skips rights that are unknown to this version.
@@ -376,43 +520,102 @@ mod tests {
         Access::restored(&SavedAccess::default()).expect("the kernel has random numbers")
     }
 
-    fn give(all: &mut Access, whose: TokenPurpose, expires: Option<UnixMillis>, first: bool) -> Result<Token, ProblemDetails> {
+    fn give(
+        all: &mut Access,
+        whose: TokenPurpose,
+        expires: Option<UnixMillis>,
+        first: bool,
+    ) -> Result<Token, ProblemDetails> {
         let kind = match whose {
             TokenPurpose::User { .. } => SecretTokenKind::User,
             TokenPurpose::Join { .. } => SecretTokenKind::Join,
         };
         let token = Token::mint(kind).expect("the kernel has random numbers");
-        let held = StoredToken { hash: token.hash(), whose, about: String::new(), by: "root".into(), created: NOW, expires };
-        all.change(AccessChange::Keep { accessor: token.accessor(), held, first }, NOW)?;
+        let held = StoredToken {
+            hash: token.hash(),
+            whose,
+            about: String::new(),
+            by: "root".into(),
+            created: NOW,
+            expires,
+        };
+        all.change(
+            AccessChange::Keep {
+                accessor: token.accessor(),
+                held,
+                first,
+            },
+            NOW,
+        )?;
         Ok(token)
     }
 
     fn alice() -> TokenPurpose {
-        TokenPurpose::User { user: "alice".into(), rights: Rights::user_default() }
+        TokenPurpose::User {
+            user: "alice".into(),
+            rights: Rights::user_default(),
+        }
     }
 
     #[test]
     fn a_token_is_valid_until_revocation_or_expiry() {
         let mut all = fresh();
-        let token = give(&mut all, alice(), Some(UnixMillis(NOW.0 + 10)), false).expect("the store has room");
-        let who = all.bearer(&token.reveal(), NOW).expect("the token is valid");
-        assert!(matches!(&who, Principal::User { name, .. } if name == "alice"), "{who:?}");
-        assert_eq!(all.bearer(&token.reveal(), UnixMillis(NOW.0 + 10)).expect_err("it has expired").code, ErrorCode::HR0401);
+        let token = give(&mut all, alice(), Some(UnixMillis(NOW.0 + 10)), false)
+            .expect("the store has room");
+        let who = all
+            .bearer(&token.reveal(), NOW)
+            .expect("the token is valid");
+        assert!(
+            matches!(&who, Principal::User { name, .. } if name == "alice"),
+            "{who:?}"
+        );
+        assert_eq!(
+            all.bearer(&token.reveal(), UnixMillis(NOW.0 + 10))
+                .expect_err("it has expired")
+                .code,
+            ErrorCode::HR0401
+        );
         let restored = Access::restored(&all.saved()).expect("reads");
-        restored.bearer(&token.reveal(), NOW).expect("the token is valid after a restart");
-        all.change(AccessChange::Revoke(token.accessor()), NOW).expect("there");
-        assert_eq!(all.bearer(&token.reveal(), NOW).expect_err("revoked").code, ErrorCode::HR0401);
-        assert_eq!(all.change(AccessChange::Revoke(token.accessor()), NOW).expect_err("gone").code, ErrorCode::HR0404);
+        restored
+            .bearer(&token.reveal(), NOW)
+            .expect("the token is valid after a restart");
+        all.change(AccessChange::Revoke(token.accessor()), NOW)
+            .expect("there");
+        assert_eq!(
+            all.bearer(&token.reveal(), NOW).expect_err("revoked").code,
+            ErrorCode::HR0401
+        );
+        assert_eq!(
+            all.change(AccessChange::Revoke(token.accessor()), NOW)
+                .expect_err("gone")
+                .code,
+            ErrorCode::HR0404
+        );
     }
 
     #[test]
     fn a_forged_secret_of_a_known_token_is_refused() {
         let mut all = fresh();
-        let token = give(&mut all, alice(), None, false).expect("the store has room").reveal();
+        let token = give(&mut all, alice(), None, false)
+            .expect("the store has room")
+            .reveal();
         let (head, secret) = token.rsplit_once('_').expect("the token has three parts");
-        let turned: String = secret.chars().map(|c| if c == '0' { '1' } else { '0' }).collect();
-        assert_eq!(all.bearer(&format!("{head}_{turned}"), NOW).expect_err("the secret is forged").code, ErrorCode::HR0401);
-        assert_eq!(all.bearer(&token.replace("hru_", "hrj_"), NOW).expect_err("another kind").code, ErrorCode::HR0401);
+        let turned: String = secret
+            .chars()
+            .map(|c| if c == '0' { '1' } else { '0' })
+            .collect();
+        assert_eq!(
+            all.bearer(&format!("{head}_{turned}"), NOW)
+                .expect_err("the secret is forged")
+                .code,
+            ErrorCode::HR0401
+        );
+        assert_eq!(
+            all.bearer(&token.replace("hru_", "hrj_"), NOW)
+                .expect_err("another kind")
+                .code,
+            ErrorCode::HR0401
+        );
     }
 
     /// For none of the three token kinds does a second text authenticate.
@@ -420,19 +623,41 @@ mod tests {
     fn every_changed_character_makes_a_token_invalid() {
         let mut all = fresh();
         let attempt: AttemptId = "sort.1@2".parse().expect("an attempt");
-        let user = give(&mut all, alice(), None, false).expect("the store has room").reveal();
-        for token in [user, all.master_token(&attempt), all.reader_token(&attempt.app)] {
+        let user = give(&mut all, alice(), None, false)
+            .expect("the store has room")
+            .reveal();
+        for token in [
+            user,
+            all.master_token(&attempt),
+            all.reader_token(&attempt.app),
+        ] {
             let good = all.bearer(&token, NOW).expect("the token is valid");
             for at in 0..token.len() {
                 for bit in [1, 2, 0x40] {
                     let mut bytes = token.clone().into_bytes();
                     bytes[at] ^= bit;
-                    let Ok(changed) = String::from_utf8(bytes) else { continue };
-                    assert_eq!(all.bearer(&changed, NOW).map_err(|p| p.code), Err(ErrorCode::HR0401), "byte {at}, {good:?}");
+                    let Ok(changed) = String::from_utf8(bytes) else {
+                        continue;
+                    };
+                    assert_eq!(
+                        all.bearer(&changed, NOW).map_err(|p| p.code),
+                        Err(ErrorCode::HR0401),
+                        "byte {at}, {good:?}"
+                    );
                 }
             }
-            for longer in [format!("{token}0"), format!(" {token}"), format!("{token}\n"), token[..token.len() - 2].to_owned()] {
-                assert_eq!(all.bearer(&longer, NOW).expect_err("the text differs from the token").code, ErrorCode::HR0401);
+            for longer in [
+                format!("{token}0"),
+                format!(" {token}"),
+                format!("{token}\n"),
+                token[..token.len() - 2].to_owned(),
+            ] {
+                assert_eq!(
+                    all.bearer(&longer, NOW)
+                        .expect_err("the text differs from the token")
+                        .code,
+                    ErrorCode::HR0401
+                );
             }
         }
     }
@@ -440,25 +665,52 @@ mod tests {
     #[test]
     fn an_expired_join_token_is_refused() {
         let mut all = fresh();
-        let whose = TokenPurpose::Join { node: None, names: vec![] };
-        let token = give(&mut all, whose, Some(UnixMillis(NOW.0 + 10)), false).expect("the store has room").reveal();
+        let whose = TokenPurpose::Join {
+            node: None,
+            names: vec![],
+        };
+        let token = give(&mut all, whose, Some(UnixMillis(NOW.0 + 10)), false)
+            .expect("the store has room")
+            .reveal();
         all.joins(&token, NOW).expect("the token is still valid");
-        let late = all.joins(&token, UnixMillis(NOW.0 + 10)).expect_err("the token has expired");
-        assert!(late.code == ErrorCode::HR0401 && late.detail.contains("has expired"), "{late}");
-        assert_eq!(fresh().joins(&token, NOW).expect_err("the token is of another cluster").code, ErrorCode::HR0401);
+        let late = all
+            .joins(&token, UnixMillis(NOW.0 + 10))
+            .expect_err("the token has expired");
+        assert!(
+            late.code == ErrorCode::HR0401 && late.detail.contains("has expired"),
+            "{late}"
+        );
+        assert_eq!(
+            fresh()
+                .joins(&token, NOW)
+                .expect_err("the token is of another cluster")
+                .code,
+            ErrorCode::HR0401
+        );
     }
 
     #[test]
     fn a_join_token_is_valid_for_a_single_join() {
         let mut all = fresh();
-        let whose = TokenPurpose::Join { node: Some("n1".parse().expect("a node")), names: vec![] };
+        let whose = TokenPurpose::Join {
+            node: Some("n1".parse().expect("a node")),
+            names: vec![],
+        };
         let token = give(&mut all, whose, None, false).expect("the store has room");
-        all.bearer(&token.reveal(), NOW).expect_err("a join token authenticates no other call");
+        all.bearer(&token.reveal(), NOW)
+            .expect_err("a join token authenticates no other call");
         let (accessor, node, _) = all.joins(&token.reveal(), NOW).expect("the token is valid");
         assert_eq!(node.map(|n| n.to_string()), Some("n1".into()));
-        all.change(AccessChange::Spend { accessor }, NOW).expect("the first use succeeds");
-        assert_eq!(all.change(AccessChange::Spend { accessor }, NOW).expect_err("it is used up").code, ErrorCode::HR0401);
-        all.joins(&token.reveal(), NOW).expect_err("the token is used up");
+        all.change(AccessChange::Spend { accessor }, NOW)
+            .expect("the first use succeeds");
+        assert_eq!(
+            all.change(AccessChange::Spend { accessor }, NOW)
+                .expect_err("it is used up")
+                .code,
+            ErrorCode::HR0401
+        );
+        all.joins(&token.reveal(), NOW)
+            .expect_err("the token is used up");
     }
 
     #[test]
@@ -466,7 +718,12 @@ mod tests {
         let mut all = fresh();
         give(&mut all, alice(), None, true).expect("the first token is created");
         let mut again = Access::restored(&all.saved()).expect("reads");
-        assert_eq!(give(&mut again, alice(), None, true).expect_err("the first token exists").code, ErrorCode::HR0409);
+        assert_eq!(
+            give(&mut again, alice(), None, true)
+                .expect_err("the first token exists")
+                .code,
+            ErrorCode::HR0409
+        );
         give(&mut again, alice(), None, false).expect("other tokens are created");
     }
 
@@ -476,9 +733,21 @@ mod tests {
         let attempt: AttemptId = "sort.1@2".parse().expect("an attempt");
         let token = all.master_token(&attempt);
         let again = Access::restored(&all.saved()).expect("reads");
-        assert_eq!(again.bearer(&token, NOW), Ok(Principal::Master(attempt.clone())));
-        assert_eq!(again.bearer(&all.reader_token(&attempt.app), NOW), Ok(Principal::Executor(attempt.app)));
-        assert_eq!(fresh().bearer(&token, NOW).expect_err("another cluster has another key").code, ErrorCode::HR0401);
+        assert_eq!(
+            again.bearer(&token, NOW),
+            Ok(Principal::Master(attempt.clone()))
+        );
+        assert_eq!(
+            again.bearer(&all.reader_token(&attempt.app), NOW),
+            Ok(Principal::Executor(attempt.app))
+        );
+        assert_eq!(
+            fresh()
+                .bearer(&token, NOW)
+                .expect_err("another cluster has another key")
+                .code,
+            ErrorCode::HR0401
+        );
     }
 
     #[test]
@@ -490,18 +759,36 @@ mod tests {
         };
         let allow = |subject: &str, words: &[&str]| AccessChange::Allow {
             subject: subject.into(),
-            rights: checked(&words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>()).expect("rights"),
+            rights: checked(&words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>())
+                .expect("rights"),
         };
         assert_eq!(rights(&all, "alice", &[]), Rights::user_default());
-        all.change(allow("alice", &["job:read"]), NOW).expect("the store has room");
-        all.change(allow("@etl", &["job:submit", "queue:root.etl"]), NOW).expect("the store has room");
+        all.change(allow("alice", &["job:read"]), NOW)
+            .expect("the store has room");
+        all.change(allow("@etl", &["job:submit", "queue:root.etl"]), NOW)
+            .expect("the store has room");
         assert_eq!(rights(&all, "alice", &[]).to_string(), "job:read");
         let both = rights(&all, "alice", &["etl"]);
-        assert!(both.has(&Right::JobSubmit) && both.has(&Right::JobRead) && !both.has(&Right::JobKill));
-        assert_eq!(all.rights("root", &[], Rights::all()), Rights::all(), "a policy does not restrict an administrator");
-        all.change(AccessChange::Forget { subject: "alice".into() }, NOW).expect("there");
+        assert!(
+            both.has(&Right::JobSubmit) && both.has(&Right::JobRead) && !both.has(&Right::JobKill)
+        );
+        assert_eq!(
+            all.rights("root", &[], Rights::all()),
+            Rights::all(),
+            "a policy does not restrict an administrator"
+        );
+        all.change(
+            AccessChange::Forget {
+                subject: "alice".into(),
+            },
+            NOW,
+        )
+        .expect("there");
         assert_eq!(rights(&all, "alice", &[]), Rights::user_default());
         assert_eq!(checked(&[]).expect_err("none").code, ErrorCode::HR0400);
-        assert_eq!(checked(&["root".into()]).expect_err("none").code, ErrorCode::HR0400);
+        assert_eq!(
+            checked(&["root".into()]).expect_err("none").code,
+            ErrorCode::HR0400
+        );
     }
 }

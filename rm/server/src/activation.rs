@@ -25,10 +25,14 @@ pub(crate) struct Given {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unfit {
     /// A descriptor is neither a TCP nor a Unix listener.
-    #[error("descriptor {0} from the service manager (LISTEN_FDS) is neither a TCP nor a Unix listener")]
+    #[error(
+        "descriptor {0} from the service manager (LISTEN_FDS) is neither a TCP nor a Unix listener"
+    )]
     Strange(usize),
     /// More than one listener of a kind.
-    #[error("the service manager passed more than one {0} (LISTEN_FDS): name one in headroom-resourcemanager.socket")]
+    #[error(
+        "the service manager passed more than one {0} (LISTEN_FDS): name one in headroom-resourcemanager.socket"
+    )]
     TooMany(&'static str),
     /// The configuration names another address or path.
     #[error(
@@ -65,7 +69,11 @@ fn all(mut handed: ListenFd) -> Result<Given, Unfit> {
     for number in 0..handed.len() {
         if let Ok(Some(socket)) = handed.take_unix_listener(number) {
             socket.set_nonblocking(true)?;
-            if given.socket.replace(UnixListener::from_std(socket)?).is_some() {
+            if given
+                .socket
+                .replace(UnixListener::from_std(socket)?)
+                .is_some()
+            {
                 return Err(Unfit::TooMany("socket"));
             }
         } else if let Ok(Some(port)) = handed.take_tcp_listener(number) {
@@ -86,15 +94,26 @@ fn at_the_same_port(given: SocketAddr, configured: SocketAddr) -> Result<(), Unf
     if given.port() == configured.port() && (everywhere || given.ip() == configured.ip()) {
         return Ok(());
     }
-    Err(Unfit::Elsewhere { key: "listen", given: given.to_string(), configured: configured.to_string() })
+    Err(Unfit::Elsewhere {
+        key: "listen",
+        given: given.to_string(),
+        configured: configured.to_string(),
+    })
 }
 
 /// Compares two socket paths. A configuration without a path accepts any socket.
 fn at_the_same_path(given: Option<PathBuf>, configured: Option<&Path>) -> Result<(), Unfit> {
     match configured {
         Some(configured) if given.as_deref() != Some(configured) => {
-            let given = given.map_or_else(|| "a socket without a name".to_owned(), |path| path.display().to_string());
-            Err(Unfit::Elsewhere { key: "socket", given, configured: configured.display().to_string() })
+            let given = given.map_or_else(
+                || "a socket without a name".to_owned(),
+                |path| path.display().to_string(),
+            );
+            Err(Unfit::Elsewhere {
+                key: "socket",
+                given,
+                configured: configured.display().to_string(),
+            })
         }
         Some(_) | None => Ok(()),
     }
@@ -111,12 +130,22 @@ mod tests {
     #[test]
     fn a_passed_listener_must_match_the_configuration() {
         assert!(at_the_same_port(at("127.0.0.1:7070"), at("127.0.0.1:7070")).is_ok());
-        assert!(at_the_same_port(at("[::]:7070"), at("0.0.0.0:7070")).is_ok(), "both are unspecified addresses");
-        for (given, configured) in
-            [("127.0.0.1:7070", "0.0.0.0:7070"), ("[::]:7070", "127.0.0.1:7070"), ("127.0.0.1:7070", "127.0.0.1:7071")]
-        {
-            let said = at_the_same_port(at(given), at(configured)).expect_err("the addresses differ").to_string();
-            assert!(said.contains(given) && said.contains(&format!("listen = \"{configured}\"")), "{said}");
+        assert!(
+            at_the_same_port(at("[::]:7070"), at("0.0.0.0:7070")).is_ok(),
+            "both are unspecified addresses"
+        );
+        for (given, configured) in [
+            ("127.0.0.1:7070", "0.0.0.0:7070"),
+            ("[::]:7070", "127.0.0.1:7070"),
+            ("127.0.0.1:7070", "127.0.0.1:7071"),
+        ] {
+            let said = at_the_same_port(at(given), at(configured))
+                .expect_err("the addresses differ")
+                .to_string();
+            assert!(
+                said.contains(given) && said.contains(&format!("listen = \"{configured}\"")),
+                "{said}"
+            );
         }
     }
 
@@ -125,8 +154,13 @@ mod tests {
         let path = Path::new("/run/headroom/resourcemanager.sock");
         assert!(at_the_same_path(Some(path.to_owned()), None).is_ok());
         assert!(at_the_same_path(Some(path.to_owned()), Some(path)).is_ok());
-        let said = at_the_same_path(None, Some(path)).expect_err("the addresses differ").to_string();
-        assert!(said.contains("without a name") && said.contains("socket = \"/run/headroom"), "{said}");
+        let said = at_the_same_path(None, Some(path))
+            .expect_err("the addresses differ")
+            .to_string();
+        assert!(
+            said.contains("without a name") && said.contains("socket = \"/run/headroom"),
+            "{said}"
+        );
     }
 
     #[tokio::test]

@@ -58,8 +58,23 @@ impl AttemptMetrics {
     /// incarnation.
     pub(crate) fn new(since: UnixMillis, fine: MetricsGranularity) -> Self {
         let (profiles, own, others) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        let (of, peaks, spans, lately) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        AttemptMetrics { since, fine, profiles, own, others, of, peaks, spans, lately }
+        let (of, peaks, spans, lately) = (
+            BTreeMap::new(),
+            BTreeMap::new(),
+            BTreeMap::new(),
+            BTreeMap::new(),
+        );
+        AttemptMetrics {
+            since,
+            fine,
+            profiles,
+            own,
+            others,
+            of,
+            peaks,
+            spans,
+            lately,
+        }
     }
 
     /// Counts the difference between two versions of a row.
@@ -68,23 +83,38 @@ impl AttemptMetrics {
         let since = self.since;
         let job = self.job(app);
         let tally = self.of.entry((job, profile.clone())).or_default();
-        let known = |a: &AttemptRow| before.and_then(|b| b.attempts.iter().find(|old| old.attempt == a.attempt));
+        let known = |a: &AttemptRow| {
+            before.and_then(|b| b.attempts.iter().find(|old| old.attempt == a.attempt))
+        };
         let mut earlier: Option<&AttemptRow> = None;
         let mut killed = false;
         for attempt in &row.attempts {
             let old = known(attempt);
-            if let Some(from) = earlier.filter(|e| old.is_none() && attempt.started >= since && attempt.rung > e.rung) {
-                *tally.escalations.entry((from.rung, attempt.rung)).or_default() += 1;
+            if let Some(from) = earlier
+                .filter(|e| old.is_none() && attempt.started >= since && attempt.rung > e.rung)
+            {
+                *tally
+                    .escalations
+                    .entry((from.rung, attempt.rung))
+                    .or_default() += 1;
             }
-            tally.grown += count(attempt.grown.len()).saturating_sub(old.map_or(0, |o| count(o.grown.len())));
-            if attempt.ended.is_some_and(|at| at >= since) && old.is_none_or(|o| o.ended.is_none()) {
+            tally.grown +=
+                count(attempt.grown.len()).saturating_sub(old.map_or(0, |o| count(o.grown.len())));
+            if attempt.ended.is_some_and(|at| at >= since) && old.is_none_or(|o| o.ended.is_none())
+            {
                 let wasted = tally.ended(attempt, killed);
-                *self.lately.entry(attempt.ended.unwrap_or(since).0 / MINUTE_MS).or_default() += wasted;
+                *self
+                    .lately
+                    .entry(attempt.ended.unwrap_or(since).0 / MINUTE_MS)
+                    .or_default() += wasted;
                 while self.lately.len() > KEPT {
                     self.lately.pop_first();
                 }
                 if let Some(ratio) = peak_ratio(attempt) {
-                    self.peaks.entry(profile.clone()).or_insert_with(|| Histogram::new(PARTS)).observe(ratio);
+                    self.peaks
+                        .entry(profile.clone())
+                        .or_insert_with(|| Histogram::new(PARTS))
+                        .observe(ratio);
                 }
             }
             killed |= attempt.reason.is_some_and(|r| r.charge() == Charge::Memory);
@@ -96,13 +126,18 @@ impl AttemptMetrics {
     /// the minute. Byte-seconds.
     pub(crate) fn wasted_in_last_hour(&self, now: UnixMillis) -> u64 {
         let first = (now.0 / MINUTE_MS).saturating_sub(60);
-        let byte_ms = self.lately.range(first..).fold(0_u128, |sum, (_, wasted)| sum.saturating_add(*wasted));
+        let byte_ms = self
+            .lately
+            .range(first..)
+            .fold(0_u128, |sum, (_, wasted)| sum.saturating_add(*wasted));
         u64::try_from(byte_ms / 1000).unwrap_or(u64::MAX)
     }
 
     /// Counts a task that failed because no larger size exists.
     pub(crate) fn exhausted(&mut self, app: &AppId, task: &str) {
-        let stage = task.parse::<TaskId>().map_or_else(|_| OTHER.to_owned(), |t| t.stage.to_string());
+        let stage = task
+            .parse::<TaskId>()
+            .map_or_else(|_| OTHER.to_owned(), |t| t.stage.to_string());
         let profile = self.profile(&stage);
         let job = self.job(app);
         self.of.entry((job, profile)).or_default().exhausted += 1;
@@ -159,7 +194,11 @@ impl AttemptMetrics {
                 page.count(&AM_ATTEMPTS, &[job, profile, outcome], *n);
             }
             for ((from, to), n) in &tally.escalations {
-                page.count(&AM_ESCALATIONS, &[job, profile, &from.to_string(), &to.to_string()], *n);
+                page.count(
+                    &AM_ESCALATIONS,
+                    &[job, profile, &from.to_string(), &to.to_string()],
+                    *n,
+                );
             }
             page.count(&AM_EXHAUSTED, &labels, tally.exhausted);
             page.count(&AM_RECOVERED, &labels, tally.recovered);
@@ -180,13 +219,20 @@ impl ProfileMetrics {
     /// Counts the end of an attempt; `killed` if an earlier attempt was killed for memory. Returns
     /// the wasted memory. Byte-milliseconds.
     fn ended(&mut self, attempt: &AttemptRow, killed: bool) -> u128 {
-        let (Some(reason), Some(ended)) = (attempt.reason, attempt.ended) else { return 0 };
+        let (Some(reason), Some(ended)) = (attempt.reason, attempt.ended) else {
+            return 0;
+        };
         *self.outcomes.entry(reason.name()).or_default() += 1;
-        let (size, ms) = (u128::from(attempt.profile.memory().get()), ended.since(attempt.started).as_millis());
+        let (size, ms) = (
+            u128::from(attempt.profile.memory().get()),
+            ended.since(attempt.started).as_millis(),
+        );
         match reason.charge() {
             Charge::Success => {
                 self.recovered += u64::from(killed);
-                let unused = attempt.peak.map_or(0, |peak| size.saturating_sub(u128::from(peak.get())));
+                let unused = attempt
+                    .peak
+                    .map_or(0, |peak| size.saturating_sub(u128::from(peak.get())));
                 self.over = self.over.saturating_add(unused.saturating_mul(ms));
                 0
             }
@@ -203,8 +249,13 @@ impl ProfileMetrics {
 /// need of the task.
 fn peak_ratio(attempt: &AttemptRow) -> Option<f64> {
     let size = attempt.profile.memory();
-    let well = attempt.reason.is_some_and(|r| r.charge() == Charge::Success);
-    attempt.peak.filter(|_| well && !size.is_zero()).map(|peak| part(peak, size))
+    let well = attempt
+        .reason
+        .is_some_and(|r| r.charge() == Charge::Success);
+    attempt
+        .peak
+        .filter(|_| well && !size.is_zero())
+        .map(|peak| part(peak, size))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a ratio of two sizes")]
@@ -212,7 +263,10 @@ fn part(peak: Bytes, size: Bytes) -> f64 {
     peak.get() as f64 / size.get() as f64
 }
 
-#[expect(clippy::cast_precision_loss, reason = "scrapers read floating point numbers")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "scrapers read floating point numbers"
+)]
 fn byte_seconds(byte_ms: u128) -> f64 {
     byte_ms as f64 / 1000.0
 }
@@ -256,7 +310,11 @@ mod tests {
         }
     }
     fn profile(memory: u64) -> Profile {
-        Profile { heap: Bytes::ZERO, overhead: Bytes::new(memory), cpus: Cpus::from_cores(1) }
+        Profile {
+            heap: Bytes::ZERO,
+            overhead: Bytes::new(memory),
+            cpus: Cpus::from_cores(1),
+        }
     }
     fn row(attempts: Vec<AttemptRow>) -> TaskRow {
         let task = "map/7".parse().expect("id");
@@ -286,7 +344,10 @@ mod tests {
         let first = row(vec![attempt(1, 1, None)]);
         let killed = row(vec![attempt(1, 1, oom)]);
         let again = row(vec![attempt(1, 1, oom), attempt(2, 2, None)]);
-        let done = row(vec![attempt(1, 1, oom), attempt(2, 2, Some((13_000, ExitReason::Exit { code: 0 })))]);
+        let done = row(vec![
+            attempt(1, 1, oom),
+            attempt(2, 2, Some((13_000, ExitReason::Exit { code: 0 }))),
+        ]);
         let mut before = None;
         for now in [&first, &killed, &killed, &again, &done, &done] {
             tallies.row(&app, before, now);
@@ -310,8 +371,13 @@ mod tests {
     }
 
     fn labels(text: &str, name: &str) -> BTreeSet<String> {
-        let of = text.lines().filter(|line| line.starts_with(name)).filter_map(|line| line.split("job=\"").nth(1));
-        of.filter_map(|rest| rest.split('"').next()).map(str::to_owned).collect()
+        let of = text
+            .lines()
+            .filter(|line| line.starts_with(name))
+            .filter_map(|line| line.split("job=\"").nth(1));
+        of.filter_map(|rest| rest.split('"').next())
+            .map(str::to_owned)
+            .collect()
     }
 
     #[test]
@@ -324,19 +390,36 @@ mod tests {
             let name = "headroom_am_task_attempts_total";
             let seen = labels(&text(&tallies), name);
             assert_eq!((seen.len(), seen.contains(OTHER)), (MOST_VALUES + 1, true));
-            let others = format!("{name}{{job=\"other\",profile=\"map\",outcome=\"overhead_oom\"}} {}.0", 2 * MOST_VALUES);
+            let others = format!(
+                "{name}{{job=\"other\",profile=\"map\",outcome=\"overhead_oom\"}} {}.0",
+                2 * MOST_VALUES
+            );
             assert!(text(&tallies).contains(&others), "{others}");
             tallies.forget(&app(1));
             assert!(!labels(&text(&tallies), name).contains("job.1"));
             tallies.row(&app(3 * MOST_VALUES), Some(&killed), &killed);
-            assert_eq!(tallies.job(&app(3 * MOST_VALUES)), OTHER, "a job keeps its label when a label becomes free");
+            assert_eq!(
+                tallies.job(&app(3 * MOST_VALUES)),
+                OTHER,
+                "a job keeps its label when a label becomes free"
+            );
             tallies.forget(&app(3 * MOST_VALUES));
-            assert!(text(&tallies).contains(&others), "the count of all other jobs stays");
+            assert!(
+                text(&tallies).contains(&others),
+                "the count of all other jobs stays"
+            );
             tallies.row(&app(9999), None, &killed);
-            assert!(labels(&text(&tallies), name).contains("job.9999"), "a new job takes the free label");
+            assert!(
+                labels(&text(&tallies), name).contains("job.9999"),
+                "a new job takes the free label"
+            );
         }
         let mut coarse = AttemptMetrics::new(UnixMillis(5_000), MetricsGranularity::Profile);
-        coarse.row(&"job.1".parse().expect("id"), None, &row(vec![attempt(1, 1, None)]));
+        coarse.row(
+            &"job.1".parse().expect("id"),
+            None,
+            &row(vec![attempt(1, 1, None)]),
+        );
         assert!(labels(&text(&coarse), "headroom_am").is_empty());
     }
 
@@ -344,13 +427,22 @@ mod tests {
     fn earlier_attempts_are_not_counted_and_profiles_are_bounded() {
         let app: AppId = "wordcount.7".parse().expect("id");
         let mut tallies = AttemptMetrics::new(UnixMillis(50_000), MetricsGranularity::Profile);
-        let old = row(vec![attempt(1, 1, Some((12_000, ExitReason::OverheadOom))), attempt(2, 2, None)]);
+        let old = row(vec![
+            attempt(1, 1, Some((12_000, ExitReason::OverheadOom))),
+            attempt(2, 2, None),
+        ]);
         tallies.row(&app, None, &old);
-        assert!(!text(&tallies).contains("headroom_am_escalations_total{") && !text(&tallies).contains("outcome="));
+        assert!(
+            !text(&tallies).contains("headroom_am_escalations_total{")
+                && !text(&tallies).contains("outcome=")
+        );
         for n in 0..500 {
             tallies.exhausted(&app, &format!("stage{n}/0"));
         }
         let text = text(&tallies);
-        assert!(text.contains("headroom_am_escalations_exhausted_total{profile=\"other\"} 301.0"), "{text}");
+        assert!(
+            text.contains("headroom_am_escalations_exhausted_total{profile=\"other\"} 301.0"),
+            "{text}"
+        );
     }
 }

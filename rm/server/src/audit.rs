@@ -70,9 +70,17 @@ pub(crate) struct AuditFilter {
 impl AuditFilter {
     fn takes(&self, line: &AuditLine) -> bool {
         self.who.as_ref().is_none_or(|who| line.who == *who)
-            && self.verb.as_ref().is_none_or(|verb| line.verb.contains(verb.as_str()))
-            && self.object.as_ref().is_none_or(|object| line.object.contains(object.as_str()))
-            && self.refused.is_none_or(|refused| (line.outcome >= 400) == refused)
+            && self
+                .verb
+                .as_ref()
+                .is_none_or(|verb| line.verb.contains(verb.as_str()))
+            && self
+                .object
+                .as_ref()
+                .is_none_or(|object| line.object.contains(object.as_str()))
+            && self
+                .refused
+                .is_none_or(|refused| (line.outcome >= 400) == refused)
             && self.since.is_none_or(|since| line.time >= since)
     }
 }
@@ -97,7 +105,15 @@ impl AuditRecorder {
         let next = recent.back().map_or(1, |line| line.index + 1);
         let files = SegmentedLog::open(folder, FILES, bounds(kept));
         let files = files.map_err(|error| warn!(%error, "cannot write the audit log to disk; it is kept in memory only")).ok();
-        AuditRecorder { inner: Mutex::new(Inner { recent, next, files, behind: 0 }), last: watch::Sender::new(next - 1) }
+        AuditRecorder {
+            inner: Mutex::new(Inner {
+                recent,
+                next,
+                files,
+                behind: 0,
+            }),
+            last: watch::Sender::new(next - 1),
+        }
     }
 
     /// Appends a line and assigns its number.
@@ -145,7 +161,10 @@ impl AuditRecorder {
     /// Lines after number `after` that match the filter, oldest first.
     pub(crate) fn read(&self, after: u64, filter: &AuditFilter) -> Vec<Arc<AuditLine>> {
         let inner = self.inner();
-        let later = inner.recent.iter().filter(|line| line.index > after && filter.takes(line));
+        let later = inner
+            .recent
+            .iter()
+            .filter(|line| line.index > after && filter.takes(line));
         later.cloned().collect()
     }
 
@@ -177,7 +196,10 @@ pub(crate) async fn keep_synced(audit: Arc<AuditRecorder>, closing: Cancellation
     let mut clock = tokio::time::interval(SYNC_INTERVAL);
     while closing.run_until_cancelled(clock.tick()).await.is_some() {
         let audit = audit.clone();
-        if tokio::task::spawn_blocking(move || audit.flush()).await.is_err() {
+        if tokio::task::spawn_blocking(move || audit.flush())
+            .await
+            .is_err()
+        {
             return;
         }
     }
@@ -186,10 +208,15 @@ pub(crate) async fn keep_synced(audit: Arc<AuditRecorder>, closing: Cancellation
 /// Splits a call into its verb and object: `POST`, `/v1/apps/job.1/kill` is `POST kill` to
 /// `apps/job.1`.
 pub(crate) fn named(method: &str, path: &str) -> (String, String) {
-    let path = path.strip_prefix("/v1/").or_else(|| path.strip_prefix('/')).unwrap_or(path);
+    let path = path
+        .strip_prefix("/v1/")
+        .or_else(|| path.strip_prefix('/'))
+        .unwrap_or(path);
     let words: Vec<&str> = path.split('/').collect();
     match words.as_slice() {
-        [object @ .., action] if method == "POST" && object.len() >= 2 => (format!("{method} {action}"), object.join("/")),
+        [object @ .., action] if method == "POST" && object.len() >= 2 => {
+            (format!("{method} {action}"), object.join("/"))
+        }
         _ => (method.to_owned(), path.to_owned()),
     }
 }
@@ -217,7 +244,10 @@ mod tests {
     #[tokio::test]
     async fn lines_are_synced_by_number_and_by_time() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (audit, closing) = (Arc::new(AuditRecorder::open(dir.path(), RetentionLimits::default())), CancellationToken::new());
+        let (audit, closing) = (
+            Arc::new(AuditRecorder::open(dir.path(), RetentionLimits::default())),
+            CancellationToken::new(),
+        );
         let behind = || audit.inner().behind;
         for _ in 0..MAX_UNSYNCED - 1 {
             audit.write(line("POST kill", "apps/job.1", 200));
@@ -229,7 +259,10 @@ mod tests {
         let kept = tokio::spawn(keep_synced(audit.clone(), closing.clone()));
         let deadline = tokio::time::Instant::now() + 30 * SYNC_INTERVAL;
         while behind() > 0 {
-            assert!(tokio::time::Instant::now() < deadline, "a line is still not synced");
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "a line is still not synced"
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         closing.cancel();
@@ -239,10 +272,19 @@ mod tests {
     #[test]
     fn calls_have_a_verb_and_an_object() {
         let of = |method, path| named(method, path);
-        assert_eq!(of("POST", "/v1/apps/job.1/kill"), ("POST kill".into(), "apps/job.1".into()));
-        assert_eq!(of("PATCH", "/v1/queues/root.etl"), ("PATCH".into(), "queues/root.etl".into()));
+        assert_eq!(
+            of("POST", "/v1/apps/job.1/kill"),
+            ("POST kill".into(), "apps/job.1".into())
+        );
+        assert_eq!(
+            of("PATCH", "/v1/queues/root.etl"),
+            ("PATCH".into(), "queues/root.etl".into())
+        );
         assert_eq!(of("POST", "/v1/apps"), ("POST".into(), "apps".into()));
-        assert_eq!(of("PUT", "/ws/v1/cluster/apps/a/state"), ("PUT".into(), "ws/v1/cluster/apps/a/state".into()));
+        assert_eq!(
+            of("PUT", "/ws/v1/cluster/apps/a/state"),
+            ("PUT".into(), "ws/v1/cluster/apps/a/state".into())
+        );
     }
 
     #[test]
@@ -254,11 +296,45 @@ mod tests {
         drop(audit);
         let audit = AuditRecorder::open(dir.path(), RetentionLimits::default());
         audit.write(line("POST drain", "nodes/n1", 200));
-        let seen = |after, filter: AuditFilter| audit.read(after, &filter).iter().map(|l| l.index).collect::<Vec<_>>();
+        let seen = |after, filter: AuditFilter| {
+            audit
+                .read(after, &filter)
+                .iter()
+                .map(|l| l.index)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(seen(0, AuditFilter::default()), [1, 2, 3]);
         assert_eq!(seen(1, AuditFilter::default()), [2, 3]);
-        assert_eq!(seen(0, AuditFilter { verb: Some("kill".into()), refused: Some(false), ..AuditFilter::default() }), [1]);
-        assert_eq!(seen(0, AuditFilter { object: Some("n1".into()), ..AuditFilter::default() }), [3]);
-        assert!(seen(0, AuditFilter { since: Some(UnixMillis(1001)), ..AuditFilter::default() }).is_empty());
+        assert_eq!(
+            seen(
+                0,
+                AuditFilter {
+                    verb: Some("kill".into()),
+                    refused: Some(false),
+                    ..AuditFilter::default()
+                }
+            ),
+            [1]
+        );
+        assert_eq!(
+            seen(
+                0,
+                AuditFilter {
+                    object: Some("n1".into()),
+                    ..AuditFilter::default()
+                }
+            ),
+            [3]
+        );
+        assert!(
+            seen(
+                0,
+                AuditFilter {
+                    since: Some(UnixMillis(1001)),
+                    ..AuditFilter::default()
+                }
+            )
+            .is_empty()
+        );
     }
 }

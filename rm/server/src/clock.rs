@@ -14,8 +14,13 @@ pub(crate) struct Clock {
 impl Clock {
     /// Starts the clock at tick 0.
     pub(crate) fn start() -> Self {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Clock { start: Instant::now(), unix_at_zero: UnixMillis(millis(unix)) }
+        let unix = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Clock {
+            start: Instant::now(),
+            unix_at_zero: UnixMillis(millis(unix)),
+        }
     }
     /// Current tick.
     pub(crate) fn now(self) -> Tick {

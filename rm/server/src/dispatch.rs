@@ -29,7 +29,13 @@ pub(crate) struct Dispatch {
 
 impl Dispatch {
     pub(crate) fn new(epoch: Epoch) -> Self {
-        Dispatch { epoch, nodes: BTreeMap::new(), apps: BTreeMap::new(), to_nodes: BTreeMap::new(), to_apps: BTreeMap::new() }
+        Dispatch {
+            epoch,
+            nodes: BTreeMap::new(),
+            apps: BTreeMap::new(),
+            to_nodes: BTreeMap::new(),
+            to_apps: BTreeMap::new(),
+        }
     }
 
     /// Opens the stream of a node: first the full desired state, then changes. It replaces an
@@ -48,7 +54,11 @@ impl Dispatch {
 
     /// Opens the stream of a master: first the updates that it missed, then new ones. It replaces
     /// an earlier stream of the application.
-    pub(crate) fn open_app(&mut self, app: AppId, missed: Vec<MasterUpdate>) -> mpsc::Receiver<Vec<MasterUpdate>> {
+    pub(crate) fn open_app(
+        &mut self,
+        app: AppId,
+        missed: Vec<MasterUpdate>,
+    ) -> mpsc::Receiver<Vec<MasterUpdate>> {
         let (send, receive) = mpsc::channel(LINES);
         // Cannot fail: the mailbox is new and empty.
         let _ = send.try_send(missed);
@@ -57,9 +67,17 @@ impl Dispatch {
     }
 
     /// Queues an order for a node, for the next [`Dispatch::send`].
-    pub(crate) fn queue_order(&mut self, node: NodeId, container: ContainerId, want: ContainerCommand) {
+    pub(crate) fn queue_order(
+        &mut self,
+        node: NodeId,
+        container: ContainerId,
+        want: ContainerCommand,
+    ) {
         if self.nodes.contains_key(&node) {
-            self.to_nodes.entry(node).or_default().push((container, want));
+            self.to_nodes
+                .entry(node)
+                .or_default()
+                .push((container, want));
         }
     }
 
@@ -107,7 +125,11 @@ mod tests {
         "n1".parse().expect("id")
     }
     fn container(n: u64) -> ContainerId {
-        ContainerId { app: "job.1".parse().expect("id"), epoch: Epoch(1), seq: n }
+        ContainerId {
+            app: "job.1".parse().expect("id"),
+            epoch: Epoch(1),
+            seq: n,
+        }
     }
 
     #[test]
@@ -140,7 +162,10 @@ mod tests {
                 Err(end) => break end,
             }
         };
-        assert_eq!((lines, ended), (LINES, mpsc::error::TryRecvError::Disconnected));
+        assert_eq!(
+            (lines, ended),
+            (LINES, mpsc::error::TryRecvError::Disconnected)
+        );
     }
 
     #[test]
@@ -148,12 +173,17 @@ mod tests {
         let mut dispatch = Dispatch::new(Epoch(1));
         let app: AppId = "job.1".parse().expect("id");
         let mut line = dispatch.open_app(app.clone(), Vec::new());
-        let what = headroom_rm_core::UpdateKind::Running { container: container(1) };
+        let what = headroom_rm_core::UpdateKind::Running {
+            container: container(1),
+        };
         dispatch.update(app.clone(), MasterUpdate { cursor: 1, what });
         dispatch.close_app(&app);
         assert_eq!(line.try_recv().expect("the missed updates").len(), 0);
         assert_eq!(line.try_recv().expect("the last update").len(), 1);
-        assert_eq!(line.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
+        assert_eq!(
+            line.try_recv(),
+            Err(mpsc::error::TryRecvError::Disconnected)
+        );
     }
 
     #[test]
@@ -162,6 +192,9 @@ mod tests {
         let mut first = dispatch.open_node(node(), Vec::new());
         let _second = dispatch.open_node(node(), Vec::new());
         assert!(first.try_recv().expect("the full state").full);
-        assert_eq!(first.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
+        assert_eq!(
+            first.try_recv(),
+            Err(mpsc::error::TryRecvError::Disconnected)
+        );
     }
 }

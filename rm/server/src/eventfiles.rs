@@ -47,21 +47,33 @@ struct Files {
 
 /// Limits of the files, from the configured retention.
 pub(crate) fn bounds(kept: RetentionLimits) -> SegmentLimits {
-    SegmentLimits { segment: kept.segment.get(), segments: usize::try_from(kept.segments).unwrap_or(usize::MAX) }
+    SegmentLimits {
+        segment: kept.segment.get(),
+        segments: usize::try_from(kept.segments).unwrap_or(usize::MAX),
+    }
 }
 
 impl EventFileWriter {
     pub(crate) fn start(lines: SegmentedLog) -> std::io::Result<Self> {
         let (send, receive) = sync_channel(WAITING);
-        let files = Files { lines, behind: 0, until: None, healthy: true };
-        let thread = std::thread::Builder::new().name("events".into()).spawn(move || files.run(&receive))?;
+        let files = Files {
+            lines,
+            behind: 0,
+            until: None,
+            healthy: true,
+        };
+        let thread = std::thread::Builder::new()
+            .name("events".into())
+            .spawn(move || files.run(&receive))?;
         Ok(EventFileWriter { send, thread })
     }
 
     /// Queues an event. Returns `false` if the queue is full because the disk is too slow; the
     /// event is then dropped.
     pub(crate) fn write(&self, event: &Arc<LoggedEvent>) -> bool {
-        self.send.try_send(WriterCommand::Write(event.clone())).is_ok()
+        self.send
+            .try_send(WriterCommand::Write(event.clone()))
+            .is_ok()
     }
 
     /// Changes the limits of the files. Blocks while the queue is full.
@@ -82,7 +94,9 @@ impl Files {
     /// Runs until all senders are dropped.
     fn run(mut self, orders: &Receiver<WriterCommand>) {
         loop {
-            let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+            let left = self
+                .until
+                .map(|until| until.saturating_duration_since(Instant::now()));
             let order = match left {
                 Some(left) => orders.recv_timeout(left),
                 None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -120,11 +134,14 @@ impl Files {
         if events.is_empty() {
             return;
         }
-        let texts = events.iter().filter_map(|event| serde_json::to_vec(&**event).ok());
+        let texts = events
+            .iter()
+            .filter_map(|event| serde_json::to_vec(&**event).ok());
         let written = self.lines.append(texts);
         self.log_result(written);
         self.behind += events.len();
-        self.until.get_or_insert_with(|| Instant::now() + SYNC_INTERVAL);
+        self.until
+            .get_or_insert_with(|| Instant::now() + SYNC_INTERVAL);
     }
 
     fn sync(&mut self) {
@@ -152,11 +169,26 @@ mod tests {
     fn event() -> Arc<LoggedEvent> {
         let (reason, object, message) = ("x".to_owned(), "o".to_owned(), String::new());
         let level = EventLevel::Normal;
-        Arc::new(LoggedEvent { index: 1, time: UnixMillis(1), level, reason, object, app: None, node: None, message })
+        Arc::new(LoggedEvent {
+            index: 1,
+            time: UnixMillis(1),
+            level,
+            reason,
+            object,
+            app: None,
+            node: None,
+            message,
+        })
     }
     fn files(dir: &tempfile::TempDir) -> Files {
-        let lines = SegmentedLog::open(dir.path(), "x", bounds(RetentionLimits::default())).expect("opens");
-        Files { lines, behind: 0, until: None, healthy: true }
+        let lines =
+            SegmentedLog::open(dir.path(), "x", bounds(RetentionLimits::default())).expect("opens");
+        Files {
+            lines,
+            behind: 0,
+            until: None,
+            healthy: true,
+        }
     }
 
     #[test]
@@ -164,7 +196,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let (send, orders) = sync_channel(1000);
         for _ in 0..700 {
-            send.try_send(WriterCommand::Write(event())).expect("the channel has room");
+            send.try_send(WriterCommand::Write(event()))
+                .expect("the channel has room");
         }
         let mut files = files(&dir);
         let mut seen = Vec::new();
@@ -172,7 +205,11 @@ mod tests {
             files.take(first, &orders);
             seen.push((files.behind, files.until.is_some()));
         }
-        assert_eq!(seen, [(0, false), (0, false), (700 - 2 * MAX_UNSYNCED, true)], "the last events wait for more");
+        assert_eq!(
+            seen,
+            [(0, false), (0, false), (700 - 2 * MAX_UNSYNCED, true)],
+            "the last events wait for more"
+        );
         files.sync();
         assert_eq!((files.behind, files.until), (0, None));
     }
@@ -194,12 +231,18 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let writer = EventFileWriter::start(files(&dir).lines).expect("a thread");
         assert!(writer.write(&event()));
-        writer.keep(RetentionLimits { segment: headroom_types::Bytes::new(1), segments: 2 });
+        writer.keep(RetentionLimits {
+            segment: headroom_types::Bytes::new(1),
+            segments: 2,
+        });
         for _ in 0..5 {
             assert!(writer.write(&event()));
         }
         writer.close();
         let left = std::fs::read_dir(dir.path()).expect("lists").count();
-        assert_eq!(left, 2, "each batch fills a segment, and two segments are kept");
+        assert_eq!(
+            left, 2,
+            "each batch fills a segment, and two segments are kept"
+        );
     }
 }

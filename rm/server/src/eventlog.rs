@@ -74,13 +74,23 @@ pub(crate) struct EventFilter {
 impl EventFilter {
     fn takes(&self, event: &LoggedEvent) -> bool {
         let word = || event.reason.parse::<Reason>().ok();
-        self.app.as_ref().is_none_or(|app| event.app.as_ref() == Some(app))
+        self.app
+            .as_ref()
+            .is_none_or(|app| event.app.as_ref() == Some(app))
             && self.level.is_none_or(|level| event.level == level)
             && self.since.is_none_or(|since| event.time >= since)
-            && self.node.as_ref().is_none_or(|node| event.node.as_ref() == Some(node))
-            && self.object.as_ref().is_none_or(|object| event.object.starts_with(object))
+            && self
+                .node
+                .as_ref()
+                .is_none_or(|node| event.node.as_ref() == Some(node))
+            && self
+                .object
+                .as_ref()
+                .is_none_or(|object| event.object.starts_with(object))
             && self.reason.is_none_or(|reason| word() == Some(reason))
-            && self.topic.is_none_or(|topic| word().is_some_and(|reason| reason.topic() == topic))
+            && self
+                .topic
+                .is_none_or(|topic| word().is_some_and(|reason| reason.topic() == topic))
     }
 }
 
@@ -112,7 +122,12 @@ impl EventLog {
             counts: BTreeMap::new(),
         };
         let (last, unwritten) = (watch::Sender::new(first - 1), AtomicU64::new(0));
-        EventLog { ring: Mutex::new(ring), last, writer: Mutex::new(None), unwritten }
+        EventLog {
+            ring: Mutex::new(ring),
+            last,
+            writer: Mutex::new(None),
+            unwritten,
+        }
     }
 
     /// Opens a log and reads the events that earlier incarnations left on disk. If the disk cannot
@@ -124,7 +139,9 @@ impl EventLog {
         }
         match SegmentedLog::open(folder, FILES, bounds(kept)).and_then(EventFileWriter::start) {
             Ok(writer) => *log.writer() = Some(writer),
-            Err(error) => warn!(%error, "cannot write events to disk; they are kept in memory only"),
+            Err(error) => {
+                warn!(%error, "cannot write events to disk; they are kept in memory only")
+            }
         }
         log
     }
@@ -132,7 +149,9 @@ impl EventLog {
     /// Restores one line of an earlier incarnation. An unreadable line is skipped: it is torn, or
     /// has a field of a later version.
     fn restore(&self, line: &str) {
-        let Ok(event) = serde_json::from_str::<LoggedEvent>(line) else { return };
+        let Ok(event) = serde_json::from_str::<LoggedEvent>(line) else {
+            return;
+        };
         let mut ring = self.ring();
         let after = ring.events.back().map_or(0, |last| last.index);
         if event.index <= after || event.index >= ring.next {
@@ -141,7 +160,11 @@ impl EventLog {
         // Events before the first line of the files are gone, unless that line is the first event
         // of all.
         if ring.events.is_empty() {
-            ring.gone = if event.index == FIRST_OF_ALL { 0 } else { event.index - 1 };
+            ring.gone = if event.index == FIRST_OF_ALL {
+                0
+            } else {
+                event.index - 1
+            };
         }
         ring.keep(Arc::new(event));
     }
@@ -154,7 +177,10 @@ impl EventLog {
             event.index = ring.next;
             ring.next += 1;
             // A master of a later version may send reasons that are unknown to this version.
-            let known = event.reason.parse::<Reason>().map_or("other", Reason::as_str);
+            let known = event
+                .reason
+                .parse::<Reason>()
+                .map_or("other", Reason::as_str);
             *ring.counts.entry(known).or_default() += 1;
             let event = Arc::new(event);
             self.write(&event);
@@ -168,7 +194,10 @@ impl EventLog {
     }
 
     fn write(&self, event: &Arc<LoggedEvent>) {
-        let sent = self.writer().as_ref().is_none_or(|writer| writer.write(event));
+        let sent = self
+            .writer()
+            .as_ref()
+            .is_none_or(|writer| writer.write(event));
         if !sent {
             self.unwritten.fetch_add(1, Ordering::Relaxed);
         }
@@ -179,7 +208,9 @@ impl EventLog {
     pub(crate) fn read(&self, place: &mut EventPosition) -> Result<Vec<Arc<LoggedEvent>>, TooOld> {
         let ring = self.ring();
         if place.cursor != 0 && place.cursor < ring.gone {
-            return Err(TooOld { oldest: ring.events.front().map_or(ring.next, |event| event.index) });
+            return Err(TooOld {
+                oldest: ring.events.front().map_or(ring.next, |event| event.index),
+            });
         }
         let after = place.cursor.min(ring.next - 1);
         let skip = ring.events.partition_point(|event| event.index <= after);
@@ -248,7 +279,10 @@ impl Ring {
         self.hour.take(&event);
         self.events.push_back(event);
         while self.events.len() > MOST {
-            self.gone = self.events.pop_front().map_or(self.gone, |event| event.index);
+            self.gone = self
+                .events
+                .pop_front()
+                .map_or(self.gone, |event| event.index);
         }
     }
 }

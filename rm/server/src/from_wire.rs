@@ -8,11 +8,14 @@ use headroom_rm_core as core;
 use headroom_types::exit::{LeftoverOwner, Unattributed};
 use headroom_types::unattributed::MAX_OWNERS;
 use headroom_types::{AppId, AttemptId, Bytes, Name, NodeId, QueuePath};
-use headroom_wire::v1::application_master::{self, FinishApp, LaunchSpec, MasterSync, PlacementRequest, RegisterMaster};
+use headroom_wire::v1::application_master::{
+    self, FinishApp, LaunchSpec, MasterSync, PlacementRequest, RegisterMaster,
+};
 use headroom_wire::v1::apps::{ApplicationMaster, SubmitApp};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::nodes::{
-    NodeContainerPhase, NodeHealthState, NodeReport, NodeTraits, ObservedContainer, RegisterNode, TagNode,
+    NodeContainerPhase, NodeHealthState, NodeReport, NodeTraits, ObservedContainer, RegisterNode,
+    TagNode,
 };
 use headroom_wire::v1::validation::{check_launch, check_request, check_submit};
 
@@ -25,7 +28,10 @@ fn bad(detail: String) -> ProblemDetails {
 
 fn few(what: &str, n: usize) -> Result<(), ProblemDetails> {
     if n > MAX_ITEMS {
-        return Err(ProblemDetails::new(ErrorCode::HR0413, format!("{n} {what} in one message; at most {MAX_ITEMS}")));
+        return Err(ProblemDetails::new(
+            ErrorCode::HR0413,
+            format!("{n} {what} in one message; at most {MAX_ITEMS}"),
+        ));
     }
     Ok(())
 }
@@ -36,35 +42,76 @@ pub(crate) fn submit(app: SubmitApp) -> Result<core::ClusterCall, ProblemDetails
     let queue = app.queue.unwrap_or_else(QueuePath::default_leaf);
     let master = match app.master {
         ApplicationMaster::Unmanaged => core::MasterKind::Unmanaged,
-        ApplicationMaster::Managed { resource, launch, max_attempts } => {
-            core::MasterKind::Managed { resource, launch: Arc::new(self::launch(*launch)), max_attempts }
-        }
+        ApplicationMaster::Managed {
+            resource,
+            launch,
+            max_attempts,
+        } => core::MasterKind::Managed {
+            resource,
+            launch: Arc::new(self::launch(*launch)),
+            max_attempts,
+        },
     };
     let user = app.user.unwrap_or_else(|| "unknown".to_owned());
     let lifetime = app.lifetime_ms.map(Duration::from_millis);
-    let new =
-        core::AppSubmission { name: app.name, queue, priority: app.priority, user, lifetime, master, key: app.idempotency_key };
+    let new = core::AppSubmission {
+        name: app.name,
+        queue,
+        priority: app.priority,
+        user,
+        lifetime,
+        master,
+        key: app.idempotency_key,
+    };
     Ok(core::ClusterCall::Submit(Box::new(new)))
 }
 
 fn launch(launch: LaunchSpec) -> core::ContainerLaunch {
-    let LaunchSpec { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups } = launch;
-    core::ContainerLaunch { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups }
+    let LaunchSpec {
+        command,
+        env,
+        files,
+        fetch,
+        heap,
+        heap_exit_codes,
+        stop_grace_ms,
+        max_processes,
+        task_groups,
+    } = launch;
+    core::ContainerLaunch {
+        command,
+        env,
+        files,
+        fetch,
+        heap,
+        heap_exit_codes,
+        stop_grace_ms,
+        max_processes,
+        task_groups,
+    }
 }
 
 fn of_app(given: &AppId, path: &AppId) -> Result<(), ProblemDetails> {
     if given != path {
-        return Err(bad(format!("attempt belongs to application {given}, but the path names {path}")));
+        return Err(bad(format!(
+            "attempt belongs to application {given}, but the path names {path}"
+        )));
     }
     Ok(())
 }
 
 /// Converts the registration of a master.
-pub(crate) fn register_master(app: &AppId, body: RegisterMaster) -> Result<(AttemptId, Option<String>), ProblemDetails> {
+pub(crate) fn register_master(
+    app: &AppId,
+    body: RegisterMaster,
+) -> Result<(AttemptId, Option<String>), ProblemDetails> {
     of_app(&body.attempt.app, app)?;
-    let place = |url: &String| (url.starts_with("tcp://") || url.starts_with("tls://")) && url.len() <= 256;
+    let place =
+        |url: &String| (url.starts_with("tcp://") || url.starts_with("tls://")) && url.len() <= 256;
     if body.master_url.as_ref().is_some_and(|url| !place(url)) {
-        return Err(bad("master_url must begin with tcp:// or tls:// and have at most 256 characters".into()));
+        return Err(bad(
+            "master_url must begin with tcp:// or tls:// and have at most 256 characters".into(),
+        ));
     }
     Ok((body.attempt, body.master_url))
 }
@@ -75,7 +122,8 @@ pub(crate) fn sync(app: &AppId, body: MasterSync) -> Result<core::ClusterCall, P
     few("asks", body.asks.len())?;
     few("requests to drop", body.drop.len())?;
     few("containers to release", body.release.len())?;
-    let asks: Result<Vec<core::request::ContainerRequest>, ProblemDetails> = body.asks.into_iter().map(ask).collect();
+    let asks: Result<Vec<core::request::ContainerRequest>, ProblemDetails> =
+        body.asks.into_iter().map(ask).collect();
     Ok(core::ClusterCall::Sync(Box::new(core::MasterHeartbeat {
         attempt: body.attempt,
         epoch: body.epoch,
@@ -87,10 +135,15 @@ pub(crate) fn sync(app: &AppId, body: MasterSync) -> Result<core::ClusterCall, P
 }
 
 /// Converts one container request.
-pub(crate) fn ask(ask: PlacementRequest) -> Result<core::request::ContainerRequest, ProblemDetails> {
+pub(crate) fn ask(
+    ask: PlacementRequest,
+) -> Result<core::request::ContainerRequest, ProblemDetails> {
     check_request(&ask)?;
     check_launch(&ask.launch)?;
-    few("nodes in one request", ask.avoid_nodes.len().max(ask.nodes.len()))?;
+    few(
+        "nodes in one request",
+        ask.avoid_nodes.len().max(ask.nodes.len()),
+    )?;
     Ok(core::request::ContainerRequest {
         request: ask.request,
         resource: ask.resource,
@@ -104,7 +157,11 @@ pub(crate) fn ask(ask: PlacementRequest) -> Result<core::request::ContainerReque
     })
 }
 
-fn placement(wire: application_master::Placement, nodes: Vec<NodeId>, avoid_nodes: Vec<NodeId>) -> core::request::PlacementRules {
+fn placement(
+    wire: application_master::Placement,
+    nodes: Vec<NodeId>,
+    avoid_nodes: Vec<NodeId>,
+) -> core::request::PlacementRules {
     let application_master::Placement {
         racks,
         avoid_racks,
@@ -119,11 +176,19 @@ fn placement(wire: application_master::Placement, nodes: Vec<NodeId>, avoid_node
     } = wire;
     let relax = match relax {
         application_master::RelaxationPolicy::AtOnce => core::request::RelaxPolicy::AtOnce,
-        application_master::RelaxationPolicy::After { ms } => core::request::RelaxPolicy::After(Duration::from_millis(ms)),
+        application_master::RelaxationPolicy::After { ms } => {
+            core::request::RelaxPolicy::After(Duration::from_millis(ms))
+        }
         application_master::RelaxationPolicy::Never => core::request::RelaxPolicy::Never,
     };
-    let attributes = attributes.into_iter().map(|(name, wanted)| (name, compare(wanted))).collect();
-    let apart = apart.map(|a| core::request::AntiAffinity { from: a.from, level: level(a.level) });
+    let attributes = attributes
+        .into_iter()
+        .map(|(name, wanted)| (name, compare(wanted)))
+        .collect();
+    let apart = apart.map(|a| core::request::AntiAffinity {
+        from: a.from,
+        level: level(a.level),
+    });
     let spread = spread.map(level);
     core::request::PlacementRules {
         nodes,
@@ -145,8 +210,12 @@ fn compare(wanted: application_master::AttributeMatch) -> core::request::Attribu
     match wanted {
         application_master::AttributeMatch::Exists => core::request::AttributeCondition::Exists,
         application_master::AttributeMatch::Absent => core::request::AttributeCondition::Absent,
-        application_master::AttributeMatch::OneOf(values) => core::request::AttributeCondition::OneOf(values),
-        application_master::AttributeMatch::NoneOf(values) => core::request::AttributeCondition::NoneOf(values),
+        application_master::AttributeMatch::OneOf(values) => {
+            core::request::AttributeCondition::OneOf(values)
+        }
+        application_master::AttributeMatch::NoneOf(values) => {
+            core::request::AttributeCondition::NoneOf(values)
+        }
     }
 }
 
@@ -160,14 +229,25 @@ fn level(level: application_master::PlacementLevel) -> core::request::PlacementS
 /// Converts the end of a master.
 pub(crate) fn finish(app: &AppId, body: FinishApp) -> Result<core::ClusterCall, ProblemDetails> {
     of_app(&body.attempt.app, app)?;
-    let outcome = if body.succeeded { core::Outcome::Succeeded } else { core::Outcome::Failed };
-    Ok(core::ClusterCall::Finish { attempt: body.attempt, outcome, diagnostics: cut(body.diagnostics, 16 << 10) })
+    let outcome = if body.succeeded {
+        core::Outcome::Succeeded
+    } else {
+        core::Outcome::Failed
+    };
+    Ok(core::ClusterCall::Finish {
+        attempt: body.attempt,
+        outcome,
+        diagnostics: cut(body.diagnostics, 16 << 10),
+    })
 }
 
 /// Truncates a text to at most `most` bytes, between two characters.
 pub(crate) fn cut(mut text: String, most: usize) -> String {
     if text.len() > most {
-        let end = (0..=most).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
+        let end = (0..=most)
+            .rev()
+            .find(|i| text.is_char_boundary(*i))
+            .unwrap_or(0);
         text.truncate(end);
         text.push('…');
     }
@@ -175,11 +255,18 @@ pub(crate) fn cut(mut text: String, most: usize) -> String {
 }
 
 /// Converts the registration of a node.
-pub(crate) fn register_node(node: NodeId, body: RegisterNode) -> Result<core::ClusterCall, ProblemDetails> {
+pub(crate) fn register_node(
+    node: NodeId,
+    body: RegisterNode,
+) -> Result<core::ClusterCall, ProblemDetails> {
     few("containers", body.containers.len())?;
     few("exits", body.exits.len())?;
-    if !(body.url.starts_with("http://") || body.url.starts_with("https://")) || body.url.len() > 256 {
-        return Err(bad("url must begin with http:// or https:// and have at most 256 characters".into()));
+    if !(body.url.starts_with("http://") || body.url.starts_with("https://"))
+        || body.url.len() > 256
+    {
+        return Err(bad(
+            "url must begin with http:// or https:// and have at most 256 characters".into(),
+        ));
     }
     own(&node, &body.exits)?;
     let facts = core::NodeRegistration {
@@ -194,42 +281,94 @@ pub(crate) fn register_node(node: NodeId, body: RegisterNode) -> Result<core::Cl
         serial: body.serial,
         unattributed: unattributed(body.unattributed, body.left_by),
     };
-    Ok(core::ClusterCall::RegisterNode { node, facts: Box::new(facts) })
+    Ok(core::ClusterCall::RegisterNode {
+        node,
+        facts: Box::new(facts),
+    })
 }
 
 /// Converts the unattributed memory of a node. Names are bounded, because they are shown.
 fn unattributed(memory: Bytes, left_by: Vec<LeftoverOwner>) -> Unattributed {
-    let left_by = left_by.into_iter().take(MAX_OWNERS).map(|owner| LeftoverOwner { name: cut(owner.name, 256), ..owner });
-    Unattributed { memory, left_by: left_by.collect() }
+    let left_by = left_by
+        .into_iter()
+        .take(MAX_OWNERS)
+        .map(|owner| LeftoverOwner {
+            name: cut(owner.name, 256),
+            ..owner
+        });
+    Unattributed {
+        memory,
+        left_by: left_by.collect(),
+    }
 }
 
 fn traits(wire: NodeTraits) -> core::NodeProperties {
-    let NodeTraits { rack, labels, exclusive, attributes, taints } = wire;
-    let exclusive = if exclusive { core::Exclusive::Yes } else { core::Exclusive::No };
-    core::NodeProperties { rack, labels, exclusive, attributes, taints }
+    let NodeTraits {
+        rack,
+        labels,
+        exclusive,
+        attributes,
+        taints,
+    } = wire;
+    let exclusive = if exclusive {
+        core::Exclusive::Yes
+    } else {
+        core::Exclusive::No
+    };
+    core::NodeProperties {
+        rack,
+        labels,
+        exclusive,
+        attributes,
+        taints,
+    }
 }
 
 /// Converts an operator's settings of a node.
 pub(crate) fn tag(body: TagNode) -> Result<core::TagChange, ProblemDetails> {
-    let TagNode { cordon, reason, labels, attributes, taints } = body;
+    let TagNode {
+        cordon,
+        reason,
+        labels,
+        attributes,
+        taints,
+    } = body;
     let cordon = match (cordon, reason) {
         (Some(true), reason) => Some(core::Cordon::On(cut(reason.unwrap_or_default(), 1024))),
         (Some(false), None) => Some(core::Cordon::Off),
         (None, None) => None,
-        (Some(false) | None, Some(_)) => return Err(bad("reason is the reason of a cordon; send it with cordon: true".into())),
+        (Some(false) | None, Some(_)) => {
+            return Err(bad(
+                "reason is the reason of a cordon; send it with cordon: true".into(),
+            ));
+        }
     };
     for (name, value) in attributes.iter().chain(&taints) {
-        if value.as_ref().is_some_and(|value| value.len() > 128 || value.chars().any(char::is_control)) {
-            return Err(bad(format!("the value of {name} has at most 128 bytes and no control characters")));
+        if value
+            .as_ref()
+            .is_some_and(|value| value.len() > 128 || value.chars().any(char::is_control))
+        {
+            return Err(bad(format!(
+                "the value of {name} has at most 128 bytes and no control characters"
+            )));
         }
     }
     let (put, dropped): (Vec<_>, Vec<_>) = labels.into_iter().partition(|(_, put)| *put);
     let names = |labels: Vec<(Name, bool)>| labels.into_iter().map(|(label, _)| label).collect();
-    Ok(core::TagChange { cordon, labels: names(put), drop_labels: names(dropped), attributes, taints })
+    Ok(core::TagChange {
+        cordon,
+        labels: names(put),
+        drop_labels: names(dropped),
+        attributes,
+        taints,
+    })
 }
 
 /// Converts a node's heartbeat.
-pub(crate) fn report(node: &NodeId, body: NodeReport) -> Result<Box<core::NodeHeartbeat>, ProblemDetails> {
+pub(crate) fn report(
+    node: &NodeId,
+    body: NodeReport,
+) -> Result<Box<core::NodeHeartbeat>, ProblemDetails> {
     few("containers", body.containers.len())?;
     few("exits", body.exits.len())?;
     own(node, &body.exits)?;
@@ -245,7 +384,10 @@ pub(crate) fn report(node: &NodeId, body: NodeReport) -> Result<Box<core::NodeHe
 
 fn own(node: &NodeId, exits: &[headroom_types::ExitReport]) -> Result<(), ProblemDetails> {
     match exits.iter().find(|exit| exit.node != *node) {
-        Some(exit) => Err(bad(format!("the exit of {} is of node {}, but the path names {node}", exit.container, exit.node))),
+        Some(exit) => Err(bad(format!(
+            "the exit of {} is of node {}, but the path names {node}",
+            exit.container, exit.node
+        ))),
         None => Ok(()),
     }
 }
@@ -253,7 +395,9 @@ fn own(node: &NodeId, exits: &[headroom_types::ExitReport]) -> Result<(), Proble
 fn health(health: NodeHealthState) -> core::NodeHealth {
     match health {
         NodeHealthState::Healthy => core::NodeHealth::Healthy,
-        NodeHealthState::Unhealthy { reason } => core::NodeHealth::Unhealthy { reason: cut(reason, 1024) },
+        NodeHealthState::Unhealthy { reason } => core::NodeHealth::Unhealthy {
+            reason: cut(reason, 1024),
+        },
     }
 }
 
@@ -271,7 +415,10 @@ fn seen(observed: ObservedContainer) -> core::ReportedContainer {
         attempt: observed.attempt,
         resource: observed.resource,
         version: observed.version,
-        refused: observed.refused.map(|r| core::RefusedSize { version: r.version, why: cut(r.why, 1024) }),
+        refused: observed.refused.map(|r| core::RefusedSize {
+            version: r.version,
+            why: cut(r.why, 1024),
+        }),
         phase,
         used: observed.used,
         granted: observed.granted,
@@ -290,17 +437,30 @@ mod tests {
 
     #[test]
     fn a_message_for_another_application_is_refused() {
-        let body = RegisterMaster { attempt: "job.1@1".parse().expect("id"), master_url: None };
-        let refused = register_master(&"job.2".parse().expect("id"), body).expect_err("the path names another application");
-        assert!(refused.detail.contains("job.1") && refused.detail.contains("job.2"), "{}", refused.detail);
+        let body = RegisterMaster {
+            attempt: "job.1@1".parse().expect("id"),
+            master_url: None,
+        };
+        let refused = register_master(&"job.2".parse().expect("id"), body)
+            .expect_err("the path names another application");
+        assert!(
+            refused.detail.contains("job.1") && refused.detail.contains("job.2"),
+            "{}",
+            refused.detail
+        );
     }
 
     #[test]
     fn a_submission_without_a_queue_goes_to_the_default_queue() {
         let text = r#"{"name":"job","master":{"kind":"unmanaged"}}"#;
-        let core::ClusterCall::Submit(new) = submit(serde_json::from_str(text).expect("reads")).expect("valid") else {
+        let core::ClusterCall::Submit(new) =
+            submit(serde_json::from_str(text).expect("reads")).expect("valid")
+        else {
             panic!("the call is not a submission")
         };
-        assert_eq!((new.queue.as_str(), new.user.as_str()), ("root.default", "unknown"));
+        assert_eq!(
+            (new.queue.as_str(), new.user.as_str()),
+            ("root.default", "unknown")
+        );
     }
 }

@@ -63,7 +63,14 @@ pub(crate) struct Batch {
 /// Creates both ends of the queues.
 pub(crate) fn lines() -> (InputSenders, Inbox) {
     let ((calls, from_calls), (signs, from_signs)) = (mpsc::channel(LENGTH), mpsc::channel(LENGTH));
-    (InputSenders { calls, signs }, Inbox { calls: from_calls, signs: from_signs, forgiven: Duration::ZERO })
+    (
+        InputSenders { calls, signs },
+        Inbox {
+            calls: from_calls,
+            signs: from_signs,
+            forgiven: Duration::ZERO,
+        },
+    )
 }
 
 impl Inbox {
@@ -83,8 +90,12 @@ impl Inbox {
                 None => batch.inputs.push(LoopInput::Stop),
             },
         }
-        batch.inputs.extend(std::iter::from_fn(|| self.calls.try_recv().ok()).take(BATCH));
-        for QueuedHeartbeat { input, arrived } in std::iter::from_fn(|| self.signs.try_recv().ok()).take(BATCH) {
+        batch
+            .inputs
+            .extend(std::iter::from_fn(|| self.calls.try_recv().ok()).take(BATCH));
+        for QueuedHeartbeat { input, arrived } in
+            std::iter::from_fn(|| self.signs.try_recv().ok()).take(BATCH)
+        {
             batch.inputs.push(input);
             oldest.get_or_insert(arrived);
         }
@@ -122,14 +133,27 @@ mod tests {
     async fn calls_precede_heartbeats_and_neither_queue_starves() {
         let (lines, mut inbox) = lines();
         for n in 0..2000 {
-            lines.signs.try_send(QueuedHeartbeat { input: call(), arrived: Tick(10_000 + n) }).expect("the queue has room");
+            lines
+                .signs
+                .try_send(QueuedHeartbeat {
+                    input: call(),
+                    arrived: Tick(10_000 + n),
+                })
+                .expect("the queue has room");
         }
         for _ in 0..1000 {
-            lines.calls.try_send(LoopInput::Stop).expect("the queue has room");
+            lines
+                .calls
+                .try_send(LoopInput::Stop)
+                .expect("the queue has room");
         }
         assert_eq!(lines.waiting(), 3000);
         let batch = inbox.batch(now).await;
-        let calls = batch.inputs.iter().take_while(|i| matches!(i, LoopInput::Stop)).count();
+        let calls = batch
+            .inputs
+            .iter()
+            .take_while(|i| matches!(i, LoopInput::Stop))
+            .count();
         assert_eq!((calls, batch.inputs.len() - calls), (BATCH + 1, BATCH));
         assert_eq!(batch.behind, None);
     }
@@ -139,16 +163,28 @@ mod tests {
         let (lines, mut inbox) = lines();
         let mut behind = Vec::new();
         for arrived in [9_500, 8_000, 8_000, 6_900, 10_000, 9_000] {
-            lines.signs.try_send(QueuedHeartbeat { input: call(), arrived: Tick(arrived) }).expect("the queue has room");
+            lines
+                .signs
+                .try_send(QueuedHeartbeat {
+                    input: call(),
+                    arrived: Tick(arrived),
+                })
+                .expect("the queue has room");
             behind.push(inbox.batch(now).await.behind.map(|d| d.as_millis()));
         }
-        assert_eq!(behind, [None, Some(2000), None, Some(1100), None, Some(1000)]);
+        assert_eq!(
+            behind,
+            [None, Some(2000), None, Some(1100), None, Some(1000)]
+        );
     }
 
     #[tokio::test]
     async fn the_loop_stops_when_all_senders_are_gone() {
         let (lines, mut inbox) = lines();
         drop(lines);
-        assert!(matches!(inbox.batch(now).await.inputs.as_slice(), [LoopInput::Stop, ..]));
+        assert!(matches!(
+            inbox.batch(now).await.inputs.as_slice(),
+            [LoopInput::Stop, ..]
+        ));
     }
 }

@@ -9,9 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use headroom_rm_core::{CallAnswer, CallRefusal, CallResult, ClusterCall, MasterUpdate, NodeHeartbeat};
+use headroom_rm_core::{
+    CallAnswer, CallRefusal, CallResult, ClusterCall, MasterUpdate, NodeHeartbeat,
+};
 use headroom_rm_store::SavedResponse;
-use headroom_types::{AppId, AttemptId, Bytes, ContainerId, Epoch, NodeId, QueuePath, RequestId, Resource, Tick};
+use headroom_types::{
+    AppId, AttemptId, Bytes, ContainerId, Epoch, NodeId, QueuePath, RequestId, Resource, Tick,
+};
 use headroom_wire::v1::application_master::PlacementRequest;
 use headroom_wire::v1::apps::{AppView, AttemptView, ContainerView, PendingExplanation};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
@@ -118,7 +122,10 @@ pub(crate) enum ClusterQuery {
     /// One container.
     Container(ContainerId, oneshot::Sender<Option<ContainerView>>),
     /// Containers on these nodes, at most [`HELD`] for each.
-    Held(Vec<NodeId>, oneshot::Sender<Vec<(NodeId, Vec<HeldContainer>)>>),
+    Held(
+        Vec<NodeId>,
+        oneshot::Sender<Vec<(NodeId, Vec<HeldContainer>)>>,
+    ),
     /// Waiting requests of one application or of all, longest wait first, up to a maximum number.
     Waits(Option<AppId>, usize, oneshot::Sender<Vec<WaitingRequest>>),
 }
@@ -203,7 +210,8 @@ impl Published {
     }
     /// Sets whether the recovery after a restart is complete, so that no node is awaited any more.
     pub(crate) fn recovered(&self, recovered: bool) {
-        self.recovered.send_if_modified(|known| std::mem::replace(known, recovered) != recovered);
+        self.recovered
+            .send_if_modified(|known| std::mem::replace(known, recovered) != recovered);
     }
     /// Whether the recovery after a restart is complete.
     pub(crate) fn is_recovered(&self) -> bool {
@@ -239,7 +247,11 @@ pub(crate) struct Handle {
 
 impl Handle {
     pub(crate) fn new(lines: InputSenders, published: Arc<Published>, clock: Clock) -> Self {
-        Handle { lines, published, clock }
+        Handle {
+            lines,
+            published,
+            clock,
+        }
     }
 
     /// Makes a call of the core.
@@ -253,7 +265,13 @@ impl Handle {
         what: ClusterCall,
         job: Option<(AppId, JobPatch)>,
     ) -> Result<CallAnswer, ProblemDetails> {
-        let answer = self.ask(|reply| LoopInput::Call { what: Box::new(what), job: job.map(Box::new), reply }).await?;
+        let answer = self
+            .ask(|reply| LoopInput::Call {
+                what: Box::new(what),
+                job: job.map(Box::new),
+                reply,
+            })
+            .await?;
         match answer {
             Ok(answer) => Ok(answer),
             Err(refusal) => Err(self.refused(&refusal).await),
@@ -273,33 +291,63 @@ impl Handle {
     }
 
     /// Sends a node's heartbeat, through its own queue.
-    pub(crate) async fn report(&self, node: NodeId, report: Box<NodeHeartbeat>) -> Result<CallAnswer, ProblemDetails> {
+    pub(crate) async fn report(
+        &self,
+        node: NodeId,
+        report: Box<NodeHeartbeat>,
+    ) -> Result<CallAnswer, ProblemDetails> {
         let (reply, answer) = oneshot::channel();
-        let input = LoopInput::Call { what: Box::new(ClusterCall::Report { node, report }), job: None, reply };
-        let sign = QueuedHeartbeat { input, arrived: self.clock.now() };
+        let input = LoopInput::Call {
+            what: Box::new(ClusterCall::Report { node, report }),
+            job: None,
+            reply,
+        };
+        let sign = QueuedHeartbeat {
+            input,
+            arrived: self.clock.now(),
+        };
         let whole = async {
             self.lines.signs.send(sign).await.map_err(|_| ending())?;
             answer.await.map_err(|_| ending())
         };
-        let answer = tokio::time::timeout(REPLY_TIMEOUT, whole).await.unwrap_or_else(|_| Err(late()))?;
+        let answer = tokio::time::timeout(REPLY_TIMEOUT, whole)
+            .await
+            .unwrap_or_else(|_| Err(late()))?;
         answer.map_err(|refusal| to_wire::problem(&refusal))
     }
 
     /// Registers a master. After a restart, the resource manager knows the master's containers only
     /// when all nodes have registered again. The call waits for that instead of being refused,
     /// because the retries of a master become slower and slower.
-    pub(crate) async fn register_master(&self, attempt: AttemptId, url: Option<String>) -> Result<CallAnswer, ProblemDetails> {
+    pub(crate) async fn register_master(
+        &self,
+        attempt: AttemptId,
+        url: Option<String>,
+    ) -> Result<CallAnswer, ProblemDetails> {
         let mut recovered = self.published.recovered.subscribe();
         let until = tokio::time::Instant::now() + RECOVERY_TIMEOUT;
         loop {
-            let what = ClusterCall::RegisterMaster { attempt: attempt.clone(), url: url.clone() };
-            let answer: CallResult = self.ask(|reply| LoopInput::Call { what: Box::new(what), job: None, reply }).await?;
+            let what = ClusterCall::RegisterMaster {
+                attempt: attempt.clone(),
+                url: url.clone(),
+            };
+            let answer: CallResult = self
+                .ask(|reply| LoopInput::Call {
+                    what: Box::new(what),
+                    job: None,
+                    reply,
+                })
+                .await?;
             let refusal = match answer {
                 Ok(answer) => return Ok(answer),
                 Err(refusal) => refusal,
             };
             let early = matches!(refusal, CallRefusal::Recovering(_));
-            let waited = early && matches!(tokio::time::timeout_at(until, recovered.wait_for(|r| *r)).await, Ok(Ok(_)));
+            let waited = early
+                && matches!(
+                    tokio::time::timeout_at(until, recovered.wait_for(|r| *r)).await,
+                    Ok(Ok(_))
+                );
             if !waited {
                 return Err(to_wire::problem(&refusal));
             }
@@ -307,18 +355,32 @@ impl Handle {
     }
 
     /// Stores a response with its idempotency key. Returns when it is durable.
-    pub(crate) async fn keep(&self, answer: SavedResponse, gone: Vec<String>) -> Result<(), ProblemDetails> {
-        self.ask(|reply| LoopInput::Keep { answer: Box::new(answer), gone, reply }).await
+    pub(crate) async fn keep(
+        &self,
+        answer: SavedResponse,
+        gone: Vec<String>,
+    ) -> Result<(), ProblemDetails> {
+        self.ask(|reply| LoopInput::Keep {
+            answer: Box::new(answer),
+            gone,
+            reply,
+        })
+        .await
     }
 
     /// Checks that the main loop runs.
     pub(crate) async fn turns(&self) -> Result<(), ProblemDetails> {
-        self.ask(|reply| LoopInput::Query(ClusterQuery::Turn(reply))).await
+        self.ask(|reply| LoopInput::Query(ClusterQuery::Turn(reply)))
+            .await
     }
 
     /// One node, with the time of its last heartbeat.
-    pub(crate) async fn node(&self, node: &NodeId) -> Result<Option<(NodeView, Tick)>, ProblemDetails> {
-        self.ask(|reply| LoopInput::Query(ClusterQuery::Node(node.clone(), reply))).await
+    pub(crate) async fn node(
+        &self,
+        node: &NodeId,
+    ) -> Result<Option<(NodeView, Tick)>, ProblemDetails> {
+        self.ask(|reply| LoopInput::Query(ClusterQuery::Node(node.clone(), reply)))
+            .await
     }
 
     /// Last published view, however old; for its index.
@@ -327,13 +389,22 @@ impl Handle {
     }
 
     /// Sends an input and waits for its result.
-    pub(crate) async fn ask<T>(&self, input: impl FnOnce(oneshot::Sender<T>) -> LoopInput) -> Result<T, ProblemDetails> {
+    pub(crate) async fn ask<T>(
+        &self,
+        input: impl FnOnce(oneshot::Sender<T>) -> LoopInput,
+    ) -> Result<T, ProblemDetails> {
         let (reply, answer) = oneshot::channel();
         let whole = async {
-            self.lines.calls.send(input(reply)).await.map_err(|_| ending())?;
+            self.lines
+                .calls
+                .send(input(reply))
+                .await
+                .map_err(|_| ending())?;
             answer.await.map_err(|_| ending())
         };
-        tokio::time::timeout(REPLY_TIMEOUT, whole).await.unwrap_or_else(|_| Err(late()))
+        tokio::time::timeout(REPLY_TIMEOUT, whole)
+            .await
+            .unwrap_or_else(|_| Err(late()))
     }
 
     /// Current view: not older than any result that was sent before.
@@ -344,11 +415,20 @@ impl Handle {
         let wanted = self.published.batches.load(Ordering::Acquire);
         let mut views = self.published.view.subscribe();
         let whole = async {
-            self.lines.calls.send(LoopInput::Query(ClusterQuery::Refresh)).await.map_err(|_| ending())?;
-            let view = views.wait_for(|view| view.batch >= wanted).await.map_err(|_| ending())?;
+            self.lines
+                .calls
+                .send(LoopInput::Query(ClusterQuery::Refresh))
+                .await
+                .map_err(|_| ending())?;
+            let view = views
+                .wait_for(|view| view.batch >= wanted)
+                .await
+                .map_err(|_| ending())?;
             Ok(view.clone())
         };
-        tokio::time::timeout(REPLY_TIMEOUT, whole).await.unwrap_or_else(|_| Err(late()))
+        tokio::time::timeout(REPLY_TIMEOUT, whole)
+            .await
+            .unwrap_or_else(|_| Err(late()))
     }
 
     /// Number of inputs that wait for the main loop.
@@ -368,10 +448,17 @@ impl Handle {
 }
 
 fn ending() -> ProblemDetails {
-    ProblemDetails::new(ErrorCode::HR0503, "the resource manager is shutting down").hint("try again in a moment")
+    ProblemDetails::new(ErrorCode::HR0503, "the resource manager is shutting down")
+        .hint("try again in a moment")
 }
 
 fn late() -> ProblemDetails {
-    ProblemDetails::new(ErrorCode::HR0503, format!("the resource manager did not respond within {} s", REPLY_TIMEOUT.as_secs()))
-        .hint("the outcome is unknown; the same call may be sent again")
+    ProblemDetails::new(
+        ErrorCode::HR0503,
+        format!(
+            "the resource manager did not respond within {} s",
+            REPLY_TIMEOUT.as_secs()
+        ),
+    )
+    .hint("the outcome is unknown; the same call may be sent again")
 }

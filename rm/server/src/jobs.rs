@@ -44,7 +44,9 @@ struct Rows {
 
 impl Rows {
     fn is_folded(&self, task: &TaskId) -> bool {
-        self.folded.get(&task.stage).is_some_and(|of_stage| of_stage.contains(&task.index))
+        self.folded
+            .get(&task.stage)
+            .is_some_and(|of_stage| of_stage.contains(&task.index))
     }
 }
 
@@ -68,16 +70,33 @@ impl JobRowStore {
     /// Creates an empty state at the start of this incarnation; `fine` is the granularity of its
     /// metrics.
     pub(crate) fn new(now: UnixMillis, fine: MetricsGranularity) -> Self {
-        JobRowStore { apps: Mutex::default(), tallies: Mutex::new(AttemptMetrics::new(now, fine)) }
+        JobRowStore {
+            apps: Mutex::default(),
+            tallies: Mutex::new(AttemptMetrics::new(now, fine)),
+        }
     }
 
     /// Merges changed rows and returns the events of the patch. The second value is `false` if the
     /// rows were refused.
-    pub(crate) fn merge(&self, app: &AppId, patch: JobPatch, start: RowCreation) -> (Vec<LoggedEvent>, bool) {
-        let JobPatch { full, totals, tasks, folded, events } = patch;
+    pub(crate) fn merge(
+        &self,
+        app: &AppId,
+        patch: JobPatch,
+        start: RowCreation,
+    ) -> (Vec<LoggedEvent>, bool) {
+        let JobPatch {
+            full,
+            totals,
+            tasks,
+            folded,
+            events,
+        } = patch;
         let mut tallies = self.tallies();
         let given_up = |e: &&JobEvent| e.reason == Reason::EscalationExhausted.as_str();
-        events.iter().filter(given_up).for_each(|e| tallies.exhausted(app, &e.object));
+        events
+            .iter()
+            .filter(given_up)
+            .for_each(|e| tallies.exhausted(app, &e.object));
         let events = events.into_iter().map(|e| event(app, e)).collect();
         let mut apps = self.apps();
         if !full && start == RowCreation::WithAllRows && !apps.contains_key(app) {
@@ -86,21 +105,36 @@ impl JobRowStore {
         let rows = apps.entry(app.clone()).or_default();
         tallies.spans(app, rows.totals.spans_dropped, totals.spans_dropped);
         rows.totals = totals;
-        let before = if full { std::mem::take(&mut rows.tasks) } else { BTreeMap::new() };
+        let before = if full {
+            std::mem::take(&mut rows.tasks)
+        } else {
+            BTreeMap::new()
+        };
         if full {
             // Another application attempt may have another journal, in which these tasks must run.
             rows.folded.clear();
         }
-        for row in tasks.into_iter().filter(|row| !rows.is_folded(&row.task)).collect::<Vec<_>>() {
+        for row in tasks
+            .into_iter()
+            .filter(|row| !rows.is_folded(&row.task))
+            .collect::<Vec<_>>()
+        {
             if rows.tasks.len() < MAX_ROWS || rows.tasks.contains_key(&row.task) {
                 let row = Arc::new(bounded(row));
                 let old = rows.tasks.insert(row.task.clone(), row.clone());
-                tallies.row(app, old.as_ref().or(before.get(&row.task)).map(|old| &**old), &row);
+                tallies.row(
+                    app,
+                    old.as_ref().or(before.get(&row.task)).map(|old| &**old),
+                    &row,
+                );
             }
         }
         for task in folded {
             rows.tasks.remove(&task);
-            rows.folded.entry(task.stage).or_default().insert(task.index);
+            rows.folded
+                .entry(task.stage)
+                .or_default()
+                .insert(task.index);
         }
         (events, true)
     }
@@ -109,7 +143,10 @@ impl JobRowStore {
     pub(crate) fn snapshot(&self, app: &AppId) -> Option<Snapshot> {
         let apps = self.apps();
         let rows = apps.get(app)?;
-        Some(Snapshot { totals: rows.totals.clone(), tasks: rows.tasks.values().cloned().collect() })
+        Some(Snapshot {
+            totals: rows.totals.clone(),
+            tasks: rows.tasks.values().cloned().collect(),
+        })
     }
 
     /// Current totals of an application; `None` if its master reported nothing in this incarnation.
@@ -120,7 +157,9 @@ impl JobRowStore {
     /// Number of done tasks and of all tasks; `None` if the master reported nothing in this
     /// incarnation.
     pub(crate) fn part_done(&self, app: &AppId) -> Option<(u32, u32)> {
-        self.apps().get(app).map(|rows| (rows.totals.done, rows.totals.tasks))
+        self.apps()
+            .get(app)
+            .map(|rows| (rows.totals.done, rows.totals.tasks))
     }
 
     /// Removes an application that has ended and whose rows are in the store.
@@ -143,9 +182,23 @@ impl JobRowStore {
         let mut tallies = self.tallies();
         for (app, rows) in &*self.apps() {
             let job = tallies.job(app);
-            let JobTotals { tasks, done, failed, running, .. } = &rows.totals;
-            let pending = tasks.saturating_sub(*done).saturating_sub(*failed).saturating_sub(*running);
-            for (state, n) in [("pending", pending), ("running", *running), ("done", *done), ("failed", *failed)] {
+            let JobTotals {
+                tasks,
+                done,
+                failed,
+                running,
+                ..
+            } = &rows.totals;
+            let pending = tasks
+                .saturating_sub(*done)
+                .saturating_sub(*failed)
+                .saturating_sub(*running);
+            for (state, n) in [
+                ("pending", pending),
+                ("running", *running),
+                ("done", *done),
+                ("failed", *failed),
+            ] {
                 page.count(&AM_TASKS, &[&job, state], u64::from(n));
             }
         }
@@ -176,7 +229,10 @@ impl Snapshot {
 
     /// The job view that callers receive.
     pub(crate) fn view(&self) -> JobView {
-        JobView { totals: self.totals.clone(), tasks: self.tasks.iter().map(|row| (**row).clone()).collect() }
+        JobView {
+            totals: self.totals.clone(),
+            tasks: self.tasks.iter().map(|row| (**row).clone()).collect(),
+        }
     }
 
     /// Number of tasks.
@@ -215,7 +271,9 @@ impl Snapshot {
 }
 
 fn attempts(view: &mut JobView) -> impl Iterator<Item = &mut AttemptRow> {
-    view.tasks.iter_mut().flat_map(|row| row.attempts.iter_mut())
+    view.tasks
+        .iter_mut()
+        .flat_map(|row| row.attempts.iter_mut())
 }
 
 fn bounded(mut row: TaskRow) -> TaskRow {
@@ -236,9 +294,24 @@ fn bounded(mut row: TaskRow) -> TaskRow {
 }
 
 fn event(app: &AppId, event: JobEvent) -> LoggedEvent {
-    let JobEvent { time, level, reason, object, message } = event;
+    let JobEvent {
+        time,
+        level,
+        reason,
+        object,
+        message,
+    } = event;
     let (reason, object, message) = (cut(reason, 64), cut(object, 256), cut(message, MAX_TEXT));
-    LoggedEvent { index: 0, time, level, reason, object, app: Some(app.clone()), node: None, message }
+    LoggedEvent {
+        index: 0,
+        time,
+        level,
+        reason,
+        object,
+        app: Some(app.clone()),
+        node: None,
+        message,
+    }
 }
 
 #[cfg(test)]
@@ -251,7 +324,11 @@ mod tests {
         "job.1".parse().expect("id")
     }
     fn row(task: &str, attempts: usize, tail: usize) -> TaskRow {
-        let profile = Profile { heap: Bytes::from_mib(64), overhead: Bytes::ZERO, cpus: Cpus::from_cores(1) };
+        let profile = Profile {
+            heap: Bytes::from_mib(64),
+            overhead: Bytes::ZERO,
+            cpus: Cpus::from_cores(1),
+        };
         let attempt = |n: usize| AttemptRow {
             attempt: format!("{task}@{n}").parse().expect("id"),
             profile: profile.clone(),
@@ -290,10 +367,20 @@ mod tests {
         }
     }
     fn patch(full: bool, tasks: Vec<TaskRow>) -> JobPatch {
-        JobPatch { full, tasks, ..JobPatch::default() }
+        JobPatch {
+            full,
+            tasks,
+            ..JobPatch::default()
+        }
     }
     fn tasks(jobs: &JobRowStore) -> Vec<String> {
-        jobs.snapshot(&app()).expect("rows").view().tasks.iter().map(|t| t.task.to_string()).collect()
+        jobs.snapshot(&app())
+            .expect("rows")
+            .view()
+            .tasks
+            .iter()
+            .map(|t| t.task.to_string())
+            .collect()
     }
 
     #[test]
@@ -301,31 +388,89 @@ mod tests {
         let jobs = JobRowStore::new(UnixMillis(0), MetricsGranularity::Job);
         let send = |full, tasks: Vec<TaskRow>, folded: &[&str]| {
             let folded = folded.iter().map(|id| id.parse().expect("id")).collect();
-            jobs.merge(&app(), JobPatch { folded, ..patch(full, tasks) }, RowCreation::Allowed);
-            jobs.snapshot(&app()).expect("rows").rows().map(|t| t.task.to_string()).collect::<Vec<_>>()
+            jobs.merge(
+                &app(),
+                JobPatch {
+                    folded,
+                    ..patch(full, tasks)
+                },
+                RowCreation::Allowed,
+            );
+            jobs.snapshot(&app())
+                .expect("rows")
+                .rows()
+                .map(|t| t.task.to_string())
+                .collect::<Vec<_>>()
         };
-        assert_eq!(send(true, vec![row("map/1", 1, 0), row("map/2", 1, 0)], &["map/2"]), ["map/1"]);
-        assert_eq!(send(false, vec![row("map/2", 1, 0), row("map/3", 1, 0)], &[]), ["map/1", "map/3"], "map/2 stays folded");
-        assert_eq!(send(true, vec![row("map/2", 1, 0)], &[]), ["map/2"], "a new master attempt sends all rows");
+        assert_eq!(
+            send(
+                true,
+                vec![row("map/1", 1, 0), row("map/2", 1, 0)],
+                &["map/2"]
+            ),
+            ["map/1"]
+        );
+        assert_eq!(
+            send(false, vec![row("map/2", 1, 0), row("map/3", 1, 0)], &[]),
+            ["map/1", "map/3"],
+            "map/2 stays folded"
+        );
+        assert_eq!(
+            send(true, vec![row("map/2", 1, 0)], &[]),
+            ["map/2"],
+            "a new master attempt sends all rows"
+        );
     }
 
     #[test]
     fn rows_are_merged_and_a_full_patch_replaces_all() {
         let jobs = JobRowStore::new(UnixMillis(0), MetricsGranularity::Profile);
-        jobs.merge(&app(), patch(true, vec![row("map/10", 1, 0), row("map/2", 1, 0)]), RowCreation::Allowed);
-        jobs.merge(&app(), patch(false, vec![row("reduce/0", 1, 0), row("map/2", 2, 0)]), RowCreation::Allowed);
+        jobs.merge(
+            &app(),
+            patch(true, vec![row("map/10", 1, 0), row("map/2", 1, 0)]),
+            RowCreation::Allowed,
+        );
+        jobs.merge(
+            &app(),
+            patch(false, vec![row("reduce/0", 1, 0), row("map/2", 2, 0)]),
+            RowCreation::Allowed,
+        );
         assert_eq!(tasks(&jobs), ["map/2", "map/10", "reduce/0"]);
-        assert_eq!(jobs.snapshot(&app()).expect("rows").view().tasks[0].attempts.len(), 2);
-        jobs.merge(&app(), patch(true, vec![row("map/3", 1, 0)]), RowCreation::Allowed);
+        assert_eq!(
+            jobs.snapshot(&app()).expect("rows").view().tasks[0]
+                .attempts
+                .len(),
+            2
+        );
+        jobs.merge(
+            &app(),
+            patch(true, vec![row("map/3", 1, 0)]),
+            RowCreation::Allowed,
+        );
         assert_eq!(tasks(&jobs), ["map/3"]);
     }
 
     #[test]
     fn a_partial_patch_does_not_replace_stored_rows() {
         let jobs = JobRowStore::new(UnixMillis(0), MetricsGranularity::Profile);
-        assert!(!jobs.merge(&app(), patch(false, vec![row("map/3", 1, 0)]), RowCreation::WithAllRows).1);
+        assert!(
+            !jobs
+                .merge(
+                    &app(),
+                    patch(false, vec![row("map/3", 1, 0)]),
+                    RowCreation::WithAllRows
+                )
+                .1
+        );
         assert!(jobs.snapshot(&app()).is_none());
-        assert!(jobs.merge(&app(), patch(true, vec![row("map/3", 1, 0)]), RowCreation::WithAllRows).1);
+        assert!(
+            jobs.merge(
+                &app(),
+                patch(true, vec![row("map/3", 1, 0)]),
+                RowCreation::WithAllRows
+            )
+            .1
+        );
     }
 
     #[test]
@@ -339,7 +484,9 @@ mod tests {
     #[test]
     fn a_document_is_cut_down_to_its_bound() {
         let jobs = JobRowStore::new(UnixMillis(0), MetricsGranularity::Profile);
-        let rows = (0..200).map(|n| row(&format!("map/{n}"), if n == 7 { 2 } else { 1 }, 1000)).collect();
+        let rows = (0..200)
+            .map(|n| row(&format!("map/{n}"), if n == 7 { 2 } else { 1 }, 1000))
+            .collect();
         jobs.merge(&app(), patch(true, rows), RowCreation::Allowed);
         let snapshot = jobs.snapshot(&app()).expect("rows");
         let read = |most: usize| -> JobView {
@@ -349,8 +496,18 @@ mod tests {
         };
         assert_eq!(read(10 << 20), snapshot.view());
         let without_tails = read(150 << 10);
-        assert!(without_tails.tasks.len() == 200 && without_tails.tasks[0].attempts[0].log_tail.is_empty());
-        assert_eq!(read(2000).tasks.iter().map(|t| t.task.to_string()).collect::<Vec<_>>(), ["map/7"]);
+        assert!(
+            without_tails.tasks.len() == 200
+                && without_tails.tasks[0].attempts[0].log_tail.is_empty()
+        );
+        assert_eq!(
+            read(2000)
+                .tasks
+                .iter()
+                .map(|t| t.task.to_string())
+                .collect::<Vec<_>>(),
+            ["map/7"]
+        );
         assert!(read(600).tasks.is_empty());
     }
 }

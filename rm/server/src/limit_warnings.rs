@@ -28,14 +28,25 @@ pub(crate) fn those_in(containers: &[ObservedContainer]) -> Vec<NearLimitContain
     // current use.
     let near = |c: &&ObservedContainer| {
         let limit = c.resource.memory;
-        c.phase == NodeContainerPhase::Running && c.anon.is_some_and(|a| a >= limit.mul_ratio(NEAR, 100) && a <= limit)
+        c.phase == NodeContainerPhase::Running
+            && c.anon
+                .is_some_and(|a| a >= limit.mul_ratio(NEAR, 100) && a <= limit)
     };
-    containers.iter().filter(near).filter_map(|c| Some((c.container.clone(), c.anon?, c.resource.memory))).collect()
+    containers
+        .iter()
+        .filter(near)
+        .filter_map(|c| Some((c.container.clone(), c.anon?, c.resource.memory)))
+        .collect()
 }
 
 impl LimitWarnings {
     /// Events for containers that were not reported before.
-    pub(crate) fn events(&self, node: &NodeId, now: UnixMillis, found: Vec<NearLimitContainer>) -> Vec<LoggedEvent> {
+    pub(crate) fn events(
+        &self,
+        node: &NodeId,
+        now: UnixMillis,
+        found: Vec<NearLimitContainer>,
+    ) -> Vec<LoggedEvent> {
         if found.is_empty() {
             return Vec::new();
         }
@@ -44,12 +55,18 @@ impl LimitWarnings {
         if told.len() >= MOST {
             told.clear();
         }
-        let fresh = found.into_iter().filter(|(container, _, _)| told.insert(container.clone()));
+        let fresh = found
+            .into_iter()
+            .filter(|(container, _, _)| told.insert(container.clone()));
         fresh.map(|found| event(node, now, &found)).collect()
     }
 }
 
-fn event(node: &NodeId, now: UnixMillis, (container, anon, limit): &NearLimitContainer) -> LoggedEvent {
+fn event(
+    node: &NodeId,
+    now: UnixMillis,
+    (container, anon, limit): &NearLimitContainer,
+) -> LoggedEvent {
     LoggedEvent {
         index: 0,
         time: now,
@@ -85,7 +102,10 @@ mod tests {
     #[test]
     fn each_container_is_reported_once() {
         let (near, node) = (LimitWarnings::default(), "n1".parse().expect("id"));
-        let told = |anon| near.events(&node, UnixMillis(5), those_in(&[observed(anon)])).len();
+        let told = |anon| {
+            near.events(&node, UnixMillis(5), those_in(&[observed(anon)]))
+                .len()
+        };
         assert_eq!(
             [told(89), told(101), told(90), told(95)],
             [0, 0, 1, 0],

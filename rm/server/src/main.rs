@@ -50,15 +50,27 @@ fn main() -> ExitCode {
 }
 
 #[tokio::main]
-async fn run(options: ManagerOptions, args: &Args, level: &LogLevelHandle) -> anyhow::Result<ExitCode> {
+async fn run(
+    options: ManagerOptions,
+    args: &Args,
+    level: &LogLevelHandle,
+) -> anyhow::Result<ExitCode> {
     let listener = |kind| signal(kind).context("cannot install a signal handler");
-    let (mut terminate, mut interrupt, mut hangup) =
-        (listener(SignalKind::terminate())?, listener(SignalKind::interrupt())?, listener(SignalKind::hangup())?);
-    let mut desk = ProcessControl { args, level, says: options.log };
+    let (mut terminate, mut interrupt, mut hangup) = (
+        listener(SignalKind::terminate())?,
+        listener(SignalKind::interrupt())?,
+        listener(SignalKind::hangup())?,
+    );
+    let mut desk = ProcessControl {
+        args,
+        level,
+        says: options.log,
+    };
     let (operator, mut wishes) = operator::line();
     let started = start_for(options, Some(operator)).await;
     let mut parent = if args.attached {
-        ParentProcess::report_start(&report(&started)?).context("cannot report the start to the parent process")?
+        ParentProcess::report_start(&report(&started)?)
+            .context("cannot report the start to the parent process")?
     } else {
         ParentProcess::none()
     };
@@ -87,13 +99,20 @@ async fn run(options: ManagerOptions, args: &Args, level: &LogLevelHandle) -> an
 /// Start report as one line, for the parent process.
 fn report(started: &anyhow::Result<RunningManager>) -> serde_json::Result<String> {
     serde_json::to_string(&match started {
-        Ok(running) => StartReport::Ready(ManagerReady { url: running.url.clone() }),
-        Err(error) => StartReport::Failed { error: format!("{error:#}"), address_in_use: error.chain().any(is_address_in_use) },
+        Ok(running) => StartReport::Ready(ManagerReady {
+            url: running.url.clone(),
+        }),
+        Err(error) => StartReport::Failed {
+            error: format!("{error:#}"),
+            address_in_use: error.chain().any(is_address_in_use),
+        },
     })
 }
 
 fn is_address_in_use(cause: &(dyn std::error::Error + 'static)) -> bool {
-    cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::AddrInUse)
+    cause
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|e| e.kind() == std::io::ErrorKind::AddrInUse)
 }
 
 /// State of the process: its arguments and its log level.
@@ -116,12 +135,20 @@ impl ProcessControl<'_> {
                     self.say(level);
                 }
                 let by_environment = !self.level.is_free();
-                let _ = reply.send(LogLevelView { level: self.says, configured: running.log(), by_environment });
+                let _ = reply.send(LogLevelView {
+                    level: self.says,
+                    configured: running.log(),
+                    by_environment,
+                });
             }
         }
     }
 
-    async fn reload(&mut self, running: &mut RunningManager, by: ReloadOrigin) -> Result<ReloadResult, String> {
+    async fn reload(
+        &mut self,
+        running: &mut RunningManager,
+        by: ReloadOrigin,
+    ) -> Result<ReloadResult, String> {
         let reloaded = running.reload(ManagerOptions::read(self.args), by).await?;
         self.say(running.log());
         Ok(reloaded)

@@ -62,8 +62,13 @@ impl RecentMemoryFailures {
         } else if is(&[Reason::TaskFailed]) {
             self.set_outcome(event, Fate::Over);
         } else if is(&[Reason::AppFinished, Reason::AppFailed, Reason::AppKilled]) {
-            let of_app = self.tasks.iter_mut().filter(|((app, _), _)| event.app.as_ref() == Some(app));
-            of_app.filter(|(_, task)| task.fate == Fate::GoingOn).for_each(|(_, task)| task.fate = Fate::Over);
+            let of_app = self
+                .tasks
+                .iter_mut()
+                .filter(|((app, _), _)| event.app.as_ref() == Some(app));
+            of_app
+                .filter(|(_, task)| task.fate == Fate::GoingOn)
+                .for_each(|(_, task)| task.fate = Fate::Over);
         }
     }
 
@@ -76,15 +81,28 @@ impl RecentMemoryFailures {
         }
         if before.is_some() || self.tasks.len() < MOST {
             let escalated = escalated || before.is_some_and(|task| task.escalated);
-            self.tasks.insert(key, EscalatedTask { at: event.time, escalated, fate });
+            self.tasks.insert(
+                key,
+                EscalatedTask {
+                    at: event.time,
+                    escalated,
+                    fate,
+                },
+            );
         }
     }
 
     /// Sets the outcome of an escalated task. The event names the task or one of its attempts.
     fn set_outcome(&mut self, event: &LoggedEvent, fate: Fate) {
         let task = event.object.split('@').next().unwrap_or_default();
-        let Some(app) = event.app.clone().filter(|_| !self.tasks.is_empty()) else { return };
-        if let Some(known) = self.tasks.get_mut(&(app, task.to_owned())).filter(|known| known.fate == Fate::GoingOn) {
+        let Some(app) = event.app.clone().filter(|_| !self.tasks.is_empty()) else {
+            return;
+        };
+        if let Some(known) = self
+            .tasks
+            .get_mut(&(app, task.to_owned()))
+            .filter(|known| known.fate == Fate::GoingOn)
+        {
             known.fate = fate;
         }
     }
@@ -157,10 +175,18 @@ mod tests {
         ] {
             hour.take(&event(s, reason, app, object));
         }
-        assert_eq!(figures(&mut hour, 10), [4, 3, 1, 1, 1], "a task of the same name in another job is another task");
+        assert_eq!(
+            figures(&mut hour, 10),
+            [4, 3, 1, 1, 1],
+            "a task of the same name in another job is another task"
+        );
         hour.take(&event(11, Reason::AppKilled, "b.2", "b.2"));
         assert_eq!(figures(&mut hour, 12), [4, 3, 1, 0, 1]);
-        assert_eq!(figures(&mut hour, 3603), [2, 2, 0, 0, 1], "the first two failures are older than an hour");
+        assert_eq!(
+            figures(&mut hour, 3603),
+            [2, 2, 0, 0, 1],
+            "the first two failures are older than an hour"
+        );
         assert_eq!(figures(&mut hour, 9000), [0; 5]);
     }
 

@@ -35,8 +35,13 @@ pub(crate) enum Decision {
 }
 
 impl Decision {
-    pub(crate) const ALL: [Decision; 5] =
-        [Decision::Granted, Decision::Reserved, Decision::Preempted, Decision::Refused, Decision::Expired];
+    pub(crate) const ALL: [Decision; 5] = [
+        Decision::Granted,
+        Decision::Reserved,
+        Decision::Preempted,
+        Decision::Refused,
+        Decision::Expired,
+    ];
 
     pub(crate) fn as_str(self) -> &'static str {
         match self {
@@ -92,10 +97,17 @@ impl Counters {
             let mut queues = self.queues();
             match queues.get(queue) {
                 Some(of) => of.clone(),
-                None => queues.entry(queue.clone()).or_insert_with(|| Arc::new(OfQueue::new())).clone(),
+                None => queues
+                    .entry(queue.clone())
+                    .or_insert_with(|| Arc::new(OfQueue::new()))
+                    .clone(),
             }
         };
-        if let Some(count) = Decision::ALL.iter().position(|d| *d == what).and_then(|place| of.decisions.get(place)) {
+        if let Some(count) = Decision::ALL
+            .iter()
+            .position(|d| *d == what)
+            .and_then(|place| of.decisions.get(place))
+        {
             count.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(waited) = waited {
@@ -117,11 +129,16 @@ impl Counters {
 
 impl OfQueue {
     fn new() -> Self {
-        OfQueue { decisions: Default::default(), waits: Histogram::new(LONG) }
+        OfQueue {
+            decisions: Default::default(),
+            waits: Histogram::new(LONG),
+        }
     }
 
     pub(crate) fn count(&self, what: Decision) -> u64 {
         let place = Decision::ALL.iter().position(|d| *d == what);
-        place.and_then(|place| self.decisions.get(place)).map_or(0, |count| count.load(Ordering::Relaxed))
+        place
+            .and_then(|place| self.decisions.get(place))
+            .map_or(0, |count| count.load(Ordering::Relaxed))
     }
 }

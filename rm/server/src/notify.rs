@@ -24,7 +24,13 @@ impl Watchdog {
     pub(crate) fn from_environment() -> Self {
         let every = sd_notify::watchdog_enabled().map(|d| d / 3);
         let listens = std::env::var_os("NOTIFY_SOCKET").is_some();
-        Watchdog { every, listens, next: Tick(0), next_status: Tick(0), status: String::new() }
+        Watchdog {
+            every,
+            listens,
+            next: Tick(0),
+            next_status: Tick(0),
+            status: String::new(),
+        }
     }
     /// Notifies the watchdog when it is due, and the status when it has changed.
     pub(crate) fn feed(&mut self, now: Tick, status: impl FnOnce() -> String) {

@@ -41,14 +41,22 @@ impl OperatorHandle {
     ///
     /// # Errors
     /// The receiver has ended, or the result did not arrive in time.
-    pub(crate) async fn ask<T>(&self, wish: impl FnOnce(oneshot::Sender<T>) -> OperatorRequest) -> Result<T, ProblemDetails> {
+    pub(crate) async fn ask<T>(
+        &self,
+        wish: impl FnOnce(oneshot::Sender<T>) -> OperatorRequest,
+    ) -> Result<T, ProblemDetails> {
         let (reply, answer) = oneshot::channel();
         let asked = async {
             self.0.send(wish(reply)).await.ok()?;
             answer.await.ok()
         };
         let answered = tokio::time::timeout(REQUEST_TIMEOUT, asked).await;
-        let late = || ProblemDetails::new(ErrorCode::HR0503, "the daemon did not respond in time; it may be shutting down");
+        let late = || {
+            ProblemDetails::new(
+                ErrorCode::HR0503,
+                "the daemon did not respond in time; it may be shutting down",
+            )
+        };
         answered.ok().flatten().ok_or_else(late)
     }
 }

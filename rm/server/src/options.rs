@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use headroom_config::{
-    AnonymousAccess, CallerLimits, FileProblem, HistoryBounds, LogLevel, ResourceManagerConfig, RetentionLimits, Scheduling,
-    Telemetry, load, load_resourcemanager,
+    AnonymousAccess, CallerLimits, FileProblem, HistoryBounds, LogLevel, ResourceManagerConfig,
+    RetentionLimits, Scheduling, Telemetry, load, load_resourcemanager,
 };
 use headroom_rm_core::queue::spec::QueueTree;
 use headroom_types::StoreBackend;
@@ -19,7 +19,11 @@ use crate::queues;
 
 /// The command line.
 #[derive(Debug, Parser)]
-#[command(name = "resourcemanager", version, about = "Keeps the state of a Headroom cluster and places its containers")]
+#[command(
+    name = "resourcemanager",
+    version,
+    about = "Keeps the state of a Headroom cluster and places its containers"
+)]
 pub struct Args {
     /// Configuration file; without one, the defaults of the shipped sample apply
     #[arg(long, value_name = "FILE")]
@@ -99,7 +103,14 @@ pub struct ManagerOptions {
 impl ManagerOptions {
     /// Default options with this address and state directory.
     pub fn new(listen: SocketAddr, state: PathBuf) -> Self {
-        ManagerOptions::of(ResourceManagerConfig { listen, state, ..ResourceManagerConfig::default() }, QueueTree::default())
+        ManagerOptions::of(
+            ResourceManagerConfig {
+                listen,
+                state,
+                ..ResourceManagerConfig::default()
+            },
+            QueueTree::default(),
+        )
     }
 
     /// Reads the file that the command line names. Flags of the command line override it.
@@ -107,7 +118,12 @@ impl ManagerOptions {
     /// # Errors
     /// All problems of the file.
     pub fn read(args: &Args) -> Result<Self, Vec<FileProblem>> {
-        let config = args.config.as_deref().map(load_resourcemanager).transpose()?.unwrap_or_default();
+        let config = args
+            .config
+            .as_deref()
+            .map(load_resourcemanager)
+            .transpose()?
+            .unwrap_or_default();
         ManagerOptions::with(config, args).map_err(|problems| {
             let path = args.config.clone().unwrap_or_default();
             let text = load::read(&path).unwrap_or_default();
@@ -126,8 +142,12 @@ impl ManagerOptions {
             config.state.clone_from(state);
         }
         config.store = args.store.unwrap_or(config.store);
-        let tree = config.queues.take().map_or_else(|| Ok(QueueTree::default()), |spec| QueueTree::new(queues::tree(spec)));
-        let tree = tree.map_err(|problems| problems.iter().map(queues::found).collect::<Vec<_>>())?;
+        let tree = config.queues.take().map_or_else(
+            || Ok(QueueTree::default()),
+            |spec| QueueTree::new(queues::tree(spec)),
+        );
+        let tree =
+            tree.map_err(|problems| problems.iter().map(queues::found).collect::<Vec<_>>())?;
         Ok(ManagerOptions::of(config, tree))
     }
 
@@ -147,7 +167,16 @@ impl ManagerOptions {
             master_silence,
             ..
         } = config;
-        let ResourceManagerConfig { scheduling, limits, telemetry, traces, events, audit, history, .. } = config;
+        let ResourceManagerConfig {
+            scheduling,
+            limits,
+            telemetry,
+            traces,
+            events,
+            audit,
+            history,
+            ..
+        } = config;
         ManagerOptions {
             listen,
             socket,
@@ -226,15 +255,31 @@ impl ManagerOptions {
     /// Applies the options that can change in a running daemon.
     pub(crate) fn take(&mut self, new: ManagerOptions) {
         let ManagerOptions {
-            log, suspect, unreachable, lost, master_silence, scheduling, events, audit, history, queues, ..
+            log,
+            suspect,
+            unreachable,
+            lost,
+            master_silence,
+            scheduling,
+            events,
+            audit,
+            history,
+            queues,
+            ..
         } = new;
         (self.log, self.suspect, self.unreachable, self.lost) = (log, suspect, unreachable, lost);
-        (self.master_silence, self.scheduling, self.history) = (master_silence, scheduling, history);
+        (self.master_silence, self.scheduling, self.history) =
+            (master_silence, scheduling, history);
         (self.events, self.audit, self.queues) = (events, audit, queues);
     }
 
     pub(crate) fn settings(&self, clock: crate::clock::Clock) -> headroom_rm_core::Settings {
-        let Scheduling { reserve_after, preempt_warning, preempt_every, preempt_part } = self.scheduling;
+        let Scheduling {
+            reserve_after,
+            preempt_warning,
+            preempt_every,
+            preempt_part,
+        } = self.scheduling;
         headroom_rm_core::Settings {
             suspect: self.suspect,
             unreachable: self.unreachable,
@@ -262,39 +307,93 @@ mod tests {
 
     #[test]
     fn the_command_line_overrides_the_file() {
-        let args = Args::parse_from(["resourcemanager", "--listen", "127.0.0.1:0", "--store", "redb"]);
-        let options = ManagerOptions::with(ResourceManagerConfig::default(), &args).expect("a valid configuration");
-        assert_eq!((options.listen.port(), options.store), (0, StoreBackend::Redb));
+        let args = Args::parse_from([
+            "resourcemanager",
+            "--listen",
+            "127.0.0.1:0",
+            "--store",
+            "redb",
+        ]);
+        let options = ManagerOptions::with(ResourceManagerConfig::default(), &args)
+            .expect("a valid configuration");
+        assert_eq!(
+            (options.listen.port(), options.store),
+            (0, StoreBackend::Redb)
+        );
         assert_eq!(options.state, ResourceManagerConfig::default().state);
     }
 
     #[test]
     fn an_empty_file_gives_the_defaults_of_the_core() {
         let args = Args::parse_from(["resourcemanager"]);
-        let options = ManagerOptions::with(ResourceManagerConfig::default(), &args).expect("a valid configuration");
-        let (told, usual) = (options.settings(crate::clock::Clock::start()), headroom_rm_core::Settings::default());
-        let all = |s: &headroom_rm_core::Settings| (s.suspect, s.unreachable, s.lost, s.master_silence, s.recovery_wait);
-        let scheduling = |s: &headroom_rm_core::Settings| (s.reserve_after, s.preempt_warning, s.preempt_every, s.preempt_part);
-        assert_eq!((all(&told), scheduling(&told)), (all(&usual), scheduling(&usual)));
+        let options = ManagerOptions::with(ResourceManagerConfig::default(), &args)
+            .expect("a valid configuration");
+        let (told, usual) = (
+            options.settings(crate::clock::Clock::start()),
+            headroom_rm_core::Settings::default(),
+        );
+        let all = |s: &headroom_rm_core::Settings| {
+            (
+                s.suspect,
+                s.unreachable,
+                s.lost,
+                s.master_silence,
+                s.recovery_wait,
+            )
+        };
+        let scheduling = |s: &headroom_rm_core::Settings| {
+            (
+                s.reserve_after,
+                s.preempt_warning,
+                s.preempt_every,
+                s.preempt_part,
+            )
+        };
+        assert_eq!(
+            (all(&told), scheduling(&told)),
+            (all(&usual), scheduling(&usual))
+        );
     }
 
     #[test]
     fn a_reload_applies_the_keys_that_the_reference_marks() {
-        let usual =
-            || ManagerOptions::with(ResourceManagerConfig::default(), &Args::parse_from(["resourcemanager"])).expect("valid");
+        let usual = || {
+            ManagerOptions::with(
+                ResourceManagerConfig::default(),
+                &Args::parse_from(["resourcemanager"]),
+            )
+            .expect("valid")
+        };
         for key in reference::MANAGER_KEYS {
             for example in key.range.examples() {
                 let (table, name) = key.name.rsplit_once('.').unwrap_or(("", key.name));
-                let header = if table.is_empty() { String::new() } else { format!("[{table}]\n") };
-                let config =
-                    headroom_config::compile::resourcemanager(&format!("{header}{name} = {example}\n"), "f").expect("valid");
+                let header = if table.is_empty() {
+                    String::new()
+                } else {
+                    format!("[{table}]\n")
+                };
+                let config = headroom_config::compile::resourcemanager(
+                    &format!("{header}{name} = {example}\n"),
+                    "f",
+                )
+                .expect("valid");
                 let new = ManagerOptions::of(config, QueueTree::default());
-                assert_eq!((key.value)(&new.config()).as_deref(), Some(example), "the value of {} is lost", key.name);
+                assert_eq!(
+                    (key.value)(&new.config()).as_deref(),
+                    Some(example),
+                    "the value of {} is lost",
+                    key.name
+                );
                 let mut options = usual();
                 options.take(new);
                 let taken = (key.value)(&options.config()).as_deref() == Some(example);
                 let same = (key.value)(&usual().config()).as_deref() == Some(example);
-                assert_eq!(taken, same || key.takes == TakesEffect::Reload, "{} = {example}", key.name);
+                assert_eq!(
+                    taken,
+                    same || key.takes == TakesEffect::Reload,
+                    "{} = {example}",
+                    key.name
+                );
             }
         }
     }
@@ -303,12 +402,22 @@ mod tests {
     fn guarantees_of_more_than_the_cluster_are_refused() {
         let args = Args::parse_from(["resourcemanager"]);
         let spec = |text: &str| serde_json::from_str(text).expect("reads");
-        let greedy = spec(r#"{"queues": {"a": {"guaranteed": "60%"}, "b": {"guaranteed": "60%"}}}"#);
-        let config = ResourceManagerConfig { queues: Some(greedy), ..ResourceManagerConfig::default() };
+        let greedy =
+            spec(r#"{"queues": {"a": {"guaranteed": "60%"}, "b": {"guaranteed": "60%"}}}"#);
+        let config = ResourceManagerConfig {
+            queues: Some(greedy),
+            ..ResourceManagerConfig::default()
+        };
         let problems = ManagerOptions::with(config, &args).expect_err("the guarantees are 120%");
-        assert!(problems.iter().any(|p| p.key.contains("guaranteed")), "{problems:?}");
+        assert!(
+            problems.iter().any(|p| p.key.contains("guaranteed")),
+            "{problems:?}"
+        );
         let fair = spec(r#"{"queues": {"a": {"guaranteed": "60%"}, "default": {}}}"#);
-        let config = ResourceManagerConfig { queues: Some(fair), ..ResourceManagerConfig::default() };
+        let config = ResourceManagerConfig {
+            queues: Some(fair),
+            ..ResourceManagerConfig::default()
+        };
         let options = ManagerOptions::with(config, &args).expect("a valid configuration");
         assert_eq!(options.queues.root().children.len(), 2);
     }

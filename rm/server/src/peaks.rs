@@ -31,9 +31,14 @@ struct Hour {
 impl Hour {
     /// Advances to an interval, and clears intervals that are older than an hour.
     fn at(mut self, piece: u64) -> Hour {
-        let passed = usize::try_from(piece.saturating_sub(self.latest)).unwrap_or(usize::MAX).min(PIECES);
+        let passed = usize::try_from(piece.saturating_sub(self.latest))
+            .unwrap_or(usize::MAX)
+            .min(PIECES);
         self.most.rotate_right(passed);
-        self.most.iter_mut().take(passed).for_each(|most| *most = Bytes::ZERO);
+        self.most
+            .iter_mut()
+            .take(passed)
+            .for_each(|most| *most = Bytes::ZERO);
         self.latest = self.latest.max(piece);
         self
     }
@@ -43,7 +48,10 @@ impl Peaks {
     /// Records a report of a node. A report may contain only some of its containers; its sum is
     /// then too small, which does not change a maximum.
     pub(crate) fn note(&self, node: &NodeId, containers: &[ObservedContainer], now: UnixMillis) {
-        let used = containers.iter().filter_map(|c| c.used).fold(Bytes::ZERO, Bytes::saturating_add);
+        let used = containers
+            .iter()
+            .filter_map(|c| c.used)
+            .fold(Bytes::ZERO, Bytes::saturating_add);
         let piece = now.0 / PIECE_MS;
         let mut nodes = self.nodes();
         if nodes.len() >= MOST && !nodes.contains_key(node) {
@@ -59,7 +67,9 @@ impl Peaks {
         let piece = now.0 / PIECE_MS;
         let hour = self.nodes().get(&node.id).copied();
         let recent = hour.filter(|hour| piece.saturating_sub(hour.latest) < PIECES as u64);
-        let peak_1h = recent.and_then(|hour| hour.at(piece).most.into_iter().max()).map(|most| most.max(node.used));
+        let peak_1h = recent
+            .and_then(|hour| hour.at(piece).most.into_iter().max())
+            .map(|most| most.max(node.used));
         NodeView { peak_1h, ..node }
     }
 
@@ -119,13 +129,22 @@ mod tests {
     fn the_largest_use_is_kept_for_an_hour() {
         let (peaks, node) = (Peaks::default(), "n1".parse().expect("id"));
         let minute = |n: u64| UnixMillis(1_000 * PIECE_MS + n * 60_000);
-        let peak = |n, used| peaks.told(view(used), minute(n)).peak_1h.map(|b| b.get() >> 20);
+        let peak = |n, used| {
+            peaks
+                .told(view(used), minute(n))
+                .peak_1h
+                .map(|b| b.get() >> 20)
+        };
         assert_eq!(peak(0, 5), None, "the node has not reported");
         peaks.note(&node, &report(99), minute(0));
         peaks.note(&node, &report(9), minute(3));
         peaks.note(&node, &report(19), minute(30));
         assert_eq!((peak(30, 5), peak(54, 5)), (Some(100), Some(100)));
-        assert_eq!((peak(61, 5), peak(61, 70)), (Some(20), Some(70)), "the current use counts too");
+        assert_eq!(
+            (peak(61, 5), peak(61, 70)),
+            (Some(20), Some(70)),
+            "the current use counts too"
+        );
         assert_eq!(peak(95, 5), None, "the node has not reported for an hour");
     }
 }

@@ -69,33 +69,83 @@ impl ProfileOutcome {
         let words = |p: &ClusterProfile| format!("{}, {}", p.size(), p.cpus.words());
         let (reason, name, message) = match (&self.before, &self.after) {
             (None, None) => return None,
-            (None, Some(now)) => (Reason::ProfileSet, &now.name, format!("is {}; it is new", words(now))),
-            (Some(was), Some(now)) => (Reason::ProfileSet, &now.name, format!("is {}; it was {}", words(now), words(was))),
-            (Some(was), None) => (Reason::ProfileUnset, &was.name, format!("was deleted; it was {}", words(was))),
+            (None, Some(now)) => (
+                Reason::ProfileSet,
+                &now.name,
+                format!("is {}; it is new", words(now)),
+            ),
+            (Some(was), Some(now)) => (
+                Reason::ProfileSet,
+                &now.name,
+                format!("is {}; it was {}", words(now), words(was)),
+            ),
+            (Some(was), None) => (
+                Reason::ProfileUnset,
+                &was.name,
+                format!("was deleted; it was {}", words(was)),
+            ),
         };
         let (reason, object) = (reason.as_str().to_owned(), name.to_string());
         let message = format!("profile {name} {message}");
-        Some(LoggedEvent { index: 0, time, level: EventLevel::Normal, reason, object, app: None, node: None, message })
+        Some(LoggedEvent {
+            index: 0,
+            time,
+            level: EventLevel::Normal,
+            reason,
+            object,
+            app: None,
+            node: None,
+            message,
+        })
     }
 }
 
 impl Profiles {
     /// Restores the profiles that an earlier incarnation saved.
     pub(crate) fn restored(saved: SavedProfiles) -> Self {
-        let one = |SavedProfile { name, size, about, revision, changed }| {
+        let one = |SavedProfile {
+                       name,
+                       size,
+                       about,
+                       revision,
+                       changed,
+                   }| {
             let (heap, overhead, cpus) = (size.heap, size.overhead, size.cpus);
-            (Name::clone(&name), ClusterProfile { name, heap, overhead, cpus, about, revision, changed })
+            (
+                Name::clone(&name),
+                ClusterProfile {
+                    name,
+                    heap,
+                    overhead,
+                    cpus,
+                    about,
+                    revision,
+                    changed,
+                },
+            )
         };
-        Profiles { generation: saved.generation, known: saved.profiles.into_iter().map(one).collect() }
+        Profiles {
+            generation: saved.generation,
+            known: saved.profiles.into_iter().map(one).collect(),
+        }
     }
 
     /// Returns the profiles in the form in which they are saved.
     pub(crate) fn saved(&self) -> SavedProfiles {
         let one = |p: &ClusterProfile| {
             let (name, about) = (p.name.clone(), p.about.clone());
-            SavedProfile { name, size: p.size(), about, revision: p.revision, changed: p.changed }
+            SavedProfile {
+                name,
+                size: p.size(),
+                about,
+                revision: p.revision,
+                changed: p.changed,
+            }
         };
-        SavedProfiles { generation: self.generation, profiles: self.known.values().map(one).collect() }
+        SavedProfiles {
+            generation: self.generation,
+            profiles: self.known.values().map(one).collect(),
+        }
     }
 
     /// One profile.
@@ -103,7 +153,11 @@ impl Profiles {
         self.known.get(name).ok_or_else(|| {
             let near = did_you_mean(name.as_str(), self.known.keys().map(Name::as_str));
             let hint = near.unwrap_or_else(|| "rmctl profile list shows all profiles".to_owned());
-            ProblemDetails::new(ErrorCode::HR0404, format!("the cluster has no profile {name}")).hint(hint)
+            ProblemDetails::new(
+                ErrorCode::HR0404,
+                format!("the cluster has no profile {name}"),
+            )
+            .hint(hint)
         })
     }
 
@@ -113,11 +167,17 @@ impl Profiles {
         if before.is_none() && matches!(change.wish, ProfileAction::Unset) {
             self.get(&change.name)?;
         }
-        let current = before.as_ref().map_or_else(|| "none".to_owned(), |p| p.revision.to_string());
-        change.matched.check(&format!("profile {}", change.name), &current)?;
+        let current = before
+            .as_ref()
+            .map_or_else(|| "none".to_owned(), |p| p.revision.to_string());
+        change
+            .matched
+            .check(&format!("profile {}", change.name), &current)?;
         let after = match &change.wish {
             ProfileAction::Unset => None,
-            ProfileAction::Set(spec) if before.as_ref().is_some_and(|p| p.spec() == *spec) => before.clone(),
+            ProfileAction::Set(spec) if before.as_ref().is_some_and(|p| p.spec() == *spec) => {
+                before.clone()
+            }
             ProfileAction::Set(spec) => Some(self.checked(&change.name, spec, at)?),
         };
         if change.how == DryRun::Really && before != after {
@@ -130,23 +190,50 @@ impl Profiles {
         Ok(ProfileOutcome { before, after })
     }
 
-    fn checked(&self, name: &Name, spec: &ProfileSpec, at: UnixMillis) -> Result<ClusterProfile, ProblemDetails> {
-        let ProfileSpec { heap, overhead, cpus, about } = spec.clone();
+    fn checked(
+        &self,
+        name: &Name,
+        spec: &ProfileSpec,
+        at: UnixMillis,
+    ) -> Result<ClusterProfile, ProblemDetails> {
+        let ProfileSpec {
+            heap,
+            overhead,
+            cpus,
+            about,
+        } = spec.clone();
         if heap.is_zero() {
-            let problem = ProblemDetails::new(ErrorCode::HR0400, format!("profile {name} has no memory"));
-            return Err(problem.hint("heap, in bytes, must be above 0; for a native program it is the whole memory"));
+            let problem =
+                ProblemDetails::new(ErrorCode::HR0400, format!("profile {name} has no memory"));
+            return Err(problem.hint(
+                "heap, in bytes, must be above 0; for a native program it is the whole memory",
+            ));
         }
         if about.len() > MAX_ABOUT_BYTES {
             return Err(ProblemDetails::new(
                 ErrorCode::HR0413,
-                format!("about has {} bytes; at most {MAX_ABOUT_BYTES} are allowed", about.len()),
+                format!(
+                    "about has {} bytes; at most {MAX_ABOUT_BYTES} are allowed",
+                    about.len()
+                ),
             ));
         }
         if !self.known.contains_key(name) && self.known.len() >= MOST {
-            let problem = ProblemDetails::new(ErrorCode::HR0413, format!("the cluster keeps at most {MOST} profiles"));
+            let problem = ProblemDetails::new(
+                ErrorCode::HR0413,
+                format!("the cluster keeps at most {MOST} profiles"),
+            );
             return Err(problem.hint("delete one: rmctl profile unset NAME"));
         }
-        Ok(ClusterProfile { name: name.clone(), heap, overhead, cpus, about, revision: self.generation + 1, changed: at })
+        Ok(ClusterProfile {
+            name: name.clone(),
+            heap,
+            overhead,
+            cpus,
+            about,
+            revision: self.generation + 1,
+            changed: at,
+        })
     }
 }
 
@@ -160,7 +247,12 @@ mod tests {
     }
 
     fn spec(gib: u64) -> ProfileSpec {
-        ProfileSpec { heap: Bytes::from_gib(gib), overhead: Bytes::ZERO, cpus: Cpus::from_cores(1), about: String::new() }
+        ProfileSpec {
+            heap: Bytes::from_gib(gib),
+            overhead: Bytes::ZERO,
+            cpus: Cpus::from_cores(1),
+            about: String::new(),
+        }
     }
 
     fn change(
@@ -171,59 +263,162 @@ mod tests {
         how: DryRun,
     ) -> Result<ProfileOutcome, ProblemDetails> {
         let matched = version.map_or(IfMatch::Absent, |v| IfMatch::Versions(vec![v.to_string()]));
-        profiles.change(&ProfileChange { name: name(what), wish, matched, how }, UnixMillis(7))
+        profiles.change(
+            &ProfileChange {
+                name: name(what),
+                wish,
+                matched,
+                how,
+            },
+            UnixMillis(7),
+        )
     }
 
-    fn set(profiles: &mut Profiles, what: &str, gib: u64, version: Option<u64>) -> Result<ProfileOutcome, ProblemDetails> {
-        change(profiles, what, ProfileAction::Set(spec(gib)), version, DryRun::Really)
+    fn set(
+        profiles: &mut Profiles,
+        what: &str,
+        gib: u64,
+        version: Option<u64>,
+    ) -> Result<ProfileOutcome, ProblemDetails> {
+        change(
+            profiles,
+            what,
+            ProfileAction::Set(spec(gib)),
+            version,
+            DryRun::Really,
+        )
     }
 
     #[test]
     fn each_change_of_a_profile_has_a_new_revision() {
         let mut all = Profiles::default();
         let made = set(&mut all, "small", 1, None).expect("the profile is new");
-        assert_eq!((made.before, made.after.map(|p| p.revision)), (None, Some(1)));
-        assert_eq!(set(&mut all, "small", 1, Some(1)).expect("an equal value is accepted").after.map(|p| p.revision), Some(1));
-        assert_eq!(set(&mut all, "small", 2, Some(1)).expect("the version is current").after.map(|p| p.revision), Some(2));
-        assert_eq!(set(&mut all, "small", 3, Some(1)).expect_err("the profile has changed since").code, ErrorCode::HR0409);
-        change(&mut all, "small", ProfileAction::Unset, Some(2), DryRun::Really).expect("the profile is deleted");
-        assert_eq!(set(&mut all, "small", 2, Some(2)).expect_err("the profile was deleted").code, ErrorCode::HR0409);
-        assert_eq!(set(&mut all, "small", 2, None).expect("the profile is new").after.map(|p| p.revision), Some(4));
+        assert_eq!(
+            (made.before, made.after.map(|p| p.revision)),
+            (None, Some(1))
+        );
+        assert_eq!(
+            set(&mut all, "small", 1, Some(1))
+                .expect("an equal value is accepted")
+                .after
+                .map(|p| p.revision),
+            Some(1)
+        );
+        assert_eq!(
+            set(&mut all, "small", 2, Some(1))
+                .expect("the version is current")
+                .after
+                .map(|p| p.revision),
+            Some(2)
+        );
+        assert_eq!(
+            set(&mut all, "small", 3, Some(1))
+                .expect_err("the profile has changed since")
+                .code,
+            ErrorCode::HR0409
+        );
+        change(
+            &mut all,
+            "small",
+            ProfileAction::Unset,
+            Some(2),
+            DryRun::Really,
+        )
+        .expect("the profile is deleted");
+        assert_eq!(
+            set(&mut all, "small", 2, Some(2))
+                .expect_err("the profile was deleted")
+                .code,
+            ErrorCode::HR0409
+        );
+        assert_eq!(
+            set(&mut all, "small", 2, None)
+                .expect("the profile is new")
+                .after
+                .map(|p| p.revision),
+            Some(4)
+        );
         assert_eq!(Profiles::restored(all.saved()), all);
     }
 
     #[test]
     fn a_dry_run_does_not_change_a_profile() {
         let mut all = Profiles::default();
-        let would = change(&mut all, "small", ProfileAction::Set(spec(1)), None, DryRun::DryRun).expect("the change is possible");
-        assert_eq!((would.after.map(|p| p.revision), &all), (Some(1), &Profiles::default()));
+        let would = change(
+            &mut all,
+            "small",
+            ProfileAction::Set(spec(1)),
+            None,
+            DryRun::DryRun,
+        )
+        .expect("the change is possible");
+        assert_eq!(
+            (would.after.map(|p| p.revision), &all),
+            (Some(1), &Profiles::default())
+        );
     }
 
     #[test]
     fn an_unknown_profile_is_answered_with_the_closest_name() {
         let mut all = Profiles::default();
         set(&mut all, "jvm-medium", 4, None).expect("the profile is new");
-        assert_eq!(all.get(&name("jvm-medum")).expect_err("the name is misspelt").hints, ["did you mean \"jvm-medium\"?"]);
-        let gone = change(&mut all, "spark", ProfileAction::Unset, None, DryRun::Really).expect_err("the profile does not exist");
+        assert_eq!(
+            all.get(&name("jvm-medum"))
+                .expect_err("the name is misspelt")
+                .hints,
+            ["did you mean \"jvm-medium\"?"]
+        );
+        let gone = change(
+            &mut all,
+            "spark",
+            ProfileAction::Unset,
+            None,
+            DryRun::Really,
+        )
+        .expect_err("the profile does not exist");
         assert_eq!(
             (gone.code, gone.hints.as_slice()),
-            (ErrorCode::HR0404, ["rmctl profile list shows all profiles".to_owned()].as_slice())
+            (
+                ErrorCode::HR0404,
+                ["rmctl profile list shows all profiles".to_owned()].as_slice()
+            )
         );
     }
 
     #[test]
     fn invalid_profiles_are_refused_and_their_number_is_bounded() {
         let mut all = Profiles::default();
-        assert_eq!(set(&mut all, "none", 0, None).expect_err("the profile has no memory").code, ErrorCode::HR0400);
-        let long = ProfileSpec { about: "x".repeat(MAX_ABOUT_BYTES + 1), ..spec(1) };
         assert_eq!(
-            change(&mut all, "long", ProfileAction::Set(long), None, DryRun::Really).expect_err("it is too long").code,
+            set(&mut all, "none", 0, None)
+                .expect_err("the profile has no memory")
+                .code,
+            ErrorCode::HR0400
+        );
+        let long = ProfileSpec {
+            about: "x".repeat(MAX_ABOUT_BYTES + 1),
+            ..spec(1)
+        };
+        assert_eq!(
+            change(
+                &mut all,
+                "long",
+                ProfileAction::Set(long),
+                None,
+                DryRun::Really
+            )
+            .expect_err("it is too long")
+            .code,
             ErrorCode::HR0413
         );
         for i in 0..MOST {
             set(&mut all, &format!("p{i}"), 1, None).expect("the store has room");
         }
-        assert_eq!(set(&mut all, "more", 1, None).expect_err("the limit is reached").code, ErrorCode::HR0413);
+        assert_eq!(
+            set(&mut all, "more", 1, None)
+                .expect_err("the limit is reached")
+                .code,
+            ErrorCode::HR0413
+        );
         set(&mut all, "p0", 2, None).expect("a change adds no profile");
     }
 }

@@ -18,10 +18,18 @@ pub(crate) fn answer(cluster: &Cluster, now: Tick, query: ClusterQuery) {
             let _ = reply.send(());
         }
         ClusterQuery::Node(id, reply) => {
-            let _ = reply.send(cluster.node(&id).map(|node| (view::node_view(cluster, node), node.heard)));
+            let _ = reply.send(
+                cluster
+                    .node(&id)
+                    .map(|node| (view::node_view(cluster, node), node.heard)),
+            );
         }
         ClusterQuery::App(id, reply) => {
-            let _ = reply.send(cluster.app(&id).map(|app| view::app_view(cluster, app, now)));
+            let _ = reply.send(
+                cluster
+                    .app(&id)
+                    .map(|app| view::app_view(cluster, app, now)),
+            );
         }
         ClusterQuery::Facts(question) => reports::answer(cluster, now, question),
         ClusterQuery::Why(app, reply) => {
@@ -29,7 +37,8 @@ pub(crate) fn answer(cluster: &Cluster, now: Tick, query: ClusterQuery) {
                 let reserved = reserved(cluster, &app, &why.request, now);
                 to_wire::why(why, reserved)
             };
-            let _ = reply.send(why(cluster, &app, now).map(|rows| rows.into_iter().map(kept).collect()));
+            let _ = reply
+                .send(why(cluster, &app, now).map(|rows| rows.into_iter().map(kept).collect()));
         }
         ClusterQuery::Requests(app, reply) => {
             let _ = reply.send(requests(cluster, &app));
@@ -44,7 +53,12 @@ pub(crate) fn answer(cluster: &Cluster, now: Tick, query: ClusterQuery) {
             let _ = reply.send(one_container(cluster, &id));
         }
         ClusterQuery::Held(nodes, reply) => {
-            let _ = reply.send(nodes.into_iter().map(|node| (node.clone(), held(cluster, &node))).collect());
+            let _ = reply.send(
+                nodes
+                    .into_iter()
+                    .map(|node| (node.clone(), held(cluster, &node)))
+                    .collect(),
+            );
         }
         ClusterQuery::Waits(app, most, reply) => {
             let _ = reply.send(waits(cluster, app.as_ref(), most, now));
@@ -53,14 +67,29 @@ pub(crate) fn answer(cluster: &Cluster, now: Tick, query: ClusterQuery) {
 }
 
 fn held(cluster: &Cluster, node: &NodeId) -> Vec<HeldContainer> {
-    let ids = cluster.node(node).into_iter().flat_map(|node| node.containers.iter());
-    let alive = ids.filter_map(|id| cluster.container(id)).filter(|c| c.state.is_alive());
-    alive.take(HELD).map(|c| HeldContainer { view: to_wire::container(c), heap: c.launch.heap }).collect()
+    let ids = cluster
+        .node(node)
+        .into_iter()
+        .flat_map(|node| node.containers.iter());
+    let alive = ids
+        .filter_map(|id| cluster.container(id))
+        .filter(|c| c.state.is_alive());
+    alive
+        .take(HELD)
+        .map(|c| HeldContainer {
+            view: to_wire::container(c),
+            heap: c.launch.heap,
+        })
+        .collect()
 }
 
 fn waits(cluster: &Cluster, of: Option<&AppId>, most: usize, now: Tick) -> Vec<WaitingRequest> {
-    let since = |app: &App, request: &RequestId| app.requests.get(request).map_or(now, |r| r.waiting);
-    let mut all: Vec<_> = cluster.waiting().filter(|(app, _)| of.is_none_or(|of| *of == app.id)).collect();
+    let since =
+        |app: &App, request: &RequestId| app.requests.get(request).map_or(now, |r| r.waiting);
+    let mut all: Vec<_> = cluster
+        .waiting()
+        .filter(|(app, _)| of.is_none_or(|of| *of == app.id))
+        .collect();
     all.sort_by_key(|(app, request)| since(app, request));
     let row = |(app, request): (&App, &RequestId)| {
         Some(WaitingRequest {
@@ -81,26 +110,61 @@ fn waits(cluster: &Cluster, of: Option<&AppId>, most: usize, now: Tick) -> Vec<W
 fn why(cluster: &Cluster, id: &AppId, now: Tick) -> Option<Vec<WaitExplanation>> {
     let app = cluster.app(id)?;
     let mut rows = cluster.why(id, now)?;
-    if let (Some(sentence), Some(size), Ok(request)) =
-        (cluster.master_sentence(app, now), &app.master, "master".parse::<RequestId>())
-    {
+    if let (Some(sentence), Some(size), Ok(request)) = (
+        cluster.master_sentence(app, now),
+        &app.master,
+        "master".parse::<RequestId>(),
+    ) {
         let waiting = std::time::Duration::ZERO;
         let asks = size.resource.clone();
-        rows.insert(0, WaitExplanation { request, asks, missing: 1, waiting, ahead: 0, sentence, nodes: Vec::new() });
+        rows.insert(
+            0,
+            WaitExplanation {
+                request,
+                asks,
+                missing: 1,
+                waiting,
+                ahead: 0,
+                sentence,
+                nodes: Vec::new(),
+            },
+        );
     }
     Some(rows)
 }
 
 /// Reservation of a request.
-fn reserved(cluster: &Cluster, app: &AppId, request: &RequestId, now: Tick) -> Option<NodeReservation> {
-    let kept = cluster.reservations().find(|r| r.app == *app && r.request == *request)?;
-    let free = cluster.ledger().node(&kept.node).map(|account| account.free()).unwrap_or_default();
+fn reserved(
+    cluster: &Cluster,
+    app: &AppId,
+    request: &RequestId,
+    now: Tick,
+) -> Option<NodeReservation> {
+    let kept = cluster
+        .reservations()
+        .find(|r| r.app == *app && r.request == *request)?;
+    let free = cluster
+        .ledger()
+        .node(&kept.node)
+        .map(|account| account.free())
+        .unwrap_or_default();
     let for_ms = u64::try_from(now.since(kept.since).as_millis()).unwrap_or(u64::MAX);
-    Some(NodeReservation { node: kept.node.clone(), free, for_ms })
+    Some(NodeReservation {
+        node: kept.node.clone(),
+        free,
+        for_ms,
+    })
 }
 
 fn requests(cluster: &Cluster, app: &AppId) -> Option<Vec<PlacementRequest>> {
-    Some(cluster.app(app)?.requests.values().map(|request| to_wire::ask(&request.ask)).collect())
+    Some(
+        cluster
+            .app(app)?
+            .requests
+            .values()
+            .map(|request| to_wire::ask(&request.ask))
+            .collect(),
+    )
 }
 
 /// Live and ended containers, by id.
@@ -109,16 +173,30 @@ fn containers(cluster: &Cluster, wanted: &ContainerFilter) -> Vec<ContainerView>
         wanted.app.as_ref().is_none_or(|app| *app == id.app)
             && wanted.node.as_ref().is_none_or(|n| n == node)
             && wanted.state.as_ref().is_none_or(|s| s == state)
-            && wanted.apps.as_ref().is_none_or(|apps| apps.contains(&id.app))
+            && wanted
+                .apps
+                .as_ref()
+                .is_none_or(|apps| apps.contains(&id.app))
             && wanted.after.as_ref().is_none_or(|after| id > after)
     };
-    let over = cluster.history().iter().filter(|c| place(&c.container, &c.node, "exited"));
-    let live = cluster.containers().filter(|c| place(&c.id, &c.node, c.state.as_str()));
+    let over = cluster
+        .history()
+        .iter()
+        .filter(|c| place(&c.container, &c.node, "exited"));
+    let live = cluster
+        .containers()
+        .filter(|c| place(&c.id, &c.node, c.state.as_str()));
     // Ids are selected first, so that views are made only of returned containers.
-    let mut found: Vec<&ContainerId> = over.map(|c| &c.container).chain(live.map(|c| &c.id)).collect();
+    let mut found: Vec<&ContainerId> = over
+        .map(|c| &c.container)
+        .chain(live.map(|c| &c.id))
+        .collect();
     found.sort_unstable();
     found.truncate(wanted.most);
-    found.into_iter().filter_map(|id| one_container(cluster, id)).collect()
+    found
+        .into_iter()
+        .filter_map(|id| one_container(cluster, id))
+        .collect()
 }
 
 fn one_container(cluster: &Cluster, id: &ContainerId) -> Option<ContainerView> {
@@ -127,9 +205,16 @@ fn one_container(cluster: &Cluster, id: &ContainerId) -> Option<ContainerView> {
 }
 
 /// Checks that a node may open its stream.
-pub(crate) fn may_watch_node(cluster: &Cluster, node: &NodeId, epoch: Epoch) -> Result<(), CallRefusal> {
+pub(crate) fn may_watch_node(
+    cluster: &Cluster,
+    node: &NodeId,
+    epoch: Epoch,
+) -> Result<(), CallRefusal> {
     if epoch != cluster.epoch() {
-        return Err(CallRefusal::StaleEpoch { given: epoch, current: cluster.epoch() });
+        return Err(CallRefusal::StaleEpoch {
+            given: epoch,
+            current: cluster.epoch(),
+        });
     }
     match cluster.node(node).filter(|n| n.state.is_member()) {
         Some(_) => Ok(()),
@@ -145,16 +230,27 @@ pub(crate) fn missed_updates(
     cursor: u64,
 ) -> Result<Vec<MasterUpdate>, ProblemDetails> {
     let refuse = |refusal: CallRefusal| Err(to_wire::problem(&refusal));
-    let Some(found) = cluster.app(app) else { return refuse(CallRefusal::NoSuchApp(app.clone())) };
+    let Some(found) = cluster.app(app) else {
+        return refuse(CallRefusal::NoSuchApp(app.clone()));
+    };
     if epoch != cluster.epoch() {
-        return refuse(CallRefusal::StaleEpoch { given: epoch, current: cluster.epoch() });
+        return refuse(CallRefusal::StaleEpoch {
+            given: epoch,
+            current: cluster.epoch(),
+        });
     }
     if found.state.is_over() {
-        return refuse(CallRefusal::AppEnding { app: app.clone(), state: found.state.as_str() });
+        return refuse(CallRefusal::AppEnding {
+            app: app.clone(),
+            state: found.state.as_str(),
+        });
     }
     cluster.updates(app, cursor).ok_or_else(|| {
         let acked = found.updates.acked();
-        ProblemDetails::new(ErrorCode::HR0411, format!("updates of {app} up to {acked} were acknowledged and are no longer kept"))
-            .hint(format!("read from cursor {acked}, or register again"))
+        ProblemDetails::new(
+            ErrorCode::HR0411,
+            format!("updates of {app} up to {acked} were acknowledged and are no longer kept"),
+        )
+        .hint(format!("read from cursor {acked}, or register again"))
     })
 }

@@ -7,7 +7,8 @@ use headroom_rm_core::{Cluster, QueueView as Shown};
 use headroom_types::{QueuePath, Resource};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::queues::{
-    ApplicationOrder, Preemptable, QueueProblem, QueueRunState, QueueSpec, QueueUser, QueueView, QueuesView,
+    ApplicationOrder, Preemptable, QueueProblem, QueueRunState, QueueSpec, QueueUser, QueueView,
+    QueuesView,
 };
 use headroom_wire::v1::share::{Percent, ResourceShare, ShareAmount};
 
@@ -32,7 +33,11 @@ pub(crate) fn tree(spec: QueueSpec) -> core::QueueSpec {
             Preemptable::No => core::Preemptable::No,
         },
         max_lifetime_ms: spec.max_lifetime_ms,
-        children: spec.queues.into_iter().map(|(name, child)| (name, tree(child))).collect(),
+        children: spec
+            .queues
+            .into_iter()
+            .map(|(name, child)| (name, tree(child)))
+            .collect(),
     }
 }
 
@@ -47,8 +52,16 @@ pub(crate) fn gate(gate: QueueRunState) -> core::QueueState {
 }
 
 fn share(share: ResourceShare) -> core::QueueShare {
-    let extra = share.extra.into_iter().map(|(name, a)| (name, amount(a))).collect();
-    core::QueueShare { memory: share.memory.map(amount), cpus: share.cpus.map(amount), extra }
+    let extra = share
+        .extra
+        .into_iter()
+        .map(|(name, a)| (name, amount(a)))
+        .collect();
+    core::QueueShare {
+        memory: share.memory.map(amount),
+        cpus: share.cpus.map(amount),
+        extra,
+    }
 }
 
 fn amount<T>(amount: ShareAmount<T>) -> core::Amount<T> {
@@ -94,13 +107,23 @@ pub(crate) fn shown_gate(gate: core::QueueState) -> QueueRunState {
 }
 
 fn written(share: &core::QueueShare) -> ResourceShare {
-    let extra = share.extra.iter().map(|(name, a)| (name.clone(), write_amount(*a))).collect();
-    ResourceShare { memory: share.memory.map(write_amount), cpus: share.cpus.map(write_amount), extra }
+    let extra = share
+        .extra
+        .iter()
+        .map(|(name, a)| (name.clone(), write_amount(*a)))
+        .collect();
+    ResourceShare {
+        memory: share.memory.map(write_amount),
+        cpus: share.cpus.map(write_amount),
+        extra,
+    }
 }
 
 fn write_amount<T>(amount: core::Amount<T>) -> ShareAmount<T> {
     match amount {
-        core::Amount::Part(thousandths) => ShareAmount::Part(Percent::from_thousandths(thousandths)),
+        core::Amount::Part(thousandths) => {
+            ShareAmount::Part(Percent::from_thousandths(thousandths))
+        }
         core::Amount::Exactly(quantity) => ShareAmount::Exactly(quantity),
     }
 }
@@ -108,8 +131,15 @@ fn write_amount<T>(amount: core::Amount<T>) -> ShareAmount<T> {
 /// All problems of a tree, as one problem document.
 pub(crate) fn problem(mut problems: Vec<QueueProblem>) -> ProblemDetails {
     problems.sort_by(|a, b| (&a.queue, &a.key).cmp(&(&b.queue, &b.key)));
-    let first = problems.first().map(|p| format!("; first, {} {}: {}", p.queue, p.key, p.what)).unwrap_or_default();
-    let plural = if problems.len() == 1 { "problem" } else { "problems" };
+    let first = problems
+        .first()
+        .map(|p| format!("; first, {} {}: {}", p.queue, p.key, p.what))
+        .unwrap_or_default();
+    let plural = if problems.len() == 1 {
+        "problem"
+    } else {
+        "problems"
+    };
     let detail = format!("{} {plural} in the tree of queues{first}", problems.len());
     let hint = problems.first().map(|p| p.fix.clone());
     let mut problem = ProblemDetails::new(ErrorCode::HR0400, detail);
@@ -131,7 +161,9 @@ pub(crate) fn found(problem: &core::QueueProblem) -> QueueProblem {
 /// Finds one queue in a tree.
 pub(crate) fn place<'t>(root: &'t mut QueueSpec, path: &QueuePath) -> Option<&'t mut QueueSpec> {
     let words = path.as_str().split('.').skip(1);
-    words.into_iter().try_fold(root, |queue, word| queue.queues.get_mut(&word.parse().ok()?))
+    words.into_iter().try_fold(root, |queue, word| {
+        queue.queues.get_mut(&word.parse().ok()?)
+    })
 }
 
 /// View of the tree with the use of each queue.
@@ -140,17 +172,25 @@ pub(crate) fn view(cluster: &Cluster) -> QueuesView {
     for app in cluster.apps().filter(|a| !a.state.is_over()) {
         *apps.entry((&app.queue, &app.spec.user)).or_default() += 1;
     }
-    let all: BTreeMap<&QueuePath, Shown<'_>> = cluster.queues().into_iter().map(|q| (q.path, q)).collect();
+    let all: BTreeMap<&QueuePath, Shown<'_>> =
+        cluster.queues().into_iter().map(|q| (q.path, q)).collect();
     let root = QueuePath::root();
     let root = all.get(&root).map(|queue| shown(queue, &all, &apps));
-    QueuesView { generation: cluster.queues_generation(), root: root.unwrap_or_else(nothing) }
+    QueuesView {
+        generation: cluster.queues_generation(),
+        root: root.unwrap_or_else(nothing),
+    }
 }
 
 /// Number of applications that have not ended, by queue and user.
 type Counts<'a> = BTreeMap<(&'a QueuePath, &'a str), u32>;
 
 fn shown(queue: &Shown<'_>, all: &BTreeMap<&QueuePath, Shown<'_>>, apps: &Counts<'_>) -> QueueView {
-    let below = queue.children.iter().filter_map(|path| all.get(path)).map(|child| shown(child, all, apps));
+    let below = queue
+        .children
+        .iter()
+        .filter_map(|path| all.get(path))
+        .map(|child| shown(child, all, apps));
     let users = queue.users.iter().map(|(user, used)| QueueUser {
         user: (*user).to_owned(),
         apps: apps.get(&(queue.path, *user)).copied().unwrap_or(0),

@@ -42,13 +42,26 @@ impl RunningManager {
         let taken = match read {
             Ok(new) => self.take(new).await,
             Err(problems) => {
-                warn!("the configuration is invalid:\n{}", render(&problems).trim_end());
+                warn!(
+                    "the configuration is invalid:\n{}",
+                    render(&problems).trim_end()
+                );
                 Err(in_one_line(&problems))
             }
         };
         let (reason, level, message, outcome) = match &taken {
-            Ok(taken) => (Reason::ConfigReloaded, EventLevel::Normal, words(taken), 200),
-            Err(why) => (Reason::ConfigRefused, EventLevel::Warning, format!("nothing has changed: {why}"), 400),
+            Ok(taken) => (
+                Reason::ConfigReloaded,
+                EventLevel::Normal,
+                words(taken),
+                200,
+            ),
+            Err(why) => (
+                Reason::ConfigRefused,
+                EventLevel::Warning,
+                format!("nothing has changed: {why}"),
+                400,
+            ),
         };
         self.tell(reason, level, &message);
         match by {
@@ -65,11 +78,20 @@ impl RunningManager {
 
     async fn take(&mut self, new: ManagerOptions) -> Result<ReloadResult, String> {
         let call = ClusterCall::Configure(Box::new(new.settings(self.clock)));
-        let CallAnswer::Configured { queues } = self.handle.call(call).await.map_err(|problem| problem.detail)? else {
+        let CallAnswer::Configured { queues } = self
+            .handle
+            .call(call)
+            .await
+            .map_err(|problem| problem.detail)?
+        else {
             return Err("the core returned an unexpected result".to_owned());
         };
         let taken = compare(&self.options, &new, queues);
-        let (events, audit, kept) = (self.events.clone(), self.audit.clone(), (new.events, new.audit));
+        let (events, audit, kept) = (
+            self.events.clone(),
+            self.audit.clone(),
+            (new.events, new.audit),
+        );
         let bounds = tokio::task::spawn_blocking(move || {
             events.keep(kept.0);
             audit.keep(kept.1);
@@ -86,7 +108,11 @@ impl RunningManager {
             EventLevel::Normal => info!("{reason}: {message}"),
             EventLevel::Warning => warn!("{reason}: {message}"),
         }
-        let (time, reason, object) = (self.clock.unix_now(), reason.as_str().to_owned(), LogObject::Manager.to_string());
+        let (time, reason, object) = (
+            self.clock.unix_now(),
+            reason.as_str().to_owned(),
+            LogObject::Manager.to_string(),
+        );
         self.events.push([LoggedEvent {
             index: 0,
             time,
@@ -118,7 +144,9 @@ impl RunningManager {
 
 fn compare(before: &ManagerOptions, now: &ManagerOptions, queues: QueuesFrom) -> ReloadResult {
     let mut taken = ReloadResult::default();
-    for (key, was, is) in reference::changes(reference::MANAGER_KEYS, &before.config(), &now.config()) {
+    for (key, was, is) in
+        reference::changes(reference::MANAGER_KEYS, &before.config(), &now.config())
+    {
         match key.takes {
             TakesEffect::Reload => taken.holds.push(format!("{}: {was} → {is}", key.name)),
             TakesEffect::Restart => taken.waits.push(key.name.to_owned()),
@@ -130,7 +158,9 @@ fn compare(before: &ManagerOptions, now: &ManagerOptions, queues: QueuesFrom) ->
     if before.queues != now.queues {
         match queues {
             QueuesFrom::Settings => taken.holds.push("queues".to_owned()),
-            QueuesFrom::Operator => taken.notes.push("a queue tree that was set at run time overrides queues".to_owned()),
+            QueuesFrom::Operator => taken
+                .notes
+                .push("a queue tree that was set at run time overrides queues".to_owned()),
         }
     }
     taken
@@ -143,13 +173,22 @@ pub(crate) fn words(reloaded: &ReloadResult) -> String {
         parts.push(format!("after a restart: {}", reloaded.waits.join(", ")));
     }
     parts.extend(reloaded.notes.iter().cloned());
-    if parts.is_empty() { "no key has another value".to_owned() } else { parts.join("; ") }
+    if parts.is_empty() {
+        "no key has another value".to_owned()
+    } else {
+        parts.join("; ")
+    }
 }
 
 /// The first problem, and the number of further ones.
 fn in_one_line(problems: &[FileProblem]) -> String {
-    let Some(first) = problems.first() else { return "the file is invalid".to_owned() };
-    let line = first.line.map(|line| format!(":{line}")).unwrap_or_default();
+    let Some(first) = problems.first() else {
+        return "the file is invalid".to_owned();
+    };
+    let line = first
+        .line
+        .map(|line| format!(":{line}"))
+        .unwrap_or_default();
     let more = match problems.len() {
         1 => String::new(),
         n => format!(" ({} more in the log)", n - 1),
@@ -168,22 +207,40 @@ mod tests {
 
     #[test]
     fn a_reload_separates_applied_pending_and_overridden_keys() {
-        let mut new = ManagerOptions { lost: Duration::from_secs(60), ..options() };
+        let mut new = ManagerOptions {
+            lost: Duration::from_secs(60),
+            ..options()
+        };
         (new.limits.streams, new.history.apps) = (7, 9);
         let taken = compare(&options(), &new, QueuesFrom::Settings);
-        assert_eq!(words(&taken), "lost: \"30s\" → \"1m\"; history.apps: 500 → 9; after a restart: limits.streams");
-        assert_eq!(words(&compare(&new, &new, QueuesFrom::Operator)), "no key has another value");
+        assert_eq!(
+            words(&taken),
+            "lost: \"30s\" → \"1m\"; history.apps: 500 → 9; after a restart: limits.streams"
+        );
+        assert_eq!(
+            words(&compare(&new, &new, QueuesFrom::Operator)),
+            "no key has another value"
+        );
         let mut in_force = options();
         in_force.take(new.clone());
         let again = compare(&in_force, &new, QueuesFrom::Settings);
-        assert_eq!(words(&again), "after a restart: limits.streams", "until the next restart");
+        assert_eq!(
+            words(&again),
+            "after a restart: limits.streams",
+            "until the next restart"
+        );
     }
 
     #[test]
     fn a_configuration_error_is_reported_in_a_single_line() {
-        let problems = headroom_config::compile::resourcemanager("# x\nlost = 30\nlsten = 'x'\n", "rm.toml").expect_err("two");
+        let problems =
+            headroom_config::compile::resourcemanager("# x\nlost = 30\nlsten = 'x'\n", "rm.toml")
+                .expect_err("two");
         let line = in_one_line(&problems);
-        assert!(line.starts_with("rm.toml:2: lost: ") && line.ends_with("(1 more in the log)"), "{line}");
+        assert!(
+            line.starts_with("rm.toml:2: lost: ") && line.ends_with("(1 more in the log)"),
+            "{line}"
+        );
         assert_eq!(line.lines().count(), 1);
     }
 }

@@ -11,9 +11,12 @@ use headroom_rm_core::QueueView;
 use headroom_rm_core::app::{self, App};
 use headroom_rm_core::container::{self, Container};
 use headroom_rm_core::queue::spec::{QueueSpec, QueueState};
-use headroom_rm_core::{AttemptRecord, Cluster, EndedContainer, MasterKind, NodeMark, attempt, node};
+use headroom_rm_core::{
+    AttemptRecord, Cluster, EndedContainer, MasterKind, NodeMark, attempt, node,
+};
 use headroom_types::{
-    AppId, Bytes, ContainerId, Cpus, ExitReason, Name, NodeId, QueuePath, RequestId, Resource, Tick, UnixMillis,
+    AppId, Bytes, ContainerId, Cpus, ExitReason, Name, NodeId, QueuePath, RequestId, Resource,
+    Tick, UnixMillis,
 };
 use tokio::sync::oneshot;
 
@@ -140,7 +143,12 @@ pub(crate) enum ContainerStage {
     /// Its program runs.
     Running,
     /// It has ended.
-    Over { ended: UnixMillis, reason: ExitReason, exit_code: Option<i32>, peak: Option<Bytes> },
+    Over {
+        ended: UnixMillis,
+        reason: ExitReason,
+        exit_code: Option<i32>,
+        peak: Option<Bytes>,
+    },
 }
 
 /// Report about one node.
@@ -196,7 +204,10 @@ impl ClusterNodeReport {
     /// Resources that are not allocated.
     pub(crate) fn free(&self) -> Resource {
         let free = rest(&self.offers, &self.allocated);
-        Resource { memory: free.memory.saturating_sub(self.unattributed), ..free }
+        Resource {
+            memory: free.memory.saturating_sub(self.unattributed),
+            ..free
+        }
     }
 }
 
@@ -209,8 +220,18 @@ impl ApplicationReport {
             let size = &waiting.size;
             let memory = size.memory.mul_ratio(times, 1);
             let cpus = u32::try_from(u64::from(size.cpus.milli()) * times).map_or(u32::MAX, |n| n);
-            let extra = size.extra.iter().map(|(name, n)| (name.clone(), n.saturating_mul(times))).collect();
-            sum = sum.checked_add(&Resource { memory, cpus: Cpus::from_milli(cpus), extra }).unwrap_or(sum);
+            let extra = size
+                .extra
+                .iter()
+                .map(|(name, n)| (name.clone(), n.saturating_mul(times)))
+                .collect();
+            sum = sum
+                .checked_add(&Resource {
+                    memory,
+                    cpus: Cpus::from_milli(cpus),
+                    extra,
+                })
+                .unwrap_or(sum);
         }
         sum
     }
@@ -218,7 +239,9 @@ impl ApplicationReport {
 
 /// Sum of sizes.
 pub(crate) fn sum<'a>(sizes: impl IntoIterator<Item = &'a Resource>) -> Resource {
-    sizes.into_iter().fold(Resource::default(), |sum, size| sum.checked_add(size).unwrap_or(sum))
+    sizes.into_iter().fold(Resource::default(), |sum, size| {
+        sum.checked_add(size).unwrap_or(sum)
+    })
 }
 
 /// Difference of two sizes; zero where `taken` exceeds `whole`.
@@ -227,15 +250,23 @@ pub(crate) fn rest(whole: &Resource, taken: &Resource) -> Resource {
     Resource {
         memory: whole.memory.saturating_sub(taken.memory),
         cpus: Cpus::from_milli(whole.cpus.milli().saturating_sub(taken.cpus.milli())),
-        extra: whole.extra.iter().map(|(name, n)| (name.clone(), left(name, *n))).collect(),
+        extra: whole
+            .extra
+            .iter()
+            .map(|(name, n)| (name.clone(), left(name, *n)))
+            .collect(),
     }
 }
 
 impl Use {
     fn add(&mut self, size: &Resource, from: UnixMillis, to: UnixMillis) {
         let ms = to.since(from).as_millis();
-        self.memory = self.memory.saturating_add(ms.saturating_mul(u128::from(size.memory.get())));
-        self.cpus = self.cpus.saturating_add(ms.saturating_mul(u128::from(size.cpus.milli())));
+        self.memory = self
+            .memory
+            .saturating_add(ms.saturating_mul(u128::from(size.memory.get())));
+        self.cpus = self
+            .cpus
+            .saturating_add(ms.saturating_mul(u128::from(size.cpus.milli())));
     }
 }
 
@@ -249,13 +280,20 @@ pub(crate) fn answer(cluster: &Cluster, now: Tick, question: ReportQuery) {
     }
 }
 
-fn apps(cluster: &Cluster, (now, wall): (Tick, UnixMillis), of: AppSelection) -> Vec<ApplicationReport> {
+fn apps(
+    cluster: &Cluster,
+    (now, wall): (Tick, UnixMillis),
+    of: AppSelection,
+) -> Vec<ApplicationReport> {
     let wanted = |id: &AppId| match of {
         AppSelection::All => true,
         AppSelection::Number(number) => id.seq() == number,
     };
-    let mut apps: BTreeMap<&AppId, ApplicationReport> =
-        cluster.apps().filter(|app| wanted(&app.id)).map(|app| (&app.id, of_app(cluster, app, now))).collect();
+    let mut apps: BTreeMap<&AppId, ApplicationReport> = cluster
+        .apps()
+        .filter(|app| wanted(&app.id))
+        .map(|app| (&app.id, of_app(cluster, app, now)))
+        .collect();
     if apps.is_empty() {
         return Vec::new();
     }
@@ -282,18 +320,30 @@ fn count(app: &mut ApplicationReport, c: &ContainerReport, now: UnixMillis) {
     let end = match c.life {
         ContainerStage::Coming | ContainerStage::Running => {
             app.live = app.live.saturating_add(1);
-            app.allocated = app.allocated.checked_add(&c.size).unwrap_or_else(|| app.allocated.clone());
+            app.allocated = app
+                .allocated
+                .checked_add(&c.size)
+                .unwrap_or_else(|| app.allocated.clone());
             now
         }
         ContainerStage::Over { ended, .. } => ended,
     };
     app.used.add(&c.size, c.granted, end);
     app.granted_lately += u32::from(now.since(c.granted) <= LATELY);
-    if let ContainerStage::Over { reason: ExitReason::Preempted, .. } = c.life {
+    if let ContainerStage::Over {
+        reason: ExitReason::Preempted,
+        ..
+    } = c.life
+    {
         let preempted = &mut app.preempted;
-        *(if c.request.is_none() { &mut preempted.masters } else { &mut preempted.others }) += 1;
+        *(if c.request.is_none() {
+            &mut preempted.masters
+        } else {
+            &mut preempted.others
+        }) += 1;
         preempted.memory = preempted.memory.saturating_add(c.size.memory);
-        preempted.cpus = Cpus::from_milli(preempted.cpus.milli().saturating_add(c.size.cpus.milli()));
+        preempted.cpus =
+            Cpus::from_milli(preempted.cpus.milli().saturating_add(c.size.cpus.milli()));
         preempted.used.add(&c.size, c.granted, end);
     }
     if c.request.is_none() {
@@ -336,14 +386,20 @@ fn diagnostics(cluster: &Cluster, app: &App, now: Tick) -> String {
     if !app.diagnostics.is_empty() {
         return app.diagnostics.clone();
     }
-    cluster.master_sentence(app, now).map(|why| format!("its master waits: {why}")).unwrap_or_default()
+    cluster
+        .master_sentence(app, now)
+        .map(|why| format!("its master waits: {why}"))
+        .unwrap_or_default()
 }
 
 fn waiting(app: &App) -> Vec<WaitingContainers> {
     let master = match (&app.run, &app.master) {
-        (attempt::AttemptState::Scheduled, Some(size)) => {
-            Some(WaitingContainers { request: None, priority: app.priority, size: size.resource.clone(), count: 1 })
-        }
+        (attempt::AttemptState::Scheduled, Some(size)) => Some(WaitingContainers {
+            request: None,
+            priority: app.priority,
+            size: size.resource.clone(),
+            count: 1,
+        }),
         _ => None, // unmanaged, or its container is granted
     };
     let requests = app.requests.iter().map(|(id, request)| WaitingContainers {
@@ -352,13 +408,29 @@ fn waiting(app: &App) -> Vec<WaitingContainers> {
         size: request.ask.resource.clone(),
         count: app.missing(id),
     });
-    master.into_iter().chain(requests.filter(|w| w.count > 0)).collect()
+    master
+        .into_iter()
+        .chain(requests.filter(|w| w.count > 0))
+        .collect()
 }
 
 fn containers(cluster: &Cluster, app: &AppId) -> Vec<ContainerReport> {
-    let over_first = cluster.history().iter().filter(|c| c.container.app == *app).map(|c| over(cluster, c));
-    let ids = cluster.app(app).map(|app| app.containers.iter()).into_iter().flatten();
-    over_first.chain(ids.filter_map(|id| cluster.container(id)).map(|c| live(cluster, c))).collect()
+    let over_first = cluster
+        .history()
+        .iter()
+        .filter(|c| c.container.app == *app)
+        .map(|c| over(cluster, c));
+    let ids = cluster
+        .app(app)
+        .map(|app| app.containers.iter())
+        .into_iter()
+        .flatten();
+    over_first
+        .chain(
+            ids.filter_map(|id| cluster.container(id))
+                .map(|c| live(cluster, c)),
+        )
+        .collect()
 }
 
 fn over(cluster: &Cluster, c: &EndedContainer) -> ContainerReport {
@@ -370,15 +442,25 @@ fn over(cluster: &Cluster, c: &EndedContainer) -> ContainerReport {
         request: c.request.clone(),
         size: c.resource.clone(),
         granted: c.granted,
-        life: ContainerStage::Over { ended: c.ended, reason: c.reason, exit_code: c.exit_code, peak: c.peak },
+        life: ContainerStage::Over {
+            ended: c.ended,
+            reason: c.reason,
+            exit_code: c.exit_code,
+            peak: c.peak,
+        },
     }
 }
 
 fn live(cluster: &Cluster, c: &Container) -> ContainerReport {
     let life = match &c.state {
-        container::ContainerState::Allocated | container::ContainerState::Launching => ContainerStage::Coming,
-        container::ContainerState::Running | container::ContainerState::Stopping { .. } => ContainerStage::Running,
-        container::ContainerState::Exited { report } | container::ContainerState::Done { report } => ContainerStage::Over {
+        container::ContainerState::Allocated | container::ContainerState::Launching => {
+            ContainerStage::Coming
+        }
+        container::ContainerState::Running | container::ContainerState::Stopping { .. } => {
+            ContainerStage::Running
+        }
+        container::ContainerState::Exited { report }
+        | container::ContainerState::Done { report } => ContainerStage::Over {
             ended: report.ended,
             reason: report.reason,
             exit_code: report.evidence.exit_code,
@@ -403,7 +485,11 @@ fn nodes(cluster: &Cluster) -> Vec<ClusterNodeReport> {
 
 fn of_node(cluster: &Cluster, node: &node::Node) -> ClusterNodeReport {
     let account = cluster.ledger().node(&node.id).cloned().unwrap_or_default();
-    let alive = node.containers.iter().filter_map(|id| cluster.container(id)).filter(|c| c.state.is_alive());
+    let alive = node
+        .containers
+        .iter()
+        .filter_map(|id| cluster.container(id))
+        .filter(|c| c.state.is_alive());
     let (mut used, mut containers) = (Bytes::ZERO, 0);
     for c in alive {
         used = used.saturating_add(c.used.unwrap_or_default());
@@ -418,7 +504,11 @@ fn of_node(cluster: &Cluster, node: &node::Node) -> ClusterNodeReport {
         version: node.version.clone(),
         rack: traits.rack.clone(),
         labels: traits.labels.iter().cloned().collect(),
-        attributes: traits.attributes.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+        attributes: traits
+            .attributes
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect(),
         offers: account.offers,
         allocated: account.allocated,
         used,
@@ -430,15 +520,29 @@ fn of_node(cluster: &Cluster, node: &node::Node) -> ClusterNodeReport {
 }
 
 fn queues(cluster: &Cluster) -> Option<QueueReport> {
-    let offers = cluster.nodes().filter(|node| node.state.is_member()).filter_map(|node| cluster.ledger().node(&node.id));
-    let whole = offers.map(|account| account.offers.memory).fold(Bytes::ZERO, Bytes::saturating_add);
+    let offers = cluster
+        .nodes()
+        .filter(|node| node.state.is_member())
+        .filter_map(|node| cluster.ledger().node(&node.id));
+    let whole = offers
+        .map(|account| account.offers.memory)
+        .fold(Bytes::ZERO, Bytes::saturating_add);
     let all = cluster.queues();
-    let by_path: BTreeMap<&QueuePath, &QueueView<'_>> = all.iter().map(|queue| (queue.path, queue)).collect();
+    let by_path: BTreeMap<&QueuePath, &QueueView<'_>> =
+        all.iter().map(|queue| (queue.path, queue)).collect();
     Some(of_queue(all.first()?, whole, &by_path))
 }
 
-fn of_queue(queue: &QueueView<'_>, guaranteed: Bytes, all: &BTreeMap<&QueuePath, &QueueView<'_>>) -> QueueReport {
-    let children: Vec<&QueueView<'_>> = queue.children.iter().filter_map(|path| all.get(path).copied()).collect();
+fn of_queue(
+    queue: &QueueView<'_>,
+    guaranteed: Bytes,
+    all: &BTreeMap<&QueuePath, &QueueView<'_>>,
+) -> QueueReport {
+    let children: Vec<&QueueView<'_>> = queue
+        .children
+        .iter()
+        .filter_map(|path| all.get(path).copied())
+        .collect();
     let parts = parts(&children, guaranteed);
     QueueReport {
         path: queue.path.clone(),
@@ -452,19 +556,42 @@ fn of_queue(queue: &QueueView<'_>, guaranteed: Bytes, all: &BTreeMap<&QueuePath,
         apps: queue.apps,
         gate: queue.gate,
         spec: queue.spec.clone(),
-        users: queue.users.iter().map(|(user, used)| ((*user).to_owned(), (*used).clone())).collect(),
-        children: children.iter().zip(parts).map(|(child, part)| of_queue(child, part, all)).collect(),
+        users: queue
+            .users
+            .iter()
+            .map(|(user, used)| ((*user).to_owned(), (*used).clone()))
+            .collect(),
+        children: children
+            .iter()
+            .zip(parts)
+            .map(|(child, part)| of_queue(child, part, all))
+            .collect(),
     }
 }
 
 /// Guaranteed memory of each sibling: the configured guarantee. The others share the rest by
 /// weight.
 fn parts(siblings: &[&QueueView<'_>], whole: Bytes) -> Vec<Bytes> {
-    let written = |queue: &QueueView<'_>| queue.spec.guaranteed.memory.map(|_| queue.guaranteed.memory);
+    let written = |queue: &QueueView<'_>| {
+        queue
+            .spec
+            .guaranteed
+            .memory
+            .map(|_| queue.guaranteed.memory)
+    };
     let weight = |queue: &QueueView<'_>| u64::from(queue.spec.weight.unwrap_or(1));
-    let taken = siblings.iter().filter_map(|queue| written(queue)).fold(Bytes::ZERO, Bytes::saturating_add);
+    let taken = siblings
+        .iter()
+        .filter_map(|queue| written(queue))
+        .fold(Bytes::ZERO, Bytes::saturating_add);
     let others = siblings.iter().filter(|queue| written(queue).is_none());
-    let weights = others.map(|queue| weight(queue)).fold(0, u64::saturating_add).max(1);
+    let weights = others
+        .map(|queue| weight(queue))
+        .fold(0, u64::saturating_add)
+        .max(1);
     let rest = whole.saturating_sub(taken);
-    siblings.iter().map(|queue| written(queue).unwrap_or_else(|| rest.mul_ratio(weight(queue), weights))).collect()
+    siblings
+        .iter()
+        .map(|queue| written(queue).unwrap_or_else(|| rest.mul_ratio(weight(queue), weights)))
+        .collect()
 }

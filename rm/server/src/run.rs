@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headroom_rm_core::{
-    CallId, CallResult, Cluster, ClusterEvent, DurableRecord, Effect, LogLine, LogMessage, LogObject, LogSeverity, SavedStage,
-    Settings,
+    CallId, CallResult, Cluster, ClusterEvent, DurableRecord, Effect, LogLine, LogMessage,
+    LogObject, LogSeverity, SavedStage, Settings,
 };
 use headroom_rm_store::{DiskStore, Journal, MAX_VALUE, OpenedStore, StoreError};
 use headroom_types::{AppId, Reason, Tick, UnixMillis};
@@ -77,7 +77,10 @@ pub(crate) struct SharedState {
 impl SharedState {
     /// Memory failures in the hour before `now`.
     pub(crate) fn memory_hour(&self, now: UnixMillis) -> MemoryFailureStats {
-        MemoryFailureStats { wasted_byte_s: self.jobs.wasted_in_last_hour(now), ..self.events.memory_hour(now) }
+        MemoryFailureStats {
+            wasted_byte_s: self.jobs.wasted_in_last_hour(now),
+            ..self.events.memory_hour(now)
+        }
     }
 }
 
@@ -100,7 +103,11 @@ pub(crate) struct ManagerLoop {
     /// Results of access changes, sent when the batch is durable.
     ruled: Vec<(oneshot::Sender<AccessChangeResult>, AccessChangeResult)>,
     /// Results of profile changes, sent when the batch is durable.
-    decided: Vec<(oneshot::Sender<Decided>, Decided, Option<events::LoggedEvent>)>,
+    decided: Vec<(
+        oneshot::Sender<Decided>,
+        Decided,
+        Option<events::LoggedEvent>,
+    )>,
     /// Notified when the batch is durable.
     kept: Vec<oneshot::Sender<()>>,
     calls: u64,
@@ -130,10 +137,19 @@ enum LoopControl {
 
 impl ManagerLoop {
     /// Creates the owner from the saved state.
-    pub(crate) fn new(opened: OpenedStore, settings: Settings, clock: Clock, inbox: Inbox, shared: SharedState) -> Self {
+    pub(crate) fn new(
+        opened: OpenedStore,
+        settings: Settings,
+        clock: Clock,
+        inbox: Inbox,
+        shared: SharedState,
+    ) -> Self {
         let now = clock.now();
         let epoch = opened.restored.epoch;
-        let (shared_profiles, access) = (shared.profiles.borrow().clone(), Access::clone(&shared.access.borrow()));
+        let (shared_profiles, access) = (
+            shared.profiles.borrow().clone(),
+            Access::clone(&shared.access.borrow()),
+        );
         ManagerLoop {
             clock,
             cluster: Cluster::new(settings, opened.restored, now),
@@ -182,23 +198,42 @@ impl ManagerLoop {
     }
 
     fn begin(&mut self) {
-        let message = format!("the resource manager starts with epoch {}", self.cluster.epoch());
-        let (reason, object, words) = (Reason::ResourceManagerStarted, LogObject::Manager, LogMessage::Text(message));
-        let line = LogLine { level: LogSeverity::Normal, reason, object, node: None, words };
+        let message = format!(
+            "the resource manager starts with epoch {}",
+            self.cluster.epoch()
+        );
+        let (reason, object, words) = (
+            Reason::ResourceManagerStarted,
+            LogObject::Manager,
+            LogMessage::Text(message),
+        );
+        let line = LogLine {
+            level: LogSeverity::Normal,
+            reason,
+            object,
+            node: None,
+            words,
+        };
         self.effects.push(Effect::Log(line));
-        self.cluster.step(self.clock.now(), ClusterEvent::Time, &mut self.effects);
+        self.cluster
+            .step(self.clock.now(), ClusterEvent::Time, &mut self.effects);
     }
 
     /// Waits for an input, a deadline, or the end of the maximum time between turns.
     async fn next_batch(&mut self) -> Batch {
         let beat = self.clock.now().plus(HEARTBEAT);
-        let mut until = self.cluster.next_deadline().map_or(beat, |deadline| deadline.min(beat));
+        let mut until = self
+            .cluster
+            .next_deadline()
+            .map_or(beat, |deadline| deadline.min(beat));
         if self.view_wanted {
             until = until.min(self.next_view);
         }
         let clock = self.clock;
         let batch = self.inbox.batch(|| clock.now());
-        tokio::time::timeout_at(clock.instant(until), batch).await.unwrap_or_default()
+        tokio::time::timeout_at(clock.instant(until), batch)
+            .await
+            .unwrap_or_default()
     }
 
     /// Processes one batch, and the deadlines that are due.
@@ -208,8 +243,12 @@ impl ManagerLoop {
         self.last_turn = now;
         let held_up = Some(gap).filter(|gap| *gap > HELD_UP);
         if let Some(by) = held_up.max(batch.behind) {
-            warn!(seconds = by.as_secs_f32(), "the main loop was delayed; deadlines of nodes and masters move by this time");
-            self.cluster.step(now, ClusterEvent::Stalled(by), &mut self.effects);
+            warn!(
+                seconds = by.as_secs_f32(),
+                "the main loop was delayed; deadlines of nodes and masters move by this time"
+            );
+            self.cluster
+                .step(now, ClusterEvent::Stalled(by), &mut self.effects);
         }
         let mut turn = LoopControl::GoOn;
         for input in batch.inputs {
@@ -217,8 +256,13 @@ impl ManagerLoop {
                 turn = LoopControl::End;
             }
         }
-        if self.cluster.next_deadline().is_some_and(|deadline| deadline <= now) {
-            self.cluster.step(now, ClusterEvent::Time, &mut self.effects);
+        if self
+            .cluster
+            .next_deadline()
+            .is_some_and(|deadline| deadline <= now)
+        {
+            self.cluster
+                .step(now, ClusterEvent::Time, &mut self.effects);
         }
         Ok(turn)
     }
@@ -229,11 +273,20 @@ impl ManagerLoop {
                 self.calls += 1;
                 let call = CallId(self.calls);
                 self.waiting.insert(call, PendingCall { reply, job });
-                self.cluster.step(now, ClusterEvent::Call { call, what: *what }, &mut self.effects);
+                self.cluster.step(
+                    now,
+                    ClusterEvent::Call { call, what: *what },
+                    &mut self.effects,
+                );
                 Ok(LoopControl::GoOn)
             }
-            LoopInput::Keep { answer, gone, reply } => {
-                gone.iter().for_each(|key| self.journal.remove_response(key));
+            LoopInput::Keep {
+                answer,
+                gone,
+                reply,
+            } => {
+                gone.iter()
+                    .for_each(|key| self.journal.remove_response(key));
                 self.journal.append_response(&answer)?;
                 self.kept.push(reply);
                 Ok(LoopControl::GoOn)
@@ -245,12 +298,17 @@ impl ManagerLoop {
                 if changed {
                     self.journal.append_profiles(&self.profiles.saved())?;
                 }
-                let told = answer.as_ref().ok().filter(|_| changed).and_then(|done| done.event(at));
+                let told = answer
+                    .as_ref()
+                    .ok()
+                    .filter(|_| changed)
+                    .and_then(|done| done.event(at));
                 self.decided.push((reply, answer, told));
                 Ok(LoopControl::GoOn)
             }
             LoopInput::Access { wish, reply } => {
-                self.access.forget_shares(|app| self.cluster.app(app).is_some());
+                self.access
+                    .forget_shares(|app| self.cluster.app(app).is_some());
                 let answer = self.access.change(*wish, self.clock.unix_now());
                 if answer.is_ok() {
                     self.journal.append_access(&self.access.saved())?;
@@ -283,7 +341,9 @@ impl ManagerLoop {
             let _ = reply.send(());
         }
         self.publish_results();
-        self.shared.published.recovered(self.cluster.recovery().is_none());
+        self.shared
+            .published
+            .recovered(self.cluster.recovery().is_none());
         for input in std::mem::take(&mut self.later) {
             self.answer_later(input);
         }
@@ -294,7 +354,9 @@ impl ManagerLoop {
     /// Publishes the durable profiles and access state, then sends the results.
     fn publish_results(&mut self) {
         if !self.ruled.is_empty() {
-            self.shared.access.send_replace(Arc::new(self.access.clone()));
+            self.shared
+                .access
+                .send_replace(Arc::new(self.access.clone()));
         }
         for (reply, answer) in std::mem::take(&mut self.ruled) {
             // Fails if the caller has gone; the change is made anyway.
@@ -303,7 +365,9 @@ impl ManagerLoop {
         if self.decided.is_empty() {
             return;
         }
-        self.shared.profiles.send_replace(Arc::new(self.profiles.clone()));
+        self.shared
+            .profiles
+            .send_replace(Arc::new(self.profiles.clone()));
         for (reply, answer, told) in std::mem::take(&mut self.decided) {
             self.shared.events.push(told);
             // Fails if the caller has gone; the change is made anyway.
@@ -316,11 +380,23 @@ impl ManagerLoop {
     fn merge_jobs(&mut self, effects: &[Effect]) -> (Vec<events::LoggedEvent>, BTreeSet<AppId>) {
         let (mut all, mut touched) = (Vec::new(), BTreeSet::new());
         for effect in effects {
-            let Effect::Answer { call, answer: Ok(_) } = effect else { continue };
-            let Some(job) = self.waiting.get_mut(call).and_then(|w| w.job.take()) else { continue };
+            let Effect::Answer {
+                call,
+                answer: Ok(_),
+            } = effect
+            else {
+                continue;
+            };
+            let Some(job) = self.waiting.get_mut(call).and_then(|w| w.job.take()) else {
+                continue;
+            };
             let (app, patch) = *job;
             let state = self.cluster.app(&app).map(|a| a.state);
-            let start = if state.is_some_and(|s| s.is_over()) { RowCreation::WithAllRows } else { RowCreation::Allowed };
+            let start = if state.is_some_and(|s| s.is_over()) {
+                RowCreation::WithAllRows
+            } else {
+                RowCreation::Allowed
+            };
             let (events, taken) = self.shared.jobs.merge(&app, patch, start);
             all.extend(events);
             if taken && state.is_some_and(|s| s.is_ending()) {
@@ -331,7 +407,11 @@ impl ManagerLoop {
     }
 
     /// Writes the batch. Returns when it is on disk.
-    fn save(&mut self, effects: &[Effect], mut touched: BTreeSet<AppId>) -> Result<(), ManagerLoopError> {
+    fn save(
+        &mut self,
+        effects: &[Effect],
+        mut touched: BTreeSet<AppId>,
+    ) -> Result<(), ManagerLoopError> {
         let mut over = BTreeSet::new();
         for effect in effects {
             let Effect::Save(save) = effect else { continue };
@@ -350,16 +430,22 @@ impl ManagerLoop {
             self.journal.append(save)?;
         }
         touched.retain(|app| self.cluster.app(app).is_some());
-        let documents: Vec<(AppId, Snapshot)> =
-            touched.into_iter().filter_map(|app| Some((app.clone(), self.shared.jobs.snapshot(&app)?))).collect();
+        let documents: Vec<(AppId, Snapshot)> = touched
+            .into_iter()
+            .filter_map(|app| Some((app.clone(), self.shared.jobs.snapshot(&app)?)))
+            .collect();
         for (app, snapshot) in &documents {
-            self.journal.append_document(app, snapshot.encode(MAX_VALUE))?;
+            self.journal
+                .append_document(app, snapshot.encode(MAX_VALUE))?;
             if over.contains(app) {
                 self.learn(app, snapshot)?;
             }
         }
         self.commit()?;
-        for (app, _) in documents.iter().filter(|(app, _)| self.cluster.app(app).is_none_or(|a| a.state.is_over())) {
+        for (app, _) in documents
+            .iter()
+            .filter(|(app, _)| self.cluster.app(app).is_none_or(|a| a.state.is_over()))
+        {
             self.shared.jobs.forget(app);
         }
         Ok(())
@@ -378,9 +464,14 @@ impl ManagerLoop {
 
     /// Adds the needs of an ended job's tasks to the usage history, in the batch that ends the job.
     fn learn(&mut self, app: &AppId, snapshot: &Snapshot) -> Result<(), ManagerLoopError> {
-        let Some(known) = self.cluster.app(app) else { return Ok(()) };
+        let Some(known) = self.cluster.app(app) else {
+            return Ok(());
+        };
         let at = known.ended.unwrap_or_else(|| self.clock.unix_now());
-        let lesson = self.shared.families.learn(&known.spec.user, app.name(), at, snapshot.rows());
+        let lesson = self
+            .shared
+            .families
+            .learn(&known.spec.user, app.name(), at, snapshot.rows());
         if let Some(Lesson { family, gone }) = lesson {
             if let Some((user, name)) = gone {
                 self.journal.remove_history(&user, &name);
@@ -404,7 +495,11 @@ impl ManagerLoop {
                         let _ = waiting.reply.send(answer);
                     }
                 }
-                Effect::Tell { node, container, want } => self.dispatch.queue_order(node, container, want),
+                Effect::Tell {
+                    node,
+                    container,
+                    want,
+                } => self.dispatch.queue_order(node, container, want),
                 Effect::Update { app, update } => self.dispatch.update(app, update),
                 Effect::UpdatesEnd { app } => self.dispatch.close_app(&app),
                 Effect::Log(line) => self.log(line),
@@ -418,20 +513,41 @@ impl ManagerLoop {
     fn log(&self, line: LogLine) {
         self.count(&line);
         let (app, message) = (line.app().cloned(), line.message());
-        let LogLine { level, reason, object, node, .. } = line;
+        let LogLine {
+            level,
+            reason,
+            object,
+            node,
+            ..
+        } = line;
         let object = object.to_string();
         match level {
             LogSeverity::Normal => info!(object, "{reason}: {message}"),
             LogSeverity::Warning => warn!(object, "{reason}: {message}"),
         }
-        let (level, reason, time) = (to_wire::level(level), reason.as_str().to_owned(), self.clock.unix_now());
-        self.shared.events.push([events::LoggedEvent { index: 0, time, level, reason, object, app, node, message }]);
+        let (level, reason, time) = (
+            to_wire::level(level),
+            reason.as_str().to_owned(),
+            self.clock.unix_now(),
+        );
+        self.shared.events.push([events::LoggedEvent {
+            index: 0,
+            time,
+            level,
+            reason,
+            object,
+            app,
+            node,
+            message,
+        }]);
     }
 
     /// Counts decisions about requests for the metrics.
     fn count(&self, line: &LogLine) {
         let (decision, waited) = match (line.reason, &line.words) {
-            (Reason::RequestGranted, LogMessage::Granted(_, _, waited)) => (Decision::Granted, Some(*waited)),
+            (Reason::RequestGranted, LogMessage::Granted(_, _, waited)) => {
+                (Decision::Granted, Some(*waited))
+            }
             (Reason::NodeReserved, _) => (Decision::Reserved, None),
             (Reason::PreemptSoon, _) => (Decision::Preempted, None),
             (Reason::RequestRefused, _) => (Decision::Refused, None),
@@ -449,9 +565,17 @@ impl ManagerLoop {
             LoopInput::WatchNode { node, epoch, reply } => {
                 let allowed = query::may_watch_node(&self.cluster, &node, epoch);
                 // Fails if the caller has gone; the stream then ends.
-                let _ = reply.send(allowed.map(|()| self.dispatch.open_node(node.clone(), self.cluster.desired(&node))));
+                let _ = reply.send(allowed.map(|()| {
+                    self.dispatch
+                        .open_node(node.clone(), self.cluster.desired(&node))
+                }));
             }
-            LoopInput::WatchApp { app, epoch, cursor, reply } => {
+            LoopInput::WatchApp {
+                app,
+                epoch,
+                cursor,
+                reply,
+            } => {
                 let missed = query::missed_updates(&self.cluster, &app, epoch, cursor);
                 // Fails if the caller has gone; the stream then ends.
                 let _ = reply.send(missed.map(|missed| self.dispatch.open_app(app, missed)));
@@ -482,15 +606,25 @@ impl ManagerLoop {
     }
 
     fn publish(&self) {
-        let (batch, last) = (self.shared.published.batches(), self.shared.published.last());
-        self.shared.published.publish(View::of(&self.cluster, self.clock.now(), batch, Some(&last)));
+        let (batch, last) = (
+            self.shared.published.batches(),
+            self.shared.published.last(),
+        );
+        self.shared.published.publish(View::of(
+            &self.cluster,
+            self.clock.now(),
+            batch,
+            Some(&last),
+        ));
     }
 
     /// Periodic work.
     fn run_periodic_work(&mut self) {
         let now = self.clock.now();
         let (published, cluster) = (&self.shared.published, &self.cluster);
-        self.watchdog.feed(now, || View::of(cluster, now, published.batches(), None).line());
+        self.watchdog.feed(now, || {
+            View::of(cluster, now, published.batches(), None).line()
+        });
         if now >= self.next_look {
             self.next_look = now.plus(LOOK_EVERY);
             let lines = self.starving.look(&self.cluster, now);
@@ -504,7 +638,10 @@ impl ManagerLoop {
 
     fn snapshot(&mut self) {
         if let Err(error) = self.journal.snapshot() {
-            warn!(error = &error as &dyn std::error::Error, "cannot write a snapshot of the state");
+            warn!(
+                error = &error as &dyn std::error::Error,
+                "cannot write a snapshot of the state"
+            );
         }
     }
 }

@@ -72,32 +72,60 @@ pub async fn start(options: ManagerOptions) -> anyhow::Result<RunningManager> {
 
 /// Starts the resource manager of a daemon, whose `operator` reloads the configuration and sets the
 /// log level.
-pub async fn start_for(options: ManagerOptions, operator: Option<OperatorHandle>) -> anyhow::Result<RunningManager> {
+pub async fn start_for(
+    options: ManagerOptions,
+    operator: Option<OperatorHandle>,
+) -> anyhow::Result<RunningManager> {
     let (listener, socket) = places(&options)?;
-    let address = listener.local_addr().context("cannot read the address of the listener")?;
+    let address = listener
+        .local_addr()
+        .context("cannot read the address of the listener")?;
     let (keys, authority) = certificates(&options, address)?;
-    let url = format!("{}://{address}", if keys.is_some() { "https" } else { "http" });
+    let url = format!(
+        "{}://{address}",
+        if keys.is_some() { "https" } else { "http" }
+    );
     let opened = open_state(&options).await?;
-    let (clock, epoch, documents) = (Clock::start(), opened.restored.epoch, opened.documents.clone());
+    let (clock, epoch, documents) = (
+        Clock::start(),
+        opened.restored.epoch,
+        opened.documents.clone(),
+    );
     let once = IdempotencyStore::restored(opened.answers.clone(), clock.unix_now());
     let (apps, nodes) = (opened.restored.apps.len(), opened.restored.nodes.len());
     let (logs, closing) = (options.state.join(LOGS), CancellationToken::new());
     let shared = SharedState {
         published: Arc::new(Published::new(view::empty(epoch))),
         events: Arc::new(EventLog::open(epoch, &logs, options.events)),
-        jobs: Arc::new(JobRowStore::new(clock.unix_now(), options.telemetry.cardinality)),
+        jobs: Arc::new(JobRowStore::new(
+            clock.unix_now(),
+            options.telemetry.cardinality,
+        )),
         families: Arc::new(UsageHistory::restored(opened.families.clone())),
         profiles: watch::Sender::new(Arc::new(Profiles::restored(opened.profiles.clone()))),
-        access: watch::Sender::new(Arc::new(Access::restored(&opened.access).context("cannot create the key for tokens")?)),
+        access: watch::Sender::new(Arc::new(
+            Access::restored(&opened.access).context("cannot create the key for tokens")?,
+        )),
         counters: Arc::new(Counters::new(addresses())),
     };
     let (lines, inbox) = inbox::lines();
     let handle = Handle::new(lines, shared.published.clone(), clock);
-    let nodes_called = Arc::new(ToNodes::new(keys.clone()).context("cannot create the client for calls to nodes")?);
+    let nodes_called = Arc::new(
+        ToNodes::new(keys.clone()).context("cannot create the client for calls to nodes")?,
+    );
     let turned = shared.counters.turned.clone();
-    let owner = ManagerLoop::new(opened, options.settings(clock), clock, inbox, shared.clone());
+    let owner = ManagerLoop::new(
+        opened,
+        options.settings(clock),
+        clock,
+        inbox,
+        shared.clone(),
+    );
     let owner = on_its_thread(owner).context("cannot start the thread of the main loop")?;
-    let (events, audit) = (shared.events.clone(), Arc::new(AuditRecorder::open(&logs, options.audit)));
+    let (events, audit) = (
+        shared.events.clone(),
+        Arc::new(AuditRecorder::open(&logs, options.audit)),
+    );
     tokio::spawn(audit::keep_synced(audit.clone(), closing.clone()));
     let web = Web {
         handle: handle.clone(),
@@ -110,7 +138,9 @@ pub async fn start_for(options: ManagerOptions, operator: Option<OperatorHandle>
         authority,
         traces: options.traces.as_deref().map(Arc::from),
         closing: closing.clone(),
-        streams: Arc::new(Semaphore::new(usize::try_from(options.limits.streams).unwrap_or(Semaphore::MAX_PERMITS))),
+        streams: Arc::new(Semaphore::new(
+            usize::try_from(options.limits.streams).unwrap_or(Semaphore::MAX_PERMITS),
+        )),
         changes: Arc::default(),
         boards: Arc::default(),
         near: Arc::default(),
@@ -120,11 +150,34 @@ pub async fn start_for(options: ManagerOptions, operator: Option<OperatorHandle>
         operator,
         state: options.state.clone().into(),
     };
-    let routes = router(web, once, address, Bounds { limits: options.limits, body_time: options.body_time });
+    let routes = router(
+        web,
+        once,
+        address,
+        Bounds {
+            limits: options.limits,
+            body_time: options.body_time,
+        },
+    );
     let doors = ConnectionLimits::new(options.limits, turned);
-    let port = TcpServerListener { listener, anonymous: options.anonymous, keys };
+    let port = TcpServerListener {
+        listener,
+        anonymous: options.anonymous,
+        keys,
+    };
     let server = answer(routes, port, socket, (doors, options.header_time), &closing);
-    let running = RunningManager { url, epoch, handle, owner, server, closing, events, audit, clock, options };
+    let running = RunningManager {
+        url,
+        epoch,
+        handle,
+        owner,
+        server,
+        closing,
+        events,
+        audit,
+        clock,
+        options,
+    };
     // The first turn of the loop is complete when its view exists.
     running.handle.view().await.map_err(anyhow::Error::new)?;
     let (state, store) = (running.options.state.display(), running.options.store);
@@ -136,9 +189,13 @@ pub async fn start_for(options: ManagerOptions, operator: Option<OperatorHandle>
 /// Opens the state on disk, and logs its anomalies.
 async fn open_state(options: &ManagerOptions) -> anyhow::Result<headroom_rm_store::OpenedStore> {
     let (state, store) = (options.state.clone(), options.store);
-    let opened =
-        tokio::task::spawn_blocking(move || headroom_rm_store::open(&state, store)).await.context("cannot open the state")??;
-    opened.notes.iter().for_each(|note| tracing::warn!("{note}"));
+    let opened = tokio::task::spawn_blocking(move || headroom_rm_store::open(&state, store))
+        .await
+        .context("cannot open the state")??;
+    opened
+        .notes
+        .iter()
+        .for_each(|note| tracing::warn!("{note}"));
     Ok(opened)
 }
 
@@ -148,12 +205,23 @@ type CertificateSetup = (Option<Arc<ReloadingKeys>>, Option<Arc<Signer>>);
 /// Opens the daemon's certificate and, if hosts may join by token, the authority.
 fn certificates(options: &ManagerOptions, address: SocketAddr) -> anyhow::Result<CertificateSetup> {
     options.require_secure_listener(address)?;
-    let keys = options.tls.as_deref().map(|dir| ReloadingKeys::open(dir).with_context(|| format!("tls = {}", dir.display())));
-    let signer =
-        options.authority.as_deref().map(|dir| Signer::open(dir).with_context(|| format!("authority = {}", dir.display())));
+    let keys = options
+        .tls
+        .as_deref()
+        .map(|dir| ReloadingKeys::open(dir).with_context(|| format!("tls = {}", dir.display())));
+    let signer = options
+        .authority
+        .as_deref()
+        .map(|dir| Signer::open(dir).with_context(|| format!("authority = {}", dir.display())));
     let (keys, signer) = (keys.transpose()?, signer.transpose()?);
-    if let Some(role) = keys.as_ref().and_then(|keys| keys.facts().role).filter(|role| *role != Role::Manager) {
-        anyhow::bail!("the certificate in tls is for {role}, not for a manager; create one with rmctl ca issue manager");
+    if let Some(role) = keys
+        .as_ref()
+        .and_then(|keys| keys.facts().role)
+        .filter(|role| *role != Role::Manager)
+    {
+        anyhow::bail!(
+            "the certificate in tls is for {role}, not for a manager; create one with rmctl ca issue manager"
+        );
     }
     Ok((keys.map(Arc::new), signer.map(Arc::new)))
 }
@@ -161,12 +229,20 @@ fn certificates(options: &ManagerOptions, address: SocketAddr) -> anyhow::Result
 /// Opens the listeners: those that the service manager passed, or new ones.
 fn places(options: &ManagerOptions) -> anyhow::Result<(TcpListener, Option<UnixSocketListener>)> {
     let given = activation::take(options.listen, options.socket.as_deref())?;
-    let own = || bind(options.listen).with_context(|| format!("cannot listen on {}", options.listen));
+    let own =
+        || bind(options.listen).with_context(|| format!("cannot listen on {}", options.listen));
     let listener = given.port.map_or_else(own, Ok)?;
-    let at =
-        |path: &Path| UnixSocketListener::bind(path).with_context(|| format!("cannot listen on the socket {}", path.display()));
+    let at = |path: &Path| {
+        UnixSocketListener::bind(path)
+            .with_context(|| format!("cannot listen on the socket {}", path.display()))
+    };
     let own = || options.socket.as_deref().map(at).transpose();
-    Ok((listener, given.socket.map_or_else(own, |held| Ok(Some(UnixSocketListener::held(held))))?))
+    Ok((
+        listener,
+        given
+            .socket
+            .map_or_else(own, |held| Ok(Some(UnixSocketListener::held(held))))?,
+    ))
 }
 
 /// Serves both listeners until `closing`. Each has its own connection limits; `headers` is the
@@ -178,8 +254,16 @@ fn answer(
     (doors, headers): (ConnectionLimits, Duration),
     closing: &CancellationToken,
 ) -> JoinHandle<()> {
-    let by_port = listen::serve(port, routes.clone(), doors.another(), headers, closing.clone());
-    let Some(socket) = socket else { return tokio::spawn(by_port) };
+    let by_port = listen::serve(
+        port,
+        routes.clone(),
+        doors.another(),
+        headers,
+        closing.clone(),
+    );
+    let Some(socket) = socket else {
+        return tokio::spawn(by_port);
+    };
     let by_socket = listen::serve(socket, routes, doors, headers, closing.clone());
     tokio::spawn(async move {
         tokio::join!(by_port, by_socket);
@@ -187,19 +271,29 @@ fn answer(
 }
 
 /// Runs the loop on its own thread. The receiver gets the outcome.
-fn on_its_thread(owner: ManagerLoop) -> std::io::Result<oneshot::Receiver<Result<(), ManagerLoopError>>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+fn on_its_thread(
+    owner: ManagerLoop,
+) -> std::io::Result<oneshot::Receiver<Result<(), ManagerLoopError>>> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()?;
     let (tell, ended) = oneshot::channel();
-    std::thread::Builder::new().name("owner".into()).spawn(move || {
-        // Fails if the process is ending and has dropped the receiver.
-        let _ = tell.send(runtime.block_on(owner.run()));
-    })?;
+    std::thread::Builder::new()
+        .name("owner".into())
+        .spawn(move || {
+            // Fails if the process is ending and has dropped the receiver.
+            let _ = tell.send(runtime.block_on(owner.run()));
+        })?;
     Ok(ended)
 }
 
 /// Opens the TCP listener. Its backlog is large, because all nodes connect at once after a restart.
 fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
     // Connections of the previous incarnation stay in TIME_WAIT for a minute.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
@@ -224,11 +318,18 @@ impl RunningManager {
         self.closing.cancel();
         self.handle.stop().await;
         let last = tokio::time::timeout(LAST_BATCH, self.owner).await;
-        let last = last.with_context(|| format!("the last batch was not saved within {} s", LAST_BATCH.as_secs()))?;
+        let last = last.with_context(|| {
+            format!(
+                "the last batch was not saved within {} s",
+                LAST_BATCH.as_secs()
+            )
+        })?;
         last.context("the main loop failed")??;
         self.server.await.context("the server failed")?;
         let events = self.events;
-        tokio::task::spawn_blocking(move || events.close()).await.context("cannot write the last events")?;
+        tokio::task::spawn_blocking(move || events.close())
+            .await
+            .context("cannot write the last events")?;
         info!("the resource manager has ended");
         Ok(())
     }

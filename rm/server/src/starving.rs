@@ -19,8 +19,12 @@ pub(crate) struct Starving {
 impl Starving {
     /// Log lines for requests that started to starve.
     pub(crate) fn look(&mut self, cluster: &Cluster, now: Tick) -> Vec<LogLine> {
-        let since = |app: &App, request: &RequestId| app.requests.get(request).map(|r| now.since(r.waiting));
-        let waiting = cluster.waiting().filter_map(|(app, id)| Some((app, id, since(app, id)?)));
+        let since = |app: &App, request: &RequestId| {
+            app.requests.get(request).map(|r| now.since(r.waiting))
+        };
+        let waiting = cluster
+            .waiting()
+            .filter_map(|(app, id)| Some((app, id, since(app, id)?)));
         let (mut still, mut lines) = (BTreeSet::new(), Vec::new());
         for (app, request, waited) in waiting.filter(|(_, _, waited)| *waited >= STARVING) {
             let key = (app.id.clone(), request.clone());
@@ -28,7 +32,13 @@ impl Starving {
                 let why = cluster.sentence(app, request, now).unwrap_or_default();
                 let message = format!("{request} has waited for {} s: {why}", waited.as_secs());
                 let (object, words) = (LogObject::App(app.id.clone()), LogMessage::Text(message));
-                lines.push(LogLine { level: LogSeverity::Warning, reason: Reason::RequestStarving, object, node: None, words });
+                lines.push(LogLine {
+                    level: LogSeverity::Warning,
+                    reason: Reason::RequestStarving,
+                    object,
+                    node: None,
+                    words,
+                });
             }
             still.insert(key);
         }
@@ -46,7 +56,10 @@ mod tests {
 
     #[test]
     fn a_starving_request_is_reported_once_for_each_wait() {
-        let patient = Settings { master_silence: Duration::from_secs(3600), ..Settings::default() };
+        let patient = Settings {
+            master_silence: Duration::from_secs(3600),
+            ..Settings::default()
+        };
         let (mut s, mut starving) = (Scenario::with(patient), Starving::default());
         s.node("n1", size(4, 4));
         let (greedy, other) = (s.app("greedy"), s.app("other"));
@@ -58,15 +71,30 @@ mod tests {
         let told = starving.look(&s.cluster, s.now);
         assert_eq!(
             (told.len(), told[0].reason, told[0].level, told[0].app()),
-            (1, Reason::RequestStarving, LogSeverity::Warning, Some(&other))
+            (
+                1,
+                Reason::RequestStarving,
+                LogSeverity::Warning,
+                Some(&other)
+            )
         );
         let message = told[0].message();
-        assert!(message.starts_with("work has waited for 301 s: ") && message.len() > 40, "{message}");
+        assert!(
+            message.starts_with("work has waited for 301 s: ") && message.len() > 40,
+            "{message}"
+        );
         s.alive_for(Duration::from_secs(400));
-        assert_eq!(starving.look(&s.cluster, s.now), [], "the request is already reported");
+        assert_eq!(
+            starving.look(&s.cluster, s.now),
+            [],
+            "the request is already reported"
+        );
         let all = s.alive(&greedy)[0].clone();
         s.exit(&all, ExitReason::Exit { code: 0 }).settle();
-        assert_eq!((starving.look(&s.cluster, s.now), s.alive(&other).len()), (vec![], 1));
+        assert_eq!(
+            (starving.look(&s.cluster, s.now), s.alive(&other).len()),
+            (vec![], 1)
+        );
         s.check();
     }
 }

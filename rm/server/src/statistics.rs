@@ -39,8 +39,12 @@ impl ClusterStatistics {
         for kept in cluster.reservations() {
             figures.reserved.insert(kept.node.clone(), kept.size.memory);
         }
-        let ready = cluster.nodes().filter(|node| cluster.displayed_state(node) == "ready");
-        let free = ready.filter_map(|node| cluster.ledger().node(&node.id)).map(|account| account.free().memory);
+        let ready = cluster
+            .nodes()
+            .filter(|node| cluster.displayed_state(node) == "ready");
+        let free = ready
+            .filter_map(|node| cluster.ledger().node(&node.id))
+            .map(|account| account.free().memory);
         figures.largest_free = free.max().unwrap_or_default();
         figures.count_waiting(cluster, now);
         figures
@@ -48,18 +52,32 @@ impl ClusterStatistics {
 
     fn count_waiting(&mut self, cluster: &Cluster, now: Tick) {
         let largest = cluster.largest().map(|(_, size)| size);
-        let too_large = |size: &Resource| largest.is_none_or(|l| size.memory > l.memory || size.cpus > l.cpus);
+        let too_large =
+            |size: &Resource| largest.is_none_or(|l| size.memory > l.memory || size.cpus > l.cpus);
         for (app, id) in cluster.waiting() {
-            let Some(request) = app.requests.get(id) else { continue };
+            let Some(request) = app.requests.get(id) else {
+                continue;
+            };
             let waiting = self.waiting.entry(app.queue.clone()).or_default();
             let missing = u64::from(app.missing(id));
-            *(if too_large(&request.ask.resource) { &mut waiting.never } else { &mut waiting.waits }) += missing;
+            *(if too_large(&request.ask.resource) {
+                &mut waiting.never
+            } else {
+                &mut waiting.waits
+            }) += missing;
             waiting.longest = waiting.longest.max(now.since(request.waiting));
         }
-        for app in cluster.apps().filter(|app| app.run == attempt::AttemptState::Scheduled) {
+        for app in cluster
+            .apps()
+            .filter(|app| app.run == attempt::AttemptState::Scheduled)
+        {
             let Some(size) = &app.master else { continue };
             let waiting = self.waiting.entry(app.queue.clone()).or_default();
-            *(if too_large(&size.resource) { &mut waiting.never } else { &mut waiting.waits }) += 1;
+            *(if too_large(&size.resource) {
+                &mut waiting.never
+            } else {
+                &mut waiting.waits
+            }) += 1;
         }
     }
 }

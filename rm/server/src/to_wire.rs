@@ -5,16 +5,18 @@ use headroom_rm_core as core;
 use headroom_rm_core::CallRefusal;
 use headroom_types::{AttemptId, ContainerId, Epoch, JobOrder, RequestId};
 use headroom_wire::v1::application_master::{
-    self, ApplicationUpdate, ApplicationUpdateKind, ContainerGrant, LaunchSpec, PlacementRequest, PlacementResponse,
-    PlacementVerdict,
+    self, ApplicationUpdate, ApplicationUpdateKind, ContainerGrant, LaunchSpec, PlacementRequest,
+    PlacementResponse, PlacementVerdict,
 };
 use headroom_wire::v1::apps::{
-    AppState, AttemptView, ContainerView, DesiredSize, NodeFitExplanation, NodeReservation, PendingExplanation,
+    AppState, AttemptView, ContainerView, DesiredSize, NodeFitExplanation, NodeReservation,
+    PendingExplanation,
 };
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::events::EventLevel;
 use headroom_wire::v1::nodes::{
-    ContainerDesiredState, DesiredContainer, DesiredStateLine, NodeDrainMark, NodeTraits, OperatorTags, RunOrder,
+    ContainerDesiredState, DesiredContainer, DesiredStateLine, NodeDrainMark, NodeTraits,
+    OperatorTags, RunOrder,
 };
 
 use crate::queues;
@@ -27,29 +29,49 @@ pub(crate) fn problem(refusal: &CallRefusal) -> ProblemDetails {
         | CallRefusal::NoSuchContainer(_)
         | CallRefusal::NoSuchRequest { .. }
         | CallRefusal::NoSuchTask { .. } => says(ErrorCode::HR0404),
-        CallRefusal::StaleEpoch { .. } | CallRefusal::NodeNotRegistered(_) | CallRefusal::MasterNotRegistered(_) => {
-            says(ErrorCode::HR0410).hint("register again")
-        }
+        CallRefusal::StaleEpoch { .. }
+        | CallRefusal::NodeNotRegistered(_)
+        | CallRefusal::MasterNotRegistered(_) => says(ErrorCode::HR0410).hint("register again"),
         CallRefusal::Recovering(_) => says(ErrorCode::HR0503).hint("try again in a second"),
         CallRefusal::NotReserved(_) => says(ErrorCode::HR0409).hint("request a new number"),
         CallRefusal::Overtaken { latest, .. } => {
-            let problem = says(ErrorCode::HR0409).hint(format!("register again with a serial above {latest}"));
-            ProblemDetails { above: Some(*latest), ..problem }
+            let problem = says(ErrorCode::HR0409)
+                .hint(format!("register again with a serial above {latest}"));
+            ProblemDetails {
+                above: Some(*latest),
+                ..problem
+            }
         }
-        CallRefusal::StaleAttempt { .. } => says(ErrorCode::HR0409).hint("this attempt has been replaced and must end"),
+        CallRefusal::StaleAttempt { .. } => {
+            says(ErrorCode::HR0409).hint("this attempt has been replaced and must end")
+        }
         CallRefusal::NotLaunched(_) | CallRefusal::AppEnding { .. } => says(ErrorCode::HR0409),
-        CallRefusal::NotOver { app, .. } => says(ErrorCode::HR0409).hint(format!("end it first: rmctl kill {app}")),
+        CallRefusal::NotOver { app, .. } => {
+            says(ErrorCode::HR0409).hint(format!("end it first: rmctl kill {app}"))
+        }
         CallRefusal::NoSuchNode(_) | CallRefusal::NoSuchQueue(_) => says(ErrorCode::HR0404),
         CallRefusal::NotALeaf { .. } => says(ErrorCode::HR0400),
-        CallRefusal::BadQueues(problems) => queues::problem(problems.iter().map(queues::found).collect()),
-        CallRefusal::QueueClosed { .. } | CallRefusal::NotResizable { .. } | CallRefusal::Decommissioned(_) => {
-            says(ErrorCode::HR0409)
+        CallRefusal::BadQueues(problems) => {
+            queues::problem(problems.iter().map(queues::found).collect())
         }
-        CallRefusal::NoRoom { .. } => says(ErrorCode::HR0409).hint("try again when a container on the node has ended"),
-        CallRefusal::Conflict { .. } => says(ErrorCode::HR0409).hint("read it again, and send its current version"),
-        CallRefusal::NeverFits { .. } => says(ErrorCode::HR0422).hint("request less, or add a node that is large enough"),
-        CallRefusal::TooManyTags { node, .. } => says(ErrorCode::HR0413).hint(format!("rmctl node show {node} lists them")),
-        CallRefusal::TooMany { .. } => says(ErrorCode::HR0429).hint("try again when some of them are done"),
+        CallRefusal::QueueClosed { .. }
+        | CallRefusal::NotResizable { .. }
+        | CallRefusal::Decommissioned(_) => says(ErrorCode::HR0409),
+        CallRefusal::NoRoom { .. } => {
+            says(ErrorCode::HR0409).hint("try again when a container on the node has ended")
+        }
+        CallRefusal::Conflict { .. } => {
+            says(ErrorCode::HR0409).hint("read it again, and send its current version")
+        }
+        CallRefusal::NeverFits { .. } => {
+            says(ErrorCode::HR0422).hint("request less, or add a node that is large enough")
+        }
+        CallRefusal::TooManyTags { node, .. } => {
+            says(ErrorCode::HR0413).hint(format!("rmctl node show {node} lists them"))
+        }
+        CallRefusal::TooMany { .. } => {
+            says(ErrorCode::HR0429).hint("try again when some of them are done")
+        }
     }
 }
 
@@ -60,9 +82,15 @@ pub(crate) fn app_state(state: core::app::ApplicationState) -> AppState {
         ApplicationState::Accepted => AppState::Accepted,
         ApplicationState::Running => AppState::Running,
         ApplicationState::Finishing { .. } => AppState::Finishing,
-        ApplicationState::Ended { outcome: core::Outcome::Succeeded } => AppState::Finished,
-        ApplicationState::Ended { outcome: core::Outcome::Failed } => AppState::Failed,
-        ApplicationState::Ended { outcome: core::Outcome::Killed } => AppState::Killed,
+        ApplicationState::Ended {
+            outcome: core::Outcome::Succeeded,
+        } => AppState::Finished,
+        ApplicationState::Ended {
+            outcome: core::Outcome::Failed,
+        } => AppState::Failed,
+        ApplicationState::Ended {
+            outcome: core::Outcome::Killed,
+        } => AppState::Killed,
     }
 }
 
@@ -70,16 +98,32 @@ pub(crate) fn app_state(state: core::app::ApplicationState) -> AppState {
 pub(crate) fn ask_answer(request: RequestId, verdict: core::RequestVerdict) -> PlacementResponse {
     let verdict = match verdict {
         core::RequestVerdict::Fits => PlacementVerdict::Fits,
-        core::RequestVerdict::Waits { sentence } => PlacementVerdict::Waits { sentence: sentence.to_string() },
-        core::RequestVerdict::Never { sentence, largest } => PlacementVerdict::Never { sentence, largest },
+        core::RequestVerdict::Waits { sentence } => PlacementVerdict::Waits {
+            sentence: sentence.to_string(),
+        },
+        core::RequestVerdict::Never { sentence, largest } => {
+            PlacementVerdict::Never { sentence, largest }
+        }
     };
     PlacementResponse { request, verdict }
 }
 
 /// Converts a grant.
 pub(crate) fn granted(granted: core::GrantedContainer) -> ContainerGrant {
-    let core::GrantedContainer { container, request, node, resource, attempt } = granted;
-    ContainerGrant { container, request, node, resource, attempt }
+    let core::GrantedContainer {
+        container,
+        request,
+        node,
+        resource,
+        attempt,
+    } = granted;
+    ContainerGrant {
+        container,
+        request,
+        node,
+        resource,
+        attempt,
+    }
 }
 
 /// Converts an update for a master.
@@ -87,28 +131,65 @@ pub(crate) fn update(update: core::MasterUpdate) -> ApplicationUpdate {
     let what = match update.what {
         core::UpdateKind::Allocated(grant) => ApplicationUpdateKind::Allocated(granted(grant)),
         core::UpdateKind::Running { container } => ApplicationUpdateKind::Running { container },
-        core::UpdateKind::Exited { request, report } => {
-            ApplicationUpdateKind::Exited { request, report: Box::new((*report).clone()) }
+        core::UpdateKind::Exited { request, report } => ApplicationUpdateKind::Exited {
+            request,
+            report: Box::new((*report).clone()),
+        },
+        core::UpdateKind::Resized {
+            container,
+            resource,
+            version,
+        } => ApplicationUpdateKind::Resized {
+            container,
+            resource,
+            version,
+        },
+        core::UpdateKind::ResizeFailed {
+            container,
+            resource,
+            version,
+            why,
+        } => ApplicationUpdateKind::ResizeFailed {
+            container,
+            resource,
+            version,
+            why,
+        },
+        core::UpdateKind::PreemptSoon { container, at, why } => {
+            ApplicationUpdateKind::PreemptSoon { container, at, why }
         }
-        core::UpdateKind::Resized { container, resource, version } => {
-            ApplicationUpdateKind::Resized { container, resource, version }
+        core::UpdateKind::NodeDraining { node, until } => {
+            ApplicationUpdateKind::NodeDraining { node, until }
         }
-        core::UpdateKind::ResizeFailed { container, resource, version, why } => {
-            ApplicationUpdateKind::ResizeFailed { container, resource, version, why }
+        core::UpdateKind::Expired { request, why } => {
+            ApplicationUpdateKind::Expired { request, why }
         }
-        core::UpdateKind::PreemptSoon { container, at, why } => ApplicationUpdateKind::PreemptSoon { container, at, why },
-        core::UpdateKind::NodeDraining { node, until } => ApplicationUpdateKind::NodeDraining { node, until },
-        core::UpdateKind::Expired { request, why } => ApplicationUpdateKind::Expired { request, why },
         core::UpdateKind::Order(JobOrder::Task(order)) => ApplicationUpdateKind::Order(order),
         core::UpdateKind::Order(JobOrder::Scale(order)) => ApplicationUpdateKind::Scale(order),
     };
-    ApplicationUpdate { cursor: update.cursor, what }
+    ApplicationUpdate {
+        cursor: update.cursor,
+        what,
+    }
 }
 
 /// Converts orders to a message for a node.
-pub(crate) fn desired(epoch: Epoch, full: bool, wants: Vec<(ContainerId, core::ContainerCommand)>) -> DesiredStateLine {
-    let containers = wants.into_iter().map(|(container, wanted)| DesiredContainer { container, want: want(wanted) });
-    DesiredStateLine { epoch, full, containers: containers.collect() }
+pub(crate) fn desired(
+    epoch: Epoch,
+    full: bool,
+    wants: Vec<(ContainerId, core::ContainerCommand)>,
+) -> DesiredStateLine {
+    let containers = wants
+        .into_iter()
+        .map(|(container, wanted)| DesiredContainer {
+            container,
+            want: want(wanted),
+        });
+    DesiredStateLine {
+        epoch,
+        full,
+        containers: containers.collect(),
+    }
 }
 
 fn want(want: core::ContainerCommand) -> ContainerDesiredState {
@@ -130,9 +211,28 @@ fn want(want: core::ContainerCommand) -> ContainerDesiredState {
 }
 
 fn launch(launch: &core::ContainerLaunch) -> LaunchSpec {
-    let core::ContainerLaunch { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups } =
-        launch.clone();
-    LaunchSpec { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups }
+    let core::ContainerLaunch {
+        command,
+        env,
+        files,
+        fetch,
+        heap,
+        heap_exit_codes,
+        stop_grace_ms,
+        max_processes,
+        task_groups,
+    } = launch.clone();
+    LaunchSpec {
+        command,
+        env,
+        files,
+        fetch,
+        heap,
+        heap_exit_codes,
+        stop_grace_ms,
+        max_processes,
+        task_groups,
+    }
 }
 
 /// Converts a request.
@@ -146,7 +246,9 @@ pub(crate) fn ask(ask: &core::request::ContainerRequest) -> PlacementRequest {
         avoid_nodes: ask.place.avoid_nodes.clone(),
         nodes: ask.place.nodes.clone(),
         placement: Box::new(placement(&ask.place)),
-        deadline_ms: ask.deadline.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
+        deadline_ms: ask
+            .deadline
+            .map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
         waited_ms: u64::try_from(ask.waited.as_millis()).unwrap_or(u64::MAX),
         launch: Box::new(launch(&ask.launch)),
     }
@@ -156,9 +258,9 @@ fn placement(place: &core::request::PlacementRules) -> application_master::Place
     let place = place.clone();
     let relax = match place.relax {
         core::request::RelaxPolicy::AtOnce => application_master::RelaxationPolicy::AtOnce,
-        core::request::RelaxPolicy::After(wait) => {
-            application_master::RelaxationPolicy::After { ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX) }
-        }
+        core::request::RelaxPolicy::After(wait) => application_master::RelaxationPolicy::After {
+            ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+        },
         core::request::RelaxPolicy::Never => application_master::RelaxationPolicy::Never,
     };
     application_master::Placement {
@@ -168,9 +270,16 @@ fn placement(place: &core::request::PlacementRules) -> application_master::Place
         prefer_racks: place.prefer_racks,
         relax,
         labels: place.labels,
-        attributes: place.attributes.into_iter().map(|(name, wanted)| (name, compare(wanted))).collect(),
+        attributes: place
+            .attributes
+            .into_iter()
+            .map(|(name, wanted)| (name, compare(wanted)))
+            .collect(),
         tolerate: place.tolerate,
-        apart: place.apart.map(|a| application_master::AntiAffinityRule { from: a.from, level: same_place(a.level) }),
+        apart: place.apart.map(|a| application_master::AntiAffinityRule {
+            from: a.from,
+            level: same_place(a.level),
+        }),
         spread: place.spread.map(same_place),
     }
 }
@@ -179,8 +288,12 @@ fn compare(wanted: core::request::AttributeCondition) -> application_master::Att
     match wanted {
         core::request::AttributeCondition::Exists => application_master::AttributeMatch::Exists,
         core::request::AttributeCondition::Absent => application_master::AttributeMatch::Absent,
-        core::request::AttributeCondition::OneOf(values) => application_master::AttributeMatch::OneOf(values),
-        core::request::AttributeCondition::NoneOf(values) => application_master::AttributeMatch::NoneOf(values),
+        core::request::AttributeCondition::OneOf(values) => {
+            application_master::AttributeMatch::OneOf(values)
+        }
+        core::request::AttributeCondition::NoneOf(values) => {
+            application_master::AttributeMatch::NoneOf(values)
+        }
     }
 }
 
@@ -193,14 +306,36 @@ fn same_place(level: core::request::PlacementScope) -> application_master::Place
 
 /// Converts the traits of a node.
 pub(crate) fn traits(traits: &core::NodeProperties) -> NodeTraits {
-    let core::NodeProperties { rack, labels, exclusive, attributes, taints } = traits.clone();
-    NodeTraits { rack, labels, exclusive: exclusive == core::Exclusive::Yes, attributes, taints }
+    let core::NodeProperties {
+        rack,
+        labels,
+        exclusive,
+        attributes,
+        taints,
+    } = traits.clone();
+    NodeTraits {
+        rack,
+        labels,
+        exclusive: exclusive == core::Exclusive::Yes,
+        attributes,
+        taints,
+    }
 }
 
 /// Converts an operator's settings of a node.
 pub(crate) fn tags(tags: &core::NodeTags) -> OperatorTags {
-    let core::NodeTags { cordon, labels, attributes, taints } = tags.clone();
-    OperatorTags { cordon, labels, attributes, taints }
+    let core::NodeTags {
+        cordon,
+        labels,
+        attributes,
+        taints,
+    } = tags.clone();
+    OperatorTags {
+        cordon,
+        labels,
+        attributes,
+        taints,
+    }
 }
 
 /// Converts the drain mark of a node.
@@ -214,7 +349,10 @@ pub(crate) fn mark(mark: &core::NodeMark) -> NodeDrainMark {
 }
 
 /// Converts the reason why a request waits.
-pub(crate) fn why(why: core::WaitExplanation, reserved: Option<NodeReservation>) -> PendingExplanation {
+pub(crate) fn why(
+    why: core::WaitExplanation,
+    reserved: Option<NodeReservation>,
+) -> PendingExplanation {
     let nodes = why.nodes.into_iter().map(|n| NodeFitExplanation {
         node: n.node,
         free: n.free,
@@ -250,7 +388,10 @@ pub(crate) fn container(c: &core::container::Container) -> ContainerView {
         ended: c.state.report().map(|r| r.ended),
         exit_code: c.state.report().and_then(|r| r.evidence.exit_code),
         peak: c.state.report().and_then(|r| r.evidence.own.peak),
-        wanted: c.sizing.order().map(|o| DesiredSize { resource: o.resource.clone(), version: o.version }),
+        wanted: c.sizing.order().map(|o| DesiredSize {
+            resource: o.resource.clone(),
+            version: o.version,
+        }),
     }
 }
 
@@ -301,7 +442,10 @@ fn attempt(app: &core::app::App, run: &core::runs::AttemptRecord) -> AttemptView
         None => "over".to_owned(),
     };
     AttemptView {
-        id: AttemptId { app: app.id.clone(), attempt: run.number },
+        id: AttemptId {
+            app: app.id.clone(),
+            attempt: run.number,
+        },
         state,
         container: run.container.clone(),
         node: run.node.clone(),
@@ -328,7 +472,10 @@ mod tests {
 
     #[test]
     fn stale_callers_receive_the_code_for_a_new_registration() {
-        let stale = CallRefusal::StaleEpoch { given: Epoch(1), current: Epoch(2) };
+        let stale = CallRefusal::StaleEpoch {
+            given: Epoch(1),
+            current: Epoch(2),
+        };
         let unknown = CallRefusal::NodeNotRegistered("n1".parse().expect("id"));
         for refusal in [stale, unknown] {
             assert_eq!(problem(&refusal).code, ErrorCode::HR0410);

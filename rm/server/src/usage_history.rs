@@ -52,8 +52,13 @@ impl UsageHistory {
     /// Restores the families that an earlier incarnation saved.
     pub(crate) fn restored(saved: Vec<SavedJobHistory>) -> Self {
         let families = saved.into_iter().map(restored);
-        let known = families.map(|f| ((f.user.clone(), f.name.clone()), Arc::new(f))).collect();
-        UsageHistory { known: Mutex::new(known), told: Mutex::default() }
+        let known = families
+            .map(|f| ((f.user.clone(), f.name.clone()), Arc::new(f)))
+            .collect();
+        UsageHistory {
+            known: Mutex::new(known),
+            told: Mutex::default(),
+        }
     }
 
     /// Adds the needs of those tasks that succeeded. Returns `None` if no task succeeded.
@@ -64,28 +69,51 @@ impl UsageHistory {
         at: UnixMillis,
         rows: impl Iterator<Item = &'a TaskRow>,
     ) -> Option<Lesson> {
-        let lessons: Vec<(&str, TaskMemoryNeed)> = rows.filter_map(|row| Some((row.task.stage.as_str(), need(row)?))).collect();
+        let lessons: Vec<(&str, TaskMemoryNeed)> = rows
+            .filter_map(|row| Some((row.task.stage.as_str(), need(row)?)))
+            .collect();
         if lessons.is_empty() {
             return None;
         }
         let mut known = self.known();
         let key = (user.to_owned(), name.clone());
-        let gone = if known.contains_key(&key) || known.len() < FAMILIES { None } else { oldest(&known) };
+        let gone = if known.contains_key(&key) || known.len() < FAMILIES {
+            None
+        } else {
+            oldest(&known)
+        };
         if let Some(gone) = &gone {
             known.remove(gone);
         }
-        let fresh = || Arc::new(JobHistory { user: user.to_owned(), name: name.clone(), runs: 0, last: at, kinds: Vec::new() });
+        let fresh = || {
+            Arc::new(JobHistory {
+                user: user.to_owned(),
+                name: name.clone(),
+                runs: 0,
+                last: at,
+                kinds: Vec::new(),
+            })
+        };
         let family = known.entry(key).or_insert_with(fresh);
         let changed = Arc::make_mut(family);
         changed.runs = changed.runs.saturating_add(1);
         changed.last = at;
-        lessons.into_iter().for_each(|(kind, need)| add(&mut changed.kinds, kind, need));
-        Some(Lesson { family: Arc::clone(family), gone })
+        lessons
+            .into_iter()
+            .for_each(|(kind, need)| add(&mut changed.kinds, kind, need));
+        Some(Lesson {
+            family: Arc::clone(family),
+            gone,
+        })
     }
 
     /// Families of one user, or all.
     pub(crate) fn list(&self, user: Option<&str>) -> Vec<JobHistoryRow> {
-        self.known().values().filter(|f| user.is_none_or(|u| u == f.user)).map(|f| row(f)).collect()
+        self.known()
+            .values()
+            .filter(|f| user.is_none_or(|u| u == f.user))
+            .map(|f| row(f))
+            .collect()
     }
 
     /// One family.
@@ -96,16 +124,28 @@ impl UsageHistory {
     /// Suggested initial sizes, for one user and name or for all. Slow for families whose
     /// suggestions are not cached.
     pub(crate) fn suggestions(&self, user: Option<&str>, name: Option<&Name>) -> Vec<Suggestion> {
-        let wanted = |f: &JobHistory| user.is_none_or(|u| u == f.user) && name.is_none_or(|n| *n == f.name);
-        let families: Vec<Arc<JobHistory>> = self.known().values().filter(|f| wanted(f)).cloned().collect();
-        families.iter().flat_map(|family| self.says(family).iter().cloned().collect::<Vec<_>>()).collect()
+        let wanted =
+            |f: &JobHistory| user.is_none_or(|u| u == f.user) && name.is_none_or(|n| *n == f.name);
+        let families: Vec<Arc<JobHistory>> = self
+            .known()
+            .values()
+            .filter(|f| wanted(f))
+            .cloned()
+            .collect();
+        families
+            .iter()
+            .flat_map(|family| self.says(family).iter().cloned().collect::<Vec<_>>())
+            .collect()
     }
 
     /// Computes the suggestions once for each state of a family, without holding a lock.
     fn says(&self, family: &Arc<JobHistory>) -> Arc<Vec<Suggestion>> {
         let key = (family.user.clone(), family.name.clone());
-        let told =
-            self.suggestion_cache().get(&key).filter(|told| Arc::ptr_eq(&told.family, family)).map(|told| told.says.clone());
+        let told = self
+            .suggestion_cache()
+            .get(&key)
+            .filter(|told| Arc::ptr_eq(&told.family, family))
+            .map(|told| told.says.clone());
         told.unwrap_or_else(|| {
             let says = Arc::new(suggest(family));
             let mut told = self.suggestion_cache();
@@ -113,7 +153,13 @@ impl UsageHistory {
                 // The cache is full, so it holds entries of removed families.
                 told.clear();
             }
-            told.insert(key, CachedSuggestions { family: family.clone(), says: says.clone() });
+            told.insert(
+                key,
+                CachedSuggestions {
+                    family: family.clone(),
+                    says: says.clone(),
+                },
+            );
             says
         })
     }
@@ -130,7 +176,10 @@ impl UsageHistory {
 }
 
 fn oldest(known: &BTreeMap<Key, Arc<JobHistory>>) -> Option<Key> {
-    known.iter().min_by_key(|(key, family)| (family.last, *key)).map(|(key, _)| key.clone())
+    known
+        .iter()
+        .min_by_key(|(key, family)| (family.last, *key))
+        .map(|(key, _)| key.clone())
 }
 
 fn row(family: &JobHistory) -> JobHistoryRow {
@@ -149,9 +198,17 @@ fn need(row: &TaskRow) -> Option<TaskMemoryNeed> {
     if row.state != TaskState::Done {
         return None;
     }
-    let (first, last) =
-        (row.attempts.first()?, row.attempts.iter().rfind(|a| a.reason.is_some_and(|r| r.charge() == Charge::Success))?);
-    let kills = row.attempts.iter().filter(|a| a.reason.is_some_and(|r| r.charge() == Charge::Memory)).count();
+    let (first, last) = (
+        row.attempts.first()?,
+        row.attempts
+            .iter()
+            .rfind(|a| a.reason.is_some_and(|r| r.charge() == Charge::Success))?,
+    );
+    let kills = row
+        .attempts
+        .iter()
+        .filter(|a| a.reason.is_some_and(|r| r.charge() == Charge::Memory))
+        .count();
     Some(TaskMemoryNeed {
         peak: last.peak.filter(|peak| *peak > Bytes::new(0))?,
         first: first.profile.memory(),
@@ -166,7 +223,13 @@ fn add(kinds: &mut Vec<TaskKindHistory>, name: &str, need: TaskMemoryNeed) {
         Ok(at) => at,
         Err(_) if kinds.len() >= KINDS => return,
         Err(at) => {
-            kinds.insert(at, TaskKindHistory { name: name.to_owned(), tasks: Vec::new() });
+            kinds.insert(
+                at,
+                TaskKindHistory {
+                    name: name.to_owned(),
+                    tasks: Vec::new(),
+                },
+            );
             at
         }
     };
@@ -179,25 +242,53 @@ fn add(kinds: &mut Vec<TaskKindHistory>, name: &str, need: TaskMemoryNeed) {
 }
 
 fn restored(saved: SavedJobHistory) -> JobHistory {
-    let kinds = saved
-        .kinds
-        .into_iter()
-        .map(|kind| TaskKindHistory { name: kind.name, tasks: kind.tasks.into_iter().map(read).collect() });
-    JobHistory { user: saved.user, name: saved.name, runs: saved.runs, last: saved.last, kinds: kinds.collect() }
+    let kinds = saved.kinds.into_iter().map(|kind| TaskKindHistory {
+        name: kind.name,
+        tasks: kind.tasks.into_iter().map(read).collect(),
+    });
+    JobHistory {
+        user: saved.user,
+        name: saved.name,
+        runs: saved.runs,
+        last: saved.last,
+        kinds: kinds.collect(),
+    }
 }
 
 fn read([peak, first, last, kills, runtime_ms]: [u64; 5]) -> TaskMemoryNeed {
     let (peak, first, last) = (Bytes::new(peak), Bytes::new(first), Bytes::new(last));
-    TaskMemoryNeed { peak, first, last, kills: u32::try_from(kills).unwrap_or(u32::MAX), runtime_ms }
+    TaskMemoryNeed {
+        peak,
+        first,
+        last,
+        kills: u32::try_from(kills).unwrap_or(u32::MAX),
+        runtime_ms,
+    }
 }
 
 /// Converts a family to its saved form.
 pub(crate) fn saved(family: &JobHistory) -> SavedJobHistory {
-    let write = |n: &TaskMemoryNeed| [n.peak.get(), n.first.get(), n.last.get(), u64::from(n.kills), n.runtime_ms];
-    let kinds =
-        family.kinds.iter().map(|kind| SavedKind { name: kind.name.clone(), tasks: kind.tasks.iter().map(write).collect() });
+    let write = |n: &TaskMemoryNeed| {
+        [
+            n.peak.get(),
+            n.first.get(),
+            n.last.get(),
+            u64::from(n.kills),
+            n.runtime_ms,
+        ]
+    };
+    let kinds = family.kinds.iter().map(|kind| SavedKind {
+        name: kind.name.clone(),
+        tasks: kind.tasks.iter().map(write).collect(),
+    });
     let (user, name) = (family.user.clone(), family.name.clone());
-    SavedJobHistory { user, name, runs: family.runs, last: family.last, kinds: kinds.collect() }
+    SavedJobHistory {
+        user,
+        name,
+        runs: family.runs,
+        last: family.last,
+        kinds: kinds.collect(),
+    }
 }
 
 #[cfg(test)]
@@ -206,7 +297,8 @@ mod tests {
 
     /// A task with one attempt for each reason. The last attempt used `peak_mib` for a minute.
     fn task(id: &str, state: &str, reasons: &[&str], peak_mib: u64) -> TaskRow {
-        let profile = |mib: u64| serde_json::json!({"heap": 0, "overhead": mib << 20, "cpus": 1000});
+        let profile =
+            |mib: u64| serde_json::json!({"heap": 0, "overhead": mib << 20, "cpus": 1000});
         let attempts: Vec<serde_json::Value> = (1u64..)
             .zip(reasons)
             .map(|(n, kind)| {
@@ -225,7 +317,13 @@ mod tests {
         text.parse().expect("a name")
     }
 
-    fn learn(families: &UsageHistory, user: &str, job: &str, at: u64, rows: &[TaskRow]) -> Option<Lesson> {
+    fn learn(
+        families: &UsageHistory,
+        user: &str,
+        job: &str,
+        at: u64,
+        rows: &[TaskRow],
+    ) -> Option<Lesson> {
         families.learn(user, &name(job), UnixMillis(at), rows.iter())
     }
 
@@ -241,38 +339,94 @@ mod tests {
         ];
         let lesson = learn(&families, "ann", "count", 7, &rows).expect("some tasks succeeded");
         let mib = Bytes::from_mib;
-        let need =
-            |peak, last, kills| TaskMemoryNeed { peak: mib(peak), first: mib(512), last: mib(last), kills, runtime_ms: 60_000 };
-        let kind = |name: &str, tasks: &[TaskMemoryNeed]| TaskKindHistory { name: name.into(), tasks: tasks.to_vec() };
+        let need = |peak, last, kills| TaskMemoryNeed {
+            peak: mib(peak),
+            first: mib(512),
+            last: mib(last),
+            kills,
+            runtime_ms: 60_000,
+        };
+        let kind = |name: &str, tasks: &[TaskMemoryNeed]| TaskKindHistory {
+            name: name.into(),
+            tasks: tasks.to_vec(),
+        };
         assert_eq!(
             lesson.family.kinds,
-            [kind("fold", &[need(20, 512, 0)]), kind("map", &[need(300, 512, 0), need(900, 1536, 1)])]
+            [
+                kind("fold", &[need(20, 512, 0)]),
+                kind("map", &[need(300, 512, 0), need(900, 1536, 1)])
+            ]
         );
-        assert_eq!((lesson.family.runs, lesson.family.last, lesson.gone), (1, UnixMillis(7), None));
-        assert_eq!(learn(&families, "ann", "count", 8, &rows[2..4]), None, "no task succeeded");
-        assert_eq!(families.list(None).iter().map(|f| (f.runs, f.tasks)).collect::<Vec<_>>(), [(1, 3)]);
+        assert_eq!(
+            (lesson.family.runs, lesson.family.last, lesson.gone),
+            (1, UnixMillis(7), None)
+        );
+        assert_eq!(
+            learn(&families, "ann", "count", 8, &rows[2..4]),
+            None,
+            "no task succeeded"
+        );
+        assert_eq!(
+            families
+                .list(None)
+                .iter()
+                .map(|f| (f.runs, f.tasks))
+                .collect::<Vec<_>>(),
+            [(1, 3)]
+        );
     }
 
     #[test]
     fn suggestions_follow_the_current_usage_history() {
         let families = UsageHistory::default();
-        let rows = |mib: u64| (0..10).map(|i| task(&format!("map/{i}"), "done", &["exit"], mib)).collect::<Vec<_>>();
+        let rows = |mib: u64| {
+            (0..10)
+                .map(|i| task(&format!("map/{i}"), "done", &["exit"], mib))
+                .collect::<Vec<_>>()
+        };
         learn(&families, "ann", "count", 1, &rows(300)[..4]);
         learn(&families, "bob", "count", 1, &rows(100));
         let of = |user| families.suggestions(user, Some(&name("count")));
-        assert_eq!(of(None).iter().map(|s| (s.user.as_str(), s.tasks)).collect::<Vec<_>>(), [("ann", 4), ("bob", 10)]);
+        assert_eq!(
+            of(None)
+                .iter()
+                .map(|s| (s.user.as_str(), s.tasks))
+                .collect::<Vec<_>>(),
+            [("ann", 4), ("bob", 10)]
+        );
         assert_eq!(of(Some("ann"))[0].suggested, None, "too few tasks");
         learn(&families, "ann", "count", 2, &rows(300));
-        assert!(of(Some("ann"))[0].suggested >= Some(Bytes::from_mib(300)), "{:?}", of(Some("ann")));
+        assert!(
+            of(Some("ann"))[0].suggested >= Some(Bytes::from_mib(300)),
+            "{:?}",
+            of(Some("ann"))
+        );
         assert_eq!(families.suggestions(None, Some(&name("other"))), []);
     }
 
     #[test]
     fn users_do_not_share_usage_history() {
         let families = UsageHistory::default();
-        learn(&families, "ann", "count", 1, &[task("map/0", "done", &["exit"], 300)]);
-        learn(&families, "bob", "count", 2, &[task("map/0", "done", &["exit"], 8000)]);
-        assert_eq!(families.get("ann", &name("count")).expect("known").kinds[0].tasks.len(), 1);
+        learn(
+            &families,
+            "ann",
+            "count",
+            1,
+            &[task("map/0", "done", &["exit"], 300)],
+        );
+        learn(
+            &families,
+            "bob",
+            "count",
+            2,
+            &[task("map/0", "done", &["exit"], 8000)],
+        );
+        assert_eq!(
+            families.get("ann", &name("count")).expect("known").kinds[0]
+                .tasks
+                .len(),
+            1
+        );
         assert_eq!(families.get("eve", &name("count")), None);
         assert_eq!(families.list(Some("bob")).len(), 1);
     }
@@ -281,23 +435,52 @@ mod tests {
     fn usage_history_keeps_a_bounded_number_of_latest_tasks() {
         let families = UsageHistory::default();
         for round in 0..3u64 {
-            let rows: Vec<TaskRow> = (0..100).map(|i| task(&format!("map/{i}"), "done", &["exit"], 100 * (round + 1))).collect();
+            let rows: Vec<TaskRow> = (0..100)
+                .map(|i| task(&format!("map/{i}"), "done", &["exit"], 100 * (round + 1)))
+                .collect();
             learn(&families, "ann", "count", round, &rows);
         }
-        let tasks = families.get("ann", &name("count")).expect("known").kinds[0].tasks.clone();
-        assert_eq!((tasks.len(), tasks[0].peak, tasks[249].peak), (TASKS, Bytes::from_mib(100), Bytes::from_mib(300)));
+        let tasks = families.get("ann", &name("count")).expect("known").kinds[0]
+            .tasks
+            .clone();
+        assert_eq!(
+            (tasks.len(), tasks[0].peak, tasks[249].peak),
+            (TASKS, Bytes::from_mib(100), Bytes::from_mib(300))
+        );
         let one = [task("map/0", "done", &["exit"], 1)];
-        let gone: Vec<Key> = (0..FAMILIES).filter_map(|i| learn(&families, "ann", &format!("j{i}"), 10, &one)?.gone).collect();
-        assert_eq!(gone, [("ann".to_owned(), name("count"))], "the job with the oldest last run");
+        let gone: Vec<Key> = (0..FAMILIES)
+            .filter_map(|i| learn(&families, "ann", &format!("j{i}"), 10, &one)?.gone)
+            .collect();
+        assert_eq!(
+            gone,
+            [("ann".to_owned(), name("count"))],
+            "the job with the oldest last run"
+        );
         assert_eq!(families.list(None).len(), FAMILIES);
-        let stages: Vec<TaskRow> = (0..100).map(|i| task(&format!("s{i}/0"), "done", &["exit"], 1)).collect();
-        assert_eq!(learn(&families, "ann", "j0", 11, &stages).expect("learned").family.kinds.len(), KINDS);
+        let stages: Vec<TaskRow> = (0..100)
+            .map(|i| task(&format!("s{i}/0"), "done", &["exit"], 1))
+            .collect();
+        assert_eq!(
+            learn(&families, "ann", "j0", 11, &stages)
+                .expect("learned")
+                .family
+                .kinds
+                .len(),
+            KINDS
+        );
     }
 
     #[test]
     fn usage_history_is_unchanged_after_save_and_restore() {
         let families = UsageHistory::default();
-        let lesson = learn(&families, "ann", "count", 7, &[task("map/1", "done", &["task_oom", "exit"], 900)]).expect("learned");
+        let lesson = learn(
+            &families,
+            "ann",
+            "count",
+            7,
+            &[task("map/1", "done", &["task_oom", "exit"], 900)],
+        )
+        .expect("learned");
         let again = UsageHistory::restored(vec![saved(&lesson.family)]);
         assert_eq!(again.get("ann", &name("count")), Some(lesson.family));
     }

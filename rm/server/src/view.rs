@@ -67,34 +67,71 @@ pub(crate) struct View {
 impl View {
     /// Makes a view of the cluster; `before` is the previous view of the same incarnation.
     pub(crate) fn of(cluster: &Cluster, now: Tick, batch: u64, before: Option<&View>) -> Self {
-        let nodes: BTreeMap<_, _> = cluster.nodes().map(|n| (n.id.clone(), (node_view(cluster, n), n.heard))).collect();
-        let apps: BTreeMap<_, _> = cluster.apps().map(|a| (a.id.clone(), app_view(cluster, a, now))).collect();
+        let nodes: BTreeMap<_, _> = cluster
+            .nodes()
+            .map(|n| (n.id.clone(), (node_view(cluster, n), n.heard)))
+            .collect();
+        let apps: BTreeMap<_, _> = cluster
+            .apps()
+            .map(|a| (a.id.clone(), app_view(cluster, a, now)))
+            .collect();
         let status = status(cluster, now, &nodes, &apps);
-        let (epoch, containers, queues) = (cluster.epoch(), digest(cluster), crate::queues::view(cluster));
+        let (epoch, containers, queues) = (
+            cluster.epoch(),
+            digest(cluster),
+            crate::queues::view(cluster),
+        );
         let (since, figures) = (Since::default(), ClusterStatistics::of(cluster, now));
-        let mut view = View { batch, epoch, since, containers, queues, apps, nodes, status, figures };
+        let mut view = View {
+            batch,
+            epoch,
+            since,
+            containers,
+            queues,
+            apps,
+            nodes,
+            status,
+            figures,
+        };
         view.since = view.since(before);
         view
     }
 
     fn since(&self, before: Option<&View>) -> Since {
         let Some(before) = before else {
-            return Since { apps: self.batch, nodes: self.batch, containers: self.batch, queues: self.batch };
+            return Since {
+                apps: self.batch,
+                nodes: self.batch,
+                containers: self.batch,
+                queues: self.batch,
+            };
         };
         let pick = |same: bool, then: u64| if same { then } else { self.batch };
         let nodes = self.nodes.len() == before.nodes.len()
-            && self.nodes.values().zip(before.nodes.values()).all(|((a, _), (b, _))| is_same(a, b));
+            && self
+                .nodes
+                .values()
+                .zip(before.nodes.values())
+                .all(|((a, _), (b, _))| is_same(a, b));
         Since {
             apps: pick(self.apps == before.apps, before.since.apps),
             nodes: pick(nodes, before.since.nodes),
-            containers: pick(self.containers == before.containers, before.since.containers),
+            containers: pick(
+                self.containers == before.containers,
+                before.since.containers,
+            ),
             queues: pick(self.queues == before.queues, before.since.queues),
         }
     }
 
     /// Index of the latest change of a part. It increases with every change, also across restarts.
     pub(crate) fn index(&self, part: ViewSection) -> u64 {
-        let Since { apps, nodes, containers, queues } = self.since;
+        let Since {
+            apps,
+            nodes,
+            containers,
+            queues,
+        } = self.since;
         let batch = match part {
             ViewSection::Apps => apps,
             ViewSection::Nodes => nodes,
@@ -107,12 +144,25 @@ impl View {
 
     /// Cluster status at this moment.
     pub(crate) fn status(&self, now: Tick, hour: MemoryFailureStats) -> ClusterView {
-        ClusterView { up_s: now.0 / 1000, oom_1h: hour.kills, memory_1h: Some(hour), ..self.status.clone() }
+        ClusterView {
+            up_s: now.0 / 1000,
+            oom_1h: hour.kills,
+            memory_1h: Some(hour),
+            ..self.status.clone()
+        }
     }
 
     /// Status line for the service manager.
     pub(crate) fn line(&self) -> String {
-        let ClusterView { epoch, nodes_ready, nodes, apps_live, containers, pending, .. } = &self.status;
+        let ClusterView {
+            epoch,
+            nodes_ready,
+            nodes,
+            apps_live,
+            containers,
+            pending,
+            ..
+        } = &self.status;
         format!(
             "epoch {epoch}: {nodes_ready} of {nodes} nodes ready, {apps_live} applications, {containers} containers, {pending} wait"
         )
@@ -121,17 +171,48 @@ impl View {
 
 /// A node without values that change by themselves.
 pub(crate) fn steady(node: &NodeView) -> NodeView {
-    NodeView { used: Bytes::ZERO, host_used: Bytes::ZERO, silent_ms: 0, peak_1h: None, ..node.clone() }
+    NodeView {
+        used: Bytes::ZERO,
+        host_used: Bytes::ZERO,
+        silent_ms: 0,
+        peak_1h: None,
+        ..node.clone()
+    }
 }
 
 /// Whether two views of a node differ only in values that change by themselves. It compares in
 /// place, because there can be ten thousand nodes.
 fn is_same(a: &NodeView, b: &NodeView) -> bool {
-    let NodeView { id, state, reason, enforcer, offers, allocated, allocated_heap, .. } = a;
-    let NodeView { used: _, host_used: _, silent_ms: _, containers, url, version, traits, tags, mark, .. } = a;
-    let NodeView { unattributed, left_by, .. } = a;
+    let NodeView {
+        id,
+        state,
+        reason,
+        enforcer,
+        offers,
+        allocated,
+        allocated_heap,
+        ..
+    } = a;
+    let NodeView {
+        used: _,
+        host_used: _,
+        silent_ms: _,
+        containers,
+        url,
+        version,
+        traits,
+        tags,
+        mark,
+        ..
+    } = a;
+    let NodeView {
+        unattributed,
+        left_by,
+        ..
+    } = a;
     (id, state, reason, enforcer) == (&b.id, &b.state, &b.reason, &b.enforcer)
-        && (offers, allocated, allocated_heap, containers) == (&b.offers, &b.allocated, &b.allocated_heap, &b.containers)
+        && (offers, allocated, allocated_heap, containers)
+            == (&b.offers, &b.allocated, &b.allocated_heap, &b.containers)
         && (unattributed, left_by) == (&b.unattributed, &b.left_by)
         && (url, version, traits, tags, mark) == (&b.url, &b.version, &b.traits, &b.tags, &b.mark)
 }
@@ -147,13 +228,20 @@ fn digest(cluster: &Cluster) -> u64 {
 
 /// A node with the time since its last heartbeat.
 pub(crate) fn seen_at((view, heard): &(NodeView, Tick), now: Tick) -> NodeView {
-    NodeView { silent_ms: u64::try_from(now.since(*heard).as_millis()).unwrap_or(u64::MAX), ..view.clone() }
+    NodeView {
+        silent_ms: u64::try_from(now.since(*heard).as_millis()).unwrap_or(u64::MAX),
+        ..view.clone()
+    }
 }
 
 /// View of one node.
 pub(crate) fn node_view(cluster: &Cluster, node: &node::Node) -> NodeView {
     let account = cluster.ledger().node(&node.id).cloned().unwrap_or_default();
-    let alive = node.containers.iter().filter_map(|id| cluster.container(id)).filter(|c| c.state.is_alive());
+    let alive = node
+        .containers
+        .iter()
+        .filter_map(|id| cluster.container(id))
+        .filter(|c| c.state.is_alive());
     let (mut used, mut containers) = (Bytes::ZERO, 0);
     for container in alive {
         used = used.saturating_add(container.used.unwrap_or_default());
@@ -175,7 +263,12 @@ pub(crate) fn node_view(cluster: &Cluster, node: &node::Node) -> NodeView {
         url: node.url.clone(),
         version: node.version.clone(),
         traits: to_wire::traits(&cluster.traits(node)),
-        tags: Box::new(cluster.tags(&node.id).map(to_wire::tags).unwrap_or_default()),
+        tags: Box::new(
+            cluster
+                .tags(&node.id)
+                .map(to_wire::tags)
+                .unwrap_or_default(),
+        ),
         silent_ms: 0,
         mark: cluster.mark(&node.id).map(to_wire::mark),
         peak_1h: None,
@@ -185,14 +278,20 @@ pub(crate) fn node_view(cluster: &Cluster, node: &node::Node) -> NodeView {
 /// View of one application.
 pub(crate) fn app_view(cluster: &Cluster, app: &App, now: Tick) -> AppView {
     let share = cluster.ledger().app(&app.id).cloned().unwrap_or_default();
-    let waiting = cluster.master_sentence(app, now).map(|why| format!("its master waits: {why}"));
+    let waiting = cluster
+        .master_sentence(app, now)
+        .map(|why| format!("its master waits: {why}"));
     AppView {
         id: app.id.clone(),
         queue: app.queue.clone(),
         priority: app.priority,
         user: app.spec.user.clone(),
         state: to_wire::app_state(app.state),
-        diagnostics: if app.diagnostics.is_empty() { waiting.unwrap_or_default() } else { app.diagnostics.clone() },
+        diagnostics: if app.diagnostics.is_empty() {
+            waiting.unwrap_or_default()
+        } else {
+            app.diagnostics.clone()
+        },
         master_url: app.master_url.clone(),
         attempt: app.attempt,
         until: app.until,
@@ -209,7 +308,8 @@ pub(crate) fn app_view(cluster: &Cluster, app: &App, now: Tick) -> AppView {
 
 /// Number of containers not yet granted, including the master.
 fn pending(app: &App) -> u32 {
-    app.pending().saturating_add(u32::from(app.run == attempt::AttemptState::Scheduled))
+    app.pending()
+        .saturating_add(u32::from(app.run == attempt::AttemptState::Scheduled))
 }
 
 fn status(
@@ -218,10 +318,24 @@ fn status(
     nodes: &BTreeMap<NodeId, (NodeView, Tick)>,
     apps: &BTreeMap<AppId, AppView>,
 ) -> ClusterView {
-    let ready: Vec<&NodeView> = nodes.values().map(|(view, _)| view).filter(|n| n.state == "ready").collect();
-    let sum = |of: fn(&NodeView) -> Bytes| nodes.values().map(|(n, _)| of(n)).fold(Bytes::ZERO, Bytes::saturating_add);
-    let cpus = |all: &mut dyn Iterator<Item = Cpus>| Cpus::from_milli(all.fold(0, |sum, c| sum.saturating_add(c.milli())));
-    let enforcers: BTreeSet<String> = nodes.values().map(|(n, _)| n.enforcer.to_string()).collect();
+    let ready: Vec<&NodeView> = nodes
+        .values()
+        .map(|(view, _)| view)
+        .filter(|n| n.state == "ready")
+        .collect();
+    let sum = |of: fn(&NodeView) -> Bytes| {
+        nodes
+            .values()
+            .map(|(n, _)| of(n))
+            .fold(Bytes::ZERO, Bytes::saturating_add)
+    };
+    let cpus = |all: &mut dyn Iterator<Item = Cpus>| {
+        Cpus::from_milli(all.fold(0, |sum, c| sum.saturating_add(c.milli())))
+    };
+    let enforcers: BTreeSet<String> = nodes
+        .values()
+        .map(|(n, _)| n.enforcer.to_string())
+        .collect();
     let live = apps.values().filter(|a| !a.state.is_final());
     ClusterView {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -229,13 +343,19 @@ fn status(
         up_s: 0,
         nodes_ready: count(ready.len()),
         nodes: count(nodes.len()),
-        memory: ready.iter().map(|n| n.offers.memory).fold(Bytes::ZERO, Bytes::saturating_add),
+        memory: ready
+            .iter()
+            .map(|n| n.offers.memory)
+            .fold(Bytes::ZERO, Bytes::saturating_add),
         allocated: sum(|n| n.allocated.memory),
         used: sum(|n| n.used),
         cpus: cpus(&mut ready.iter().map(|n| n.offers.cpus)),
         cpus_allocated: cpus(&mut nodes.values().map(|(n, _)| n.allocated.cpus)),
         apps_live: count(live.clone().count()),
-        containers: nodes.values().map(|(n, _)| n.containers).fold(0, u32::saturating_add),
+        containers: nodes
+            .values()
+            .map(|(n, _)| n.containers)
+            .fold(0, u32::saturating_add),
         pending: live.map(|a| a.pending).fold(0, u32::saturating_add),
         oom_1h: 0,
         memory_1h: None,
@@ -246,7 +366,9 @@ fn status(
 
 fn longest_wait(cluster: &Cluster, now: Tick) -> Option<String> {
     let since = |app: &App, request| app.requests.get(request).map(|r| r.waiting);
-    let (app, request) = cluster.waiting().min_by_key(|(app, request)| since(app, request))?;
+    let (app, request) = cluster
+        .waiting()
+        .min_by_key(|(app, request)| since(app, request))?;
     let waited = now.since(since(app, request)?).as_secs();
     let sentence = cluster.sentence(app, request, now)?;
     Some(format!("{}/{request} for {waited} s: {sentence}", app.id))
@@ -260,7 +382,10 @@ fn count(n: usize) -> u32 {
 pub(crate) fn empty(epoch: Epoch) -> View {
     let cluster = Cluster::new(
         headroom_rm_core::Settings::default(),
-        headroom_rm_core::Restored { epoch, ..headroom_rm_core::Restored::default() },
+        headroom_rm_core::Restored {
+            epoch,
+            ..headroom_rm_core::Restored::default()
+        },
         Tick(0),
     );
     View::of(&cluster, Tick(0), 0, None)

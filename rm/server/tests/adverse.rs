@@ -15,7 +15,8 @@ use tokio::net::TcpStream;
 
 /// A resource manager with short timeouts.
 async fn impatient(state: &std::path::Path) -> (RunningManager, Client) {
-    let mut options = ManagerOptions::new("127.0.0.1:0".parse().expect("address"), state.to_owned());
+    let mut options =
+        ManagerOptions::new("127.0.0.1:0".parse().expect("address"), state.to_owned());
     (options.header_time, options.body_time) = (Duration::from_secs(2), Duration::from_secs(2));
     let running = start(options).await.expect("starts");
     let client = Client::new(&running.url).expect("address");
@@ -23,7 +24,9 @@ async fn impatient(state: &std::path::Path) -> (RunningManager, Client) {
 }
 
 async fn connect(client: &Client) -> TcpStream {
-    TcpStream::connect(client.base().strip_prefix("http://").expect("an address")).await.expect("connects")
+    TcpStream::connect(client.base().strip_prefix("http://").expect("an address"))
+        .await
+        .expect("connects")
 }
 
 /// Reads until the connection ends. Returns the status, and the problem if there is one.
@@ -33,12 +36,16 @@ async fn answer(mut stream: TcpStream) -> (Option<u16>, Option<ProblemDetails>) 
     let _ = soon("the end of the connection", stream.read_to_end(&mut text)).await;
     let text = String::from_utf8_lossy(&text).into_owned();
     let status = text.split_whitespace().nth(1).and_then(|s| s.parse().ok());
-    let problem = text.split_once("\r\n\r\n").and_then(|(_, body)| serde_json::from_str(body).ok());
+    let problem = text
+        .split_once("\r\n\r\n")
+        .and_then(|(_, body)| serde_json::from_str(body).ok());
     (status, problem)
 }
 
 fn head(length: &str) -> String {
-    format!("POST /v1/apps HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{length}connection: close\r\n\r\n")
+    format!(
+        "POST /v1/apps HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{length}connection: close\r\n\r\n"
+    )
 }
 
 /// Bytes arrive one by one, each within a timeout for a single read.
@@ -50,7 +57,10 @@ async fn slow_senders_are_disconnected_and_do_not_block_other_callers() {
     for _ in 0..20 {
         let mut stream = connect(&client).await;
         dripping.push(tokio::spawn(async move {
-            for byte in "POST /v1/apps HTTP/1.1\r\nx-never-ending: ".bytes().chain(std::iter::repeat(b'a')) {
+            for byte in "POST /v1/apps HTTP/1.1\r\nx-never-ending: "
+                .bytes()
+                .chain(std::iter::repeat(b'a'))
+            {
                 if stream.write_all(&[byte]).await.is_err() {
                     break;
                 }
@@ -58,9 +68,14 @@ async fn slow_senders_are_disconnected_and_do_not_block_other_callers() {
             }
         }));
     }
-    client.submit(&unmanaged("job")).await.expect("other callers are served");
+    client
+        .submit(&unmanaged("job"))
+        .await
+        .expect("other callers are served");
     for drip in dripping {
-        soon("the disconnection of a slow client", drip).await.expect("ends");
+        soon("the disconnection of a slow client", drip)
+            .await
+            .expect("ends");
     }
     client.status().await.expect("other callers are served");
 }
@@ -70,13 +85,23 @@ async fn an_incomplete_body_is_refused_after_a_timeout() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = impatient(dir.path()).await;
     let mut stream = connect(&client).await;
-    stream.write_all(head("content-length: 100\r\n").as_bytes()).await.expect("writes");
+    stream
+        .write_all(head("content-length: 100\r\n").as_bytes())
+        .await
+        .expect("writes");
     stream.write_all(b"{\"name\":").await.expect("writes");
     let (status, problem) = answer(stream).await;
     let problem = problem.expect("a problem");
-    assert_eq!((status, problem.code), (Some(400), ErrorCode::HR0400), "{problem}");
+    assert_eq!(
+        (status, problem.code),
+        (Some(400), ErrorCode::HR0400),
+        "{problem}"
+    );
     assert!(problem.detail.contains("did not arrive"), "{problem}");
-    assert!(client.apps().await.expect("answers").is_empty(), "no application was created");
+    assert!(
+        client.apps().await.expect("answers").is_empty(),
+        "no application was created"
+    );
 }
 
 /// The length is not announced, so the limit applies to the received bytes.
@@ -86,7 +111,9 @@ async fn an_endless_body_is_refused_at_the_size_limit() {
     let (_running, client) = resource_manager(dir.path()).await;
     let (mut from, mut to) = connect(&client).await.into_split();
     let sending = tokio::spawn(async move {
-        to.write_all(head("transfer-encoding: chunked\r\n").as_bytes()).await.expect("writes");
+        to.write_all(head("transfer-encoding: chunked\r\n").as_bytes())
+            .await
+            .expect("writes");
         let chunk = format!("{:x}\r\n{}\r\n", 64 << 10, " ".repeat(64 << 10));
         // The other end stops reading long before this loop ends.
         for _ in 0..(64 << 4) {
@@ -99,10 +126,21 @@ async fn an_endless_body_is_refused_at_the_size_limit() {
     let mut text = Vec::new();
     let _ = soon("a response", from.read_to_end(&mut text)).await;
     let text = String::from_utf8_lossy(&text).into_owned();
-    assert!(text.is_empty() || (text.contains(" 413 ") && text.contains("HR0413")), "{text}");
+    assert!(
+        text.is_empty() || (text.contains(" 413 ") && text.contains("HR0413")),
+        "{text}"
+    );
     drop(from);
-    assert!(soon("the sender to be stopped", sending).await.expect("ends"), "the server read 64 MiB");
-    client.submit(&unmanaged("job")).await.expect("other callers are served");
+    assert!(
+        soon("the sender to be stopped", sending)
+            .await
+            .expect("ends"),
+        "the server read 64 MiB"
+    );
+    client
+        .submit(&unmanaged("job"))
+        .await
+        .expect("other callers are served");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,14 +152,33 @@ async fn malicious_bodies_are_refused() {
     let wide = format!("{{{}\"name\":\"a\"}}", "\"name\":\"a\",".repeat(50_000));
     for body in [deep, huge, wide, "\u{0}\u{0}".to_owned(), String::new()] {
         let mut stream = connect(&client).await;
-        stream.write_all(head(&format!("content-length: {}\r\n", body.len())).as_bytes()).await.expect("writes");
+        stream
+            .write_all(head(&format!("content-length: {}\r\n", body.len())).as_bytes())
+            .await
+            .expect("writes");
         stream.write_all(body.as_bytes()).await.expect("writes");
         let (status, problem) = answer(stream).await;
-        let problem = problem.unwrap_or_else(|| panic!("a response with status {status:?} and no problem for {:.60}", body));
-        assert_eq!((status, problem.code), (Some(400), ErrorCode::HR0400), "{problem}");
-        assert!(problem.detail.len() < 1000, "the problem repeats the body: {:.200}", problem.detail);
+        let problem = problem.unwrap_or_else(|| {
+            panic!(
+                "a response with status {status:?} and no problem for {:.60}",
+                body
+            )
+        });
+        assert_eq!(
+            (status, problem.code),
+            (Some(400), ErrorCode::HR0400),
+            "{problem}"
+        );
+        assert!(
+            problem.detail.len() < 1000,
+            "the problem repeats the body: {:.200}",
+            problem.detail
+        );
     }
-    assert!(client.apps().await.expect("answers").is_empty(), "no application was created");
+    assert!(
+        client.apps().await.expect("answers").is_empty(),
+        "no application was created"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -133,7 +190,11 @@ async fn headers_above_the_size_limit_are_refused() {
     for headers in [many, long] {
         let mut stream = connect(&client).await;
         // The other end may close the connection in between.
-        let _ = stream.write_all(format!("GET /v1/apps HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n").as_bytes()).await;
+        let _ = stream
+            .write_all(
+                format!("GET /v1/apps HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n").as_bytes(),
+            )
+            .await;
         let (status, _) = answer(stream).await;
         assert!(matches!(status, None | Some(431 | 400)), "{status:?}");
     }

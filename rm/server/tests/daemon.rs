@@ -19,7 +19,12 @@ fn program() -> Command {
 
 /// Runs a command to its end, with a timeout.
 async fn ran(mut command: Command) -> Output {
-    soon("the program to end", tokio::task::spawn_blocking(move || command.output().expect("runs"))).await.expect("ends")
+    soon(
+        "the program to end",
+        tokio::task::spawn_blocking(move || command.output().expect("runs")),
+    )
+    .await
+    .expect("ends")
 }
 
 fn one_sentence(output: &Output, words: &[&str]) {
@@ -47,8 +52,13 @@ async fn a_port_in_use_is_reported() {
 async fn an_impossible_state_directory_is_reported() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let mut command = program();
-    command.args(["--listen", "127.0.0.1:0", "--state"]).arg(file.path().join("state"));
-    one_sentence(&ran(command).await, &[file.path().to_str().expect("text"), "Not a directory"]);
+    command
+        .args(["--listen", "127.0.0.1:0", "--state"])
+        .arg(file.path().join("state"));
+    one_sentence(
+        &ran(command).await,
+        &[file.path().to_str().expect("text"), "Not a directory"],
+    );
 }
 
 #[tokio::test]
@@ -58,8 +68,17 @@ async fn a_damaged_state_is_reported_and_kept() {
     let file = dir.path().join("store/db");
     fs::write(&file, "this is not a database").expect("writes");
     let mut command = program();
-    command.args(["--listen", "127.0.0.1:0", "--state"]).arg(dir.path());
-    one_sentence(&ran(command).await, &[dir.path().to_str().expect("text"), "damaged", "nothing was changed"]);
+    command
+        .args(["--listen", "127.0.0.1:0", "--state"])
+        .arg(dir.path());
+    one_sentence(
+        &ran(command).await,
+        &[
+            dir.path().to_str().expect("text"),
+            "damaged",
+            "nothing was changed",
+        ],
+    );
     assert_eq!(fs::read(&file).expect("reads"), b"this is not a database");
 }
 
@@ -76,7 +95,10 @@ async fn the_configuration_check_reports_all_errors() {
     let output = ran(check("listen = \"nowhere\"\nsttae = \"/tmp\"\n")).await;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{text}");
-    assert!(text.contains("nowhere") && text.contains("sttae") && text.contains("rm.toml:1"), "{text}");
+    assert!(
+        text.contains("nowhere") && text.contains("sttae") && text.contains("rm.toml:1"),
+        "{text}"
+    );
     let output = ran(check("listen = \"127.0.0.1:0\"\n")).await;
     assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
 }
@@ -91,14 +113,22 @@ async fn sigterm_writes_a_snapshot_and_ends_with_exit_code_0() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("starts");
-    let client = headroom_client::Client::new(&format!("http://127.0.0.1:{port}")).expect("address");
-    until("the daemon to answer", || async { client.get_text("/readyz").await.ok() }).await;
+    let client =
+        headroom_client::Client::new(&format!("http://127.0.0.1:{port}")).expect("address");
+    until("the daemon to answer", || async {
+        client.get_text("/readyz").await.ok()
+    })
+    .await;
     let app = client.submit(&unmanaged("job")).await.expect("submits").app;
     let mut following = client.events(0).await.expect("listens");
     assert!(soon("an event", following.next()).await.is_some());
-    let kill = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill runs");
+    let kill = Command::new("kill")
+        .args(["-TERM", &child.id().to_string()])
+        .status()
+        .expect("kill runs");
     assert!(kill.success());
-    let ended = tokio::task::spawn_blocking(move || (child.wait().expect("ends"), child.stderr.take()));
+    let ended =
+        tokio::task::spawn_blocking(move || (child.wait().expect("ends"), child.stderr.take()));
     let (status, _) = soon("the end", ended).await.expect("ends");
     assert_eq!(status.code(), Some(0));
     let snapshots = fs::read_dir(dir.path()).expect("lists").filter(|f| {
@@ -117,7 +147,9 @@ async fn a_second_daemon_on_the_same_state_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let _first = Daemon::start(dir.path(), free_port()).await;
     let mut command = program();
-    command.args(["--listen", "127.0.0.1:0", "--state"]).arg(dir.path());
+    command
+        .args(["--listen", "127.0.0.1:0", "--state"])
+        .arg(dir.path());
     one_sentence(&ran(command).await, &["in use by another resource manager"]);
 }
 
@@ -131,11 +163,15 @@ async fn silent_clients_do_not_block_other_callers() {
     let silent: Vec<_> = (0..50)
         .map(|_| {
             let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("connects");
-            stream.write_all(b"POST /v1/apps HTTP/1.1\r\nhost: x\r\n").expect("writes");
+            stream
+                .write_all(b"POST /v1/apps HTTP/1.1\r\nhost: x\r\n")
+                .expect("writes");
             stream
         })
         .collect();
-    let quick = tokio::time::timeout(Duration::from_secs(5), daemon.client.status()).await.expect("the daemon responds in time");
+    let quick = tokio::time::timeout(Duration::from_secs(5), daemon.client.status())
+        .await
+        .expect("the daemon responds in time");
     assert_eq!(quick.expect("answers").nodes, 0);
     drop(silent);
 }
@@ -148,7 +184,11 @@ async fn a_full_disk_ends_the_daemon_without_loss() {
     let port = free_port();
     // No file may exceed 2 MiB. The signal of the limit is ignored, so that the write fails.
     let child = Command::new("sh")
-        .args(["-c", "trap '' XFSZ; ulimit -f 4096; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_resourcemanager")])
+        .args([
+            "-c",
+            "trap '' XFSZ; ulimit -f 4096; exec \"$0\" \"$@\"",
+            env!("CARGO_BIN_EXE_resourcemanager"),
+        ])
         .args(["--listen", &format!("127.0.0.1:{port}"), "--state"])
         .arg(dir.path())
         .env("HEADROOM_LOG", "error")
@@ -156,8 +196,12 @@ async fn a_full_disk_ends_the_daemon_without_loss() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("starts");
-    let client = headroom_client::Client::new(&format!("http://127.0.0.1:{port}")).expect("address");
-    until("the daemon to answer", || async { client.get_text("/readyz").await.ok() }).await;
+    let client =
+        headroom_client::Client::new(&format!("http://127.0.0.1:{port}")).expect("address");
+    until("the daemon to answer", || async {
+        client.get_text("/readyz").await.ok()
+    })
+    .await;
     let mut app = managed("job", mib(64), 1);
     if let headroom_wire::v1::apps::ApplicationMaster::Managed { launch, .. } = &mut app.master {
         launch.files.insert("big".into(), "x".repeat(200 << 10));
@@ -171,9 +215,22 @@ async fn a_full_disk_ends_the_daemon_without_loss() {
     let output = soon("the end", ended).await.expect("ends");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("could not be saved") && !text.contains("panicked"), "{text}");
+    assert!(
+        text.contains("could not be saved") && !text.contains("panicked"),
+        "{text}"
+    );
     assert!(accepted.len() > 1, "{text}");
     let daemon = Daemon::start(dir.path(), port).await;
-    let known: Vec<headroom_types::AppId> = daemon.client.apps().await.expect("lists").into_iter().map(|a| a.id).collect();
-    assert!(accepted.iter().all(|app| known.contains(app)), "accepted {accepted:?}, known {known:?}");
+    let known: Vec<headroom_types::AppId> = daemon
+        .client
+        .apps()
+        .await
+        .expect("lists")
+        .into_iter()
+        .map(|a| a.id)
+        .collect();
+    assert!(
+        accepted.iter().all(|app| known.contains(app)),
+        "accepted {accepted:?}, known {known:?}"
+    );
 }

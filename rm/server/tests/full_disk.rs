@@ -22,12 +22,18 @@ const DISK: &str = "HEADROOM_TEST_DISK";
 
 #[test]
 fn sled_refuses_calls_on_a_full_disk_without_loss() {
-    on_a_small_disk("sled_refuses_calls_on_a_full_disk_without_loss", StoreBackend::Sled);
+    on_a_small_disk(
+        "sled_refuses_calls_on_a_full_disk_without_loss",
+        StoreBackend::Sled,
+    );
 }
 
 #[test]
 fn redb_refuses_calls_on_a_full_disk_without_loss() {
-    on_a_small_disk("redb_refuses_calls_on_a_full_disk_without_loss", StoreBackend::Redb);
+    on_a_small_disk(
+        "redb_refuses_calls_on_a_full_disk_without_loss",
+        StoreBackend::Redb,
+    );
 }
 
 #[allow(clippy::print_stdout)] // the runner counts skipped tests
@@ -39,23 +45,47 @@ fn on_a_small_disk(name: &str, store: StoreBackend) {
     let disk = tempfile::tempdir().expect("a directory");
     let inside = |program: &[&str]| {
         let mut command = Command::new("unshare");
-        command.args(["--map-root-user", "--mount", "sh", "-c", "mount -t tmpfs -o size=24m small \"$0\" && exec \"$@\""]);
-        command.arg(disk.path()).args(program).env(DISK, disk.path()).output().expect("unshare, of util-linux, is installed")
+        command.args([
+            "--map-root-user",
+            "--mount",
+            "sh",
+            "-c",
+            "mount -t tmpfs -o size=24m small \"$0\" && exec \"$@\"",
+        ]);
+        command
+            .arg(disk.path())
+            .args(program)
+            .env(DISK, disk.path())
+            .output()
+            .expect("unshare, of util-linux, is installed")
     };
     let possible = inside(&["true"]);
     if !possible.status.success() {
-        println!("SKIPPED: this host allows no private mounts: {}", String::from_utf8_lossy(&possible.stderr).trim());
+        println!(
+            "SKIPPED: this host allows no private mounts: {}",
+            String::from_utf8_lossy(&possible.stderr).trim()
+        );
         return;
     }
     let exe = std::env::current_exe().expect("this program");
     let again = inside(&[exe.to_str().expect("text"), "--exact", name, "--nocapture"]);
     let told = String::from_utf8_lossy(&again.stdout);
-    assert!(again.status.success() && told.contains("1 passed"), "{told}\n{}", String::from_utf8_lossy(&again.stderr));
+    assert!(
+        again.status.success() && told.contains("1 passed"),
+        "{told}\n{}",
+        String::from_utf8_lossy(&again.stderr)
+    );
 }
 
 fn daemon(state: &Path, port: u16, store: StoreBackend) -> Child {
     Command::new(env!("CARGO_BIN_EXE_resourcemanager"))
-        .args(["--listen", &format!("127.0.0.1:{port}"), "--store", store.as_str(), "--state"])
+        .args([
+            "--listen",
+            &format!("127.0.0.1:{port}"),
+            "--store",
+            store.as_str(),
+            "--state",
+        ])
         .arg(state)
         .env("HEADROOM_LOG", "warn")
         .stdin(Stdio::null())
@@ -68,7 +98,10 @@ async fn fills_up(disk: &Path, store: StoreBackend) {
     let (state, port) = (disk.join("state"), free_port());
     let client = Client::new(&format!("http://127.0.0.1:{port}")).expect("address");
     let mut child = daemon(&state, port, store);
-    until("the daemon to answer", || async { client.get_text("/readyz").await.ok() }).await;
+    until("the daemon to answer", || async {
+        client.get_text("/readyz").await.ok()
+    })
+    .await;
     // Fills most of the disk.
     fs::write(disk.join("ballast"), vec![1; 17 << 20]).expect("fits");
     let mut accepted = BTreeSet::new();
@@ -82,12 +115,26 @@ async fn fills_up(disk: &Path, store: StoreBackend) {
         };
         fs::write(disk.join(format!("more-{n}")), vec![1; 128 << 10]).ok();
     }
-    let ended = until("the daemon to end", || std::future::ready(child.try_wait().expect("the daemon is a child process"))).await;
+    let ended = until("the daemon to end", || {
+        std::future::ready(child.try_wait().expect("the daemon is a child process"))
+    })
+    .await;
     let mut said = String::new();
-    child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+    child
+        .stderr
+        .take()
+        .expect("a pipe")
+        .read_to_string(&mut said)
+        .expect("text");
     assert_eq!(ended.code(), Some(1), "{said}");
-    assert!(said.contains("nothing more is accepted") && said.contains("is full"), "{said}");
-    assert!(said.contains(state.to_str().expect("text")) && said.contains("free some space"), "{said}");
+    assert!(
+        said.contains("nothing more is accepted") && said.contains("is full"),
+        "{said}"
+    );
+    assert!(
+        said.contains(state.to_str().expect("text")) && said.contains("free some space"),
+        "{said}"
+    );
     for entry in fs::read_dir(disk).expect("reads") {
         let path = entry.expect("reads").path();
         if path.is_file() {
@@ -95,7 +142,22 @@ async fn fills_up(disk: &Path, store: StoreBackend) {
         }
     }
     let next = Daemon::start_with(&state, port, store).await;
-    let known: BTreeSet<AppId> = next.client.apps().await.expect("lists").into_iter().map(|a| a.id).collect();
-    assert!(!accepted.is_empty() && accepted.is_subset(&known), "accepted {}, known {}", accepted.len(), known.len());
-    next.client.submit(&unmanaged("after")).await.expect("the daemon accepts calls again");
+    let known: BTreeSet<AppId> = next
+        .client
+        .apps()
+        .await
+        .expect("lists")
+        .into_iter()
+        .map(|a| a.id)
+        .collect();
+    assert!(
+        !accepted.is_empty() && accepted.is_subset(&known),
+        "accepted {}, known {}",
+        accepted.len(),
+        known.len()
+    );
+    next.client
+        .submit(&unmanaged("after"))
+        .await
+        .expect("the daemon accepts calls again");
 }

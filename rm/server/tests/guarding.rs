@@ -37,11 +37,26 @@ async fn guarded(anonymous: AnonymousAccess) -> Guarded {
     // Other users must be able to reach the socket.
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("sets");
     let socket = dir.path().join("run/rm.sock");
-    let options = ManagerOptions::new("127.0.0.1:0".parse().expect("address"), dir.path().join("state"));
-    let running = start(ManagerOptions { socket: Some(socket.clone()), anonymous, ..options }).await.expect("starts");
+    let options = ManagerOptions::new(
+        "127.0.0.1:0".parse().expect("address"),
+        dir.path().join("state"),
+    );
+    let running = start(ManagerOptions {
+        socket: Some(socket.clone()),
+        anonymous,
+        ..options
+    })
+    .await
+    .expect("starts");
     let port = Client::new(&running.url).expect("address");
     let by_socket = Client::new(&format!("unix:{}", socket.display())).expect("address");
-    Guarded { _dir: dir, socket, port, by_socket, _running: running }
+    Guarded {
+        _dir: dir,
+        socket,
+        port,
+        by_socket,
+        _running: running,
+    }
 }
 
 fn code(error: &ClientError) -> Option<ErrorCode> {
@@ -64,36 +79,97 @@ answer = call.getresponse()
 print(answer.status, answer.read().decode(), sep="\n")
 "#;
     let mut python = Command::new("python3");
-    python.args(["-c", script]).arg(socket).args([method, path, body]).uid(NOBODY).gid(NOBODY).current_dir("/");
+    python
+        .args(["-c", script])
+        .arg(socket)
+        .args([method, path, body])
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .current_dir("/");
     let ran = python.output().expect("python3 runs");
     let text = String::from_utf8(ran.stdout).expect("text");
-    let (status, body) = text.split_once('\n').unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&ran.stderr)));
+    let (status, body) = text
+        .split_once('\n')
+        .unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&ran.stderr)));
     (status.parse().expect("a status"), body.to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unauthenticated_caller_may_only_read() {
     let world = guarded(AnonymousAccess::Read).await;
-    assert!(world.port.apps().await.expect("the caller may read").is_empty());
-    let refused = world.port.submit(&submit("sort")).await.expect_err("the caller may only read");
+    assert!(
+        world
+            .port
+            .apps()
+            .await
+            .expect("the caller may read")
+            .is_empty()
+    );
+    let refused = world
+        .port
+        .submit(&submit("sort"))
+        .await
+        .expect_err("the caller may only read");
     assert_eq!(code(&refused), Some(ErrorCode::HR0403));
-    assert!(refused.to_string().contains("anonymous may not do this: it needs the right job:submit"), "{refused}");
-    let refused = world.port.audit(&AuditQuery::default(), 0).await.expect_err("the caller is not an operator");
+    assert!(
+        refused
+            .to_string()
+            .contains("anonymous may not do this: it needs the right job:submit"),
+        "{refused}"
+    );
+    let refused = world
+        .port
+        .audit(&AuditQuery::default(), 0)
+        .await
+        .expect_err("the caller is not an operator");
     assert_eq!(code(&refused), Some(ErrorCode::HR0403));
     // The audit log contains every refusal, with the caller.
-    let lines = world.by_socket.audit(&AuditQuery::default(), 0).await.expect("the caller is an administrator");
-    let line = lines.iter().find(|line| line.object == "apps").expect("the refusal");
-    assert_eq!((line.who.as_str(), line.outcome, line.code), ("anonymous", 403, Some(ErrorCode::HR0403)));
+    let lines = world
+        .by_socket
+        .audit(&AuditQuery::default(), 0)
+        .await
+        .expect("the caller is an administrator");
+    let line = lines
+        .iter()
+        .find(|line| line.object == "apps")
+        .expect("the refusal");
+    assert_eq!(
+        (line.who.as_str(), line.outcome, line.code),
+        ("anonymous", 403, Some(ErrorCode::HR0403))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_health_checks_are_open_to_unauthenticated_callers() {
     let world = guarded(AnonymousAccess::Nothing).await;
-    assert!(world.port.get_text("/livez").await.is_ok() && world.port.get_text("/v1/version").await.is_ok());
-    let refused = world.port.apps().await.expect_err("the caller is unauthenticated");
+    assert!(
+        world.port.get_text("/livez").await.is_ok()
+            && world.port.get_text("/v1/version").await.is_ok()
+    );
+    let refused = world
+        .port
+        .apps()
+        .await
+        .expect_err("the caller is unauthenticated");
     assert_eq!(code(&refused), Some(ErrorCode::HR0401));
-    assert_eq!(code(&world.port.get_text("/v1/nodes").await.expect_err("unauthenticated")), Some(ErrorCode::HR0401));
-    assert!(world.by_socket.apps().await.expect("the user of the daemon may read").is_empty());
+    assert_eq!(
+        code(
+            &world
+                .port
+                .get_text("/v1/nodes")
+                .await
+                .expect_err("unauthenticated")
+        ),
+        Some(ErrorCode::HR0401)
+    );
+    assert!(
+        world
+            .by_socket
+            .apps()
+            .await
+            .expect("the user of the daemon may read")
+            .is_empty()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -103,7 +179,12 @@ async fn a_user_of_the_host_may_change_only_own_jobs() {
         println!("SKIPPED: only root can call as another user");
         return;
     }
-    let others = world.by_socket.submit(&submit("rootjob")).await.expect("the caller is an administrator").app;
+    let others = world
+        .by_socket
+        .submit(&submit("rootjob"))
+        .await
+        .expect("the caller is an administrator")
+        .app;
     let socket = world.socket.clone();
     let calls = tokio::task::spawn_blocking(move || {
         let call = |method: &str, path: &str, body: &str| as_nobody(&socket, method, path, body);
@@ -127,23 +208,61 @@ async fn a_user_of_the_host_may_change_only_own_jobs() {
     assert_eq!(own.0, 200, "{}", own.1);
     let statuses = [&forged, &kill, &drain, &queues, &audit].map(|answer| answer.0);
     assert_eq!(statuses, [403; 5], "{}", forged.1);
-    assert!(forged.1.contains("nobody may not submit in the name of root"), "{}", forged.1);
+    assert!(
+        forged
+            .1
+            .contains("nobody may not submit in the name of root"),
+        "{}",
+        forged.1
+    );
     assert_eq!(list.0, 200);
-    let app =
-        world.by_socket.apps().await.expect("lists").into_iter().find(|a| a.id.name().as_str() == "sort").expect("it exists");
+    let app = world
+        .by_socket
+        .apps()
+        .await
+        .expect("lists")
+        .into_iter()
+        .find(|a| a.id.name().as_str() == "sort")
+        .expect("it exists");
     assert_eq!(app.user, "nobody", "the kernel identifies the user");
     let (socket, id) = (world.socket.clone(), app.id);
-    let ended = tokio::task::spawn_blocking(move || as_nobody(&socket, "POST", &format!("/v1/apps/{id}/kill"), "{}"));
-    assert_eq!(ended.await.expect("calls").0, 200, "a user may kill an own job");
+    let ended = tokio::task::spawn_blocking(move || {
+        as_nobody(&socket, "POST", &format!("/v1/apps/{id}/kill"), "{}")
+    });
+    assert_eq!(
+        ended.await.expect("calls").0,
+        200,
+        "a user may kill an own job"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_socket_serves_the_same_calls_as_the_port() {
     let world = guarded(AnonymousAccess::All).await;
-    let app = world.by_socket.submit(&submit("sort")).await.expect("submits").app;
-    assert_eq!(world.port.app(&app).await.expect("the application exists").id, app);
-    let gone = Client::new("unix:/nowhere/rm.sock").expect("address").apps().await.expect_err("no process listens");
-    assert!(gone.unreachable() && gone.to_string().contains("unix:/nowhere/rm.sock /v1/apps"), "{gone}");
+    let app = world
+        .by_socket
+        .submit(&submit("sort"))
+        .await
+        .expect("submits")
+        .app;
+    assert_eq!(
+        world
+            .port
+            .app(&app)
+            .await
+            .expect("the application exists")
+            .id,
+        app
+    );
+    let gone = Client::new("unix:/nowhere/rm.sock")
+        .expect("address")
+        .apps()
+        .await
+        .expect_err("no process listens");
+    assert!(
+        gone.unreachable() && gone.to_string().contains("unix:/nowhere/rm.sock /v1/apps"),
+        "{gone}"
+    );
     assert!(Client::new("unix:relative").is_err());
 }
 
@@ -152,23 +271,51 @@ async fn the_socket_serves_the_same_calls_as_the_port() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_stream_requires_the_same_rights_as_the_calls() {
     let world = guarded(AnonymousAccess::Read).await;
-    let refused = world.port.submit(&submit("sort")).await.expect_err("the caller may only read");
+    let refused = world
+        .port
+        .submit(&submit("sort"))
+        .await
+        .expect_err("the caller may only read");
     assert_eq!(code(&refused), Some(ErrorCode::HR0403));
     let url = format!("{}/v1/stream?topics=audit,jobs", world.port.base());
     let mut answer = reqwest::get(url).await.expect("answers");
     assert_eq!(answer.status(), 200);
     let mut told = String::new();
     while !told.contains("\"snapshot\"") {
-        told += std::str::from_utf8(&answer.chunk().await.expect("reads").expect("the stream is open")).expect("text");
+        told += std::str::from_utf8(
+            &answer
+                .chunk()
+                .await
+                .expect("reads")
+                .expect("the stream is open"),
+        )
+        .expect("text");
     }
-    let lines: Vec<serde_json::Value> = told.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let audit: Vec<_> = lines.iter().filter(|told| told["topic"] == "audit").collect();
+    let lines: Vec<serde_json::Value> = told
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let audit: Vec<_> = lines
+        .iter()
+        .filter(|told| told["topic"] == "audit")
+        .collect();
     assert_eq!(audit.len(), 1, "{told}");
     assert_eq!(audit[0]["kind"], "refused");
     let detail = audit[0]["detail"].as_str().expect("a sentence");
-    assert!(detail.contains("anonymous may not do this: it needs the right operator:read"), "{detail}");
-    assert!(lines.iter().any(|told| told["topic"] == "jobs" && told["kind"] == "snapshot"), "{told}");
-    assert!(!told.contains("HR0403"), "the stream contains a line of the audit log: {told}");
+    assert!(
+        detail.contains("anonymous may not do this: it needs the right operator:read"),
+        "{detail}"
+    );
+    assert!(
+        lines
+            .iter()
+            .any(|told| told["topic"] == "jobs" && told["kind"] == "snapshot"),
+        "{told}"
+    );
+    assert!(
+        !told.contains("HR0403"),
+        "the stream contains a line of the audit log: {told}"
+    );
 }
 
 /// A stream ends when its token is revoked or expires; other streams continue.
@@ -179,22 +326,39 @@ async fn a_stream_ends_with_the_authorization_of_its_caller() {
     let bob = mint(&world, "bob", &["cluster:read"], None).await;
     let brief = mint(&world, "eve", &["cluster:read"], Some(1)).await;
     let open = async |token: &MintedToken, path: &str| {
-        let call = reqwest::Client::new().get(format!("{}{path}", world.port.base())).bearer_auth(&token.token.0);
+        let call = reqwest::Client::new()
+            .get(format!("{}{path}", world.port.base()))
+            .bearer_auth(&token.token.0);
         let mut answer = call.send().await.expect("answers");
         assert_eq!(answer.status(), 200, "{path}");
-        answer.chunk().await.expect("reads").expect("the stream has a message");
+        answer
+            .chunk()
+            .await
+            .expect("reads")
+            .expect("the stream has a message");
         answer
     };
     let streams = ["/v1/stream?topics=nodes", "/v1/events?follow=true"];
     let anns = [open(&ann, streams[0]).await, open(&ann, streams[1]).await];
     let briefs = open(&brief, streams[0]).await;
     let mut bobs = open(&bob, streams[0]).await;
-    world.by_socket.revoke(&ann.view.accessor).await.expect("the caller is an administrator");
+    world
+        .by_socket
+        .revoke(&ann.view.accessor)
+        .await
+        .expect("the caller is an administrator");
     for answer in anns.into_iter().chain([briefs]) {
-        tokio::time::timeout(SOON, answer.bytes()).await.expect("ends").expect("the stream ends without an error");
+        tokio::time::timeout(SOON, answer.bytes())
+            .await
+            .expect("ends")
+            .expect("the stream ends without an error");
     }
     // A caller that is still authorized receives a keep-alive message.
-    tokio::time::timeout(SOON, bobs.chunk()).await.expect("in time").expect("reads").expect("the stream is open");
+    tokio::time::timeout(SOON, bobs.chunk())
+        .await
+        .expect("in time")
+        .expect("reads")
+        .expect("the stream is open");
 }
 
 /// A browser sends an invalid cookie until it receives another one. The cookie allows the page and
@@ -203,64 +367,157 @@ async fn a_stream_ends_with_the_authorization_of_its_caller() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_cookie_permits_only_the_page_and_the_sign_in() {
     let world = guarded(AnonymousAccess::All).await;
-    let (base, stale) = (world.port.base().to_owned(), format!("hru_{}_{}", "0".repeat(16), "0".repeat(64)));
+    let (base, stale) = (
+        world.port.base().to_owned(),
+        format!("hru_{}_{}", "0".repeat(16), "0".repeat(64)),
+    );
     let client = reqwest::Client::new();
     let cookie = format!("headroom_session={stale}");
-    let with_cookie =
-        async |path: &str| client.get(format!("{base}{path}")).header("cookie", &cookie).send().await.expect("answers");
+    let with_cookie = async |path: &str| {
+        client
+            .get(format!("{base}{path}"))
+            .header("cookie", &cookie)
+            .send()
+            .await
+            .expect("answers")
+    };
     assert_eq!(with_cookie("/ui/").await.status(), 200);
     assert_eq!(with_cookie("/ui/app.js").await.status(), 200);
-    for path in ["/v1/nodes", "/v1/acl/self", "/v1/stream?topics=nodes", "/metrics"] {
+    for path in [
+        "/v1/nodes",
+        "/v1/acl/self",
+        "/v1/stream?topics=nodes",
+        "/metrics",
+    ] {
         assert_eq!(with_cookie(path).await.status(), 401, "{path}");
     }
-    let bearer = client.get(format!("{base}/ui/")).bearer_auth(&stale).send().await.expect("answers");
+    let bearer = client
+        .get(format!("{base}/ui/"))
+        .bearer_auth(&stale)
+        .send()
+        .await
+        .expect("answers");
     assert_eq!(bearer.status(), 401);
     let sign = |token: &str| {
-        let call = client.post(format!("{base}/v1/session")).header("cookie", &cookie).header("content-type", "application/json");
+        let call = client
+            .post(format!("{base}/v1/session"))
+            .header("cookie", &cookie)
+            .header("content-type", "application/json");
         call.body(format!("{token:?}")).send()
     };
     assert_eq!(sign(&stale).await.expect("answers").status(), 401);
-    let wanted =
-        NewToken { user: Some("ann".into()), rights: vec!["cluster:read".into()], lifetime_s: None, about: String::new() };
-    let minted = world.by_socket.mint(&wanted).await.expect("the caller is an administrator");
+    let wanted = NewToken {
+        user: Some("ann".into()),
+        rights: vec!["cluster:read".into()],
+        lifetime_s: None,
+        about: String::new(),
+    };
+    let minted = world
+        .by_socket
+        .mint(&wanted)
+        .await
+        .expect("the caller is an administrator");
     let signed = sign(&minted.token.0).await.expect("answers");
-    let set = signed.headers()["set-cookie"].to_str().expect("text").to_owned();
+    let set = signed.headers()["set-cookie"]
+        .to_str()
+        .expect("text")
+        .to_owned();
     assert_eq!(
         (signed.status().as_u16(), set),
-        (204, format!("headroom_session={}; Path=/; HttpOnly; SameSite=Strict", minted.token.0))
+        (
+            204,
+            format!(
+                "headroom_session={}; Path=/; HttpOnly; SameSite=Strict",
+                minted.token.0
+            )
+        )
     );
-    let left = client.delete(format!("{base}/v1/session")).header("cookie", &cookie).send().await.expect("answers");
+    let left = client
+        .delete(format!("{base}/v1/session"))
+        .header("cookie", &cookie)
+        .send()
+        .await
+        .expect("answers");
     let set = left.headers()["set-cookie"].to_str().expect("text");
-    assert_eq!((left.status().as_u16(), set), (204, "headroom_session=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"));
+    assert_eq!(
+        (left.status().as_u16(), set),
+        (
+            204,
+            "headroom_session=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"
+        )
+    );
     // Over plain HTTP the cookie has no `Secure` attribute, because the browser would discard it.
-    let lines = world.by_socket.audit(&AuditQuery::default(), 0).await.expect("the caller is an administrator");
-    let after: Vec<&str> =
-        lines.iter().filter(|line| line.object == "session").filter_map(|line| line.after.as_deref()).collect();
-    assert!(after.iter().any(|after| after.starts_with("ann (token ") && after.ends_with("signed in")), "{after:?}");
+    let lines = world
+        .by_socket
+        .audit(&AuditQuery::default(), 0)
+        .await
+        .expect("the caller is an administrator");
+    let after: Vec<&str> = lines
+        .iter()
+        .filter(|line| line.object == "session")
+        .filter_map(|line| line.after.as_deref())
+        .collect();
+    assert!(
+        after
+            .iter()
+            .any(|after| after.starts_with("ann (token ") && after.ends_with("signed in")),
+        "{after:?}"
+    );
 }
 
-async fn mint(world: &Guarded, user: &str, rights: &[&str], lifetime_s: Option<u64>) -> MintedToken {
+async fn mint(
+    world: &Guarded,
+    user: &str,
+    rights: &[&str],
+    lifetime_s: Option<u64>,
+) -> MintedToken {
     let rights = rights.iter().map(|right| (*right).to_owned()).collect();
-    let wanted = NewToken { user: Some(user.to_owned()), rights, lifetime_s, about: String::new() };
-    world.by_socket.mint(&wanted).await.expect("the caller is an administrator")
+    let wanted = NewToken {
+        user: Some(user.to_owned()),
+        rights,
+        lifetime_s,
+        about: String::new(),
+    };
+    world
+        .by_socket
+        .mint(&wanted)
+        .await
+        .expect("the caller is an administrator")
 }
 
 /// A client with a token for a user with these rights.
 async fn somebody(world: &Guarded, user: &str, rights: &[&str]) -> Client {
     let minted = mint(world, user, rights, None).await;
-    let trust = ClientCredentials { token: TokenSource::Text(minted.token.0), ..ClientCredentials::default() };
+    let trust = ClientCredentials {
+        token: TokenSource::Text(minted.token.0),
+        ..ClientCredentials::default()
+    };
     Client::with_credentials(&world._running.url, trust).expect("address")
 }
 
 async fn names(client: &Client) -> Vec<String> {
-    client.apps().await.expect("lists").into_iter().map(|app| app.id.name().to_string()).collect()
+    client
+        .apps()
+        .await
+        .expect("lists")
+        .into_iter()
+        .map(|app| app.id.name().to_string())
+        .collect()
 }
 
 async fn told_of(client: &Client) -> Vec<String> {
-    let mut lines = client.events_of(None, 0, Follow::No).await.expect("answers");
+    let mut lines = client
+        .events_of(None, 0, Follow::No)
+        .await
+        .expect("answers");
     let mut all = Vec::new();
     while let Some(event) = lines.next().await {
-        all.extend(event.expect("an event").app.map(|app| app.name().to_string()));
+        all.extend(
+            event
+                .expect("an event")
+                .app
+                .map(|app| app.name().to_string()),
+        );
     }
     all.dedup();
     all
@@ -272,7 +529,10 @@ async fn queue_administrators_owners_and_shared_users_have_separate_rights() {
     let tree = serde_json::json!({"queues": {"etl": {}, "web": {}}});
     world.by_socket.set_queues(&tree, None).await.expect("sets");
     let work = ["job:submit", "job:kill"];
-    let (alice, bob) = (somebody(&world, "alice", &work).await, somebody(&world, "bob", &work).await);
+    let (alice, bob) = (
+        somebody(&world, "alice", &work).await,
+        somebody(&world, "bob", &work).await,
+    );
     let keeper = somebody(&world, "carol", &["queue-admin:root.etl"]).await;
     let viewer = somebody(&world, "dan", &["queue-view:root.web"]).await;
     let into = |name: &str, queue: &str| {
@@ -280,15 +540,39 @@ async fn queue_administrators_owners_and_shared_users_have_separate_rights() {
         (job.queue, job.user) = (Some(queue.parse().expect("a queue")), None);
         job
     };
-    let sort = alice.submit(&into("sort", "root.etl")).await.expect("submits").app;
-    let page = bob.submit(&into("page", "root.web")).await.expect("submits").app;
+    let sort = alice
+        .submit(&into("sort", "root.etl"))
+        .await
+        .expect("submits")
+        .app;
+    let page = bob
+        .submit(&into("page", "root.web"))
+        .await
+        .expect("submits")
+        .app;
 
     // Users see their own applications in lists, one by one, and in events.
-    assert_eq!((names(&alice).await, names(&bob).await), (vec!["sort".to_owned()], vec!["page".to_owned()]));
-    assert_eq!((names(&keeper).await, names(&viewer).await), (vec!["sort".to_owned()], vec!["page".to_owned()]));
-    assert_eq!((told_of(&alice).await, told_of(&viewer).await), (vec!["sort".to_owned()], vec!["page".to_owned()]));
-    assert_eq!(code(&bob.app(&sort).await.expect_err("the job belongs to alice")), Some(ErrorCode::HR0403));
-    let refused = bob.events_of(Some(&sort), 0, Follow::No).await.map(|_| ()).expect_err("the job belongs to alice");
+    assert_eq!(
+        (names(&alice).await, names(&bob).await),
+        (vec!["sort".to_owned()], vec!["page".to_owned()])
+    );
+    assert_eq!(
+        (names(&keeper).await, names(&viewer).await),
+        (vec!["sort".to_owned()], vec!["page".to_owned()])
+    );
+    assert_eq!(
+        (told_of(&alice).await, told_of(&viewer).await),
+        (vec!["sort".to_owned()], vec!["page".to_owned()])
+    );
+    assert_eq!(
+        code(&bob.app(&sort).await.expect_err("the job belongs to alice")),
+        Some(ErrorCode::HR0403)
+    );
+    let refused = bob
+        .events_of(Some(&sort), 0, Follow::No)
+        .await
+        .map(|_| ())
+        .expect_err("the job belongs to alice");
     assert_eq!(code(&refused), Some(ErrorCode::HR0403));
 
     // The owner shares the application for viewing, then for changes.
@@ -296,34 +580,130 @@ async fn queue_administrators_owners_and_shared_users_have_separate_rights() {
         view: view.iter().map(|s| (*s).to_owned()).collect(),
         change: change.iter().map(|s| (*s).to_owned()).collect(),
     };
-    assert_eq!(code(&bob.share_app(&sort, &share(&["bob"], &[])).await.expect_err("not the owner")), Some(ErrorCode::HR0403));
-    alice.share_app(&sort, &share(&["bob"], &[])).await.expect("the owner may");
+    assert_eq!(
+        code(
+            &bob.share_app(&sort, &share(&["bob"], &[]))
+                .await
+                .expect_err("not the owner")
+        ),
+        Some(ErrorCode::HR0403)
+    );
+    alice
+        .share_app(&sort, &share(&["bob"], &[]))
+        .await
+        .expect("the owner may");
     assert_eq!(bob.app(&sort).await.expect("the user may view").id, sort);
-    assert_eq!(code(&bob.kill(&sort, None).await.expect_err("the user may only view")), Some(ErrorCode::HR0403));
-    let faster = ChangeApp { priority: Some(3), ..ChangeApp::default() };
-    alice.share_app(&sort, &share(&[], &["bob"])).await.expect("the owner may");
-    assert_eq!(bob.change_app(&sort, None, &faster).await.expect("the user may change").priority, 3);
-    alice.share_app(&sort, &share(&[], &[])).await.expect("the owner may");
-    assert_eq!(code(&bob.app(&sort).await.expect_err("the job is no longer shared")), Some(ErrorCode::HR0403));
-    assert_eq!(code(&alice.share_app(&sort, &share(&["no body"], &[])).await.expect_err("invalid")), Some(ErrorCode::HR0400));
+    assert_eq!(
+        code(
+            &bob.kill(&sort, None)
+                .await
+                .expect_err("the user may only view")
+        ),
+        Some(ErrorCode::HR0403)
+    );
+    let faster = ChangeApp {
+        priority: Some(3),
+        ..ChangeApp::default()
+    };
+    alice
+        .share_app(&sort, &share(&[], &["bob"]))
+        .await
+        .expect("the owner may");
+    assert_eq!(
+        bob.change_app(&sort, None, &faster)
+            .await
+            .expect("the user may change")
+            .priority,
+        3
+    );
+    alice
+        .share_app(&sort, &share(&[], &[]))
+        .await
+        .expect("the owner may");
+    assert_eq!(
+        code(
+            &bob.app(&sort)
+                .await
+                .expect_err("the job is no longer shared")
+        ),
+        Some(ErrorCode::HR0403)
+    );
+    assert_eq!(
+        code(
+            &alice
+                .share_app(&sort, &share(&["no body"], &[]))
+                .await
+                .expect_err("invalid")
+        ),
+        Some(ErrorCode::HR0400)
+    );
 
     // Sharing at submission. An invalid name refuses the submission.
-    let shared = SubmitApp { access: share(&["dan"], &["bob"]), ..into("merge", "root.etl") };
+    let shared = SubmitApp {
+        access: share(&["dan"], &["bob"]),
+        ..into("merge", "root.etl")
+    };
     let merge = alice.submit(&shared).await.expect("submits").app;
-    assert_eq!(alice.app_access(&merge).await.expect("the owner may"), shared.access);
-    assert_eq!(viewer.app(&merge).await.expect("the user may view").id, merge);
-    assert_eq!(bob.change_app(&merge, None, &faster).await.expect("the user may change").priority, 3);
-    let wrong = SubmitApp { access: share(&["no body"], &[]), ..into("wrong", "root.etl") };
-    assert_eq!(code(&alice.submit(&wrong).await.expect_err("the name is invalid")), Some(ErrorCode::HR0400));
+    assert_eq!(
+        alice.app_access(&merge).await.expect("the owner may"),
+        shared.access
+    );
+    assert_eq!(
+        viewer.app(&merge).await.expect("the user may view").id,
+        merge
+    );
+    assert_eq!(
+        bob.change_app(&merge, None, &faster)
+            .await
+            .expect("the user may change")
+            .priority,
+        3
+    );
+    let wrong = SubmitApp {
+        access: share(&["no body"], &[]),
+        ..into("wrong", "root.etl")
+    };
+    assert_eq!(
+        code(&alice.submit(&wrong).await.expect_err("the name is invalid")),
+        Some(ErrorCode::HR0400)
+    );
     assert_eq!(names(&alice).await, ["sort", "merge"]);
 
     // A queue administrator sets the state of the queue and kills its applications, but not those
     // of other queues.
     let gate = QueueRunState::Paused;
-    keeper.set_queue_state(&"root.etl".parse().expect("a queue"), gate).await.expect("the queue is her own");
-    let refused = keeper.set_queue_state(&"root.web".parse().expect("a queue"), gate).await.expect_err("the queue is another");
-    assert!(refused.to_string().contains("queue-admin:root.web"), "{refused}");
-    assert_eq!(code(&viewer.kill(&page, None).await.expect_err("the user may only view")), Some(ErrorCode::HR0403));
-    assert_eq!(code(&keeper.kill(&page, None).await.expect_err("the job is in another queue")), Some(ErrorCode::HR0403));
-    keeper.kill(&sort, None).await.expect("the queue is her own");
+    keeper
+        .set_queue_state(&"root.etl".parse().expect("a queue"), gate)
+        .await
+        .expect("the queue is her own");
+    let refused = keeper
+        .set_queue_state(&"root.web".parse().expect("a queue"), gate)
+        .await
+        .expect_err("the queue is another");
+    assert!(
+        refused.to_string().contains("queue-admin:root.web"),
+        "{refused}"
+    );
+    assert_eq!(
+        code(
+            &viewer
+                .kill(&page, None)
+                .await
+                .expect_err("the user may only view")
+        ),
+        Some(ErrorCode::HR0403)
+    );
+    assert_eq!(
+        code(
+            &keeper
+                .kill(&page, None)
+                .await
+                .expect_err("the job is in another queue")
+        ),
+        Some(ErrorCode::HR0403)
+    );
+    keeper
+        .kill(&sort, None)
+        .await
+        .expect("the queue is her own");
 }

@@ -28,7 +28,10 @@ async fn two_thousand_containers_run_on_a_hundred_nodes() {
     }
     let mut master = FakeMaster::submit(&client, "job").await;
     let count = u32::try_from(CONTAINERS).expect("small");
-    master.sync(vec![master.ask("main", mib(51), count)]).await.expect("asks");
+    master
+        .sync(vec![master.ask("main", mib(51), count)])
+        .await
+        .expect("asks");
     // 20 containers fill a node, so every node gets 20.
     let working: Vec<_> = nodes
         .into_iter()
@@ -46,12 +49,23 @@ async fn two_thousand_containers_run_on_a_hundred_nodes() {
         let (node, orders) = soon("a node's orders", node).await.expect("works");
         let before = all.len();
         all.extend(orders.iter().cloned());
-        assert_eq!(all.len(), before + orders.len(), "two nodes received the same container");
+        assert_eq!(
+            all.len(),
+            before + orders.len(),
+            "two nodes received the same container"
+        );
         kept.push(node);
     }
-    master.until("all to run", |m| (m.running.len() == CONTAINERS).then_some(())).await;
+    master
+        .until("all to run", |m| {
+            (m.running.len() == CONTAINERS).then_some(())
+        })
+        .await;
     assert_eq!((all.len(), &all), (CONTAINERS, &master.running));
     let status = client.status().await.expect("answers");
-    assert_eq!((status.nodes_ready, status.containers, status.pending), (100, 2000, 0));
+    assert_eq!(
+        (status.nodes_ready, status.containers, status.pending),
+        (100, 2000, 0)
+    );
     running.shutdown().await.expect("ends");
 }

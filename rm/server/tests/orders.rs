@@ -15,10 +15,28 @@ use headroom_wire::v1::job::{JobPatch, JobTotals, TaskState};
 /// An application whose master has reported a task in each of four states.
 async fn told(client: &headroom_client::Client) -> FakeMaster {
     let master = FakeMaster::submit(client, "job").await;
-    let states = [TaskState::Running, TaskState::Pending, TaskState::Done, TaskState::Failed];
-    let tasks = states.into_iter().enumerate().map(|(n, state)| row(&format!("map/{n}"), state)).collect();
-    let patch = JobPatch { full: true, totals: JobTotals::default(), tasks, events: Vec::new(), ..JobPatch::default() };
-    master.sync_with(Vec::new(), Some(patch)).await.expect("syncs");
+    let states = [
+        TaskState::Running,
+        TaskState::Pending,
+        TaskState::Done,
+        TaskState::Failed,
+    ];
+    let tasks = states
+        .into_iter()
+        .enumerate()
+        .map(|(n, state)| row(&format!("map/{n}"), state))
+        .collect();
+    let patch = JobPatch {
+        full: true,
+        totals: JobTotals::default(),
+        tasks,
+        events: Vec::new(),
+        ..JobPatch::default()
+    };
+    master
+        .sync_with(Vec::new(), Some(patch))
+        .await
+        .expect("syncs");
     master
 }
 
@@ -33,17 +51,54 @@ async fn orders_that_the_task_state_forbids_are_refused() {
     let master = told(&client).await;
     let app = master.app();
     let task = |n: u32| -> TaskId { id(&format!("map/{n}")) };
-    let more = |memory| ResizeTask { memory, reason: None };
-    assert_eq!(code(client.kill_task(app, &task(9), None).await), Some(ErrorCode::HR0404));
-    assert_eq!(code(client.kill_task(&id("other.1"), &task(0), None).await), Some(ErrorCode::HR0404));
+    let more = |memory| ResizeTask {
+        memory,
+        reason: None,
+    };
+    assert_eq!(
+        code(client.kill_task(app, &task(9), None).await),
+        Some(ErrorCode::HR0404)
+    );
+    assert_eq!(
+        code(client.kill_task(&id("other.1"), &task(0), None).await),
+        Some(ErrorCode::HR0404)
+    );
     for over in [2, 3] {
-        assert_eq!(code(client.kill_task(app, &task(over), None).await), Some(ErrorCode::HR0409));
-        assert_eq!(code(client.retry_task(app, &task(over), None).await), Some(ErrorCode::HR0409));
+        assert_eq!(
+            code(client.kill_task(app, &task(over), None).await),
+            Some(ErrorCode::HR0409)
+        );
+        assert_eq!(
+            code(client.retry_task(app, &task(over), None).await),
+            Some(ErrorCode::HR0409)
+        );
     }
-    assert_eq!(code(client.retry_task(app, &task(1), None).await), Some(ErrorCode::HR0409), "it does not run");
-    assert_eq!(code(client.resize_task(app, &task(0), &more(Bytes::from_mib(64))).await), Some(ErrorCode::HR0409), "it runs");
-    assert_eq!(code(client.resize_task(app, &task(1), &more(Bytes::new(1))).await), Some(ErrorCode::HR0400));
-    assert_eq!(client.task(app, &task(1)).await.expect("a row").state, TaskState::Pending);
+    assert_eq!(
+        code(client.retry_task(app, &task(1), None).await),
+        Some(ErrorCode::HR0409),
+        "it does not run"
+    );
+    assert_eq!(
+        code(
+            client
+                .resize_task(app, &task(0), &more(Bytes::from_mib(64)))
+                .await
+        ),
+        Some(ErrorCode::HR0409),
+        "it runs"
+    );
+    assert_eq!(
+        code(
+            client
+                .resize_task(app, &task(1), &more(Bytes::new(1)))
+                .await
+        ),
+        Some(ErrorCode::HR0400)
+    );
+    assert_eq!(
+        client.task(app, &task(1)).await.expect("a row").state,
+        TaskState::Pending
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -52,21 +107,43 @@ async fn accepted_orders_reach_the_master_in_sequence() {
     let (_running, client) = resource_manager(dir.path()).await;
     let mut master = told(&client).await;
     let (app, runs, waits): (_, TaskId, TaskId) = (master.app().clone(), id("map/0"), id("map/1"));
-    client.kill_task(&app, &runs, Some("wrong day".into())).await.expect("the order is accepted");
-    let body = ResizeTask { memory: Bytes::from_mib(128), reason: Some("  ".into()) };
-    client.resize_task(&app, &waits, &body).await.expect("the order is accepted");
+    client
+        .kill_task(&app, &runs, Some("wrong day".into()))
+        .await
+        .expect("the order is accepted");
+    let body = ResizeTask {
+        memory: Bytes::from_mib(128),
+        reason: Some("  ".into()),
+    };
+    client
+        .resize_task(&app, &waits, &body)
+        .await
+        .expect("the order is accepted");
     let line = master.line.as_mut().expect("listens");
     let mut orders = Vec::new();
     while orders.len() < 2 {
-        let update = soon("an order", line.next()).await.expect("open").expect("an update");
+        let update = soon("an order", line.next())
+            .await
+            .expect("open")
+            .expect("an update");
         if let ApplicationUpdateKind::Order(order) = update.what {
             orders.push(order);
         }
     }
-    let resize = TaskOrderAction::Resize { memory: Bytes::from_mib(128) };
+    let resize = TaskOrderAction::Resize {
+        memory: Bytes::from_mib(128),
+    };
     let expected = [
-        TaskOrder { task: runs, wish: TaskOrderAction::Cancel, reason: Some("wrong day".into()) },
-        TaskOrder { task: waits, wish: resize, reason: None },
+        TaskOrder {
+            task: runs,
+            wish: TaskOrderAction::Cancel,
+            reason: Some("wrong day".into()),
+        },
+        TaskOrder {
+            task: waits,
+            wish: resize,
+            reason: None,
+        },
     ];
     assert_eq!(orders, expected);
 }
@@ -77,7 +154,13 @@ async fn the_number_of_undelivered_orders_is_bounded() {
     let (_running, client) = resource_manager(dir.path()).await;
     let master = told(&client).await;
     for _ in 0..256 {
-        client.kill_task(master.app(), &id("map/0"), None).await.expect("the order is accepted");
+        client
+            .kill_task(master.app(), &id("map/0"), None)
+            .await
+            .expect("the order is accepted");
     }
-    assert_eq!(code(client.kill_task(master.app(), &id("map/0"), None).await), Some(ErrorCode::HR0429));
+    assert_eq!(
+        code(client.kill_task(master.app(), &id("map/0"), None).await),
+        Some(ErrorCode::HR0429)
+    );
 }

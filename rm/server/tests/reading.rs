@@ -13,7 +13,8 @@ use reqwest::{Method, Response};
 use serde_json::Value;
 
 async fn get(client: &Client, path: &str, headers: &[(&str, &str)]) -> Response {
-    let mut request = reqwest::Client::new().request(Method::GET, format!("{}{path}", client.base()));
+    let mut request =
+        reqwest::Client::new().request(Method::GET, format!("{}{path}", client.base()));
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
@@ -21,12 +22,17 @@ async fn get(client: &Client, path: &str, headers: &[(&str, &str)]) -> Response 
 }
 
 fn header(response: &Response, name: &str) -> Option<String> {
-    response.headers().get(name).map(|v| v.to_str().expect("text").to_owned())
+    response
+        .headers()
+        .get(name)
+        .map(|v| v.to_str().expect("text").to_owned())
 }
 
 async fn ids(response: Response) -> Vec<String> {
     let rows: Vec<Value> = response.json().await.expect("a list");
-    rows.iter().map(|r| r["id"].as_str().expect("an id").to_owned()).collect()
+    rows.iter()
+        .map(|r| r["id"].as_str().expect("an id").to_owned())
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -43,15 +49,41 @@ async fn lists_are_returned_in_consecutive_pages() {
         assert_eq!(link.is_some(), header(&piece, "x-headroom-next").is_some());
         seen.push(ids(piece).await);
         match link {
-            Some(link) => path = link.split(['<', '>']).nth(1).expect("an address").to_owned(),
+            Some(link) => {
+                path = link
+                    .split(['<', '>'])
+                    .nth(1)
+                    .expect("an address")
+                    .to_owned()
+            }
             None => break,
         }
     }
-    assert_eq!(seen, [vec!["b.1", "a.2"], vec!["c.3", "ab.4"], vec!["d.5"]], "in the order of submission");
-    assert_eq!(ids(get(&client, "/v1/apps?name=a", &[]).await).await, ["a.2", "ab.4"]);
-    assert_eq!(ids(get(&client, "/v1/apps?state=running", &[]).await).await, Vec::<String>::new());
-    assert_eq!(ids(get(&client, "/v1/apps?queue=default&user=test", &[]).await).await.len(), 5);
-    assert_eq!(ids(get(&client, "/v1/apps?user=nobody", &[]).await).await.len(), 0);
+    assert_eq!(
+        seen,
+        [vec!["b.1", "a.2"], vec!["c.3", "ab.4"], vec!["d.5"]],
+        "in the order of submission"
+    );
+    assert_eq!(
+        ids(get(&client, "/v1/apps?name=a", &[]).await).await,
+        ["a.2", "ab.4"]
+    );
+    assert_eq!(
+        ids(get(&client, "/v1/apps?state=running", &[]).await).await,
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        ids(get(&client, "/v1/apps?queue=default&user=test", &[]).await)
+            .await
+            .len(),
+        5
+    );
+    assert_eq!(
+        ids(get(&client, "/v1/apps?user=nobody", &[]).await)
+            .await
+            .len(),
+        0
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,14 +92,50 @@ async fn containers_are_selected_by_application_node_user_and_queue() {
     let (_running, client) = resource_manager(dir.path()).await;
     let mut node = FakeNode::join(&client, "n1", 512).await;
     let master = FakeMaster::submit(&client, "job").await;
-    master.sync(vec![master.ask("main", mib(64), 3)]).await.expect("asks");
-    let all: Vec<String> = node.until_orders(3).await.iter().map(ToString::to_string).collect();
-    assert_eq!(ids(get(&client, "/v1/containers?app=job.1&node=n1&user=test&queue=root", &[]).await).await, all);
-    assert_eq!(ids(get(&client, "/v1/containers?node=n2", &[]).await).await.len(), 0);
-    assert_eq!(ids(get(&client, "/v1/containers?user=other", &[]).await).await.len(), 0);
+    master
+        .sync(vec![master.ask("main", mib(64), 3)])
+        .await
+        .expect("asks");
+    let all: Vec<String> = node
+        .until_orders(3)
+        .await
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(
+        ids(get(
+            &client,
+            "/v1/containers?app=job.1&node=n1&user=test&queue=root",
+            &[]
+        )
+        .await)
+        .await,
+        all
+    );
+    assert_eq!(
+        ids(get(&client, "/v1/containers?node=n2", &[]).await)
+            .await
+            .len(),
+        0
+    );
+    assert_eq!(
+        ids(get(&client, "/v1/containers?user=other", &[]).await)
+            .await
+            .len(),
+        0
+    );
     let first = get(&client, "/v1/containers?limit=2", &[]).await;
     assert_eq!(header(&first, "x-headroom-next").as_ref(), Some(&all[1]));
-    assert_eq!(ids(get(&client, &format!("/v1/containers?limit=2&after={}", all[1]), &[]).await).await, all[2..]);
+    assert_eq!(
+        ids(get(
+            &client,
+            &format!("/v1/containers?limit=2&after={}", all[1]),
+            &[]
+        )
+        .await)
+        .await,
+        all[2..]
+    );
     let running = get(&client, "/v1/containers?state=running", &[]).await;
     assert_eq!(ids(running).await.len(), 0, "the node has not started them");
 }
@@ -91,7 +159,10 @@ async fn an_unknown_parameter_is_refused_by_every_call() {
         let answer = get(&client, path, &[]).await;
         assert_eq!(answer.status(), 400, "{path}");
         let problem: ProblemDetails = answer.json().await.expect("a problem");
-        assert!(problem.hints.iter().any(|h| h.contains(hint)) || hint.is_empty(), "{path}: {problem:?}");
+        assert!(
+            problem.hints.iter().any(|h| h.contains(hint)) || hint.is_empty(),
+            "{path}: {problem:?}"
+        );
     }
 }
 
@@ -110,13 +181,25 @@ async fn a_waiting_query_is_answered_after_a_change() {
         node.report().await.expect("reports");
         let began = Instant::now();
         let master = FakeMaster::submit(&client, "job").await;
-        master.sync(vec![master.ask("main", mib(8), 1)]).await.expect("asks");
+        master
+            .sync(vec![master.ask("main", mib(8), 1)])
+            .await
+            .expect("asks");
         let after = header(&waiting.await.expect("answers"), "x-headroom-index").expect("an index");
-        assert!(began.elapsed() < Duration::from_secs(10), "{path} waited until the timeout");
-        assert!(after.parse::<u64>().expect("a number") > before.parse::<u64>().expect("a number"), "{path}");
+        assert!(
+            began.elapsed() < Duration::from_secs(10),
+            "{path} waited until the timeout"
+        );
+        assert!(
+            after.parse::<u64>().expect("a number") > before.parse::<u64>().expect("a number"),
+            "{path}"
+        );
         let at_once = Instant::now();
         get(&client, &format!("{path}?wait=15s&index={before}"), &[]).await;
-        assert!(at_once.elapsed() < Duration::from_secs(10), "{path}: an old index is answered at once");
+        assert!(
+            at_once.elapsed() < Duration::from_secs(10),
+            "{path}: an old index is answered at once"
+        );
     }
 }
 
@@ -129,7 +212,9 @@ async fn a_waiting_query_is_answered_at_its_timeout() {
     let answer = get(&client, &format!("/v1/apps?wait=500ms&index={index}"), &[]).await;
     assert!(began.elapsed() >= Duration::from_millis(500));
     assert_eq!(header(&answer, "x-headroom-index"), Some(index.clone()));
-    let waiting = tokio::spawn(async move { get(&client, &format!("/v1/apps?wait=60s&index={index}"), &[]).await });
+    let waiting = tokio::spawn(async move {
+        get(&client, &format!("/v1/apps?wait=60s&index={index}"), &[]).await
+    });
     // The call must arrive before the shutdown.
     tokio::time::sleep(Duration::from_secs(1)).await;
     running.shutdown().await.expect("ends");
@@ -141,7 +226,12 @@ async fn an_unchanged_object_is_answered_with_304() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let (mut node, master, container) = one_granted(&client).await;
-    for path in ["/v1/nodes/n1".to_owned(), format!("/v1/containers/{container}"), "/v1/apps/job.1".into(), "/v1/queues".into()] {
+    for path in [
+        "/v1/nodes/n1".to_owned(),
+        format!("/v1/containers/{container}"),
+        "/v1/apps/job.1".into(),
+        "/v1/queues".into(),
+    ] {
         let tag = header(&get(&client, &path, &[]).await, "etag").expect("a tag");
         node.report().await.expect("reports");
         let again = get(&client, &path, &[("if-none-match", &tag)]).await;
@@ -149,8 +239,17 @@ async fn an_unchanged_object_is_answered_with_304() {
         assert_eq!(header(&again, "etag"), Some(tag), "{path}");
     }
     let tag = header(&get(&client, "/v1/apps/job.1", &[]).await, "etag").expect("a tag");
-    master.sync(vec![master.ask("more", mib(64), 1)]).await.expect("asks");
-    assert_eq!(get(&client, "/v1/apps/job.1", &[("if-none-match", &tag)]).await.status(), 200, "it has another request");
+    master
+        .sync(vec![master.ask("more", mib(64), 1)])
+        .await
+        .expect("asks");
+    assert_eq!(
+        get(&client, "/v1/apps/job.1", &[("if-none-match", &tag)])
+            .await
+            .status(),
+        200,
+        "it has another request"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -159,14 +258,29 @@ async fn masters_can_receive_server_sent_events() {
     let (_running, client) = resource_manager(dir.path()).await;
     let mut node = FakeNode::join(&client, "n1", 512).await;
     let master = FakeMaster::submit(&client, "job").await;
-    master.sync(vec![master.ask("main", mib(64), 2)]).await.expect("asks");
+    master
+        .sync(vec![master.ask("main", mib(64), 2)])
+        .await
+        .expect("asks");
     node.until_orders(2).await;
     let path = format!("/v1/apps/job.1/updates?epoch={}&cursor=0", master.epoch);
     let sse = ("accept", "text/event-stream");
     let mut line = get(&client, &path, &[sse, ("last-event-id", "1")]).await;
-    assert_eq!(header(&line, "content-type").as_deref(), Some("text/event-stream"));
-    let chunk = soon("an update", line.chunk()).await.expect("reads").expect("open");
+    assert_eq!(
+        header(&line, "content-type").as_deref(),
+        Some("text/event-stream")
+    );
+    let chunk = soon("an update", line.chunk())
+        .await
+        .expect("reads")
+        .expect("open");
     let text = String::from_utf8(chunk.to_vec()).expect("text");
-    assert!(text.starts_with("id: 2\nevent: allocated\ndata: {\"cursor\":2,\"kind\":\"allocated\""), "{text}");
-    assert!(text.ends_with("}\n\n") && text.matches("id: ").count() == 1, "{text}");
+    assert!(
+        text.starts_with("id: 2\nevent: allocated\ndata: {\"cursor\":2,\"kind\":\"allocated\""),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("}\n\n") && text.matches("id: ").count() == 1,
+        "{text}"
+    );
 }

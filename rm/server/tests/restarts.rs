@@ -51,16 +51,31 @@ async fn a_restart_keeps_the_usage_history(store: StoreBackend) {
         let master = FakeMaster::submit(&client, "count").await;
         let tasks = vec![row(0), row(1), row(2)];
         master
-            .finish(Some(JobPatch { full: true, totals: JobTotals::default(), tasks, events: Vec::new(), ..JobPatch::default() }))
+            .finish(Some(JobPatch {
+                full: true,
+                totals: JobTotals::default(),
+                tasks,
+                events: Vec::new(),
+                ..JobPatch::default()
+            }))
             .await;
         app_state(&client, master.app(), AppState::Finished).await;
         let listed = client.job_histories(Some("test")).await.expect("lists");
-        assert_eq!(listed.iter().map(|f| (f.name.as_str(), f.runs, f.tasks)).collect::<Vec<_>>(), [("count", run, 3 * run)]);
+        assert_eq!(
+            listed
+                .iter()
+                .map(|f| (f.name.as_str(), f.runs, f.tasks))
+                .collect::<Vec<_>>(),
+            [("count", run, 3 * run)]
+        );
         running.shutdown().await.expect("ends");
     }
     let (_running, client) = resource_manager_with(dir.path(), store).await;
     let name = "count".parse().expect("a name");
-    let family = client.job_history(&name, Some("test")).await.expect("the usage history is kept");
+    let family = client
+        .job_history(&name, Some("test"))
+        .await
+        .expect("the usage history is kept");
     let need = TaskMemoryNeed {
         peak: Bytes::from_mib(9),
         first: Bytes::from_mib(64),
@@ -68,12 +83,35 @@ async fn a_restart_keeps_the_usage_history(store: StoreBackend) {
         kills: 0,
         runtime_ms: 2000,
     };
-    assert_eq!((family.runs, family.kinds), (2, vec![TaskKindHistory { name: "map".into(), tasks: vec![need; 6] }]));
+    assert_eq!(
+        (family.runs, family.kinds),
+        (
+            2,
+            vec![TaskKindHistory {
+                name: "map".into(),
+                tasks: vec![need; 6]
+            }]
+        )
+    );
     let next = FakeMaster::submit(&client, "count").await;
-    let body = RegisterMaster { attempt: next.attempt.clone(), master_url: None };
-    let known = client.register_master(next.app(), &body).await.expect("registers").known;
-    assert_eq!(known.map(|known| known.runs), Some(2), "the next master receives the usage history");
-    let other = client.job_history(&name, Some("a/b & c")).await.expect_err("the history is of another user");
+    let body = RegisterMaster {
+        attempt: next.attempt.clone(),
+        master_url: None,
+    };
+    let known = client
+        .register_master(next.app(), &body)
+        .await
+        .expect("registers")
+        .known;
+    assert_eq!(
+        known.map(|known| known.runs),
+        Some(2),
+        "the next master receives the usage history"
+    );
+    let other = client
+        .job_history(&name, Some("a/b & c"))
+        .await
+        .expect_err("the history is of another user");
     assert_eq!(other.code(), Some(ErrorCode::HR0404));
 }
 
@@ -86,30 +124,57 @@ async fn a_restart_keeps_all_state_and_grants_no_container_twice(store: StoreBac
     let ended = FakeMaster::submit(&client, "ended").await;
     ended.finish(None).await;
     app_state(&client, ended.app(), AppState::Finished).await;
-    master.sync(vec![master.ask("main", mib(128), 3)]).await.expect("asks");
+    master
+        .sync(vec![master.ask("main", mib(128), 3)])
+        .await
+        .expect("asks");
     node.until_orders(3).await;
     node.run_all().await;
-    master.until("three running", |m| (m.running.len() == 3).then_some(())).await;
+    master
+        .until("three running", |m| (m.running.len() == 3).then_some(()))
+        .await;
     running.shutdown().await.expect("ends");
 
     let (_running, client) = resource_manager_with(dir.path(), store).await;
     (node.client, master.client) = (client.clone(), client.clone());
-    let states: Vec<(AppId, AppState)> = client.apps().await.expect("lists").into_iter().map(|a| (a.id, a.state)).collect();
-    let expected = [(master.app(), AppState::Running), (&waiting.app, AppState::Accepted), (ended.app(), AppState::Finished)];
+    let states: Vec<(AppId, AppState)> = client
+        .apps()
+        .await
+        .expect("lists")
+        .into_iter()
+        .map(|a| (a.id, a.state))
+        .collect();
+    let expected = [
+        (master.app(), AppState::Running),
+        (&waiting.app, AppState::Accepted),
+        (ended.app(), AppState::Finished),
+    ];
     assert_eq!(states, expected.map(|(app, state)| (app.clone(), state)));
-    assert_eq!(node.report().await.expect_err("stale").code(), Some(ErrorCode::HR0410));
+    assert_eq!(
+        node.report().await.expect_err("stale").code(),
+        Some(ErrorCode::HR0410)
+    );
     let before = node.epoch;
     node.register().await;
     assert!(node.epoch > before);
     let known = master.granted.clone();
     master.register().await;
     assert_eq!(master.granted, known, "the same containers");
-    master.sync(vec![master.ask("main", mib(128), 3)]).await.expect("requests again");
+    master
+        .sync(vec![master.ask("main", mib(128), 3)])
+        .await
+        .expect("requests again");
     assert_eq!(client.app(master.app()).await.expect("known").pending, 0);
     assert_eq!(node.orders.len(), 3, "nothing was granted twice");
-    master.sync(vec![master.ask("main", mib(128), 4)]).await.expect("requests one more");
+    master
+        .sync(vec![master.ask("main", mib(128), 4)])
+        .await
+        .expect("requests one more");
     let all = node.until_orders(4).await;
-    assert!(all.iter().all(|c| c.app == *master.app()) && all.iter().filter(|c| c.epoch == node.epoch).count() == 1);
+    assert!(
+        all.iter().all(|c| c.app == *master.app())
+            && all.iter().filter(|c| c.epoch == node.epoch).count() == 1
+    );
     let next = client.submit(&unmanaged("next")).await.expect("submits");
     assert_eq!(next.app.seq(), 4, "application numbers continue");
 }
@@ -126,21 +191,38 @@ impl Story {
     /// ends.
     async fn until_ended(&mut self, n: usize) {
         while self.master.ended.len() < n {
-            let alive = |n: &FakeNode| n.has.values().any(|c| c.phase != NodeContainerPhase::Exited).then_some(());
+            let alive = |n: &FakeNode| {
+                n.has
+                    .values()
+                    .any(|c| c.phase != NodeContainerPhase::Exited)
+                    .then_some(())
+            };
             self.node.until("something to run", alive).await;
             self.node.run_all().await;
-            let one = self.node.has.values().find(|c| c.phase == NodeContainerPhase::Running).map(|c| c.container.clone());
+            let one = self
+                .node
+                .has
+                .values()
+                .find(|c| c.phase == NodeContainerPhase::Running)
+                .map(|c| c.container.clone());
             if let Some(container) = one {
                 self.node.end(&container, ExitReason::Exit { code: 0 });
                 self.node.report().await.expect("reports");
-                self.master.until("the end", |m| m.ended.contains_key(&container).then_some(())).await;
+                self.master
+                    .until("the end", |m| {
+                        m.ended.contains_key(&container).then_some(())
+                    })
+                    .await;
             }
             self.ask().await;
         }
     }
 
     async fn ask(&self) {
-        self.master.sync(vec![self.master.ask("main", mib(256), self.count)]).await.expect("asks");
+        self.master
+            .sync(vec![self.master.ask("main", mib(256), self.count)])
+            .await
+            .expect("asks");
     }
 
     async fn reconnect(&mut self, client: &Client) {
@@ -157,7 +239,11 @@ async fn repeated_kills_lose_no_application_and_repeat_no_grant(store: StoreBack
     let mut daemon = Daemon::start_with(dir.path(), port, store).await;
     let node = FakeNode::join(&daemon.client, "n1", 1024).await;
     let master = FakeMaster::submit(&daemon.client, "job").await;
-    let mut story = Story { node, master, count: 16 };
+    let mut story = Story {
+        node,
+        master,
+        count: 16,
+    };
     story.ask().await;
     let mut accepted: BTreeSet<AppId> = BTreeSet::from([story.master.app().clone()]);
     let mut epoch = story.node.epoch;
@@ -165,31 +251,69 @@ async fn repeated_kills_lose_no_application_and_repeat_no_grant(store: StoreBack
         story.until_ended(3 * round).await;
         // At the kill there is one exit that was not reported, and there are submissions in
         // progress.
-        let running = story.node.has.values().find(|c| c.phase == NodeContainerPhase::Running).map(|c| c.container.clone());
+        let running = story
+            .node
+            .has
+            .values()
+            .find(|c| c.phase == NodeContainerPhase::Running)
+            .map(|c| c.container.clone());
         if let Some(container) = running {
             story.node.end(&container, ExitReason::Exit { code: 0 });
         }
-        let submitters: Vec<_> = (0..8).map(|n| tokio::spawn(submit_until_refused(daemon.client.clone(), n))).collect();
+        let submitters: Vec<_> = (0..8)
+            .map(|n| tokio::spawn(submit_until_refused(daemon.client.clone(), n)))
+            .collect();
         until("some submissions", || async {
-            daemon.client.apps().await.ok().filter(|all| all.len() > accepted.len() + 20).map(|_| ())
+            daemon
+                .client
+                .apps()
+                .await
+                .ok()
+                .filter(|all| all.len() > accepted.len() + 20)
+                .map(|_| ())
         })
         .await;
         daemon.kill();
         for submitter in submitters {
-            accepted.extend(soon("the end of the submitters", submitter).await.expect("ends"));
+            accepted.extend(
+                soon("the end of the submitters", submitter)
+                    .await
+                    .expect("ends"),
+            );
         }
         daemon = Daemon::start_with(dir.path(), port, store).await;
-        let known: BTreeSet<AppId> = daemon.client.apps().await.expect("lists").into_iter().map(|a| a.id).collect();
-        assert!(accepted.is_subset(&known), "lost: {:?}", accepted.difference(&known).collect::<Vec<_>>());
+        let known: BTreeSet<AppId> = daemon
+            .client
+            .apps()
+            .await
+            .expect("lists")
+            .into_iter()
+            .map(|a| a.id)
+            .collect();
+        assert!(
+            accepted.is_subset(&known),
+            "lost: {:?}",
+            accepted.difference(&known).collect::<Vec<_>>()
+        );
         story.reconnect(&daemon.client).await;
-        assert!(story.node.epoch > epoch, "each incarnation has its own epoch");
+        assert!(
+            story.node.epoch > epoch,
+            "each incarnation has its own epoch"
+        );
         epoch = story.node.epoch;
     }
     story.until_ended(16).await;
     let view = daemon.client.app(story.master.app()).await.expect("known");
     assert_eq!((view.pending, view.state), (0, AppState::Running));
-    story.node.until("all forgotten", |n| n.has.is_empty().then_some(())).await;
-    assert_eq!(story.node.orders.len(), 16, "as many containers as were requested, over five incarnations");
+    story
+        .node
+        .until("all forgotten", |n| n.has.is_empty().then_some(()))
+        .await;
+    assert_eq!(
+        story.node.orders.len(),
+        16,
+        "as many containers as were requested, over five incarnations"
+    );
     assert_eq!(story.master.ended.len(), 16);
 }
 

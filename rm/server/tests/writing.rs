@@ -18,8 +18,16 @@ use headroom_wire::v1::queues::QueueRunState;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 
-async fn send(client: &Client, method: Method, path: &str, headers: &[(&str, &str)], body: &Value) -> Response {
-    let mut request = reqwest::Client::new().request(method, format!("{}{path}", client.base())).json(body);
+async fn send(
+    client: &Client,
+    method: Method,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &Value,
+) -> Response {
+    let mut request = reqwest::Client::new()
+        .request(method, format!("{}{path}", client.base()))
+        .json(body);
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
@@ -44,10 +52,22 @@ async fn a_repeated_key_returns_the_same_response() {
     let (_running, client) = resource_manager(dir.path()).await;
     let key = [("idempotency-key", "deploy-1")];
     let body = job("a");
-    let (first, second) = tokio::join!(post(&client, "/v1/apps", &key, &body), post(&client, "/v1/apps", &key, &body));
-    let replayed = [&first, &second].iter().filter(|r| r.headers().contains_key("idempotency-replayed")).count();
-    assert_eq!((first.status(), second.status(), replayed), (200.try_into().expect("ok"), 200.try_into().expect("ok"), 1));
-    assert_eq!(first.bytes().await.expect("reads"), second.bytes().await.expect("reads"));
+    let (first, second) = tokio::join!(
+        post(&client, "/v1/apps", &key, &body),
+        post(&client, "/v1/apps", &key, &body)
+    );
+    let replayed = [&first, &second]
+        .iter()
+        .filter(|r| r.headers().contains_key("idempotency-replayed"))
+        .count();
+    assert_eq!(
+        (first.status(), second.status(), replayed),
+        (200.try_into().expect("ok"), 200.try_into().expect("ok"), 1)
+    );
+    assert_eq!(
+        first.bytes().await.expect("reads"),
+        second.bytes().await.expect("reads")
+    );
     assert_eq!(client.apps().await.expect("lists").len(), 1);
 
     let other = problem(post(&client, "/v1/apps", &key, &job("b")).await).await;
@@ -56,7 +76,12 @@ async fn a_repeated_key_returns_the_same_response() {
     assert_eq!(elsewhere.code, ErrorCode::HR0409, "another call");
     let refused = [("idempotency-key", "deploy-2")];
     for _ in 0..2 {
-        assert_eq!(problem(post(&client, "/v1/apps/a.9/kill", &refused, &json!({})).await).await.code, ErrorCode::HR0404);
+        assert_eq!(
+            problem(post(&client, "/v1/apps/a.9/kill", &refused, &json!({})).await)
+                .await
+                .code,
+            ErrorCode::HR0404
+        );
     }
     for bad in ["", "two words", &"x".repeat(65)] {
         let answer = post(&client, "/v1/apps", &[("idempotency-key", bad)], &job("c")).await;
@@ -70,10 +95,18 @@ async fn the_key_of_a_submission_survives_a_restart() {
     let dir = tempfile::tempdir().expect("a directory");
     let key = [("idempotency-key", "once")];
     let (running, client) = resource_manager(dir.path()).await;
-    let first: Value = post(&client, "/v1/apps", &key, &job("a")).await.json().await.expect("a response");
+    let first: Value = post(&client, "/v1/apps", &key, &job("a"))
+        .await
+        .json()
+        .await
+        .expect("a response");
     running.shutdown().await.expect("ends");
     let (_running, client) = resource_manager(dir.path()).await;
-    let second: Value = post(&client, "/v1/apps", &key, &job("a")).await.json().await.expect("a response");
+    let second: Value = post(&client, "/v1/apps", &key, &job("a"))
+        .await
+        .json()
+        .await
+        .expect("a response");
     assert_eq!(first["app"], second["app"]);
     assert_eq!(client.apps().await.expect("lists").len(), 1);
 }
@@ -84,37 +117,83 @@ async fn the_response_to_a_key_survives_a_restart() {
     let dir = tempfile::tempdir().expect("a directory");
     let (running, client) = resource_manager(dir.path()).await;
     client.submit(&unmanaged("a")).await.expect("submits");
-    let (kill, lost) = ([("idempotency-key", "kill#1")], [("idempotency-key", "kill#2")]);
-    let first = post(&client, "/v1/apps/a.1/kill", &kill, &json!({})).await.bytes().await.expect("a response");
-    assert_eq!(post(&client, "/v1/apps/a.9/kill", &lost, &json!({})).await.status(), 404);
+    let (kill, lost) = (
+        [("idempotency-key", "kill#1")],
+        [("idempotency-key", "kill#2")],
+    );
+    let first = post(&client, "/v1/apps/a.1/kill", &kill, &json!({}))
+        .await
+        .bytes()
+        .await
+        .expect("a response");
+    assert_eq!(
+        post(&client, "/v1/apps/a.9/kill", &lost, &json!({}))
+            .await
+            .status(),
+        404
+    );
     running.shutdown().await.expect("ends");
     let (_running, client) = resource_manager(dir.path()).await;
     let again = post(&client, "/v1/apps/a.1/kill", &kill, &json!({})).await;
     assert!(again.headers().contains_key("idempotency-replayed"));
     assert_eq!(again.bytes().await.expect("a response"), first);
-    assert_eq!(problem(post(&client, "/v1/apps/a.9/kill", &lost, &json!({})).await).await.code, ErrorCode::HR0404);
+    assert_eq!(
+        problem(post(&client, "/v1/apps/a.9/kill", &lost, &json!({})).await)
+            .await
+            .code,
+        ErrorCode::HR0404
+    );
     let other = problem(post(&client, "/v1/apps/a.9/kill", &kill, &json!({})).await).await;
-    assert_eq!(other.code, ErrorCode::HR0409, "the key belongs to another call");
+    assert_eq!(
+        other.code,
+        ErrorCode::HR0409,
+        "the key belongs to another call"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_request_has_an_id() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
-    let named = post(&client, "/v1/apps/a.9/kill", &[("x-request-id", "deploy-7")], &json!({})).await;
+    let named = post(
+        &client,
+        "/v1/apps/a.9/kill",
+        &[("x-request-id", "deploy-7")],
+        &json!({}),
+    )
+    .await;
     assert_eq!(named.headers()["x-request-id"], "deploy-7");
-    assert_eq!(problem(named).await.instance.as_deref(), Some("urn:headroom:request:deploy-7"));
+    assert_eq!(
+        problem(named).await.instance.as_deref(),
+        Some("urn:headroom:request:deploy-7")
+    );
     let ours = post(&client, "/v1/apps", &[], &job("a")).await;
-    let id = ours.headers()["x-request-id"].to_str().expect("text").to_owned();
+    let id = ours.headers()["x-request-id"]
+        .to_str()
+        .expect("text")
+        .to_owned();
     assert!(id.starts_with("e1-"), "{id}");
     let lost = send(&client, Method::GET, "/v1/nowhere", &[], &json!({})).await;
-    let id = lost.headers()["x-request-id"].to_str().expect("text").to_owned();
-    assert_eq!(problem(lost).await.instance, Some(format!("urn:headroom:request:{id}")));
+    let id = lost.headers()["x-request-id"]
+        .to_str()
+        .expect("text")
+        .to_owned();
+    assert_eq!(
+        problem(lost).await.instance,
+        Some(format!("urn:headroom:request:{id}"))
+    );
 }
 
-async fn limited(state: &std::path::Path, limits: CallerLimits) -> (headroom_resourcemanager::RunningManager, Client) {
-    let mut options = ManagerOptions::new("127.0.0.1:0".parse().expect("address"), state.to_owned());
-    options.limits = CallerLimits { loopback: true, ..limits };
+async fn limited(
+    state: &std::path::Path,
+    limits: CallerLimits,
+) -> (headroom_resourcemanager::RunningManager, Client) {
+    let mut options =
+        ManagerOptions::new("127.0.0.1:0".parse().expect("address"), state.to_owned());
+    options.limits = CallerLimits {
+        loopback: true,
+        ..limits
+    };
     options.header_time = Duration::from_millis(300);
     let running = start(options).await.expect("starts");
     let client = Client::new(&running.url).expect("address");
@@ -124,17 +203,37 @@ async fn limited(state: &std::path::Path, limits: CallerLimits) -> (headroom_res
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_above_the_rate_limit_receives_retry_after() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (_running, client) =
-        limited(dir.path(), CallerLimits { calls_per_second: 1, calls_at_once: 3, ..CallerLimits::default() }).await;
+    let (_running, client) = limited(
+        dir.path(),
+        CallerLimits {
+            calls_per_second: 1,
+            calls_at_once: 3,
+            ..CallerLimits::default()
+        },
+    )
+    .await;
     let mut node = FakeNode::join(&client, "n1", 512).await;
     let mut last = None;
     for i in 0..4 {
         last = Some(post(&client, "/v1/apps", &[], &job(&format!("a{i}"))).await);
     }
     let refused = last.expect("four");
-    assert_eq!((refused.status().as_u16(), refused.headers()["retry-after"].to_str().expect("text")), (429, "1"));
+    assert_eq!(
+        (
+            refused.status().as_u16(),
+            refused.headers()["retry-after"].to_str().expect("text")
+        ),
+        (429, "1")
+    );
     assert_eq!(problem(refused).await.code, ErrorCode::HR0429);
-    assert_eq!(client.apps().await.expect("reading calls are not limited").len(), 3);
+    assert_eq!(
+        client
+            .apps()
+            .await
+            .expect("reading calls are not limited")
+            .len(),
+        3
+    );
     for _ in 0..5 {
         node.report().await.expect("calls of nodes are not limited");
     }
@@ -143,25 +242,53 @@ async fn a_caller_above_the_rate_limit_receives_retry_after() {
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_and_connections_are_limited() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (_running, client) =
-        limited(dir.path(), CallerLimits { streams: 1, connections_per_peer: 3, ..CallerLimits::default() }).await;
+    let (_running, client) = limited(
+        dir.path(),
+        CallerLimits {
+            streams: 1,
+            connections_per_peer: 3,
+            ..CallerLimits::default()
+        },
+    )
+    .await;
     let first = client.events(0).await.expect("the only stream");
-    assert_eq!(client.events(0).await.expect_err("the limit is reached").code(), Some(ErrorCode::HR0429));
+    assert_eq!(
+        client
+            .events(0)
+            .await
+            .expect_err("the limit is reached")
+            .code(),
+        Some(ErrorCode::HR0429)
+    );
     drop(first);
-    until("the release of the stream", || async { client.events(0).await.ok() }).await;
+    until("the release of the stream", || async {
+        client.events(0).await.ok()
+    })
+    .await;
 
-    let address = client.base().strip_prefix("http://").expect("an address").to_owned();
+    let address = client
+        .base()
+        .strip_prefix("http://")
+        .expect("an address")
+        .to_owned();
     let mut open = Vec::new();
     // Connections above the limit are closed before any request; the client above has some of the
     // connections.
     for _ in 0..4 {
-        open.push(tokio::net::TcpStream::connect(&address).await.expect("connects"));
+        open.push(
+            tokio::net::TcpStream::connect(&address)
+                .await
+                .expect("connects"),
+        );
     }
     let mut closed = 0;
     for stream in &mut open {
         let mut byte = [0];
         let read = tokio::io::AsyncReadExt::read(stream, &mut byte);
-        closed += usize::from(matches!(tokio::time::timeout(Duration::from_millis(100), read).await, Ok(Ok(0) | Err(_))));
+        closed += usize::from(matches!(
+            tokio::time::timeout(Duration::from_millis(100), read).await,
+            Ok(Ok(0) | Err(_))
+        ));
     }
     assert!(closed >= 1, "the fourth connection is above the limit");
     // Connections without headers time out, so that new connections are accepted again.
@@ -181,13 +308,43 @@ async fn an_application_is_changed_only_with_its_current_etag() {
     let read = send(&client, Method::GET, "/v1/apps/job.1", &[], &json!({})).await;
     let tag = read.headers()["etag"].to_str().expect("text").to_owned();
     let app = id("job.1");
-    let priority = |n| ChangeApp { priority: Some(n), ..ChangeApp::default() };
-    assert_eq!(client.change_app(&app, Some(&tag), &priority(7)).await.expect("changes").priority, 7);
-    let late = client.change_app(&app, Some(&tag), &priority(8)).await.expect_err("the application has changed");
+    let priority = |n| ChangeApp {
+        priority: Some(n),
+        ..ChangeApp::default()
+    };
+    assert_eq!(
+        client
+            .change_app(&app, Some(&tag), &priority(7))
+            .await
+            .expect("changes")
+            .priority,
+        7
+    );
+    let late = client
+        .change_app(&app, Some(&tag), &priority(8))
+        .await
+        .expect_err("the application has changed");
     assert_eq!(late.code(), Some(ErrorCode::HR0409), "{late}");
-    assert_eq!(client.change_app(&app, None, &priority(9)).await.expect("any version is changed").priority, 9);
-    let elsewhere = ChangeApp { queue: Some("nowhere".parse().expect("queue")), ..ChangeApp::default() };
-    assert_eq!(client.change_app(&app, None, &elsewhere).await.expect_err("an unknown queue").code(), Some(ErrorCode::HR0404));
+    assert_eq!(
+        client
+            .change_app(&app, None, &priority(9))
+            .await
+            .expect("any version is changed")
+            .priority,
+        9
+    );
+    let elsewhere = ChangeApp {
+        queue: Some("nowhere".parse().expect("queue")),
+        ..ChangeApp::default()
+    };
+    assert_eq!(
+        client
+            .change_app(&app, None, &elsewhere)
+            .await
+            .expect_err("an unknown queue")
+            .code(),
+        Some(ErrorCode::HR0404)
+    );
 }
 
 /// The YARN interface compares the same versions.
@@ -200,21 +357,49 @@ async fn the_yarn_interface_compares_the_same_etags() {
     let read = send(&client, Method::GET, &at("state"), &[], &json!({})).await;
     let tag = read.headers()["etag"].to_str().expect("text").to_owned();
     let ours = send(&client, Method::GET, "/v1/apps/job.1", &[], &json!({})).await;
-    assert!(ours.headers()["etag"].to_str().expect("text").starts_with(tag.trim_end_matches('"')), "the same version");
+    assert!(
+        ours.headers()["etag"]
+            .to_str()
+            .expect("text")
+            .starts_with(tag.trim_end_matches('"')),
+        "the same version"
+    );
     let put = async |what: &str, body: Value| {
-        let answer = send(&client, Method::PUT, &at(what), &[("if-match", tag.as_str())], &body).await;
+        let answer = send(
+            &client,
+            Method::PUT,
+            &at(what),
+            &[("if-match", tag.as_str())],
+            &body,
+        )
+        .await;
         (answer.status().as_u16(), answer.text().await.expect("text"))
     };
     assert_eq!(put("priority", json!({"priority": 7})).await.0, 200);
-    for (what, body) in
-        [("priority", json!({"priority": 8})), ("queue", json!({"queue": "default"})), ("state", json!({"state": "KILLED"}))]
-    {
+    for (what, body) in [
+        ("priority", json!({"priority": 8})),
+        ("queue", json!({"queue": "default"})),
+        ("state", json!({"state": "KILLED"})),
+    ] {
         let (status, text) = put(what, body).await;
-        assert!(status == 403 && text.contains("has changed since it was read"), "{what}: {status} {text}");
+        assert!(
+            status == 403 && text.contains("has changed since it was read"),
+            "{what}: {status} {text}"
+        );
     }
     let view = client.app(&id("job.1")).await.expect("known");
-    assert_eq!((view.priority, view.state), (7, headroom_wire::v1::apps::AppState::Accepted));
-    let killed = send(&client, Method::PUT, &at("state"), &[("if-match", "*")], &json!({"state": "KILLED"})).await;
+    assert_eq!(
+        (view.priority, view.state),
+        (7, headroom_wire::v1::apps::AppState::Accepted)
+    );
+    let killed = send(
+        &client,
+        Method::PUT,
+        &at("state"),
+        &[("if-match", "*")],
+        &json!({"state": "KILLED"}),
+    )
+    .await;
     assert!(killed.status().is_success());
 }
 
@@ -224,16 +409,56 @@ async fn a_dry_run_of_a_request_returns_the_verdict() {
     let (_running, client) = resource_manager(dir.path()).await;
     let _node = FakeNode::join(&client, "n1", 512).await;
     let master = FakeMaster::submit(&client, "job").await;
-    let fits = client.create_request(master.app(), DryRunMode::DryRun, &master.ask("main", mib(64), 1)).await.expect("answers");
+    let fits = client
+        .create_request(
+            master.app(),
+            DryRunMode::DryRun,
+            &master.ask("main", mib(64), 1),
+        )
+        .await
+        .expect("answers");
     assert_eq!(fits.verdict, PlacementVerdict::Fits);
-    client.create_request(master.app(), DryRunMode::Really, &master.ask("real", mib(300), 1)).await.expect("answers");
-    let waits = client.create_request(master.app(), DryRunMode::DryRun, &master.ask("main", mib(300), 1)).await.expect("answers");
-    assert!(matches!(waits.verdict, PlacementVerdict::Waits { .. }), "{waits:?}");
-    let never =
-        client.create_request(master.app(), DryRunMode::DryRun, &master.ask("main", mib(4096), 1)).await.expect("answers");
-    assert!(matches!(never.verdict, PlacementVerdict::Never { .. }), "{never:?}");
-    assert_eq!(client.containers(None).await.expect("lists").len(), 1, "a dry run grants no container");
-    assert!(client.why(master.app()).await.expect("answers").is_empty(), "a dry run leaves no request");
+    client
+        .create_request(
+            master.app(),
+            DryRunMode::Really,
+            &master.ask("real", mib(300), 1),
+        )
+        .await
+        .expect("answers");
+    let waits = client
+        .create_request(
+            master.app(),
+            DryRunMode::DryRun,
+            &master.ask("main", mib(300), 1),
+        )
+        .await
+        .expect("answers");
+    assert!(
+        matches!(waits.verdict, PlacementVerdict::Waits { .. }),
+        "{waits:?}"
+    );
+    let never = client
+        .create_request(
+            master.app(),
+            DryRunMode::DryRun,
+            &master.ask("main", mib(4096), 1),
+        )
+        .await
+        .expect("answers");
+    assert!(
+        matches!(never.verdict, PlacementVerdict::Never { .. }),
+        "{never:?}"
+    );
+    assert_eq!(
+        client.containers(None).await.expect("lists").len(),
+        1,
+        "a dry run grants no container"
+    );
+    assert!(
+        client.why(master.app()).await.expect("answers").is_empty(),
+        "a dry run leaves no request"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -242,20 +467,51 @@ async fn a_container_is_resized_by_version() {
     let (_running, client) = resource_manager(dir.path()).await;
     let (mut node, _master, container) = one_granted(&client).await;
     node.run_all().await;
-    let body = |version, size| ResizeContainer { version, resource: mib(size), heap: None };
-    client.resize(&container, DryRunMode::DryRun, &body(Some(1), 128)).await.expect("the resize is possible");
-    assert_eq!(client.container(&container).await.expect("known").wanted, None);
-    let answer = client.resize(&container, DryRunMode::Really, &body(Some(1), 128)).await.expect("resizes");
+    let body = |version, size| ResizeContainer {
+        version,
+        resource: mib(size),
+        heap: None,
+    };
+    client
+        .resize(&container, DryRunMode::DryRun, &body(Some(1), 128))
+        .await
+        .expect("the resize is possible");
+    assert_eq!(
+        client.container(&container).await.expect("known").wanted,
+        None
+    );
+    let answer = client
+        .resize(&container, DryRunMode::Really, &body(Some(1), 128))
+        .await
+        .expect("resizes");
     let view = client.container(&container).await.expect("known");
     let wanted = view.wanted.expect("the resize is in progress");
-    assert_eq!((view.version, view.resource, wanted.version, wanted.resource), (1, mib(64), answer.version, mib(128)));
-    let stale = client.resize(&container, DryRunMode::Really, &body(Some(9), 100)).await.expect_err("the version differs");
+    assert_eq!(
+        (view.version, view.resource, wanted.version, wanted.resource),
+        (1, mib(64), answer.version, mib(128))
+    );
+    let stale = client
+        .resize(&container, DryRunMode::Really, &body(Some(9), 100))
+        .await
+        .expect_err("the version differs");
     assert_eq!(stale.code(), Some(ErrorCode::HR0409), "{stale}");
     let path = format!("/v1/containers/{container}/resize");
-    let both = post(&client, &path, &[("if-match", "\"2\"")], &json!(body(Some(1), 100))).await;
+    let both = post(
+        &client,
+        &path,
+        &[("if-match", "\"2\"")],
+        &json!(body(Some(1), 100)),
+    )
+    .await;
     assert_eq!(both.status(), 400, "two versions");
-    let huge = client.resize(&container, DryRunMode::DryRun, &body(None, 1 << 20)).await.expect_err("the size is too large");
-    assert!(matches!(huge.code(), Some(ErrorCode::HR0409 | ErrorCode::HR0422)), "{huge}");
+    let huge = client
+        .resize(&container, DryRunMode::DryRun, &body(None, 1 << 20))
+        .await
+        .expect_err("the size is too large");
+    assert!(
+        matches!(huge.code(), Some(ErrorCode::HR0409 | ErrorCode::HR0422)),
+        "{huge}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -263,14 +519,29 @@ async fn a_node_is_drained_and_undrained() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let _node = FakeNode::join(&client, "n1", 512).await;
-    let body = DrainNode { deadline_s: Some(600), reason: "kernel upgrade".into(), decommission: false };
+    let body = DrainNode {
+        deadline_s: Some(600),
+        reason: "kernel upgrade".into(),
+        decommission: false,
+    };
     let view = client.drain(&id("n1"), &body).await.expect("drains");
     let mark = view.mark.expect("marked");
-    assert_eq!((mark.reason.as_str(), mark.drained, mark.decommission), ("kernel upgrade", true, false), "it was empty");
+    assert_eq!(
+        (mark.reason.as_str(), mark.drained, mark.decommission),
+        ("kernel upgrade", true, false),
+        "it was empty"
+    );
     assert_eq!(view.state, "drained");
     let back = client.undrain(&id("n1")).await.expect("undrains");
     assert_eq!((back.state.as_str(), back.mark), ("ready", None));
-    assert_eq!(client.drain(&id("n9"), &body).await.expect_err("unknown").code(), Some(ErrorCode::HR0404));
+    assert_eq!(
+        client
+            .drain(&id("n9"), &body)
+            .await
+            .expect_err("unknown")
+            .code(),
+        Some(ErrorCode::HR0404)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -286,30 +557,62 @@ async fn the_settings_of_a_node_survive_restarts() {
         attributes: [(name("zone"), Some("b".to_owned()))].into(),
         taints: [(name("team"), Some("etl".to_owned()))].into(),
     };
-    let would = client.tag_node(&id("n1"), DryRunMode::DryRun, &body).await.expect("the change is possible");
+    let would = client
+        .tag_node(&id("n1"), DryRunMode::DryRun, &body)
+        .await
+        .expect("the change is possible");
     assert_eq!(
-        (would.state.as_str(), would.tags.cordon.as_deref(), would.traits.labels.len()),
+        (
+            would.state.as_str(),
+            would.tags.cordon.as_deref(),
+            would.traits.labels.len()
+        ),
         ("cordoned", Some("a slow disk"), 1)
     );
     let untouched = client.node(&id("n1")).await.expect("is there");
-    assert_eq!((untouched.state.as_str(), untouched.tags.is_empty()), ("ready", true), "a dry run does not change the node");
-    let said = client.tag_node(&id("n1"), DryRunMode::Really, &body).await.expect("the change is applied");
     assert_eq!(
-        (said.state.as_str(), said.not_ready_reason(), said.undo_verb()),
+        (untouched.state.as_str(), untouched.tags.is_empty()),
+        ("ready", true),
+        "a dry run does not change the node"
+    );
+    let said = client
+        .tag_node(&id("n1"), DryRunMode::Really, &body)
+        .await
+        .expect("the change is applied");
+    assert_eq!(
+        (
+            said.state.as_str(),
+            said.not_ready_reason(),
+            said.undo_verb()
+        ),
         ("cordoned", Some("a slow disk"), Some("uncordon"))
     );
-    let record: serde_json::Value = client.get("/v1/audit?verb=PATCH&object=nodes/n1").await.expect("the audit log is read");
-    let after = record[1]["after"].as_str().expect("the second line is of the applied change");
+    let record: serde_json::Value = client
+        .get("/v1/audit?verb=PATCH&object=nodes/n1")
+        .await
+        .expect("the audit log is read");
+    let after = record[1]["after"]
+        .as_str()
+        .expect("the second line is of the applied change");
     assert_eq!(
         (record[1]["before"].as_str(), after),
-        (Some(""), "cordoned: a slow disk, label gpu, attribute zone=b, taint team=etl")
+        (
+            Some(""),
+            "cordoned: a slow disk, label gpu, attribute zone=b, taint team=etl"
+        )
     );
     running.shutdown().await.expect("ends");
 
     let (_running, client) = resource_manager(dir.path()).await;
     let _node = FakeNode::join(&client, "n1", 512).await;
-    let again = client.node(&id("n1")).await.expect("the node has registered again");
-    assert_eq!((again.state.as_str(), &again.tags, &again.traits), ("cordoned", &said.tags, &said.traits));
+    let again = client
+        .node(&id("n1"))
+        .await
+        .expect("the node has registered again");
+    assert_eq!(
+        (again.state.as_str(), &again.tags, &again.traits),
+        ("cordoned", &said.tags, &said.traits)
+    );
     let back = TagNode {
         cordon: Some(false),
         labels: [(name("gpu"), false)].into(),
@@ -317,14 +620,32 @@ async fn the_settings_of_a_node_survive_restarts() {
         taints: [(name("team"), None)].into(),
         ..TagNode::default()
     };
-    let free = client.tag_node(&id("n1"), DryRunMode::Really, &back).await.expect("the settings are removed");
-    assert_eq!((free.state.as_str(), free.tags.is_empty(), &free.traits), ("ready", true, &NodeTraits::default()));
-
-    let unknown = client.tag_node(&id("n9"), DryRunMode::Really, &back).await.expect_err("the node does not exist");
-    assert_eq!(unknown.code(), Some(ErrorCode::HR0404));
-    let many = TagNode { taints: (0..65).map(|n| (name(&format!("t{n}")), Some(String::new()))).collect(), ..TagNode::default() };
+    let free = client
+        .tag_node(&id("n1"), DryRunMode::Really, &back)
+        .await
+        .expect("the settings are removed");
     assert_eq!(
-        client.tag_node(&id("n1"), DryRunMode::Really, &many).await.expect_err("the node has too many taints").code(),
+        (free.state.as_str(), free.tags.is_empty(), &free.traits),
+        ("ready", true, &NodeTraits::default())
+    );
+
+    let unknown = client
+        .tag_node(&id("n9"), DryRunMode::Really, &back)
+        .await
+        .expect_err("the node does not exist");
+    assert_eq!(unknown.code(), Some(ErrorCode::HR0404));
+    let many = TagNode {
+        taints: (0..65)
+            .map(|n| (name(&format!("t{n}")), Some(String::new())))
+            .collect(),
+        ..TagNode::default()
+    };
+    assert_eq!(
+        client
+            .tag_node(&id("n1"), DryRunMode::Really, &many)
+            .await
+            .expect_err("the node has too many taints")
+            .code(),
         Some(ErrorCode::HR0413)
     );
     for wrong in [
@@ -349,31 +670,78 @@ async fn a_tree_of_queues_is_applied_completely_or_not_at_all() {
         "night": {"guaranteed": "50%"}, "day": {}}}}});
 
     let wrong = json!({"queues": {"default": {"wieght": 1, "guaranteed": "70%"}, "etl": {"guaranteed": "60%", "order": "lifo"}}});
-    let refused = send(&client, Method::PUT, "/v1/queues", &[("if-match", "*")], &wrong).await;
+    let refused = send(
+        &client,
+        Method::PUT,
+        "/v1/queues",
+        &[("if-match", "*")],
+        &wrong,
+    )
+    .await;
     assert_eq!(refused.status(), 400);
-    let told: Vec<String> = problem(refused).await.problems.iter().map(|p| format!("{} {}", p.queue, p.key)).collect();
+    let told: Vec<String> = problem(refused)
+        .await
+        .problems
+        .iter()
+        .map(|p| format!("{} {}", p.queue, p.key))
+        .collect();
     for part in ["root.default wieght", "root.etl order", "guaranteed"] {
         assert!(told.iter().any(|t| t.contains(part)), "{part}: {told:?}");
     }
     let unread = send(&client, Method::PUT, "/v1/queues", &[], &tree).await;
     assert!(problem(unread).await.detail.contains("If-Match"));
 
-    let checked = client.check_queues(&tree, Some(before.generation)).await.expect("the tree is valid");
+    let checked = client
+        .check_queues(&tree, Some(before.generation))
+        .await
+        .expect("the tree is valid");
     assert_eq!(checked.tree.queues.len(), 2);
-    assert_eq!(client.queues().await.expect("a tree").generation, before.generation, "a check does not change the tree");
-    let after = client.set_queues(&tree, Some(before.generation)).await.expect("sets");
+    assert_eq!(
+        client.queues().await.expect("a tree").generation,
+        before.generation,
+        "a check does not change the tree"
+    );
+    let after = client
+        .set_queues(&tree, Some(before.generation))
+        .await
+        .expect("sets");
     let night: QueuePath = "etl.night".parse().expect("queue");
     let shown = after.root.find(&night).expect("is there");
-    assert_eq!(shown.guaranteed.memory.whole_mib(), 200, "50% of 40% of 1000 MiB");
-    let late = client.set_queues(&tree, Some(before.generation)).await.expect_err("the generation has changed");
+    assert_eq!(
+        shown.guaranteed.memory.whole_mib(),
+        200,
+        "50% of 40% of 1000 MiB"
+    );
+    let late = client
+        .set_queues(&tree, Some(before.generation))
+        .await
+        .expect_err("the generation has changed");
     assert_eq!(late.code(), Some(ErrorCode::HR0409), "{late}");
 
-    let patched = client.patch_queue(&night, &json!({"max_apps": 3, "guaranteed": null})).await.expect("patches");
+    let patched = client
+        .patch_queue(&night, &json!({"max_apps": 3, "guaranteed": null}))
+        .await
+        .expect("patches");
     let spec = &patched.root.find(&night).expect("is there").spec;
     assert_eq!((spec.max_apps, spec.guaranteed.is_empty()), (Some(3), true));
-    assert!(client.patch_queue(&night, &json!({"max_aps": 3})).await.is_err());
-    assert_eq!(client.set_queue_state(&night, QueueRunState::Paused).await.expect("closes").gate, QueueRunState::Paused);
-    let missing = client.set_queue_state(&"nowhere".parse().expect("queue"), QueueRunState::Open).await.expect_err("none");
+    assert!(
+        client
+            .patch_queue(&night, &json!({"max_aps": 3}))
+            .await
+            .is_err()
+    );
+    assert_eq!(
+        client
+            .set_queue_state(&night, QueueRunState::Paused)
+            .await
+            .expect("closes")
+            .gate,
+        QueueRunState::Paused
+    );
+    let missing = client
+        .set_queue_state(&"nowhere".parse().expect("queue"), QueueRunState::Open)
+        .await
+        .expect_err("none");
     assert_eq!(missing.code(), Some(ErrorCode::HR0404));
 }
 
@@ -389,5 +757,8 @@ async fn a_tree_that_was_set_survives_a_restart() {
     let again = client.queues().await.expect("a tree");
     let etl: QueuePath = "etl".parse().expect("queue");
     assert_eq!(again.generation, kept.generation);
-    assert_eq!(again.root.find(&etl).expect("is there").spec, kept.root.find(&etl).expect("is there").spec);
+    assert_eq!(
+        again.root.find(&etl).expect("is there").spec,
+        kept.root.find(&etl).expect("is there").spec
+    );
 }

@@ -47,10 +47,21 @@ pub struct SavedShare {
 
 impl std::fmt::Debug for SavedAccess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let SavedAccess { generation, bootstrapped, tokens, policies, .. } = self;
+        let SavedAccess {
+            generation,
+            bootstrapped,
+            tokens,
+            policies,
+            ..
+        } = self;
         let mut shown = f.debug_struct("SavedAccess");
-        shown.field("generation", generation).field("bootstrapped", bootstrapped);
-        shown.field("tokens", tokens).field("policies", policies).finish_non_exhaustive()
+        shown
+            .field("generation", generation)
+            .field("bootstrapped", bootstrapped);
+        shown
+            .field("tokens", tokens)
+            .field("policies", policies)
+            .finish_non_exhaustive()
     }
 }
 
@@ -108,8 +119,13 @@ pub struct SavedPolicy {
 ///
 /// # Errors The record cannot be parsed.
 pub fn access(records: &[(String, Vec<u8>)]) -> Result<SavedAccess, ReplayError> {
-    let Some((key, value)) = records.iter().find(|(key, _)| key == ACCESS) else { return Ok(SavedAccess::default()) };
-    serde_json::from_slice(value).map_err(|source| ReplayError::Text { key: key.to_owned(), source })
+    let Some((key, value)) = records.iter().find(|(key, _)| key == ACCESS) else {
+        return Ok(SavedAccess::default());
+    };
+    serde_json::from_slice(value).map_err(|source| ReplayError::Text {
+        key: key.to_owned(),
+        source,
+    })
 }
 
 #[cfg(test)]
@@ -121,22 +137,50 @@ mod tests {
         let token = SavedToken {
             accessor: "4f1c8a2b9d3e5f60".into(),
             hash: "00".repeat(32),
-            for_whom: SavedTokenPurpose::User { user: "alice".into(), rights: vec!["job:read".into()] },
+            for_whom: SavedTokenPurpose::User {
+                user: "alice".into(),
+                rights: vec!["job:read".into()],
+            },
             about: "ci".into(),
             by: "root".into(),
             created: UnixMillis(7),
             expires: Some(UnixMillis(9)),
         };
-        let join = SavedToken { for_whom: SavedTokenPurpose::Join { node: Some("n1".into()), names: vec![] }, ..token.clone() };
-        let policies = vec![SavedPolicy { subject: "@etl".into(), rights: vec!["queue:root.etl".into()] }];
+        let join = SavedToken {
+            for_whom: SavedTokenPurpose::Join {
+                node: Some("n1".into()),
+                names: vec![],
+            },
+            ..token.clone()
+        };
+        let policies = vec![SavedPolicy {
+            subject: "@etl".into(),
+            rights: vec!["queue:root.etl".into()],
+        }];
         let app = "sort.1".parse().expect("an app");
-        let shares = vec![SavedShare { app, view: vec!["bob".into()], change: vec![] }];
+        let shares = vec![SavedShare {
+            app,
+            view: vec!["bob".into()],
+            change: vec![],
+        }];
         let key = "ab".repeat(32);
-        let all =
-            SavedAccess { generation: 3, app_key: key.clone(), bootstrapped: true, tokens: vec![token, join], policies, shares };
-        let record = (ACCESS.to_owned(), serde_json::to_vec(&all).expect("encodes"));
+        let all = SavedAccess {
+            generation: 3,
+            app_key: key.clone(),
+            bootstrapped: true,
+            tokens: vec![token, join],
+            policies,
+            shares,
+        };
+        let record = (
+            ACCESS.to_owned(),
+            serde_json::to_vec(&all).expect("encodes"),
+        );
         assert_eq!(access(&[record]).expect("reads"), all);
-        assert_eq!(access(&[]).expect("reads no tokens"), SavedAccess::default());
+        assert_eq!(
+            access(&[]).expect("reads no tokens"),
+            SavedAccess::default()
+        );
         assert!(!format!("{all:?}").contains(&key));
         access(&[(ACCESS.to_owned(), b"[".to_vec())]).expect_err("the record is damaged");
     }

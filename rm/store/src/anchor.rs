@@ -43,19 +43,30 @@ impl Anchor {
     /// Opens the file for writing; its content stays until the first write.
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
         let path = dir.join(NAME);
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        Ok(Anchor { file: file.map_err(|source| StoreError::file(&path, source))?, path })
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path);
+        Ok(Anchor {
+            file: file.map_err(|source| StoreError::file(&path, source))?,
+            path,
+        })
     }
 
     /// Records that the database reaches `commit`.
     pub fn write(&self, commit: u64) -> Result<(), StoreError> {
         let line = line(commit);
-        self.file.write_all_at(line.as_bytes(), 0).map_err(|source| StoreError::file(&self.path, source))
+        self.file
+            .write_all_at(line.as_bytes(), 0)
+            .map_err(|source| StoreError::file(&self.path, source))
     }
 
     /// Syncs the file.
     pub fn sync(&self) -> Result<(), StoreError> {
-        self.file.sync_data().map_err(|source| StoreError::file(&self.path, source))
+        self.file
+            .sync_data()
+            .map_err(|source| StoreError::file(&self.path, source))
     }
 }
 
@@ -77,7 +88,11 @@ fn damaged(file: PathBuf, dir: &Path) -> StoreError {
         dir.display(),
         file.display()
     );
-    StoreError::Corrupt { file, what: "its line is not a commit number with its checksum".into(), advice }
+    StoreError::Corrupt {
+        file,
+        what: "its line is not a commit number with its checksum".into(),
+        advice,
+    }
 }
 
 #[cfg(test)]
@@ -102,7 +117,10 @@ mod tests {
         for text in ["7", "00000000000000000007 00000000\n", "\u{0}", "seven"] {
             std::fs::write(dir.path().join(NAME), text).expect("writes");
             let refused = Anchor::read(dir.path()).expect_err(text).to_string();
-            assert!(refused.contains(&dir.path().join(NAME).display().to_string()), "{refused}");
+            assert!(
+                refused.contains(&dir.path().join(NAME).display().to_string()),
+                "{refused}"
+            );
         }
     }
 }

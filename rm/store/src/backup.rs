@@ -73,23 +73,44 @@ pub struct RestoreSummary {
 
 /// Writes the whole state of `dir` into the file `to`, which must not exist yet.
 pub fn backup(dir: &Path, to: &Path) -> Result<BackupSummary, StoreError> {
-    let backend = present_backend(dir)?.ok_or_else(|| StoreError::Nothing { dir: dir.to_owned() })?;
+    let backend = present_backend(dir)?.ok_or_else(|| StoreError::Nothing {
+        dir: dir.to_owned(),
+    })?;
     let _lock = lock::lock_directory(dir, Duration::ZERO)?;
     refuse_unfinished(dir)?;
     if to.exists() {
         let advice = "name another file".to_owned();
-        return Err(StoreError::NotEmpty { place: to.to_owned(), holds: "exists already".into(), advice });
+        return Err(StoreError::NotEmpty {
+            place: to.to_owned(),
+            holds: "exists already".into(),
+            advice,
+        });
     }
     let whole = check_copy(dir, backend)?;
-    replay(&whole.scan.records).map_err(|e| crate::open::corrupt(dir, &database_path(dir, backend), &e))?;
+    replay(&whole.scan.records)
+        .map_err(|e| crate::open::corrupt(dir, &database_path(dir, backend), &e))?;
     let (commit, records) = (whole.seal.commit, whole.scan.pieces.len());
-    snapshot::whole(&with_suffix(to, "unfinished"), to, |file| write(file, &whole))?;
-    let bytes = fs::metadata(to).map_err(|source| StoreError::file(to, source))?.len();
-    Ok(BackupSummary { file: to.to_owned(), backend, commit, records, bytes })
+    snapshot::whole(&with_suffix(to, "unfinished"), to, |file| {
+        write(file, &whole)
+    })?;
+    let bytes = fs::metadata(to)
+        .map_err(|source| StoreError::file(to, source))?
+        .len();
+    Ok(BackupSummary {
+        file: to.to_owned(),
+        backend,
+        commit,
+        records,
+        bytes,
+    })
 }
 
 fn write(file: &File, whole: &CheckedCopy) -> io::Result<()> {
-    let mut text = SnapshotWriter::begin(BufWriter::new(file), whole.seal.commit, whole.scan.pieces.len())?;
+    let mut text = SnapshotWriter::begin(
+        BufWriter::new(file),
+        whole.seal.commit,
+        whole.scan.pieces.len(),
+    )?;
     for (key, value) in &whole.scan.records {
         text.record(key, value)?;
     }
@@ -97,7 +118,11 @@ fn write(file: &File, whole: &CheckedCopy) -> io::Result<()> {
         let mut failed = None;
         let walked = scan::documents(engine, |key, value| {
             failed = text.record(key, value).err();
-            if failed.is_none() { ScanControl::Yes } else { ScanControl::No }
+            if failed.is_none() {
+                ScanControl::Yes
+            } else {
+                ScanControl::No
+            }
         });
         if let Some(error) = failed {
             return Err(error);
@@ -109,23 +134,43 @@ fn write(file: &File, whole: &CheckedCopy) -> io::Result<()> {
 
 /// Fills the state directory `dir` from a backup or snapshot. Numbers advance, so that no number
 /// given after the file was written is used twice.
-pub fn restore(dir: &Path, from: &Path, backend: StoreBackend, replace: Replace) -> Result<RestoreSummary, StoreError> {
+pub fn restore(
+    dir: &Path,
+    from: &Path,
+    backend: StoreBackend,
+    replace: Replace,
+) -> Result<RestoreSummary, StoreError> {
     let (header, kept) = verify(from)?;
     fs::create_dir_all(dir).map_err(|source| StoreError::directory(dir, source))?;
     let _lock = lock::lock_directory(dir, Duration::ZERO)?;
     let old = occupied(dir)?;
     if let (Some(first), Replace::No) = (old.first(), replace) {
-        let holds = format!("contains state ({} and {} more)", first.display(), old.len() - 1);
+        let holds = format!(
+            "contains state ({} and {} more)",
+            first.display(),
+            old.len() - 1
+        );
         let advice = "name an empty directory, or add --replace to move the state aside".to_owned();
-        return Err(StoreError::NotEmpty { place: dir.to_owned(), holds, advice });
+        return Err(StoreError::NotEmpty {
+            place: dir.to_owned(),
+            holds,
+            advice,
+        });
     }
     let known = numbers_in(dir);
-    let meta = ahead(MetaRecord { epoch: kept.epoch.max(known.epoch), last_app: kept.last_app.max(known.last_app) });
+    let meta = ahead(MetaRecord {
+        epoch: kept.epoch.max(known.epoch),
+        last_app: kept.last_app.max(known.last_app),
+    });
     // An unreadable anchor does not prevent the restore, because it is replaced.
     let acknowledged = Anchor::read(dir).ok().flatten().unwrap_or(0);
     let mut making = NewDatabase::begin(dir, backend, header.commit.max(acknowledged))?;
     fill(&mut making, from, meta)?;
-    let aside = if old.is_empty() { None } else { Some(move_aside(dir, &old)?) };
+    let aside = if old.is_empty() {
+        None
+    } else {
+        Some(move_aside(dir, &old)?)
+    };
     making.finish()?;
     if aside.is_some() {
         let marker = dir.join(REPLACING);
@@ -133,14 +178,27 @@ pub fn restore(dir: &Path, from: &Path, backend: StoreBackend, replace: Replace)
         ended.map_err(|source| StoreError::file(&marker, source))?;
     }
     let MetaRecord { epoch, last_app } = meta;
-    Ok(RestoreSummary { dir: dir.to_owned(), backend, commit: header.commit, records: header.records, epoch, last_app, aside })
+    Ok(RestoreSummary {
+        dir: dir.to_owned(),
+        backend,
+        commit: header.commit,
+        records: header.records,
+        epoch,
+        last_app,
+        aside,
+    })
 }
 
 /// Reads the whole file before any change.
 fn verify(from: &Path) -> Result<(Header, MetaRecord), StoreError> {
     let unusable = |what: String| {
-        let advice = "Use another backup, or a file snapshot-….jsonl of the state directory".to_owned();
-        StoreError::Corrupt { file: from.to_owned(), what, advice }
+        let advice =
+            "Use another backup, or a file snapshot-….jsonl of the state directory".to_owned();
+        StoreError::Corrupt {
+            file: from.to_owned(),
+            what,
+            advice,
+        }
     };
     let mut records = Vec::new();
     let header = snapshot::walk(from, |key, value| {
@@ -157,7 +215,11 @@ fn verify(from: &Path) -> Result<(Header, MetaRecord), StoreError> {
 fn fill(making: &mut NewDatabase, from: &Path, meta: MetaRecord) -> Result<(), StoreError> {
     let (mut changes, mut size, mut failed) = (Vec::new(), 0, None);
     let walked = snapshot::walk(from, |key, value| {
-        let value = if key == META { encode(&meta).map_err(|e| e.to_string())? } else { value };
+        let value = if key == META {
+            encode(&meta).map_err(|e| e.to_string())?
+        } else {
+            value
+        };
         size += value.len();
         changes.push(RecordChange::Put { key, value });
         if size > BATCH {
@@ -174,26 +236,38 @@ fn fill(making: &mut NewDatabase, from: &Path, meta: MetaRecord) -> Result<(), S
         return Err(error);
     }
     // `verify` found the file complete before.
-    walked.map_err(|what| StoreError::File { file: from.to_owned(), source: io::Error::other(what) })?;
+    walked.map_err(|what| StoreError::File {
+        file: from.to_owned(),
+        source: io::Error::other(what),
+    })?;
     making.put(changes)
 }
 
 /// The highest numbers in the present state of the directory, as far as it is readable.
 fn numbers_in(dir: &Path) -> MetaRecord {
-    let whole = present_backend(dir).ok().flatten().and_then(|backend| check_copy(dir, backend).ok());
+    let whole = present_backend(dir)
+        .ok()
+        .flatten()
+        .and_then(|backend| check_copy(dir, backend).ok());
     let of_database = whole.and_then(|whole| Some(replay(&whole.scan.records).ok()?.0));
     let snapshots = snapshot::list(dir).unwrap_or_default();
-    let of_snapshots = snapshots.iter().filter_map(|path| Some(replay(&snapshot::read(path).ok()?.records).ok()?.0));
-    of_snapshots.chain(of_database).fold(MetaRecord::default(), |most, meta| MetaRecord {
-        epoch: most.epoch.max(meta.epoch),
-        last_app: most.last_app.max(meta.last_app),
-    })
+    let of_snapshots = snapshots
+        .iter()
+        .filter_map(|path| Some(replay(&snapshot::read(path).ok()?.records).ok()?.0));
+    of_snapshots
+        .chain(of_database)
+        .fold(MetaRecord::default(), |most, meta| MetaRecord {
+            epoch: most.epoch.max(meta.epoch),
+            last_app: most.last_app.max(meta.last_app),
+        })
 }
 
 /// The files of a state in this directory.
 fn occupied(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let databases = StoreBackend::ALL.map(|backend| database_path(dir, backend));
-    let single = databases.into_iter().chain([dir.join(anchor::NAME), dir.join(REPLACING)]);
+    let single = databases
+        .into_iter()
+        .chain([dir.join(anchor::NAME), dir.join(REPLACING)]);
     let mut found: Vec<PathBuf> = single.filter(|path| path.exists()).collect();
     found.extend(snapshot::list(dir)?);
     Ok(found)
@@ -205,12 +279,25 @@ fn move_aside(dir: &Path, old: &[PathBuf]) -> Result<PathBuf, StoreError> {
     let marker = dir.join(REPLACING);
     let marked = File::create(&marker).and_then(|_| File::open(dir)?.sync_all());
     marked.map_err(|source| StoreError::file(&marker, source))?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    let names = (0..).map(|n| dir.join(if n == 0 { format!("replaced-{now}") } else { format!("replaced-{now}-{n}") }));
-    let aside = names.into_iter().find(|path| !path.exists()).unwrap_or_else(|| dir.join("replaced"));
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_secs());
+    let names = (0..).map(|n| {
+        dir.join(if n == 0 {
+            format!("replaced-{now}")
+        } else {
+            format!("replaced-{now}-{n}")
+        })
+    });
+    let aside = names
+        .into_iter()
+        .find(|path| !path.exists())
+        .unwrap_or_else(|| dir.join("replaced"));
     fs::create_dir(&aside).map_err(|source| StoreError::file(&aside, source))?;
     for path in old.iter().filter(|path| **path != marker) {
-        let Some(name) = path.file_name() else { continue };
+        let Some(name) = path.file_name() else {
+            continue;
+        };
         fs::rename(path, aside.join(name)).map_err(|source| StoreError::file(path, source))?;
     }
     Ok(aside)
@@ -226,5 +313,9 @@ pub(crate) fn refuse_unfinished(dir: &Path) -> Result<(), StoreError> {
         dir.display(),
         dir.join("replaced-…").display()
     );
-    Err(StoreError::Corrupt { file: dir.to_owned(), what: "a restore of it was interrupted".into(), advice })
+    Err(StoreError::Corrupt {
+        file: dir.to_owned(),
+        what: "a restore of it was interrupted".into(),
+        advice,
+    })
 }

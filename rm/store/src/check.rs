@@ -65,10 +65,16 @@ pub struct StateProblem {
 /// Checks `dir`. It is an error only when the check is impossible; faults of the state are in the
 /// report.
 pub fn check(dir: &Path) -> Result<StateReport, StoreError> {
-    let snapshots = if dir.is_dir() { snapshot::list(dir)? } else { Vec::new() };
+    let snapshots = if dir.is_dir() {
+        snapshot::list(dir)?
+    } else {
+        Vec::new()
+    };
     let backend = match present_backend(dir) {
         Ok(None) if snapshots.is_empty() && !dir.join(crate::anchor::NAME).exists() => {
-            return Err(StoreError::Nothing { dir: dir.to_owned() });
+            return Err(StoreError::Nothing {
+                dir: dir.to_owned(),
+            });
         }
         found => found,
     };
@@ -107,7 +113,11 @@ impl StateReport {
         match check_copy(&self.dir, backend) {
             Ok(whole) => self.whole(&whole, backend),
             // These errors are no evidence about the state.
-            Err(error @ (StoreError::Full { .. } | StoreError::File { .. } | StoreError::Directory { .. })) => return Err(error),
+            Err(
+                error @ (StoreError::Full { .. }
+                | StoreError::File { .. }
+                | StoreError::Directory { .. }),
+            ) => return Err(error),
             Err(error) => self.add(problem(error)),
         }
         Ok(())
@@ -121,7 +131,11 @@ impl StateReport {
         }
         match replay(&whole.scan.records) {
             Ok((meta, _)) => (self.epoch, self.last_app) = (Some(meta.epoch), Some(meta.last_app)),
-            Err(error) => self.add(problem(crate::open::corrupt(&self.dir, &database_path(&self.dir, backend), &error))),
+            Err(error) => self.add(problem(crate::open::corrupt(
+                &self.dir,
+                &database_path(&self.dir, backend),
+                &error,
+            ))),
         }
     }
 
@@ -134,11 +148,17 @@ impl StateReport {
                 self.dir.display()
             ),
         };
-        self.add(StateProblem { what: "there is no database".into(), advice });
+        self.add(StateProblem {
+            what: "there is no database".into(),
+            advice,
+        });
     }
 
     fn damaged_snapshots(&mut self) {
-        let damaged = self.snapshots.iter().filter_map(|s| Some((s.file.display().to_string(), s.wrong.clone()?)));
+        let damaged = self
+            .snapshots
+            .iter()
+            .filter_map(|s| Some((s.file.display().to_string(), s.wrong.clone()?)));
         let told: Vec<StateProblem> = damaged
             .map(|(file, fault)| StateProblem {
                 what: format!("{file} cannot be used: {fault}"),
@@ -158,16 +178,32 @@ impl StateReport {
 
 fn copy(file: PathBuf) -> SnapshotReport {
     match snapshot::walk(&file, |_, _| Ok(())) {
-        Ok(header) => SnapshotReport { file, commit: Some(header.commit), records: Some(header.records), wrong: None },
-        Err(wrong) => SnapshotReport { file, commit: None, records: None, wrong: Some(wrong) },
+        Ok(header) => SnapshotReport {
+            file,
+            commit: Some(header.commit),
+            records: Some(header.records),
+            wrong: None,
+        },
+        Err(wrong) => SnapshotReport {
+            file,
+            commit: None,
+            records: None,
+            wrong: Some(wrong),
+        },
     }
 }
 
 fn problem(error: StoreError) -> StateProblem {
     if let StoreError::Corrupt { file, what, advice } = error {
-        return StateProblem { what: format!("{}: {what}", file.display()), advice };
+        return StateProblem {
+            what: format!("{}: {what}", file.display()),
+            advice,
+        };
     }
-    StateProblem { what: error.to_string(), advice: "The state was not changed".into() }
+    StateProblem {
+        what: error.to_string(),
+        advice: "The state was not changed".into(),
+    }
 }
 
 /// The displayed kind of the records of a key.

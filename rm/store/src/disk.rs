@@ -40,20 +40,42 @@ enum Health {
 
 impl DiskStore {
     /// Wraps an open and scanned database. Its commits continue from `commit`.
-    pub(crate) fn new(dir: &Path, database: &Path, engine: Engine, scan: Scan, commit: u64) -> Self {
+    pub(crate) fn new(
+        dir: &Path,
+        database: &Path,
+        engine: Engine,
+        scan: Scan,
+        commit: u64,
+    ) -> Self {
         let (dir, database) = (dir.to_owned(), database.to_owned());
-        DiskStore { dir, database, engine, pieces: scan.pieces, commit, anchor: None, state: Health::Good, _lock: None }
+        DiskStore {
+            dir,
+            database,
+            engine,
+            pieces: scan.pieces,
+            commit,
+            anchor: None,
+            state: Health::Good,
+            _lock: None,
+        }
     }
 
     /// From now on the directory records every commit and belongs to this process.
     pub(crate) fn in_use(self, lock: File) -> Result<Self, StoreError> {
         let anchor = Anchor::open(&self.dir)?;
-        Ok(DiskStore { anchor: Some(anchor), _lock: Some(lock), ..self })
+        Ok(DiskStore {
+            anchor: Some(anchor),
+            _lock: Some(lock),
+            ..self
+        })
     }
 
     /// A reader of documents, for any thread.
     pub fn documents(&self) -> Documents {
-        Documents { dir: self.database.clone(), engine: self.engine.clone() }
+        Documents {
+            dir: self.database.clone(),
+            engine: self.engine.clone(),
+        }
     }
 
     /// The entries to write and remove. It updates the piece counts, so a planned batch must be
@@ -63,7 +85,11 @@ impl DiskStore {
         for change in changes {
             let (key, before, now) = match change {
                 RecordChange::Put { key, value } => {
-                    batch.extend(frame::entries(key, value).into_iter().map(|(entry, bytes)| (entry, Some(bytes))));
+                    batch.extend(
+                        frame::entries(key, value)
+                            .into_iter()
+                            .map(|(entry, bytes)| (entry, Some(bytes))),
+                    );
                     let now = frame::pieces(value.len());
                     (key, self.pieces.insert(key.clone(), now), now)
                 }
@@ -80,19 +106,36 @@ impl DiskStore {
     fn write(&mut self, changes: &[RecordChange]) -> Result<(), StoreError> {
         let mut batch = self.plan(changes);
         let records = u64::try_from(self.pieces.len()).unwrap_or(u64::MAX);
-        let seal = Seal { format: FORMAT, commit: self.commit + 1, records };
-        let encoded = serde_json::to_vec(&seal).map_err(|source| StoreError::Encode { key: SEAL.into(), source })?;
-        batch.extend(frame::entries(SEAL, &encoded).into_iter().map(|(entry, bytes)| (entry, Some(bytes))));
-        self.engine.write(batch).map_err(|source| StoreError::database(&self.dir, &self.database, source))?;
+        let seal = Seal {
+            format: FORMAT,
+            commit: self.commit + 1,
+            records,
+        };
+        let encoded = serde_json::to_vec(&seal).map_err(|source| StoreError::Encode {
+            key: SEAL.into(),
+            source,
+        })?;
+        batch.extend(
+            frame::entries(SEAL, &encoded)
+                .into_iter()
+                .map(|(entry, bytes)| (entry, Some(bytes))),
+        );
+        self.engine
+            .write(batch)
+            .map_err(|source| StoreError::database(&self.dir, &self.database, source))?;
         self.commit = seal.commit;
-        self.anchor.as_ref().map_or(Ok(()), |anchor| anchor.write(self.commit))
+        self.anchor
+            .as_ref()
+            .map_or(Ok(()), |anchor| anchor.write(self.commit))
     }
 }
 
 impl Store for DiskStore {
     fn commit(&mut self, changes: &[RecordChange]) -> Result<(), StoreError> {
         if self.state == Health::Failed {
-            return Err(StoreError::Failed { dir: self.dir.clone() });
+            return Err(StoreError::Failed {
+                dir: self.dir.clone(),
+            });
         }
         let written = self.write(changes);
         if written.is_err() {
@@ -102,13 +145,20 @@ impl Store for DiskStore {
     }
 
     fn load(&self) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
-        scan::without_documents(&self.engine).map_err(|e| crate::open::corrupt(&self.dir, &self.database, &e))
+        scan::without_documents(&self.engine)
+            .map_err(|e| crate::open::corrupt(&self.dir, &self.database, &e))
     }
 
     fn snapshot(&mut self) -> Result<PathBuf, StoreError> {
         let records = self.load()?;
         self.anchor.as_ref().map_or(Ok(()), Anchor::sync)?;
-        snapshot::write(&self.dir, &Snapshot { commit: self.commit, records })
+        snapshot::write(
+            &self.dir,
+            &Snapshot {
+                commit: self.commit,
+                records,
+            },
+        )
     }
 }
 
@@ -131,16 +181,27 @@ impl Documents {
                 Ok(_) | Err(_) => break,
             }
         }
-        let advice = || "The document is only displayed, and no other state depends on it".to_owned();
-        answer.map_err(|e| StoreError::Corrupt { file: self.dir.clone(), what: e.to_string(), advice: advice() })
+        let advice =
+            || "The document is only displayed, and no other state depends on it".to_owned();
+        answer.map_err(|e| StoreError::Corrupt {
+            file: self.dir.clone(),
+            what: e.to_string(),
+            advice: advice(),
+        })
     }
 
     fn read(&self, key: &str) -> Result<Option<Vec<u8>>, ScanError> {
-        let Some(head) = self.engine.get(key)? else { return Ok(None) };
+        let Some(head) = self.engine.get(key)? else {
+            return Ok(None);
+        };
         let mut rest = Vec::new();
         for n in 0..frame::pieces(frame::length(key, &head)?) {
             rest.extend(self.engine.get(&frame::piece_key(key, n))?);
         }
-        Ok(Some(frame::value(key, &head, rest.iter().map(Vec::as_slice))?))
+        Ok(Some(frame::value(
+            key,
+            &head,
+            rest.iter().map(Vec::as_slice),
+        )?))
     }
 }

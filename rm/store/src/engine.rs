@@ -67,7 +67,10 @@ impl EngineError {
 
 /// True for a full disk or an exceeded quota.
 pub(crate) fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 /// The path of a backend's database in a state directory: a directory for sled, a file for redb.
@@ -80,7 +83,10 @@ pub fn database_path(dir: &Path, backend: StoreBackend) -> PathBuf {
 
 /// The backend of the database in a state directory; two databases are an error.
 pub fn present_backend(dir: &Path) -> Result<Option<StoreBackend>, StoreError> {
-    let found: Vec<StoreBackend> = StoreBackend::ALL.into_iter().filter(|b| database_path(dir, *b).exists()).collect();
+    let found: Vec<StoreBackend> = StoreBackend::ALL
+        .into_iter()
+        .filter(|b| database_path(dir, *b).exists())
+        .collect();
     match found[..] {
         [] => Ok(None),
         [one] => Ok(Some(one)),
@@ -127,7 +133,11 @@ impl Engine {
     }
 
     /// Passes entries to `see` in key order, until `see` returns an error.
-    pub fn walk<E: From<EngineError>>(&self, keys: Keys<'_>, see: impl FnMut(&[u8], &[u8]) -> Result<(), E>) -> Result<(), E> {
+    pub fn walk<E: From<EngineError>>(
+        &self,
+        keys: Keys<'_>,
+        see: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         match self {
             Engine::Sled(engine) => engine.walk(keys, see),
             Engine::Redb(engine) => engine.walk(keys, see),

@@ -126,27 +126,44 @@ impl StoreError {
     /// An error of reading or writing a file.
     pub(crate) fn file(file: &Path, source: io::Error) -> Self {
         if is_full(&source) {
-            return StoreError::Full { dir: file.parent().unwrap_or(file).to_owned(), source };
+            return StoreError::Full {
+                dir: file.parent().unwrap_or(file).to_owned(),
+                source,
+            };
         }
-        StoreError::File { file: file.to_owned(), source }
+        StoreError::File {
+            file: file.to_owned(),
+            source,
+        }
     }
     /// An error of creating or writing the state directory.
     pub(crate) fn directory(dir: &Path, source: io::Error) -> Self {
         let dir = dir.to_owned();
-        if is_full(&source) { StoreError::Full { dir, source } } else { StoreError::Directory { dir, source } }
+        if is_full(&source) {
+            StoreError::Full { dir, source }
+        } else {
+            StoreError::Directory { dir, source }
+        }
     }
     /// An error of reading or writing `database` in the state directory `dir`.
     pub(crate) fn database(dir: &Path, database: &Path, source: EngineError) -> Self {
         match source.io() {
             Some(error) if is_full(error) => {
                 let source = io::Error::new(error.kind(), error.to_string());
-                StoreError::Full { dir: dir.to_owned(), source }
+                StoreError::Full {
+                    dir: dir.to_owned(),
+                    source,
+                }
             }
-            Some(_) | None => StoreError::Database { dir: database.to_owned(), source },
+            Some(_) | None => StoreError::Database {
+                dir: database.to_owned(),
+                source,
+            },
         }
     }
 }
 
 fn process(pid: Option<u32>) -> String {
-    pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+    pid.map(|pid| format!(" (process {pid})"))
+        .unwrap_or_default()
 }

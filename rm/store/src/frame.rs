@@ -54,26 +54,47 @@ pub fn entries(key: &str, value: &[u8]) -> Vec<(String, Vec<u8>)> {
     bytes.extend_from_slice(&checksum(key, value).to_le_bytes());
     bytes.extend_from_slice(&u32::try_from(value.len()).unwrap_or(u32::MAX).to_le_bytes());
     bytes.extend_from_slice(head);
-    let tail = rest.chunks(PIECE).enumerate().map(|(n, piece)| (piece_key(key, n), piece.to_vec()));
-    std::iter::once((key.to_owned(), bytes)).chain(tail).collect()
+    let tail = rest
+        .chunks(PIECE)
+        .enumerate()
+        .map(|(n, piece)| (piece_key(key, n), piece.to_vec()));
+    std::iter::once((key.to_owned(), bytes))
+        .chain(tail)
+        .collect()
 }
 
 /// The length of the whole value, from its head.
 pub fn length(key: &str, head: &[u8]) -> Result<usize, FrameError> {
-    let layout = *head.first().ok_or_else(|| FrameError::Short(key.to_owned()))?;
+    let layout = *head
+        .first()
+        .ok_or_else(|| FrameError::Short(key.to_owned()))?;
     if layout != LAYOUT {
         return Err(FrameError::Layout(key.to_owned(), layout));
     }
-    let number = |at: usize| head.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
+    let number = |at: usize| {
+        head.get(at..at + 4)
+            .and_then(|b| b.try_into().ok())
+            .map(u32::from_le_bytes)
+    };
     let length = number(5).ok_or_else(|| FrameError::Short(key.to_owned()))?;
     usize::try_from(length).map_err(|_| FrameError::Short(key.to_owned()))
 }
 
 /// Assembles the value from its head and its pieces in order.
-pub fn value<'a>(key: &str, head: &[u8], rest: impl Iterator<Item = &'a [u8]>) -> Result<Vec<u8>, FrameError> {
+pub fn value<'a>(
+    key: &str,
+    head: &[u8],
+    rest: impl Iterator<Item = &'a [u8]>,
+) -> Result<Vec<u8>, FrameError> {
     let length = length(key, head)?;
-    let stored = head.get(1..5).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
-    let mut value = head.get(HEAD..).ok_or_else(|| FrameError::Short(key.to_owned()))?.to_vec();
+    let stored = head
+        .get(1..5)
+        .and_then(|b| b.try_into().ok())
+        .map(u32::from_le_bytes);
+    let mut value = head
+        .get(HEAD..)
+        .ok_or_else(|| FrameError::Short(key.to_owned()))?
+        .to_vec();
     for piece in rest {
         value.extend_from_slice(piece);
     }
@@ -101,7 +122,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn read(key: &str, entries: &[(String, Vec<u8>)]) -> Result<Vec<u8>, FrameError> {
-        value(key, &entries[0].1, entries[1..].iter().map(|(_, b)| b.as_slice()))
+        value(
+            key,
+            &entries[0].1,
+            entries[1..].iter().map(|(_, b)| b.as_slice()),
+        )
     }
 
     proptest! {
@@ -127,14 +152,20 @@ mod tests {
     #[test]
     fn a_value_under_another_key_is_detected() {
         let written = entries("app/1", b"text");
-        assert_eq!(read("app/2", &written), Err(FrameError::Checksum("app/2".into())));
+        assert_eq!(
+            read("app/2", &written),
+            Err(FrameError::Checksum("app/2".into()))
+        );
     }
 
     #[test]
     fn a_missing_piece_is_detected() {
         let mut written = entries("job/1", &vec![1; 3 * PIECE]);
         written.remove(1);
-        assert_eq!(read("job/1", &written), Err(FrameError::Length("job/1".into(), 2 * PIECE, 3 * PIECE)));
+        assert_eq!(
+            read("job/1", &written),
+            Err(FrameError::Length("job/1".into(), 2 * PIECE, 3 * PIECE))
+        );
     }
 
     #[test]

@@ -53,8 +53,13 @@ pub(crate) fn record_key(user: &str, name: &Name) -> String {
 /// # Errors The first record that cannot be parsed.
 pub fn families(records: &[(String, Vec<u8>)]) -> Result<Vec<SavedJobHistory>, ReplayError> {
     let ours = records.iter().filter(|(key, _)| key.starts_with(FAMILIES));
-    ours.map(|(key, value)| serde_json::from_slice(value).map_err(|source| ReplayError::Text { key: key.to_owned(), source }))
-        .collect()
+    ours.map(|(key, value)| {
+        serde_json::from_slice(value).map_err(|source| ReplayError::Text {
+            key: key.to_owned(),
+            source,
+        })
+    })
+    .collect()
 }
 
 #[cfg(test)]
@@ -64,14 +69,33 @@ mod tests {
     #[test]
     fn a_job_history_is_restored_and_a_damaged_record_is_named() {
         let name: Name = "count".parse().expect("a name");
-        let kinds = vec![SavedKind { name: "map".into(), tasks: vec![[5, 6, 7, 1, 900]] }];
-        let family = SavedJobHistory { user: "a/b".into(), name: name.clone(), runs: 2, last: UnixMillis(9), kinds };
+        let kinds = vec![SavedKind {
+            name: "map".into(),
+            tasks: vec![[5, 6, 7, 1, 900]],
+        }];
+        let family = SavedJobHistory {
+            user: "a/b".into(),
+            name: name.clone(),
+            runs: 2,
+            last: UnixMillis(9),
+            kinds,
+        };
         let key = record_key("a/b", &name);
         assert_eq!(key, "family/612f62/count");
         let record = (key.clone(), serde_json::to_vec(&family).expect("encodes"));
-        assert_eq!(families(std::slice::from_ref(&record)).expect("reads"), [family]);
+        assert_eq!(
+            families(std::slice::from_ref(&record)).expect("reads"),
+            [family]
+        );
         let damaged = families(&[(key, b"{".to_vec())]).expect_err("the record is damaged");
-        assert!(damaged.to_string().contains("family/612f62/count"), "{damaged}");
-        assert_ne!(record_key("a", &name), record_key("A", &name), "each user has a separate key");
+        assert!(
+            damaged.to_string().contains("family/612f62/count"),
+            "{damaged}"
+        );
+        assert_ne!(
+            record_key("a", &name),
+            record_key("A", &name),
+            "each user has a separate key"
+        );
     }
 }

@@ -44,13 +44,18 @@ pub(crate) fn record_key(key: &str) -> String {
 /// # Errors The first record that cannot be parsed.
 pub fn answers(records: &[(String, Vec<u8>)]) -> Result<Vec<SavedResponse>, ReplayError> {
     let ours = records.iter().filter(|(key, _)| key.starts_with(ANSWERS));
-    let mut all = ours.map(|(key, value)| read(key, value)).collect::<Result<Vec<_>, _>>()?;
+    let mut all = ours
+        .map(|(key, value)| read(key, value))
+        .collect::<Result<Vec<_>, _>>()?;
     all.sort_by(|a, b| (a.at, &a.key).cmp(&(b.at, &b.key)));
     Ok(all)
 }
 
 fn read(key: &str, value: &[u8]) -> Result<SavedResponse, ReplayError> {
-    serde_json::from_slice(value).map_err(|source| ReplayError::Text { key: key.to_owned(), source })
+    serde_json::from_slice(value).map_err(|source| ReplayError::Text {
+        key: key.to_owned(),
+        source,
+    })
 }
 
 #[cfg(test)]
@@ -67,12 +72,18 @@ mod tests {
             headers: vec![("etag".into(), "\"1\"".into())],
             body: "{}".into(),
         };
-        let record = |a: &SavedResponse| (record_key(&a.key), serde_json::to_vec(a).expect("writes"));
+        let record =
+            |a: &SavedResponse| (record_key(&a.key), serde_json::to_vec(a).expect("writes"));
         let (first, second) = (answer("z#/", 1), answer("a", 2));
-        let records = [("meta".to_owned(), b"{}".to_vec()), record(&second), record(&first)];
+        let records = [
+            ("meta".to_owned(), b"{}".to_vec()),
+            record(&second),
+            record(&first),
+        ];
         assert_eq!(records[2].0, "once/7a232f");
         assert_eq!(answers(&records).expect("reads"), [first, second]);
-        let damaged = answers(&[("once/61".to_owned(), b"{}".to_vec())]).expect_err("the record is damaged");
+        let damaged =
+            answers(&[("once/61".to_owned(), b"{}".to_vec())]).expect_err("the record is damaged");
         assert!(damaged.to_string().contains("once/61"), "{damaged}");
     }
 }

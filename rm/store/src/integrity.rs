@@ -55,7 +55,8 @@ pub fn check_copy(dir: &Path, backend: StoreBackend) -> Result<CheckedCopy, Stor
     let acknowledged = Anchor::read(dir)?;
     let copy = with_suffix(&database, CHECKED);
     let copied = remove(&copy).and_then(|()| copy_all(&database, &copy));
-    let looked = copied.and_then(|()| look(backend, copy.clone()).map_err(|fault| refuse(dir, &database, fault)));
+    let looked = copied
+        .and_then(|()| look(backend, copy.clone()).map_err(|fault| refuse(dir, &database, fault)));
     let (engine, scan) = match looked {
         Ok(whole) => whole,
         Err(error) => {
@@ -64,25 +65,41 @@ pub fn check_copy(dir: &Path, backend: StoreBackend) -> Result<CheckedCopy, Stor
         }
     };
     let sealed = scan.seal;
-    let suspect = CheckedCopy { seal: sealed.unwrap_or_default(), scan, engine: Some(engine), copy };
+    let suspect = CheckedCopy {
+        seal: sealed.unwrap_or_default(),
+        scan,
+        engine: Some(engine),
+        copy,
+    };
     match (sealed, acknowledged) {
         (None, _) => Err(corrupt(dir, &database, &Fault::Empty)),
-        (Some(seal), Some(acknowledged)) if seal.commit < acknowledged => {
-            Err(corrupt(dir, &database, &Fault::Short { reaches: seal.commit, acknowledged }))
-        }
+        (Some(seal), Some(acknowledged)) if seal.commit < acknowledged => Err(corrupt(
+            dir,
+            &database,
+            &Fault::Short {
+                reaches: seal.commit,
+                acknowledged,
+            },
+        )),
         (Some(_), _) => Ok(suspect),
     }
 }
 
 fn refuse(dir: &Path, database: &Path, fault: Fault) -> StoreError {
     match fault {
-        Fault::Scan(ScanError::Format(found)) if found > FORMAT => {
-            StoreError::TooNew { file: database.to_owned(), found, known: FORMAT }
+        Fault::Scan(ScanError::Format(found)) if found > FORMAT => StoreError::TooNew {
+            file: database.to_owned(),
+            found,
+            known: FORMAT,
+        },
+        Fault::Scan(ScanError::Database(error)) if error.is_full() => {
+            StoreError::database(dir, database, error)
         }
-        Fault::Scan(ScanError::Database(error)) if error.is_full() => StoreError::database(dir, database, error),
-        fault @ (Fault::Scan(_) | Fault::Panicked | Fault::Empty | Fault::Short { .. } | Fault::Endless) => {
-            corrupt(dir, database, &fault)
-        }
+        fault @ (Fault::Scan(_)
+        | Fault::Panicked
+        | Fault::Empty
+        | Fault::Short { .. }
+        | Fault::Endless) => corrupt(dir, database, &fault),
     }
 }
 
@@ -107,16 +124,20 @@ fn look(backend: StoreBackend, copy: PathBuf) -> Result<(Engine, Scan), Fault> {
     let (send, receive) = mpsc::sync_channel(1);
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let thread = std::thread::Builder::new().name("store-check".into()).spawn(move || {
-        let looked = std::panic::catch_unwind(|| {
-            let engine = Engine::open_suspect(backend, &copy).map_err(ScanError::from)?;
-            let found = scan(&engine)?;
-            Ok::<_, ScanError>((engine, found))
+    let thread = std::thread::Builder::new()
+        .name("store-check".into())
+        .spawn(move || {
+            let looked = std::panic::catch_unwind(|| {
+                let engine = Engine::open_suspect(backend, &copy).map_err(ScanError::from)?;
+                let found = scan(&engine)?;
+                Ok::<_, ScanError>((engine, found))
+            });
+            // Fails only after the receiver's timeout.
+            let _ = send.send(looked);
         });
-        // Fails only after the receiver's timeout.
-        let _ = send.send(looked);
-    });
-    let looked = thread.ok().and_then(|_| receive.recv_timeout(CHECK_TIMEOUT).ok());
+    let looked = thread
+        .ok()
+        .and_then(|_| receive.recv_timeout(CHECK_TIMEOUT).ok());
     std::panic::set_hook(hook);
     match looked {
         Some(Ok(scanned)) => scanned.map_err(Fault::from),
@@ -149,11 +170,15 @@ pub(crate) fn remove(database: &Path) -> Result<(), StoreError> {
 
 fn copy_all(from: &Path, to: &Path) -> Result<(), StoreError> {
     if !from.is_dir() {
-        return fs::copy(from, to).map(drop).map_err(|source| StoreError::file(from, source));
+        return fs::copy(from, to)
+            .map(drop)
+            .map_err(|source| StoreError::file(from, source));
     }
     fs::create_dir_all(to).map_err(|source| StoreError::file(to, source))?;
     for entry in fs::read_dir(from).map_err(|source| StoreError::file(from, source))? {
-        let path = entry.map_err(|source| StoreError::file(from, source))?.path();
+        let path = entry
+            .map_err(|source| StoreError::file(from, source))?
+            .path();
         if let Some(name) = path.file_name() {
             copy_all(&path, &to.join(name))?;
         }

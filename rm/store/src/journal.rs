@@ -15,7 +15,10 @@ use crate::history::{self, SavedJobHistory};
 use crate::idempotency::{self, SavedResponse};
 use crate::profiles::{PROFILES, SavedProfiles};
 use crate::queues::{QueueRecord, Queues};
-use crate::record::{self, AppRecord, ContainerEndRecord, DrainRecord, ExpectedNode, META, MetaRecord, StateRecord, TagsRecord};
+use crate::record::{
+    self, AppRecord, ContainerEndRecord, DrainRecord, ExpectedNode, META, MetaRecord, StateRecord,
+    TagsRecord,
+};
 use crate::{MAX_VALUE, RecordChange, Store, StoreError};
 
 /// Collects records and writes them in batches.
@@ -31,7 +34,11 @@ pub struct Journal<S> {
 impl<S: Store> Journal<S> {
     /// A journal that continues from `meta`.
     pub fn new(store: S, meta: MetaRecord) -> Self {
-        Journal { store, meta, pending: BTreeMap::new() }
+        Journal {
+            store,
+            meta,
+            pending: BTreeMap::new(),
+        }
     }
 
     /// The underlying store; uncommitted records are dropped.
@@ -48,36 +55,51 @@ impl<S: Store> Journal<S> {
     /// Appends one change of the core that must survive.
     pub fn append(&mut self, save: &DurableRecord) -> Result<(), StoreError> {
         match save {
-            DurableRecord::App { app, spec, submitted } => {
+            DurableRecord::App {
+                app,
+                spec,
+                submitted,
+            } => {
                 if app.seq() > self.meta.last_app {
                     self.meta.last_app = app.seq();
                     self.put(META.to_owned(), &self.meta.clone())?;
                 }
                 self.put(record::app_key(app), &AppRecord::of(app, spec, *submitted))
             }
-            DurableRecord::State { app, state } => self.put(record::state_key(app), &StateRecord::of(state)),
+            DurableRecord::State { app, state } => {
+                self.put(record::state_key(app), &StateRecord::of(state))
+            }
             DurableRecord::AppGone(app) => {
                 self.remove(record::app_key(app));
                 self.remove(record::state_key(app));
                 self.remove(record::document_key(app));
                 Ok(())
             }
-            DurableRecord::Container(finished) => {
-                self.put(record::container_key(&finished.container), &ContainerEndRecord::of(finished))
-            }
+            DurableRecord::Container(finished) => self.put(
+                record::container_key(&finished.container),
+                &ContainerEndRecord::of(finished),
+            ),
             DurableRecord::ContainerGone(container) => {
                 self.remove(record::container_key(container));
                 Ok(())
             }
-            DurableRecord::Node(node) => self.put(record::node_key(node), &ExpectedNode { id: node.clone() }),
+            DurableRecord::Node(node) => {
+                self.put(record::node_key(node), &ExpectedNode { id: node.clone() })
+            }
             DurableRecord::NodeGone(node) => {
                 self.remove(record::node_key(node));
                 Ok(())
             }
-            DurableRecord::Queues { generation, tree } => {
-                self.put(record::QUEUES.to_owned(), &Queues { generation: *generation, root: QueueRecord::of(tree.root()) })
+            DurableRecord::Queues { generation, tree } => self.put(
+                record::QUEUES.to_owned(),
+                &Queues {
+                    generation: *generation,
+                    root: QueueRecord::of(tree.root()),
+                },
+            ),
+            DurableRecord::Mark { node, mark } => {
+                self.put(record::mark_key(node), &DrainRecord::of(node, mark))
             }
-            DurableRecord::Mark { node, mark } => self.put(record::mark_key(node), &DrainRecord::of(node, mark)),
             DurableRecord::MarkGone(node) => {
                 self.remove(record::mark_key(node));
                 Ok(())
@@ -86,7 +108,9 @@ impl<S: Store> Journal<S> {
                 self.remove(record::tags_key(node));
                 Ok(())
             }
-            DurableRecord::Tags { node, tags } => self.put(record::tags_key(node), &TagsRecord::of(node, tags)),
+            DurableRecord::Tags { node, tags } => {
+                self.put(record::tags_key(node), &TagsRecord::of(node, tags))
+            }
         }
     }
 
@@ -153,13 +177,20 @@ impl<S: Store> Journal<S> {
     }
 
     fn put<T: Serialize>(&mut self, key: String, value: &T) -> Result<(), StoreError> {
-        let bytes = serde_json::to_vec(value).map_err(|source| StoreError::Encode { key: key.clone(), source })?;
+        let bytes = serde_json::to_vec(value).map_err(|source| StoreError::Encode {
+            key: key.clone(),
+            source,
+        })?;
         self.put_bytes(key, bytes)
     }
 
     fn put_bytes(&mut self, key: String, value: Vec<u8>) -> Result<(), StoreError> {
         if value.len() > MAX_VALUE {
-            return Err(StoreError::TooLarge { key, length: value.len(), most: MAX_VALUE });
+            return Err(StoreError::TooLarge {
+                key,
+                length: value.len(),
+                most: MAX_VALUE,
+            });
         }
         self.pending.insert(key, Some(value));
         Ok(())
@@ -195,19 +226,39 @@ mod tests {
     fn a_batch_is_one_commit_and_the_last_change_of_a_key_applies() {
         let mut journal = Journal::new(Written::default(), MetaRecord::default());
         let node: headroom_types::NodeId = "n1".parse().expect("id");
-        journal.append(&DurableRecord::Node(node.clone())).expect("appends");
-        journal.append(&DurableRecord::NodeGone(node)).expect("appends");
-        journal.append_document(&"job.3".parse().expect("id"), b"{}".to_vec()).expect("appends");
+        journal
+            .append(&DurableRecord::Node(node.clone()))
+            .expect("appends");
+        journal
+            .append(&DurableRecord::NodeGone(node))
+            .expect("appends");
+        journal
+            .append_document(&"job.3".parse().expect("id"), b"{}".to_vec())
+            .expect("appends");
         journal.commit().expect("commits");
         journal.commit().expect("commits");
-        let put = RecordChange::Put { key: "job/0000000003".into(), value: b"{}".to_vec() };
-        assert_eq!(journal.store.0, [vec![put, RecordChange::Remove { key: "node/n1".into() }]], "an empty batch writes nothing");
+        let put = RecordChange::Put {
+            key: "job/0000000003".into(),
+            value: b"{}".to_vec(),
+        };
+        assert_eq!(
+            journal.store.0,
+            [vec![
+                put,
+                RecordChange::Remove {
+                    key: "node/n1".into()
+                }
+            ]],
+            "an empty batch writes nothing"
+        );
     }
 
     #[test]
     fn a_document_above_the_maximum_size_is_refused_and_named() {
         let mut journal = Journal::new(Written::default(), MetaRecord::default());
-        let refused = journal.append_document(&"job.3".parse().expect("id"), vec![b' '; MAX_VALUE + 1]).expect_err("too large");
+        let refused = journal
+            .append_document(&"job.3".parse().expect("id"), vec![b' '; MAX_VALUE + 1])
+            .expect_err("too large");
         assert!(refused.to_string().contains("job/0000000003"), "{refused}");
         assert!(journal.is_empty());
     }

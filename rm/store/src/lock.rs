@@ -19,13 +19,25 @@ pub const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// held while the file is open.
 pub fn lock_directory(dir: &Path, patience: Duration) -> Result<File, StoreError> {
     let unusable = |source| StoreError::directory(dir, source);
-    let file = File::options().create(true).truncate(false).write(true).open(dir.join(NAME)).map_err(unusable)?;
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(dir.join(NAME))
+        .map_err(unusable)?;
     let until = Instant::now() + patience;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
-            Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::park_timeout(Duration::from_millis(50)),
-            Err(TryLockError::WouldBlock) => return Err(StoreError::Locked { dir: dir.to_owned(), pid: holder(&file) }),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                std::thread::park_timeout(Duration::from_millis(50))
+            }
+            Err(TryLockError::WouldBlock) => {
+                return Err(StoreError::Locked {
+                    dir: dir.to_owned(),
+                    pid: holder(&file),
+                });
+            }
             Err(TryLockError::Error(source)) => return Err(unusable(source)),
         }
     }
@@ -54,18 +66,38 @@ mod tests {
 
     #[test]
     fn the_holder_is_found_in_the_list_of_locks() {
-        assert_eq!(of_line("1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234567 0 EOF", 1_234_567), Some(4711));
-        assert_eq!(of_line("1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234567 0 EOF", 7), None);
-        assert_eq!(of_line("1: -> FLOCK  ADVISORY  WRITE 0 fd:01:7 0 EOF", 7), None);
-        assert_eq!(of_line("1: POSIX  ADVISORY  WRITE 4711 fd:01:7 0 EOF", 7), None);
+        assert_eq!(
+            of_line(
+                "1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234567 0 EOF",
+                1_234_567
+            ),
+            Some(4711)
+        );
+        assert_eq!(
+            of_line("1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234567 0 EOF", 7),
+            None
+        );
+        assert_eq!(
+            of_line("1: -> FLOCK  ADVISORY  WRITE 0 fd:01:7 0 EOF", 7),
+            None
+        );
+        assert_eq!(
+            of_line("1: POSIX  ADVISORY  WRITE 4711 fd:01:7 0 EOF", 7),
+            None
+        );
     }
 
     #[test]
     fn a_second_process_is_refused_with_the_pid_of_the_first() {
         let dir = tempfile::tempdir().expect("a directory");
         let _held = lock_directory(dir.path(), LOCK_TIMEOUT).expect("free");
-        let refused = lock_directory(dir.path(), Duration::ZERO).expect_err("in use").to_string();
+        let refused = lock_directory(dir.path(), Duration::ZERO)
+            .expect_err("in use")
+            .to_string();
         assert!(refused.contains("in use by another"), "{refused}");
-        assert!(refused.contains(&format!("(process {})", std::process::id())), "{refused}");
+        assert!(
+            refused.contains(&format!("(process {})", std::process::id())),
+            "{refused}"
+        );
     }
 }

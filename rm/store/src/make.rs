@@ -25,11 +25,18 @@ pub const APP_GAP: u32 = 1_000_000;
 /// The numbers after a start from a copy that may be old, so that no later number is used twice.
 pub fn ahead(meta: MetaRecord) -> MetaRecord {
     let epoch = Epoch(meta.epoch.0.saturating_add(EPOCH_GAP));
-    MetaRecord { epoch, last_app: meta.last_app.saturating_add(APP_GAP) }
+    MetaRecord {
+        epoch,
+        last_app: meta.last_app.saturating_add(APP_GAP),
+    }
 }
 
 /// Creates the database of a directory that has none, and adds its source to `notes`.
-pub(crate) fn make(dir: &Path, backend: StoreBackend, notes: &mut Vec<String>) -> Result<(), StoreError> {
+pub(crate) fn make(
+    dir: &Path,
+    backend: StoreBackend,
+    notes: &mut Vec<String>,
+) -> Result<(), StoreError> {
     let acknowledged = Anchor::read(dir)?;
     let found = newest(dir, notes)?;
     if let (None, Some(commit)) = (&found, acknowledged) {
@@ -38,7 +45,10 @@ pub(crate) fn make(dir: &Path, backend: StoreBackend, notes: &mut Vec<String>) -
     let (records, commit) = match found {
         Some((path, snapshot)) => {
             let missing = acknowledged.unwrap_or(0).saturating_sub(snapshot.commit);
-            notes.push(format!("there was no database; started from {}, which lacks the last {missing} commits", path.display()));
+            notes.push(format!(
+                "there was no database; started from {}, which lacks the last {missing} commits",
+                path.display()
+            ));
             let records = raised(snapshot.records).map_err(|what| unusable(&path, what))?;
             (records, snapshot.commit)
         }
@@ -46,14 +56,20 @@ pub(crate) fn make(dir: &Path, backend: StoreBackend, notes: &mut Vec<String>) -
     };
     // Commit numbers continue, so that the last number never decreases.
     let mut making = NewDatabase::begin(dir, backend, commit.max(acknowledged.unwrap_or(0)))?;
-    making.put(records.into_iter().map(|(key, value)| RecordChange::Put { key, value }).collect())?;
+    making.put(
+        records
+            .into_iter()
+            .map(|(key, value)| RecordChange::Put { key, value })
+            .collect(),
+    )?;
     making.finish()
 }
 
 /// The records with the numbers of `meta` advanced by [`ahead`].
 fn raised(mut records: Vec<(String, Vec<u8>)>) -> Result<Vec<(String, Vec<u8>)>, String> {
     for (_, value) in records.iter_mut().filter(|(key, _)| key == META) {
-        let meta = serde_json::from_slice(value).map_err(|e| format!("record {META} cannot be read: {e}"))?;
+        let meta = serde_json::from_slice(value)
+            .map_err(|e| format!("record {META} cannot be read: {e}"))?;
         *value = encode(&ahead(meta)).map_err(|e| e.to_string())?;
     }
     Ok(records)
@@ -61,12 +77,19 @@ fn raised(mut records: Vec<(String, Vec<u8>)>) -> Result<Vec<(String, Vec<u8>)>,
 
 fn unusable(file: &Path, what: String) -> StoreError {
     let advice = "Restore a backup with rmctl operator state restore, or move the snapshots away to start with an empty state";
-    StoreError::Corrupt { file: file.to_owned(), what, advice: advice.into() }
+    StoreError::Corrupt {
+        file: file.to_owned(),
+        what,
+        advice: advice.into(),
+    }
 }
 
 /// The encoded `meta` record.
 pub(crate) fn encode(meta: &MetaRecord) -> Result<Vec<u8>, StoreError> {
-    serde_json::to_vec(meta).map_err(|source| StoreError::Encode { key: META.to_owned(), source })
+    serde_json::to_vec(meta).map_err(|source| StoreError::Encode {
+        key: META.to_owned(),
+        source,
+    })
 }
 
 /// A database without its final name.
@@ -81,13 +104,23 @@ pub(crate) struct NewDatabase {
 impl NewDatabase {
     /// Begins an empty database and removes an earlier incomplete one. Its commits continue from
     /// `commit`.
-    pub(crate) fn begin(dir: &Path, backend: StoreBackend, commit: u64) -> Result<Self, StoreError> {
+    pub(crate) fn begin(
+        dir: &Path,
+        backend: StoreBackend,
+        commit: u64,
+    ) -> Result<Self, StoreError> {
         let database = database_path(dir, backend);
         let path = with_suffix(&database, MAKING);
         remove(&path)?;
-        let engine = Engine::open(backend, &path).map_err(|source| StoreError::database(dir, &path, source))?;
+        let engine = Engine::open(backend, &path)
+            .map_err(|source| StoreError::database(dir, &path, source))?;
         let store = DiskStore::new(dir, &path, engine, Scan::default(), commit);
-        Ok(NewDatabase { dir: dir.to_owned(), path, database, store })
+        Ok(NewDatabase {
+            dir: dir.to_owned(),
+            path,
+            database,
+            store,
+        })
     }
     /// Writes some of its records.
     pub(crate) fn put(&mut self, changes: Vec<RecordChange>) -> Result<(), StoreError> {
@@ -95,7 +128,12 @@ impl NewDatabase {
     }
     /// Closes it and gives it its final name.
     pub(crate) fn finish(self) -> Result<(), StoreError> {
-        let NewDatabase { dir, path, database, store } = self;
+        let NewDatabase {
+            dir,
+            path,
+            database,
+            store,
+        } = self;
         drop(store);
         let renamed = fs::rename(&path, database).and_then(|()| File::open(dir)?.sync_all());
         renamed.map_err(|source| StoreError::file(&path, source))
@@ -116,7 +154,10 @@ fn newest(dir: &Path, notes: &mut Vec<String>) -> Result<Option<(PathBuf, Snapsh
     }
     match wrong {
         None => Ok(None),
-        Some((file, fault)) => Err(unusable(&file, format!("{fault}, and there is no database and no other snapshot"))),
+        Some((file, fault)) => Err(unusable(
+            &file,
+            format!("{fault}, and there is no database and no other snapshot"),
+        )),
     }
 }
 
@@ -128,6 +169,11 @@ fn lost(dir: &Path, commit: u64) -> StoreError {
         dir.display(),
         dir.join(anchor::NAME).display()
     );
-    let what = format!("the database and all snapshots are missing, and commit {commit} was acknowledged");
-    StoreError::Corrupt { file: dir.to_owned(), what, advice }
+    let what =
+        format!("the database and all snapshots are missing, and commit {commit} was acknowledged");
+    StoreError::Corrupt {
+        file: dir.to_owned(),
+        what,
+        advice,
+    }
 }

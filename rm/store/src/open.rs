@@ -52,11 +52,18 @@ pub fn open(dir: &Path, backend: StoreBackend) -> Result<OpenedStore, StoreError
     let database = database_path(dir, backend);
     let mut notes = Vec::new();
     match present_backend(dir)? {
-        Some(found) if found != backend => return Err(StoreError::OtherBackend { dir: dir.to_owned(), found, asked: backend }),
+        Some(found) if found != backend => {
+            return Err(StoreError::OtherBackend {
+                dir: dir.to_owned(),
+                found,
+                asked: backend,
+            });
+        }
         Some(_) => drop(check_copy(dir, backend)?),
         None => make(dir, backend, &mut notes)?,
     }
-    let engine = Engine::open(backend, &database).map_err(|source| StoreError::database(dir, &database, source))?;
+    let engine = Engine::open(backend, &database)
+        .map_err(|source| StoreError::database(dir, &database, source))?;
     let found = scan(&engine).map_err(|e| corrupt(dir, &database, &e))?;
     let commit = found.seal.map_or(0, |s| s.commit);
     let (_, restored) = replay(&found.records).map_err(|e| corrupt(dir, &database, &e))?;
@@ -64,19 +71,35 @@ pub fn open(dir: &Path, backend: StoreBackend) -> Result<OpenedStore, StoreError
     let families = families(&found.records).map_err(|e| corrupt(dir, &database, &e))?;
     let profiles = profiles(&found.records).map_err(|e| corrupt(dir, &database, &e))?;
     let access = access(&found.records).map_err(|e| corrupt(dir, &database, &e))?;
-    let meta = MetaRecord { epoch: restored.epoch, last_app: restored.last_app };
+    let meta = MetaRecord {
+        epoch: restored.epoch,
+        last_app: restored.last_app,
+    };
     let store = DiskStore::new(dir, &database, engine, found, commit).in_use(lock)?;
     let documents = store.documents();
     let mut journal = Journal::new(store, meta);
     journal.begin(meta)?;
     journal.commit()?;
     journal.snapshot()?;
-    Ok(OpenedStore { journal, restored, answers, families, profiles, access, documents, notes })
+    Ok(OpenedStore {
+        journal,
+        restored,
+        answers,
+        families,
+        profiles,
+        access,
+        documents,
+        notes,
+    })
 }
 
 /// An error for a damaged database, with the next step of the operator.
 pub(crate) fn corrupt(dir: &Path, database: &Path, what: &dyn std::fmt::Display) -> StoreError {
-    let usable = snapshot::list(dir).ok().and_then(|all| all.into_iter().rev().find(|path| snapshot::read(path).is_ok()));
+    let usable = snapshot::list(dir).ok().and_then(|all| {
+        all.into_iter()
+            .rev()
+            .find(|path| snapshot::read(path).is_ok())
+    });
     let then = match usable {
         Some(path) => format!("the next start then continues from {}", path.display()),
         None => "there is no readable snapshot to continue from".to_owned(),
@@ -86,5 +109,9 @@ pub(crate) fn corrupt(dir: &Path, database: &Path, what: &dyn std::fmt::Display)
         dir.display(),
         database.display()
     );
-    StoreError::Corrupt { file: database.to_owned(), what: what.to_string(), advice }
+    StoreError::Corrupt {
+        file: database.to_owned(),
+        what: what.to_string(),
+        advice,
+    }
 }

@@ -40,8 +40,13 @@ pub struct SavedProfile {
 ///
 /// # Errors The record cannot be parsed.
 pub fn profiles(records: &[(String, Vec<u8>)]) -> Result<SavedProfiles, ReplayError> {
-    let Some((key, value)) = records.iter().find(|(key, _)| key == PROFILES) else { return Ok(SavedProfiles::default()) };
-    serde_json::from_slice(value).map_err(|source| ReplayError::Text { key: key.to_owned(), source })
+    let Some((key, value)) = records.iter().find(|(key, _)| key == PROFILES) else {
+        return Ok(SavedProfiles::default());
+    };
+    serde_json::from_slice(value).map_err(|source| ReplayError::Text {
+        key: key.to_owned(),
+        source,
+    })
 }
 
 #[cfg(test)]
@@ -51,14 +56,34 @@ mod tests {
 
     #[test]
     fn profiles_are_restored_and_a_damaged_record_is_named() {
-        let size = Profile { heap: Bytes::from_gib(4), overhead: Bytes::from_mib(512), cpus: Cpus::from_cores(2) };
+        let size = Profile {
+            heap: Bytes::from_gib(4),
+            overhead: Bytes::from_mib(512),
+            cpus: Cpus::from_cores(2),
+        };
         let name = "jvm-medium".parse().expect("a name");
-        let one = SavedProfile { name, size, about: "for most".into(), revision: 3, changed: UnixMillis(7) };
-        let all = SavedProfiles { generation: 5, profiles: vec![one] };
-        let record = (PROFILES.to_owned(), serde_json::to_vec(&all).expect("encodes"));
+        let one = SavedProfile {
+            name,
+            size,
+            about: "for most".into(),
+            revision: 3,
+            changed: UnixMillis(7),
+        };
+        let all = SavedProfiles {
+            generation: 5,
+            profiles: vec![one],
+        };
+        let record = (
+            PROFILES.to_owned(),
+            serde_json::to_vec(&all).expect("encodes"),
+        );
         assert_eq!(profiles(std::slice::from_ref(&record)).expect("reads"), all);
-        assert_eq!(profiles(&[]).expect("reads no profiles"), SavedProfiles::default());
-        let damaged = profiles(&[(PROFILES.to_owned(), b"{".to_vec())]).expect_err("the record is damaged");
+        assert_eq!(
+            profiles(&[]).expect("reads no profiles"),
+            SavedProfiles::default()
+        );
+        let damaged =
+            profiles(&[(PROFILES.to_owned(), b"{".to_vec())]).expect_err("the record is damaged");
         assert!(damaged.to_string().contains("profiles"), "{damaged}");
     }
 }

@@ -104,8 +104,25 @@ pub enum QueueStateRecord {
 impl QueueRecord {
     /// Converts it from the core's type.
     pub fn of(queue: &spec::QueueSpec) -> Self {
-        let spec::QueueSpec { guaranteed, maximum, weight, priority, order, user_limit, master_share, .. } = queue;
-        let spec::QueueSpec { max_running, max_apps, gate, preemptable, max_lifetime_ms, children, .. } = queue;
+        let spec::QueueSpec {
+            guaranteed,
+            maximum,
+            weight,
+            priority,
+            order,
+            user_limit,
+            master_share,
+            ..
+        } = queue;
+        let spec::QueueSpec {
+            max_running,
+            max_apps,
+            gate,
+            preemptable,
+            max_lifetime_ms,
+            children,
+            ..
+        } = queue;
         QueueRecord {
             guaranteed: ShareRecord::of(guaranteed),
             maximum: ShareRecord::of(maximum),
@@ -127,7 +144,10 @@ impl QueueRecord {
             },
             preemptable: Some(*preemptable == spec::Preemptable::Yes),
             max_lifetime_ms: *max_lifetime_ms,
-            children: children.iter().map(|(name, child)| (name.clone(), QueueRecord::of(child))).collect(),
+            children: children
+                .iter()
+                .map(|(name, child)| (name.clone(), QueueRecord::of(child)))
+                .collect(),
         }
     }
 
@@ -157,7 +177,11 @@ impl QueueRecord {
                 Some(true) | None => spec::Preemptable::Yes,
             },
             max_lifetime_ms: self.max_lifetime_ms,
-            children: self.children.into_iter().map(|(name, child)| (name, child.spec())).collect(),
+            children: self
+                .children
+                .into_iter()
+                .map(|(name, child)| (name, child.spec()))
+                .collect(),
         }
     }
 }
@@ -167,14 +191,22 @@ impl ShareRecord {
         ShareRecord {
             memory: share.memory.map(AmountRecord::of),
             cpus: share.cpus.map(AmountRecord::of),
-            extra: share.extra.iter().map(|(name, amount)| (name.clone(), AmountRecord::of(*amount))).collect(),
+            extra: share
+                .extra
+                .iter()
+                .map(|(name, amount)| (name.clone(), AmountRecord::of(*amount)))
+                .collect(),
         }
     }
     fn spec(self) -> spec::QueueShare {
         spec::QueueShare {
             memory: self.memory.map(AmountRecord::spec),
             cpus: self.cpus.map(AmountRecord::spec),
-            extra: self.extra.into_iter().map(|(name, amount)| (name, amount.spec())).collect(),
+            extra: self
+                .extra
+                .into_iter()
+                .map(|(name, amount)| (name, amount.spec()))
+                .collect(),
         }
     }
 }
@@ -206,7 +238,10 @@ mod tests {
         spec::QueueShare {
             memory: Some(spec::Amount::Part(600)),
             cpus: Some(spec::Amount::Exactly(Cpus::from_milli(2500))),
-            extra: BTreeMap::from([(name("gpu"), spec::Amount::Exactly(4)), (name("fpga"), spec::Amount::Part(1000))]),
+            extra: BTreeMap::from([
+                (name("gpu"), spec::Amount::Exactly(4)),
+                (name("fpga"), spec::Amount::Part(1000)),
+            ]),
         }
     }
 
@@ -214,7 +249,10 @@ mod tests {
     fn told_in_full(gate: spec::QueueState) -> spec::QueueSpec {
         spec::QueueSpec {
             guaranteed: share(),
-            maximum: spec::QueueShare { memory: Some(spec::Amount::Exactly(Bytes::from_mib(512))), ..share() },
+            maximum: spec::QueueShare {
+                memory: Some(spec::Amount::Exactly(Bytes::from_mib(512))),
+                ..share()
+            },
             weight: Some(3),
             priority: -7,
             order: spec::LeafOrder::Fair,
@@ -231,10 +269,24 @@ mod tests {
 
     #[test]
     fn a_queue_tree_is_restored_unchanged() {
-        for gate in [spec::QueueState::Open, spec::QueueState::Paused, spec::QueueState::Draining, spec::QueueState::Closed] {
-            let inner = spec::QueueSpec { children: BTreeMap::from([(name("deep"), told_in_full(gate))]), ..told_in_full(gate) };
-            let children = BTreeMap::from([(name("etl"), inner), (name("plain"), spec::QueueSpec::default())]);
-            let root = spec::QueueSpec { children, ..spec::QueueSpec::default() };
+        for gate in [
+            spec::QueueState::Open,
+            spec::QueueState::Paused,
+            spec::QueueState::Draining,
+            spec::QueueState::Closed,
+        ] {
+            let inner = spec::QueueSpec {
+                children: BTreeMap::from([(name("deep"), told_in_full(gate))]),
+                ..told_in_full(gate)
+            };
+            let children = BTreeMap::from([
+                (name("etl"), inner),
+                (name("plain"), spec::QueueSpec::default()),
+            ]);
+            let root = spec::QueueSpec {
+                children,
+                ..spec::QueueSpec::default()
+            };
             let text = serde_json::to_string(&QueueRecord::of(&root)).expect("encodes");
             let read: QueueRecord = serde_json::from_str(&text).expect("reads");
             assert_eq!(read.spec(), root);
@@ -243,8 +295,18 @@ mod tests {
 
     #[test]
     fn a_missing_key_has_its_default() {
-        let read: QueueRecord = serde_json::from_str(r#"{"children":{"etl":{"weight":2}}}"#).expect("reads");
-        let etl = spec::QueueSpec { weight: Some(2), ..spec::QueueSpec::default() };
-        assert_eq!(read.spec(), spec::QueueSpec { children: BTreeMap::from([(name("etl"), etl)]), ..spec::QueueSpec::default() });
+        let read: QueueRecord =
+            serde_json::from_str(r#"{"children":{"etl":{"weight":2}}}"#).expect("reads");
+        let etl = spec::QueueSpec {
+            weight: Some(2),
+            ..spec::QueueSpec::default()
+        };
+        assert_eq!(
+            read.spec(),
+            spec::QueueSpec {
+                children: BTreeMap::from([(name("etl"), etl)]),
+                ..spec::QueueSpec::default()
+            }
+        );
     }
 }

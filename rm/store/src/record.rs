@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use headroom_rm_core::event::AfterDrain;
 use headroom_rm_core::{
-    AppSubmission, ContainerLaunch, EndedContainer, MasterKind, NodeMark, NodeTags, Outcome, SavedStage, SavedState,
+    AppSubmission, ContainerLaunch, EndedContainer, MasterKind, NodeMark, NodeTags, Outcome,
+    SavedStage, SavedState,
 };
 use headroom_types::{
-    AppId, Bytes, ContainerId, Epoch, ExitReason, FetchedFile, Name, NodeId, QueuePath, RequestId, Resource, UnixMillis,
+    AppId, Bytes, ContainerId, Epoch, ExitReason, FetchedFile, Name, NodeId, QueuePath, RequestId,
+    Resource, UnixMillis,
 };
 use serde::{Deserialize, Serialize};
 
@@ -331,7 +333,11 @@ impl AppRecord {
     pub fn of(id: &AppId, spec: &AppSubmission, submitted: UnixMillis) -> Self {
         let master = match &spec.master {
             MasterKind::Unmanaged => None,
-            MasterKind::Managed { resource, launch, max_attempts } => Some(ManagedMaster::of(resource, launch, *max_attempts)),
+            MasterKind::Managed {
+                resource,
+                launch,
+                max_attempts,
+            } => Some(ManagedMaster::of(resource, launch, *max_attempts)),
         };
         AppRecord {
             id: id.clone(),
@@ -339,7 +345,9 @@ impl AppRecord {
             queue: spec.queue.clone(),
             priority: spec.priority,
             user: spec.user.clone(),
-            lifetime_ms: spec.lifetime.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
+            lifetime_ms: spec
+                .lifetime
+                .map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
             key: spec.key.clone(),
             master,
         }
@@ -353,15 +361,26 @@ impl AppRecord {
             user: self.user,
             lifetime: self.lifetime_ms.map(Duration::from_millis),
             key: self.key,
-            master: self.master.map_or(MasterKind::Unmanaged, ManagedMaster::master),
+            master: self
+                .master
+                .map_or(MasterKind::Unmanaged, ManagedMaster::master),
         }
     }
 }
 
 impl ManagedMaster {
     fn of(resource: &Resource, launch: &ContainerLaunch, max_attempts: u32) -> Self {
-        let ContainerLaunch { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups } =
-            launch.clone();
+        let ContainerLaunch {
+            command,
+            env,
+            files,
+            fetch,
+            heap,
+            heap_exit_codes,
+            stop_grace_ms,
+            max_processes,
+            task_groups,
+        } = launch.clone();
         ManagedMaster {
             resource: resource.clone(),
             max_attempts,
@@ -377,20 +396,60 @@ impl ManagedMaster {
         }
     }
     fn master(self) -> MasterKind {
-        let ManagedMaster { resource, max_attempts, command, env, files, fetch, heap, .. } = self;
+        let ManagedMaster {
+            resource,
+            max_attempts,
+            command,
+            env,
+            files,
+            fetch,
+            heap,
+            ..
+        } = self;
         let (heap_exit_codes, stop_grace_ms) = (self.heap_exit_codes, self.stop_grace_ms);
         let (max_processes, task_groups) = (self.max_processes, self.task_groups);
-        let launch =
-            ContainerLaunch { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups };
-        MasterKind::Managed { resource, launch: Arc::new(launch), max_attempts }
+        let launch = ContainerLaunch {
+            command,
+            env,
+            files,
+            fetch,
+            heap,
+            heap_exit_codes,
+            stop_grace_ms,
+            max_processes,
+            task_groups,
+        };
+        MasterKind::Managed {
+            resource,
+            launch: Arc::new(launch),
+            max_attempts,
+        }
     }
 }
 
 impl StateRecord {
     /// Converts it from the core's type.
     pub fn of(saved: &SavedState) -> Self {
-        let SavedState { stage, diagnostics, attempt, charged, uncharged, master, master_node, master_size, .. } = saved.clone();
-        let SavedState { master_heap, ended, queue, priority, until, runs, .. } = saved.clone();
+        let SavedState {
+            stage,
+            diagnostics,
+            attempt,
+            charged,
+            uncharged,
+            master,
+            master_node,
+            master_size,
+            ..
+        } = saved.clone();
+        let SavedState {
+            master_heap,
+            ended,
+            queue,
+            priority,
+            until,
+            runs,
+            ..
+        } = saved.clone();
         let stage = StageRecord::of(stage);
         StateRecord {
             stage,
@@ -432,23 +491,66 @@ impl StateRecord {
 
 impl SavedAttempt {
     fn of(run: headroom_rm_core::AttemptRecord) -> Self {
-        let headroom_rm_core::AttemptRecord { number, container, node, resource, started, ended, outcome, reason, charged, why } =
-            run;
+        let headroom_rm_core::AttemptRecord {
+            number,
+            container,
+            node,
+            resource,
+            started,
+            ended,
+            outcome,
+            reason,
+            charged,
+            why,
+        } = run;
         let came_to = outcome.map(|outcome| match outcome {
             Outcome::Succeeded => AttemptOutcome::Succeeded,
             Outcome::Failed => AttemptOutcome::Failed,
             Outcome::Killed => AttemptOutcome::Killed,
         });
-        SavedAttempt { number, container, node, resource, started, ended, came_to, reason, charged, why }
+        SavedAttempt {
+            number,
+            container,
+            node,
+            resource,
+            started,
+            ended,
+            came_to,
+            reason,
+            charged,
+            why,
+        }
     }
     fn saved(self) -> headroom_rm_core::AttemptRecord {
-        let SavedAttempt { number, container, node, resource, started, ended, came_to, reason, charged, why } = self;
+        let SavedAttempt {
+            number,
+            container,
+            node,
+            resource,
+            started,
+            ended,
+            came_to,
+            reason,
+            charged,
+            why,
+        } = self;
         let outcome = came_to.map(|came_to| match came_to {
             AttemptOutcome::Succeeded => Outcome::Succeeded,
             AttemptOutcome::Failed => Outcome::Failed,
             AttemptOutcome::Killed => Outcome::Killed,
         });
-        headroom_rm_core::AttemptRecord { number, container, node, resource, started, ended, outcome, reason, charged, why }
+        headroom_rm_core::AttemptRecord {
+            number,
+            container,
+            node,
+            resource,
+            started,
+            ended,
+            outcome,
+            reason,
+            charged,
+            why,
+        }
     }
 }
 
@@ -482,48 +584,144 @@ impl StageRecord {
 impl ContainerEndRecord {
     /// Converts it from the core's type.
     pub fn of(finished: &EndedContainer) -> Self {
-        let EndedContainer { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak, why } =
-            finished.clone();
-        ContainerEndRecord { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak, why }
+        let EndedContainer {
+            container,
+            node,
+            request,
+            attempt,
+            resource,
+            granted,
+            ended,
+            reason,
+            exit_code,
+            peak,
+            why,
+        } = finished.clone();
+        ContainerEndRecord {
+            container,
+            node,
+            request,
+            attempt,
+            resource,
+            granted,
+            ended,
+            reason,
+            exit_code,
+            peak,
+            why,
+        }
     }
     /// Converts it to the core's type.
     pub fn finished(self) -> EndedContainer {
-        let ContainerEndRecord { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak, why } =
-            self;
-        EndedContainer { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak, why }
+        let ContainerEndRecord {
+            container,
+            node,
+            request,
+            attempt,
+            resource,
+            granted,
+            ended,
+            reason,
+            exit_code,
+            peak,
+            why,
+        } = self;
+        EndedContainer {
+            container,
+            node,
+            request,
+            attempt,
+            resource,
+            granted,
+            ended,
+            reason,
+            exit_code,
+            peak,
+            why,
+        }
     }
 }
 
 impl DrainRecord {
     /// Converts it from the core's types.
     pub fn of(node: &NodeId, mark: &NodeMark) -> Self {
-        let NodeMark { reason, until, then, drained } = mark.clone();
+        let NodeMark {
+            reason,
+            until,
+            then,
+            drained,
+        } = mark.clone();
         let then = match then {
             AfterDrain::Stay => AfterDrainRecord::Stay,
             AfterDrain::Decommission => AfterDrainRecord::Decommission,
         };
-        DrainRecord { node: node.clone(), reason, until, then, drained }
+        DrainRecord {
+            node: node.clone(),
+            reason,
+            until,
+            then,
+            drained,
+        }
     }
     /// Converts it to the core's types.
     pub fn mark(self) -> (NodeId, NodeMark) {
-        let DrainRecord { node, reason, until, then, drained } = self;
+        let DrainRecord {
+            node,
+            reason,
+            until,
+            then,
+            drained,
+        } = self;
         let then = match then {
             AfterDrainRecord::Stay => AfterDrain::Stay,
             AfterDrainRecord::Decommission => AfterDrain::Decommission,
         };
-        (node, NodeMark { reason, until, then, drained })
+        (
+            node,
+            NodeMark {
+                reason,
+                until,
+                then,
+                drained,
+            },
+        )
     }
 }
 
 impl TagsRecord {
     /// Converts it from the core's types.
     pub fn of(node: &NodeId, tags: &NodeTags) -> Self {
-        let NodeTags { cordon, labels, attributes, taints } = tags.clone();
-        TagsRecord { node: node.clone(), cordon, labels, attributes, taints }
+        let NodeTags {
+            cordon,
+            labels,
+            attributes,
+            taints,
+        } = tags.clone();
+        TagsRecord {
+            node: node.clone(),
+            cordon,
+            labels,
+            attributes,
+            taints,
+        }
     }
     /// Converts it to the core's types.
     pub fn tags(self) -> (NodeId, NodeTags) {
-        let TagsRecord { node, cordon, labels, attributes, taints } = self;
-        (node, NodeTags { cordon, labels, attributes, taints })
+        let TagsRecord {
+            node,
+            cordon,
+            labels,
+            attributes,
+            taints,
+        } = self;
+        (
+            node,
+            NodeTags {
+                cordon,
+                labels,
+                attributes,
+                taints,
+            },
+        )
     }
 }

@@ -44,22 +44,35 @@ impl RedbEngine {
 
     /// Opens a database and checks every page.
     pub fn open_suspect(path: &Path) -> Result<Self, EngineError> {
-        Self::create(Builder::new().set_cache_size(CACHE).set_check_integrity_on_open(true), path)
+        Self::create(
+            Builder::new()
+                .set_cache_size(CACHE)
+                .set_check_integrity_on_open(true),
+            path,
+        )
     }
 
     fn create(builder: &Builder, path: &Path) -> Result<Self, EngineError> {
-        Ok(RedbEngine { database: Arc::new(builder.create(path).map_err(wrong)?) })
+        Ok(RedbEngine {
+            database: Arc::new(builder.create(path).map_err(wrong)?),
+        })
     }
 
     /// Writes all entries in one transaction.
     pub fn write(&self, entries: &[Entry]) -> Result<(), EngineError> {
         let mut transaction = self.database.begin_write().map_err(wrong)?;
-        transaction.set_durability(Durability::Immediate).map_err(wrong)?;
+        transaction
+            .set_durability(Durability::Immediate)
+            .map_err(wrong)?;
         {
             let mut table = transaction.open_table(ENTRIES).map_err(wrong)?;
             for (key, bytes) in entries {
                 match bytes {
-                    Some(bytes) => drop(table.insert(key.as_bytes(), bytes.as_slice()).map_err(wrong)?),
+                    Some(bytes) => drop(
+                        table
+                            .insert(key.as_bytes(), bytes.as_slice())
+                            .map_err(wrong)?,
+                    ),
                     None => drop(table.remove(key.as_bytes()).map_err(wrong)?),
                 }
             }

@@ -14,7 +14,8 @@ use crate::idempotency::{ANSWERS, answers};
 use crate::profiles::{PROFILES, profiles};
 use crate::queues::Queues;
 use crate::record::{
-    AppRecord, ContainerEndRecord, DOCUMENTS, DrainRecord, ExpectedNode, META, MetaRecord, QUEUES, StateRecord, TagsRecord,
+    AppRecord, ContainerEndRecord, DOCUMENTS, DrainRecord, ExpectedNode, META, MetaRecord, QUEUES,
+    StateRecord, TagsRecord,
 };
 
 /// A record that differs from the written one.
@@ -71,7 +72,10 @@ pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(MetaRecord, Restored), R
             Some(("node", _)) => nodes.push(parse::<ExpectedNode>(key, value)?.id),
             Some(("mark", _)) => marks.push(parse::<DrainRecord>(key, value)?.mark()),
             Some(("tags", _)) => tags.push(parse::<TagsRecord>(key, value)?.tags()),
-            Some(_) if [DOCUMENTS, ANSWERS, FAMILIES].iter().any(|other| key.starts_with(other)) => {}
+            Some(_)
+                if [DOCUMENTS, ANSWERS, FAMILIES]
+                    .iter()
+                    .any(|other| key.starts_with(other)) => {}
             Some(_) | None => return Err(ReplayError::Kind(key.clone())),
         }
     }
@@ -99,18 +103,32 @@ fn tree(saved: Queues) -> Result<(u64, QueueTree), ReplayError> {
     let Queues { generation, root } = saved;
     let tree = QueueTree::new(root.spec()).map_err(|problems| {
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        ReplayError::Queues { generation, problems: problems.join("; ") }
+        ReplayError::Queues {
+            generation,
+            problems: problems.join("; "),
+        }
     })?;
     Ok((generation, tree))
 }
 
 /// Applications in the order of their ends, running ones last, as the core expects its history.
-fn pair(apps: BTreeMap<String, AppRecord>, mut states: BTreeMap<String, StateRecord>) -> Result<Vec<RestoredApp>, ReplayError> {
+fn pair(
+    apps: BTreeMap<String, AppRecord>,
+    mut states: BTreeMap<String, StateRecord>,
+) -> Result<Vec<RestoredApp>, ReplayError> {
     let mut whole = Vec::with_capacity(apps.len());
     for (number, app) in apps {
-        let state = states.remove(&number).ok_or(ReplayError::Half(number, "state"))?.saved();
+        let state = states
+            .remove(&number)
+            .ok_or(ReplayError::Half(number, "state"))?
+            .saved();
         let (id, submitted) = (app.id.clone(), app.submitted);
-        whole.push(RestoredApp { id, spec: Arc::new(app.spec()), submitted, state });
+        whole.push(RestoredApp {
+            id,
+            spec: Arc::new(app.spec()),
+            submitted,
+            state,
+        });
     }
     if let Some((number, _)) = states.pop_first() {
         return Err(ReplayError::Half(number, "app"));
@@ -120,7 +138,10 @@ fn pair(apps: BTreeMap<String, AppRecord>, mut states: BTreeMap<String, StateRec
 }
 
 fn parse<T: DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, ReplayError> {
-    serde_json::from_slice(value).map_err(|source| ReplayError::Text { key: key.to_owned(), source })
+    serde_json::from_slice(value).map_err(|source| ReplayError::Text {
+        key: key.to_owned(),
+        source,
+    })
 }
 
 #[cfg(test)]
@@ -136,33 +157,68 @@ mod tests {
         let meta = record(META, r#"{"epoch":3,"last_app":9}"#);
         let state = record("state/0000000009", r#"{"stage":"running","attempt":1}"#);
         let refused = replay(&[meta.clone(), state]).expect_err("a record is missing");
-        assert_eq!(refused.to_string(), "application number 0000000009 has no app record");
-        let app = record("app/0000000009", r#"{"id":"j.9","submitted":1,"queue":"default"}"#);
+        assert_eq!(
+            refused.to_string(),
+            "application number 0000000009 has no app record"
+        );
+        let app = record(
+            "app/0000000009",
+            r#"{"id":"j.9","submitted":1,"queue":"default"}"#,
+        );
         let refused = replay(&[meta, app]).expect_err("a record is missing");
-        assert_eq!(refused.to_string(), "application number 0000000009 has no state record");
+        assert_eq!(
+            refused.to_string(),
+            "application number 0000000009 has no state record"
+        );
     }
 
     #[test]
     fn the_next_incarnation_has_the_next_epoch() {
-        let (meta, restored) = replay(&[record(META, r#"{"epoch":3,"last_app":9}"#)]).expect("replays");
-        assert_eq!((meta.epoch, restored.epoch, restored.last_app), (Epoch(3), Epoch(4), 9));
+        let (meta, restored) =
+            replay(&[record(META, r#"{"epoch":3,"last_app":9}"#)]).expect("replays");
+        assert_eq!(
+            (meta.epoch, restored.epoch, restored.last_app),
+            (Epoch(3), Epoch(4), 9)
+        );
     }
 
     #[test]
     fn a_queue_tree_is_restored_and_an_invalid_tree_is_refused_with_its_problems() {
         let meta = record(META, r#"{"epoch":3,"last_app":9}"#);
-        let queues = |root: &str| replay(&[meta.clone(), record(QUEUES, &format!(r#"{{"generation":4,"root":{root}}}"#))]);
-        let (_, restored) = queues(r#"{"children":{"etl":{"weight":2},"adhoc":{"gate":"paused"}}}"#).expect("replays");
+        let queues = |root: &str| {
+            replay(&[
+                meta.clone(),
+                record(QUEUES, &format!(r#"{{"generation":4,"root":{root}}}"#)),
+            ])
+        };
+        let (_, restored) =
+            queues(r#"{"children":{"etl":{"weight":2},"adhoc":{"gate":"paused"}}}"#)
+                .expect("replays");
         let (generation, tree) = restored.queues.expect("the tree is restored");
-        let names: Vec<&str> = tree.root().children.keys().map(|name| name.as_str()).collect();
+        let names: Vec<&str> = tree
+            .root()
+            .children
+            .keys()
+            .map(|name| name.as_str())
+            .collect();
         assert_eq!((generation, names), (4, vec!["adhoc", "etl"]));
-        let refused = queues(r#"{"children":{"etl":{"weight":0}}}"#).expect_err("the weight is invalid").to_string();
-        assert!(refused.contains("generation 4") && refused.contains("root.etl: weight"), "{refused}");
+        let refused = queues(r#"{"children":{"etl":{"weight":0}}}"#)
+            .expect_err("the weight is invalid")
+            .to_string();
+        assert!(
+            refused.contains("generation 4") && refused.contains("root.etl: weight"),
+            "{refused}"
+        );
     }
 
     #[test]
     fn a_record_of_an_unknown_kind_is_refused() {
         let meta = record(META, r#"{"epoch":3,"last_app":9}"#);
-        assert!(replay(&[meta, record("lease/1", "{}")]).expect_err("the kind is unknown").to_string().contains("lease/1"));
+        assert!(
+            replay(&[meta, record("lease/1", "{}")])
+                .expect_err("the kind is unknown")
+                .to_string()
+                .contains("lease/1")
+        );
     }
 }

@@ -94,7 +94,11 @@ pub fn scan(engine: &Engine) -> Result<Scan, ScanError> {
     })?;
     let found = u64::try_from(scan.pieces.len()).unwrap_or(u64::MAX);
     let sealed = scan.seal.map_or(0, |s| s.records);
-    if found != sealed { Err(ScanError::Count { found, sealed }) } else { Ok(scan) }
+    if found != sealed {
+        Err(ScanError::Count { found, sealed })
+    } else {
+        Ok(scan)
+    }
 }
 
 /// All records except documents and the seal, by key.
@@ -103,7 +107,10 @@ pub fn without_documents(engine: &Engine) -> Result<Vec<(String, Vec<u8>)>, Scan
     let after = after_documents();
     let before = (Bound::Unbounded, Bound::Excluded(DOCUMENTS.as_bytes()));
     let mut found = Vec::new();
-    for keys in [before, (Bound::Included(after.as_slice()), Bound::Unbounded)] {
+    for keys in [
+        before,
+        (Bound::Included(after.as_slice()), Bound::Unbounded),
+    ] {
         records(engine, keys, |key, value, _| {
             if key != SEAL {
                 found.push((key, value));
@@ -115,9 +122,15 @@ pub fn without_documents(engine: &Engine) -> Result<Vec<(String, Vec<u8>)>, Scan
 }
 
 /// Passes the documents to `see` one after another, until it returns [`ScanControl::No`].
-pub fn documents(engine: &Engine, mut see: impl FnMut(&str, &[u8]) -> ScanControl) -> Result<(), ScanError> {
+pub fn documents(
+    engine: &Engine,
+    mut see: impl FnMut(&str, &[u8]) -> ScanControl,
+) -> Result<(), ScanError> {
     let after = after_documents();
-    let keys = (Bound::Included(DOCUMENTS.as_bytes()), Bound::Excluded(after.as_slice()));
+    let keys = (
+        Bound::Included(DOCUMENTS.as_bytes()),
+        Bound::Excluded(after.as_slice()),
+    );
     let mut going = ScanControl::Yes;
     records(engine, keys, |key, value, _| {
         if going == ScanControl::Yes {
@@ -166,11 +179,17 @@ fn records(
         let entry = std::str::from_utf8(key).map_err(|_| ScanError::Key)?;
         let (owner, head) = frame::owner(entry);
         if head {
-            let before = open.replace(Part { key: owner.to_owned(), head: bytes.to_vec(), pieces: Vec::new() });
+            let before = open.replace(Part {
+                key: owner.to_owned(),
+                head: bytes.to_vec(),
+                pieces: Vec::new(),
+            });
             return before.map_or(Ok(()), &mut close);
         }
         match &mut open {
-            Some(part) if part.key == owner && entry == frame::piece_key(&part.key, part.pieces.len()) => {
+            Some(part)
+                if part.key == owner && entry == frame::piece_key(&part.key, part.pieces.len()) =>
+            {
                 part.pieces.push(bytes.to_vec());
                 Ok(())
             }

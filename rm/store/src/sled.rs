@@ -31,18 +31,28 @@ pub struct SledEngine {
 impl SledEngine {
     /// Opens or creates a database; waits for its lock.
     pub fn open(dir: &Path) -> Result<Self, EngineError> {
-        let config = Config::new().path(dir).cache_capacity(CACHE).mode(Mode::LowSpace).flush_every_ms(Some(BACKGROUND_FLUSH_MS));
+        let config = Config::new()
+            .path(dir)
+            .cache_capacity(CACHE)
+            .mode(Mode::LowSpace)
+            .flush_every_ms(Some(BACKGROUND_FLUSH_MS));
         let until = Instant::now() + LOCK_PATIENCE;
         let db = loop {
             match config.open() {
-                Err(e) if e.to_string().contains("could not acquire lock") && Instant::now() < until => {
+                Err(e)
+                    if e.to_string().contains("could not acquire lock")
+                        && Instant::now() < until =>
+                {
                     std::thread::park_timeout(Duration::from_millis(20));
                 }
                 answer => break answer?,
             }
         };
         let log = File::open(dir.join("db")).map_err(EngineError::Sync)?;
-        Ok(SledEngine { db, log: Arc::new(log) })
+        Ok(SledEngine {
+            db,
+            log: Arc::new(log),
+        })
     }
 
     /// Writes one batch, flushes and syncs it.

@@ -61,13 +61,27 @@ fn live(dir: &Path, backend: StoreBackend, last: u32) {
     for n in opened.restored.last_app + 1..=last {
         let journal = &mut opened.journal;
         journal
-            .append(&DurableRecord::App { app: app(n), spec: Arc::new(spec.clone()), submitted: UnixMillis(5) })
+            .append(&DurableRecord::App {
+                app: app(n),
+                spec: Arc::new(spec.clone()),
+                submitted: UnixMillis(5),
+            })
             .expect("appends");
-        journal.append(&DurableRecord::State { app: app(n), state: state.clone() }).expect("appends");
-        journal.append_document(&app(n), document(n)).expect("appends");
+        journal
+            .append(&DurableRecord::State {
+                app: app(n),
+                state: state.clone(),
+            })
+            .expect("appends");
+        journal
+            .append_document(&app(n), document(n))
+            .expect("appends");
         journal.commit().expect("commits");
     }
-    opened.journal.append(&DurableRecord::Node("n1".parse().expect("id"))).expect("appends");
+    opened
+        .journal
+        .append(&DurableRecord::Node("n1".parse().expect("id")))
+        .expect("appends");
     opened.journal.commit().expect("commits");
 }
 
@@ -81,11 +95,16 @@ fn document(n: u32) -> Vec<u8> {
 }
 
 fn other(backend: StoreBackend) -> StoreBackend {
-    StoreBackend::ALL.into_iter().find(|b| *b != backend).expect("two")
+    StoreBackend::ALL
+        .into_iter()
+        .find(|b| *b != backend)
+        .expect("two")
 }
 
 fn names(dir: &Path) -> Vec<String> {
-    let all = fs::read_dir(dir).expect("reads").map(|e| e.expect("reads").file_name().to_string_lossy().into_owned());
+    let all = fs::read_dir(dir)
+        .expect("reads")
+        .map(|e| e.expect("reads").file_name().to_string_lossy().into_owned());
     let mut all: Vec<String> = all.filter(|name| name != "lock").collect();
     all.sort();
     all
@@ -97,17 +116,32 @@ fn a_backup_is_restored_completely_in_either_backend(backend: StoreBackend) {
     live(&from, backend, 9);
     let before = names(&from);
     let kept = backup(&from, &file).expect("writes");
-    assert_eq!((kept.backend, kept.records, kept.commit), (backend, 9 * 3 + 2, 12));
-    assert_eq!(kept.bytes, fs::metadata(&file).expect("the file exists").len());
-    assert_eq!(names(&from), before, "the backup leaves no files in the directory");
+    assert_eq!(
+        (kept.backend, kept.records, kept.commit),
+        (backend, 9 * 3 + 2, 12)
+    );
+    assert_eq!(
+        kept.bytes,
+        fs::metadata(&file).expect("the file exists").len()
+    );
+    assert_eq!(
+        names(&from),
+        before,
+        "the backup leaves no files in the directory"
+    );
     for to in [backend, other(backend)] {
         let dir = place.path().join(to.as_str());
         let filled = restore(&dir, &file, to, Replace::No).expect("fills");
-        assert_eq!((filled.backend, filled.records, filled.aside), (to, kept.records, None));
+        assert_eq!(
+            (filled.backend, filled.records, filled.aside),
+            (to, kept.records, None)
+        );
         let opened = open(&dir, to).expect("opens");
         let apps: Vec<u32> = opened.restored.apps.iter().map(|a| a.id.seq()).collect();
         assert_eq!(apps, (1..=9).collect::<Vec<_>>());
-        assert!((1..=9).all(|n| opened.documents.get(&app(n)).expect("reads") == Some(document(n))));
+        assert!(
+            (1..=9).all(|n| opened.documents.get(&app(n)).expect("reads") == Some(document(n)))
+        );
         assert_eq!(opened.restored.nodes.len(), 1);
     }
 }
@@ -120,16 +154,26 @@ fn a_restore_does_not_reuse_numbers_given_after_the_backup(backend: StoreBackend
     let mut epoch = 0;
     for last in 4..40 {
         live(&dir, backend, last);
-        epoch = check(&dir).expect("looks").epoch.expect("the state is complete").0;
+        epoch = check(&dir)
+            .expect("looks")
+            .epoch
+            .expect("the state is complete")
+            .0;
     }
     let filled = restore(&dir, &file, backend, Replace::MoveAside).expect("fills");
     let next = open(&dir, backend).expect("opens").restored;
     assert!(next.epoch.0 > epoch && next.last_app > 39, "{next:?}");
-    assert_eq!((filled.epoch.0 + 1, filled.last_app), (next.epoch.0, next.last_app));
+    assert_eq!(
+        (filled.epoch.0 + 1, filled.last_app),
+        (next.epoch.0, next.last_app)
+    );
     let alone = place.path().join("elsewhere");
     restore(&alone, &file, backend, Replace::No).expect("fills");
     let next = open(&alone, backend).expect("opens").restored;
-    assert!(next.epoch.0 > epoch && next.last_app > 39, "also in an empty directory: {next:?}");
+    assert!(
+        next.epoch.0 > epoch && next.last_app > 39,
+        "also in an empty directory: {next:?}"
+    );
 }
 
 fn existing_files_and_state_are_not_overwritten(backend: StoreBackend) {
@@ -138,18 +182,41 @@ fn existing_files_and_state_are_not_overwritten(backend: StoreBackend) {
     live(&dir, backend, 3);
     backup(&dir, &file).expect("writes");
     let text = fs::read(&file).expect("reads");
-    assert!(matches!(backup(&dir, &file), Err(StoreError::NotEmpty { .. })));
+    assert!(matches!(
+        backup(&dir, &file),
+        Err(StoreError::NotEmpty { .. })
+    ));
     assert_eq!(fs::read(&file).expect("reads"), text);
     live(&dir, backend, 4);
     let before = names(&dir);
-    let refused = restore(&dir, &file, backend, Replace::No).expect_err("the directory contains state").to_string();
+    let refused = restore(&dir, &file, backend, Replace::No)
+        .expect_err("the directory contains state")
+        .to_string();
     assert!(refused.contains("--replace"), "{refused}");
     assert_eq!(names(&dir), before);
     let filled = restore(&dir, &file, other(backend), Replace::MoveAside).expect("fills");
     let aside = filled.aside.expect("the earlier state is kept");
-    assert_eq!(names(&aside), before, "all earlier files are in {}", aside.display());
-    assert_eq!(open(&aside, backend).expect("still opens").restored.last_app, 4);
-    assert_eq!(open(&dir, other(backend)).expect("opens").restored.apps.len(), 3);
+    assert_eq!(
+        names(&aside),
+        before,
+        "all earlier files are in {}",
+        aside.display()
+    );
+    assert_eq!(
+        open(&aside, backend)
+            .expect("still opens")
+            .restored
+            .last_app,
+        4
+    );
+    assert_eq!(
+        open(&dir, other(backend))
+            .expect("opens")
+            .restored
+            .apps
+            .len(),
+        3
+    );
 }
 
 fn a_damaged_backup_is_refused_and_leaves_the_state_unchanged(backend: StoreBackend) {
@@ -164,7 +231,11 @@ fn a_damaged_backup_is_refused_and_leaves_the_state_unchanged(backend: StoreBack
         for bytes in [&whole[..at], &changed[..]] {
             fs::write(&file, bytes).expect("writes");
             let refused = restore(&dir, &file, backend, Replace::MoveAside).expect_err("damaged");
-            assert!(matches!(refused, StoreError::Corrupt { .. }) && refused.to_string().contains("backup"), "{refused}");
+            assert!(
+                matches!(refused, StoreError::Corrupt { .. })
+                    && refused.to_string().contains("backup"),
+                "{refused}"
+            );
         }
     }
     assert_eq!(names(&dir), before);
@@ -179,10 +250,23 @@ fn an_interrupted_restore_can_be_run_again(backend: StoreBackend) {
     // The state after the first move of a restore.
     fs::write(dir.join(REPLACING), b"").expect("writes");
     fs::create_dir(dir.join("replaced-1")).expect("makes");
-    fs::rename(database_path(&dir, backend), dir.join("replaced-1").join("moved")).expect("moves");
-    let refused = open(&dir, backend).expect_err("the restore is incomplete").to_string();
-    assert!(refused.contains("interrupted") && refused.contains("--replace"), "{refused}");
-    assert!(check(&dir).expect("looks").problems[0].what.contains("interrupted"));
+    fs::rename(
+        database_path(&dir, backend),
+        dir.join("replaced-1").join("moved"),
+    )
+    .expect("moves");
+    let refused = open(&dir, backend)
+        .expect_err("the restore is incomplete")
+        .to_string();
+    assert!(
+        refused.contains("interrupted") && refused.contains("--replace"),
+        "{refused}"
+    );
+    assert!(
+        check(&dir).expect("looks").problems[0]
+            .what
+            .contains("interrupted")
+    );
     restore(&dir, &file, backend, Replace::MoveAside).expect("fills");
     assert_eq!(open(&dir, backend).expect("opens").restored.apps.len(), 3);
 }
@@ -213,18 +297,41 @@ fn a_check_counts_records_and_names_problems(backend: StoreBackend) {
     assert!(matches!(check(&dir), Err(StoreError::Nothing { .. })));
     live(&dir, backend, 3);
     let report = check(&dir).expect("looks");
-    assert_eq!((report.backend, report.last_app, report.commit), (Some(backend), Some(3), Some(6)));
-    assert_eq!((report.acknowledged, report.epoch.map(|e| e.0)), (Some(6), Some(1)));
+    assert_eq!(
+        (report.backend, report.last_app, report.commit),
+        (Some(backend), Some(3), Some(6))
+    );
+    assert_eq!(
+        (report.acknowledged, report.epoch.map(|e| e.0)),
+        (Some(6), Some(1))
+    );
     let count = |kind: &str| report.records.get(kind).copied();
-    let counts = [count("applications"), count("documents"), count("nodes"), count("numbers"), count("ended containers")];
+    let counts = [
+        count("applications"),
+        count("documents"),
+        count("nodes"),
+        count("numbers"),
+        count("ended containers"),
+    ];
     assert_eq!(counts, [Some(3), Some(3), Some(1), Some(1), None]);
-    assert_eq!(report.document_bytes, (1..=3).map(|n| u64::try_from(document(n).len()).expect("small")).sum::<u64>());
+    assert_eq!(
+        report.document_bytes,
+        (1..=3)
+            .map(|n| u64::try_from(document(n).len()).expect("small"))
+            .sum::<u64>()
+    );
     assert_eq!((report.snapshots.len(), report.problems.len()), (1, 0));
     // First the snapshot is damaged, then the database.
-    let newest = snapshot::list(&dir).expect("lists").pop().expect("a snapshot");
+    let newest = snapshot::list(&dir)
+        .expect("lists")
+        .pop()
+        .expect("a snapshot");
     fs::write(&newest, b"half").expect("writes");
     let report = check(&dir).expect("looks");
-    assert!(report.problems[0].what.contains("snapshot-") && report.snapshots[0].wrong.is_some(), "{report:?}");
+    assert!(
+        report.problems[0].what.contains("snapshot-") && report.snapshots[0].wrong.is_some(),
+        "{report:?}"
+    );
     let database = match backend {
         StoreBackend::Sled => database_path(&dir, backend).join("db"),
         StoreBackend::Redb => database_path(&dir, backend),
@@ -232,5 +339,10 @@ fn a_check_counts_records_and_names_problems(backend: StoreBackend) {
     fs::write(database, b"another content").expect("writes");
     let report = check(&dir).expect("looks");
     assert_eq!((report.commit, report.problems.len()), (None, 2));
-    assert!(report.problems[0].advice.contains("rmctl operator state restore"), "{report:?}");
+    assert!(
+        report.problems[0]
+            .advice
+            .contains("rmctl operator state restore"),
+        "{report:?}"
+    );
 }

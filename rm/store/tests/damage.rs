@@ -41,9 +41,17 @@ fn filled(backend: StoreBackend) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     let mut opened = open(dir.path(), backend).expect("opens");
     for n in 0..150 {
-        opened.journal.append(&DurableRecord::Node(format!("node-{n:03}").parse().expect("id"))).expect("appends");
+        opened
+            .journal
+            .append(&DurableRecord::Node(
+                format!("node-{n:03}").parse().expect("id"),
+            ))
+            .expect("appends");
         if n % 5 == 0 {
-            opened.journal.append_document(&app(n), vec![b'a'; 20_000]).expect("appends");
+            opened
+                .journal
+                .append_document(&app(n), vec![b'a'; 20_000])
+                .expect("appends");
         }
         opened.journal.commit().expect("commits");
     }
@@ -97,15 +105,25 @@ fn refused(dir: &Path, backend: StoreBackend) -> String {
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
     assert_eq!(contents(dir), before, "the damaged files were changed");
     let text = error.to_string();
-    assert!(text.contains(dir.to_str().expect("text")) && !text.contains('\n'), "{text}");
+    assert!(
+        text.contains(dir.to_str().expect("text")) && !text.contains('\n'),
+        "{text}"
+    );
     text
 }
 
 fn garbage_instead_of_a_database_is_refused(backend: StoreBackend) {
     let dir = filled(backend);
-    fs::write(data(dir.path(), backend), b"this is not a database, and much too short").expect("writes");
+    fs::write(
+        data(dir.path(), backend),
+        b"this is not a database, and much too short",
+    )
+    .expect("writes");
     let text = refused(dir.path(), backend);
-    assert!(text.contains("away (the next start then continues from") && text.contains("snapshot-"), "{text}");
+    assert!(
+        text.contains("away (the next start then continues from") && text.contains("snapshot-"),
+        "{text}"
+    );
 }
 
 fn garbage_in_all_files_is_refused(backend: StoreBackend) {
@@ -135,9 +153,16 @@ fn a_truncated_database_file_is_refused_or_complete(backend: StoreBackend) {
         copy(dir.path(), place.path());
         fs::write(data(place.path(), backend), &whole[..at]).expect("writes");
         match open(place.path(), backend) {
-            Ok(opened) => assert_eq!(nodes(&opened.restored), all_nodes(), "cut at {at} and a part is missing"),
+            Ok(opened) => assert_eq!(
+                nodes(&opened.restored),
+                all_nodes(),
+                "cut at {at} and a part is missing"
+            ),
             Err(error) => {
-                assert!(matches!(error, StoreError::Corrupt { .. }), "cut at {at}: {error}");
+                assert!(
+                    matches!(error, StoreError::Corrupt { .. }),
+                    "cut at {at}: {error}"
+                );
                 found += 1;
             }
         }
@@ -153,7 +178,11 @@ fn a_missing_database_file_is_refused_or_replaced_by_a_snapshot(backend: StoreBa
         StoreBackend::Sled => assert!(refused(dir.path(), backend).contains("is damaged")),
         StoreBackend::Redb => {
             let opened = open(dir.path(), backend).expect("continues from the snapshot");
-            assert!(opened.notes[0].contains("lacks the last 150 commits"), "{:?}", opened.notes);
+            assert!(
+                opened.notes[0].contains("lacks the last 150 commits"),
+                "{:?}",
+                opened.notes
+            );
         }
     }
 }
@@ -169,7 +198,10 @@ fn a_database_without_the_last_commits_is_refused(backend: StoreBackend) {
     let older = tempfile::tempdir().expect("a directory");
     copy(dir.path(), older.path());
     let mut opened = open(dir.path(), backend).expect("opens");
-    opened.journal.append(&DurableRecord::Node("late".parse().expect("id"))).expect("appends");
+    opened
+        .journal
+        .append(&DurableRecord::Node("late".parse().expect("id")))
+        .expect("appends");
     opened.journal.commit().expect("commits");
     drop(opened);
     let database = database_path(dir.path(), backend);
@@ -196,34 +228,62 @@ fn a_flipped_byte_is_detected_or_harmless(backend: StoreBackend) {
         fs::write(data(place.path(), backend), changed).expect("writes");
         match open(place.path(), backend) {
             Ok(opened) => {
-                assert_eq!(nodes(&opened.restored), all_nodes(), "byte {at} changed and a part is missing");
+                assert_eq!(
+                    nodes(&opened.restored),
+                    all_nodes(),
+                    "byte {at} changed and a part is missing"
+                );
                 for n in (0..150).step_by(5) {
-                    let document = opened.documents.get(&app(n)).expect("reads").expect("the document exists");
-                    assert_eq!(document, vec![b'a'; 20_000], "byte {at} changed, and a document changed");
+                    let document = opened
+                        .documents
+                        .get(&app(n))
+                        .expect("reads")
+                        .expect("the document exists");
+                    assert_eq!(
+                        document,
+                        vec![b'a'; 20_000],
+                        "byte {at} changed, and a document changed"
+                    );
                 }
                 harmless += 1;
             }
             Err(error) => {
-                assert!(matches!(error, StoreError::Corrupt { .. }), "byte {at}: {error}");
+                assert!(
+                    matches!(error, StoreError::Corrupt { .. }),
+                    "byte {at}: {error}"
+                );
                 found += 1;
             }
         }
     }
-    assert!(found > 0, "no change was detected, {harmless} were harmless");
+    assert!(
+        found > 0,
+        "no change was detected, {harmless} were harmless"
+    );
 }
 
 fn a_missing_database_is_replaced_by_a_snapshot(backend: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
     let mut opened = open(dir.path(), backend).expect("opens");
-    opened.journal.append(&DurableRecord::Node("n1".parse().expect("id"))).expect("appends");
+    opened
+        .journal
+        .append(&DurableRecord::Node("n1".parse().expect("id")))
+        .expect("appends");
     opened.journal.commit().expect("commits");
     opened.journal.snapshot().expect("writes");
     let epoch = opened.restored.epoch;
     drop(opened);
-    fs::rename(database_path(dir.path(), backend), dir.path().join("damaged")).expect("moves");
+    fs::rename(
+        database_path(dir.path(), backend),
+        dir.path().join("damaged"),
+    )
+    .expect("moves");
     let opened = open(dir.path(), backend).expect("opens");
     assert_eq!(nodes(&opened.restored), ["n1"]);
-    assert!(opened.restored.epoch.0 > epoch.0 + 100, "epochs after the snapshot are not reused");
+    assert!(
+        opened.restored.epoch.0 > epoch.0 + 100,
+        "epochs after the snapshot are not reused"
+    );
     assert!(opened.restored.last_app >= 1_000_000);
     assert!(opened.notes[0].contains("snapshot-"), "{:?}", opened.notes);
 }
@@ -231,35 +291,73 @@ fn a_missing_database_is_replaced_by_a_snapshot(backend: StoreBackend) {
 fn a_damaged_snapshot_is_skipped_and_named(backend: StoreBackend) {
     let dir = filled(backend);
     drop(open(dir.path(), backend).expect("opens, and writes another snapshot"));
-    fs::rename(database_path(dir.path(), backend), dir.path().join("damaged")).expect("moves");
-    let newest = snapshot::list(dir.path()).expect("lists").pop().expect("a snapshot");
+    fs::rename(
+        database_path(dir.path(), backend),
+        dir.path().join("damaged"),
+    )
+    .expect("moves");
+    let newest = snapshot::list(dir.path())
+        .expect("lists")
+        .pop()
+        .expect("a snapshot");
     let text = fs::read(&newest).expect("reads");
     fs::write(&newest, &text[..text.len() / 2]).expect("writes");
     fs::write(dir.path().join("snapshot-new"), &text[..text.len() / 2]).expect("writes");
     let opened = open(dir.path(), backend).expect("continues from the earlier snapshot");
-    assert!(nodes(&opened.restored).is_empty(), "the first snapshot is of the empty store");
-    assert!(opened.notes[0].contains(newest.to_str().expect("text")), "{:?}", opened.notes);
+    assert!(
+        nodes(&opened.restored).is_empty(),
+        "the first snapshot is of the empty store"
+    );
+    assert!(
+        opened.notes[0].contains(newest.to_str().expect("text")),
+        "{:?}",
+        opened.notes
+    );
 }
 
 fn a_missing_database_without_snapshots_is_refused(backend: StoreBackend) {
     let dir = filled(backend);
-    fs::rename(database_path(dir.path(), backend), dir.path().join("damaged")).expect("moves");
+    fs::rename(
+        database_path(dir.path(), backend),
+        dir.path().join("damaged"),
+    )
+    .expect("moves");
     for snapshot in snapshot::list(dir.path()).expect("lists") {
         fs::remove_file(snapshot).expect("removes");
     }
     let text = refused(dir.path(), backend);
-    assert!(text.contains("commit 152 was acknowledged") && text.contains("rmctl operator state restore"), "{text}");
+    assert!(
+        text.contains("commit 152 was acknowledged")
+            && text.contains("rmctl operator state restore"),
+        "{text}"
+    );
     fs::remove_file(dir.path().join(anchor::NAME)).expect("removes");
-    assert!(nodes(&open(dir.path(), backend).expect("starts with an empty state").restored).is_empty());
+    assert!(
+        nodes(
+            &open(dir.path(), backend)
+                .expect("starts with an empty state")
+                .restored
+        )
+        .is_empty()
+    );
 }
 
 fn another_backend_is_refused_with_the_commands_to_convert(backend: StoreBackend) {
     let dir = filled(backend);
-    let other = StoreBackend::ALL.into_iter().find(|b| *b != backend).expect("two");
+    let other = StoreBackend::ALL
+        .into_iter()
+        .find(|b| *b != backend)
+        .expect("two");
     let before = contents(dir.path());
-    let text = open(dir.path(), other).expect_err("the database is of another backend").to_string();
+    let text = open(dir.path(), other)
+        .expect_err("the database is of another backend")
+        .to_string();
     assert_eq!(contents(dir.path()), before);
-    assert!(text.contains(&format!("written with store = \"{backend}\"")) && text.contains("rmctl operator state"), "{text}");
+    assert!(
+        text.contains(&format!("written with store = \"{backend}\""))
+            && text.contains("rmctl operator state"),
+        "{text}"
+    );
     fs::write(database_path(dir.path(), other), b"").expect("writes");
     assert!(refused(dir.path(), backend).contains("two kinds"));
 }
@@ -267,7 +365,9 @@ fn another_backend_is_refused_with_the_commands_to_convert(backend: StoreBackend
 fn a_directory_that_cannot_be_created_is_named(backend: StoreBackend) {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let dir = file.path().join("state");
-    let text = open(&dir, backend).expect_err("not a directory").to_string();
+    let text = open(&dir, backend)
+        .expect_err("not a directory")
+        .to_string();
     assert!(text.contains(dir.to_str().expect("text")), "{text}");
 }
 

@@ -9,11 +9,13 @@ use std::sync::Arc;
 use headroom_rm_core::event::AfterDrain;
 use headroom_rm_core::queue::spec::{QueueSpec, QueueTree};
 use headroom_rm_core::{
-    AppSubmission, AttemptRecord, ContainerLaunch, DurableRecord, EndedContainer, MasterKind, NodeMark, NodeTags, Outcome,
-    SavedStage, SavedState,
+    AppSubmission, AttemptRecord, ContainerLaunch, DurableRecord, EndedContainer, MasterKind,
+    NodeMark, NodeTags, Outcome, SavedStage, SavedState,
 };
 use headroom_rm_store::{MAX_VALUE, open};
-use headroom_types::{AppId, Bytes, ContainerId, Cpus, Epoch, ExitReason, Resource, StoreBackend, UnixMillis};
+use headroom_types::{
+    AppId, Bytes, ContainerId, Cpus, Epoch, ExitReason, Resource, StoreBackend, UnixMillis,
+};
 
 mod backends;
 use backends::on_every_backend;
@@ -115,20 +117,48 @@ fn an_application_is_restored_unchanged(backend: StoreBackend) {
     let spec = Arc::new(managed());
     {
         let mut journal = open(dir.path(), backend).expect("opens").journal;
-        journal.append(&DurableRecord::App { app: id("job.7"), spec: spec.clone(), submitted: UnixMillis(5) }).expect("appends");
-        journal.append(&DurableRecord::State { app: id("job.7"), state: state(SavedStage::Running) }).expect("appends");
-        journal.append(&DurableRecord::Container(finished("job.7.e1.c9", 30).into())).expect("appends");
-        journal.append(&DurableRecord::Container(finished("job.7.e1.c10", 20).into())).expect("appends");
-        journal.append(&DurableRecord::Node("n1".parse().expect("id"))).expect("appends");
+        journal
+            .append(&DurableRecord::App {
+                app: id("job.7"),
+                spec: spec.clone(),
+                submitted: UnixMillis(5),
+            })
+            .expect("appends");
+        journal
+            .append(&DurableRecord::State {
+                app: id("job.7"),
+                state: state(SavedStage::Running),
+            })
+            .expect("appends");
+        journal
+            .append(&DurableRecord::Container(
+                finished("job.7.e1.c9", 30).into(),
+            ))
+            .expect("appends");
+        journal
+            .append(&DurableRecord::Container(
+                finished("job.7.e1.c10", 20).into(),
+            ))
+            .expect("appends");
+        journal
+            .append(&DurableRecord::Node("n1".parse().expect("id")))
+            .expect("appends");
         journal.commit().expect("commits");
     }
     let restored = open(dir.path(), backend).expect("opens").restored;
     assert_eq!((restored.epoch, restored.last_app), (Epoch(2), 7));
     assert_eq!(restored.apps.len(), 1);
     let app = &restored.apps[0];
-    assert_eq!((&app.id, &*app.spec, app.submitted), (&id("job.7"), &*spec, UnixMillis(5)));
+    assert_eq!(
+        (&app.id, &*app.spec, app.submitted),
+        (&id("job.7"), &*spec, UnixMillis(5))
+    );
     assert_eq!(app.state, state(SavedStage::Running));
-    assert_eq!(restored.finished, [finished("job.7.e1.c10", 20), finished("job.7.e1.c9", 30)], "the oldest container is first");
+    assert_eq!(
+        restored.finished,
+        [finished("job.7.e1.c10", 20), finished("job.7.e1.c9", 30)],
+        "the oldest container is first"
+    );
     assert_eq!(restored.nodes, ["n1".parse().expect("id")]);
 }
 
@@ -138,48 +168,88 @@ fn all_stages_of_applications_are_restored(backend: StoreBackend) {
     stages.extend(outcomes.map(SavedStage::Finishing));
     stages.extend(outcomes.map(SavedStage::Ended));
     let dir = tempfile::tempdir().expect("a directory");
-    let spec = Arc::new(AppSubmission { master: MasterKind::Unmanaged, key: None, ..managed() });
+    let spec = Arc::new(AppSubmission {
+        master: MasterKind::Unmanaged,
+        key: None,
+        ..managed()
+    });
     {
         let mut journal = open(dir.path(), backend).expect("opens").journal;
         for (n, stage) in (1..).zip(&stages) {
             let app = AppId::new("job".parse().expect("name"), n);
             journal
-                .append(&DurableRecord::App { app: app.clone(), spec: spec.clone(), submitted: UnixMillis(1) })
+                .append(&DurableRecord::App {
+                    app: app.clone(),
+                    spec: spec.clone(),
+                    submitted: UnixMillis(1),
+                })
                 .expect("appends");
-            journal.append(&DurableRecord::State { app, state: state(*stage) }).expect("appends");
+            journal
+                .append(&DurableRecord::State {
+                    app,
+                    state: state(*stage),
+                })
+                .expect("appends");
         }
         journal.commit().expect("commits");
     }
     let mut apps = open(dir.path(), backend).expect("opens").restored.apps;
     apps.sort_by_key(|a| a.id.seq());
-    assert_eq!(apps.iter().map(|a| a.state.stage).collect::<Vec<_>>(), stages);
+    assert_eq!(
+        apps.iter().map(|a| a.state.stage).collect::<Vec<_>>(),
+        stages
+    );
     assert!(apps.iter().all(|a| *a.spec == *spec));
 }
 
 fn drain_marks_are_restored(backend: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
-    let mark = |reason: &str, until, then, drained| NodeMark { reason: reason.into(), until, then, drained };
+    let mark = |reason: &str, until, then, drained| NodeMark {
+        reason: reason.into(),
+        until,
+        then,
+        drained,
+    };
     let marks: [(headroom_types::NodeId, NodeMark); 2] = [
-        ("n1".parse().expect("id"), mark("new disk", Some(UnixMillis(99)), AfterDrain::Stay, false)),
-        ("n2".parse().expect("id"), mark("", None, AfterDrain::Decommission, true)),
+        (
+            "n1".parse().expect("id"),
+            mark("new disk", Some(UnixMillis(99)), AfterDrain::Stay, false),
+        ),
+        (
+            "n2".parse().expect("id"),
+            mark("", None, AfterDrain::Decommission, true),
+        ),
     ];
     {
         let mut journal = open(dir.path(), backend).expect("opens").journal;
         for (node, mark) in &marks {
-            journal.append(&DurableRecord::Mark { node: node.clone(), mark: mark.clone() }).expect("appends");
+            journal
+                .append(&DurableRecord::Mark {
+                    node: node.clone(),
+                    mark: mark.clone(),
+                })
+                .expect("appends");
         }
         let (node, mark) = ("n3".parse().expect("id"), marks[0].1.clone());
-        journal.append(&DurableRecord::Mark { node, mark }).expect("appends");
+        journal
+            .append(&DurableRecord::Mark { node, mark })
+            .expect("appends");
         journal.commit().expect("commits");
-        journal.append(&DurableRecord::MarkGone("n3".parse().expect("id"))).expect("appends");
+        journal
+            .append(&DurableRecord::MarkGone("n3".parse().expect("id")))
+            .expect("appends");
         journal.commit().expect("commits");
     }
-    assert_eq!(open(dir.path(), backend).expect("opens").restored.marks, marks);
+    assert_eq!(
+        open(dir.path(), backend).expect("opens").restored.marks,
+        marks
+    );
 }
 
 fn operator_tags_are_restored(backend: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
-    let (n1, n2): (headroom_types::NodeId, headroom_types::NodeId) = ("n1".parse().expect("id"), "n2".parse().expect("id"));
+    let (n1, n2): (headroom_types::NodeId, headroom_types::NodeId) =
+        ("n1".parse().expect("id"), "n2".parse().expect("id"));
     let name = |text: &str| text.parse().expect("a name");
     let tags = NodeTags {
         cordon: Some("new disk".into()),
@@ -190,31 +260,67 @@ fn operator_tags_are_restored(backend: StoreBackend) {
     {
         let mut journal = open(dir.path(), backend).expect("opens").journal;
         for node in [&n1, &n2] {
-            journal.append(&DurableRecord::Tags { node: node.clone(), tags: tags.clone() }).expect("appends");
+            journal
+                .append(&DurableRecord::Tags {
+                    node: node.clone(),
+                    tags: tags.clone(),
+                })
+                .expect("appends");
         }
         journal.commit().expect("commits");
-        journal.append(&DurableRecord::Tags { node: n2, tags: NodeTags::default() }).expect("appends");
+        journal
+            .append(&DurableRecord::Tags {
+                node: n2,
+                tags: NodeTags::default(),
+            })
+            .expect("appends");
         journal.commit().expect("commits");
     }
-    assert_eq!(open(dir.path(), backend).expect("opens").restored.tags, [(n1, tags)]);
+    assert_eq!(
+        open(dir.path(), backend).expect("opens").restored.tags,
+        [(n1, tags)]
+    );
 }
 
 fn the_queue_tree_is_restored(backend: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
-    let weighs = |weight| QueueSpec { weight: Some(weight), max_apps: Some(9), ..QueueSpec::default() };
+    let weighs = |weight| QueueSpec {
+        weight: Some(weight),
+        max_apps: Some(9),
+        ..QueueSpec::default()
+    };
     let tree = |names: [&str; 2]| {
-        let children = names.into_iter().zip(1..).map(|(name, weight)| (name.parse().expect("name"), weighs(weight))).collect();
-        Box::new(QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect("right"))
+        let children = names
+            .into_iter()
+            .zip(1..)
+            .map(|(name, weight)| (name.parse().expect("name"), weighs(weight)))
+            .collect();
+        Box::new(
+            QueueTree::new(QueueSpec {
+                children,
+                ..QueueSpec::default()
+            })
+            .expect("right"),
+        )
     };
     {
         let mut journal = open(dir.path(), backend).expect("opens").journal;
         for (generation, names) in [(1, ["a", "b"]), (2, ["etl", "adhoc"])] {
-            journal.append(&DurableRecord::Queues { generation, tree: tree(names) }).expect("appends");
+            journal
+                .append(&DurableRecord::Queues {
+                    generation,
+                    tree: tree(names),
+                })
+                .expect("appends");
             journal.commit().expect("commits");
         }
     }
     let restored = open(dir.path(), backend).expect("opens").restored;
-    assert_eq!(restored.queues, Some((2, *tree(["etl", "adhoc"]))), "the latest tree is restored completely");
+    assert_eq!(
+        restored.queues,
+        Some((2, *tree(["etl", "adhoc"]))),
+        "the latest tree is restored completely"
+    );
 }
 
 fn removed_records_stay_removed_and_their_numbers_are_not_reused(backend: StoreBackend) {
@@ -224,16 +330,39 @@ fn removed_records_stay_removed_and_their_numbers_are_not_reused(backend: StoreB
         let mut opened = open(dir.path(), backend).expect("opens");
         let journal = &mut opened.journal;
         journal
-            .append(&DurableRecord::App { app: id("job.7"), spec: Arc::new(managed()), submitted: UnixMillis(5) })
+            .append(&DurableRecord::App {
+                app: id("job.7"),
+                spec: Arc::new(managed()),
+                submitted: UnixMillis(5),
+            })
             .expect("appends");
-        journal.append(&DurableRecord::State { app: id("job.7"), state: state(SavedStage::Running) }).expect("appends");
-        journal.append_document(&id("job.7"), vec![b'1'; 100_000]).expect("appends");
-        journal.append(&DurableRecord::Container(finished("job.7.e1.c9", 30).into())).expect("appends");
-        journal.append(&DurableRecord::Node("n1".parse().expect("id"))).expect("appends");
+        journal
+            .append(&DurableRecord::State {
+                app: id("job.7"),
+                state: state(SavedStage::Running),
+            })
+            .expect("appends");
+        journal
+            .append_document(&id("job.7"), vec![b'1'; 100_000])
+            .expect("appends");
+        journal
+            .append(&DurableRecord::Container(
+                finished("job.7.e1.c9", 30).into(),
+            ))
+            .expect("appends");
+        journal
+            .append(&DurableRecord::Node("n1".parse().expect("id")))
+            .expect("appends");
         journal.commit().expect("commits");
-        journal.append(&DurableRecord::AppGone(id("job.7"))).expect("appends");
-        journal.append(&DurableRecord::ContainerGone(container)).expect("appends");
-        journal.append(&DurableRecord::NodeGone("n1".parse().expect("id"))).expect("appends");
+        journal
+            .append(&DurableRecord::AppGone(id("job.7")))
+            .expect("appends");
+        journal
+            .append(&DurableRecord::ContainerGone(container))
+            .expect("appends");
+        journal
+            .append(&DurableRecord::NodeGone("n1".parse().expect("id")))
+            .expect("appends");
         journal.commit().expect("commits");
         assert_eq!(opened.documents.get(&id("job.7")).expect("reads"), None);
     }
@@ -247,22 +376,39 @@ fn documents_shrink_and_grow_and_are_never_stored_in_unsynced_files(backend: Sto
     let app = id("job.7");
     let mut opened = open(dir.path(), backend).expect("opens");
     for length in [10, MAX_VALUE, 0, 70_000, 6 << 10, (6 << 10) + 1] {
-        let document: Vec<u8> = (0..length).map(|i| u8::try_from(i % 253).expect("small")).collect();
-        opened.journal.append_document(&app, document.clone()).expect("appends");
+        let document: Vec<u8> = (0..length)
+            .map(|i| u8::try_from(i % 253).expect("small"))
+            .collect();
+        opened
+            .journal
+            .append_document(&app, document.clone())
+            .expect("appends");
         opened.journal.commit().expect("commits");
         assert_eq!(opened.documents.get(&app).expect("reads"), Some(document));
         if backend == StoreBackend::Sled {
-            assert_eq!(fs::read_dir(dir.path().join("store/blobs")).expect("reads").count(), 0, "at {length} bytes");
+            assert_eq!(
+                fs::read_dir(dir.path().join("store/blobs"))
+                    .expect("reads")
+                    .count(),
+                0,
+                "at {length} bytes"
+            );
         }
     }
     drop(opened);
     let documents = open(dir.path(), backend).expect("opens").documents;
-    assert_eq!(documents.get(&app).expect("reads").map(|d| d.len()), Some((6 << 10) + 1));
+    assert_eq!(
+        documents.get(&app).expect("reads").map(|d| d.len()),
+        Some((6 << 10) + 1)
+    );
 }
 
 fn each_incarnation_has_its_own_epoch(backend: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
     for life in 1..=4 {
-        assert_eq!(open(dir.path(), backend).expect("opens").restored.epoch, Epoch(life));
+        assert_eq!(
+            open(dir.path(), backend).expect("opens").restored.epoch,
+            Epoch(life)
+        );
     }
 }

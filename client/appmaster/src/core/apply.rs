@@ -1,13 +1,17 @@
 //! Application of records: the only place where durable state changes, in live operation and in
 //! replay alike.
 
-use headroom_types::{Bytes, Charge, ContainerId, Name, Profile, RequestId, TaskAttemptId, Tick, UnixMillis};
+use headroom_types::{
+    Bytes, Charge, ContainerId, Name, Profile, RequestId, TaskAttemptId, Tick, UnixMillis,
+};
 use headroom_wire::v1::job::{AttemptGrowth, AttemptRow};
 
 use super::node_exclusion::is_of_the_node;
 use super::{Core, MasterPhase};
 use crate::event::{EventTimestamp, JobEndKind, JobOutcome};
-use crate::executors::{ExecutorEntry, ExecutorRequest, LaunchSubject, Purpose, SlotAssignment, next_round};
+use crate::executors::{
+    ExecutorEntry, ExecutorRequest, LaunchSubject, Purpose, SlotAssignment, next_round,
+};
 use crate::ledger;
 use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, TaskDecision, backoff};
 use crate::record::Record;
@@ -25,10 +29,26 @@ impl Core {
             Record::Run { attempt } => {
                 self.runs.insert(*attempt);
             }
-            Record::Gained { container, request, node } => self.apply_gained(now, container, request, node),
-            Record::Gone { container, request, unused, failed } => self.apply_gone(now, container, request, (*unused, *failed)),
+            Record::Gained {
+                container,
+                request,
+                node,
+            } => self.apply_gained(now, container, request, node),
+            Record::Gone {
+                container,
+                request,
+                unused,
+                failed,
+            } => self.apply_gone(now, container, request, (*unused, *failed)),
             Record::Placed { task, row } => self.apply_placed(*task, row),
-            Record::Ended { task, row, account, innocent, next, need } => {
+            Record::Ended {
+                task,
+                row,
+                account,
+                innocent,
+                next,
+                need,
+            } => {
                 self.learn(*task, row, *account, *need, next);
                 self.apply_ended(now, *task, row, (*account, *innocent), next)
             }
@@ -36,8 +56,17 @@ impl Core {
             Record::Known { stages } => self.apply_known(stages),
             Record::Inputs { stage, sizes } => self.apply_inputs(*stage, sizes),
             Record::Moved { task, size, why } => self.apply_moved(*task, size, why),
-            Record::Grown { task, attempt, profile, at } => self.apply_grown(*task, attempt, profile, *at),
-            Record::GivenUp { task, cause, message } => {
+            Record::Grown {
+                task,
+                attempt,
+                profile,
+                at,
+            } => self.apply_grown(*task, attempt, profile, *at),
+            Record::GivenUp {
+                task,
+                cause,
+                message,
+            } => {
                 self.causes.insert(*cause);
                 if let Some(t) = self.tasks.get_mut(*task) {
                     t.note.clone_from(message);
@@ -50,9 +79,17 @@ impl Core {
                 }
                 self.view.mark_dirty(*task);
             }
-            Record::GaveWay { task, attempt, size, why } => {
+            Record::GaveWay {
+                task,
+                attempt,
+                size,
+                why,
+            } => {
                 if let Some(t) = self.tasks.get_mut(*task) {
-                    t.gave_way = Some(EvictedAttempt { attempt: *attempt, size: size.clone() });
+                    t.gave_way = Some(EvictedAttempt {
+                        attempt: *attempt,
+                        size: size.clone(),
+                    });
                     t.note.clone_from(why);
                 }
                 self.ledger.gave_way();
@@ -64,10 +101,21 @@ impl Core {
                     (spec.count, spec.min) = (*count, spec.min.min(*count));
                 }
             }
-            Record::Over { succeeded, diagnostics, .. } => {
-                let ending = if *succeeded { JobEndKind::Succeeded } else { self.failed_ending() };
+            Record::Over {
+                succeeded,
+                diagnostics,
+                ..
+            } => {
+                let ending = if *succeeded {
+                    JobEndKind::Succeeded
+                } else {
+                    self.failed_ending()
+                };
                 self.note_tasks_never_run();
-                self.phase = MasterPhase::Over(JobOutcome { ending, diagnostics: diagnostics.clone() });
+                self.phase = MasterPhase::Over(JobOutcome {
+                    ending,
+                    diagnostics: diagnostics.clone(),
+                });
             }
         }
     }
@@ -84,14 +132,34 @@ impl Core {
     pub(super) fn request_mut(&mut self, id: &RequestId) -> Option<&mut ExecutorRequest> {
         let purpose = self.purpose(id)?;
         let memory = self.container_memory(purpose);
-        Some(self.fleet.requests.entry(id.clone()).or_insert_with(|| ExecutorRequest::new(purpose, memory)))
+        Some(
+            self.fleet
+                .requests
+                .entry(id.clone())
+                .or_insert_with(|| ExecutorRequest::new(purpose, memory)),
+        )
     }
 
-    fn apply_gained(&mut self, now: EventTimestamp, container: &ContainerId, id: &RequestId, node: &headroom_types::NodeId) {
+    fn apply_gained(
+        &mut self,
+        now: EventTimestamp,
+        container: &ContainerId,
+        id: &RequestId,
+        node: &headroom_types::NodeId,
+    ) {
         let slots = self.purpose(id).map_or(1, |p| spec::slots_of(&self.job, p));
-        let bases = self.purpose(id).map(|p| self.base_of(p)).unwrap_or_default();
-        let until = if self.phase == MasterPhase::Replaying { Tick(u64::MAX) } else { now.tick.plus(FIRST_HELLO_TIMEOUT) };
-        let Some(request) = self.request_mut(id) else { return };
+        let bases = self
+            .purpose(id)
+            .map(|p| self.base_of(p))
+            .unwrap_or_default();
+        let until = if self.phase == MasterPhase::Replaying {
+            Tick(u64::MAX)
+        } else {
+            now.tick.plus(FIRST_HELLO_TIMEOUT)
+        };
+        let Some(request) = self.request_mut(id) else {
+            return;
+        };
         if request.settled.contains(container) {
             return;
         }
@@ -100,24 +168,41 @@ impl Core {
         let mut executor = ExecutorEntry::granted(id.clone(), purpose, node.clone(), slots, until);
         executor.rounds = (unused, self.fleet.failures(node));
         (executor.base, executor.share) = (base, share);
-        self.fleet.executors.entry(container.clone()).or_insert(executor);
+        self.fleet
+            .executors
+            .entry(container.clone())
+            .or_insert(executor);
     }
 
-    fn apply_gone(&mut self, now: EventTimestamp, container: &ContainerId, id: &RequestId, (unused, failed): (bool, bool)) {
+    fn apply_gone(
+        &mut self,
+        now: EventTimestamp,
+        container: &ContainerId,
+        id: &RequestId,
+        (unused, failed): (bool, bool),
+    ) {
         let gone = self.fleet.executors.remove(container);
         self.fleet.collateral.forget(container);
         if let Some(gone) = &gone {
             if failed {
-                self.fleet.launch_failed(&gone.node, LaunchSubject::Executor, gone.rounds.1);
+                self.fleet
+                    .launch_failed(&gone.node, LaunchSubject::Executor, gone.rounds.1);
             } else if !unused {
-                self.fleet.launch_succeeded(&gone.node, LaunchSubject::Executor);
+                self.fleet
+                    .launch_succeeded(&gone.node, LaunchSubject::Executor);
             }
         }
         let replaying = self.phase == MasterPhase::Replaying;
-        let Some(request) = self.request_mut(id) else { return };
+        let Some(request) = self.request_mut(id) else {
+            return;
+        };
         request.settled.insert(container.clone());
         let round = gone.map_or(request.unused, |gone| gone.rounds.0);
-        request.unused = if unused { next_round(request.unused, round) } else { 0 };
+        request.unused = if unused {
+            next_round(request.unused, round)
+        } else {
+            0
+        };
         if unused && !replaying {
             request.hold_until = now.tick.plus(backoff(request.unused));
         }
@@ -125,8 +210,15 @@ impl Core {
 
     fn apply_placed(&mut self, key: TaskKey, row: &AttemptRow) {
         self.settle_size(key, row);
-        self.change(key, StateChange::Placed { container: row.container.clone() });
-        let Some(task) = self.tasks.get_mut(key) else { return };
+        self.change(
+            key,
+            StateChange::Placed {
+                container: row.container.clone(),
+            },
+        );
+        let Some(task) = self.tasks.get_mut(key) else {
+            return;
+        };
         task.attempts.push(row.clone());
         task.wide_since = None;
         task.note.clear();
@@ -156,14 +248,26 @@ impl Core {
         (account, innocent): (ChargeAccount, bool),
         next: &TaskDecision,
     ) {
-        let seat = self.fleet.executors.get_mut(&row.container).and_then(|executor| executor.seats.remove(&row.attempt));
+        let seat = self
+            .fleet
+            .executors
+            .get_mut(&row.container)
+            .and_then(|executor| executor.seats.remove(&row.attempt));
         self.note_launch(key, row, account, seat);
         self.commits.remove(&key);
-        let first =
-            self.tasks.get(key).and_then(|task| task.attempts.first()).map_or(row.profile.memory(), |a| a.profile.memory());
+        let first = self
+            .tasks
+            .get(key)
+            .and_then(|task| task.attempts.first())
+            .map_or(row.profile.memory(), |a| a.profile.memory());
         self.ledger.ended(row, first, account, innocent);
-        let Some(task) = self.tasks.get_mut(key) else { return };
-        if let Some(open) = task.open_attempt_mut().filter(|open| open.attempt == row.attempt) {
+        let Some(task) = self.tasks.get_mut(key) else {
+            return;
+        };
+        if let Some(open) = task
+            .open_attempt_mut()
+            .filter(|open| open.attempt == row.attempt)
+        {
             *open = row.clone();
         }
         match account {
@@ -184,24 +288,46 @@ impl Core {
     }
 
     /// Records for the node whether the attempt could be launched there.
-    fn note_launch(&mut self, key: TaskKey, row: &AttemptRow, account: ChargeAccount, seat: Option<SlotAssignment>) {
+    fn note_launch(
+        &mut self,
+        key: TaskKey,
+        row: &AttemptRow,
+        account: ChargeAccount,
+        seat: Option<SlotAssignment>,
+    ) {
         let launched = LaunchSubject::Task(key.stage);
         if is_of_the_node(row, account) {
             let round = seat.map_or_else(|| self.fleet.failures(&row.node), |seat| seat.round);
             self.fleet.launch_failed(&row.node, launched, round);
-        } else if row.reason.is_some_and(|reason| reason.charge() != Charge::Free) {
+        } else if row
+            .reason
+            .is_some_and(|reason| reason.charge() != Charge::Free)
+        {
             self.fleet.launch_succeeded(&row.node, launched);
         }
     }
 
     /// Changes the task by the decision and returns the state change that belongs to it.
-    fn decided(&mut self, now: EventTimestamp, key: TaskKey, row: &AttemptRow, next: &TaskDecision) -> StateChange {
+    fn decided(
+        &mut self,
+        now: EventTimestamp,
+        key: TaskKey,
+        row: &AttemptRow,
+        next: &TaskDecision,
+    ) -> StateChange {
         let replaying = self.phase == MasterPhase::Replaying;
-        let Some(task) = self.tasks.get_mut(key) else { return StateChange::GivenUp };
+        let Some(task) = self.tasks.get_mut(key) else {
+            return StateChange::GivenUp;
+        };
         let mut escalated = 0;
         let change = match next {
             TaskDecision::Done => StateChange::Succeeded,
-            TaskDecision::Again { size, wait_ms, elsewhere, why } => {
+            TaskDecision::Again {
+                size,
+                wait_ms,
+                elsewhere,
+                why,
+            } => {
                 if ledger::changes_size(&task.size, next) && !task.escalated {
                     task.escalated = true;
                     self.ledger.escalated();
@@ -212,7 +338,11 @@ impl Core {
                 task.note.clone_from(why);
                 task.why.clone_from(why);
                 let wait = std::time::Duration::from_millis(*wait_ms);
-                let ready = if replaying || wait.is_zero() { Tick(0) } else { now.tick.plus(wait) };
+                let ready = if replaying || wait.is_zero() {
+                    Tick(0)
+                } else {
+                    now.tick.plus(wait)
+                };
                 StateChange::Again { ready }
             }
             TaskDecision::GiveUp { cause, message } => {
@@ -227,15 +357,38 @@ impl Core {
         change
     }
 
-    fn apply_grown(&mut self, key: TaskKey, attempt: &TaskAttemptId, profile: &Profile, at: UnixMillis) {
-        let Some(task) = self.tasks.get_mut(key) else { return };
-        let Some(row) = task.open_attempt_mut().filter(|row| row.attempt == *attempt) else { return };
+    fn apply_grown(
+        &mut self,
+        key: TaskKey,
+        attempt: &TaskAttemptId,
+        profile: &Profile,
+        at: UnixMillis,
+    ) {
+        let Some(task) = self.tasks.get_mut(key) else {
+            return;
+        };
+        let Some(row) = task
+            .open_attempt_mut()
+            .filter(|row| row.attempt == *attempt)
+        else {
+            return;
+        };
         let (from, to) = (row.profile.memory(), profile.memory());
-        row.grown.push(AttemptGrowth { at, from, to, held_us: None });
+        row.grown.push(AttemptGrowth {
+            at,
+            from,
+            to,
+            held_us: None,
+        });
         row.profile = profile.clone();
         let container = row.container.clone();
         task.size.profile = profile.clone();
-        if let Some(seat) = self.fleet.executors.get_mut(&container).and_then(|e| e.seats.get_mut(attempt)) {
+        if let Some(seat) = self
+            .fleet
+            .executors
+            .get_mut(&container)
+            .and_then(|e| e.seats.get_mut(attempt))
+        {
             seat.extra = seat.extra.saturating_add(to).saturating_sub(from);
             (seat.memory, seat.held) = (to, None);
             self.fleet.growing.insert(container);
@@ -248,10 +401,26 @@ impl Core {
 
     /// Makes the size of a task durable with its first attempt.
     fn settle_size(&mut self, key: TaskKey, row: &AttemptRow) {
-        let own = |container| matches!(self.fleet.executors.get(container).map(|e| e.purpose), Some(Purpose::Own(_)));
-        let place = if own(&row.container) { AttemptPlace::Own } else { AttemptPlace::Shared };
-        let size = AttemptSize { profile: row.profile.clone(), slots: row.slots, rung: row.rung, place };
-        let Some(task) = self.tasks.get_mut(key).filter(|task| !task.sized) else { return };
+        let own = |container| {
+            matches!(
+                self.fleet.executors.get(container).map(|e| e.purpose),
+                Some(Purpose::Own(_))
+            )
+        };
+        let place = if own(&row.container) {
+            AttemptPlace::Own
+        } else {
+            AttemptPlace::Shared
+        };
+        let size = AttemptSize {
+            profile: row.profile.clone(),
+            slots: row.slots,
+            rung: row.rung,
+            place,
+        };
+        let Some(task) = self.tasks.get_mut(key).filter(|task| !task.sized) else {
+            return;
+        };
         (task.sized, task.why) = (true, row.why.clone());
         self.learning.begins(key);
         self.resize(key, &size);
@@ -259,8 +428,12 @@ impl Core {
 
     /// Changes the size of a task and moves it to the matching queue.
     pub(super) fn resize(&mut self, key: TaskKey, size: &AttemptSize) {
-        let Some(set) = self.set_of.get(key.stage).copied() else { return };
-        let Some(task) = self.tasks.get_mut(key) else { return };
+        let Some(set) = self.set_of.get(key.stage).copied() else {
+            return;
+        };
+        let Some(task) = self.tasks.get_mut(key) else {
+            return;
+        };
         if let Some(queue) = self.queues.get_mut(set) {
             queue.remove(key, task);
         }
@@ -270,8 +443,12 @@ impl Core {
 
     /// Changes the priority of a task and moves it in its queue.
     fn apply_ranked(&mut self, key: TaskKey, priority: i32) {
-        let Some(set) = self.set_of.get(key.stage).copied() else { return };
-        let Some(task) = self.tasks.get_mut(key) else { return };
+        let Some(set) = self.set_of.get(key.stage).copied() else {
+            return;
+        };
+        let Some(task) = self.tasks.get_mut(key) else {
+            return;
+        };
         if let Some(queue) = self.queues.get_mut(set) {
             queue.remove(key, task);
         }
@@ -281,7 +458,9 @@ impl Core {
     }
 
     fn apply_moved(&mut self, key: TaskKey, size: &AttemptSize, why: &str) {
-        let Some(task) = self.tasks.get_mut(key) else { return };
+        let Some(task) = self.tasks.get_mut(key) else {
+            return;
+        };
         task.note = why.to_owned();
         task.why = why.to_owned();
         task.wide_since = None;
@@ -289,7 +468,12 @@ impl Core {
             self.learning.begins(key);
         }
         self.resize(key, size);
-        for executor in self.fleet.executors.values_mut().filter(|e| e.reserved.is_some_and(|(t, _)| t == key)) {
+        for executor in self
+            .fleet
+            .executors
+            .values_mut()
+            .filter(|e| e.reserved.is_some_and(|(t, _)| t == key))
+        {
             executor.reserved = None;
         }
         self.view.mark_dirty(key);
@@ -297,8 +481,12 @@ impl Core {
 
     /// Changes the state of a task and keeps queues, stages and statistics consistent.
     pub(super) fn change(&mut self, key: TaskKey, change: StateChange) {
-        let Some(set) = self.set_of.get(key.stage).copied() else { return };
-        let Some(task) = self.tasks.get_mut(key) else { return };
+        let Some(set) = self.set_of.get(key.stage).copied() else {
+            return;
+        };
+        let Some(task) = self.tasks.get_mut(key) else {
+            return;
+        };
         let before = task.state.clone();
         match next_state(before.clone(), change) {
             Ok(after) => {
@@ -312,7 +500,12 @@ impl Core {
                 if was_final && task.sized {
                     self.learning.is_over(key);
                 }
-                for executor in self.fleet.executors.values_mut().filter(|e| e.reserved.is_some_and(|(t, _)| t == key)) {
+                for executor in self
+                    .fleet
+                    .executors
+                    .values_mut()
+                    .filter(|e| e.reserved.is_some_and(|(t, _)| t == key))
+                {
                     executor.reserved = None;
                 }
                 self.ledger.moved(&before, &after);
@@ -330,8 +523,12 @@ impl Core {
     /// Puts a task where its state and size belong: into a queue, or among the tasks with their own
     /// container.
     fn enqueue(&mut self, key: TaskKey) {
-        let Some(set) = self.set_of.get(key.stage).copied() else { return };
-        let Some(task) = self.tasks.get(key) else { return };
+        let Some(set) = self.set_of.get(key.stage).copied() else {
+            return;
+        };
+        let Some(task) = self.tasks.get(key) else {
+            return;
+        };
         let open = !task.sized && matches!(task.state, LifecycleState::Pending { .. });
         let own = match (&task.state, task.size.place) {
             (LifecycleState::Pending { ready }, AttemptPlace::Shared) => {
@@ -340,7 +537,10 @@ impl Core {
                 }
                 false
             }
-            (LifecycleState::Pending { .. } | LifecycleState::Running { .. }, AttemptPlace::Own) => true,
+            (
+                LifecycleState::Pending { .. } | LifecycleState::Running { .. },
+                AttemptPlace::Own,
+            ) => true,
             (LifecycleState::Running { .. }, AttemptPlace::Shared)
             | (LifecycleState::Blocked | LifecycleState::Done | LifecycleState::Failed, _) => false,
         };
@@ -370,7 +570,13 @@ impl Core {
             let waits = self.tasks.stages().get(stage).is_some_and(|s| !s.begun);
             (waits && spec.after.iter().all(|after| done.contains(&after))).then_some(stage)
         };
-        let begin: Vec<usize> = self.job.stages.iter().enumerate().filter_map(may_begin).collect();
+        let begin: Vec<usize> = self
+            .job
+            .stages
+            .iter()
+            .enumerate()
+            .filter_map(may_begin)
+            .collect();
         for stage in begin {
             if let Some(s) = self.tasks.stage_mut(stage) {
                 s.begun = true;
@@ -383,7 +589,11 @@ impl Core {
 
     /// True when the task avoids this container or its node.
     pub(super) fn is_avoided(&self, key: TaskKey, container: &ContainerId) -> bool {
-        let (Some(task), Some(executor)) = (self.tasks.get(key), self.fleet.executors.get(container)) else { return false };
+        let (Some(task), Some(executor)) =
+            (self.tasks.get(key), self.fleet.executors.get(container))
+        else {
+            return false;
+        };
         task.avoid.container.as_ref() == Some(container)
             || task.avoid.node.as_ref() == Some(&executor.node)
             || task.failed_to_start_on(&executor.node)

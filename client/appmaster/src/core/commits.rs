@@ -27,12 +27,21 @@ use crate::taskset::TaskKey;
 
 impl Core {
     /// The directory into which an attempt of a fenced stage writes.
-    pub(super) fn attempt_dir(&self, stage: &StageSpec, attempt: &TaskAttemptId) -> Option<PathBuf> {
-        Some(output::attempt_dir(stage.output.as_deref()?, &self.setup.writer, attempt))
+    pub(super) fn attempt_dir(
+        &self,
+        stage: &StageSpec,
+        attempt: &TaskAttemptId,
+    ) -> Option<PathBuf> {
+        Some(output::attempt_dir(
+            stage.output.as_deref()?,
+            &self.setup.writer,
+            attempt,
+        ))
     }
 
     pub(super) fn is_fenced(&self, key: TaskKey) -> bool {
-        self.stage_of(key).is_some_and(|stage| stage.idempotent == Idempotent::Fenced && stage.output.is_some())
+        self.stage_of(key)
+            .is_some_and(|stage| stage.idempotent == Idempotent::Fenced && stage.output.is_some())
     }
 
     /// Selects this attempt as the one whose output is committed.
@@ -44,7 +53,15 @@ impl Core {
         need: Option<MeasuredNeed>,
         out: &mut Vec<MasterEffect>,
     ) {
-        self.record(now, Record::Committing { task: key, row: Box::new(row), need }, out);
+        self.record(
+            now,
+            Record::Committing {
+                task: key,
+                row: Box::new(row),
+                need,
+            },
+            out,
+        );
         out.extend(self.commit_effect(key, self.setup.turn));
     }
 
@@ -54,7 +71,11 @@ impl Core {
             EarlierCommit::First | EarlierCommit::Again => EarlierCommit::Again,
             EarlierCommit::Anew => EarlierCommit::Anew,
         };
-        out.extend(self.commits.keys().filter_map(|key| self.commit_effect(*key, turn)));
+        out.extend(
+            self.commits
+                .keys()
+                .filter_map(|key| self.commit_effect(*key, turn)),
+        );
     }
 
     fn commit_effect(&self, key: TaskKey, turn: EarlierCommit) -> Option<MasterEffect> {
@@ -62,11 +83,25 @@ impl Core {
         let (task, attempt) = (row.attempt.task.clone(), row.attempt.clone());
         let from = self.attempt_dir(stage, &attempt)?;
         let to = output::output_path(stage.output.as_deref()?, &task);
-        Some(MasterEffect::Commit { task: key, attempt, commit: Commit { task, from, to, turn } })
+        Some(MasterEffect::Commit {
+            task: key,
+            attempt,
+            commit: Commit {
+                task,
+                from,
+                to,
+                turn,
+            },
+        })
     }
 
     /// Frees the slots of the attempt; the attempt stays open until its output is in place.
-    pub(super) fn apply_committing(&mut self, key: TaskKey, row: &AttemptRow, need: Option<MeasuredNeed>) {
+    pub(super) fn apply_committing(
+        &mut self,
+        key: TaskKey,
+        row: &AttemptRow,
+        need: Option<MeasuredNeed>,
+    ) {
         if let Some(executor) = self.fleet.executors.get_mut(&row.container) {
             executor.seats.remove(&row.attempt);
         }
@@ -87,17 +122,35 @@ impl Core {
         error: Option<String>,
         out: &mut Vec<MasterEffect>,
     ) {
-        let Some((row, need)) = self.commits.get(&key).filter(|(row, _)| row.attempt == *attempt).cloned() else { return };
+        let Some((row, need)) = self
+            .commits
+            .get(&key)
+            .filter(|(row, _)| row.attempt == *attempt)
+            .cloned()
+        else {
+            return;
+        };
         if matches!(self.phase, MasterPhase::Over(_)) {
             return;
         }
         let Some(error) = error else {
-            let end = ClassifiedEnd { class: AttemptEndClass::Success, fate: AttemptFate::Own, need };
+            let end = ClassifiedEnd {
+                class: AttemptEndClass::Success,
+                fate: AttemptFate::Own,
+                need,
+            };
             return self.end_attempt(now, key, row, end, out);
         };
         let message = format!("{} succeeded but has no output: {error}", attempt.task);
-        let next = TaskDecision::GiveUp { cause: GiveUpCause::Plain, message: message.clone() };
-        let row = AttemptRow { decision: format!("given up: {message}"), log_tail: error, ..row };
+        let next = TaskDecision::GiveUp {
+            cause: GiveUpCause::Plain,
+            message: message.clone(),
+        };
+        let row = AttemptRow {
+            decision: format!("given up: {message}"),
+            log_tail: error,
+            ..row
+        };
         let record = Record::Ended {
             task: key,
             row: Box::new(row.clone()),

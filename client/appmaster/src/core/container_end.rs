@@ -27,7 +27,9 @@ impl Core {
         report: &ExitReport,
         out: &mut Vec<MasterEffect>,
     ) {
-        let Some(executor) = self.fleet.executors.get(container).cloned() else { return };
+        let Some(executor) = self.fleet.executors.get(container).cloned() else {
+            return;
+        };
         match report.reason.charge() {
             Charge::Memory => self.died_of_memory(now, &executor, report, out),
             Charge::Free | Charge::Plain | Charge::Success => {
@@ -49,11 +51,20 @@ impl Core {
         out: &mut Vec<MasterEffect>,
     ) {
         for (attempt, seat) in &executor.seats {
-            let Some(mut row) = self.open_row(seat.task, attempt) else { continue };
-            (row.ended, row.reason, row.used) = (Some(now.unix.max(row.started)), Some(reason), None);
+            let Some(mut row) = self.open_row(seat.task, attempt) else {
+                continue;
+            };
+            (row.ended, row.reason, row.used) =
+                (Some(now.unix.max(row.started)), Some(reason), None);
             row.log_tail = why.to_owned();
             let class = self.class_of_loss(&row.container, reason, class);
-            self.end_attempt(now, seat.task, row, ClassifiedEnd::of(class, AttemptFate::Own), out);
+            self.end_attempt(
+                now,
+                seat.task,
+                row,
+                ClassifiedEnd::of(class, AttemptFate::Own),
+                out,
+            );
         }
     }
 
@@ -69,21 +80,56 @@ impl Core {
     ) {
         let unused = !executor.greeted && !executor.leaving;
         let failed = unused && reason.is_some_and(failed_at_once);
-        let why = reason.map_or_else(|| "its end was never reported".to_owned(), |reason| reason.sentence());
-        let (request, before) = (executor.request.clone(), self.fleet.failures(&executor.node));
-        self.record(now, Record::Gone { container: id.clone(), request: request.clone(), unused, failed }, out);
+        let why = reason.map_or_else(
+            || "its end was never reported".to_owned(),
+            |reason| reason.sentence(),
+        );
+        let (request, before) = (
+            executor.request.clone(),
+            self.fleet.failures(&executor.node),
+        );
+        self.record(
+            now,
+            Record::Gone {
+                container: id.clone(),
+                request: request.clone(),
+                unused,
+                failed,
+            },
+            out,
+        );
         if failed {
-            self.exclude_node(now, &executor.node, before, &format!("an executor of {request} was not ready: {why}"));
+            self.exclude_node(
+                now,
+                &executor.node,
+                before,
+                &format!("an executor of {request} was not ready: {why}"),
+            );
         }
         // An executor that still exists may send a hello, and then the job continues with it.
-        let alone = !self.fleet.of_request(&request).any(|(_, e)| e.may_run_tasks());
-        let hopeless = unused && alone && self.fleet.requests.get(&request).is_some_and(|r| r.unused >= MAX_UNUSED_CONTAINERS);
+        let alone = !self
+            .fleet
+            .of_request(&request)
+            .any(|(_, e)| e.may_run_tasks());
+        let hopeless = unused
+            && alone
+            && self
+                .fleet
+                .requests
+                .get(&request)
+                .is_some_and(|r| r.unused >= MAX_UNUSED_CONTAINERS);
         if hopeless {
             let sentence = format!(
                 "{MAX_UNUSED_CONTAINERS} times in a row containers of request {request} ended before their executor was ready, last on {}: {why}",
                 executor.node
             );
-            self.give_up_request(now, executor.purpose, GiveUpCause::Transient, &sentence, out);
+            self.give_up_request(
+                now,
+                executor.purpose,
+                GiveUpCause::Transient,
+                &sentence,
+                out,
+            );
         }
     }
 
@@ -104,22 +150,36 @@ impl Core {
         let mut unseen = executor.clone();
         unseen.seats.retain(|_, seat| !seat.started);
         let lost = (ExitReason::AncestorOom, AttemptEndClass::Transient);
-        self.lose_attempts(now, &unseen, lost, "its executor was killed for memory before it was reported as running", out);
+        self.lose_attempts(
+            now,
+            &unseen,
+            lost,
+            "its executor was killed for memory before it was reported as running",
+            out,
+        );
         let seats: Vec<(TaskAttemptId, SlotAssignment, AttemptRow)> = executor
             .seats
             .iter()
             .filter(|(_, seat)| seat.started)
-            .filter_map(|(attempt, seat)| Some((attempt.clone(), *seat, self.open_row(seat.task, attempt)?)))
+            .filter_map(|(attempt, seat)| {
+                Some((attempt.clone(), *seat, self.open_row(seat.task, attempt)?))
+            })
             .map(|(attempt, seat, row)| (attempt.clone(), seat, with_facts(row, report, &attempt)))
             .collect();
-        let suspects: Vec<Suspect> =
-            seats.iter().map(|(attempt, seat, row)| self.suspect(report, attempt, seat.task, row)).collect();
+        let suspects: Vec<Suspect> = seats
+            .iter()
+            .map(|(attempt, seat, row)| self.suspect(report, attempt, seat.task, row))
+            .collect();
         let fates = blame(self.room_of(executor), &suspects);
         for ((_, seat, mut row), fate) in seats.into_iter().zip(fates) {
             let guilty = matches!(fate, AttemptFate::Own | AttemptFate::Blamed);
             row.ended = Some(report.ended.max(row.started));
             row.used = None;
-            row.reason = Some(if guilty { report.reason } else { ExitReason::AncestorOom });
+            row.reason = Some(if guilty {
+                report.reason
+            } else {
+                ExitReason::AncestorOom
+            });
             row.evidence = Some(report.evidence.clone());
             row.log_tail.clone_from(&report.log_tail);
             if guilty {
@@ -128,11 +188,23 @@ impl Core {
             }
             let failure = self.failure_of(seat.task, &row, report);
             row.dimension = guilty.then_some(failure.dimension);
-            self.end_attempt(now, seat.task, row, ClassifiedEnd::of(AttemptEndClass::Memory(failure), fate), out);
+            self.end_attempt(
+                now,
+                seat.task,
+                row,
+                ClassifiedEnd::of(AttemptEndClass::Memory(failure), fate),
+                out,
+            );
         }
     }
 
-    fn suspect(&self, report: &ExitReport, attempt: &TaskAttemptId, key: TaskKey, row: &AttemptRow) -> Suspect {
+    fn suspect(
+        &self,
+        report: &ExitReport,
+        attempt: &TaskAttemptId,
+        key: TaskKey,
+        row: &AttemptRow,
+    ) -> Suspect {
         let group = report.tasks.iter().find(|t| t.name == attempt.file_name());
         Suspect {
             size: row.profile.memory(),
@@ -145,7 +217,9 @@ impl Core {
     /// The memory of an executor's limit that is available to tasks.
     fn room_of(&self, executor: &ExecutorEntry) -> Bytes {
         let memory = self.memory_of(executor);
-        let reserve = self.set_of_purpose(executor.purpose).map_or(Bytes::ZERO, |s| s.reserve);
+        let reserve = self
+            .set_of_purpose(executor.purpose)
+            .map_or(Bytes::ZERO, |s| s.reserve);
         memory.saturating_sub(reserve)
     }
 
@@ -154,8 +228,11 @@ impl Core {
     fn kind_fits(&self, stage: usize, size: Bytes) -> bool {
         let of_stage = self.tasks.iter().filter(|(key, _)| key.stage == stage);
         let done = of_stage.filter(|(_, t)| t.row_state() == TaskState::Done);
-        let peak =
-            |(key, task): (TaskKey, &TaskInstance)| task.attempts.last().map_or_else(|| self.folded.peak(key), |row| row.peak);
+        let peak = |(key, task): (TaskKey, &TaskInstance)| {
+            task.attempts
+                .last()
+                .map_or_else(|| self.folded.peak(key), |row| row.peak)
+        };
         let peaks: Vec<Bytes> = done.filter_map(peak).collect();
         let fitting = peaks.iter().filter(|p| **p <= size).count();
         !peaks.is_empty() && fitting * 20 >= peaks.len() * 19
@@ -184,9 +261,12 @@ impl Core {
             | AttemptEndClass::Transient
             | AttemptEndClass::Taken
             | AttemptEndClass::Collateral
-            | AttemptEndClass::Bystander => {
-                MemoryFailure { dimension: headroom_types::Dimension::Native, off_heap: Bytes::ZERO, live: None, spike: false }
-            }
+            | AttemptEndClass::Bystander => MemoryFailure {
+                dimension: headroom_types::Dimension::Native,
+                off_heap: Bytes::ZERO,
+                live: None,
+                spike: false,
+            },
         }
     }
 }

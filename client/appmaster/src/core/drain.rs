@@ -71,7 +71,10 @@ impl Core {
                 continue;
             }
             let gone_at = drained.gone_at.unwrap_or(now.tick);
-            let drained = DrainedRoom { gone_at: Some(gone_at), ..drained };
+            let drained = DrainedRoom {
+                gone_at: Some(gone_at),
+                ..drained
+            };
             if now.tick.since(gone_at) < self.grant_patience(&request, &drained) {
                 kept.insert(request, drained);
             } else {
@@ -88,48 +91,102 @@ impl Core {
     /// True when executors of this set left to make room for an escalated task and must not be
     /// replaced.
     pub(super) fn withholds(&self, set: usize) -> bool {
-        let mut of_drained = self.fleet.drained.keys().filter_map(|request| self.fleet.own_waits.get(request));
+        let mut of_drained = self
+            .fleet
+            .drained
+            .keys()
+            .filter_map(|request| self.fleet.own_waits.get(request));
         of_drained.any(|wait| self.is_placed_alike(wait.task, set))
     }
 
     /// Time at which [`Core::make_room`] has work if no other event occurs.
     pub(super) fn next_drain_check(&self) -> Option<Tick> {
-        let grant_due =
-            |(request, drained): (&RequestId, &DrainedRoom)| Some(drained.gone_at?.plus(self.grant_patience(request, drained)));
-        let undrained = self.fleet.own_waits.iter().filter(|(request, _)| !self.fleet.drained.contains_key(*request));
-        let begins = undrained.filter(|(_, wait)| !wait.takes_turns).map(|(_, wait)| wait.drain_at);
-        self.fleet.drained.iter().filter_map(grant_due).chain(begins).min()
+        let grant_due = |(request, drained): (&RequestId, &DrainedRoom)| {
+            Some(drained.gone_at?.plus(self.grant_patience(request, drained)))
+        };
+        let undrained = self
+            .fleet
+            .own_waits
+            .iter()
+            .filter(|(request, _)| !self.fleet.drained.contains_key(*request));
+        let begins = undrained
+            .filter(|(_, wait)| !wait.takes_turns)
+            .map(|(_, wait)| wait.drain_at);
+        self.fleet
+            .drained
+            .iter()
+            .filter_map(grant_due)
+            .chain(begins)
+            .min()
     }
 
     /// Maximum number of executors that drain at once. At least half of them stay available for
     /// tasks that do not wait, except in a very small set.
     fn most_drains(&self) -> usize {
-        let in_sets = self.fleet.executors.values().filter(|e| matches!(e.purpose, Purpose::Set(_))).count();
+        let in_sets = self
+            .fleet
+            .executors
+            .values()
+            .filter(|e| matches!(e.purpose, Purpose::Set(_)))
+            .count();
         (in_sets / 2).max(2)
     }
 
     fn grant_patience(&self, request: &RequestId, drained: &DrainedRoom) -> Duration {
-        let needs = self.fleet.own_waits.get(request).map(|wait| self.own_memory(wait.task));
-        if needs.is_some_and(|needs| needs > drained.freed) { PARTIAL_GRANT_TIMEOUT } else { GRANT_TIMEOUT }
+        let needs = self
+            .fleet
+            .own_waits
+            .get(request)
+            .map(|wait| self.own_memory(wait.task));
+        if needs.is_some_and(|needs| needs > drained.freed) {
+            PARTIAL_GRANT_TIMEOUT
+        } else {
+            GRANT_TIMEOUT
+        }
     }
 
     /// Updates the list of escalated tasks' containers that are requested and not granted, each
     /// with its start time.
     fn note_own_waits(&mut self, now: EventTimestamp) {
-        let there: BTreeSet<&RequestId> =
-            self.fleet.executors.values().filter(|e| e.needs_no_replacement()).map(|e| &e.request).collect();
-        let waits = self.fleet.requests.iter().filter_map(|(id, request)| match request.purpose {
-            Purpose::Own(key) if request.wanted > 0 && !there.contains(id) => Some((id.clone(), key)),
-            Purpose::Own(_) | Purpose::Set(_) => None,
-        });
+        let there: BTreeSet<&RequestId> = self
+            .fleet
+            .executors
+            .values()
+            .filter(|e| e.needs_no_replacement())
+            .map(|e| &e.request)
+            .collect();
+        let waits = self
+            .fleet
+            .requests
+            .iter()
+            .filter_map(|(id, request)| match request.purpose {
+                Purpose::Own(key) if request.wanted > 0 && !there.contains(id) => {
+                    Some((id.clone(), key))
+                }
+                Purpose::Own(_) | Purpose::Set(_) => None,
+            });
         let escalated = |key: TaskKey| self.tasks.get(key).is_some_and(|task| task.size.rung > 1);
-        let waits: BTreeMap<RequestId, TaskKey> = waits.filter(|(_, key)| escalated(*key)).collect();
+        let waits: BTreeMap<RequestId, TaskKey> =
+            waits.filter(|(_, key)| escalated(*key)).collect();
         self.fleet.own_waits.retain(|id, _| waits.contains_key(id));
         self.end_pauses(now.tick);
-        for (id, task) in waits.into_iter().filter(|(id, _)| !self.fleet.own_waits.contains_key(id)).collect::<Vec<_>>() {
+        for (id, task) in waits
+            .into_iter()
+            .filter(|(id, _)| !self.fleet.own_waits.contains_key(id))
+            .collect::<Vec<_>>()
+        {
             let delay = self.drain_delay(task);
             let (since, drain_at) = (now.tick, now.tick.plus(delay));
-            self.fleet.own_waits.insert(id, OwnContainerWait { task, since, drain_at, failed_drains: 0, takes_turns: false });
+            self.fleet.own_waits.insert(
+                id,
+                OwnContainerWait {
+                    task,
+                    since,
+                    drain_at,
+                    failed_drains: 0,
+                    takes_turns: false,
+                },
+            );
             if self.drain_candidates(now, task).next().is_some() {
                 let (memory, delay) = (self.own_memory(task), in_words(delay));
                 self.note(task, format!("waits for a container of {memory}; after {delay}, the job drains an executor for it"));
@@ -139,7 +196,9 @@ impl Core {
 
     /// Sets the displayed note of a task.
     fn note(&mut self, key: TaskKey, note: String) {
-        let Some(task) = self.tasks.get_mut(key).filter(|task| task.note != note) else { return };
+        let Some(task) = self.tasks.get_mut(key).filter(|task| task.note != note) else {
+            return;
+        };
         task.note = note;
         self.view.mark_dirty(key);
     }
@@ -148,9 +207,20 @@ impl Core {
     /// complete the room.
     fn end_pauses(&mut self, now: Tick) {
         let own = |e: &ExecutorEntry| matches!(e.purpose, Purpose::Own(_));
-        let live: BTreeSet<ContainerId> = self.fleet.executors.iter().filter(|(_, e)| own(e)).map(|(id, _)| id.clone()).collect();
+        let live: BTreeSet<ContainerId> = self
+            .fleet
+            .executors
+            .iter()
+            .filter(|(_, e)| own(e))
+            .map(|(id, _)| id.clone())
+            .collect();
         if !self.fleet.own_live.is_subset(&live) {
-            for wait in self.fleet.own_waits.values_mut().filter(|wait| wait.failed_drains > 0) {
+            for wait in self
+                .fleet
+                .own_waits
+                .values_mut()
+                .filter(|wait| wait.failed_drains > 0)
+            {
                 (wait.drain_at, wait.failed_drains) = (now, 0);
             }
         }
@@ -162,7 +232,10 @@ impl Core {
     /// the estimate.
     fn drain_delay(&self, key: TaskKey) -> Duration {
         let killed = || self.tasks.get(key)?.attempts.last().map(ledger::runtime_ms);
-        let run = self.ledger.mean_task_time().or_else(|| killed().map(Duration::from_millis));
+        let run = self
+            .ledger
+            .mean_task_time()
+            .or_else(|| killed().map(Duration::from_millis));
         let wished = self.job.retry.drain_after;
         run.map_or(wished, |run| wished.min((run / 2).max(MIN_DRAIN_DELAY)))
     }
@@ -170,19 +243,39 @@ impl Core {
     /// Starts drains for the requests that have waited longest. Of requests with the same start,
     /// the higher rung comes first.
     fn drain_first(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
-        let due = self.fleet.own_waits.iter().filter(|(_, wait)| wait.drain_at <= now.tick);
+        let due = self
+            .fleet
+            .own_waits
+            .iter()
+            .filter(|(_, wait)| wait.drain_at <= now.tick);
         let due = due.filter(|(request, _)| !self.fleet.drained.contains_key(*request));
         let rung = |wait: &OwnContainerWait| self.tasks.get(wait.task).map(|task| task.size.rung);
-        let mut due: Vec<(RequestId, OwnContainerWait)> = due.map(|(id, wait)| (id.clone(), *wait)).collect();
+        let mut due: Vec<(RequestId, OwnContainerWait)> =
+            due.map(|(id, wait)| (id.clone(), *wait)).collect();
         due.sort_by_key(|(_, wait)| (wait.since, Reverse(rung(wait))));
         for (request, wait) in due {
-            let first = self.fleet.drained.keys().find_map(|request| self.fleet.own_waits.get(request)).map(|wait| wait.task);
+            let first = self
+                .fleet
+                .drained
+                .keys()
+                .find_map(|request| self.fleet.own_waits.get(request))
+                .map(|wait| wait.task);
             let full = self.fleet.drained.len() >= self.most_drains();
-            let next = if full { None } else { self.next_drain(now, wait.task, self.own_memory(wait.task), None) };
+            let next = if full {
+                None
+            } else {
+                self.next_drain(now, wait.task, self.own_memory(wait.task), None)
+            };
             match (next, first) {
-                (Some(container), _) => self.drain(now, (&request, wait.task, Bytes::ZERO), &container, out),
+                (Some(container), _) => {
+                    self.drain(now, (&request, wait.task, Bytes::ZERO), &container, out)
+                }
                 (None, Some(first)) => self.mark_waiting_for_turn(&request, first),
-                (None, None) => self.pause_drains(now.tick, &request, "the job has no executor that it can drain"),
+                (None, None) => self.pause_drains(
+                    now.tick,
+                    &request,
+                    "the job has no executor that it can drain",
+                ),
             }
         }
     }
@@ -190,34 +283,67 @@ impl Core {
     /// Marks a request for which no executor is left to drain, because other requests drain them.
     /// Every event checks it again.
     fn mark_waiting_for_turn(&mut self, request: &RequestId, first: TaskKey) {
-        let Some(wait) = self.fleet.own_waits.get_mut(request) else { return };
+        let Some(wait) = self.fleet.own_waits.get_mut(request) else {
+            return;
+        };
         wait.takes_turns = true;
         let key = wait.task;
-        let Some(first) = self.tasks.get(first).map(|task| task.id.clone()) else { return };
-        self.note(key, format!("waits for an executor of its job to drain for {first} first"));
+        let Some(first) = self.tasks.get(first).map(|task| task.id.clone()) else {
+            return;
+        };
+        self.note(
+            key,
+            format!("waits for an executor of its job to drain for {first} first"),
+        );
     }
 
     /// Drains the next executor on the same node after the freed memory was not enough, or pauses
     /// the request.
-    fn drain_further(&mut self, now: EventTimestamp, request: &RequestId, before: &DrainedRoom, out: &mut Vec<MasterEffect>) {
-        let Some(wait) = self.fleet.own_waits.get(request).copied() else { return };
-        match self.next_drain(now, wait.task, self.own_memory(wait.task), Some(&before.node)) {
+    fn drain_further(
+        &mut self,
+        now: EventTimestamp,
+        request: &RequestId,
+        before: &DrainedRoom,
+        out: &mut Vec<MasterEffect>,
+    ) {
+        let Some(wait) = self.fleet.own_waits.get(request).copied() else {
+            return;
+        };
+        match self.next_drain(
+            now,
+            wait.task,
+            self.own_memory(wait.task),
+            Some(&before.node),
+        ) {
             Some(container) => self.drain(now, (request, wait.task, before.freed), &container, out),
             None => {
-                self.pause_drains(now.tick, request, "the memory of the drained executors is not enough");
+                self.pause_drains(
+                    now.tick,
+                    request,
+                    "the memory of the drained executors is not enough",
+                );
             }
         }
     }
 
     fn pause_drains(&mut self, now: Tick, request: &RequestId, why: &str) {
-        let Some(wait) = self.fleet.own_waits.get_mut(request) else { return };
-        let pause = FAILED_DRAIN_PAUSE.saturating_mul(1 << wait.failed_drains.min(MAX_PAUSE_DOUBLINGS));
+        let Some(wait) = self.fleet.own_waits.get_mut(request) else {
+            return;
+        };
+        let pause =
+            FAILED_DRAIN_PAUSE.saturating_mul(1 << wait.failed_drains.min(MAX_PAUSE_DOUBLINGS));
         wait.drain_at = now.plus(pause);
         wait.takes_turns = false;
         wait.failed_drains = wait.failed_drains.saturating_add(1);
         let task = wait.task;
         let memory = self.own_memory(task);
-        self.note(task, format!("waits for a container of {memory}: {why}; checked again after {}", in_words(pause)));
+        self.note(
+            task,
+            format!(
+                "waits for a container of {memory}: {why}; checked again after {}",
+                in_words(pause)
+            ),
+        );
     }
 
     fn drain(
@@ -228,12 +354,27 @@ impl Core {
         out: &mut Vec<MasterEffect>,
     ) {
         let (request, key, before) = who;
-        let Some(executor) = self.fleet.executors.get(container) else { return };
-        let (node, freed) = (executor.node.clone(), before.saturating_add(memory_of(executor)));
+        let Some(executor) = self.fleet.executors.get(container) else {
+            return;
+        };
+        let (node, freed) = (
+            executor.node.clone(),
+            before.saturating_add(memory_of(executor)),
+        );
         let memory = self.own_memory(key);
-        let Some(task) = self.tasks.get(key).map(|task| task.id.clone()) else { return };
-        self.note(key, format!("waits for an executor of its job to drain: {container}, to free {memory}"));
-        let room = DrainedRoom { container: container.clone(), node, freed, gone_at: None };
+        let Some(task) = self.tasks.get(key).map(|task| task.id.clone()) else {
+            return;
+        };
+        self.note(
+            key,
+            format!("waits for an executor of its job to drain: {container}, to free {memory}"),
+        );
+        let room = DrainedRoom {
+            container: container.clone(),
+            node,
+            freed,
+            gone_at: None,
+        };
         self.fleet.drained.insert(request.clone(), room);
         self.drain_executor(now, container, &format!("{memory} for {task}"), out);
     }
@@ -247,8 +388,14 @@ impl Core {
         what_for: &str,
         out: &mut Vec<MasterEffect>,
     ) {
-        let message = format!("{container} starts no more tasks and ends when idle, to free {what_for}");
-        self.view.add_event(now, Reason::ContainerLeaving, container.to_string(), message);
+        let message =
+            format!("{container} starts no more tasks and ends when idle, to free {what_for}");
+        self.view.add_event(
+            now,
+            Reason::ContainerLeaving,
+            container.to_string(),
+            message,
+        );
         self.warn(container, None);
         self.heed_warnings(now, out);
     }
@@ -264,7 +411,10 @@ impl Core {
         node: Option<&NodeId>,
     ) -> Option<ContainerId> {
         let mut by_node: BTreeMap<&NodeId, Vec<DrainCandidate<'_>>> = BTreeMap::new();
-        for candidate in self.drain_candidates(now, key).filter(|c| node.is_none_or(|node| node == c.node)) {
+        for candidate in self
+            .drain_candidates(now, key)
+            .filter(|c| node.is_none_or(|node| node == c.node))
+        {
             by_node.entry(candidate.node).or_default().push(candidate);
         }
         let (_, mut best) = by_node.into_iter().min_by_key(|(_, candidates)| {
@@ -281,50 +431,80 @@ impl Core {
 
     /// Executors that could make room for a task on nodes where it may run. Executors on nodes that
     /// it avoids, and reserved executors, are included only if there are no others.
-    fn drain_candidates<'a>(&'a self, now: EventTimestamp, key: TaskKey) -> impl Iterator<Item = DrainCandidate<'a>> {
+    fn drain_candidates<'a>(
+        &'a self,
+        now: EventTimestamp,
+        key: TaskKey,
+    ) -> impl Iterator<Item = DrainCandidate<'a>> {
         let avoided = move |e: &ExecutorEntry| {
             let task = self.tasks.get(key);
-            task.is_some_and(|t| t.avoid.node.as_ref() == Some(&e.node) || t.failed_to_start_on(&e.node))
-                || self.fleet.failures(&e.node) > 0
+            task.is_some_and(|t| {
+                t.avoid.node.as_ref() == Some(&e.node) || t.failed_to_start_on(&e.node)
+            }) || self.fleet.failures(&e.node) > 0
                 || e.reserved.is_some()
         };
         let may_leave = move |e: &ExecutorEntry| match e.purpose {
-            Purpose::Set(set) => e.needs_no_replacement() && e.warning.is_none() && self.is_placed_alike(key, set),
+            Purpose::Set(set) => {
+                e.needs_no_replacement() && e.warning.is_none() && self.is_placed_alike(key, set)
+            }
             Purpose::Own(_) => false,
         };
-        let all = move || self.fleet.executors.iter().filter(move |(_, e)| may_leave(e));
+        let all = move || {
+            self.fleet
+                .executors
+                .iter()
+                .filter(move |(_, e)| may_leave(e))
+        };
         let elsewhere = all().any(|(_, e)| !avoided(e));
-        all().filter(move |(_, e)| !elsewhere || !avoided(e)).map(move |(container, e)| DrainCandidate {
-            container,
-            node: &e.node,
-            memory: memory_of(e),
-            remaining: self.remaining(now, e),
-        })
+        all()
+            .filter(move |(_, e)| !elsewhere || !avoided(e))
+            .map(move |(container, e)| DrainCandidate {
+                container,
+                node: &e.node,
+                memory: memory_of(e),
+                remaining: self.remaining(now, e),
+            })
     }
 
     /// Estimated remaining time of the tasks in an executor, by the mean run time of ended tasks.
     pub(super) fn remaining(&self, now: EventTimestamp, executor: &ExecutorEntry) -> Duration {
         let mean = self.ledger.mean_task_time().unwrap_or(Duration::MAX);
         let left = |key: TaskKey| {
-            let started = self.tasks.get(key).and_then(|task| task.open_attempt()).map(|row| row.started);
+            let started = self
+                .tasks
+                .get(key)
+                .and_then(|task| task.open_attempt())
+                .map(|row| row.started);
             mean.saturating_sub(started.map_or(Duration::ZERO, |started| now.unix.since(started)))
         };
-        executor.seats.values().map(|seat| left(seat.task)).max().unwrap_or(Duration::ZERO)
+        executor
+            .seats
+            .values()
+            .map(|seat| left(seat.task))
+            .max()
+            .unwrap_or(Duration::ZERO)
     }
 
     /// True when executors of this set have the same placement rules as the task's set.
     fn is_placed_alike(&self, key: TaskKey, set: usize) -> bool {
         let (own, other) = (self.set_of(key), self.job.executors.get(set));
-        own.zip(other).is_some_and(|(own, other)| own.place == other.place)
+        own.zip(other)
+            .is_some_and(|(own, other)| own.place == other.place)
     }
 }
 
 /// Formats a wait with a resolution of one millisecond.
 fn in_words(wait: Duration) -> String {
-    format!("{:?}", Duration::from_millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)))
+    format!(
+        "{:?}",
+        Duration::from_millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
+    )
 }
 
 /// The memory that a container frees when it ends.
 fn memory_of(executor: &ExecutorEntry) -> Bytes {
-    executor.resource.as_ref().map_or(executor.base, |has| has.memory)
+    executor
+        .resource
+        .as_ref()
+        .map_or(executor.base, |has| has.memory)
 }

@@ -31,20 +31,39 @@ impl Core {
         report: &TaskReport,
         out: &mut Vec<MasterEffect>,
     ) {
-        let seat = self.fleet.executors.get(container).and_then(|e| e.seats.get(&report.attempt));
+        let seat = self
+            .fleet
+            .executors
+            .get(container)
+            .and_then(|e| e.seats.get(&report.attempt));
         if let Some((key, held)) = seat.map(|s| (s.task, s.held)) {
             if let Some(held) = held.filter(|_| report.reason.charge() == Charge::Memory) {
                 self.end_freeze(now, container, &report.attempt, held);
             }
             self.end_by_report(now, key, report, out);
         }
-        out.push(send(container, ToExecutor::Ack { attempt: report.attempt.clone() }));
+        out.push(send(
+            container,
+            ToExecutor::Ack {
+                attempt: report.attempt.clone(),
+            },
+        ));
     }
 
-    fn end_by_report(&mut self, now: EventTimestamp, key: TaskKey, report: &TaskReport, out: &mut Vec<MasterEffect>) {
-        let Some(stage) = self.stage_of(key) else { return };
+    fn end_by_report(
+        &mut self,
+        now: EventTimestamp,
+        key: TaskKey,
+        report: &TaskReport,
+        out: &mut Vec<MasterEffect>,
+    ) {
+        let Some(stage) = self.stage_of(key) else {
+            return;
+        };
         let runtime = stage.runtime;
-        let Some(open) = self.tasks.get(key).and_then(|t| t.open_attempt()) else { return };
+        let Some(open) = self.tasks.get(key).and_then(|t| t.open_attempt()) else {
+            return;
+        };
         let mut row = open.clone();
         let class = classify(&AttemptEndFacts {
             reason: report.reason,
@@ -61,11 +80,25 @@ impl Core {
         if let AttemptEndClass::Memory(failure) = class {
             row.dimension = Some(failure.dimension);
         }
-        let need = if class == AttemptEndClass::Success { needed(report, &row, runtime) } else { None };
+        let need = if class == AttemptEndClass::Success {
+            needed(report, &row, runtime)
+        } else {
+            None
+        };
         if class == AttemptEndClass::Success && self.is_fenced(key) {
             return self.commit(now, key, row, need, out);
         }
-        self.end_attempt(now, key, row, ClassifiedEnd { class, fate: AttemptFate::Own, need }, out);
+        self.end_attempt(
+            now,
+            key,
+            row,
+            ClassifiedEnd {
+                class,
+                fate: AttemptFate::Own,
+                need,
+            },
+            out,
+        );
     }
 
     /// Decides on an attempt that has ended, and records both.
@@ -79,10 +112,16 @@ impl Core {
     ) {
         let (class, treated) = self.treat(key, &mut row, class, fate);
         let known = match class {
-            AttemptEndClass::Memory(_) if let Some(known) = Self::known_of_request(&row, treated.as_ref()) => known,
-            AttemptEndClass::Memory(_) => {
-                self.known_after(key, &row, self.tasks.get(key).map_or(0, |task| task.spent.memory) + 1)
+            AttemptEndClass::Memory(_)
+                if let Some(known) = Self::known_of_request(&row, treated.as_ref()) =>
+            {
+                known
             }
+            AttemptEndClass::Memory(_) => self.known_after(
+                key,
+                &row,
+                self.tasks.get(key).map_or(0, |task| task.spent.memory) + 1,
+            ),
             AttemptEndClass::Success
             | AttemptEndClass::Plain
             | AttemptEndClass::Transient
@@ -91,11 +130,22 @@ impl Core {
             | AttemptEndClass::Bystander => SizeAfterKill::Unknown,
         };
         let kills = self.tasks.get(key).map_or(0, |task| task.spent.collateral);
-        let class = self.fleet.collateral.class(&row.node, row.started, (self.fleet.other_place(), kills), class);
+        let class = self.fleet.collateral.class(
+            &row.node,
+            row.started,
+            (self.fleet.other_place(), kills),
+            class,
+        );
         let (breaker, budget) = (self.breaker(key.stage), self.budget_spent());
         let remote_input = self.remote_input(key, &row);
-        let (Some(stage), Some(set), Some(task)) = (self.stage_of(key), self.set_of(key), self.tasks.get(key)) else { return };
-        let Some(size) = self.size_after(key) else { return };
+        let (Some(stage), Some(set), Some(task)) =
+            (self.stage_of(key), self.set_of(key), self.tasks.get(key))
+        else {
+            return;
+        };
+        let Some(size) = self.size_after(key) else {
+            return;
+        };
         let reason = row.reason.unwrap_or(ExitReason::NodeLost);
         let name = task.id.to_string();
         let case = DecisionInput {
@@ -112,7 +162,10 @@ impl Core {
             spent: task.spent,
             cap: self.cap(set),
             known,
-            bound: budget.as_deref().map(GrowthBound::Budget).or_else(|| breaker.as_deref().map(GrowthBound::Stage)),
+            bound: budget
+                .as_deref()
+                .map(GrowthBound::Budget)
+                .or_else(|| breaker.as_deref().map(GrowthBound::Stage)),
             remote_input,
             treated: treated.as_ref(),
         };
@@ -122,7 +175,14 @@ impl Core {
         learn::judge(&mut row, account, need);
         let innocent = account == ChargeAccount::Innocent && within(&row);
         let failures = self.fleet.failures(&row.node);
-        let ended = Record::Ended { task: key, row: Box::new(row.clone()), account, innocent, next: next.clone(), need };
+        let ended = Record::Ended {
+            task: key,
+            row: Box::new(row.clone()),
+            account,
+            innocent,
+            next: next.clone(),
+            need,
+        };
         self.record(now, ended, out);
         self.report_attempt_end(now, key, &row, account, &next);
         self.tell_gap(now, key, &row);
@@ -130,7 +190,12 @@ impl Core {
             self.leave_after_collateral(now, &row);
         }
         if is_of_the_node(&row, account) {
-            self.exclude_node(now, &row.node, failures, &format!("{} could not be started ({})", row.attempt, row.log_tail));
+            self.exclude_node(
+                now,
+                &row.node,
+                failures,
+                &format!("{} could not be started ({})", row.attempt, row.log_tail),
+            );
             self.note_shunned(key, &row.node);
         }
         if let Some(why) = self.breaker(key.stage).filter(|_| breaker.is_none()) {
@@ -153,7 +218,11 @@ pub(super) struct ClassifiedEnd {
 impl ClassifiedEnd {
     /// An end without a measured need.
     pub(super) fn of(class: AttemptEndClass, fate: AttemptFate) -> ClassifiedEnd {
-        ClassifiedEnd { class, fate, need: None }
+        ClassifiedEnd {
+            class,
+            fate,
+            need: None,
+        }
     }
 }
 
@@ -163,16 +232,35 @@ fn needed(report: &TaskReport, row: &AttemptRow, runtime: Runtime) -> Option<Mea
     let peak = row.peak?;
     let most = report.timeline.iter().max_by_key(|sample| sample.current);
     let tmpfs = report.evidence.own.stat.shmem.unwrap_or_default();
-    let cache = most.and_then(|sample| sample.file).unwrap_or_default().saturating_sub(tmpfs);
-    let anon = report.timeline.iter().filter_map(|sample| sample.anon).max().unwrap_or_default();
+    let cache = most
+        .and_then(|sample| sample.file)
+        .unwrap_or_default()
+        .saturating_sub(tmpfs);
+    let anon = report
+        .timeline
+        .iter()
+        .filter_map(|sample| sample.anon)
+        .max()
+        .unwrap_or_default();
     let demand = peak.saturating_sub(cache).max(anon).min(peak);
     match runtime.memory() {
-        MemoryQuantities::One => Some(MeasuredNeed { heap: None, rest: demand }),
+        MemoryQuantities::One => Some(MeasuredNeed {
+            heap: None,
+            rest: demand,
+        }),
         MemoryQuantities::HeapAndOverhead => {
             let told = report.evidence.heap?;
-            let seen = report.timeline.iter().filter_map(|sample| sample.heap).max().unwrap_or_default();
+            let seen = report
+                .timeline
+                .iter()
+                .filter_map(|sample| sample.heap)
+                .max()
+                .unwrap_or_default();
             let heap = told.used.max(seen).min(row.profile.heap);
-            Some(MeasuredNeed { heap: Some(heap), rest: demand.saturating_sub(told.committed.min(row.profile.heap)) })
+            Some(MeasuredNeed {
+                heap: Some(heap),
+                rest: demand.saturating_sub(told.committed.min(row.profile.heap)),
+            })
         }
     }
 }
@@ -186,7 +274,12 @@ fn within(row: &AttemptRow) -> bool {
 /// sub-cause the diagnosis lists first.
 fn recorded(applied: AppliedTreatment, account: ChargeAccount) -> AppliedTreatment {
     match account {
-        ChargeAccount::Spike => AppliedTreatment { treatment: Treatment::Retry, quantity: None, remedy: None, ..applied },
+        ChargeAccount::Spike => AppliedTreatment {
+            treatment: Treatment::Retry,
+            quantity: None,
+            remedy: None,
+            ..applied
+        },
         ChargeAccount::Success
         | ChargeAccount::Memory
         | ChargeAccount::Plain

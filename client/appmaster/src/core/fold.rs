@@ -31,7 +31,9 @@ pub(super) struct FoldedRows {
 impl FoldedRows {
     /// True when the task has no row any more.
     pub(super) fn contains(&self, key: TaskKey) -> bool {
-        self.tasks.get(&key.stage).is_some_and(|of_stage| of_stage.contains_key(&key.index))
+        self.tasks
+            .get(&key.stage)
+            .is_some_and(|of_stage| of_stage.contains_key(&key.index))
     }
 
     /// Peak memory of a task that has no row any more.
@@ -44,22 +46,40 @@ impl Core {
     /// Folds a row that is about to be reported for the last time: drops the attempts and counts
     /// the task. Returns `None` if the row stays.
     pub(super) fn fold(&mut self, key: TaskKey, row: &TaskRow) -> Option<TaskId> {
-        let before: u32 = self.job.stages.iter().take(key.stage).fold(0, |sum, stage| sum.saturating_add(stage.count));
-        let plain = row.rung == 1 && row.attempts.len() == 1 && row.attempts.iter().all(|a| a.grown.is_empty());
-        let task = self.tasks.get_mut(key).filter(|task| task.state == LifecycleState::Done && plain)?;
+        let before: u32 = self
+            .job
+            .stages
+            .iter()
+            .take(key.stage)
+            .fold(0, |sum, stage| sum.saturating_add(stage.count));
+        let plain = row.rung == 1
+            && row.attempts.len() == 1
+            && row.attempts.iter().all(|a| a.grown.is_empty());
+        let task = self
+            .tasks
+            .get_mut(key)
+            .filter(|task| task.state == LifecycleState::Done && plain)?;
         // The first task of each stage shows the initial size of its tasks.
         if key.index == 0 || before.saturating_add(key.index) < FIRST_ROWS {
             return None;
         }
         task.attempts = Vec::new();
         let peak = row.attempts.last().and_then(|attempt| attempt.peak);
-        self.folded.tasks.entry(key.stage).or_default().insert(key.index, peak);
+        self.folded
+            .tasks
+            .entry(key.stage)
+            .or_default()
+            .insert(key.index, peak);
         Some(row.task.clone())
     }
 
     /// Restores the attempts of a row whose patch could not be sent.
     pub(super) fn unfold(&mut self, key: TaskKey, row: &TaskRow) {
-        let was = self.folded.tasks.get_mut(&key.stage).and_then(|of_stage| of_stage.remove(&key.index));
+        let was = self
+            .folded
+            .tasks
+            .get_mut(&key.stage)
+            .and_then(|of_stage| of_stage.remove(&key.index));
         if let Some(task) = self.tasks.get_mut(key).filter(|_| was.is_some()) {
             task.attempts.clone_from(&row.attempts);
         }
@@ -69,8 +89,16 @@ impl Core {
     pub(super) fn folded(&self) -> Vec<FoldedTasks> {
         let of = |(stage, tasks): (&usize, &BTreeMap<u32, Option<Bytes>>)| {
             let done = u32::try_from(tasks.len()).unwrap_or(u32::MAX);
-            Some(FoldedTasks { stage: self.job.stages.get(*stage)?.name.clone(), done })
+            Some(FoldedTasks {
+                stage: self.job.stages.get(*stage)?.name.clone(),
+                done,
+            })
         };
-        self.folded.tasks.iter().filter(|(_, tasks)| !tasks.is_empty()).filter_map(of).collect()
+        self.folded
+            .tasks
+            .iter()
+            .filter(|(_, tasks)| !tasks.is_empty())
+            .filter_map(of)
+            .collect()
     }
 }

@@ -48,20 +48,47 @@ impl Core {
         limit: Bytes,
         out: &mut Vec<MasterEffect>,
     ) {
-        let hold = |key: TaskKey| self.stage_of(key).and_then(|stage| self.job.freeze_timeout(stage));
-        let Some(seat) = self.fleet.executors.get(container).and_then(|e| e.seats.get(attempt)).copied() else { return };
+        let hold = |key: TaskKey| {
+            self.stage_of(key)
+                .and_then(|stage| self.job.freeze_timeout(stage))
+        };
+        let Some(seat) = self
+            .fleet
+            .executors
+            .get(container)
+            .and_then(|e| e.seats.get(attempt))
+            .copied()
+        else {
+            return;
+        };
         if limit < seat.memory {
             // The task already has more memory, and the message to the executor was lost.
-            out.push(send(container, ToExecutor::Resize { attempt: attempt.clone(), limit: seat.memory }));
+            out.push(send(
+                container,
+                ToExecutor::Resize {
+                    attempt: attempt.clone(),
+                    limit: seat.memory,
+                },
+            ));
             return;
         }
         let Some(hold) = hold(seat.task) else {
-            out.push(send(container, ToExecutor::LetGo { attempt: attempt.clone() }));
+            out.push(send(
+                container,
+                ToExecutor::LetGo {
+                    attempt: attempt.clone(),
+                },
+            ));
             return;
         };
         if let Some(seat) = self.seat_mut(container, attempt) {
             let (since, until) = (now.tick, now.tick.plus(hold));
-            seat.held.get_or_insert(TaskFreeze { since, until, short: None, at: now.unix });
+            seat.held.get_or_insert(TaskFreeze {
+                since,
+                until,
+                short: None,
+                at: now.unix,
+            });
             self.fleet.growing.insert(container.clone());
         }
     }
@@ -74,10 +101,20 @@ impl Core {
         set: &LimitSet,
         out: &mut Vec<MasterEffect>,
     ) {
-        let Some(seat) = self.fleet.executors.get(container).and_then(|e| e.seats.get(&set.attempt)).copied() else { return };
+        let Some(seat) = self
+            .fleet
+            .executors
+            .get(container)
+            .and_then(|e| e.seats.get(&set.attempt))
+            .copied()
+        else {
+            return;
+        };
         if set.limit < seat.memory && set.error.is_some() {
-            let (Some(runtime), Some(profile)) = (self.stage_of(seat.task).map(|s| s.runtime), self.open_profile(seat.task))
-            else {
+            let (Some(runtime), Some(profile)) = (
+                self.stage_of(seat.task).map(|s| s.runtime),
+                self.open_profile(seat.task),
+            ) else {
                 return;
             };
             let profile = grow::filled(runtime, &profile, set.limit);
@@ -86,7 +123,11 @@ impl Core {
             self.tell_not_grown(now, &set.attempt, set.limit, &why);
             return;
         }
-        let row = self.tasks.get_mut(seat.task).and_then(|t| t.open_attempt_mut()).filter(|row| row.attempt == set.attempt);
+        let row = self
+            .tasks
+            .get_mut(seat.task)
+            .and_then(|t| t.open_attempt_mut())
+            .filter(|row| row.attempt == set.attempt);
         let step = row.and_then(|row| row.grown.iter_mut().rev().find(|g| g.to == set.limit));
         if let Some(step) = step {
             step.held_us = step.held_us.or(set.held_us);
@@ -111,33 +152,56 @@ impl Core {
         refusal: &SizeRefusal,
         out: &mut Vec<MasterEffect>,
     ) {
-        let Some(executor) = self.fleet.executors.get_mut(container) else { return };
-        let grows = executor.resource.as_ref().zip(executor.resizing).is_some_and(|(has, wanted)| has.memory < wanted.to);
-        let Some(resizing) = executor.resizing.as_mut() else { return };
+        let Some(executor) = self.fleet.executors.get_mut(container) else {
+            return;
+        };
+        let grows = executor
+            .resource
+            .as_ref()
+            .zip(executor.resizing)
+            .is_some_and(|(has, wanted)| has.memory < wanted.to);
+        let Some(resizing) = executor.resizing.as_mut() else {
+            return;
+        };
         let (why, most) = match refusal {
             SizeRefusal::Manager(why) if grows => (why, u32::MAX),
             SizeRefusal::NoAnswer(_) if grows => {
                 resizing.again_at = now.tick.plus(RESIZE_REQUEST_INTERVAL);
                 return;
             }
-            SizeRefusal::Manager(why) | SizeRefusal::Node(why) | SizeRefusal::NoAnswer(why) => (why, MAX_RESIZE_TRIES),
+            SizeRefusal::Manager(why) | SizeRefusal::Node(why) | SizeRefusal::NoAnswer(why) => {
+                (why, MAX_RESIZE_TRIES)
+            }
         };
         if resizing.tries < most {
-            resizing.again_at = now.tick.plus(RESIZE_RETRY_BACKOFF * (1 << resizing.tries.min(MAX_BACKOFF_DOUBLINGS)));
+            resizing.again_at = now
+                .tick
+                .plus(RESIZE_RETRY_BACKOFF * (1 << resizing.tries.min(MAX_BACKOFF_DOUBLINGS)));
             resizing.tries += 1;
             if grows && resizing.tries == MAX_RESIZE_TRIES {
                 self.tell_short(now, container, why);
             }
             return;
         }
-        if executor.resource.as_ref().is_some_and(|has| resizing.to < has.memory) {
+        if executor
+            .resource
+            .as_ref()
+            .is_some_and(|has| resizing.to < has.memory)
+        {
             executor.keeps = Some(resizing.to);
         }
         executor.resizing = None;
         let spare = executor.spare();
-        let held: Vec<TaskAttemptId> = executor.seats.iter().filter(|(_, s)| s.held.is_some()).map(|(a, _)| a.clone()).collect();
+        let held: Vec<TaskAttemptId> = executor
+            .seats
+            .iter()
+            .filter(|(_, s)| s.held.is_some())
+            .map(|(a, _)| a.clone())
+            .collect();
         for attempt in held {
-            let needs = self.growth_proposal(now, container, &attempt).and_then(|(seat, wish)| Some(more(&seat, &wish.ok()?)));
+            let needs = self
+                .growth_proposal(now, container, &attempt)
+                .and_then(|(seat, wish)| Some(more(&seat, &wish.ok()?)));
             if needs.is_some_and(|needs| needs > spare) {
                 self.unfreeze_task(now, container, &attempt, why, out);
             }
@@ -149,7 +213,12 @@ impl Core {
     pub(super) fn grow_frozen_tasks(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         for container in self.fleet.growing.clone() {
             let missing = self.grant_available_growth(now, &container, out);
-            let has = self.fleet.executors.get(&container).and_then(|e| e.resource.as_ref()).map(|r| r.memory);
+            let has = self
+                .fleet
+                .executors
+                .get(&container)
+                .and_then(|e| e.resource.as_ref())
+                .map(|r| r.memory);
             if let Some(has) = has.filter(|_| !missing.is_zero()) {
                 self.ask_for_size(now, &container, has.saturating_add(missing), out);
             }
@@ -179,18 +248,32 @@ impl Core {
     }
 
     /// Grants growth from the memory at hand; returns the memory that is still missing.
-    fn grant_available_growth(&mut self, now: EventTimestamp, container: &ContainerId, out: &mut Vec<MasterEffect>) -> Bytes {
+    fn grant_available_growth(
+        &mut self,
+        now: EventTimestamp,
+        container: &ContainerId,
+        out: &mut Vec<MasterEffect>,
+    ) -> Bytes {
         let mut missing = Bytes::ZERO;
-        let seats = self.fleet.executors.get(container).map(|e| e.seats.clone()).unwrap_or_default();
-        let mut held: Vec<(TaskFreeze, TaskAttemptId)> =
-            seats.into_iter().filter_map(|(attempt, seat)| Some((seat.held?, attempt))).collect();
+        let seats = self
+            .fleet
+            .executors
+            .get(container)
+            .map(|e| e.seats.clone())
+            .unwrap_or_default();
+        let mut held: Vec<(TaskFreeze, TaskAttemptId)> = seats
+            .into_iter()
+            .filter_map(|(attempt, seat)| Some((seat.held?, attempt)))
+            .collect();
         held.sort_by_key(|(held, _)| held.since);
         for (held, attempt) in held {
             if held.until <= now.tick {
                 self.end_freeze(now, container, &attempt, held);
                 continue;
             }
-            let Some((seat, wish)) = self.growth_proposal(now, container, &attempt) else { continue };
+            let Some((seat, wish)) = self.growth_proposal(now, container, &attempt) else {
+                continue;
+            };
             let profile = match wish {
                 Ok(profile) => profile,
                 Err(why) => {
@@ -198,7 +281,12 @@ impl Core {
                     continue;
                 }
             };
-            let spare = self.fleet.executors.get(container).map(ExecutorEntry::spare).unwrap_or_default();
+            let spare = self
+                .fleet
+                .executors
+                .get(container)
+                .map(ExecutorEntry::spare)
+                .unwrap_or_default();
             if more(&seat, &profile) > spare.saturating_sub(missing) {
                 missing = missing.saturating_add(more(&seat, &profile));
                 continue;
@@ -208,34 +296,65 @@ impl Core {
             self.tell_grown(now, &attempt, seat.memory, limit);
             out.push(send(container, ToExecutor::Resize { attempt, limit }));
         }
-        let spare = self.fleet.executors.get(container).map(ExecutorEntry::spare).unwrap_or_default();
+        let spare = self
+            .fleet
+            .executors
+            .get(container)
+            .map(ExecutorEntry::spare)
+            .unwrap_or_default();
         missing.saturating_sub(spare)
     }
 
     /// Ends the freeze of a task that its executor no longer keeps frozen.
-    pub(super) fn end_freeze(&mut self, now: EventTimestamp, container: &ContainerId, attempt: &TaskAttemptId, held: TaskFreeze) {
-        let Some(seat) = self.seat_mut(container, attempt) else { return };
+    pub(super) fn end_freeze(
+        &mut self,
+        now: EventTimestamp,
+        container: &ContainerId,
+        attempt: &TaskAttemptId,
+        held: TaskFreeze,
+    ) {
+        let Some(seat) = self.seat_mut(container, attempt) else {
+            return;
+        };
         let (task, memory) = (seat.task, seat.memory);
         seat.held = None;
         if let Some(short) = held.short {
             let seconds = held.until.min(now.tick).since(held.since).as_secs();
-            self.tell_not_grown(now, attempt, memory, &format!("no free memory for {short} more in {seconds} s"));
+            self.tell_not_grown(
+                now,
+                attempt,
+                memory,
+                &format!("no free memory for {short} more in {seconds} s"),
+            );
         }
         self.view.mark_dirty(task);
     }
 
     /// Reports, once for each frozen task of a container, that there is no free memory for it.
     fn tell_short(&mut self, now: EventTimestamp, container: &ContainerId, why: &str) {
-        let seats = self.fleet.executors.get(container).map(|e| e.seats.clone()).unwrap_or_default();
+        let seats = self
+            .fleet
+            .executors
+            .get(container)
+            .map(|e| e.seats.clone())
+            .unwrap_or_default();
         for (attempt, seat) in seats {
-            let Some(held) = seat.held.filter(|held| held.short.is_none()) else { continue };
-            let Some((seat, Ok(profile))) = self.growth_proposal(now, container, &attempt) else { continue };
+            let Some(held) = seat.held.filter(|held| held.short.is_none()) else {
+                continue;
+            };
+            let Some((seat, Ok(profile))) = self.growth_proposal(now, container, &attempt) else {
+                continue;
+            };
             let short = more(&seat, &profile);
             if let Some(seat) = self.seat_mut(container, &attempt) {
-                seat.held = Some(TaskFreeze { short: Some(short), ..held });
+                seat.held = Some(TaskFreeze {
+                    short: Some(short),
+                    ..held
+                });
             }
             let message = format!("{attempt} is frozen for {short} more: {why}");
-            self.view.add_event(now, Reason::GrowthWaits, attempt.to_string(), message);
+            self.view
+                .add_event(now, Reason::GrowthWaits, attempt.to_string(), message);
             self.view.mark_dirty(seat.task);
         }
     }
@@ -243,15 +362,36 @@ impl Core {
     /// The displayed state of the freeze of a task's running attempt.
     pub(super) fn held_task(&self, key: TaskKey) -> Option<FrozenTaskView> {
         let row = self.tasks.get(key)?.open_attempt()?;
-        let held = self.fleet.executors.get(&row.container)?.seats.get(&row.attempt)?.held?;
-        Some(FrozenTaskView { since: held.at, more: held.short? })
+        let held = self
+            .fleet
+            .executors
+            .get(&row.container)?
+            .seats
+            .get(&row.attempt)?
+            .held?;
+        Some(FrozenTaskView {
+            since: held.at,
+            more: held.short?,
+        })
     }
 
     /// Requests another size of a container, periodically until there is an answer. A container of
     /// unknown size is left unchanged.
-    fn ask_for_size(&mut self, now: EventTimestamp, container: &ContainerId, wanted: Bytes, out: &mut Vec<MasterEffect>) {
-        let Some(executor) = self.fleet.executors.get_mut(container) else { return };
-        let Some(has) = executor.resource.clone().filter(|_| executor.may_run_tasks()) else {
+    fn ask_for_size(
+        &mut self,
+        now: EventTimestamp,
+        container: &ContainerId,
+        wanted: Bytes,
+        out: &mut Vec<MasterEffect>,
+    ) {
+        let Some(executor) = self.fleet.executors.get_mut(container) else {
+            return;
+        };
+        let Some(has) = executor
+            .resource
+            .clone()
+            .filter(|_| executor.may_run_tasks())
+        else {
             executor.resizing = None;
             return;
         };
@@ -260,8 +400,18 @@ impl Core {
             Some(resizing) if resizing.to == wanted => resizing.tries,
             Some(_) | None => 0,
         };
-        executor.resizing = Some(PendingResize { to: wanted, again_at: now.tick.plus(RESIZE_REQUEST_INTERVAL), tries });
-        out.push(MasterEffect::Resize { container: container.clone(), resource: Resource { memory: wanted, ..has } });
+        executor.resizing = Some(PendingResize {
+            to: wanted,
+            again_at: now.tick.plus(RESIZE_REQUEST_INTERVAL),
+            tries,
+        });
+        out.push(MasterEffect::Resize {
+            container: container.clone(),
+            resource: Resource {
+                memory: wanted,
+                ..has
+            },
+        });
     }
 
     /// The profile that the policy proposes for a frozen task, or the reason for no growth.
@@ -273,7 +423,11 @@ impl Core {
     ) -> Option<(SlotAssignment, Result<Profile, String>)> {
         let seat = *self.fleet.executors.get(container)?.seats.get(attempt)?;
         let (stage, set) = (self.stage_of(seat.task)?, self.set_of(seat.task)?);
-        let row = self.tasks.get(seat.task)?.open_attempt().filter(|row| row.attempt == *attempt)?;
+        let row = self
+            .tasks
+            .get(seat.task)?
+            .open_attempt()
+            .filter(|row| row.attempt == *attempt)?;
         let pressed = grow::GrowthInput {
             mode: self.job.mode,
             profile: &row.profile,
@@ -281,7 +435,9 @@ impl Core {
             cap: self.cap(set),
             steps: row.grown.len(),
         };
-        let bound = self.budget_spent().or_else(|| self.breaker(seat.task.stage));
+        let bound = self
+            .budget_spent()
+            .or_else(|| self.breaker(seat.task.stage));
         let bound = bound.or_else(|| self.leaks_while_it_grows(now, seat.task, row));
         Some((seat, bound.map_or_else(|| grow::next(&pressed), Err)))
     }
@@ -294,7 +450,16 @@ impl Core {
         profile: Profile,
         out: &mut Vec<MasterEffect>,
     ) {
-        self.record(now, Record::Grown { task, attempt: attempt.clone(), profile, at: now.unix }, out);
+        self.record(
+            now,
+            Record::Grown {
+                task,
+                attempt: attempt.clone(),
+                profile,
+                at: now.unix,
+            },
+            out,
+        );
     }
 
     pub(super) fn unfreeze_task(
@@ -305,15 +470,30 @@ impl Core {
         why: &str,
         out: &mut Vec<MasterEffect>,
     ) {
-        let Some(seat) = self.seat_mut(container, attempt) else { return };
+        let Some(seat) = self.seat_mut(container, attempt) else {
+            return;
+        };
         let memory = seat.memory;
         seat.held = None;
-        out.push(send(container, ToExecutor::LetGo { attempt: attempt.clone() }));
+        out.push(send(
+            container,
+            ToExecutor::LetGo {
+                attempt: attempt.clone(),
+            },
+        ));
         self.tell_not_grown(now, attempt, memory, why);
     }
 
-    fn seat_mut(&mut self, container: &ContainerId, attempt: &TaskAttemptId) -> Option<&mut SlotAssignment> {
-        self.fleet.executors.get_mut(container)?.seats.get_mut(attempt)
+    fn seat_mut(
+        &mut self,
+        container: &ContainerId,
+        attempt: &TaskAttemptId,
+    ) -> Option<&mut SlotAssignment> {
+        self.fleet
+            .executors
+            .get_mut(container)?
+            .seats
+            .get_mut(attempt)
     }
 
     fn open_profile(&self, key: TaskKey) -> Option<Profile> {
@@ -325,7 +505,10 @@ impl Core {
     pub(super) fn size_after(&self, key: TaskKey) -> Option<AttemptSize> {
         let (task, set) = (self.tasks.get(key)?, self.set_of(key)?);
         let size = task.size.clone();
-        let grew = task.attempts.last().is_some_and(|row| !row.grown.is_empty());
+        let grew = task
+            .attempts
+            .last()
+            .is_some_and(|row| !row.grown.is_empty());
         if !grew || size.place == AttemptPlace::Own {
             return Some(size);
         }
@@ -333,19 +516,30 @@ impl Core {
         Some(if slots <= set.slots {
             AttemptSize { slots, ..size }
         } else {
-            AttemptSize { slots: 1, place: AttemptPlace::Own, ..size }
+            AttemptSize {
+                slots: 1,
+                place: AttemptPlace::Own,
+                ..size
+            }
         })
     }
 
     /// Current memory of a container; the requested memory if the current one is unknown.
     pub(super) fn memory_of(&self, executor: &ExecutorEntry) -> Bytes {
-        executor.resource.as_ref().map_or_else(|| self.container_memory(executor.purpose), |r| r.memory)
+        executor
+            .resource
+            .as_ref()
+            .map_or_else(|| self.container_memory(executor.purpose), |r| r.memory)
     }
 
     /// Initial memory of a container of this purpose, and the memory of one of its slots.
     pub(super) fn base_of(&self, purpose: Purpose) -> (Bytes, Bytes) {
         let share = match purpose {
-            Purpose::Set(set) => self.job.executors.get(set).map_or(Bytes::ZERO, headroom_config::ExecutorSpec::slot_memory),
+            Purpose::Set(set) => self
+                .job
+                .executors
+                .get(set)
+                .map_or(Bytes::ZERO, headroom_config::ExecutorSpec::slot_memory),
             Purpose::Own(_) => Bytes::ZERO,
         };
         (self.container_memory(purpose), share)

@@ -41,7 +41,11 @@ pub(super) struct Inputs {
 
 impl Inputs {
     pub(super) fn new(planned: Vec<Vec<Option<Bytes>>>, kind_of: Vec<usize>) -> Inputs {
-        Inputs { planned, kind_of, ratios: BTreeMap::new() }
+        Inputs {
+            planned,
+            kind_of,
+            ratios: BTreeMap::new(),
+        }
     }
     /// Records the measured inputs of a stage.
     pub(super) fn measured(&mut self, stage: usize, sizes: &[Option<Bytes>]) {
@@ -55,14 +59,26 @@ impl Inputs {
     }
     /// The input size of a task, stated in the job file or measured.
     pub(super) fn planned(&self, key: TaskKey) -> Option<Bytes> {
-        self.planned.get(key.stage)?.get(usize::try_from(key.index).ok()?).copied().flatten()
+        self.planned
+            .get(key.stage)?
+            .get(usize::try_from(key.index).ok()?)
+            .copied()
+            .flatten()
     }
     /// The bytes that a task is expected to read: the planned size times the median ratio of its
     /// kind.
     pub(super) fn expected(&self, key: TaskKey) -> Option<Bytes> {
         let planned = self.planned(key)?;
-        let ratio = self.kind_of.get(key.stage).and_then(|kind| self.ratios.get(kind)).map_or(1.0, median);
-        Some(if (ratio - 1.0).abs() < f64::EPSILON { planned } else { times(planned, ratio) })
+        let ratio = self
+            .kind_of
+            .get(key.stage)
+            .and_then(|kind| self.ratios.get(kind))
+            .map_or(1.0, median);
+        Some(if (ratio - 1.0).abs() < f64::EPSILON {
+            planned
+        } else {
+            times(planned, ratio)
+        })
     }
     /// The input size of a finished attempt: the read bytes if they differ much from the plan, else
     /// the planned size.
@@ -72,8 +88,12 @@ impl Inputs {
     }
     /// Records the ratio of an attempt that succeeded.
     pub(super) fn ended(&mut self, key: TaskKey, row: &AttemptRow) {
-        let (Some(kind), Some(input)) = (self.kind_of.get(key.stage), &row.input) else { return };
-        let Some(planned) = input.planned.filter(|_| input.read.is_some()) else { return };
+        let (Some(kind), Some(input)) = (self.kind_of.get(key.stage), &row.input) else {
+            return;
+        };
+        let Some(planned) = input.planned.filter(|_| input.read.is_some()) else {
+            return;
+        };
         let ratios = self.ratios.entry(*kind).or_default();
         ratios.push_back(far_from_planned(input).map_or(1.0, |read| ratio(read, planned)));
         if ratios.len() > MAX_RATIOS {
@@ -86,19 +106,29 @@ impl Inputs {
 /// less than [`OWN_READ_BYTES`] maps its input or lets other processes read it; its number is then the
 /// same for large and small inputs.
 fn far_from_planned(input: &AttemptInput) -> Option<Bytes> {
-    input.read.filter(|read| input.gap.is_some() && *read > OWN_READ_BYTES)
+    input
+        .read
+        .filter(|read| input.gap.is_some() && *read > OWN_READ_BYTES)
 }
 
 fn median(ratios: &VecDeque<f64>) -> f64 {
     let mut sorted: Vec<f64> = ratios.iter().copied().collect();
     sorted.sort_by(f64::total_cmp);
-    if sorted.len() < MIN_RATIOS { 1.0 } else { sorted.get(sorted.len() / 2).copied().unwrap_or(1.0) }
+    if sorted.len() < MIN_RATIOS {
+        1.0
+    } else {
+        sorted.get(sorted.len() / 2).copied().unwrap_or(1.0)
+    }
 }
 #[allow(clippy::cast_precision_loss)] // sizes are far below 2^53
 fn ratio(read: Bytes, planned: Bytes) -> f64 {
     read.get() as f64 / planned.get().max(1) as f64
 }
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)] // as above
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss
+)] // as above
 fn times(planned: Bytes, ratio: f64) -> Bytes {
     Bytes::new((planned.get() as f64 * ratio).min(1e18) as u64)
 }
@@ -106,13 +136,21 @@ fn times(planned: Bytes, ratio: f64) -> Bytes {
 impl Core {
     /// The input size of a task; `None` if it is unknown. Bytes.
     pub(super) fn planned_input(&self, key: TaskKey) -> Option<Bytes> {
-        self.learning.inputs().planned(key).filter(|input| !input.is_zero())
+        self.learning
+            .inputs()
+            .planned(key)
+            .filter(|input| !input.is_zero())
     }
 
     fn hosts_of(&self, key: TaskKey) -> Vec<NodeId> {
-        let Some(stage) = self.stage_of(key) else { return Vec::new() };
+        let Some(stage) = self.stage_of(key) else {
+            return Vec::new();
+        };
         let hosts = |hosts: &InputHosts| {
-            hosts.of(stage.first.saturating_add(key.index), usize::try_from(key.index).unwrap_or(usize::MAX))
+            hosts.of(
+                stage.first.saturating_add(key.index),
+                usize::try_from(key.index).unwrap_or(usize::MAX),
+            )
         };
         stage.input_hosts.as_ref().map(hosts).unwrap_or_default()
     }
@@ -123,7 +161,11 @@ impl Core {
             InputLocality::Remote => Some(Locality::Remote),
             InputLocality::Local => {
                 let hosts = self.hosts_of(key);
-                let local = if hosts.contains(node) { Locality::Local } else { Locality::Remote };
+                let local = if hosts.contains(node) {
+                    Locality::Local
+                } else {
+                    Locality::Remote
+                };
                 (!hosts.is_empty()).then_some(local)
             }
         }
@@ -132,7 +174,12 @@ impl Core {
     /// The known properties of an attempt's input when it is placed.
     pub(super) fn input_on(&self, key: TaskKey, node: &NodeId) -> Option<AttemptInput> {
         let (planned, locality) = (self.planned_input(key), self.locality(key, node));
-        (planned.is_some() || locality.is_some()).then_some(AttemptInput { planned, read: None, locality, gap: None })
+        (planned.is_some() || locality.is_some()).then_some(AttemptInput {
+            planned,
+            read: None,
+            locality,
+            gap: None,
+        })
     }
 
     /// Adds the read bytes of an attempt to its row, and the gap to the planned bytes.
@@ -142,33 +189,52 @@ impl Core {
         if row.input.is_none() && planned.is_none() {
             return;
         }
-        let whole = row.reason.is_some_and(|reason| reason.charge() == Charge::Success);
+        let whole = row
+            .reason
+            .is_some_and(|reason| reason.charge() == Charge::Success);
         let input = row.input.get_or_insert_default();
         input.planned = input.planned.or(planned);
         input.read = read;
-        input.gap = input.planned.zip(read).and_then(|(planned, read)| gap(planned, read, whole));
+        input.gap = input
+            .planned
+            .zip(read)
+            .and_then(|(planned, read)| gap(planned, read, whole));
     }
 
     /// Additional memory for the size after a kill: the input, if it came over the network into a
     /// managed runtime and no earlier size included it. Bytes.
     pub(super) fn remote_input(&self, key: TaskKey, row: &AttemptRow) -> Bytes {
-        let (Some(stage), Some(task)) = (self.stage_of(key), self.tasks.get(key)) else { return Bytes::ZERO };
+        let (Some(stage), Some(task)) = (self.stage_of(key), self.tasks.get(key)) else {
+            return Bytes::ZERO;
+        };
         if stage.input_locality != Some(InputLocality::Local) || !is_managed(stage) {
             return Bytes::ZERO;
         }
         let charged = |a: &AttemptRow| is_remote(a) && a.dimension == Some(Dimension::Overhead);
-        let before = task.attempts.iter().filter(|a| a.attempt != row.attempt).any(charged);
+        let before = task
+            .attempts
+            .iter()
+            .filter(|a| a.attempt != row.attempt)
+            .any(charged);
         if before || !charged(row) {
             return Bytes::ZERO;
         }
-        row.input.as_ref().and_then(|input| input.planned.max(input.read)).unwrap_or_default()
+        row.input
+            .as_ref()
+            .and_then(|input| input.planned.max(input.read))
+            .unwrap_or_default()
     }
 
     /// Additional memory for the first size of a task: an input that is remote on every node, in a
     /// managed runtime. Bytes.
     pub(super) fn first_charge(&self, key: TaskKey) -> Bytes {
-        let remote = |stage: &&StageSpec| stage.input_locality == Some(InputLocality::Remote) && is_managed(stage);
-        self.stage_of(key).filter(remote).and_then(|_| self.planned_input(key)).unwrap_or_default()
+        let remote = |stage: &&StageSpec| {
+            stage.input_locality == Some(InputLocality::Remote) && is_managed(stage)
+        };
+        self.stage_of(key)
+            .filter(remote)
+            .and_then(|_| self.planned_input(key))
+            .unwrap_or_default()
     }
 
     /// Recomputes the first sizes of a stage after its remote inputs became known, for tasks that
@@ -176,11 +242,22 @@ impl Core {
     pub(super) fn charge_first(&mut self, stage: usize) {
         for key in self.tasks.keys_of(stage).collect::<Vec<_>>() {
             let charge = self.first_charge(key);
-            let waits = |task: &TaskInstance| task.sized && task.attempts.is_empty() && !task.escalated && !task.is_final();
-            let (Some(spec), true) = (self.job.stages.get(stage), self.tasks.get(key).is_some_and(waits)) else { continue };
+            let waits = |task: &TaskInstance| {
+                task.sized && task.attempts.is_empty() && !task.escalated && !task.is_final()
+            };
+            let (Some(spec), true) = (
+                self.job.stages.get(stage),
+                self.tasks.get(key).is_some_and(waits),
+            ) else {
+                continue;
+            };
             let size = spec::first_size_with(&self.job, spec, charge);
-            let Some(task) = self.tasks.get_mut(key).filter(|task| task.size != size) else { continue };
-            task.why = format!("the size of its stage, and its input of {charge} that comes over the network");
+            let Some(task) = self.tasks.get_mut(key).filter(|task| task.size != size) else {
+                continue;
+            };
+            task.why = format!(
+                "the size of its stage, and its input of {charge} that comes over the network"
+            );
             self.resize(key, &size);
         }
     }
@@ -192,14 +269,22 @@ impl Core {
             Purpose::Set(set) => {
                 let local = |stage: &usize| {
                     let spec = self.job.stages.get(*stage);
-                    self.set_of.get(*stage) == Some(&set) && spec.is_some_and(|s| s.input_locality == Some(InputLocality::Local))
+                    self.set_of.get(*stage) == Some(&set)
+                        && spec.is_some_and(|s| s.input_locality == Some(InputLocality::Local))
                 };
-                (0..self.job.stages.len()).filter(local).flat_map(|stage| self.tasks.keys_of(stage)).collect()
+                (0..self.job.stages.len())
+                    .filter(local)
+                    .flat_map(|stage| self.tasks.keys_of(stage))
+                    .collect()
             }
         };
         let mut nodes: BTreeSet<NodeId> = BTreeSet::new();
         for key in keys {
-            nodes.extend(self.hosts_of(key).into_iter().filter(|node| !avoid.contains(node)));
+            nodes.extend(
+                self.hosts_of(key)
+                    .into_iter()
+                    .filter(|node| !avoid.contains(node)),
+            );
             if nodes.len() > MAX_PREFERRED_NODES {
                 return Placement::default();
             }
@@ -207,8 +292,14 @@ impl Core {
         if nodes.is_empty() {
             return Placement::default();
         }
-        let relax = RelaxationPolicy::After { ms: WAIT_FOR_LOCAL_MS };
-        Placement { prefer_nodes: nodes.into_iter().collect(), relax, ..Placement::default() }
+        let relax = RelaxationPolicy::After {
+            ms: WAIT_FOR_LOCAL_MS,
+        };
+        Placement {
+            prefer_nodes: nodes.into_iter().collect(),
+            relax,
+            ..Placement::default()
+        }
     }
 }
 
@@ -218,7 +309,9 @@ fn is_managed(stage: &StageSpec) -> bool {
 
 /// True when the input came over the network.
 fn is_remote(row: &AttemptRow) -> bool {
-    row.input.as_ref().is_some_and(|input| input.locality == Some(Locality::Remote))
+    row.input
+        .as_ref()
+        .is_some_and(|input| input.locality == Some(Locality::Remote))
 }
 
 /// The gap between planned and read bytes: more than 1.5 times as many, or fewer than two thirds.
@@ -242,7 +335,12 @@ mod tests {
 
     fn read(planned: u64, read: u64) -> AttemptRow {
         let (planned, read) = (Bytes::from_mib(planned), Bytes::from_mib(read));
-        let input = AttemptInput { planned: Some(planned), read: Some(read), locality: None, gap: gap(planned, read, true) };
+        let input = AttemptInput {
+            planned: Some(planned),
+            read: Some(read),
+            locality: None,
+            gap: gap(planned, read, true),
+        };
         let mut row: AttemptRow = serde_json::from_value(serde_json::json!({
             "attempt": "map/0@1", "profile": {"heap": 1, "overhead": 0, "cpus": 1}, "slots": 1, "rung": 1,
             "container": "job.1.e1.c1", "node": "n1", "started": 1, "ended": 2, "peak": null, "used": null,
@@ -264,32 +362,68 @@ mod tests {
         for _ in 0..4 {
             inputs.ended(ONE, &read(200, 205));
         }
-        assert_eq!(inputs.expected(ONE), Some(Bytes::from_mib(100)), "most attempts read as much as planned");
+        assert_eq!(
+            inputs.expected(ONE),
+            Some(Bytes::from_mib(100)),
+            "most attempts read as much as planned"
+        );
         for _ in 0..MAX_RATIOS {
             inputs.ended(ONE, &read(200, 1));
         }
-        assert_eq!(inputs.expected(ONE), Some(Bytes::from_mib(100)), "without ratios only the plan is known");
+        assert_eq!(
+            inputs.expected(ONE),
+            Some(Bytes::from_mib(100)),
+            "without ratios only the plan is known"
+        );
     }
 
     #[test]
     fn a_finished_task_teaches_read_bytes_that_differ_from_the_plan() {
         let inputs = Inputs::new(vec![vec![Some(Bytes::from_mib(100))]], vec![0]);
-        assert_eq!(inputs.actual(ONE, &read(100, 104)), Some(Bytes::from_mib(100)));
-        assert_eq!(inputs.actual(ONE, &read(100, 800)), Some(Bytes::from_mib(800)));
-        assert_eq!(inputs.actual(ONE, &read(100, 20)), Some(Bytes::from_mib(20)));
-        assert_eq!(inputs.actual(ONE, &read(100, 3)), Some(Bytes::from_mib(100)), "it mapped its input");
+        assert_eq!(
+            inputs.actual(ONE, &read(100, 104)),
+            Some(Bytes::from_mib(100))
+        );
+        assert_eq!(
+            inputs.actual(ONE, &read(100, 800)),
+            Some(Bytes::from_mib(800))
+        );
+        assert_eq!(
+            inputs.actual(ONE, &read(100, 20)),
+            Some(Bytes::from_mib(20))
+        );
+        assert_eq!(
+            inputs.actual(ONE, &read(100, 3)),
+            Some(Bytes::from_mib(100)),
+            "it mapped its input"
+        );
         let unknown = Inputs::new(vec![vec![None]], vec![0]);
-        assert_eq!(unknown.actual(ONE, &read(100, 800)), None, "the next tasks have no planned input either");
+        assert_eq!(
+            unknown.actual(ONE, &read(100, 800)),
+            None,
+            "the next tasks have no planned input either"
+        );
     }
 
     #[test]
     fn a_gap_is_a_factor_above_one_and_a_half_in_either_direction() {
         let of = |planned, read, whole| gap(Bytes::from_mib(planned), Bytes::from_mib(read), whole);
-        assert_eq!(of(100, 154, true), None, "additional reads of the program are no gap");
+        assert_eq!(
+            of(100, 154, true),
+            None,
+            "additional reads of the program are no gap"
+        );
         assert_eq!(of(100, 155, true), Some(InputGap::More));
         assert_eq!(of(100, 155, false), Some(InputGap::More));
-        assert_eq!((of(155, 100, true), of(154, 100, true)), (Some(InputGap::Less), None));
-        assert_eq!(of(155, 100, false), None, "a killed attempt has not read all of its input");
+        assert_eq!(
+            (of(155, 100, true), of(154, 100, true)),
+            (Some(InputGap::Less), None)
+        );
+        assert_eq!(
+            of(155, 100, false),
+            None,
+            "a killed attempt has not read all of its input"
+        );
         assert_eq!(of(1, 5, true), None);
     }
 }

@@ -69,7 +69,12 @@ pub(super) struct Learning {
 
 impl Learning {
     pub(super) fn new(job: &JobSpec) -> Learning {
-        let first = |stage: &StageSpec| job.stages.iter().position(|other| other.kind() == stage.kind()).unwrap_or(0);
+        let first = |stage: &StageSpec| {
+            job.stages
+                .iter()
+                .position(|other| other.kind() == stage.kind())
+                .unwrap_or(0)
+        };
         let told = |stage: &StageSpec| match &stage.input {
             Some(InputSizes::Told(sizes)) => sizes.iter().copied().map(Some).collect(),
             Some(InputSizes::File(_)) | None => Vec::new(),
@@ -77,7 +82,12 @@ impl Learning {
         let kind_of: Vec<usize> = job.stages.iter().map(first).collect();
         Learning {
             how: job.sizes(),
-            sizer: Sizer::new(job.mode, job.stages.iter().all(|stage| job.freeze_timeout(stage).is_some())),
+            sizer: Sizer::new(
+                job.mode,
+                job.stages
+                    .iter()
+                    .all(|stage| job.freeze_timeout(stage).is_some()),
+            ),
             inputs: Inputs::new(job.stages.iter().map(told).collect(), kind_of.clone()),
             kind_of,
             measuring: BTreeSet::new(),
@@ -136,7 +146,13 @@ impl Learning {
     fn ask<'a>(stage: &'a StageSpec, inputs: &Inputs, key: TaskKey) -> TaskSizeQuery<'a> {
         let input = inputs.expected(key);
         let task = (u64::try_from(key.stage).unwrap_or_default() << 32) | u64::from(key.index);
-        TaskSizeQuery { kind: stage.kind().as_str(), memory: stage.runtime.memory(), input, stated: &stage.profile, task }
+        TaskSizeQuery {
+            kind: stage.kind().as_str(),
+            memory: stage.runtime.memory(),
+            input,
+            stated: &stage.profile,
+            task,
+        }
     }
 }
 
@@ -183,17 +199,43 @@ impl Core {
     /// history contains peaks only. A peak does not separate the heap of a managed runtime, and
     /// does not name the measured input that it belonged to. Stages of these two kinds start
     /// without history.
-    pub(super) fn on_known(&mut self, now: EventTimestamp, family: &JobHistory, out: &mut Vec<MasterEffect>) {
-        if self.learning.how == SizingMode::Stated || self.learning.informed || self.outcome().is_some() {
+    pub(super) fn on_known(
+        &mut self,
+        now: EventTimestamp,
+        family: &JobHistory,
+        out: &mut Vec<MasterEffect>,
+    ) {
+        if self.learning.how == SizingMode::Stated
+            || self.learning.informed
+            || self.outcome().is_some()
+        {
             return;
         }
-        let peaks = |kind: &TaskKindHistory| kind.tasks.iter().map(|need| (need.peak, need.runtime_ms)).collect();
+        let peaks = |kind: &TaskKindHistory| {
+            kind.tasks
+                .iter()
+                .map(|need| (need.peak, need.runtime_ms))
+                .collect()
+        };
         let told = |(stage, spec): (usize, &StageSpec)| {
             let plain = spec.input.is_none() && spec.runtime.memory() == MemoryQuantities::One;
-            let kind = family.kinds.iter().find(|kind| kind.name == spec.name.as_str()).filter(|_| plain)?;
-            Some(KnownStage { stage, tasks: peaks(kind) })
+            let kind = family
+                .kinds
+                .iter()
+                .find(|kind| kind.name == spec.name.as_str())
+                .filter(|_| plain)?;
+            Some(KnownStage {
+                stage,
+                tasks: peaks(kind),
+            })
         };
-        let stages: Vec<KnownStage> = self.job.stages.iter().enumerate().filter_map(told).collect();
+        let stages: Vec<KnownStage> = self
+            .job
+            .stages
+            .iter()
+            .enumerate()
+            .filter_map(told)
+            .collect();
         if !stages.is_empty() {
             self.record(now, Record::Known { stages }, out);
         }
@@ -203,7 +245,9 @@ impl Core {
         let learning = &mut self.learning;
         learning.informed = true;
         for known in stages {
-            let Some(spec) = self.job.stages.get(known.stage) else { continue };
+            let Some(spec) = self.job.stages.get(known.stage) else {
+                continue;
+            };
             for (n, (peak, runtime_ms)) in (0..).zip(&known.tasks) {
                 // Task numbers that no task of this job has.
                 let ask = TaskSizeQuery {
@@ -213,7 +257,14 @@ impl Core {
                     stated: &spec.profile,
                     task: u64::MAX - n,
                 };
-                learning.sizer.ended(&ask, &MeasuredNeed { heap: None, rest: *peak }, seconds(*runtime_ms));
+                learning.sizer.ended(
+                    &ask,
+                    &MeasuredNeed {
+                        heap: None,
+                        rest: *peak,
+                    },
+                    seconds(*runtime_ms),
+                );
             }
             learning.learned(known.stage, u32::MAX);
         }
@@ -228,7 +279,9 @@ impl Core {
         need: Option<MeasuredNeed>,
         next: &TaskDecision,
     ) {
-        let Some(stage) = self.job.stages.get(key.stage) else { return };
+        let Some(stage) = self.job.stages.get(key.stage) else {
+            return;
+        };
         let learning = &mut self.learning;
         if learning.how == SizingMode::Stated {
             return;
@@ -273,7 +326,12 @@ impl Core {
     }
 
     /// Learned data for the next size of a task that was killed for memory.
-    pub(super) fn known_after(&mut self, key: TaskKey, row: &AttemptRow, failures: u32) -> SizeAfterKill {
+    pub(super) fn known_after(
+        &mut self,
+        key: TaskKey,
+        row: &AttemptRow,
+        failures: u32,
+    ) -> SizeAfterKill {
         let (Some(stage), Some(dimension)) = (self.job.stages.get(key.stage), row.dimension) else {
             return SizeAfterKill::Unknown;
         };
@@ -286,12 +344,17 @@ impl Core {
             MemoryQuantities::One => failures,
             MemoryQuantities::HeapAndOverhead => {
                 let rows = self.tasks.get(key).map_or(&[][..], |task| &task.attempts);
-                let alike = rows.iter().filter(|a| a.attempt != row.attempt && a.dimension == Some(dimension)).count();
+                let alike = rows
+                    .iter()
+                    .filter(|a| a.attempt != row.attempt && a.dimension == Some(dimension))
+                    .count();
                 u32::try_from(alike).unwrap_or(u32::MAX).saturating_add(1)
             }
         };
         let ask = Learning::ask(stage, &self.learning.inputs, key);
-        self.learning.sizer.after_kill(&ask, dimension, &row.profile, failures)
+        self.learning
+            .sizer
+            .after_kill(&ask, dimension, &row.profile, failures)
     }
 
     /// Requests measurements of inputs, and sizes the waiting tasks again after enough was learned.
@@ -312,14 +375,26 @@ impl Core {
         for kind in self.learning.news.keys().copied().collect::<Vec<_>>() {
             let of_kind = |stage: &usize| self.learning.kind_of.get(*stage) == Some(&kind);
             let stages: Vec<usize> = (0..self.job.stages.len()).filter(of_kind).collect();
-            let waiting = stages.iter().filter_map(|stage| self.tasks.stages().get(*stage)).filter(|s| s.begun).map(|s| s.left);
+            let waiting = stages
+                .iter()
+                .filter_map(|stage| self.tasks.stages().get(*stage))
+                .filter(|s| s.begun)
+                .map(|s| s.left);
             let enough = waiting.fold(0, u32::saturating_add).saturating_sub(FEW) / RESIZED_AFTER;
-            if self.learning.news.get(&kind).is_some_and(|news| *news < enough.max(1)) {
+            if self
+                .learning
+                .news
+                .get(&kind)
+                .is_some_and(|news| *news < enough.max(1))
+            {
                 continue;
             }
             self.learning.news.remove(&kind);
-            let open: Vec<TaskKey> =
-                stages.into_iter().flat_map(|stage| self.tasks.keys_of(stage)).filter(|key| self.is_open(*key)).collect();
+            let open: Vec<TaskKey> = stages
+                .into_iter()
+                .flat_map(|stage| self.tasks.keys_of(stage))
+                .filter(|key| self.is_open(*key))
+                .collect();
             open.iter().for_each(|key| self.size_now(*key));
             if !open.is_empty() {
                 self.tell_learned(now, kind);
@@ -332,8 +407,12 @@ impl Core {
         if !self.is_open(key) {
             return;
         }
-        let Some((size, why)) = self.learned_size(key) else { return };
-        let Some(task) = self.tasks.get_mut(key) else { return };
+        let Some((size, why)) = self.learned_size(key) else {
+            return;
+        };
+        let Some(task) = self.tasks.get_mut(key) else {
+            return;
+        };
         task.why = why;
         if task.size != size {
             self.resize(key, &size);
@@ -343,25 +422,40 @@ impl Core {
 
     /// True for a waiting task whose size is not recorded yet.
     pub(super) fn is_open(&self, key: TaskKey) -> bool {
-        let waits = |task: &&crate::taskset::TaskInstance| !task.sized && matches!(task.state, LifecycleState::Pending { .. });
+        let waits = |task: &&crate::taskset::TaskInstance| {
+            !task.sized && matches!(task.state, LifecycleState::Pending { .. })
+        };
         self.tasks.get(key).as_ref().is_some_and(waits)
     }
 
     /// False while only a few tasks of its kind may run, because little is known about it.
     pub(super) fn may_begin(&self, key: TaskKey) -> bool {
-        let Some(stage) = self.job.stages.get(key.stage) else { return true };
-        let kind = self.learning.kind_of.get(key.stage).copied().unwrap_or(key.stage);
+        let Some(stage) = self.job.stages.get(key.stage) else {
+            return true;
+        };
+        let kind = self
+            .learning
+            .kind_of
+            .get(key.stage)
+            .copied()
+            .unwrap_or(key.stage);
         let begun = self.learning.begun.get(&kind).copied().unwrap_or(0);
-        self.learning.sizer.may_start(stage.kind().as_str(), stage.runtime.memory(), begun)
+        self.learning
+            .sizer
+            .may_start(stage.kind().as_str(), stage.runtime.memory(), begun)
     }
 
     /// The size that a task would start with, and the reason.
     pub(super) fn learned_size(&mut self, key: TaskKey) -> Option<(AttemptSize, String)> {
-        let (stage, set) = (self.job.stages.get(key.stage)?, self.job.executors.get(*self.set_of.get(key.stage)?)?);
+        let (stage, set) = (
+            self.job.stages.get(key.stage)?,
+            self.job.executors.get(*self.set_of.get(key.stage)?)?,
+        );
         let cap = self.cap(set);
         let ask = Learning::ask(stage, &self.learning.inputs, key);
         let told = self.learning.sizer.first(&ask);
-        let long = self.learning.sizer.runtime_s(ask.kind, ask.memory) >= MIN_OWN_CONTAINER_RUNTIME_S;
+        let long =
+            self.learning.sizer.runtime_s(ask.kind, ask.memory) >= MIN_OWN_CONTAINER_RUNTIME_S;
         // Learned sizes already include the memory that inputs take.
         let size = if told.learned {
             place_sized_task(stage, set, (&told.profile, long), cap)
@@ -378,41 +472,81 @@ impl Core {
         while let Some(key) = self.next_in_line(after) {
             after = Some(key);
             if !self.may_begin(key) || self.own_is_full(key) {
-                after = Some(TaskKey { index: u32::MAX, ..key });
+                after = Some(TaskKey {
+                    index: u32::MAX,
+                    ..key
+                });
                 continue;
             }
             self.size_now(key);
-            let Some(task) = self.tasks.get(key).filter(|task| task.size.place == AttemptPlace::Own) else { continue };
+            let Some(task) = self
+                .tasks
+                .get(key)
+                .filter(|task| task.size.place == AttemptPlace::Own)
+            else {
+                continue;
+            };
             let (size, why) = (task.size.clone(), task.why.clone());
-            self.record(now, Record::Moved { task: key, size, why }, out);
+            self.record(
+                now,
+                Record::Moved {
+                    task: key,
+                    size,
+                    why,
+                },
+                out,
+            );
         }
     }
 
     fn next_in_line(&self, after: Option<TaskKey>) -> Option<TaskKey> {
         use std::ops::Bound::{Excluded, Unbounded};
-        self.learning.line.range((after.map_or(Unbounded, Excluded), Unbounded)).next().copied()
+        self.learning
+            .line
+            .range((after.map_or(Unbounded, Excluded), Unbounded))
+            .next()
+            .copied()
     }
 
     /// True when first attempts in their own containers take the memory that the job states for the
     /// executors of their stage.
     fn own_is_full(&self, key: TaskKey) -> bool {
-        let Some(set) = self.set_of(key) else { return true };
-        let beside = self.own.iter().filter(|other| self.set_of.get(other.stage) == self.set_of.get(key.stage));
-        let beside: Vec<Bytes> =
-            beside.filter(|k| self.tasks.get(**k).is_some_and(|t| t.size.rung == 1)).map(|k| self.own_memory(*k)).collect();
-        let taken = beside.iter().fold(self.own_memory(key), |sum, memory| sum.saturating_add(*memory));
+        let Some(set) = self.set_of(key) else {
+            return true;
+        };
+        let beside = self
+            .own
+            .iter()
+            .filter(|other| self.set_of.get(other.stage) == self.set_of.get(key.stage));
+        let beside: Vec<Bytes> = beside
+            .filter(|k| self.tasks.get(**k).is_some_and(|t| t.size.rung == 1))
+            .map(|k| self.own_memory(*k))
+            .collect();
+        let taken = beside.iter().fold(self.own_memory(key), |sum, memory| {
+            sum.saturating_add(*memory)
+        });
         let stated = set.profile.memory().mul_ratio(u64::from(set.count), 1);
-        let slots = usize::try_from(u64::from(set.count) * u64::from(set.slots)).unwrap_or(usize::MAX);
+        let slots =
+            usize::try_from(u64::from(set.count) * u64::from(set.slots)).unwrap_or(usize::MAX);
         taken > stated && beside.len() >= slots
     }
 
     /// The size that a learner in shadow mode would have given to the first attempt of a task.
     pub(super) fn shadow(&mut self, key: TaskKey) -> Option<ShadowSize> {
-        if self.learning.how != SizingMode::Shadow || self.tasks.get(key).is_none_or(|task| !task.attempts.is_empty()) {
+        if self.learning.how != SizingMode::Shadow
+            || self
+                .tasks
+                .get(key)
+                .is_none_or(|task| !task.attempts.is_empty())
+        {
             return None;
         }
         let (size, why) = self.learned_size(key)?;
-        Some(ShadowSize { profile: size.profile, why, outcome: None })
+        Some(ShadowSize {
+            profile: size.profile,
+            why,
+            outcome: None,
+        })
     }
 
     /// The reason why no task of the job gets more memory, once memory failures have spent the
@@ -444,13 +578,23 @@ const LEAST_ESCALATED: u32 = 5;
 /// Sets the outcome that the attempt would have had with the size of its shadow.
 pub(super) fn judge(row: &mut AttemptRow, account: ChargeAccount, need: Option<MeasuredNeed>) {
     let given = row.profile.memory();
-    let Some(shadow) = &mut row.shadow else { return };
+    let Some(shadow) = &mut row.shadow else {
+        return;
+    };
     let larger = shadow.profile.memory() > given;
     shadow.outcome = match account {
-        ChargeAccount::Success => {
-            need.map(|need| if need.fits(&shadow.profile) { ShadowOutcome::Fits } else { ShadowOutcome::Killed })
-        }
-        ChargeAccount::Memory => Some(if larger { ShadowOutcome::Perhaps } else { ShadowOutcome::Killed }),
+        ChargeAccount::Success => need.map(|need| {
+            if need.fits(&shadow.profile) {
+                ShadowOutcome::Fits
+            } else {
+                ShadowOutcome::Killed
+            }
+        }),
+        ChargeAccount::Memory => Some(if larger {
+            ShadowOutcome::Perhaps
+        } else {
+            ShadowOutcome::Killed
+        }),
         ChargeAccount::Spike
         | ChargeAccount::Plain
         | ChargeAccount::Transient

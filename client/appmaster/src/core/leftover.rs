@@ -24,7 +24,9 @@ impl Core {
     /// Retires executors whose next task would not have enough memory.
     pub(super) fn retire_filled(&mut self, now: EventTimestamp) {
         let filled = |(container, e): (&ContainerId, &crate::executors::ExecutorEntry)| {
-            let Purpose::Set(set) = e.purpose else { return None };
+            let Purpose::Set(set) = e.purpose else {
+                return None;
+            };
             if e.left.memory.is_zero() || !e.may_run_tasks() || e.warning.is_some() {
                 return None; // the most frequent case
             }
@@ -32,16 +34,26 @@ impl Core {
             let (next, needs) = self.next_in(set)?;
             (needs > e.room_beside_leftovers(reserve)).then(|| (container.clone(), next, needs))
         };
-        let filled: Vec<(ContainerId, TaskKey, Bytes)> = self.fleet.executors.iter().filter_map(filled).collect();
+        let filled: Vec<(ContainerId, TaskKey, Bytes)> =
+            self.fleet.executors.iter().filter_map(filled).collect();
         for (container, next, needs) in filled {
-            let Some(left) = self.fleet.executors.get(&container).map(|e| e.left.clone()) else { continue };
-            let Some(next) = self.tasks.get(next).map(|task| task.id.clone()) else { continue };
+            let Some(left) = self.fleet.executors.get(&container).map(|e| e.left.clone()) else {
+                continue;
+            };
+            let Some(next) = self.tasks.get(next).map(|task| task.id.clone()) else {
+                continue;
+            };
             let message = format!(
                 "{container} starts no more tasks and ends when idle: ended tasks left {} in it ({}), and the next task, {next}, needs {needs}",
                 left.memory,
                 left.owners_text()
             );
-            self.view.add_event(now, Reason::ContainerLeaving, container.to_string(), message);
+            self.view.add_event(
+                now,
+                Reason::ContainerLeaving,
+                container.to_string(),
+                message,
+            );
             self.warn(&container, None);
         }
     }

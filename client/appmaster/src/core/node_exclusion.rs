@@ -45,24 +45,46 @@ impl Core {
         reason: ExitReason,
         class: AttemptEndClass,
     ) -> AttemptEndClass {
-        let Some(task) = self.tasks.get(key) else { return class };
-        let new = !task.failed_to_start_on(&row.node) && task.failed_starts().count() < MAX_UNCHARGED_LAUNCHES;
+        let Some(task) = self.tasks.get(key) else {
+            return class;
+        };
+        let new = !task.failed_to_start_on(&row.node)
+            && task.failed_starts().count() < MAX_UNCHARGED_LAUNCHES;
         let free = reason == ExitReason::LaunchFailed && class == AttemptEndClass::Transient;
-        if free && new { AttemptEndClass::Taken } else { class }
+        if free && new {
+            AttemptEndClass::Taken
+        } else {
+            class
+        }
     }
 
     /// Excludes the node if launches there have failed more often in a row than `before`.
-    pub(super) fn exclude_node(&mut self, now: EventTimestamp, node: &NodeId, before: u32, what: &str) {
-        let Some(shunned) = self.fleet.shunned.get(node).copied() else { return };
+    pub(super) fn exclude_node(
+        &mut self,
+        now: EventTimestamp,
+        node: &NodeId,
+        before: u32,
+        what: &str,
+    ) {
+        let Some(shunned) = self.fleet.shunned.get(node).copied() else {
+            return;
+        };
         self.fleet.restart_exclusion(node, now.tick);
         self.end_idle_after_task_failures(node, shunned.launched);
         if shunned.failures > before {
             let wait = match shunned.launched {
                 LaunchSubject::Executor => String::new(),
-                LaunchSubject::Task(_) => format!("no task starts there for {} s, ", backoff(shunned.failures).as_secs()),
+                LaunchSubject::Task(_) => format!(
+                    "no task starts there for {} s, ",
+                    backoff(shunned.failures).as_secs()
+                ),
             };
-            let message = format!("{node}: {what}; {} failures in a row: {wait}the job requests other nodes", shunned.failures);
-            self.view.add_event(now, Reason::NodeShunned, node.to_string(), message);
+            let message = format!(
+                "{node}: {what}; {} failures in a row: {wait}the job requests other nodes",
+                shunned.failures
+            );
+            self.view
+                .add_event(now, Reason::NodeShunned, node.to_string(), message);
         }
     }
 
@@ -70,14 +92,21 @@ impl Core {
     pub(super) fn note_shunned(&mut self, key: TaskKey, node: &NodeId) {
         let wait = backoff(self.fleet.failures(node)).as_secs();
         if let Some(task) = self.tasks.get_mut(key).filter(|task| !task.is_final()) {
-            task.note.push_str(&format!("; no task starts on {node} for {wait} s"));
+            task.note
+                .push_str(&format!("; no task starts on {node} for {wait} s"));
             self.view.mark_dirty(key);
         }
     }
 
     /// Restarts the exclusions after a restart of the master: the records do not contain their end.
     pub(super) fn restore_exclusions(&mut self, now: EventTimestamp) {
-        for (node, launched) in self.fleet.shunned.iter().map(|(node, s)| (node.clone(), s.launched)).collect::<Vec<_>>() {
+        for (node, launched) in self
+            .fleet
+            .shunned
+            .iter()
+            .map(|(node, s)| (node.clone(), s.launched))
+            .collect::<Vec<_>>()
+        {
             self.fleet.restart_exclusion(&node, now.tick);
             self.end_idle_after_task_failures(&node, launched);
         }
@@ -102,7 +131,8 @@ impl Core {
                 "{}: an outer limit killed tasks {MAX_PER_NODE} times there: the job starts nothing there while it has another node",
                 row.node
             );
-            self.view.add_event(now, Reason::NodeShunned, row.node.to_string(), message);
+            self.view
+                .add_event(now, Reason::NodeShunned, row.node.to_string(), message);
         }
     }
 
@@ -118,7 +148,12 @@ impl Core {
 
     /// Ends the executors on the node as soon as no task runs in them.
     fn leave_node(&mut self, node: &NodeId) {
-        let there = self.fleet.executors.iter().filter(|(_, e)| e.node == *node).map(|(id, _)| id.clone());
+        let there = self
+            .fleet
+            .executors
+            .iter()
+            .filter(|(_, e)| e.node == *node)
+            .map(|(id, _)| id.clone());
         for container in there.collect::<Vec<ContainerId>>() {
             self.warn(&container, None);
         }
@@ -126,6 +161,9 @@ impl Core {
 
     /// Nodes that containers should avoid.
     pub(super) fn excluded_nodes(&self) -> impl Iterator<Item = &NodeId> {
-        self.fleet.shunned.keys().chain(self.fleet.collateral.excluded())
+        self.fleet
+            .shunned
+            .keys()
+            .chain(self.fleet.collateral.excluded())
     }
 }

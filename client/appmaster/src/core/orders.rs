@@ -18,46 +18,107 @@ use crate::record::Record;
 use crate::taskset::{LifecycleState, TaskKey};
 
 impl Core {
-    pub(super) fn on_order(&mut self, now: EventTimestamp, order: &TaskOrder, out: &mut Vec<MasterEffect>) {
-        let Some(key) = self.tasks.find(&self.job, &order.task) else { return };
-        let Some(state) = self.tasks.get(key).map(|task| task.state.clone()) else { return };
+    pub(super) fn on_order(
+        &mut self,
+        now: EventTimestamp,
+        order: &TaskOrder,
+        out: &mut Vec<MasterEffect>,
+    ) {
+        let Some(key) = self.tasks.find(&self.job, &order.task) else {
+            return;
+        };
+        let Some(state) = self.tasks.get(key).map(|task| task.state.clone()) else {
+            return;
+        };
         match (order.wish, state) {
             (_, LifecycleState::Done | LifecycleState::Failed) => {}
             (TaskOrderAction::Cancel, LifecycleState::Blocked | LifecycleState::Pending { .. }) => {
                 self.give_up_on_request(now, key, order, out)
             }
-            (TaskOrderAction::Cancel, LifecycleState::Running { .. }) => self.cancel_running(now, key, order, out),
-            (TaskOrderAction::Retry { attempt }, LifecycleState::Running { .. }) => self.retry(key, attempt, out),
-            // The task runs again in any case.
-            (TaskOrderAction::Retry { .. }, LifecycleState::Blocked | LifecycleState::Pending { .. }) => {}
-            (TaskOrderAction::Resize { memory }, LifecycleState::Blocked | LifecycleState::Pending { .. }) => {
-                self.resize_on_request(now, key, memory, order, out)
+            (TaskOrderAction::Cancel, LifecycleState::Running { .. }) => {
+                self.cancel_running(now, key, order, out)
             }
+            (TaskOrderAction::Retry { attempt }, LifecycleState::Running { .. }) => {
+                self.retry(key, attempt, out)
+            }
+            // The task runs again in any case.
+            (
+                TaskOrderAction::Retry { .. },
+                LifecycleState::Blocked | LifecycleState::Pending { .. },
+            ) => {}
+            (
+                TaskOrderAction::Resize { memory },
+                LifecycleState::Blocked | LifecycleState::Pending { .. },
+            ) => self.resize_on_request(now, key, memory, order, out),
             // A running attempt keeps its size; the API rejects such an order unless the attempt
             // started after the check.
             (TaskOrderAction::Resize { .. }, LifecycleState::Running { .. }) => {}
             (
                 TaskOrderAction::Rank { priority },
-                LifecycleState::Blocked | LifecycleState::Pending { .. } | LifecycleState::Running { .. },
+                LifecycleState::Blocked
+                | LifecycleState::Pending { .. }
+                | LifecycleState::Running { .. },
             ) => self.rank(now, key, priority, order, out),
         }
     }
 
-    fn rank(&mut self, now: EventTimestamp, key: TaskKey, priority: i32, order: &TaskOrder, out: &mut Vec<MasterEffect>) {
-        if self.tasks.get(key).is_some_and(|task| task.priority != priority) {
-            self.record(now, Record::Ranked { task: key, priority }, out);
+    fn rank(
+        &mut self,
+        now: EventTimestamp,
+        key: TaskKey,
+        priority: i32,
+        order: &TaskOrder,
+        out: &mut Vec<MasterEffect>,
+    ) {
+        if self
+            .tasks
+            .get(key)
+            .is_some_and(|task| task.priority != priority)
+        {
+            self.record(
+                now,
+                Record::Ranked {
+                    task: key,
+                    priority,
+                },
+                out,
+            );
             self.tell_moved(now, key, &order.sentence());
         }
     }
 
-    fn give_up_on_request(&mut self, now: EventTimestamp, key: TaskKey, order: &TaskOrder, out: &mut Vec<MasterEffect>) {
+    fn give_up_on_request(
+        &mut self,
+        now: EventTimestamp,
+        key: TaskKey,
+        order: &TaskOrder,
+        out: &mut Vec<MasterEffect>,
+    ) {
         let message = format!("{} {}", order.task, order.sentence());
-        self.record(now, Record::GivenUp { task: key, cause: GiveUpCause::Cancelled, message: message.clone() }, out);
+        self.record(
+            now,
+            Record::GivenUp {
+                task: key,
+                cause: GiveUpCause::Cancelled,
+                message: message.clone(),
+            },
+            out,
+        );
         self.tell_given_up(now, key, GiveUpCause::Cancelled, &message);
     }
 
-    fn cancel_running(&mut self, now: EventTimestamp, key: TaskKey, order: &TaskOrder, out: &mut Vec<MasterEffect>) {
-        if self.tasks.get(key).is_some_and(|task| task.cancelled.is_none()) {
+    fn cancel_running(
+        &mut self,
+        now: EventTimestamp,
+        key: TaskKey,
+        order: &TaskOrder,
+        out: &mut Vec<MasterEffect>,
+    ) {
+        if self
+            .tasks
+            .get(key)
+            .is_some_and(|task| task.cancelled.is_none())
+        {
             let message = format!("{} {}", order.task, order.sentence());
             self.record(now, Record::Cancelled { task: key, message }, out);
         }
@@ -66,16 +127,33 @@ impl Core {
 
     /// Ends the running attempt on request; the next one is not charged.
     fn retry(&mut self, key: TaskKey, number: u32, out: &mut Vec<MasterEffect>) {
-        if self.stage_of(key).is_some_and(|stage| stage.idempotent == Idempotent::No) {
+        if self
+            .stage_of(key)
+            .is_some_and(|stage| stage.idempotent == Idempotent::No)
+        {
             if let Some(task) = self.tasks.get_mut(key) {
-                task.note = "not retried on request: it must not run twice (idempotent = \"no\")".to_owned();
+                task.note = "not retried on request: it must not run twice (idempotent = \"no\")"
+                    .to_owned();
             }
             self.view.mark_dirty(key);
             return;
         }
-        let open = self.tasks.get(key).and_then(|task| task.open_attempt()).filter(|row| row.attempt.attempt == number);
-        let Some((container, attempt)) = open.map(|row| (row.container.clone(), row.attempt.clone())) else { return };
-        if let Some(seat) = self.fleet.executors.get_mut(&container).and_then(|e| e.seats.get_mut(&attempt)) {
+        let open = self
+            .tasks
+            .get(key)
+            .and_then(|task| task.open_attempt())
+            .filter(|row| row.attempt.attempt == number);
+        let Some((container, attempt)) =
+            open.map(|row| (row.container.clone(), row.attempt.clone()))
+        else {
+            return;
+        };
+        if let Some(seat) = self
+            .fleet
+            .executors
+            .get_mut(&container)
+            .and_then(|e| e.seats.get_mut(&attempt))
+        {
             seat.to_retry = true;
         }
         self.stop_attempt(key, out);
@@ -83,8 +161,15 @@ impl Core {
 
     /// Stops the running attempt; the decision on the task follows its end.
     pub(super) fn stop_attempt(&self, key: TaskKey, out: &mut Vec<MasterEffect>) {
-        let Some(row) = self.tasks.get(key).and_then(|task| task.open_attempt()) else { return };
-        out.push(send(&row.container, ToExecutor::Stop { attempt: row.attempt.clone() }));
+        let Some(row) = self.tasks.get(key).and_then(|task| task.open_attempt()) else {
+            return;
+        };
+        out.push(send(
+            &row.container,
+            ToExecutor::Stop {
+                attempt: row.attempt.clone(),
+            },
+        ));
     }
 
     fn resize_on_request(
@@ -95,14 +180,29 @@ impl Core {
         order: &TaskOrder,
         out: &mut Vec<MasterEffect>,
     ) {
-        let (Some(stage), Some(set), Some(task)) = (self.stage_of(key), self.set_of(key), self.tasks.get(key)) else { return };
+        let (Some(stage), Some(set), Some(task)) =
+            (self.stage_of(key), self.set_of(key), self.tasks.get(key))
+        else {
+            return;
+        };
         let wanted = ladder::in_proportion(&task.size.profile, memory);
-        let size = AttemptSize { rung: task.size.rung, ..place_sized_task(stage, set, (&wanted, false), self.cap(set)) };
+        let size = AttemptSize {
+            rung: task.size.rung,
+            ..place_sized_task(stage, set, (&wanted, false), self.cap(set))
+        };
         if size == task.size {
             return;
         }
         let why = order.sentence();
-        self.record(now, Record::Moved { task: key, size, why: why.clone() }, out);
+        self.record(
+            now,
+            Record::Moved {
+                task: key,
+                size,
+                why: why.clone(),
+            },
+            out,
+        );
         self.tell_moved(now, key, &why);
     }
 
@@ -114,26 +214,57 @@ impl Core {
         row: &AttemptRow,
         (account, next): (ChargeAccount, TaskDecision),
     ) -> (ChargeAccount, TaskDecision) {
-        let Some(task) = self.tasks.get(key).filter(|_| next != TaskDecision::Done) else { return (account, next) };
+        let Some(task) = self.tasks.get(key).filter(|_| next != TaskDecision::Done) else {
+            return (account, next);
+        };
         if let Some(message) = &task.cancelled {
-            return (account, TaskDecision::GiveUp { cause: GiveUpCause::Cancelled, message: message.clone() });
+            return (
+                account,
+                TaskDecision::GiveUp {
+                    cause: GiveUpCause::Cancelled,
+                    message: message.clone(),
+                },
+            );
         }
         if let Some(gave_way) = self.decision_after_eviction(key, row) {
             return gave_way;
         }
-        let seat = self.fleet.executors.get(&row.container).and_then(|e| e.seats.get(&row.attempt));
+        let seat = self
+            .fleet
+            .executors
+            .get(&row.container)
+            .and_then(|e| e.seats.get(&row.attempt));
         if row.reason != Some(ExitReason::Stopped) || !seat.is_some_and(|seat| seat.to_retry) {
             return (account, next);
         }
         let why = "retried on request, not charged".to_owned();
-        (ChargeAccount::Taken, TaskDecision::Again { size: task.size.clone(), wait_ms: 0, elsewhere: AvoidScope::No, why })
+        (
+            ChargeAccount::Taken,
+            TaskDecision::Again {
+                size: task.size.clone(),
+                wait_ms: 0,
+                elsewhere: AvoidScope::No,
+                why,
+            },
+        )
     }
 
     /// Repeats the stop messages of cancelled tasks after an executor reconnects: they may have
     /// been lost with the connection.
     pub(super) fn stop_cancelled(&self, container: &ContainerId, out: &mut Vec<MasterEffect>) {
-        let Some(executor) = self.fleet.executors.get(container) else { return };
-        let cancelled = |key: &TaskKey| self.tasks.get(*key).is_some_and(|task| task.cancelled.is_some());
-        executor.seats.values().map(|seat| seat.task).filter(cancelled).for_each(|key| self.stop_attempt(key, out));
+        let Some(executor) = self.fleet.executors.get(container) else {
+            return;
+        };
+        let cancelled = |key: &TaskKey| {
+            self.tasks
+                .get(*key)
+                .is_some_and(|task| task.cancelled.is_some())
+        };
+        executor
+            .seats
+            .values()
+            .map(|seat| seat.task)
+            .filter(cancelled)
+            .for_each(|key| self.stop_attempt(key, out));
     }
 }

@@ -36,9 +36,14 @@ impl Core {
     /// Time at which the next task that waits for slots reaches its timeout. Escalated tasks come
     /// first.
     pub(super) fn next_wide_timeout(&self) -> Option<Tick> {
-        let escalated =
-            self.queues.iter().flat_map(|q| q.ready().map_while(|key| self.tasks.get(key).filter(|t| t.size.rung > 1)));
-        escalated.filter_map(|task| task.wide_since).map(|since| since.plus(WIDE_TASK_TIMEOUT)).min()
+        let escalated = self.queues.iter().flat_map(|q| {
+            q.ready()
+                .map_while(|key| self.tasks.get(key).filter(|t| t.size.rung > 1))
+        });
+        escalated
+            .filter_map(|task| task.wide_since)
+            .map(|since| since.plus(WIDE_TASK_TIMEOUT))
+            .min()
     }
 
     pub(super) fn place_shared(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
@@ -55,7 +60,12 @@ impl Core {
         self.move_timed_out_tasks(now, set, out);
         let mut rooms = self.rooms(set);
         let mut turn = None;
-        while let Some(next) = self.queues.get(set).filter(|_| !rooms.is_empty()).and_then(|q| q.next_after(turn)) {
+        while let Some(next) = self
+            .queues
+            .get(set)
+            .filter(|_| !rooms.is_empty())
+            .and_then(|q| q.next_after(turn))
+        {
             turn = Some(next);
             if self.is_open(next.key) {
                 if !self.may_begin(next.key) {
@@ -63,14 +73,27 @@ impl Core {
                     continue;
                 }
                 self.size_now(next.key);
-                if self.tasks.get(next.key).is_some_and(|t| t.size.place == AttemptPlace::Own) {
+                if self
+                    .tasks
+                    .get(next.key)
+                    .is_some_and(|t| t.size.place == AttemptPlace::Own)
+                {
                     continue;
                 }
             }
-            let Some(slots) = self.tasks.get(next.key).map(|t| t.size.slots) else { continue };
-            if let Some(container) = self.best_room(next.key, &rooms).map(|r| r.container.clone()) {
+            let Some(slots) = self.tasks.get(next.key).map(|t| t.size.slots) else {
+                continue;
+            };
+            if let Some(container) = self
+                .best_room(next.key, &rooms)
+                .map(|r| r.container.clone())
+            {
                 for room in &mut rooms {
-                    room.free = if room.container == container { room.free.saturating_sub(slots) } else { room.free };
+                    room.free = if room.container == container {
+                        room.free.saturating_sub(slots)
+                    } else {
+                        room.free
+                    };
                     room.reserved = room.reserved.filter(|task| *task != next.key);
                 }
                 self.place(now, next.key, &container, out);
@@ -86,21 +109,48 @@ impl Core {
     }
 
     fn no_room_left(&self, set: usize, rooms: &[FreeExecutor]) -> bool {
-        let open = rooms.iter().filter(|r| r.reserved.is_none()).map(|r| r.free).max().unwrap_or(0);
-        let narrowest = self.queues.get(set).and_then(crate::taskset::TaskSlotQueue::narrowest).unwrap_or(1);
-        let reserved_room =
-            rooms.iter().any(|r| r.reserved.is_some_and(|key| self.tasks.get(key).is_some_and(|t| t.size.slots <= r.free)));
+        let open = rooms
+            .iter()
+            .filter(|r| r.reserved.is_none())
+            .map(|r| r.free)
+            .max()
+            .unwrap_or(0);
+        let narrowest = self
+            .queues
+            .get(set)
+            .and_then(crate::taskset::TaskSlotQueue::narrowest)
+            .unwrap_or(1);
+        let reserved_room = rooms.iter().any(|r| {
+            r.reserved
+                .is_some_and(|key| self.tasks.get(key).is_some_and(|t| t.size.slots <= r.free))
+        });
         open < narrowest && !reserved_room && (narrowest == 1 || reservations_left(rooms) == 0)
     }
 
     fn rooms(&self, set: usize) -> Vec<FreeExecutor> {
         // Of more executors than the set may have now, the newest start no new tasks.
-        let most = self.job.executors.get(set).map_or(0, |spec| usize::try_from(spec.count).unwrap_or(usize::MAX));
+        let most = self
+            .job
+            .executors
+            .get(set)
+            .map_or(0, |spec| usize::try_from(spec.count).unwrap_or(usize::MAX));
         // Excluded nodes are used only if the job has no other node.
-        let elsewhere = self.fleet.staying(set).any(|(_, e)| !self.fleet.collateral.is_excluded(&e.node));
+        let elsewhere = self
+            .fleet
+            .staying(set)
+            .any(|(_, e)| !self.fleet.collateral.is_excluded(&e.node));
         let allowed = |e: &ExecutorEntry| !elsewhere || !self.fleet.collateral.is_excluded(&e.node);
-        let up = self.fleet.staying(set).take(most).filter(|(_, e)| self.fleet.takes_work(e) && allowed(e));
-        up.map(|(id, e)| FreeExecutor { container: id.clone(), free: e.free(), reserved: e.reserved.map(|(t, _)| t) }).collect()
+        let up = self
+            .fleet
+            .staying(set)
+            .take(most)
+            .filter(|(_, e)| self.fleet.takes_work(e) && allowed(e));
+        up.map(|(id, e)| FreeExecutor {
+            container: id.clone(),
+            free: e.free(),
+            reserved: e.reserved.map(|(t, _)| t),
+        })
+        .collect()
     }
 
     /// The best executor for a task: one that is reserved for it, else one on a node that holds its
@@ -111,25 +161,52 @@ impl Core {
     fn best_room<'r>(&self, key: TaskKey, rooms: &'r [FreeExecutor]) -> Option<&'r FreeExecutor> {
         let task = self.tasks.get(key)?;
         let elsewhere = rooms.iter().any(|r| !self.is_avoided(key, &r.container));
-        let fits = || rooms.iter().filter(|r| r.free >= task.size.slots && r.reserved.is_none_or(|t| t == key));
+        let fits = || {
+            rooms
+                .iter()
+                .filter(|r| r.free >= task.size.slots && r.reserved.is_none_or(|t| t == key))
+        };
         let local = |r: &&FreeExecutor| {
             let node = self.fleet.executors.get(&r.container).map(|e| &e.node);
             node.is_some_and(|node| self.locality(key, node) == Some(Locality::Local))
         };
-        let worth = |r: &&FreeExecutor| (r.reserved == Some(key), local(r), r.free, std::cmp::Reverse(r.container.clone()));
-        let later = |r: &&FreeExecutor| {
-            let failed = self.fleet.executors.get(&r.container).is_some_and(|e| task.failed_to_start_on(&e.node));
-            task.avoid.node.is_some() && task.avoid.container.as_ref() != Some(&r.container) && !failed
+        let worth = |r: &&FreeExecutor| {
+            (
+                r.reserved == Some(key),
+                local(r),
+                r.free,
+                std::cmp::Reverse(r.container.clone()),
+            )
         };
-        let other = fits().filter(|r| !self.is_avoided(key, &r.container)).max_by_key(worth);
+        let later = |r: &&FreeExecutor| {
+            let failed = self
+                .fleet
+                .executors
+                .get(&r.container)
+                .is_some_and(|e| task.failed_to_start_on(&e.node));
+            task.avoid.node.is_some()
+                && task.avoid.container.as_ref() != Some(&r.container)
+                && !failed
+        };
+        let other = fits()
+            .filter(|r| !self.is_avoided(key, &r.container))
+            .max_by_key(worth);
         other.or_else(|| fits().filter(|r| !elsewhere || later(r)).max_by_key(worth))
     }
 
     /// Reserves an executor for a task for which no executor has enough free slots. The wait of an
     /// escalated task ends after a timeout. A task that was wide from the start waits for the
     /// executors like all tasks of its stage.
-    fn wait_wide(&mut self, now: EventTimestamp, key: TaskKey, rooms: &mut [FreeExecutor], out: &mut Vec<MasterEffect>) {
-        let Some(task) = self.tasks.get_mut(key) else { return };
+    fn wait_wide(
+        &mut self,
+        now: EventTimestamp,
+        key: TaskKey,
+        rooms: &mut [FreeExecutor],
+        out: &mut Vec<MasterEffect>,
+    ) {
+        let Some(task) = self.tasks.get_mut(key) else {
+            return;
+        };
         let slots = task.size.slots;
         let until = if task.size.rung > 1 {
             let since = *task.wide_since.get_or_insert(now.tick);
@@ -144,10 +221,18 @@ impl Core {
         if reservations_left(rooms) == 0 || rooms.iter().any(|r| r.reserved == Some(key)) {
             return;
         }
-        let able = |id: &ContainerId| self.fleet.executors.get(id).is_some_and(|e| e.slots >= slots);
+        let able = |id: &ContainerId| {
+            self.fleet
+                .executors
+                .get(id)
+                .is_some_and(|e| e.slots >= slots)
+        };
         // An executor in which the task will not be placed is reserved only if there is no other.
         let worth = |r: &&mut FreeExecutor| (!self.is_avoided(key, &r.container), r.free);
-        let best = rooms.iter_mut().filter(|r| r.reserved.is_none() && able(&r.container)).max_by_key(worth);
+        let best = rooms
+            .iter_mut()
+            .filter(|r| r.reserved.is_none() && able(&r.container))
+            .max_by_key(worth);
         let Some(room) = best else { return };
         room.reserved = Some(key);
         let container = room.container.clone();
@@ -161,19 +246,51 @@ impl Core {
     }
 
     /// Moves tasks whose wait has reached its timeout, whether an executor is available or not.
-    fn move_timed_out_tasks(&mut self, now: EventTimestamp, set: usize, out: &mut Vec<MasterEffect>) {
-        let waited = |task: &TaskInstance| task.wide_since.is_some_and(|since| now.tick.since(since) >= WIDE_TASK_TIMEOUT);
-        let escalated = self.queues.get(set).into_iter().flat_map(TaskSlotQueue::ready);
-        let escalated = escalated.map_while(|key| self.tasks.get(key).filter(|t| t.size.rung > 1).map(|t| (key, t)));
-        let due: Vec<TaskKey> = escalated.filter(|(_, t)| waited(t)).map(|(key, _)| key).collect();
-        due.into_iter().for_each(|key| self.move_to_own_container(now, key, out));
+    fn move_timed_out_tasks(
+        &mut self,
+        now: EventTimestamp,
+        set: usize,
+        out: &mut Vec<MasterEffect>,
+    ) {
+        let waited = |task: &TaskInstance| {
+            task.wide_since
+                .is_some_and(|since| now.tick.since(since) >= WIDE_TASK_TIMEOUT)
+        };
+        let escalated = self
+            .queues
+            .get(set)
+            .into_iter()
+            .flat_map(TaskSlotQueue::ready);
+        let escalated = escalated.map_while(|key| {
+            self.tasks
+                .get(key)
+                .filter(|t| t.size.rung > 1)
+                .map(|t| (key, t))
+        });
+        let due: Vec<TaskKey> = escalated
+            .filter(|(_, t)| waited(t))
+            .map(|(key, _)| key)
+            .collect();
+        due.into_iter()
+            .for_each(|key| self.move_to_own_container(now, key, out));
     }
 
     /// Moves a task to its own container with the same size. If no node can ever hold that
     /// container, the wait for slots starts again.
-    fn move_to_own_container(&mut self, now: EventTimestamp, key: TaskKey, out: &mut Vec<MasterEffect>) {
-        let Some(task) = self.tasks.get(key) else { return };
-        let size = AttemptSize { place: AttemptPlace::Own, slots: 1, ..task.size.clone() };
+    fn move_to_own_container(
+        &mut self,
+        now: EventTimestamp,
+        key: TaskKey,
+        out: &mut Vec<MasterEffect>,
+    ) {
+        let Some(task) = self.tasks.get(key) else {
+            return;
+        };
+        let size = AttemptSize {
+            place: AttemptPlace::Own,
+            slots: 1,
+            ..task.size.clone()
+        };
         if self.own_fits(key, size.memory()) == Some(false) {
             if let Some(task) = self.tasks.get_mut(key) {
                 task.wide_since = Some(now.tick);
@@ -185,16 +302,38 @@ impl Core {
             WIDE_TASK_TIMEOUT.as_secs(),
             size.profile
         );
-        self.record(now, Record::Moved { task: key, size, why: why.clone() }, out);
+        self.record(
+            now,
+            Record::Moved {
+                task: key,
+                size,
+                why: why.clone(),
+            },
+            out,
+        );
         self.tell_moved(now, key, &why);
     }
 
     /// Records the attempt and sends the start to the executor.
-    pub(super) fn place(&mut self, now: EventTimestamp, key: TaskKey, container: &ContainerId, out: &mut Vec<MasterEffect>) {
+    pub(super) fn place(
+        &mut self,
+        now: EventTimestamp,
+        key: TaskKey,
+        container: &ContainerId,
+        out: &mut Vec<MasterEffect>,
+    ) {
         let shadow = self.shadow(key);
-        let Some(node) = self.fleet.executors.get(container).map(|e| e.node.clone()) else { return };
+        let Some(node) = self.fleet.executors.get(container).map(|e| e.node.clone()) else {
+            return;
+        };
         let input = self.input_on(key, &node);
-        let Some(task) = self.tasks.get(key).filter(|t| matches!(t.state, LifecycleState::Pending { .. })) else { return };
+        let Some(task) = self
+            .tasks
+            .get(key)
+            .filter(|t| matches!(t.state, LifecycleState::Pending { .. }))
+        else {
+            return;
+        };
         let row = AttemptRow {
             attempt: task.next_attempt(),
             profile: task.size.profile.clone(),
@@ -214,13 +353,24 @@ impl Core {
             timeline: Vec::new(),
             log_tail: String::new(),
             grown: Vec::new(),
-            why: if task.why.is_empty() { "the size of its stage".to_owned() } else { task.why.clone() },
+            why: if task.why.is_empty() {
+                "the size of its stage".to_owned()
+            } else {
+                task.why.clone()
+            },
             shadow,
             input,
             treatment: None,
             remedies: super::treat::remedies(task),
         };
-        self.record(now, Record::Placed { task: key, row: Box::new(row) }, out);
+        self.record(
+            now,
+            Record::Placed {
+                task: key,
+                row: Box::new(row),
+            },
+            out,
+        );
         out.extend(self.start_message(key));
     }
 
@@ -232,7 +382,13 @@ impl Core {
         let previous = task.previous_reason().map(|r| r.name()).unwrap_or_default();
         let output = self.attempt_dir(stage, &open.attempt);
         let output = output.as_deref().and_then(|p| p.to_str());
-        let attempt = StartParameters { id: &open.attempt, size: &task.size, previous, output, remedies: &open.remedies };
+        let attempt = StartParameters {
+            id: &open.attempt,
+            size: &task.size,
+            previous,
+            output,
+            remedies: &open.remedies,
+        };
         let start = spec::task_start(&self.job, stage, attempt, self.setup.base_dir.as_deref());
         Some(send(&open.container, ToExecutor::Start(Box::new(start))))
     }
@@ -250,12 +406,23 @@ impl Core {
     /// is ready.
     pub(super) fn own_containers(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         let keys: Vec<TaskKey> = self.own.iter().copied().collect();
-        let ready: BTreeMap<RequestId, ContainerId> =
-            self.fleet.ready_own().into_iter().map(|(id, container)| (id.clone(), container.clone())).collect();
+        let ready: BTreeMap<RequestId, ContainerId> = self
+            .fleet
+            .ready_own()
+            .into_iter()
+            .map(|(id, container)| (id.clone(), container.clone()))
+            .collect();
         for key in keys {
-            let Some(task) = self.tasks.get(key) else { continue };
-            let Some(id) = spec::own_request(&task.id, task.size.rung) else { continue };
-            let (pending, memory) = (matches!(task.state, LifecycleState::Pending { .. }), self.own_memory(key));
+            let Some(task) = self.tasks.get(key) else {
+                continue;
+            };
+            let Some(id) = spec::own_request(&task.id, task.size.rung) else {
+                continue;
+            };
+            let (pending, memory) = (
+                matches!(task.state, LifecycleState::Pending { .. }),
+                self.own_memory(key),
+            );
             let held_back = pending && self.waits_for_contention(key);
             if let Some(request) = self.request_mut(&id) {
                 request.wanted = u32::from(!held_back && request.hold_until <= now.tick);
@@ -264,7 +431,10 @@ impl Core {
                     request.hold_until = Tick(0);
                 }
             }
-            if let Some(container) = ready.get(&id).filter(|_| pending && self.is_ready(key, now)) {
+            if let Some(container) = ready
+                .get(&id)
+                .filter(|_| pending && self.is_ready(key, now))
+            {
                 self.place(now, key, container, out);
             }
         }
@@ -276,7 +446,9 @@ impl Core {
         let there = self.fleet.ready_own();
         let start = |key: &TaskKey| {
             let task = self.tasks.get(*key)?;
-            let LifecycleState::Pending { ready } = task.state else { return None };
+            let LifecycleState::Pending { ready } = task.state else {
+                return None;
+            };
             let id = spec::own_request(&task.id, task.size.rung)?;
             there.contains_key(&id).then_some(ready)
         };
@@ -286,7 +458,10 @@ impl Core {
     fn is_ready(&self, key: TaskKey, now: EventTimestamp) -> bool {
         self.tasks.get(key).is_some_and(|t| match t.state {
             LifecycleState::Pending { ready } => ready <= now.tick,
-            LifecycleState::Blocked | LifecycleState::Running { .. } | LifecycleState::Done | LifecycleState::Failed => false,
+            LifecycleState::Blocked
+            | LifecycleState::Running { .. }
+            | LifecycleState::Done
+            | LifecycleState::Failed => false,
         })
     }
 
@@ -300,8 +475,11 @@ impl Core {
             }
         };
         // Most requests of a long job are finished: they have no live container and request none.
-        let live: BTreeSet<&RequestId> = self.fleet.executors.values().map(|e| &e.request).collect();
-        let open = |id: &RequestId, r: &ExecutorRequest| r.wanted > 0 || r.hold_until > Tick(0) || live.contains(id);
+        let live: BTreeSet<&RequestId> =
+            self.fleet.executors.values().map(|e| &e.request).collect();
+        let open = |id: &RequestId, r: &ExecutorRequest| {
+            r.wanted > 0 || r.hold_until > Tick(0) || live.contains(id)
+        };
         let over: Vec<RequestId> = self
             .fleet
             .requests
@@ -315,9 +493,15 @@ impl Core {
                 // No task waits for it, so no timer is due at the end of the wait.
                 request.hold_until = Tick(0);
             }
-            let leave: Vec<ContainerId> =
-                self.fleet.of_request(&id).filter(|(_, e)| e.may_run_tasks()).map(|(c, _)| c.clone()).collect();
-            leave.iter().for_each(|container| self.end_executor(container, out));
+            let leave: Vec<ContainerId> = self
+                .fleet
+                .of_request(&id)
+                .filter(|(_, e)| e.may_run_tasks())
+                .map(|(c, _)| c.clone())
+                .collect();
+            leave
+                .iter()
+                .for_each(|container| self.end_executor(container, out));
         }
     }
 }

@@ -19,7 +19,9 @@ const MAX_PREDICTED_SIZES: usize = 8;
 impl Core {
     /// Heap and overhead of each further size of a task that has started and has not ended.
     pub(super) fn ahead(&self, key: TaskKey) -> Vec<Bytes> {
-        let Some(task) = self.tasks.get(key).filter(|task| !task.attempts.is_empty()) else { return Vec::new() };
+        let Some(task) = self.tasks.get(key).filter(|task| !task.attempts.is_empty()) else {
+            return Vec::new();
+        };
         match task.row_state() {
             TaskState::Blocked | TaskState::Done | TaskState::Failed => return Vec::new(),
             TaskState::Pending | TaskState::Running => {}
@@ -27,7 +29,9 @@ impl Core {
         let (mut sizes, mut spent) = (Vec::new(), task.spent);
         let mut size = self.size_after(key);
         while let Some(now) = size.take().filter(|_| sizes.len() < MAX_PREDICTED_SIZES) {
-            size = self.next_size(key, &now, spent).filter(|next| next.memory() > now.memory());
+            size = self
+                .next_size(key, &now, spent)
+                .filter(|next| next.memory() > now.memory());
             sizes.extend(size.as_ref().map(AttemptSize::memory));
             spent.memory += 1;
         }
@@ -35,15 +39,28 @@ impl Core {
     }
 
     /// The size after one more memory failure at this size, in the dimension of the last failure.
-    fn next_size(&self, key: TaskKey, size: &AttemptSize, spent: SpentBudgets) -> Option<AttemptSize> {
+    fn next_size(
+        &self,
+        key: TaskKey,
+        size: &AttemptSize,
+        spent: SpentBudgets,
+    ) -> Option<AttemptSize> {
         let (stage, set, task) = (self.stage_of(key)?, self.set_of(key)?, self.tasks.get(key)?);
         let dimension = match stage.runtime.memory() {
             MemoryQuantities::One => Dimension::Native,
-            MemoryQuantities::HeapAndOverhead => {
-                task.attempts.iter().rev().find_map(|row| row.dimension).unwrap_or(Dimension::Heap)
-            }
+            MemoryQuantities::HeapAndOverhead => task
+                .attempts
+                .iter()
+                .rev()
+                .find_map(|row| row.dimension)
+                .unwrap_or(Dimension::Heap),
         };
-        let failure = MemoryFailure { dimension, off_heap: size.profile.overhead, live: None, spike: false };
+        let failure = MemoryFailure {
+            dimension,
+            off_heap: size.profile.overhead,
+            live: None,
+            spike: false,
+        };
         let case = DecisionInput {
             mode: self.job.mode,
             task: "",

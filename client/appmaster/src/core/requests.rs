@@ -14,12 +14,21 @@ impl Core {
     /// All open requests in wire form. Requests for own containers have a higher priority than
     /// those of sets, which grows with the rung.
     pub fn open_requests(&self, greeting: &ExecutorEnvironment) -> Vec<PlacementRequest> {
-        self.fleet.open().iter().filter_map(|w| self.ask(w, greeting)).collect()
+        self.fleet
+            .open()
+            .iter()
+            .filter_map(|w| self.ask(w, greeting))
+            .collect()
     }
 
     /// Ids of requests that need no further containers.
     pub fn spent_requests(&self) -> Vec<RequestId> {
-        self.fleet.desired_requests().into_iter().filter(|w| w.count == w.settled).map(|w| w.request).collect()
+        self.fleet
+            .desired_requests()
+            .into_iter()
+            .filter(|w| w.count == w.settled)
+            .map(|w| w.request)
+            .collect()
     }
 
     /// Containers to stop.
@@ -31,22 +40,41 @@ impl Core {
         (self.fleet.open(), self.fleet.releases())
     }
 
-    fn ask(&self, wanted: &DesiredRequest, greeting: &ExecutorEnvironment) -> Option<PlacementRequest> {
+    fn ask(
+        &self,
+        wanted: &DesiredRequest,
+        greeting: &ExecutorEnvironment,
+    ) -> Option<PlacementRequest> {
         let mut avoid: BTreeSet<NodeId> = self.excluded_nodes().cloned().collect();
         let (resource, priority) = match wanted.purpose {
             Purpose::Set(set) => (spec::set_resource(self.job.executors.get(set)?), 0),
             Purpose::Own(key) => {
                 let task = self.tasks.get(key)?;
                 let memory = match spec::purpose_of(&self.job, &wanted.request)? {
-                    spec::RequestOwner::Own { rung, .. } if rung == task.size.rung => task.size.memory(),
+                    spec::RequestOwner::Own { rung, .. } if rung == task.size.rung => {
+                        task.size.memory()
+                    }
                     // The container of an earlier rung that is being stopped: its size does not
                     // matter any more.
-                    spec::RequestOwner::Own { .. } | spec::RequestOwner::Set(_) => task.size.memory(),
+                    spec::RequestOwner::Own { .. } | spec::RequestOwner::Set(_) => {
+                        task.size.memory()
+                    }
                 };
-                let priority = i32::try_from(task.size.rung).unwrap_or(i32::MAX).saturating_add(10).saturating_add(task.priority);
+                let priority = i32::try_from(task.size.rung)
+                    .unwrap_or(i32::MAX)
+                    .saturating_add(10)
+                    .saturating_add(task.priority);
                 avoid.extend(task.avoid.node.clone());
                 avoid.extend(task.failed_starts().map(|row| row.node.clone()));
-                (spec::own_resource(&self.job.retry, self.set_of(key)?, self.stage_of(key)?, (memory, task.size.rung)), priority)
+                (
+                    spec::own_resource(
+                        &self.job.retry,
+                        self.set_of(key)?,
+                        self.stage_of(key)?,
+                        (memory, task.size.rung),
+                    ),
+                    priority,
+                )
             }
         };
         let set = self.set_of_purpose(wanted.purpose)?;
@@ -56,7 +84,9 @@ impl Core {
             Purpose::Own(_) | Purpose::Set(_) => self.job.files_for(&set.name),
         };
         let mut placement = self.preference(wanted.purpose, &avoid);
-        let one_of = |(name, values): (&Name, &BTreeSet<String>)| (name.clone(), AttributeMatch::OneOf(values.clone()));
+        let one_of = |(name, values): (&Name, &BTreeSet<String>)| {
+            (name.clone(), AttributeMatch::OneOf(values.clone()))
+        };
         placement.labels = set.place.labels.clone();
         placement.attributes = set.place.attributes.iter().map(one_of).collect();
         placement.tolerate = set.place.tolerate.clone();
@@ -71,7 +101,12 @@ impl Core {
             placement: Box::new(placement),
             deadline_ms: None,
             waited_ms: 0,
-            launch: Box::new(spec::launch(greeting, spec::slots_of(&self.job, wanted.purpose), files, set.program.as_ref())),
+            launch: Box::new(spec::launch(
+                greeting,
+                spec::slots_of(&self.job, wanted.purpose),
+                files,
+                set.program.as_ref(),
+            )),
         })
     }
 }

@@ -38,14 +38,20 @@ impl Core {
             MasterPhase::Unregistered => self.first_registration(now, &containers, out),
             MasterPhase::Working => {
                 for (id, executor) in &mut self.fleet.executors {
-                    if executor.line != ConnectionState::Up && !containers.iter().any(|g| g.container == *id) {
-                        executor.line = ConnectionState::Down { until: now.tick.plus(NODE_RETURN_TIMEOUT) };
+                    if executor.line != ConnectionState::Up
+                        && !containers.iter().any(|g| g.container == *id)
+                    {
+                        executor.line = ConnectionState::Down {
+                            until: now.tick.plus(NODE_RETURN_TIMEOUT),
+                        };
                         executor.unlisted = true;
                     }
                 }
             }
         }
-        self.fleet.strays.retain(|stray| containers.iter().any(|g| g.container == *stray));
+        self.fleet
+            .strays
+            .retain(|stray| containers.iter().any(|g| g.container == *stray));
         for granted in containers {
             if let Some(known) = self.fleet.executors.get_mut(&granted.container) {
                 known.resource = Some(granted.resource.clone());
@@ -57,13 +63,25 @@ impl Core {
         out.push(MasterEffect::Sync);
     }
 
-    fn first_registration(&mut self, now: EventTimestamp, containers: &[ContainerGrant], out: &mut Vec<MasterEffect>) {
+    fn first_registration(
+        &mut self,
+        now: EventTimestamp,
+        containers: &[ContainerGrant],
+        out: &mut Vec<MasterEffect>,
+    ) {
         self.phase = MasterPhase::Working;
         self.join_runs(now, out);
         self.forget_ended_elsewhere(now, containers, out);
         self.restore_exclusions(now);
-        for executor in self.fleet.executors.values_mut().filter(|e| matches!(e.line, ConnectionState::Silent { .. })) {
-            executor.line = ConnectionState::Silent { until: now.tick.plus(REATTACH_TIMEOUT) };
+        for executor in self
+            .fleet
+            .executors
+            .values_mut()
+            .filter(|e| matches!(e.line, ConnectionState::Silent { .. }))
+        {
+            executor.line = ConnectionState::Silent {
+                until: now.tick.plus(REATTACH_TIMEOUT),
+            };
         }
         self.commit_again(out);
         if !self.started {
@@ -75,15 +93,45 @@ impl Core {
     /// Drops containers that ended under another run of the master. A live container of such a run
     /// shows that it wrote another journal. Container ends were reported to that run and are not
     /// repeated.
-    fn forget_ended_elsewhere(&mut self, now: EventTimestamp, alive: &[ContainerGrant], out: &mut Vec<MasterEffect>) {
-        if !alive.iter().any(|granted| self.is_from_unknown_run(granted.attempt)) {
+    fn forget_ended_elsewhere(
+        &mut self,
+        now: EventTimestamp,
+        alive: &[ContainerGrant],
+        out: &mut Vec<MasterEffect>,
+    ) {
+        if !alive
+            .iter()
+            .any(|granted| self.is_from_unknown_run(granted.attempt))
+        {
             return;
         }
-        let known = self.fleet.executors.iter().filter(|(id, _)| !alive.iter().any(|granted| granted.container == **id));
-        for (container, executor) in known.map(|(id, e)| (id.clone(), e.clone())).collect::<Vec<_>>() {
+        let known = self
+            .fleet
+            .executors
+            .iter()
+            .filter(|(id, _)| !alive.iter().any(|granted| granted.container == **id));
+        for (container, executor) in known
+            .map(|(id, e)| (id.clone(), e.clone()))
+            .collect::<Vec<_>>()
+        {
             let why = "its executor ended during another run of the master";
-            self.lose_attempts(now, &executor, (ExitReason::NodeLost, AttemptEndClass::Transient), why, out);
-            self.record(now, Record::Gone { container, request: executor.request, unused: false, failed: false }, out);
+            self.lose_attempts(
+                now,
+                &executor,
+                (ExitReason::NodeLost, AttemptEndClass::Transient),
+                why,
+                out,
+            );
+            self.record(
+                now,
+                Record::Gone {
+                    container,
+                    request: executor.request,
+                    unused: false,
+                    failed: false,
+                },
+                out,
+            );
         }
     }
 
@@ -91,8 +139,15 @@ impl Core {
     /// such records, was written by all attempts up to this one.
     fn join_runs(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         let this = self.setup.attempt;
-        let first = if self.started && self.runs.is_empty() { this.min(1) } else { this };
-        for attempt in (first..=this).filter(|run| !self.runs.contains(run)).collect::<Vec<_>>() {
+        let first = if self.started && self.runs.is_empty() {
+            this.min(1)
+        } else {
+            this
+        };
+        for attempt in (first..=this)
+            .filter(|run| !self.runs.contains(run))
+            .collect::<Vec<_>>()
+        {
             self.record(now, Record::Run { attempt }, out);
         }
     }
@@ -106,7 +161,12 @@ impl Core {
 
     /// Keeps the largest container size ever reported, because a node that left may return.
     fn learn_largest(&mut self, largest: Resource) {
-        if !largest.memory.is_zero() && self.largest.as_ref().is_none_or(|known| known.memory < largest.memory) {
+        if !largest.memory.is_zero()
+            && self
+                .largest
+                .as_ref()
+                .is_none_or(|known| known.memory < largest.memory)
+        {
             self.largest = Some(largest);
         }
     }
@@ -121,26 +181,54 @@ impl Core {
         match what {
             ApplicationUpdateKind::Alive => return,
             ApplicationUpdateKind::Running { .. } | ApplicationUpdateKind::Expired { .. } => {}
-            ApplicationUpdateKind::Resized { container, resource, version: _ } => self.on_container_size(&container, resource),
-            ApplicationUpdateKind::ResizeFailed { container, resource, version: _, why } => {
+            ApplicationUpdateKind::Resized {
+                container,
+                resource,
+                version: _,
+            } => self.on_container_size(&container, resource),
+            ApplicationUpdateKind::ResizeFailed {
+                container,
+                resource,
+                version: _,
+                why,
+            } => {
                 if let Some(executor) = self.fleet.executors.get_mut(&container) {
                     executor.resource = Some(resource);
                 }
                 self.on_resize_refused(now, &container, &SizeRefusal::Node(why), out);
             }
-            ApplicationUpdateKind::PreemptSoon { container, at, why } => self.on_preempt_soon(now, &container, at, &why),
-            ApplicationUpdateKind::NodeDraining { node, until } => self.on_node_draining(now, &node, until),
+            ApplicationUpdateKind::PreemptSoon { container, at, why } => {
+                self.on_preempt_soon(now, &container, at, &why)
+            }
+            ApplicationUpdateKind::NodeDraining { node, until } => {
+                self.on_node_draining(now, &node, until)
+            }
             ApplicationUpdateKind::Order(order) => self.on_order(now, &order, out),
             ApplicationUpdateKind::Scale(order) => self.on_scale(now, &order, out),
             ApplicationUpdateKind::Allocated(granted) => self.on_granted(now, granted, out),
-            ApplicationUpdateKind::Exited { request, report } => self.on_exited(now, cursor, &request, report, out),
+            ApplicationUpdateKind::Exited { request, report } => {
+                self.on_exited(now, cursor, &request, report, out)
+            }
         }
         self.cursor = self.cursor.max(cursor);
     }
 
-    fn on_granted(&mut self, now: EventTimestamp, granted: ContainerGrant, out: &mut Vec<MasterEffect>) {
-        let ContainerGrant { container, request, node, resource, attempt } = granted;
-        let Some(entry) = self.request_mut(&request) else { return };
+    fn on_granted(
+        &mut self,
+        now: EventTimestamp,
+        granted: ContainerGrant,
+        out: &mut Vec<MasterEffect>,
+    ) {
+        let ContainerGrant {
+            container,
+            request,
+            node,
+            resource,
+            attempt,
+        } = granted;
+        let Some(entry) = self.request_mut(&request) else {
+            return;
+        };
         entry.refused_since = None;
         if entry.settled.contains(&container) {
             self.fleet.strays.insert(container);
@@ -148,16 +236,46 @@ impl Core {
             return;
         }
         if !self.fleet.executors.contains_key(&container) {
-            self.gain(now, ContainerGrant { container: container.clone(), request, node, resource, attempt }, out);
+            self.gain(
+                now,
+                ContainerGrant {
+                    container: container.clone(),
+                    request,
+                    node,
+                    resource,
+                    attempt,
+                },
+                out,
+            );
         }
-        if self.is_from_unknown_run(attempt) && self.fleet.executors.get(&container).is_some_and(ExecutorEntry::may_run_tasks) {
+        if self.is_from_unknown_run(attempt)
+            && self
+                .fleet
+                .executors
+                .get(&container)
+                .is_some_and(ExecutorEntry::may_run_tasks)
+        {
             self.end_executor(&container, out);
         }
     }
 
     fn gain(&mut self, now: EventTimestamp, granted: ContainerGrant, out: &mut Vec<MasterEffect>) {
-        let ContainerGrant { container, request, node, resource, attempt: _ } = granted;
-        self.record(now, Record::Gained { container: container.clone(), request, node }, out);
+        let ContainerGrant {
+            container,
+            request,
+            node,
+            resource,
+            attempt: _,
+        } = granted;
+        self.record(
+            now,
+            Record::Gained {
+                container: container.clone(),
+                request,
+                node,
+            },
+            out,
+        );
         if let Some(gained) = self.fleet.executors.get_mut(&container) {
             gained.resource = Some(resource);
         }
@@ -178,7 +296,9 @@ impl Core {
         self.fleet.strays.remove(&container);
         if let Some(executor) = self.fleet.executors.get_mut(&container) {
             // The final reports of the executor may still be on their way over the task channel.
-            let waits = executor.line == ConnectionState::Up && !executor.seats.is_empty() && executor.ended.is_none();
+            let waits = executor.line == ConnectionState::Up
+                && !executor.seats.is_empty()
+                && executor.ended.is_none();
             if waits {
                 executor.ended = Some((report, now.tick.plus(FINAL_REPORT_TIMEOUT), cursor));
             } else if executor.ended.is_none() {
@@ -186,9 +306,20 @@ impl Core {
             }
             return;
         }
-        let Some(entry) = self.request_mut(request) else { return };
+        let Some(entry) = self.request_mut(request) else {
+            return;
+        };
         if !entry.settled.contains(&container) {
-            self.record(now, Record::Gone { container, request: request.clone(), unused: false, failed: false }, out);
+            self.record(
+                now,
+                Record::Gone {
+                    container,
+                    request: request.clone(),
+                    unused: false,
+                    failed: false,
+                },
+                out,
+            );
         }
     }
 
@@ -202,7 +333,9 @@ impl Core {
     ) {
         let nothing_known = largest.memory.is_zero();
         self.learn_largest(largest);
-        let Some(request) = self.fleet.requests.get_mut(id) else { return };
+        let Some(request) = self.fleet.requests.get_mut(id) else {
+            return;
+        };
         if nothing_known || request.wanted == 0 {
             return;
         }
@@ -219,8 +352,16 @@ impl Core {
 
     /// Reduces an own container that was requested larger than any node to the largest possible
     /// size.
-    fn shrink_request(&mut self, now: EventTimestamp, id: &RequestId, purpose: Purpose, out: &mut Vec<MasterEffect>) -> bool {
-        let Purpose::Own(key) = purpose else { return false };
+    fn shrink_request(
+        &mut self,
+        now: EventTimestamp,
+        id: &RequestId,
+        purpose: Purpose,
+        out: &mut Vec<MasterEffect>,
+    ) -> bool {
+        let Purpose::Own(key) = purpose else {
+            return false;
+        };
         if !self.shrink_to_cap(now, key, out) {
             return false;
         }
@@ -246,15 +387,34 @@ impl Core {
             Purpose::Own(key) => vec![key],
             Purpose::Set(set) => {
                 let waits = |key: &TaskKey, task: &TaskInstance| {
-                    self.set_of.get(key.stage) == Some(&set) && task.size.place == AttemptPlace::Shared
+                    self.set_of.get(key.stage) == Some(&set)
+                        && task.size.place == AttemptPlace::Shared
                 };
-                self.tasks.iter().filter(|(key, task)| waits(key, task)).map(|(key, _)| key).collect()
+                self.tasks
+                    .iter()
+                    .filter(|(key, task)| waits(key, task))
+                    .map(|(key, _)| key)
+                    .collect()
             }
         };
         for key in keys {
-            let Some(task) = self.tasks.get(key).filter(|t| matches!(t.state, LifecycleState::Pending { .. })) else { continue };
+            let Some(task) = self
+                .tasks
+                .get(key)
+                .filter(|t| matches!(t.state, LifecycleState::Pending { .. }))
+            else {
+                continue;
+            };
             let message = format!("{} cannot run: {sentence}", task.id);
-            self.record(now, Record::GivenUp { task: key, cause, message: message.clone() }, out);
+            self.record(
+                now,
+                Record::GivenUp {
+                    task: key,
+                    cause,
+                    message: message.clone(),
+                },
+                out,
+            );
             self.tell_given_up(now, key, cause, &message);
         }
     }

@@ -13,20 +13,38 @@ use crate::event::{EventTimestamp, MasterEffect};
 use crate::record::Record;
 
 impl Core {
-    pub(super) fn on_scale(&mut self, now: EventTimestamp, order: &ScaleOrder, out: &mut Vec<MasterEffect>) {
+    pub(super) fn on_scale(
+        &mut self,
+        now: EventTimestamp,
+        order: &ScaleOrder,
+        out: &mut Vec<MasterEffect>,
+    ) {
         let job = self.job.name.to_string();
-        let because = order.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        let because = order
+            .reason
+            .as_ref()
+            .map(|reason| format!(": {reason}"))
+            .unwrap_or_default();
         let found = match &order.executors {
             Some(name) => self.job.executors.iter().position(|set| set.name == *name),
             None => Some(0).filter(|_| self.job.executors.len() == 1),
         };
-        let Some((set, spec)) = found.and_then(|set| Some((set, self.job.executors.get(set)?))) else {
-            let names: Vec<&str> = self.job.executors.iter().map(|set| set.name.as_str()).collect();
+        let Some((set, spec)) = found.and_then(|set| Some((set, self.job.executors.get(set)?)))
+        else {
+            let names: Vec<&str> = self
+                .job
+                .executors
+                .iter()
+                .map(|set| set.name.as_str())
+                .collect();
             let wanted = order.executors.as_ref().map_or_else(
                 || "the request names no executor set".to_owned(),
                 |name| format!("executor set {name} does not exist"),
             );
-            let message = format!("{wanted}: the job has {}; nothing was changed", names.join(", "));
+            let message = format!(
+                "{wanted}: the job has {}; nothing was changed",
+                names.join(", ")
+            );
             return self.view.add_event(now, Reason::ScaleRefused, job, message);
         };
         let (name, was) = (spec.name.clone(), spec.count);
@@ -36,7 +54,14 @@ impl Core {
             format!("executors {name}: {was} → {} at most{because}", order.count)
         };
         if was != order.count {
-            self.record(now, Record::Scaled { set, count: order.count }, out);
+            self.record(
+                now,
+                Record::Scaled {
+                    set,
+                    count: order.count,
+                },
+                out,
+            );
             for container in self.surplus(set) {
                 if let Some(executor) = self.fleet.executors.get_mut(&container) {
                     executor.reserved = None;
@@ -48,7 +73,15 @@ impl Core {
 
     /// The newest executors of a set beyond its maximum number: they start no new tasks.
     pub(super) fn surplus(&self, set: usize) -> Vec<ContainerId> {
-        let most = self.job.executors.get(set).map_or(0, |spec| usize::try_from(spec.count).unwrap_or(usize::MAX));
-        self.fleet.staying(set).skip(most).map(|(id, _)| id.clone()).collect()
+        let most = self
+            .job
+            .executors
+            .get(set)
+            .map_or(0, |spec| usize::try_from(spec.count).unwrap_or(usize::MAX));
+        self.fleet
+            .staying(set)
+            .skip(most)
+            .map(|(id, _)| id.clone())
+            .collect()
     }
 }

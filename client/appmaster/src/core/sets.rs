@@ -24,19 +24,34 @@ impl Core {
     /// Memory of one container of this purpose. Bytes.
     pub(super) fn container_memory(&self, purpose: Purpose) -> Bytes {
         match purpose {
-            Purpose::Set(set) => self.job.executors.get(set).map_or(Bytes::ZERO, |s| s.profile.memory()),
+            Purpose::Set(set) => self
+                .job
+                .executors
+                .get(set)
+                .map_or(Bytes::ZERO, |s| s.profile.memory()),
             Purpose::Own(key) => self.own_memory(key),
         }
     }
 
     pub(super) fn own_memory(&self, key: TaskKey) -> Bytes {
-        let (Some(task), Some(set), Some(stage)) = (self.tasks.get(key), self.set_of(key), self.stage_of(key)) else {
+        let (Some(task), Some(set), Some(stage)) =
+            (self.tasks.get(key), self.set_of(key), self.stage_of(key))
+        else {
             return Bytes::ZERO;
         };
-        spec::own_resource(&self.job.retry, set, stage, (task.size.memory(), task.size.rung)).memory
+        spec::own_resource(
+            &self.job.retry,
+            set,
+            stage,
+            (task.size.memory(), task.size.rung),
+        )
+        .memory
     }
 
-    pub(super) fn set_of_purpose(&self, purpose: Purpose) -> Option<&headroom_config::ExecutorSpec> {
+    pub(super) fn set_of_purpose(
+        &self,
+        purpose: Purpose,
+    ) -> Option<&headroom_config::ExecutorSpec> {
         match purpose {
             Purpose::Set(set) => self.job.executors.get(set),
             Purpose::Own(key) => self.set_of(key),
@@ -45,7 +60,9 @@ impl Core {
 
     /// Orders an executor to end as soon as no task runs in it.
     pub(super) fn end_executor(&mut self, container: &ContainerId, out: &mut Vec<MasterEffect>) {
-        let Some(executor) = self.fleet.executors.get_mut(container) else { return };
+        let Some(executor) = self.fleet.executors.get_mut(container) else {
+            return;
+        };
         executor.leaving = true;
         executor.reserved = None;
         if executor.line == ConnectionState::Up {
@@ -60,25 +77,46 @@ impl Core {
             .fleet
             .executors
             .iter()
-            .filter(|(_, e)| e.ended.as_ref().is_some_and(|(_, at, _)| *at <= now.tick) || line_is_over(e, now.tick))
+            .filter(|(_, e)| {
+                e.ended.as_ref().is_some_and(|(_, at, _)| *at <= now.tick)
+                    || line_is_over(e, now.tick)
+            })
             .map(|(id, e)| (id.clone(), e.clone()))
             .collect();
         for (container, executor) in due {
             match &executor.ended {
                 Some((report, _, _)) => self.container_gone(now, &container, report, out),
-                None if executor.leaving => self.forget_container(now, &container, &executor, None, out),
+                None if executor.leaving => {
+                    self.forget_container(now, &container, &executor, None, out)
+                }
                 None => self.line_lost(now, &container, &executor, out),
             }
         }
-        for executor in self.fleet.executors.values_mut().filter(|e| e.reserved.is_some_and(|(_, at)| at <= now.tick)) {
+        for executor in self
+            .fleet
+            .executors
+            .values_mut()
+            .filter(|e| e.reserved.is_some_and(|(_, at)| at <= now.tick))
+        {
             executor.reserved = None;
         }
-        for shunned in self.fleet.shunned.values_mut().filter(|shunned| shunned.until <= now.tick) {
+        for shunned in self
+            .fleet
+            .shunned
+            .values_mut()
+            .filter(|shunned| shunned.until <= now.tick)
+        {
             shunned.until = Tick(0);
         }
     }
 
-    fn line_lost(&mut self, now: EventTimestamp, container: &ContainerId, executor: &ExecutorEntry, out: &mut Vec<MasterEffect>) {
+    fn line_lost(
+        &mut self,
+        now: EventTimestamp,
+        container: &ContainerId,
+        executor: &ExecutorEntry,
+        out: &mut Vec<MasterEffect>,
+    ) {
         self.lose_attempts(
             now,
             executor,
@@ -88,7 +126,9 @@ impl Core {
         );
         self.end_executor(container, out);
         if let Some(executor) = self.fleet.executors.get_mut(container) {
-            executor.line = ConnectionState::Down { until: now.tick.plus(CONTAINER_END_TIMEOUT) };
+            executor.line = ConnectionState::Down {
+                until: now.tick.plus(CONTAINER_END_TIMEOUT),
+            };
             let request = executor.request.clone();
             let unused = !executor.greeted;
             if let Some(request) = self.fleet.requests.get_mut(&request).filter(|_| unused) {
@@ -99,27 +139,50 @@ impl Core {
 
     /// Gives up infeasible requests as soon as the largest node is known.
     pub(super) fn give_up_impossible(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
-        let Some(largest) = self.largest.clone() else { return };
+        let Some(largest) = self.largest.clone() else {
+            return;
+        };
         for set in 0..self.job.executors.len() {
-            let Some(spec) = self.job.executors.get(set) else { continue };
+            let Some(spec) = self.job.executors.get(set) else {
+                continue;
+            };
             let needs = spec::set_resource(spec);
             let waits = self.queues.get(set).is_some_and(|q| q.slots() > 0);
             if waits && !needs.fits(&largest) {
                 let sentence = format!("its executor needs {}", infeasible_text(&needs, &largest));
-                self.give_up_request(now, Purpose::Set(set), GiveUpCause::NeverFits, &sentence, out);
+                self.give_up_request(
+                    now,
+                    Purpose::Set(set),
+                    GiveUpCause::NeverFits,
+                    &sentence,
+                    out,
+                );
             }
         }
         for key in self.own.iter().copied().collect::<Vec<_>>() {
-            let (Some(stage), Some(set), Some(task)) = (self.stage_of(key), self.set_of(key), self.tasks.get(key)) else {
+            let (Some(stage), Some(set), Some(task)) =
+                (self.stage_of(key), self.set_of(key), self.tasks.get(key))
+            else {
                 continue;
             };
-            let needs = spec::own_resource(&self.job.retry, set, stage, (task.size.memory(), task.size.rung));
+            let needs = spec::own_resource(
+                &self.job.retry,
+                set,
+                stage,
+                (task.size.memory(), task.size.rung),
+            );
             if !matches!(task.state, LifecycleState::Pending { .. }) || needs.fits(&largest) {
                 continue;
             }
             if !self.shrink_to_cap(now, key, out) {
                 let sentence = format!("it needs {}", infeasible_text(&needs, &largest));
-                self.give_up_request(now, Purpose::Own(key), GiveUpCause::NeverFits, &sentence, out);
+                self.give_up_request(
+                    now,
+                    Purpose::Own(key),
+                    GiveUpCause::NeverFits,
+                    &sentence,
+                    out,
+                );
             }
         }
     }
@@ -127,20 +190,51 @@ impl Core {
     /// Reduces a size that exceeds every node to the largest possible one, if the task has never
     /// had that. Such a size results from a decision before the largest node was known, for example
     /// after a restart, or from an added input.
-    pub(super) fn shrink_to_cap(&mut self, now: EventTimestamp, key: TaskKey, out: &mut Vec<MasterEffect>) -> bool {
-        let (Some(set), Some(task)) = (self.set_of(key), self.tasks.get(key)) else { return false };
+    pub(super) fn shrink_to_cap(
+        &mut self,
+        now: EventTimestamp,
+        key: TaskKey,
+        out: &mut Vec<MasterEffect>,
+    ) -> bool {
+        let (Some(set), Some(task)) = (self.set_of(key), self.tasks.get(key)) else {
+            return false;
+        };
         let cap = self.cap(set).task;
-        let stated = || self.stage_of(key).filter(|_| !self.first_charge(key).is_zero()).map(|stage| &stage.profile);
-        let last = task.attempts.last().map(|last| &last.profile).or_else(stated);
-        let Some(last) = last.filter(|last| last.memory() < cap && cap < task.size.memory()) else { return false };
+        let stated = || {
+            self.stage_of(key)
+                .filter(|_| !self.first_charge(key).is_zero())
+                .map(|stage| &stage.profile)
+        };
+        let last = task
+            .attempts
+            .last()
+            .map(|last| &last.profile)
+            .or_else(stated);
+        let Some(last) = last.filter(|last| last.memory() < cap && cap < task.size.memory()) else {
+            return false;
+        };
         let profile = if task.size.profile.overhead > last.overhead {
             ladder::with_overhead_filling(last, cap)
         } else {
             ladder::with_heap_filling(last, cap)
         };
-        let why = format!("no node can hold a container of {}: {profile} instead", task.size.memory());
-        let size = AttemptSize { profile, ..task.size.clone() };
-        self.record(now, Record::Moved { task: key, size, why: why.clone() }, out);
+        let why = format!(
+            "no node can hold a container of {}: {profile} instead",
+            task.size.memory()
+        );
+        let size = AttemptSize {
+            profile,
+            ..task.size.clone()
+        };
+        self.record(
+            now,
+            Record::Moved {
+                task: key,
+                size,
+                why: why.clone(),
+            },
+            out,
+        );
         self.tell_moved(now, key, &why);
         true
     }
@@ -151,31 +245,59 @@ impl Core {
         self.note_idle(now.tick);
         self.fleet.idle_until = None;
         for set in 0..self.job.executors.len() {
-            let Some(spec) = self.job.executors.get(set) else { continue };
-            let Some(id) = spec::set_request(spec) else { continue };
-            let most =
-                |slots: u64| u32::try_from(slots.div_ceil(u64::from(spec.slots.max(1)))).unwrap_or(u32::MAX).min(spec.count);
+            let Some(spec) = self.job.executors.get(set) else {
+                continue;
+            };
+            let Some(id) = spec::set_request(spec) else {
+                continue;
+            };
+            let most = |slots: u64| {
+                u32::try_from(slots.div_ceil(u64::from(spec.slots.max(1))))
+                    .unwrap_or(u32::MAX)
+                    .min(spec.count)
+            };
             let now_needed = self.slots_needed(set);
             // A container that is waited for may need the memory of executors that are only kept.
-            let (least, patience) = if own_waits { (0, Duration::ZERO) } else { (spec.min, spec.idle) };
+            let (least, patience) = if own_waits {
+                (0, Duration::ZERO)
+            } else {
+                (spec.min, spec.idle)
+            };
             let ask = most(now_needed).max(least);
             // Executors that only later stages need make room for an awaited container: those
             // stages may depend on its task.
-            let later = if own_waits { 0 } else { self.slots_needed_later(set) };
+            let later = if own_waits {
+                0
+            } else {
+                self.slots_needed_later(set)
+            };
             let keep = most(now_needed.saturating_add(later)).max(ask);
             let staying = self.fleet.staying(set);
-            let staying: Vec<(ContainerId, Option<Tick>)> = staying.map(|(c, e)| (c.clone(), e.idle_since)).collect();
-            let surplus = staying.len().saturating_sub(usize::try_from(keep).unwrap_or(usize::MAX));
+            let staying: Vec<(ContainerId, Option<Tick>)> =
+                staying.map(|(c, e)| (c.clone(), e.idle_since)).collect();
+            let surplus = staying
+                .len()
+                .saturating_sub(usize::try_from(keep).unwrap_or(usize::MAX));
             // The newest end first.
-            let idle = staying.iter().rev().filter_map(|(c, since)| Some((c, since.as_ref()?.plus(patience)))).take(surplus);
+            let idle = staying
+                .iter()
+                .rev()
+                .filter_map(|(c, since)| Some((c, since.as_ref()?.plus(patience))))
+                .take(surplus);
             let (due, waiting): (Vec<_>, Vec<_>) = idle.partition(|(_, at)| *at <= now.tick);
             let leave: Vec<ContainerId> = due.into_iter().map(|(c, _)| c.clone()).collect();
             let until = waiting.into_iter().map(|(_, at)| at);
             self.fleet.idle_until = self.fleet.idle_until.into_iter().chain(until).min();
-            leave.iter().for_each(|container| self.end_executor(container, out));
+            leave
+                .iter()
+                .for_each(|container| self.end_executor(container, out));
             let live = u32::try_from(staying.len() - leave.len()).unwrap_or(u32::MAX);
             // Memory that drained executors freed for another task is not taken by a new executor.
-            let most = if self.withholds(set) || self.withholds_for_growth(set) { live } else { u32::MAX };
+            let most = if self.withholds(set) || self.withholds_for_growth(set) {
+                live
+            } else {
+                u32::MAX
+            };
             self.set_requested_count(now, &id, ask.max(live.min(keep)).min(most), live);
         }
     }
@@ -188,11 +310,19 @@ impl Core {
         }
     }
 
-    fn set_requested_count(&mut self, now: EventTimestamp, id: &headroom_types::RequestId, wanted: u32, live: u32) {
+    fn set_requested_count(
+        &mut self,
+        now: EventTimestamp,
+        id: &headroom_types::RequestId,
+        wanted: u32,
+        live: u32,
+    ) {
         if wanted == 0 && !self.fleet.requests.contains_key(id) {
             return;
         }
-        let Some(request) = self.request_mut(id) else { return };
+        let Some(request) = self.request_mut(id) else {
+            return;
+        };
         let held = request.hold_until > now.tick;
         if !held {
             request.hold_until = Tick(0);
@@ -202,8 +332,15 @@ impl Core {
 
     /// Slots that shared tasks occupy or wait for.
     fn slots_needed(&self, set: usize) -> u64 {
-        let waiting = self.queues.get(set).map_or(0, crate::taskset::TaskSlotQueue::slots);
-        let of_set = self.fleet.executors.values().filter(|e| e.purpose == Purpose::Set(set) && e.may_run_tasks());
+        let waiting = self
+            .queues
+            .get(set)
+            .map_or(0, crate::taskset::TaskSlotQueue::slots);
+        let of_set = self
+            .fleet
+            .executors
+            .values()
+            .filter(|e| e.purpose == Purpose::Set(set) && e.may_run_tasks());
         // A task that may finish in its warned container needs no other slot.
         let moves = |e: &&ExecutorEntry| e.warning.is_none_or(|warning| warning.until.is_some());
         let running: u64 = of_set.filter(moves).map(|e| u64::from(e.used())).sum();
@@ -217,7 +354,11 @@ impl Core {
         later
             .map(|((_, spec), _)| {
                 let size = spec::first_size(&self.job, spec);
-                if size.place == AttemptPlace::Shared { u64::from(size.slots).saturating_mul(u64::from(spec.count)) } else { 0 }
+                if size.place == AttemptPlace::Shared {
+                    u64::from(size.slots).saturating_mul(u64::from(spec.count))
+                } else {
+                    0
+                }
             })
             .fold(0, u64::saturating_add)
     }

@@ -35,10 +35,17 @@ impl ReportedSizes {
 impl Core {
     /// Reports the learned size of a kind after its waiting tasks were sized again.
     pub(super) fn tell_learned(&mut self, now: EventTimestamp, kind: usize) {
-        let first = TaskKey { stage: kind, index: 0 };
-        let Some((size, why)) = self.learned_size(first) else { return };
+        let first = TaskKey {
+            stage: kind,
+            index: 0,
+        };
+        let Some((size, why)) = self.learned_size(first) else {
+            return;
+        };
         let size = size.memory();
-        let Some(stage) = self.job.stages.get(kind) else { return };
+        let Some(stage) = self.job.stages.get(kind) else {
+            return;
+        };
         let stated = || spec::first_size_with(&self.job, stage, self.first_charge(first)).memory();
         let before = match self.learning.told.sizes.get(&kind) {
             Some(told) => *told,
@@ -48,15 +55,23 @@ impl Core {
         let worth = is_worth_telling(before, size);
         if worth {
             let name = stage.name.to_string();
-            let message = format!("tasks such as {name}/0 start with {size} instead of {before}: {why}");
+            let message =
+                format!("tasks such as {name}/0 start with {size} instead of {before}: {why}");
             self.view.add_event(now, Reason::RungLearned, name, message);
         }
-        self.learning.told.sizes.insert(kind, if worth { size } else { before });
+        self.learning
+            .told
+            .sizes
+            .insert(kind, if worth { size } else { before });
     }
 }
 
 fn is_worth_telling(before: Bytes, now: Bytes) -> bool {
-    before.get().abs_diff(now.get()).saturating_mul(WORTH_TELLING) > before.get()
+    before
+        .get()
+        .abs_diff(now.get())
+        .saturating_mul(WORTH_TELLING)
+        > before.get()
 }
 
 #[cfg(test)]
@@ -66,7 +81,18 @@ mod tests {
     #[test]
     fn a_size_change_of_at_most_a_tenth_is_not_reported() {
         let worth = |before, now| is_worth_telling(Bytes::from_mib(before), Bytes::from_mib(now));
-        assert_eq!([worth(100, 110), worth(100, 90), worth(100, 111), worth(100, 89)], [false, false, true, true]);
-        assert!(is_worth_telling(Bytes::ZERO, Bytes::new(1)) && !is_worth_telling(Bytes::MAX, Bytes::MAX));
+        assert_eq!(
+            [
+                worth(100, 110),
+                worth(100, 90),
+                worth(100, 111),
+                worth(100, 89)
+            ],
+            [false, false, true, true]
+        );
+        assert!(
+            is_worth_telling(Bytes::ZERO, Bytes::new(1))
+                && !is_worth_telling(Bytes::MAX, Bytes::MAX)
+        );
     }
 }

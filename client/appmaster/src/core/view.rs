@@ -40,18 +40,37 @@ impl PendingReport {
         self.events.clear();
     }
     /// Adds an event with the level of its reason; a reason that may be either is a warning here.
-    pub(super) fn add_event(&mut self, now: EventTimestamp, reason: Reason, object: String, message: String) {
+    pub(super) fn add_event(
+        &mut self,
+        now: EventTimestamp,
+        reason: Reason,
+        object: String,
+        message: String,
+    ) {
         let level = match reason.weight() {
             ReasonLevel::Normal => EventLevel::Normal,
             ReasonLevel::Warning | ReasonLevel::Either => EventLevel::Warning,
         };
         self.tell_as(level, now, reason, object, message);
     }
-    fn tell_as(&mut self, level: EventLevel, now: EventTimestamp, reason: Reason, object: String, message: String) {
+    fn tell_as(
+        &mut self,
+        level: EventLevel,
+        now: EventTimestamp,
+        reason: Reason,
+        object: String,
+        message: String,
+    ) {
         if self.events.len() >= MAX_PENDING_EVENTS {
             self.events.drain(..MAX_PENDING_EVENTS / 10);
         }
-        self.events.push(JobEvent { time: now.unix, level, reason: reason.as_str().to_owned(), object, message });
+        self.events.push(JobEvent {
+            time: now.unix,
+            level,
+            reason: reason.as_str().to_owned(),
+            object,
+            message,
+        });
     }
 }
 
@@ -64,19 +83,44 @@ impl Core {
     /// The next patch of unreported changes. Pass it to [`Core::restore_patch`] if it could not be sent.
     pub fn take_patch(&mut self) -> JobPatch {
         let (mut rows, mut folded): (Vec<TaskRow>, Vec<TaskId>) = (Vec::new(), Vec::new());
-        let events: Vec<JobEvent> = self.view.events.drain(..self.view.events.len().min(MAX_PATCH_EVENTS)).collect();
+        let events: Vec<JobEvent> = self
+            .view
+            .events
+            .drain(..self.view.events.len().min(MAX_PATCH_EVENTS))
+            .collect();
         let mut spent = 2 * events.len();
-        while let Some(key) = self.view.dirty.first().copied().filter(|_| spent < MAX_PATCH_WEIGHT) {
+        while let Some(key) = self
+            .view
+            .dirty
+            .first()
+            .copied()
+            .filter(|_| spent < MAX_PATCH_WEIGHT)
+        {
             self.view.dirty.remove(&key);
-            let Some(task) = self.tasks.get(key).filter(|_| !self.folded.contains(key)) else { continue };
+            let Some(task) = self.tasks.get(key).filter(|_| !self.folded.contains(key)) else {
+                continue;
+            };
             spent += 3 + task.attempts.iter().map(weight).sum::<usize>();
-            let row = TaskRow { ahead: self.ahead(key), held: self.held_task(key), ..task.row() };
+            let row = TaskRow {
+                ahead: self.ahead(key),
+                held: self.held_task(key),
+                ..task.row()
+            };
             folded.extend(self.fold(key, &row));
             rows.push(row);
         }
         let full = std::mem::take(&mut self.view.full);
-        let totals = JobTotals { folded: self.folded(), ..self.ledger.totals().clone() };
-        JobPatch { full, totals, tasks: rows, folded, events }
+        let totals = JobTotals {
+            folded: self.folded(),
+            ..self.ledger.totals().clone()
+        };
+        JobPatch {
+            full,
+            totals,
+            tasks: rows,
+            folded,
+            events,
+        }
     }
 
     /// Restores a patch that could not be sent.
@@ -94,9 +138,17 @@ impl Core {
 
     pub(super) fn tell_job_started(&mut self, now: EventTimestamp) {
         let job = &self.job;
-        let (tasks, stages) = (plural(job.tasks() as usize, "task"), plural(job.stages.len(), "stage"));
-        let message = format!("{}: {tasks} in {stages}, mode {}", job.name, job.mode.as_str());
-        self.view.add_event(now, Reason::JobStarted, job.name.to_string(), message);
+        let (tasks, stages) = (
+            plural(job.tasks() as usize, "task"),
+            plural(job.stages.len(), "stage"),
+        );
+        let message = format!(
+            "{}: {tasks} in {stages}, mode {}",
+            job.name,
+            job.mode.as_str()
+        );
+        self.view
+            .add_event(now, Reason::JobStarted, job.name.to_string(), message);
     }
 
     pub(super) fn report_attempt_end(
@@ -112,11 +164,22 @@ impl Core {
         match account {
             ChargeAccount::Success => {
                 let peak = row.peak.map(|p| format!(", peak {p}")).unwrap_or_default();
-                self.view.add_event(now, Reason::TaskFinished, attempt.clone(), format!("{attempt} done{peak}"));
+                self.view.add_event(
+                    now,
+                    Reason::TaskFinished,
+                    attempt.clone(),
+                    format!("{attempt} done{peak}"),
+                );
             }
             ChargeAccount::Memory | ChargeAccount::Spike => {
-                let message = format!("{attempt} {} on {}{}", fate(row, &reason), row.node, treated(row));
-                self.view.add_event(now, Reason::OomKilled, attempt, message);
+                let message = format!(
+                    "{attempt} {} on {}{}",
+                    fate(row, &reason),
+                    row.node,
+                    treated(row)
+                );
+                self.view
+                    .add_event(now, Reason::OomKilled, attempt, message);
             }
             ChargeAccount::Plain
             | ChargeAccount::Transient
@@ -124,24 +187,50 @@ impl Core {
             | ChargeAccount::Taken
             | ChargeAccount::Collateral => {
                 let gave_way = self.tasks.get(key).and_then(|task| task.gave_way.as_ref());
-                let gave_way = gave_way.is_some_and(|g| g.attempt == row.attempt.attempt && reason == ExitReason::Stopped);
-                let why = if gave_way { "evicted to free memory for a frozen task".to_owned() } else { reason.sentence() };
+                let gave_way = gave_way.is_some_and(|g| {
+                    g.attempt == row.attempt.attempt && reason == ExitReason::Stopped
+                });
+                let why = if gave_way {
+                    "evicted to free memory for a frozen task".to_owned()
+                } else {
+                    reason.sentence()
+                };
                 let message = format!("{attempt} on {}: {why}{}", row.node, treated(row));
-                self.view.add_event(now, Reason::AttemptLost, attempt, message);
+                self.view
+                    .add_event(now, Reason::AttemptLost, attempt, message);
             }
         }
         match next {
             TaskDecision::Done => {}
             TaskDecision::Again { size, why, .. } => self.tell_again(now, row, size, why, next),
-            TaskDecision::GiveUp { cause, message } => self.tell_given_up(now, key, *cause, message),
+            TaskDecision::GiveUp { cause, message } => {
+                self.tell_given_up(now, key, *cause, message)
+            }
         }
     }
 
-    fn tell_again(&mut self, now: EventTimestamp, row: &AttemptRow, size: &AttemptSize, why: &str, next: &TaskDecision) {
+    fn tell_again(
+        &mut self,
+        now: EventTimestamp,
+        row: &AttemptRow,
+        size: &AttemptSize,
+        why: &str,
+        next: &TaskDecision,
+    ) {
         let task = row.attempt.task.to_string();
-        let before = AttemptSize { profile: row.profile.clone(), slots: row.slots, rung: row.rung, place: size.place };
+        let before = AttemptSize {
+            profile: row.profile.clone(),
+            slots: row.slots,
+            rung: row.rung,
+            place: size.place,
+        };
         if size.rung == row.rung && !changes_size(&before, next) {
-            self.view.add_event(now, Reason::TaskRetried, task.clone(), format!("{task}: {why}"));
+            self.view.add_event(
+                now,
+                Reason::TaskRetried,
+                task.clone(),
+                format!("{task}: {why}"),
+            );
             return;
         }
         let place = match size.place {
@@ -150,60 +239,126 @@ impl Core {
             AttemptPlace::Own => "own container".to_owned(),
         };
         let (from, to) = (row.profile.memory(), size.memory());
-        let message = format!("{task} rung {} → {} ({}, {place})", row.rung, size.rung, arrow(from, to));
+        let message = format!(
+            "{task} rung {} → {} ({}, {place})",
+            row.rung,
+            size.rung,
+            arrow(from, to)
+        );
         self.view.add_event(now, Reason::Escalated, task, message);
     }
 
-    pub(super) fn tell_grown(&mut self, now: EventTimestamp, attempt: &TaskAttemptId, from: Bytes, to: Bytes) {
+    pub(super) fn tell_grown(
+        &mut self,
+        now: EventTimestamp,
+        attempt: &TaskAttemptId,
+        from: Bytes,
+        to: Bytes,
+    ) {
         let attempt = attempt.to_string();
         let message = format!("{attempt} grows in place: {}", arrow(from, to));
         self.view.add_event(now, Reason::Grown, attempt, message);
     }
 
-    pub(super) fn tell_not_grown(&mut self, now: EventTimestamp, attempt: &TaskAttemptId, has: Bytes, why: &str) {
+    pub(super) fn tell_not_grown(
+        &mut self,
+        now: EventTimestamp,
+        attempt: &TaskAttemptId,
+        has: Bytes,
+        why: &str,
+    ) {
         let attempt = attempt.to_string();
         let message = format!("{attempt} does not grow beyond {has}: {why}");
-        self.view.add_event(now, Reason::GrowthRefused, attempt, message);
+        self.view
+            .add_event(now, Reason::GrowthRefused, attempt, message);
     }
 
     pub(super) fn tell_moved(&mut self, now: EventTimestamp, key: TaskKey, why: &str) {
-        let Some(task) = self.tasks.get(key).map(|t| t.id.to_string()) else { return };
-        self.view.add_event(now, Reason::TaskMoved, task.clone(), format!("{task}: {why}"));
+        let Some(task) = self.tasks.get(key).map(|t| t.id.to_string()) else {
+            return;
+        };
+        self.view.add_event(
+            now,
+            Reason::TaskMoved,
+            task.clone(),
+            format!("{task}: {why}"),
+        );
     }
 
     /// Reports the first attempt of a stage whose read bytes differ much from the plan; further
     /// ones are only counted.
     pub(super) fn tell_gap(&mut self, now: EventTimestamp, key: TaskKey, row: &AttemptRow) {
-        let Some((planned, read, gap)) = row.input.as_ref().and_then(|i| Some((i.planned?, i.read?, i.gap?))) else { return };
-        let Some(stage) = self.stage_of(key).map(|s| s.name.clone()) else { return };
-        let counted = self.ledger.totals().inputs.iter().find(|inputs| inputs.stage == stage);
+        let Some((planned, read, gap)) = row
+            .input
+            .as_ref()
+            .and_then(|i| Some((i.planned?, i.read?, i.gap?)))
+        else {
+            return;
+        };
+        let Some(stage) = self.stage_of(key).map(|s| s.name.clone()) else {
+            return;
+        };
+        let counted = self
+            .ledger
+            .totals()
+            .inputs
+            .iter()
+            .find(|inputs| inputs.stage == stage);
         if counted.is_none_or(|inputs| inputs.more + inputs.less > 1) {
             return;
         }
         let so = match gap {
-            InputGap::More => "sizes learned from planned inputs do not apply: check how the input is split",
-            InputGap::Less => "it skipped a part, or read through mapped files, which are not counted",
+            InputGap::More => {
+                "sizes learned from planned inputs do not apply: check how the input is split"
+            }
+            InputGap::Less => {
+                "it skipped a part, or read through mapped files, which are not counted"
+            }
         };
-        let message = format!("{} planned to read {planned} and read {read}; {so}", row.attempt);
-        self.view.add_event(now, Reason::InputGap, stage.to_string(), message);
+        let message = format!(
+            "{} planned to read {planned} and read {read}; {so}",
+            row.attempt
+        );
+        self.view
+            .add_event(now, Reason::InputGap, stage.to_string(), message);
     }
 
     pub(super) fn tell_badly_sized(&mut self, now: EventTimestamp, key: TaskKey, why: &str) {
-        let Some(stage) = self.stage_of(key).map(|s| s.name.to_string()) else { return };
+        let Some(stage) = self.stage_of(key).map(|s| s.name.to_string()) else {
+            return;
+        };
         let message = format!("{why}: the stage is badly sized, and its tasks get no more memory");
         self.view.add_event(now, Reason::BadlySized, stage, message);
     }
 
-    pub(super) fn tell_given_up(&mut self, now: EventTimestamp, key: TaskKey, cause: GiveUpCause, message: &str) {
-        let Some(task) = self.tasks.get(key).map(|t| t.id.to_string()) else { return };
+    pub(super) fn tell_given_up(
+        &mut self,
+        now: EventTimestamp,
+        key: TaskKey,
+        cause: GiveUpCause,
+        message: &str,
+    ) {
+        let Some(task) = self.tasks.get(key).map(|t| t.id.to_string()) else {
+            return;
+        };
         if cause == GiveUpCause::Memory {
-            self.view.add_event(now, Reason::EscalationExhausted, task.clone(), message.to_owned());
+            self.view.add_event(
+                now,
+                Reason::EscalationExhausted,
+                task.clone(),
+                message.to_owned(),
+            );
         }
-        self.view.add_event(now, Reason::TaskFailed, task, message.to_owned());
+        self.view
+            .add_event(now, Reason::TaskFailed, task, message.to_owned());
     }
 
     pub(super) fn failed_ending(&self) -> JobEndKind {
-        if self.causes.contains(&GiveUpCause::Memory) { JobEndKind::MemoryExhausted } else { JobEndKind::Failed }
+        if self.causes.contains(&GiveUpCause::Memory) {
+            JobEndKind::MemoryExhausted
+        } else {
+            JobEndKind::Failed
+        }
     }
 
     /// The outcome of the job when no task can run any more.
@@ -214,18 +369,36 @@ impl Core {
                 "{} tasks done; {} escalated, {} memory kills, {} collateral re-runs",
                 totals.done, totals.escalated, totals.memory_kills, totals.innocent_reruns
             );
-            return JobOutcome { ending: JobEndKind::Succeeded, diagnostics };
+            return JobOutcome {
+                ending: JobEndKind::Succeeded,
+                diagnostics,
+            };
         }
-        let never = totals.tasks.saturating_sub(totals.done).saturating_sub(totals.failed);
-        let mut diagnostics = format!("{} of {} tasks done, {} failed", totals.done, totals.tasks, totals.failed);
+        let never = totals
+            .tasks
+            .saturating_sub(totals.done)
+            .saturating_sub(totals.failed);
+        let mut diagnostics = format!(
+            "{} of {} tasks done, {} failed",
+            totals.done, totals.tasks, totals.failed
+        );
         if never > 0 {
-            diagnostics.push_str(&format!(", {never} never run because a stage before them failed"));
+            diagnostics.push_str(&format!(
+                ", {never} never run because a stage before them failed"
+            ));
         }
-        let first = self.tasks.iter().map(|(_, t)| t).find(|t| t.state == LifecycleState::Failed);
+        let first = self
+            .tasks
+            .iter()
+            .map(|(_, t)| t)
+            .find(|t| t.state == LifecycleState::Failed);
         if let Some(first) = first {
             diagnostics.push_str(&format!("; {}", first.note));
         }
-        JobOutcome { ending: self.failed_ending(), diagnostics }
+        JobOutcome {
+            ending: self.failed_ending(),
+            diagnostics,
+        }
     }
 
     /// Notes the reason on tasks of stages that never started.
@@ -238,9 +411,16 @@ impl Core {
             .filter(|(_, s)| s.failed > 0)
             .map(|(spec, _)| spec.name.to_string())
             .collect();
-        let note = format!("never run: a stage before it failed ({})", failed.join(", "));
-        let blocked: Vec<TaskKey> =
-            self.tasks.iter().filter(|(_, t)| t.state == LifecycleState::Blocked).map(|(key, _)| key).collect();
+        let note = format!(
+            "never run: a stage before it failed ({})",
+            failed.join(", ")
+        );
+        let blocked: Vec<TaskKey> = self
+            .tasks
+            .iter()
+            .filter(|(_, t)| t.state == LifecycleState::Blocked)
+            .map(|(key, _)| key)
+            .collect();
         for key in blocked {
             if let Some(task) = self.tasks.get_mut(key) {
                 task.note.clone_from(&note);
@@ -251,9 +431,19 @@ impl Core {
 
     /// Adds the last event of a job.
     pub fn report_job_end(&mut self, now: EventTimestamp, outcome: &JobOutcome) {
-        let level = if outcome.ending == JobEndKind::Succeeded { EventLevel::Normal } else { EventLevel::Warning };
+        let level = if outcome.ending == JobEndKind::Succeeded {
+            EventLevel::Normal
+        } else {
+            EventLevel::Warning
+        };
         let name = self.job.name.to_string();
-        self.view.tell_as(level, now, Reason::JobFinished, name.clone(), format!("{name}: {}", outcome.diagnostics));
+        self.view.tell_as(
+            level,
+            now,
+            Reason::JobFinished,
+            name.clone(),
+            format!("{name}: {}", outcome.diagnostics),
+        );
     }
 }
 
@@ -266,13 +456,19 @@ fn weight(row: &AttemptRow) -> usize {
 
 /// The sub-cause and its treatment: ` · tmpfs → remedy tmp_on_disk`.
 fn treated(row: &AttemptRow) -> String {
-    row.treatment.map(|treated| format!(" · {} → {treated}", treated.cause)).unwrap_or_default()
+    row.treatment
+        .map(|treated| format!(" · {} → {treated}", treated.cause))
+        .unwrap_or_default()
 }
 
 /// The memory failure for an event message, such as ` (off-heap)`. A runtime whose heap is full
 /// ends by itself; other programs are killed at their limit.
 fn fate(row: &AttemptRow, reason: &ExitReason) -> String {
-    if *reason == ExitReason::HeapOom && row.treatment.is_some_and(|treated| treated.cause == SubCause::OwnLimit) {
+    if *reason == ExitReason::HeapOom
+        && row
+            .treatment
+            .is_some_and(|treated| treated.cause == SubCause::OwnLimit)
+    {
         return "out of heap at a limit of its own".to_owned();
     }
     if *reason == ExitReason::HeapOom {

@@ -15,36 +15,79 @@ use crate::policy::classify::AttemptEndClass;
 
 impl Core {
     /// Processes the warning that a container will be preempted.
-    pub(super) fn on_preempt_soon(&mut self, now: EventTimestamp, container: &ContainerId, at: UnixMillis, why: &str) {
+    pub(super) fn on_preempt_soon(
+        &mut self,
+        now: EventTimestamp,
+        container: &ContainerId,
+        at: UnixMillis,
+        why: &str,
+    ) {
         let until = now.tick.plus(at.since(now.unix));
         if self.warn(container, Some(until)) {
             let object = container.to_string();
             let left = at.since(now.unix).as_secs();
-            let message = format!("{container} will be preempted in {left} s: {why}; {}", self.words_on_running(container));
-            self.view.add_event(now, Reason::PreemptSoon, object, message);
+            let message = format!(
+                "{container} will be preempted in {left} s: {why}; {}",
+                self.words_on_running(container)
+            );
+            self.view
+                .add_event(now, Reason::PreemptSoon, object, message);
         }
     }
 
     /// Processes the warning that a node must be empty by this time.
-    pub(super) fn on_node_draining(&mut self, now: EventTimestamp, node: &NodeId, until: Option<UnixMillis>) {
-        let there: Vec<ContainerId> =
-            self.fleet.executors.iter().filter(|(_, e)| e.node == *node).map(|(id, _)| id.clone()).collect();
+    pub(super) fn on_node_draining(
+        &mut self,
+        now: EventTimestamp,
+        node: &NodeId,
+        until: Option<UnixMillis>,
+    ) {
+        let there: Vec<ContainerId> = self
+            .fleet
+            .executors
+            .iter()
+            .filter(|(_, e)| e.node == *node)
+            .map(|(id, _)| id.clone())
+            .collect();
         let moment = until.map(|at| now.tick.plus(at.since(now.unix)));
         for container in there {
             if self.warn(&container, moment) {
-                let time = until.map_or_else(String::new, |at| format!(" within {} s", at.since(now.unix).as_secs()));
-                let message = format!("{node} must be empty{time}; {}", self.words_on_running(&container));
-                self.view.add_event(now, Reason::ContainerLeaving, container.to_string(), message);
+                let time = until.map_or_else(String::new, |at| {
+                    format!(" within {} s", at.since(now.unix).as_secs())
+                });
+                let message = format!(
+                    "{node} must be empty{time}; {}",
+                    self.words_on_running(&container)
+                );
+                self.view.add_event(
+                    now,
+                    Reason::ContainerLeaving,
+                    container.to_string(),
+                    message,
+                );
             }
         }
     }
 
     /// The class of a task's end under such a warning, or by the announced preemption.
-    pub(super) fn class_of_loss(&self, container: &ContainerId, reason: ExitReason, class: AttemptEndClass) -> AttemptEndClass {
-        let warned = self.fleet.executors.get(container).is_some_and(|e| e.warning.is_some());
+    pub(super) fn class_of_loss(
+        &self,
+        container: &ContainerId,
+        reason: ExitReason,
+        class: AttemptEndClass,
+    ) -> AttemptEndClass {
+        let warned = self
+            .fleet
+            .executors
+            .get(container)
+            .is_some_and(|e| e.warning.is_some());
         let by_platform = matches!(reason, ExitReason::Stopped | ExitReason::NodeLost);
         let taken = reason == ExitReason::Preempted || (warned && by_platform);
-        if taken && class == AttemptEndClass::Transient { AttemptEndClass::Taken } else { class }
+        if taken && class == AttemptEndClass::Transient {
+            AttemptEndClass::Taken
+        } else {
+            class
+        }
     }
 
     /// Ends warned executors without tasks at once, and removes warnings that did not come true.
@@ -52,17 +95,29 @@ impl Core {
         let mut idle: Vec<ContainerId> = Vec::new();
         for (id, executor) in &mut self.fleet.executors {
             match executor.warning {
-                Some(warning) if warning.forgotten_at().is_some_and(|at| at <= now.tick) => executor.warning = None,
-                Some(_) if executor.may_run_tasks() && executor.seats.is_empty() => idle.push(id.clone()),
+                Some(warning) if warning.forgotten_at().is_some_and(|at| at <= now.tick) => {
+                    executor.warning = None
+                }
+                Some(_) if executor.may_run_tasks() && executor.seats.is_empty() => {
+                    idle.push(id.clone())
+                }
                 Some(_) | None => {}
             }
         }
-        idle.iter().for_each(|container| self.end_executor(container, out));
+        idle.iter()
+            .for_each(|container| self.end_executor(container, out));
     }
 
     /// Stores the warning of a container. Returns false if it changes nothing.
     pub(super) fn warn(&mut self, container: &ContainerId, until: Option<Tick>) -> bool {
-        let Some(executor) = self.fleet.executors.get_mut(container).filter(|e| e.may_run_tasks()) else { return false };
+        let Some(executor) = self
+            .fleet
+            .executors
+            .get_mut(container)
+            .filter(|e| e.may_run_tasks())
+        else {
+            return false;
+        };
         let warning = Warning { until };
         let new = executor.warning != Some(warning);
         (executor.warning, executor.reserved) = (Some(warning), None);
@@ -70,7 +125,12 @@ impl Core {
     }
 
     fn words_on_running(&self, container: &ContainerId) -> String {
-        match self.fleet.executors.get(container).map_or(0, |e| e.seats.len()) {
+        match self
+            .fleet
+            .executors
+            .get(container)
+            .map_or(0, |e| e.seats.len())
+        {
             0 => "no task runs in it".to_owned(),
             1 => "its task may finish until then".to_owned(),
             n => format!("its {n} tasks may finish until then"),

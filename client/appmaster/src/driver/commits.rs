@@ -35,7 +35,10 @@ pub(super) struct Commits {
 
 impl Default for Commits {
     fn default() -> Self {
-        Commits { running: JoinSet::new(), room: Arc::new(Semaphore::new(MAX_CONCURRENT_COMMITS)) }
+        Commits {
+            running: JoinSet::new(),
+            room: Arc::new(Semaphore::new(MAX_CONCURRENT_COMMITS)),
+        }
     }
 }
 
@@ -51,7 +54,11 @@ impl Commits {
                 Some(error) => tracing::error!(%attempt, error, "cannot commit an output"),
                 None => tracing::debug!(%attempt, "committed an output"),
             }
-            MasterEvent::Committed { task, attempt, error }
+            MasterEvent::Committed {
+                task,
+                attempt,
+                error,
+            }
         });
     }
 
@@ -67,7 +74,9 @@ impl Commits {
     pub(super) async fn last(&mut self, time: Duration) {
         let all = async { while self.running.join_next().await.is_some() {} };
         if timeout(time, all).await.is_err() {
-            tracing::warn!("some commits are in progress; the next run of this master completes them");
+            tracing::warn!(
+                "some commits are in progress; the next run of this master completes them"
+            );
         }
     }
 }
@@ -76,7 +85,10 @@ async fn carry_out(mut commit: Commit) -> Result<(), OutputError> {
     for pause in PAUSES {
         match once(commit.clone()).await {
             Err(error) if error.is_transient() => {
-                tracing::warn!(error = error.in_words(), "cannot commit an output yet, retrying")
+                tracing::warn!(
+                    error = error.in_words(),
+                    "cannot commit an output yet, retrying"
+                )
             }
             done => return done,
         }

@@ -8,8 +8,8 @@ use headroom_client::retry::Backoff;
 use headroom_client::{CallFailureKind, ClientError};
 use headroom_types::{AttemptId, ContainerId, Epoch, RequestId, Resource};
 use headroom_wire::v1::application_master::{
-    ApplicationUpdateKind, FinishApp, MasterRegistered, MasterSync, MasterSyncReply, PlacementRequest, PlacementVerdict,
-    RegisterMaster,
+    ApplicationUpdateKind, FinishApp, MasterRegistered, MasterSync, MasterSyncReply,
+    PlacementRequest, PlacementVerdict, RegisterMaster,
 };
 use headroom_wire::v1::job::JobPatch;
 use tokio::time::Instant;
@@ -93,7 +93,10 @@ impl ManagerSession {
     pub(super) fn register(&mut self) {
         self.stage = SessionPhase::Registering;
         self.waiting = true;
-        let body = RegisterMaster { attempt: self.attempt.clone(), master_url: Some(self.greeting.master_url.clone()) };
+        let body = RegisterMaster {
+            attempt: self.attempt.clone(),
+            master_url: Some(self.greeting.master_url.clone()),
+        };
         self.link.call(ManagerCall::Register(body));
     }
 
@@ -113,7 +116,9 @@ impl ManagerSession {
 
     /// Makes a call due soon, because the job's view has changed.
     pub(super) fn has_news(&mut self) {
-        let soon = self.last_sync.map_or_else(Instant::now, |at| at + REPORT_INTERVAL);
+        let soon = self
+            .last_sync
+            .map_or_else(Instant::now, |at| at + REPORT_INTERVAL);
         self.next = self.next.min(soon);
     }
 
@@ -156,7 +161,11 @@ impl MasterDriver {
                 let mut patch = self.core.take_patch();
                 patch.totals.spans_dropped = self.traces.dropped();
                 let last = self.outcome.is_some() && !self.core.has_unreported_changes();
-                if last { self.say_end(patch) } else { self.say_sync(epoch, patch) }
+                if last {
+                    self.say_end(patch)
+                } else {
+                    self.say_sync(epoch, patch)
+                }
             }
             SessionPhase::Over => {}
         }
@@ -166,10 +175,15 @@ impl MasterDriver {
         let asks = self.core.open_requests(&self.dialog.greeting);
         let d = &mut self.dialog;
         d.acking = self.core.acknowledged_cursor();
-        let news = |ask: &PlacementRequest| d.owed.contains_key(&ask.request) || d.asked.get(&ask.request) != Some(ask);
+        let news = |ask: &PlacementRequest| {
+            d.owed.contains_key(&ask.request) || d.asked.get(&ask.request) != Some(ask)
+        };
         let changed: Vec<PlacementRequest> = asks.into_iter().filter(news).collect();
         let spent = self.core.spent_requests();
-        let drop: Vec<RequestId> = spent.into_iter().filter(|r| d.owed.contains_key(r) || d.asked.contains_key(r)).collect();
+        let drop: Vec<RequestId> = spent
+            .into_iter()
+            .filter(|r| d.owed.contains_key(r) || d.asked.contains_key(r))
+            .collect();
         for request in &drop {
             d.asked.remove(request);
             d.owed.entry(request.clone()).or_insert(0);
@@ -191,12 +205,19 @@ impl MasterDriver {
     }
 
     fn say_end(&mut self, patch: JobPatch) {
-        let Some(outcome) = self.outcome.clone() else { return };
+        let Some(outcome) = self.outcome.clone() else {
+            return;
+        };
         let d = &mut self.dialog;
         d.last_patch = Some(patch.clone());
         d.waiting = true;
         let succeeded = outcome.ending == JobEndKind::Succeeded;
-        let body = FinishApp { attempt: d.attempt.clone(), succeeded, diagnostics: outcome.diagnostics, job: Some(patch) };
+        let body = FinishApp {
+            attempt: d.attempt.clone(),
+            succeeded,
+            diagnostics: outcome.diagnostics,
+            job: Some(patch),
+        };
         d.link.call(ManagerCall::Finish(Box::new(body)));
     }
 
@@ -222,7 +243,10 @@ impl MasterDriver {
                     if !matches!(what, ApplicationUpdateKind::Alive) {
                         tracing::debug!(cursor = update.cursor, ?what, "update");
                     }
-                    self.step(MasterEvent::Update { cursor: update.cursor, what });
+                    self.step(MasterEvent::Update {
+                        cursor: update.cursor,
+                        what,
+                    });
                 }
             }
             RmEvent::NotResized(container, refusal) => {
@@ -242,7 +266,14 @@ impl MasterDriver {
     }
 
     fn on_registered(&mut self, registered: MasterRegistered) {
-        let MasterRegistered { epoch, largest, containers, cursor, known, traces } = registered;
+        let MasterRegistered {
+            epoch,
+            largest,
+            containers,
+            cursor,
+            known,
+            traces,
+        } = registered;
         tracing::info!(%epoch, %largest, containers = containers.len(), "registered with the resource manager");
         self.traces.select_collector(traces.as_deref());
         let d = &mut self.dialog;
@@ -255,7 +286,12 @@ impl MasterDriver {
         if let Some(family) = known {
             self.step(MasterEvent::Known(family));
         }
-        self.step(MasterEvent::Registered { epoch, largest, containers, cursor });
+        self.step(MasterEvent::Registered {
+            epoch,
+            largest,
+            containers,
+            cursor,
+        });
     }
 
     fn on_not_registered(&mut self, error: ClientError, url: &str) -> Result<(), RunError> {
@@ -263,8 +299,14 @@ impl MasterDriver {
         if never {
             return Err(RunError::Refused(error));
         }
-        if !self.dialog.ever_known && self.dialog.silent_for() > FIRST_ANSWER_TIMEOUT && error.code().is_none() {
-            return Err(RunError::Unreachable { url: url.to_owned(), source: error });
+        if !self.dialog.ever_known
+            && self.dialog.silent_for() > FIRST_ANSWER_TIMEOUT
+            && error.code().is_none()
+        {
+            return Err(RunError::Unreachable {
+                url: url.to_owned(),
+                source: error,
+            });
         }
         tracing::debug!(%error, "not registered yet");
         self.dialog.again_later();
@@ -285,11 +327,19 @@ impl MasterDriver {
         self.dialog.owed.retain(|_, cursor| *cursor > acked);
         let asking = std::mem::take(&mut self.dialog.asking);
         for ask in asking {
-            let verdict = reply.verdicts.iter().find(|v| v.request == ask.request).map(|v| v.verdict.clone());
+            let verdict = reply
+                .verdicts
+                .iter()
+                .find(|v| v.request == ask.request)
+                .map(|v| v.verdict.clone());
             match verdict {
                 Some(PlacementVerdict::Never { sentence, largest }) => {
                     tracing::warn!(request = %ask.request, "the resource manager refused an infeasible request: {sentence}");
-                    self.step(MasterEvent::Refused { request: ask.request, sentence, largest });
+                    self.step(MasterEvent::Refused {
+                        request: ask.request,
+                        sentence,
+                        largest,
+                    });
                 }
                 Some(PlacementVerdict::Fits | PlacementVerdict::Waits { .. }) | None => {
                     self.dialog.asked.insert(ask.request.clone(), ask);
@@ -342,7 +392,9 @@ impl MasterDriver {
                 tracing::error!(%error, "cannot report the end of the job");
                 self.dialog.stage = SessionPhase::Over;
             }
-            CallFailureKind::TooOld | CallFailureKind::Refused | CallFailureKind::Silent => self.dialog.again_later(),
+            CallFailureKind::TooOld | CallFailureKind::Refused | CallFailureKind::Silent => {
+                self.dialog.again_later()
+            }
         }
     }
 }

@@ -67,7 +67,8 @@ impl Suspect {
 /// True when counters prove that a task's own limit was reached and a process in it was killed for
 /// that.
 pub fn at_own_limit(facts: &CgroupStats) -> bool {
-    let killed = facts.local.oom_kill > 0 || facts.local.oom_group_kill > 0 || facts.events.oom_kill > 0;
+    let killed =
+        facts.local.oom_kill > 0 || facts.local.oom_group_kill > 0 || facts.events.oom_kill > 0;
     // On cgroup v1 there is no count of `oom`; a reached limit shows in `failcnt`, which is kept as
     // `max`.
     let limit_hit = facts.local.oom > 0 || facts.local.max > 0;
@@ -78,16 +79,35 @@ pub fn at_own_limit(facts: &CgroupStats) -> bool {
 /// available to tasks.
 pub fn blame(room: Bytes, suspects: &[Suspect]) -> Vec<AttemptFate> {
     if suspects.iter().any(|s| s.at_own_limit) {
-        return suspects.iter().map(|s| if s.at_own_limit { AttemptFate::Blamed } else { AttemptFate::Innocent }).collect();
+        return suspects
+            .iter()
+            .map(|s| {
+                if s.at_own_limit {
+                    AttemptFate::Blamed
+                } else {
+                    AttemptFate::Innocent
+                }
+            })
+            .collect();
     }
     // A single task needs no measurement. Otherwise a task that dies before its first measurement
     // would run again without end.
     if suspects.len() == 1 {
         return vec![AttemptFate::Blamed];
     }
-    let mut order: Vec<usize> = (0..suspects.len()).filter(|i| !suspects[*i].overshoot().is_zero()).collect();
-    order.sort_by_key(|i| (suspects[*i].is_slight(), std::cmp::Reverse(suspects[*i].overshoot()), *i));
-    let mut sum = suspects.iter().fold(Bytes::ZERO, |sum, s| sum.saturating_add(s.counted()));
+    let mut order: Vec<usize> = (0..suspects.len())
+        .filter(|i| !suspects[*i].overshoot().is_zero())
+        .collect();
+    order.sort_by_key(|i| {
+        (
+            suspects[*i].is_slight(),
+            std::cmp::Reverse(suspects[*i].overshoot()),
+            *i,
+        )
+    });
+    let mut sum = suspects
+        .iter()
+        .fold(Bytes::ZERO, |sum, s| sum.saturating_add(s.counted()));
     // At the time of death the usage equals the limit. A sum near the limit therefore shows that
     // tasks filled it.
     let nearly_full = room.mul_ratio(15, 16);
@@ -95,7 +115,11 @@ pub fn blame(room: Bytes, suspects: &[Suspect]) -> Vec<AttemptFate> {
     for (nth, i) in order.iter().enumerate() {
         // Samples miss the last moment. The largest overshoot is therefore blamed even if the sum
         // seems to fit, unless the overshoot is slight.
-        let explained = if suspects[*i].is_slight() && nth == 0 { sum < nearly_full } else { nth > 0 && sum <= room };
+        let explained = if suspects[*i].is_slight() && nth == 0 {
+            sum < nearly_full
+        } else {
+            nth > 0 && sum <= room
+        };
         if explained {
             break;
         }
@@ -103,8 +127,16 @@ pub fn blame(room: Bytes, suspects: &[Suspect]) -> Vec<AttemptFate> {
         sum = sum.saturating_sub(suspects[*i].counted());
     }
     if order.is_empty() || sum > room {
-        for (fate, suspect) in fates.iter_mut().zip(suspects).filter(|(f, s)| **f == AttemptFate::Innocent && s.peak.is_none()) {
-            let charged = if suspect.kind_fits { UnknownCharge::No } else { UnknownCharge::Yes };
+        for (fate, suspect) in fates
+            .iter_mut()
+            .zip(suspects)
+            .filter(|(f, s)| **f == AttemptFate::Innocent && s.peak.is_none())
+        {
+            let charged = if suspect.kind_fits {
+                UnknownCharge::No
+            } else {
+                UnknownCharge::Yes
+            };
             *fate = AttemptFate::Unknown { charged };
         }
     }
@@ -117,21 +149,42 @@ mod tests {
     use headroom_types::exit::MemoryEvents;
 
     fn used(peak: u64) -> Suspect {
-        Suspect { size: Bytes::from_mib(64), peak: Some(Bytes::from_mib(peak)), at_own_limit: false, kind_fits: false }
+        Suspect {
+            size: Bytes::from_mib(64),
+            peak: Some(Bytes::from_mib(peak)),
+            at_own_limit: false,
+            kind_fits: false,
+        }
     }
     fn unseen() -> Suspect {
-        Suspect { peak: None, ..used(0) }
+        Suspect {
+            peak: None,
+            ..used(0)
+        }
     }
     const ROOM: Bytes = Bytes::from_mib(256);
 
     #[test]
     fn the_smallest_set_that_explains_the_death_is_blamed() {
         let fates = blame(ROOM, &[used(60), used(150), used(70), used(40)]);
-        assert_eq!(fates, [AttemptFate::Innocent, AttemptFate::Blamed, AttemptFate::Innocent, AttemptFate::Innocent]);
+        assert_eq!(
+            fates,
+            [
+                AttemptFate::Innocent,
+                AttemptFate::Blamed,
+                AttemptFate::Innocent,
+                AttemptFate::Innocent
+            ]
+        );
         let fates = blame(ROOM, &[used(90), used(50), used(220), used(60)]);
         assert_eq!(
             fates,
-            [AttemptFate::Innocent, AttemptFate::Innocent, AttemptFate::Blamed, AttemptFate::Innocent],
+            [
+                AttemptFate::Innocent,
+                AttemptFate::Innocent,
+                AttemptFate::Blamed,
+                AttemptFate::Innocent
+            ],
             "the larger one alone explains it"
         );
     }
@@ -139,43 +192,94 @@ mod tests {
     #[test]
     fn two_large_tasks_are_both_blamed() {
         let fates = blame(ROOM, &[used(200), used(60), used(260), used(60)]);
-        assert_eq!(fates, [AttemptFate::Blamed, AttemptFate::Innocent, AttemptFate::Blamed, AttemptFate::Innocent]);
+        assert_eq!(
+            fates,
+            [
+                AttemptFate::Blamed,
+                AttemptFate::Innocent,
+                AttemptFate::Blamed,
+                AttemptFate::Innocent
+            ]
+        );
     }
 
     #[test]
     fn a_task_group_at_its_own_limit_is_proof() {
-        let at_limit = Suspect { at_own_limit: true, ..used(64) };
-        assert_eq!(blame(ROOM, &[used(90), at_limit]), [AttemptFate::Innocent, AttemptFate::Blamed]);
+        let at_limit = Suspect {
+            at_own_limit: true,
+            ..used(64)
+        };
+        assert_eq!(
+            blame(ROOM, &[used(90), at_limit]),
+            [AttemptFate::Innocent, AttemptFate::Blamed]
+        );
     }
 
     #[test]
     fn a_task_alone_in_its_executor_is_blamed() {
-        let fits = Suspect { kind_fits: true, ..unseen() };
-        assert_eq!([blame(ROOM, &[fits]), blame(ROOM, &[used(10)])], [[AttemptFate::Blamed], [AttemptFate::Blamed]]);
+        let fits = Suspect {
+            kind_fits: true,
+            ..unseen()
+        };
+        assert_eq!(
+            [blame(ROOM, &[fits]), blame(ROOM, &[used(10)])],
+            [[AttemptFate::Blamed], [AttemptFate::Blamed]]
+        );
     }
 
     #[test]
     fn without_an_overshoot_no_task_is_blamed() {
-        assert_eq!(blame(ROOM, &[used(60), used(64)]), [AttemptFate::Innocent, AttemptFate::Innocent]);
+        assert_eq!(
+            blame(ROOM, &[used(60), used(64)]),
+            [AttemptFate::Innocent, AttemptFate::Innocent]
+        );
     }
 
     #[test]
     fn a_slight_overshoot_is_not_blamed_while_another_task_explains_the_kill() {
-        let slight = Suspect { peak: Some(Bytes::from_kib(64 * 1024 + 300)), ..used(0) };
+        let slight = Suspect {
+            peak: Some(Bytes::from_kib(64 * 1024 + 300)),
+            ..used(0)
+        };
         let fates = blame(ROOM, &[slight, used(150), slight]);
-        assert_eq!(fates, [AttemptFate::Innocent, AttemptFate::Blamed, AttemptFate::Innocent]);
-        assert_eq!(blame(ROOM, &[slight, used(60)]), [AttemptFate::Innocent; 2], "the tasks fit: the executor is the cause");
+        assert_eq!(
+            fates,
+            [
+                AttemptFate::Innocent,
+                AttemptFate::Blamed,
+                AttemptFate::Innocent
+            ]
+        );
+        assert_eq!(
+            blame(ROOM, &[slight, used(60)]),
+            [AttemptFate::Innocent; 2],
+            "the tasks fit: the executor is the cause"
+        );
         let full = blame(Bytes::from_mib(126), &[slight, used(60)]);
-        assert_eq!(full, [AttemptFate::Blamed, AttemptFate::Innocent], "nothing else explains the death");
+        assert_eq!(
+            full,
+            [AttemptFate::Blamed, AttemptFate::Innocent],
+            "nothing else explains the death"
+        );
     }
 
     #[test]
     fn an_unmeasured_task_whose_kind_fits_is_not_charged() {
-        let fits = Suspect { kind_fits: true, ..unseen() };
+        let fits = Suspect {
+            kind_fits: true,
+            ..unseen()
+        };
         let fates = blame(ROOM, &[unseen(), fits]);
         assert_eq!(
             fates,
-            [AttemptFate::Unknown { charged: UnknownCharge::Yes }, AttemptFate::Unknown { charged: UnknownCharge::No }]
+            [
+                AttemptFate::Unknown {
+                    charged: UnknownCharge::Yes
+                },
+                AttemptFate::Unknown {
+                    charged: UnknownCharge::No
+                }
+            ]
         );
         assert_eq!(
             blame(ROOM, &[used(200), fits]),
@@ -186,7 +290,13 @@ mod tests {
 
     #[test]
     fn a_kill_for_the_container_is_no_proof_against_its_victim() {
-        let mut facts = CgroupStats { events: MemoryEvents { oom_kill: 1, ..MemoryEvents::default() }, ..CgroupStats::default() };
+        let mut facts = CgroupStats {
+            events: MemoryEvents {
+                oom_kill: 1,
+                ..MemoryEvents::default()
+            },
+            ..CgroupStats::default()
+        };
         assert!(!at_own_limit(&facts));
         facts.local.oom = 1;
         assert!(at_own_limit(&facts));

@@ -61,8 +61,16 @@ pub fn classify(facts: &AttemptEndFacts<'_>) -> AttemptEndClass {
     match facts.reason.charge() {
         Charge::Success => AttemptEndClass::Success,
         Charge::Plain => AttemptEndClass::Plain,
-        Charge::Free if facts.reason == ExitReason::AncestorOom && hit_by_container(facts.evidence) => AttemptEndClass::Bystander,
-        Charge::Free if facts.reason == ExitReason::LaunchFailed && program_is_wrong(facts.evidence) => AttemptEndClass::Plain,
+        Charge::Free
+            if facts.reason == ExitReason::AncestorOom && hit_by_container(facts.evidence) =>
+        {
+            AttemptEndClass::Bystander
+        }
+        Charge::Free
+            if facts.reason == ExitReason::LaunchFailed && program_is_wrong(facts.evidence) =>
+        {
+            AttemptEndClass::Plain
+        }
         Charge::Free if is_outer(facts.reason) => AttemptEndClass::Collateral,
         Charge::Free => AttemptEndClass::Transient,
         Charge::Memory => AttemptEndClass::Memory(failure(facts)),
@@ -78,12 +86,21 @@ fn program_is_wrong(evidence: Option<&Evidence>) -> bool {
 /// True when the reached outer limit is that of the task's own executor, so that another task is
 /// the cause.
 fn hit_by_container(evidence: Option<&Evidence>) -> bool {
-    evidence.is_some_and(|e| e.outer.iter().any(|o| o.level == "container" && (o.local.oom > 0 || o.local.max > 0)))
+    evidence.is_some_and(|e| {
+        e.outer
+            .iter()
+            .any(|o| o.level == "container" && (o.local.oom > 0 || o.local.max > 0))
+    })
 }
 
 fn failure(facts: &AttemptEndFacts<'_>) -> MemoryFailure {
     let live = facts.evidence.and_then(|e| e.heap).map(|heap| heap.used);
-    MemoryFailure { dimension: dimension(facts), off_heap: off_heap(facts), live, spike: spike(facts) }
+    MemoryFailure {
+        dimension: dimension(facts),
+        off_heap: off_heap(facts),
+        live,
+        spike: spike(facts),
+    }
 }
 
 /// The quantity that ran out. A program without a managed heap has only one, whatever the reporter
@@ -107,7 +124,10 @@ fn heap_is_full(facts: &AttemptEndFacts<'_>) -> bool {
 
 /// The largest charged memory beyond the committed heap.
 fn off_heap(facts: &AttemptEndFacts<'_>) -> Bytes {
-    let peak = facts.evidence.and_then(|e| e.own.peak).unwrap_or_else(|| facts.profile.memory());
+    let peak = facts
+        .evidence
+        .and_then(|e| e.own.peak)
+        .unwrap_or_else(|| facts.profile.memory());
     match facts.evidence.and_then(|e| e.heap) {
         Some(heap) => peak.saturating_sub(heap.committed.min(facts.profile.heap)),
         None => peak.saturating_sub(facts.profile.heap),
@@ -120,14 +140,23 @@ fn off_heap(facts: &AttemptEndFacts<'_>) -> Bytes {
 /// Failures that a runtime reports of its own heap are unrelated to cache.
 fn spike(facts: &AttemptEndFacts<'_>) -> bool {
     let by_kernel = matches!(facts.reason, ExitReason::TaskOom | ExitReason::OverheadOom);
-    let (Some(evidence), Some(last)) = (facts.evidence, facts.timeline.last()) else { return false };
+    let (Some(evidence), Some(last)) = (facts.evidence, facts.timeline.last()) else {
+        return false;
+    };
     let limit = evidence.own.limit.unwrap_or_else(|| facts.profile.memory());
     let tmpfs = evidence.own.stat.shmem.unwrap_or_default();
     let share = limit.mul_ratio(15, 100);
     let cached = |file: Option<Bytes>| file.is_some_and(|f| f.saturating_sub(tmpfs) >= share);
     let full = last.current >= limit.mul_ratio(95, 100);
-    let room_but_for_cache = last.anon.is_some_and(|anon| anon < limit.mul_ratio(85, 100));
-    by_kernel && !limit.is_zero() && full && room_but_for_cache && cached(last.file) && cached(evidence.own.stat.file)
+    let room_but_for_cache = last
+        .anon
+        .is_some_and(|anon| anon < limit.mul_ratio(85, 100));
+    by_kernel
+        && !limit.is_zero()
+        && full
+        && room_but_for_cache
+        && cached(last.file)
+        && cached(evidence.own.stat.file)
 }
 
 #[cfg(test)]
@@ -137,7 +166,11 @@ mod tests {
     use headroom_types::{Cpus, EnforcerKind};
 
     fn profile() -> Profile {
-        Profile { heap: Bytes::from_mib(64), overhead: Bytes::from_mib(36), cpus: Cpus::from_cores(1) }
+        Profile {
+            heap: Bytes::from_mib(64),
+            overhead: Bytes::from_mib(36),
+            cpus: Cpus::from_cores(1),
+        }
     }
     fn evidence() -> Evidence {
         let mut e = Evidence::empty(EnforcerKind::Cgroup2);
@@ -151,7 +184,14 @@ mod tests {
         e: &Evidence,
         timeline: &[MemorySample],
     ) -> AttemptEndClass {
-        classify(&AttemptEndFacts { reason, dimension, evidence: Some(e), timeline, profile: &profile(), runtime })
+        classify(&AttemptEndFacts {
+            reason,
+            dimension,
+            evidence: Some(e),
+            timeline,
+            profile: &profile(),
+            runtime,
+        })
     }
     fn failed(class: AttemptEndClass) -> MemoryFailure {
         match class {
@@ -170,10 +210,22 @@ mod tests {
     #[test]
     fn the_reported_dimension_counts_unless_the_runtime_is_native() {
         let e = evidence();
-        let of = |reason, dimension, runtime| failed(class(reason, dimension, runtime, &e, &[])).dimension;
-        assert_eq!(of(ExitReason::HeapOom, Some(Dimension::Heap), Runtime::Native), Dimension::Native);
+        let of = |reason, dimension, runtime| {
+            failed(class(reason, dimension, runtime, &e, &[])).dimension
+        };
+        assert_eq!(
+            of(ExitReason::HeapOom, Some(Dimension::Heap), Runtime::Native),
+            Dimension::Native
+        );
         assert_eq!(of(ExitReason::HeapOom, None, Runtime::Jvm), Dimension::Heap);
-        assert_eq!(of(ExitReason::OverheadOom, Some(Dimension::Overhead), Runtime::Jvm), Dimension::Overhead);
+        assert_eq!(
+            of(
+                ExitReason::OverheadOom,
+                Some(Dimension::Overhead),
+                Runtime::Jvm
+            ),
+            Dimension::Overhead
+        );
         assert_eq!(
             of(ExitReason::TaskOom, Some(Dimension::Native), Runtime::Jvm),
             Dimension::Overhead,
@@ -185,20 +237,40 @@ mod tests {
     fn a_measured_full_heap_makes_a_kernel_kill_a_matter_of_the_heap() {
         let mut e = evidence();
         let heap = Bytes::from_mib(63);
-        e.heap = Some(HeapReport { used: heap, committed: heap, max: Bytes::from_mib(64), ..HeapReport::default() });
+        e.heap = Some(HeapReport {
+            used: heap,
+            committed: heap,
+            max: Bytes::from_mib(64),
+            ..HeapReport::default()
+        });
         let failure = failed(class(ExitReason::TaskOom, None, Runtime::Jvm, &e, &[]));
-        assert_eq!((failure.dimension, failure.off_heap), (Dimension::Heap, Bytes::from_mib(37)));
+        assert_eq!(
+            (failure.dimension, failure.off_heap),
+            (Dimension::Heap, Bytes::from_mib(37))
+        );
     }
 
     #[test]
     fn a_kill_for_the_limit_of_the_executor_makes_a_bystander() {
         let mut e = evidence();
-        let hit = MemoryEvents { oom: 1, ..MemoryEvents::default() };
+        let hit = MemoryEvents {
+            oom: 1,
+            ..MemoryEvents::default()
+        };
         e.outer = vec![OuterLevel::counted("container", None, hit)];
-        assert_eq!(class(ExitReason::AncestorOom, None, Runtime::Native, &e, &[]), AttemptEndClass::Bystander);
+        assert_eq!(
+            class(ExitReason::AncestorOom, None, Runtime::Native, &e, &[]),
+            AttemptEndClass::Bystander
+        );
         e.outer[0].level = "containers".into();
-        assert_eq!(class(ExitReason::AncestorOom, None, Runtime::Native, &e, &[]), AttemptEndClass::Collateral);
-        assert_eq!(class(ExitReason::NodeOom, None, Runtime::Native, &e, &[]), AttemptEndClass::Collateral);
+        assert_eq!(
+            class(ExitReason::AncestorOom, None, Runtime::Native, &e, &[]),
+            AttemptEndClass::Collateral
+        );
+        assert_eq!(
+            class(ExitReason::NodeOom, None, Runtime::Native, &e, &[]),
+            AttemptEndClass::Collateral
+        );
     }
 
     #[test]
@@ -210,7 +282,10 @@ mod tests {
             "no slot, no cgroup"
         );
         e.exit_code = Some(127);
-        assert_eq!(class(ExitReason::LaunchFailed, None, Runtime::Native, &e, &[]), AttemptEndClass::Plain);
+        assert_eq!(
+            class(ExitReason::LaunchFailed, None, Runtime::Native, &e, &[]),
+            AttemptEndClass::Plain
+        );
     }
 
     #[test]
@@ -226,12 +301,22 @@ mod tests {
             limit: None,
             mark: None,
         };
-        let spike = |reason, e: &Evidence, s| failed(class(reason, None, Runtime::Native, e, &[s])).spike;
+        let spike =
+            |reason, e: &Evidence, s| failed(class(reason, None, Runtime::Native, e, &[s])).spike;
         assert!(spike(ExitReason::TaskOom, &e, sample(99, 65, 32)));
-        assert!(!spike(ExitReason::HeapOom, &e, sample(99, 65, 32)), "the runtime reported it, so cache is not the cause");
-        assert!(!spike(ExitReason::TaskOom, &e, sample(60, 25, 32)), "the last sample was long before the kill");
+        assert!(
+            !spike(ExitReason::HeapOom, &e, sample(99, 65, 32)),
+            "the runtime reported it, so cache is not the cause"
+        );
+        assert!(
+            !spike(ExitReason::TaskOom, &e, sample(60, 25, 32)),
+            "the last sample was long before the kill"
+        );
         assert!(!spike(ExitReason::TaskOom, &e, sample(99, 90, 8)));
         e.own.stat.shmem = Some(Bytes::from_mib(30));
-        assert!(!spike(ExitReason::TaskOom, &e, sample(99, 65, 32)), "tmpfs is no cache: it stays");
+        assert!(
+            !spike(ExitReason::TaskOom, &e, sample(99, 65, 32)),
+            "tmpfs is no cache: it stays"
+        );
     }
 }

@@ -77,10 +77,27 @@ pub struct CollateralKills {
 
 impl CollateralKills {
     /// Counts a killed attempt and returns the consequences.
-    pub fn killed(&mut self, node: &NodeId, container: &ContainerId, at: UnixMillis) -> KillConsequence {
-        let none = Kills { count: 0, last: at, full: None };
-        let retire = self.containers.entry(container.clone()).or_insert(none).add(at, MAX_PER_CONTAINER);
-        let exclude = self.nodes.entry(node.clone()).or_insert(none).add(at, MAX_PER_NODE);
+    pub fn killed(
+        &mut self,
+        node: &NodeId,
+        container: &ContainerId,
+        at: UnixMillis,
+    ) -> KillConsequence {
+        let none = Kills {
+            count: 0,
+            last: at,
+            full: None,
+        };
+        let retire = self
+            .containers
+            .entry(container.clone())
+            .or_insert(none)
+            .add(at, MAX_PER_CONTAINER);
+        let exclude = self
+            .nodes
+            .entry(node.clone())
+            .or_insert(none)
+            .add(at, MAX_PER_NODE);
         self.last = KillConsequence { retire, exclude };
         self.last
     }
@@ -97,17 +114,25 @@ impl CollateralKills {
 
     /// True when the node is excluded.
     pub fn is_excluded(&self, node: &NodeId) -> bool {
-        self.nodes.get(node).is_some_and(|kills| kills.full.is_some())
+        self.nodes
+            .get(node)
+            .is_some_and(|kills| kills.full.is_some())
     }
 
     /// Excluded nodes.
     pub fn excluded(&self) -> impl Iterator<Item = &NodeId> {
-        self.nodes.iter().filter(|(_, kills)| kills.full.is_some()).map(|(node, _)| node)
+        self.nodes
+            .iter()
+            .filter(|(_, kills)| kills.full.is_some())
+            .map(|(node, _)| node)
     }
 
     /// Containers that take no more tasks.
     pub fn retired(&self) -> impl Iterator<Item = &ContainerId> {
-        self.containers.iter().filter(|(_, kills)| kills.full.is_some()).map(|(container, _)| container)
+        self.containers
+            .iter()
+            .filter(|(_, kills)| kills.full.is_some())
+            .map(|(container, _)| container)
     }
 
     /// The class of an attempt's end, from its start time and the earlier kills of its task.
@@ -119,14 +144,23 @@ impl CollateralKills {
         class: AttemptEndClass,
     ) -> AttemptEndClass {
         let excluded = self.nodes.get(node).and_then(|kills| kills.full);
-        let forced = elsewhere == OtherNodeExists::Missing && excluded.is_some_and(|full| started >= full);
-        if class == AttemptEndClass::Collateral && (forced || kills >= MAX_PER_TASK) { AttemptEndClass::Transient } else { class }
+        let forced =
+            elsewhere == OtherNodeExists::Missing && excluded.is_some_and(|full| started >= full);
+        if class == AttemptEndClass::Collateral && (forced || kills >= MAX_PER_TASK) {
+            AttemptEndClass::Transient
+        } else {
+            class
+        }
     }
 }
 
 /// The class of a container's end, for its tasks without reports of their own.
 pub fn class_of_container(reason: ExitReason) -> AttemptEndClass {
-    if is_outer(reason) { AttemptEndClass::Collateral } else { AttemptEndClass::Transient }
+    if is_outer(reason) {
+        AttemptEndClass::Collateral
+    } else {
+        AttemptEndClass::Transient
+    }
 }
 
 /// True when memory outside of the container ran out.
@@ -151,9 +185,18 @@ pub fn is_outer(reason: ExitReason) -> bool {
 /// The next attempt: after a wait that grows with each kill, and on another node if there is one.
 pub(super) fn again(case: &DecisionInput<'_>) -> TaskDecision {
     let wait = backoff(case.spent.collateral.saturating_add(1));
-    let why = format!("not caused by the task ({}): same size on another node in {} s, not charged", case.reason, wait.as_secs());
+    let why = format!(
+        "not caused by the task ({}): same size on another node in {} s, not charged",
+        case.reason,
+        wait.as_secs()
+    );
     let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-    TaskDecision::Again { size: case.size.clone(), wait_ms, elsewhere: AvoidScope::Node, why }
+    TaskDecision::Again {
+        size: case.size.clone(),
+        wait_ms,
+        elsewhere: AvoidScope::Node,
+        why,
+    }
 }
 
 #[cfg(test)]
@@ -161,7 +204,12 @@ mod tests {
     use super::*;
 
     fn ids(node: &str, container: u32) -> (NodeId, ContainerId) {
-        (node.parse().expect("a node"), format!("job.1.e1.c{container}").parse().expect("a container"))
+        (
+            node.parse().expect("a node"),
+            format!("job.1.e1.c{container}")
+                .parse()
+                .expect("a container"),
+        )
     }
 
     /// Applies kills at these times in seconds, by node and container; returns the consequences of
@@ -180,14 +228,34 @@ mod tests {
     #[test]
     fn repeated_kills_retire_the_container_and_exclude_the_node() {
         const NO: (bool, bool) = (false, false);
-        type Row = (&'static str, &'static [(u64, &'static str, u32)], &'static [(bool, bool)]);
+        type Row = (
+            &'static str,
+            &'static [(u64, &'static str, u32)],
+            &'static [(bool, bool)],
+        );
         let table: [Row; 6] = [
             ("one kill", &[(10, "n0", 1)], &[NO]),
             ("eight tasks at once", &[(10, "n0", 1); 8], &[NO; 8]),
-            ("two in one container", &[(10, "n0", 1), (20, "n0", 1)], &[NO, (true, false)]),
-            ("one in each of two containers", &[(10, "n0", 1), (20, "n0", 2)], &[NO, NO]),
-            ("three on one node", &[(10, "n0", 1), (20, "n0", 2), (30, "n0", 3)], &[NO, NO, (false, true)]),
-            ("once on each of three nodes", &[(10, "n0", 1), (20, "n1", 2), (30, "n2", 3)], &[NO, NO, NO]),
+            (
+                "two in one container",
+                &[(10, "n0", 1), (20, "n0", 1)],
+                &[NO, (true, false)],
+            ),
+            (
+                "one in each of two containers",
+                &[(10, "n0", 1), (20, "n0", 2)],
+                &[NO, NO],
+            ),
+            (
+                "three on one node",
+                &[(10, "n0", 1), (20, "n0", 2), (30, "n0", 3)],
+                &[NO, NO, (false, true)],
+            ),
+            (
+                "once on each of three nodes",
+                &[(10, "n0", 1), (20, "n1", 2), (30, "n2", 3)],
+                &[NO, NO, NO],
+            ),
         ];
         for (name, kills, wanted) in table {
             assert_eq!(play(kills).1, wanted, "{name}");
@@ -198,27 +266,63 @@ mod tests {
     fn an_excluded_node_stays_excluded_and_is_reported_once() {
         let (all, told) = play(&[(10, "n0", 1), (20, "n0", 2), (30, "n0", 3), (40, "n0", 4)]);
         assert_eq!(told.iter().filter(|(_, exclude)| *exclude).count(), 1);
-        assert_eq!(all.excluded().map(NodeId::as_str).collect::<Vec<_>>(), ["n0"]);
+        assert_eq!(
+            all.excluded().map(NodeId::as_str).collect::<Vec<_>>(),
+            ["n0"]
+        );
     }
 
     #[test]
     fn only_attempts_started_on_an_excluded_node_are_charged() {
         let (all, _) = play(&[(10, "n0", 1), (20, "n0", 2), (30, "n0", 3)]);
         let class = |node: &str, started, elsewhere, kills| {
-            all.class(&ids(node, 1).0, UnixMillis(started), (elsewhere, kills), AttemptEndClass::Collateral)
+            all.class(
+                &ids(node, 1).0,
+                UnixMillis(started),
+                (elsewhere, kills),
+                AttemptEndClass::Collateral,
+            )
         };
         let (there, missing) = (OtherNodeExists::There, OtherNodeExists::Missing);
         let table = [
-            ("the attempt started before the exclusion", class("n0", 29_999, missing, 1), AttemptEndClass::Collateral),
-            ("no other node was available", class("n0", 30_000, missing, 1), AttemptEndClass::Transient),
-            ("another node is available", class("n0", 30_000, there, 1), AttemptEndClass::Collateral),
-            ("the node is not excluded", class("n1", 60_000, missing, 1), AttemptEndClass::Collateral),
-            ("the maximum of all tasks", class("n1", 60_000, there, MAX_PER_TASK), AttemptEndClass::Transient),
+            (
+                "the attempt started before the exclusion",
+                class("n0", 29_999, missing, 1),
+                AttemptEndClass::Collateral,
+            ),
+            (
+                "no other node was available",
+                class("n0", 30_000, missing, 1),
+                AttemptEndClass::Transient,
+            ),
+            (
+                "another node is available",
+                class("n0", 30_000, there, 1),
+                AttemptEndClass::Collateral,
+            ),
+            (
+                "the node is not excluded",
+                class("n1", 60_000, missing, 1),
+                AttemptEndClass::Collateral,
+            ),
+            (
+                "the maximum of all tasks",
+                class("n1", 60_000, there, MAX_PER_TASK),
+                AttemptEndClass::Transient,
+            ),
         ];
         for (name, found, wanted) in table {
             assert_eq!(found, wanted, "{name}");
         }
-        assert_eq!(all.class(&ids("n0", 1).0, UnixMillis(60_000), (missing, 1), AttemptEndClass::Plain), AttemptEndClass::Plain);
+        assert_eq!(
+            all.class(
+                &ids("n0", 1).0,
+                UnixMillis(60_000),
+                (missing, 1),
+                AttemptEndClass::Plain
+            ),
+            AttemptEndClass::Plain
+        );
     }
 
     #[test]

@@ -6,7 +6,10 @@ use super::{DecisionInput, LadderStep, headroom, ladder};
 pub(super) fn grow(case: &DecisionInput<'_>) -> LadderStep {
     let (size, cap) = (case.size, case.cap.task);
     if size.memory() >= cap {
-        return LadderStep::Top(format!("it ran at the largest size, set by {}", case.cap.words()));
+        return LadderStep::Top(format!(
+            "it ran at the largest size, set by {}",
+            case.cap.words()
+        ));
     }
     let class = size.memory().mul_ratio(2, 1).min(cap);
     headroom::own(case, ladder::in_proportion(&size.profile, class))

@@ -6,7 +6,12 @@ use super::{DecisionInput, LadderStep, tries};
 pub(super) fn grow(case: &DecisionInput<'_>) -> LadderStep {
     let (tries, most) = (tries(case), case.retry.max_attempts);
     if tries >= most {
-        return LadderStep::Top(format!("that was attempt {tries} of {most} at the same size, and mode fixed has no larger one"));
+        return LadderStep::Top(format!(
+            "that was attempt {tries} of {most} at the same size, and mode fixed has no larger one"
+        ));
     }
-    LadderStep::To(case.size.clone(), format!("failure {tries} of {most}: the same size again"))
+    LadderStep::To(
+        case.size.clone(),
+        format!("failure {tries} of {most}: the same size again"),
+    )
 }

@@ -35,7 +35,10 @@ pub struct GrowthInput<'a> {
 /// The next profile, or the reason for no growth, for display.
 pub fn next(pressed: &GrowthInput<'_>) -> Result<Profile, String> {
     if !mode_allows_growth(pressed.mode) {
-        return Err(format!("mode {} does not grow running tasks", pressed.mode.as_str()));
+        return Err(format!(
+            "mode {} does not grow running tasks",
+            pressed.mode.as_str()
+        ));
     }
     if pressed.steps >= MOST_STEPS {
         return Err(format!("it has grown {MOST_STEPS} times already"));
@@ -44,11 +47,16 @@ pub fn next(pressed: &GrowthInput<'_>) -> Result<Profile, String> {
     let memory = profile.memory();
     let part = match pressed.runtime.memory() {
         MemoryQuantities::One => memory.mul_ratio(1, 2),
-        MemoryQuantities::HeapAndOverhead => profile.overhead.mul_ratio(1, 2).max(memory.mul_ratio(1, 8)),
+        MemoryQuantities::HeapAndOverhead => {
+            profile.overhead.mul_ratio(1, 2).max(memory.mul_ratio(1, 8))
+        }
     };
     let wanted = ladder::rounded(memory.saturating_add(part.max(MIN_STEP))).min(cap);
     if wanted <= memory {
-        return Err(format!("it has the largest size, set by {}", pressed.cap.words()));
+        return Err(format!(
+            "it has the largest size, set by {}",
+            pressed.cap.words()
+        ));
     }
     Ok(filled(pressed.runtime, profile, wanted))
 }
@@ -66,28 +74,63 @@ mod tests {
     use super::*;
     use headroom_types::Cpus;
 
-    const NO_CAP: TaskSizeCap = TaskSizeCap { task: Bytes::MAX, largest: None, by_job: false };
+    const NO_CAP: TaskSizeCap = TaskSizeCap {
+        task: Bytes::MAX,
+        largest: None,
+        by_job: false,
+    };
 
-    fn grown(runtime: Runtime, heap: u64, overhead: u64, cap: TaskSizeCap) -> Result<(u64, u64), String> {
-        let profile = Profile { heap: Bytes::from_mib(heap), overhead: Bytes::from_mib(overhead), cpus: Cpus::from_cores(1) };
-        let grown = next(&GrowthInput { mode: MemoryFailureMode::Headroom, profile: &profile, runtime, cap, steps: 0 })?;
+    fn grown(
+        runtime: Runtime,
+        heap: u64,
+        overhead: u64,
+        cap: TaskSizeCap,
+    ) -> Result<(u64, u64), String> {
+        let profile = Profile {
+            heap: Bytes::from_mib(heap),
+            overhead: Bytes::from_mib(overhead),
+            cpus: Cpus::from_cores(1),
+        };
+        let grown = next(&GrowthInput {
+            mode: MemoryFailureMode::Headroom,
+            profile: &profile,
+            runtime,
+            cap,
+            steps: 0,
+        })?;
         Ok((grown.heap.whole_mib(), grown.overhead.whole_mib()))
     }
 
     #[test]
     fn a_native_task_grows_by_half_and_a_jvm_outside_its_heap() {
         assert_eq!(grown(Runtime::Native, 64, 0, NO_CAP), Ok((96, 0)));
-        assert_eq!(grown(Runtime::Native, 8, 0, NO_CAP), Ok((16, 0)), "small tasks get the minimum step");
+        assert_eq!(
+            grown(Runtime::Native, 8, 0, NO_CAP),
+            Ok((16, 0)),
+            "small tasks get the minimum step"
+        );
         assert_eq!(grown(Runtime::Jvm, 96, 32, NO_CAP), Ok((96, 48)));
-        assert_eq!(grown(Runtime::Jvm, 400, 8, NO_CAP), Ok((400, 64)), "a small overhead does not set the step");
+        assert_eq!(
+            grown(Runtime::Jvm, 400, 8, NO_CAP),
+            Ok((400, 64)),
+            "a small overhead does not set the step"
+        );
     }
 
     #[test]
     fn cap_mode_and_number_of_steps_limit_growth() {
-        let cap = TaskSizeCap { task: Bytes::from_mib(80), largest: None, by_job: true };
+        let cap = TaskSizeCap {
+            task: Bytes::from_mib(80),
+            largest: None,
+            by_job: true,
+        };
         assert_eq!(grown(Runtime::Native, 64, 0, cap), Ok((80, 0)));
         assert!(grown(Runtime::Native, 80, 0, cap).is_err_and(|why| why.contains("retry.cap")));
-        let profile = Profile { heap: Bytes::from_mib(64), overhead: Bytes::ZERO, cpus: Cpus::from_cores(1) };
+        let profile = Profile {
+            heap: Bytes::from_mib(64),
+            overhead: Bytes::ZERO,
+            cpus: Cpus::from_cores(1),
+        };
         let pressed = GrowthInput {
             mode: MemoryFailureMode::Headroom,
             profile: &profile,
@@ -96,16 +139,32 @@ mod tests {
             steps: MOST_STEPS,
         };
         assert!(next(&pressed).is_err());
-        assert!(next(&GrowthInput { mode: MemoryFailureMode::Uber, steps: 0, ..pressed }).is_err_and(|why| why.contains("uber")));
+        assert!(
+            next(&GrowthInput {
+                mode: MemoryFailureMode::Uber,
+                steps: 0,
+                ..pressed
+            })
+            .is_err_and(|why| why.contains("uber"))
+        );
     }
 
     #[test]
     fn three_times_the_size_is_three_steps() {
-        let mut memory = Profile { heap: Bytes::from_mib(64), overhead: Bytes::ZERO, cpus: Cpus::from_cores(1) };
+        let mut memory = Profile {
+            heap: Bytes::from_mib(64),
+            overhead: Bytes::ZERO,
+            cpus: Cpus::from_cores(1),
+        };
         let mut steps = 0;
         while memory.memory() < Bytes::from_mib(192) {
-            let pressed =
-                GrowthInput { mode: MemoryFailureMode::Headroom, profile: &memory, runtime: Runtime::Native, cap: NO_CAP, steps };
+            let pressed = GrowthInput {
+                mode: MemoryFailureMode::Headroom,
+                profile: &memory,
+                runtime: Runtime::Native,
+                cap: NO_CAP,
+                steps,
+            };
             memory = next(&pressed).expect("grows");
             steps += 1;
         }

@@ -19,20 +19,36 @@ pub(super) fn grow(case: &DecisionInput<'_>, failure: MemoryFailure) -> LadderSt
     if size.memory() >= cap {
         if let Some(profile) = parted_anew(case, failure) {
             let rung = size.rung + 1;
-            let why = format!("rung {rung}: {profile}, the same total, with unused memory of the other quantity");
-            return LadderStep::To(AttemptSize { profile, rung, ..size.clone() }, why);
+            let why = format!(
+                "rung {rung}: {profile}, the same total, with unused memory of the other quantity"
+            );
+            return LadderStep::To(
+                AttemptSize {
+                    profile,
+                    rung,
+                    ..size.clone()
+                },
+                why,
+            );
         }
         let place = match size.place {
             AttemptPlace::Own => "alone in a container of its own",
             AttemptPlace::Shared => "at the limit of its own cgroup",
         };
-        return LadderStep::Top(format!("it ran {place} at the largest size, set by {}", case.cap.words()));
+        return LadderStep::Top(format!(
+            "it ran {place} at the largest size, set by {}",
+            case.cap.words()
+        ));
     }
     let grown = climb(case, failure, cap);
     match grown {
-        LadderStep::To(size, why) if !case.remote_input.is_zero() => {
-            LadderStep::To(size, format!("{why}, with its input of {} that comes over the network", case.remote_input))
-        }
+        LadderStep::To(size, why) if !case.remote_input.is_zero() => LadderStep::To(
+            size,
+            format!(
+                "{why}, with its input of {} that comes over the network",
+                case.remote_input
+            ),
+        ),
         LadderStep::To(..) | LadderStep::Top(_) => grown,
     }
 }
@@ -46,12 +62,27 @@ fn parted_anew(case: &DecisionInput<'_>, failure: MemoryFailure) -> Option<Profi
     match (case.runtime.memory(), failure.dimension) {
         (MemoryQuantities::One, _) | (MemoryQuantities::HeapAndOverhead, Dimension::Native) => None,
         (MemoryQuantities::HeapAndOverhead, Dimension::Overhead) => {
-            let heap = keeps(failure.live.filter(|live| !live.is_zero() && little(*live, profile.heap))?);
-            Some(Profile { heap, overhead: profile.memory().saturating_sub(heap), ..profile.clone() })
+            let heap = keeps(
+                failure
+                    .live
+                    .filter(|live| !live.is_zero() && little(*live, profile.heap))?,
+            );
+            Some(Profile {
+                heap,
+                overhead: profile.memory().saturating_sub(heap),
+                ..profile.clone()
+            })
         }
         (MemoryQuantities::HeapAndOverhead, Dimension::Heap) => {
-            let used = Some(failure.off_heap).filter(|used| !used.is_zero() && little(*used, profile.overhead))?;
-            Some(ladder::with_heap_filling(&Profile { overhead: keeps(used), ..profile.clone() }, profile.memory()))
+            let used = Some(failure.off_heap)
+                .filter(|used| !used.is_zero() && little(*used, profile.overhead))?;
+            Some(ladder::with_heap_filling(
+                &Profile {
+                    overhead: keeps(used),
+                    ..profile.clone()
+                },
+                profile.memory(),
+            ))
         }
     }
 }
@@ -61,7 +92,8 @@ fn climb(case: &DecisionInput<'_>, failure: MemoryFailure, cap: Bytes) -> Ladder
     let failures = case.spent.memory + 1;
     let last_chance = failures + 1 >= case.retry.memory_attempts;
     // A task that is blamed for the death of an executor does not share one again.
-    let cheap = failures == 1 && size.place == AttemptPlace::Shared && case.fate != AttemptFate::Blamed;
+    let cheap =
+        failures == 1 && size.place == AttemptPlace::Shared && case.fate != AttemptFate::Blamed;
     if cheap && let Some(grown) = cheap_step(case, failure) {
         return grown;
     }
@@ -77,12 +109,14 @@ fn climb(case: &DecisionInput<'_>, failure: MemoryFailure, cap: Bytes) -> Ladder
 /// Adds to the reason of a size that it is based on observations, if it is.
 fn learned(growth: LadderStep, known: SizeAfterKill) -> LadderStep {
     match (growth, known) {
-        (LadderStep::To(size, why), SizeAfterKill::Rung(_)) => {
-            LadderStep::To(size, format!("{why}, which fits all observed tasks of its kind"))
-        }
-        (LadderStep::To(size, why), SizeAfterKill::Beyond) => {
-            LadderStep::To(size, format!("{why}: it needs more than all observed tasks of its kind"))
-        }
+        (LadderStep::To(size, why), SizeAfterKill::Rung(_)) => LadderStep::To(
+            size,
+            format!("{why}, which fits all observed tasks of its kind"),
+        ),
+        (LadderStep::To(size, why), SizeAfterKill::Beyond) => LadderStep::To(
+            size,
+            format!("{why}: it needs more than all observed tasks of its kind"),
+        ),
         (
             growth @ (LadderStep::To(..) | LadderStep::Top(_)),
             SizeAfterKill::Rung(_) | SizeAfterKill::Beyond | SizeAfterKill::Unknown,
@@ -96,8 +130,12 @@ fn wanted(case: &DecisionInput<'_>, failure: MemoryFailure, failures: u32) -> By
     if let SizeAfterKill::Rung(rung) = case.known {
         return match failure.dimension {
             Dimension::Native => rung.max(more(profile.memory())),
-            Dimension::Heap => rung.max(more(profile.heap)).saturating_add(profile.overhead),
-            Dimension::Overhead => rung.max(more(with_input(case))).saturating_add(profile.heap),
+            Dimension::Heap => rung
+                .max(more(profile.heap))
+                .saturating_add(profile.overhead),
+            Dimension::Overhead => rung
+                .max(more(with_input(case)))
+                .saturating_add(profile.heap),
         };
     }
     match failure.dimension {
@@ -110,9 +148,12 @@ fn wanted(case: &DecisionInput<'_>, failure: MemoryFailure, failures: u32) -> By
             };
             ladder::rounded(profile.memory().mul_ratio(num, den))
         }
-        Dimension::Heap => ladder::rounded(profile.heap.mul_ratio(2, 1)).saturating_add(profile.overhead),
+        Dimension::Heap => {
+            ladder::rounded(profile.heap.mul_ratio(2, 1)).saturating_add(profile.overhead)
+        }
         Dimension::Overhead => {
-            let next = ladder::next_overhead(profile.overhead.max(Bytes::from_mib(1)), failure.off_heap);
+            let next =
+                ladder::next_overhead(profile.overhead.max(Bytes::from_mib(1)), failure.off_heap);
             ladder::rounded(next.max(with_input(case))).saturating_add(profile.heap)
         }
     }
@@ -144,11 +185,17 @@ fn cheap_step(case: &DecisionInput<'_>, failure: MemoryFailure) -> Option<Ladder
         // With a known need, the step is the number of slots that hold it, not twice the share.
         MemoryQuantities::One if case.known != SizeAfterKill::Unknown => {
             let slots = set.slots_for(wanted).max(size.slots);
-            (slots, wanted.max(set.slot_memory().mul_ratio(u64::from(slots), 1)))
+            (
+                slots,
+                wanted.max(set.slot_memory().mul_ratio(u64::from(slots), 1)),
+            )
         }
         MemoryQuantities::One => {
             let slots = size.slots.checked_mul(2)?;
-            (slots, wanted.min(set.slot_memory().mul_ratio(u64::from(slots), 1)))
+            (
+                slots,
+                wanted.min(set.slot_memory().mul_ratio(u64::from(slots), 1)),
+            )
         }
         MemoryQuantities::HeapAndOverhead => (set.slots_for(wanted).max(size.slots), wanted),
     };
@@ -158,12 +205,31 @@ fn cheap_step(case: &DecisionInput<'_>, failure: MemoryFailure) -> Option<Ladder
     let profile = fill(&size.profile, failure.dimension, memory);
     let rung = size.rung + 1;
     let why = format!("rung {rung}: {profile}, {slots} slots of a shared executor");
-    Some(learned(LadderStep::To(AttemptSize { profile, slots, rung, place: AttemptPlace::Shared }, why), case.known))
+    Some(learned(
+        LadderStep::To(
+            AttemptSize {
+                profile,
+                slots,
+                rung,
+                place: AttemptPlace::Shared,
+            },
+            why,
+        ),
+        case.known,
+    ))
 }
 
 /// A step to the task's own container.
 pub(super) fn own(case: &DecisionInput<'_>, profile: Profile) -> LadderStep {
     let rung = case.size.rung + 1;
     let why = format!("rung {rung}: {profile} in a container of its own");
-    LadderStep::To(AttemptSize { profile, slots: 1, rung, place: AttemptPlace::Own }, why)
+    LadderStep::To(
+        AttemptSize {
+            profile,
+            slots: 1,
+            rung,
+            place: AttemptPlace::Own,
+        },
+        why,
+    )
 }

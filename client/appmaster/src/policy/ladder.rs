@@ -9,7 +9,11 @@ const COARSE: Bytes = Bytes::from_mib(64);
 
 /// A size rounded up, so that few different profiles exist.
 pub fn rounded(size: Bytes) -> Bytes {
-    let step = if size >= Bytes::from_gib(1) { COARSE } else { FINE };
+    let step = if size >= Bytes::from_gib(1) {
+        COARSE
+    } else {
+        FINE
+    };
     size.round_up(step)
 }
 
@@ -17,25 +21,42 @@ pub fn rounded(size: Bytes) -> Bytes {
 /// remain, both change in proportion.
 pub fn with_heap_filling(profile: &Profile, memory: Bytes) -> Profile {
     let heap = memory.saturating_sub(profile.overhead);
-    if heap.is_zero() { in_proportion(profile, memory) } else { Profile { heap, ..profile.clone() } }
+    if heap.is_zero() {
+        in_proportion(profile, memory)
+    } else {
+        Profile {
+            heap,
+            ..profile.clone()
+        }
+    }
 }
 
 /// `profile` with `overhead` changed so that heap and overhead add up to `memory`.
 pub fn with_overhead_filling(profile: &Profile, memory: Bytes) -> Profile {
-    Profile { overhead: memory.saturating_sub(profile.heap), ..profile.clone() }
+    Profile {
+        overhead: memory.saturating_sub(profile.heap),
+        ..profile.clone()
+    }
 }
 
 /// `profile` with both quantities scaled so that they add up to `memory`.
 pub fn in_proportion(profile: &Profile, memory: Bytes) -> Profile {
     let heap = memory.mul_ratio(profile.heap.get(), profile.memory().get());
-    Profile { heap, overhead: memory.saturating_sub(heap), ..profile.clone() }
+    Profile {
+        heap,
+        overhead: memory.saturating_sub(heap),
+        ..profile.clone()
+    }
 }
 
 /// Overhead after an off-heap kill: twice the old one, and well above the measured use. The fixed
 /// step of 256 MiB is limited to the measured use, so that small tasks stay small.
 pub fn next_overhead(overhead: Bytes, seen: Bytes) -> Bytes {
     let step = Bytes::from_mib(256).min(seen);
-    overhead.mul_ratio(2, 1).max(seen.mul_ratio(3, 2)).max(seen.saturating_add(step))
+    overhead
+        .mul_ratio(2, 1)
+        .max(seen.mul_ratio(3, 2))
+        .max(seen.saturating_add(step))
 }
 
 #[cfg(test)]
@@ -45,7 +66,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn profile(heap: u64, overhead: u64) -> Profile {
-        Profile { heap: Bytes::from_mib(heap), overhead: Bytes::from_mib(overhead), cpus: Cpus::from_cores(1) }
+        Profile {
+            heap: Bytes::from_mib(heap),
+            overhead: Bytes::from_mib(overhead),
+            cpus: Cpus::from_cores(1),
+        }
     }
 
     #[test]
@@ -56,9 +81,18 @@ mod tests {
 
     #[test]
     fn overhead_grows_beyond_the_observed_use() {
-        assert_eq!(next_overhead(Bytes::from_mib(32), Bytes::from_mib(20)), Bytes::from_mib(64));
-        assert_eq!(next_overhead(Bytes::from_mib(32), Bytes::from_mib(100)), Bytes::from_mib(200));
-        assert_eq!(next_overhead(Bytes::from_mib(384), Bytes::from_mib(1000)), Bytes::from_mib(1500));
+        assert_eq!(
+            next_overhead(Bytes::from_mib(32), Bytes::from_mib(20)),
+            Bytes::from_mib(64)
+        );
+        assert_eq!(
+            next_overhead(Bytes::from_mib(32), Bytes::from_mib(100)),
+            Bytes::from_mib(200)
+        );
+        assert_eq!(
+            next_overhead(Bytes::from_mib(384), Bytes::from_mib(1000)),
+            Bytes::from_mib(1500)
+        );
     }
 
     proptest! {

@@ -27,16 +27,25 @@ const MAX_SPREAD: u64 = 2;
 /// ended by memory failures, the first one first.
 pub fn diagnose(rows: &[&AttemptRow]) -> Option<Diagnosis> {
     let (first, last) = (rows.first()?, rows.last()?);
-    let began = first.grown.first().map_or_else(|| first.profile.memory(), |step| step.from);
+    let began = first
+        .grown
+        .first()
+        .map_or_else(|| first.profile.memory(), |step| step.from);
     let reached = last.profile.memory();
     let (paces, factor) = match rows.len() {
-        n if n >= MIN_SIZES => (rows.iter().map(|row| steady(&row.timeline)).collect::<Option<Vec<u64>>>()?, FACTOR),
+        n if n >= MIN_SIZES => (
+            rows.iter()
+                .map(|row| steady(&row.timeline))
+                .collect::<Option<Vec<u64>>>()?,
+            FACTOR,
+        ),
         _ => (pace_of_growth(&last.grown, last.ended?)?, FACTOR_OF_ONE),
     };
     let pace = same_pace(&paces).filter(|_| reached >= began.mul_ratio(factor, 1))?;
     let sizes = rows.len() + rows.iter().map(|row| row.grown.len()).sum::<usize>();
-    let cause =
-        format!("it grew steadily by {pace} a second through {sizes} sizes, from {began} to {reached}, without levelling off");
+    let cause = format!(
+        "it grew steadily by {pace} a second through {sizes} sizes, from {began} to {reached}, without levelling off"
+    );
     let fix = format!(
         "find the objects that it never releases (a heap dump, tracemalloc, pprof); if it needs so much, give its stage more than {reached}"
     );
@@ -48,17 +57,27 @@ pub fn diagnose(rows: &[&AttemptRow]) -> Option<Diagnosis> {
 pub fn grows_like_a_leak(row: &AttemptRow, now: UnixMillis) -> Option<String> {
     let began = row.grown.first()?.from;
     let paces = pace_of_growth(&row.grown, now)?;
-    let pace = same_pace(&paces).filter(|_| row.profile.memory() >= began.mul_ratio(FACTOR_OF_ONE, 1))?;
-    Some(format!("it grows steadily by {pace} a second through {} sizes, as a leak does", row.grown.len() + 1))
+    let pace =
+        same_pace(&paces).filter(|_| row.profile.memory() >= began.mul_ratio(FACTOR_OF_ONE, 1))?;
+    Some(format!(
+        "it grows steadily by {pace} a second through {} sizes, as a leak does",
+        row.grown.len() + 1
+    ))
 }
 
 /// Bytes per second of each growth step, from the time at which it was granted to the time at which
 /// it was full.
 fn pace_of_growth(grown: &[AttemptGrowth], full: UnixMillis) -> Option<Vec<u64>> {
     let ends = grown.iter().skip(1).map(|step| step.at).chain([full]);
-    let paces: Vec<u64> =
-        grown.iter().zip(ends).filter_map(|(step, end)| pace(step.to.saturating_sub(step.from), millis(step, end))).collect();
-    let all = grown.first().map(|step| millis(step, full)).unwrap_or_default();
+    let paces: Vec<u64> = grown
+        .iter()
+        .zip(ends)
+        .filter_map(|(step, end)| pace(step.to.saturating_sub(step.from), millis(step, end)))
+        .collect();
+    let all = grown
+        .first()
+        .map(|step| millis(step, full))
+        .unwrap_or_default();
     (paces.len() > MIN_SIZES && all >= 2 * MIN_LIFE_MS).then_some(paces)
 }
 
@@ -73,11 +92,19 @@ fn pace(bytes: Bytes, ms: u64) -> Option<u64> {
 /// Bytes per second of an attempt that grew linearly; `None` for any other.
 fn steady(timeline: &[MemorySample]) -> Option<u64> {
     let fullest = timeline.iter().map(|sample| sample.current).max()?;
-    let end = timeline.iter().find(|sample| sample.current == fullest)?.at_ms;
-    let whole = end.checked_sub(timeline.first()?.at_ms).filter(|life| *life >= MIN_LIFE_MS)?;
+    let end = timeline
+        .iter()
+        .find(|sample| sample.current == fullest)?
+        .at_ms;
+    let whole = end
+        .checked_sub(timeline.first()?.at_ms)
+        .filter(|life| *life >= MIN_LIFE_MS)?;
     // The memory that a runtime takes to start is not part of the shape.
     let begin = end - whole.saturating_mul(7) / 8;
-    let mut points: Vec<&MemorySample> = timeline.iter().filter(|sample| (begin..=end).contains(&sample.at_ms)).collect();
+    let mut points: Vec<&MemorySample> = timeline
+        .iter()
+        .filter(|sample| (begin..=end).contains(&sample.at_ms))
+        .collect();
     // A sample between the kill and its detection: the process had already freed a part of its
     // memory.
     if let [.., before, dying, _] = points.as_slice()
@@ -87,7 +114,9 @@ fn steady(timeline: &[MemorySample]) -> Option<u64> {
     }
     let (begin, base) = points.first().map(|first| (first.at_ms, first.current))?;
     let life = end.checked_sub(begin)?;
-    let grown = fullest.checked_sub(base).filter(|grown| *grown >= fullest.mul_ratio(1, 2))?;
+    let grown = fullest
+        .checked_sub(base)
+        .filter(|grown| *grown >= fullest.mul_ratio(1, 2))?;
     let distance = fullest.mul_ratio(MAX_DISTANCE, 100).get();
     let straight = |sample: &&MemorySample| {
         let wanted = base.saturating_add(grown.mul_ratio(sample.at_ms - begin, life.max(1)));
@@ -122,7 +151,11 @@ mod tests {
     }
 
     fn row(mib: u64, timeline: Vec<MemorySample>) -> AttemptRow {
-        let profile = Profile { heap: Bytes::from_mib(mib), overhead: Bytes::ZERO, cpus: Cpus::from_cores(1) };
+        let profile = Profile {
+            heap: Bytes::from_mib(mib),
+            overhead: Bytes::ZERO,
+            cpus: Cpus::from_cores(1),
+        };
         AttemptRow {
             attempt: "map/7@1".parse().expect("id"),
             profile,
@@ -156,10 +189,14 @@ mod tests {
 
     #[test]
     fn the_same_pace_through_three_sizes_is_a_leak() {
-        let all: Vec<AttemptRow> = [64, 128, 256].map(|mib| row(mib, life(16, mib, |mib| mib))).into();
+        let all: Vec<AttemptRow> = [64, 128, 256]
+            .map(|mib| row(mib, life(16, mib, |mib| mib)))
+            .into();
         assert!(found(&all));
         assert!(!found(&all[..2]), "two sizes prove no leak");
-        let close: Vec<AttemptRow> = [64, 72, 80].map(|mib| row(mib, life(16, mib, |mib| mib))).into();
+        let close: Vec<AttemptRow> = [64, 72, 80]
+            .map(|mib| row(mib, life(16, mib, |mib| mib)))
+            .into();
         assert!(!found(&close), "it may need a little more");
     }
 
@@ -167,7 +204,9 @@ mod tests {
     #[test]
     fn startup_memory_of_a_runtime_is_not_a_leak() {
         let starts = |at: u64| if at == 0 { 1 } else { at.max(10) };
-        let all: Vec<AttemptRow> = [48, 96, 192].map(|mib| row(mib, life(20, mib, starts))).into();
+        let all: Vec<AttemptRow> = [48, 96, 192]
+            .map(|mib| row(mib, life(20, mib, starts)))
+            .into();
         assert!(found(&all));
     }
 
@@ -191,11 +230,17 @@ mod tests {
     #[test]
     fn other_shapes_and_other_paces_are_no_leak() {
         let jump = |mib: u64| move |at: u64| if at * 10 >= mib * 9 { mib } else { 8 };
-        let jumps: Vec<AttemptRow> = [64, 128, 256].map(|mib| row(mib, life(16, mib, jump(mib)))).into();
+        let jumps: Vec<AttemptRow> = [64, 128, 256]
+            .map(|mib| row(mib, life(16, mib, jump(mib))))
+            .into();
         assert!(!found(&jumps), "the task allocates much at once");
-        let paces: Vec<AttemptRow> = [(64, 16), (128, 64), (256, 256)].map(|(mib, pace)| row(mib, life(pace, mib, |m| m))).into();
+        let paces: Vec<AttemptRow> = [(64, 16), (128, 64), (256, 256)]
+            .map(|(mib, pace)| row(mib, life(pace, mib, |m| m)))
+            .into();
         assert!(!found(&paces));
-        let short: Vec<AttemptRow> = [64, 128, 256].map(|mib| row(mib, life(4096, mib, |mib| mib))).into();
+        let short: Vec<AttemptRow> = [64, 128, 256]
+            .map(|mib| row(mib, life(4096, mib, |mib| mib)))
+            .into();
         assert!(!found(&short), "the attempt is too short");
     }
 
@@ -210,16 +255,28 @@ mod tests {
                 held_us: None,
             })
             .collect();
-        AttemptRow { grown, ..row(*steps.last().expect("one"), Vec::new()) }
+        AttemptRow {
+            grown,
+            ..row(*steps.last().expect("one"), Vec::new())
+        }
     }
 
     #[test]
     fn a_running_task_that_fills_every_step_alike_gets_no_more() {
         let steps = [64, 192, 320, 448, 576];
         let now = UnixMillis(1 + 1000 * 4);
-        assert!(grows_like_a_leak(&growing(&steps, 1000), now).is_some_and(|why| why.contains("128 MiB a second")));
-        assert!(grows_like_a_leak(&growing(&steps[..4], 1000), now).is_none(), "not far above its first size");
-        assert!(grows_like_a_leak(&growing(&steps, 10), UnixMillis(41)).is_none(), "the task loads its working set");
+        assert!(
+            grows_like_a_leak(&growing(&steps, 1000), now)
+                .is_some_and(|why| why.contains("128 MiB a second"))
+        );
+        assert!(
+            grows_like_a_leak(&growing(&steps[..4], 1000), now).is_none(),
+            "not far above its first size"
+        );
+        assert!(
+            grows_like_a_leak(&growing(&steps, 10), UnixMillis(41)).is_none(),
+            "the task loads its working set"
+        );
         assert!(grows_like_a_leak(&growing(&[64], 1000), now).is_none());
     }
 }

@@ -242,7 +242,9 @@ impl<'a> GrowthBound<'a> {
     fn remedy(self) -> &'static str {
         match self {
             GrowthBound::Stage(_) => "give its stage a larger profile, or raise retry.breaker",
-            GrowthBound::Budget(_) => "give its stage a larger profile, or raise retry.budget_gib_h",
+            GrowthBound::Budget(_) => {
+                "give its stage a larger profile, or raise retry.budget_gib_h"
+            }
         }
     }
 }
@@ -257,7 +259,10 @@ pub(crate) enum LadderStep {
 /// Returns the decision, and the account to which the end is charged.
 pub fn decide(case: &DecisionInput<'_>) -> (ChargeAccount, TaskDecision) {
     let account = account(case);
-    if account != ChargeAccount::Success && case.idempotent == Idempotent::No && !case.reason.eq(&ExitReason::LaunchFailed) {
+    if account != ChargeAccount::Success
+        && case.idempotent == Idempotent::No
+        && !case.reason.eq(&ExitReason::LaunchFailed)
+    {
         return (account, not_again(case));
     }
     if let Some(next) = treatment::next(case, account) {
@@ -272,12 +277,19 @@ pub fn decide(case: &DecisionInput<'_>) -> (ChargeAccount, TaskDecision) {
             let why = if case.reason == ExitReason::LaunchFailed {
                 "its node could not start it: same size on another node, not charged".to_owned()
             } else {
-                format!("its container was taken ({}): same size on another node, not charged", case.reason)
+                format!(
+                    "its container was taken ({}): same size on another node, not charged",
+                    case.reason
+                )
             };
             again(case.size.clone(), AvoidScope::Node, why)
         }
         ChargeAccount::Collateral => collateral::again(case),
-        ChargeAccount::Spike => again(case.size.clone(), AvoidScope::No, "same size once more: page cache filled the limit"),
+        ChargeAccount::Spike => again(
+            case.size.clone(),
+            AvoidScope::No,
+            "same size once more: page cache filled the limit",
+        ),
         ChargeAccount::Memory => memory(case),
     };
     (account, next)
@@ -301,8 +313,14 @@ fn account(case: &DecisionInput<'_>) -> ChargeAccount {
                 | MemoryFailureMode::Databricks
                 | MemoryFailureMode::Tovar => ChargeAccount::Innocent,
             },
-            AttemptFate::Own | AttemptFate::Blamed | AttemptFate::Unknown { charged: UnknownCharge::Yes } => match case.mode {
-                MemoryFailureMode::Headroom if failure.spike && case.spent.spikes == 0 => ChargeAccount::Spike,
+            AttemptFate::Own
+            | AttemptFate::Blamed
+            | AttemptFate::Unknown {
+                charged: UnknownCharge::Yes,
+            } => match case.mode {
+                MemoryFailureMode::Headroom if failure.spike && case.spent.spikes == 0 => {
+                    ChargeAccount::Spike
+                }
                 MemoryFailureMode::Headroom
                 | MemoryFailureMode::Pinterest
                 | MemoryFailureMode::Uber
@@ -310,7 +328,9 @@ fn account(case: &DecisionInput<'_>) -> ChargeAccount {
                 | MemoryFailureMode::Tovar
                 | MemoryFailureMode::Fixed => ChargeAccount::Memory,
             },
-            AttemptFate::Unknown { charged: UnknownCharge::No } => ChargeAccount::Innocent,
+            AttemptFate::Unknown {
+                charged: UnknownCharge::No,
+            } => ChargeAccount::Innocent,
         },
     }
 }
@@ -318,7 +338,12 @@ fn account(case: &DecisionInput<'_>) -> ChargeAccount {
 pub use blame::UnknownCharge;
 
 fn again(size: AttemptSize, elsewhere: AvoidScope, why: impl Into<String>) -> TaskDecision {
-    TaskDecision::Again { size, wait_ms: 0, elsewhere, why: why.into() }
+    TaskDecision::Again {
+        size,
+        wait_ms: 0,
+        elsewhere,
+        why: why.into(),
+    }
 }
 
 fn not_again(case: &DecisionInput<'_>) -> TaskDecision {
@@ -328,7 +353,10 @@ fn not_again(case: &DecisionInput<'_>) -> TaskDecision {
         case.reason,
         case.size.memory()
     );
-    TaskDecision::GiveUp { cause: GiveUpCause::NotIdempotent, message }
+    TaskDecision::GiveUp {
+        cause: GiveUpCause::NotIdempotent,
+        message,
+    }
 }
 
 /// The wait after failures: 1 s after the first, doubled after each further one, at most 30 s.
@@ -348,12 +376,23 @@ fn plain(case: &DecisionInput<'_>) -> TaskDecision {
                 case.reason.sentence()
             )
         };
-        return TaskDecision::GiveUp { cause: GiveUpCause::Plain, message };
+        return TaskDecision::GiveUp {
+            cause: GiveUpCause::Plain,
+            message,
+        };
     }
     let wait = backoff(failures);
-    let why = format!("failure {failures} of {most}: again on another executor in {} s", wait.as_secs());
+    let why = format!(
+        "failure {failures} of {most}: again on another executor in {} s",
+        wait.as_secs()
+    );
     let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-    TaskDecision::Again { size: case.size.clone(), wait_ms, elsewhere: AvoidScope::Executor, why }
+    TaskDecision::Again {
+        size: case.size.clone(),
+        wait_ms,
+        elsewhere: AvoidScope::Executor,
+        why,
+    }
 }
 
 /// Attempts that count against `max_attempts`, including this one. Spark's rule counts every
@@ -373,26 +412,49 @@ fn transient(case: &DecisionInput<'_>) -> TaskDecision {
     let losses = case.spent.transient + 1;
     if losses > case.retry.transient {
         let next = if case.reason == ExitReason::LaunchFailed {
-            format!("rmctl diagnose JOB/{} shows the failed step; every node needs the directory of the job file", case.task)
+            format!(
+                "rmctl diagnose JOB/{} shows the failed step; every node needs the directory of the job file",
+                case.task
+            )
         } else {
             "check the nodes on which it ran, or raise retry.transient".to_owned()
         };
         let (task, last) = (case.task, case.reason.sentence());
-        let message = format!("{task} was lost {losses} times for causes outside the task, last: {last}; {next}");
-        return TaskDecision::GiveUp { cause: GiveUpCause::Transient, message };
+        let message = format!(
+            "{task} was lost {losses} times for causes outside the task, last: {last}; {next}"
+        );
+        return TaskDecision::GiveUp {
+            cause: GiveUpCause::Transient,
+            message,
+        };
     }
-    let why = format!("not caused by the task ({}): same size, another node preferred", case.reason);
+    let why = format!(
+        "not caused by the task ({}): same size, another node preferred",
+        case.reason
+    );
     again(case.size.clone(), AvoidScope::Node, why)
 }
 
 fn innocent(case: &DecisionInput<'_>) -> TaskDecision {
     match (case.mode, case.fate) {
-        (MemoryFailureMode::Uber, _) | (_, AttemptFate::Unknown { .. }) => match uber::isolate(case) {
-            LadderStep::To(size, why) => again(size, AvoidScope::No, why),
-            LadderStep::Top(_) => again(case.size.clone(), AvoidScope::No, "lost with its executor: same size"),
-        },
-        (MemoryFailureMode::Headroom, AttemptFate::Innocent) if case.size.place == AttemptPlace::Shared => {
-            let size = AttemptSize { slots: 1, place: AttemptPlace::Own, ..case.size.clone() };
+        (MemoryFailureMode::Uber, _) | (_, AttemptFate::Unknown { .. }) => {
+            match uber::isolate(case) {
+                LadderStep::To(size, why) => again(size, AvoidScope::No, why),
+                LadderStep::Top(_) => again(
+                    case.size.clone(),
+                    AvoidScope::No,
+                    "lost with its executor: same size",
+                ),
+            }
+        }
+        (MemoryFailureMode::Headroom, AttemptFate::Innocent)
+            if case.size.place == AttemptPlace::Shared =>
+        {
+            let size = AttemptSize {
+                slots: 1,
+                place: AttemptPlace::Own,
+                ..case.size.clone()
+            };
             let why = "another task's memory failure ended its executor: same size in a container of its own, not charged";
             again(size, AvoidScope::No, why)
         }
@@ -403,12 +465,18 @@ fn innocent(case: &DecisionInput<'_>) -> TaskDecision {
             | MemoryFailureMode::Tovar
             | MemoryFailureMode::Fixed,
             AttemptFate::Own | AttemptFate::Blamed | AttemptFate::Innocent,
-        ) => again(case.size.clone(), AvoidScope::No, "another task's memory failure: same size, not charged"),
+        ) => again(
+            case.size.clone(),
+            AvoidScope::No,
+            "another task's memory failure: same size, not charged",
+        ),
     }
 }
 
 fn memory(case: &DecisionInput<'_>) -> TaskDecision {
-    let AttemptEndClass::Memory(failure) = case.class else { return TaskDecision::Done };
+    let AttemptEndClass::Memory(failure) = case.class else {
+        return TaskDecision::Done;
+    };
     let spent = case.spent.memory + 1 >= case.retry.memory_attempts;
     let growth = match case.mode {
         // Spark's rule has its own budget.
@@ -429,7 +497,12 @@ fn memory(case: &DecisionInput<'_>) -> TaskDecision {
         | MemoryFailureMode::Tovar
             if case.bound.is_some() =>
         {
-            LadderStep::Top(case.bound.map(GrowthBound::words).unwrap_or_default().to_owned())
+            LadderStep::Top(
+                case.bound
+                    .map(GrowthBound::words)
+                    .unwrap_or_default()
+                    .to_owned(),
+            )
         }
         MemoryFailureMode::Headroom => headroom::grow(case, failure),
         MemoryFailureMode::Pinterest => pinterest::grow(case),
@@ -439,14 +512,19 @@ fn memory(case: &DecisionInput<'_>) -> TaskDecision {
     };
     match growth {
         LadderStep::To(size, why) => again(size, AvoidScope::No, why),
-        LadderStep::Top(why) => {
-            TaskDecision::GiveUp { cause: GiveUpCause::Memory, message: genuine(case, failure.dimension, &why) }
-        }
+        LadderStep::Top(why) => TaskDecision::GiveUp {
+            cause: GiveUpCause::Memory,
+            message: genuine(case, failure.dimension, &why),
+        },
     }
 }
 
 fn exhausted(case: &DecisionInput<'_>) -> LadderStep {
-    LadderStep::Top(format!("that was memory failure {} of {}", case.spent.memory + 1, case.retry.memory_attempts))
+    LadderStep::Top(format!(
+        "that was memory failure {} of {}",
+        case.spent.memory + 1,
+        case.retry.memory_attempts
+    ))
 }
 
 /// The message of a task that was killed for memory and is not retried.
@@ -466,7 +544,9 @@ fn genuine(case: &DecisionInput<'_>, dimension: Dimension, why: &str) -> String 
         {
             case.bound.map(GrowthBound::remedy).unwrap_or_default()
         }
-        MemoryFailureMode::Headroom | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar if case.cap.by_job => {
+        MemoryFailureMode::Headroom | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar
+            if case.cap.by_job =>
+        {
             "raise retry.cap, or split its input"
         }
         MemoryFailureMode::Headroom | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar => {
@@ -476,7 +556,11 @@ fn genuine(case: &DecisionInput<'_>, dimension: Dimension, why: &str) -> String 
             "give its stage a larger profile, or use mode headroom"
         }
     };
-    format!("{} was killed at {} and needs {what}; {why}. {remedy}", case.task, case.size.memory())
+    format!(
+        "{} was killed at {} and needs {what}; {why}. {remedy}",
+        case.task,
+        case.size.memory()
+    )
 }
 
 #[cfg(test)]

@@ -15,16 +15,35 @@ pub(super) fn grow(case: &DecisionInput<'_>) -> LadderStep {
             let profile = ladder::in_proportion(&size.profile, memory);
             let rung = size.rung + 1;
             let why = format!("rung {rung}: {profile}, {slots} slots of a shared executor");
-            return LadderStep::To(AttemptSize { profile, slots, rung, place: AttemptPlace::Shared }, why);
+            return LadderStep::To(
+                AttemptSize {
+                    profile,
+                    slots,
+                    rung,
+                    place: AttemptPlace::Shared,
+                },
+                why,
+            );
         }
     }
-    let sizes = (2..=4).map(|k| set.profile.memory().mul_ratio(k, 1).saturating_sub(set.reserve));
-    let next: Option<Bytes> = sizes.map(|memory| memory.min(case.cap.task)).find(|memory| *memory > size.memory());
+    let sizes = (2..=4).map(|k| {
+        set.profile
+            .memory()
+            .mul_ratio(k, 1)
+            .saturating_sub(set.reserve)
+    });
+    let next: Option<Bytes> = sizes
+        .map(|memory| memory.min(case.cap.task))
+        .find(|memory| *memory > size.memory());
     match next {
         Some(memory) => headroom::own(case, ladder::in_proportion(&size.profile, memory)),
-        None if size.memory() >= case.cap.task => {
-            LadderStep::Top(format!("it ran alone at the largest size, set by {}", case.cap.words()))
-        }
-        None => LadderStep::Top("it ran alone on an executor of four times the size, the last step of mode pinterest".to_owned()),
+        None if size.memory() >= case.cap.task => LadderStep::Top(format!(
+            "it ran alone at the largest size, set by {}",
+            case.cap.words()
+        )),
+        None => LadderStep::Top(
+            "it ran alone on an executor of four times the size, the last step of mode pinterest"
+                .to_owned(),
+        ),
     }
 }

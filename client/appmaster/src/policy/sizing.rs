@@ -99,9 +99,19 @@ impl Sizer {
             | MemoryFailureMode::Databricks
             | MemoryFailureMode::Fixed => SizingRule::Headroom,
         };
-        let prices = if grows { KillPrices::of_growth() } else { KillPrices::default() };
+        let prices = if grows {
+            KillPrices::of_growth()
+        } else {
+            KillPrices::default()
+        };
         let learner = || Learner::new(Bytes::ZERO, prices);
-        Sizer { way, native: learner(), heap: learner(), overhead: learner(), needs: ObservedNeeds::default() }
+        Sizer {
+            way,
+            native: learner(),
+            heap: learner(),
+            overhead: learner(),
+            needs: ObservedNeeds::default(),
+        }
     }
 
     /// From now on a size that is too small costs an attempt, regardless of `grows` in
@@ -143,31 +153,50 @@ impl Sizer {
                 },
                 None => stated(ask),
             },
-            (SizingRule::Headroom, MemoryQuantities::One) => match one(&mut self.native, ask, ask.stated.memory()) {
-                Some((size, why)) => FirstTaskSize { profile: ladder::with_heap_filling(ask.stated, size), learned: true, why },
-                None => stated(ask),
-            },
+            (SizingRule::Headroom, MemoryQuantities::One) => {
+                match one(&mut self.native, ask, ask.stated.memory()) {
+                    Some((size, why)) => FirstTaskSize {
+                        profile: ladder::with_heap_filling(ask.stated, size),
+                        learned: true,
+                        why,
+                    },
+                    None => stated(ask),
+                }
+            }
             (SizingRule::Headroom, MemoryQuantities::HeapAndOverhead) => {
                 let heap = one(&mut self.heap, ask, ask.stated.heap);
                 let overhead = one(&mut self.overhead, ask, ask.stated.overhead);
                 if heap.is_none() && overhead.is_none() {
                     return stated(ask);
                 }
-                let words = |one: &Option<(Bytes, String)>| one.as_ref().map_or("as stated".to_owned(), |(_, why)| why.clone());
+                let words = |one: &Option<(Bytes, String)>| {
+                    one.as_ref()
+                        .map_or("as stated".to_owned(), |(_, why)| why.clone())
+                };
                 let why = format!("heap: {}; overhead: {}", words(&heap), words(&overhead));
                 let profile = Profile {
                     heap: heap.map_or(ask.stated.heap, |(size, _)| size),
                     overhead: overhead.map_or(ask.stated.overhead, |(size, _)| size),
                     cpus: ask.stated.cpus,
                 };
-                FirstTaskSize { profile, learned: true, why }
+                FirstTaskSize {
+                    profile,
+                    learned: true,
+                    why,
+                }
             }
         }
     }
 
     /// Learned data about the need of a task that was killed at `size`, for the `failures`th time,
     /// because `dimension` ran out.
-    pub fn after_kill(&mut self, ask: &TaskSizeQuery<'_>, dimension: Dimension, size: &Profile, failures: u32) -> SizeAfterKill {
+    pub fn after_kill(
+        &mut self,
+        ask: &TaskSizeQuery<'_>,
+        dimension: Dimension,
+        size: &Profile,
+        failures: u32,
+    ) -> SizeAfterKill {
         let (learner, had, stated) = match self.way {
             SizingRule::Tovar => return SizeAfterKill::Unknown,
             SizingRule::Headroom => self.of(ask, dimension, size),
@@ -180,11 +209,22 @@ impl Sizer {
         self.needs.ended(ask.kind, need.memory(), runtime_s);
         match (ask.memory, need.heap) {
             (MemoryQuantities::One, _) => {
-                self.native.record_success(&asks(ask, ask.stated.memory()), ask.task, need.memory(), runtime_s);
+                self.native.record_success(
+                    &asks(ask, ask.stated.memory()),
+                    ask.task,
+                    need.memory(),
+                    runtime_s,
+                );
             }
             (MemoryQuantities::HeapAndOverhead, Some(heap)) => {
-                self.heap.record_success(&asks(ask, ask.stated.heap), ask.task, heap, runtime_s);
-                self.overhead.record_success(&asks(ask, ask.stated.overhead), ask.task, need.rest, runtime_s);
+                self.heap
+                    .record_success(&asks(ask, ask.stated.heap), ask.task, heap, runtime_s);
+                self.overhead.record_success(
+                    &asks(ask, ask.stated.overhead),
+                    ask.task,
+                    need.rest,
+                    runtime_s,
+                );
             }
             // The use of its heap is unknown, and therefore the rest as well.
             (MemoryQuantities::HeapAndOverhead, None) => self.dropped(ask),
@@ -206,10 +246,17 @@ impl Sizer {
 
     /// The learner of this quantity, the amount of it in `size`, and the amount that the stage
     /// states.
-    fn of(&mut self, ask: &TaskSizeQuery<'_>, dimension: Dimension, size: &Profile) -> (&mut Learner, Bytes, Bytes) {
+    fn of(
+        &mut self,
+        ask: &TaskSizeQuery<'_>,
+        dimension: Dimension,
+        size: &Profile,
+    ) -> (&mut Learner, Bytes, Bytes) {
         match (ask.memory, dimension) {
             (MemoryQuantities::One, _) => (&mut self.native, size.memory(), ask.stated.memory()),
-            (MemoryQuantities::HeapAndOverhead, Dimension::Heap) => (&mut self.heap, size.heap, ask.stated.heap),
+            (MemoryQuantities::HeapAndOverhead, Dimension::Heap) => {
+                (&mut self.heap, size.heap, ask.stated.heap)
+            }
             (MemoryQuantities::HeapAndOverhead, Dimension::Overhead | Dimension::Native) => {
                 (&mut self.overhead, size.overhead, ask.stated.overhead)
             }
@@ -218,14 +265,21 @@ impl Sizer {
 }
 
 fn asks<'a>(ask: &TaskSizeQuery<'a>, stated: Bytes) -> SizeRequest<'a> {
-    SizeRequest { kind: ask.kind, input: ask.input, request: Some(stated) }
+    SizeRequest {
+        kind: ask.kind,
+        input: ask.input,
+        request: Some(stated),
+    }
 }
 
 fn stated(ask: &TaskSizeQuery<'_>) -> FirstTaskSize {
     FirstTaskSize {
         profile: ask.stated.clone(),
         learned: false,
-        why: format!("the size of its stage; no size is known for kind {}", ask.kind),
+        why: format!(
+            "the size of its stage; no size is known for kind {}",
+            ask.kind
+        ),
     }
 }
 
@@ -234,8 +288,13 @@ fn one(learner: &mut Learner, ask: &TaskSizeQuery<'_>, stated: Bytes) -> Option<
     let first = learner.first(&asks(ask, stated));
     let why = match first.source {
         SizeOrigin::Kind(way) => format!("learned from kind {} by {}", ask.kind, words(way)),
-        SizeOrigin::Pool => "the ratio of need to stated size of the other kinds of the job".to_owned(),
-        SizeOrigin::Killed => format!("a quarter more than the size that was not enough for kind {}", ask.kind),
+        SizeOrigin::Pool => {
+            "the ratio of need to stated size of the other kinds of the job".to_owned()
+        }
+        SizeOrigin::Killed => format!(
+            "a quarter more than the size that was not enough for kind {}",
+            ask.kind
+        ),
         SizeOrigin::Request | SizeOrigin::Share => return None,
     };
     Some((first.size, why))

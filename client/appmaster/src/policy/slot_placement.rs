@@ -14,22 +14,52 @@ pub fn place_sized_task(
     (wanted, long): (&Profile, bool),
     cap: TaskSizeCap,
 ) -> AttemptSize {
-    let profile = if wanted.memory() > cap.task { ladder::with_heap_filling(wanted, cap.task) } else { wanted.clone() };
+    let profile = if wanted.memory() > cap.task {
+        ladder::with_heap_filling(wanted, cap.task)
+    } else {
+        wanted.clone()
+    };
     let slots = set.slots_for(profile.memory()).max(stage.cpus_per_task);
     let alone = long && set.slots == 1 && profile.memory() < set.task_memory().mul_ratio(7, 8);
     if slots > set.slots || alone {
-        return AttemptSize { profile, slots: 1, rung: 1, place: AttemptPlace::Own };
+        return AttemptSize {
+            profile,
+            slots: 1,
+            rung: 1,
+            place: AttemptPlace::Own,
+        };
     }
     // Other tasks cannot use the remaining memory of its slots.
-    let there = set.slot_memory().mul_ratio(u64::from(slots), 1).min(cap.task);
+    let there = set
+        .slot_memory()
+        .mul_ratio(u64::from(slots), 1)
+        .min(cap.task);
     let stated = &stage.profile;
     let roomy = match stage.runtime.memory() {
-        MemoryQuantities::One => ladder::with_heap_filling(&profile, profile.memory().max(stated.memory().min(there))),
+        MemoryQuantities::One => {
+            ladder::with_heap_filling(&profile, profile.memory().max(stated.memory().min(there)))
+        }
         MemoryQuantities::HeapAndOverhead => {
-            let (heap, overhead) = (profile.heap.max(stated.heap), profile.overhead.max(stated.overhead));
-            let both = Profile { heap, overhead, ..profile.clone() };
-            if both.memory() <= there { both } else { profile }
+            let (heap, overhead) = (
+                profile.heap.max(stated.heap),
+                profile.overhead.max(stated.overhead),
+            );
+            let both = Profile {
+                heap,
+                overhead,
+                ..profile.clone()
+            };
+            if both.memory() <= there {
+                both
+            } else {
+                profile
+            }
         }
     };
-    AttemptSize { profile: roomy, slots, rung: 1, place: AttemptPlace::Shared }
+    AttemptSize {
+        profile: roomy,
+        slots,
+        rung: 1,
+        place: AttemptPlace::Shared,
+    }
 }

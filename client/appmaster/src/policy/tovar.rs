@@ -10,7 +10,10 @@ use super::{DecisionInput, LadderStep, headroom, ladder};
 pub(super) fn grow(case: &DecisionInput<'_>) -> LadderStep {
     let (size, cap) = (case.size, case.cap.task);
     if size.memory() >= cap {
-        return LadderStep::Top(format!("it ran at the largest size, set by {}", case.cap.words()));
+        return LadderStep::Top(format!(
+            "it ran at the largest size, set by {}",
+            case.cap.words()
+        ));
     }
     headroom::own(case, ladder::in_proportion(&size.profile, cap))
 }
@@ -64,7 +67,9 @@ mod tests {
 
     fn first(needs_mib: &[u64]) -> Option<u64> {
         let mut needs = ObservedNeeds::default();
-        needs_mib.iter().for_each(|mib| needs.ended("sort", Bytes::from_mib(*mib), 10.0));
+        needs_mib
+            .iter()
+            .for_each(|mib| needs.ended("sort", Bytes::from_mib(*mib), 10.0));
         needs.first("sort").map(Bytes::whole_mib)
     }
 
@@ -74,15 +79,26 @@ mod tests {
         assert_eq!(first(&[900]), Some(900));
         let mut needs = vec![100; 20];
         needs.push(1000);
-        assert_eq!(first(&needs), Some(100), "900 more for all tasks costs more than one retry");
-        assert_eq!(first(&[100, 110, 120, 130]), Some(130), "a retry costs more than a little more for all tasks");
+        assert_eq!(
+            first(&needs),
+            Some(100),
+            "900 more for all tasks costs more than one retry"
+        );
+        assert_eq!(
+            first(&[100, 110, 120, 130]),
+            Some(130),
+            "a retry costs more than a little more for all tasks"
+        );
     }
 
     #[test]
     fn later_needs_count_and_kinds_are_separate() {
         let mut needs = ObservedNeeds::default();
         needs.ended("sort", Bytes::from_mib(100), 10.0);
-        assert_eq!((needs.first("sort"), needs.first("join")), (Some(Bytes::from_mib(100)), None));
+        assert_eq!(
+            (needs.first("sort"), needs.first("join")),
+            (Some(Bytes::from_mib(100)), None)
+        );
         needs.ended("sort", Bytes::from_mib(110), 10.0);
         assert_eq!(needs.first("sort"), Some(Bytes::from_mib(110)));
     }

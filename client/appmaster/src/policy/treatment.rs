@@ -35,17 +35,23 @@ pub struct TreatmentInput<'a> {
 /// The treatment of a sub-cause.
 pub fn treatment(finding: &TreatmentInput<'_>) -> AppliedTreatment {
     let row = usual_treatment(finding.cause);
-    let untried = row.remedy.filter(|remedy| !finding.tried.contains(remedy) && works_for(*remedy, finding.runtime));
+    let untried = row
+        .remedy
+        .filter(|remedy| !finding.tried.contains(remedy) && works_for(*remedy, finding.runtime));
     let chosen = match (finding.ordered.unwrap_or(row.first), untried) {
         (Treatment::Remedy, None) => row.then,
-        (Treatment::Retry, _) if finding.ordered.is_none() && finding.cause == SubCause::PageCache => {
+        (Treatment::Retry, _)
+            if finding.ordered.is_none() && finding.cause == SubCause::PageCache =>
+        {
             if finding.cache_alone {
                 Treatment::Retry
             } else {
                 row.then
             }
         }
-        (Treatment::Fail, _) if finding.ordered.is_none() && some_node_has(finding) => Treatment::Grow,
+        (Treatment::Fail, _) if finding.ordered.is_none() && some_node_has(finding) => {
+            Treatment::Grow
+        }
         (
             chosen @ (Treatment::Grow
             | Treatment::Fail
@@ -73,11 +79,16 @@ fn some_node_has(finding: &TreatmentInput<'_>) -> bool {
 /// Whether a runtime accepts a remedy in its environment.
 fn works_for(remedy: Remedy, runtime: Runtime) -> bool {
     match (remedy, runtime) {
-        (Remedy::OneArena, Runtime::Native | Runtime::Jvm | Runtime::Node | Runtime::Python) => true,
+        (Remedy::OneArena, Runtime::Native | Runtime::Jvm | Runtime::Node | Runtime::Python) => {
+            true
+        }
         (Remedy::OneArena, Runtime::Go) => false,
         (Remedy::TmpOnDisk | Remedy::FewerThreads, _) => true,
         (Remedy::SmallCodeCache, Runtime::Jvm) => true,
-        (Remedy::SmallCodeCache, Runtime::Native | Runtime::Node | Runtime::Python | Runtime::Go) => false,
+        (
+            Remedy::SmallCodeCache,
+            Runtime::Native | Runtime::Node | Runtime::Python | Runtime::Go,
+        ) => false,
         (Remedy::Unknown, _) => false,
     }
 }
@@ -93,9 +104,15 @@ pub struct ChosenTreatment {
 
 impl ChosenTreatment {
     /// The treatment of the first sub-cause in the diagnosis of `row`. `None` without a diagnosis.
-    pub fn of(row: &AttemptRow, finding: impl FnOnce(SubCause) -> AppliedTreatment) -> Option<ChosenTreatment> {
+    pub fn of(
+        row: &AttemptRow,
+        finding: impl FnOnce(SubCause) -> AppliedTreatment,
+    ) -> Option<ChosenTreatment> {
         let first = row.diagnosis.first()?;
-        Some(ChosenTreatment { applied: finding(first.name), words: format!("{}. To cure it: {}", first.cause, first.fix) })
+        Some(ChosenTreatment {
+            applied: finding(first.name),
+            words: format!("{}. To cure it: {}", first.cause, first.fix),
+        })
     }
 }
 
@@ -110,31 +127,62 @@ pub fn asked(row: &AttemptRow) -> Option<Bytes> {
 pub(super) fn next(case: &DecisionInput<'_>, account: ChargeAccount) -> Option<TaskDecision> {
     let treated = case.treated?;
     let (cause, left) = match account {
-        ChargeAccount::Memory => (GiveUpCause::Memory, case.spent.memory + 1 < case.retry.memory_attempts),
-        ChargeAccount::Plain => (GiveUpCause::Plain, case.spent.plain + 1 < case.retry.max_attempts),
-        ChargeAccount::Transient => (GiveUpCause::Transient, case.spent.transient < case.retry.transient),
+        ChargeAccount::Memory => (
+            GiveUpCause::Memory,
+            case.spent.memory + 1 < case.retry.memory_attempts,
+        ),
+        ChargeAccount::Plain => (
+            GiveUpCause::Plain,
+            case.spent.plain + 1 < case.retry.max_attempts,
+        ),
+        ChargeAccount::Transient => (
+            GiveUpCause::Transient,
+            case.spent.transient < case.retry.transient,
+        ),
         ChargeAccount::Success
         | ChargeAccount::Spike
         | ChargeAccount::Innocent
         | ChargeAccount::Taken
         | ChargeAccount::Collateral => return None,
     };
-    let AppliedTreatment { cause: name, treatment, remedy, .. } = treated.applied;
+    let AppliedTreatment {
+        cause: name,
+        treatment,
+        remedy,
+        ..
+    } = treated.applied;
     let same = |elsewhere, why: String| left.then(|| again(case.size.clone(), elsewhere, why));
     match (treatment, remedy) {
         (Treatment::Fail, _) => {
-            let override_it = format!("[treatments] {name} = \"grow\" in the job file tries larger sizes instead");
-            let message = format!("{} failed at once ({name}): {}; {override_it}", case.task, treated.words);
+            let override_it = format!(
+                "[treatments] {name} = \"grow\" in the job file tries larger sizes instead"
+            );
+            let message = format!(
+                "{} failed at once ({name}): {}; {override_it}",
+                case.task, treated.words
+            );
             Some(TaskDecision::GiveUp { cause, message })
         }
-        (Treatment::Remedy, Some(remedy)) => same(AvoidScope::No, format!("{name}: same size once more, {}", remedy.sentence())),
-        (Treatment::Retry, _) if account != ChargeAccount::Plain => {
-            same(AvoidScope::Executor, format!("{name}: same size once more in another container"))
-        }
-        (Treatment::Elsewhere, _) if account != ChargeAccount::Transient => {
-            same(AvoidScope::Node, format!("{name}: same size on another node"))
-        }
-        (Treatment::Grow | Treatment::Retry | Treatment::Elsewhere | Treatment::Remedy | Treatment::Unknown, _) => None,
+        (Treatment::Remedy, Some(remedy)) => same(
+            AvoidScope::No,
+            format!("{name}: same size once more, {}", remedy.sentence()),
+        ),
+        (Treatment::Retry, _) if account != ChargeAccount::Plain => same(
+            AvoidScope::Executor,
+            format!("{name}: same size once more in another container"),
+        ),
+        (Treatment::Elsewhere, _) if account != ChargeAccount::Transient => same(
+            AvoidScope::Node,
+            format!("{name}: same size on another node"),
+        ),
+        (
+            Treatment::Grow
+            | Treatment::Retry
+            | Treatment::Elsewhere
+            | Treatment::Remedy
+            | Treatment::Unknown,
+            _,
+        ) => None,
     }
 }
 
@@ -157,40 +205,90 @@ mod tests {
 
     #[test]
     fn the_job_file_overrides_the_treatment_table() {
-        for cause in SubCause::ALL.iter().copied().filter(|cause| *cause != SubCause::PageCache) {
-            let found = treatment(&TreatmentInput { runtime: Runtime::Jvm, ..finding(cause) });
-            assert_eq!((found.treatment, found.remedy), (usual_treatment(cause).first, usual_treatment(cause).remedy), "{cause}");
+        for cause in SubCause::ALL
+            .iter()
+            .copied()
+            .filter(|cause| *cause != SubCause::PageCache)
+        {
+            let found = treatment(&TreatmentInput {
+                runtime: Runtime::Jvm,
+                ..finding(cause)
+            });
+            assert_eq!(
+                (found.treatment, found.remedy),
+                (usual_treatment(cause).first, usual_treatment(cause).remedy),
+                "{cause}"
+            );
         }
-        let ordered = TreatmentInput { ordered: Some(Treatment::Grow), ..finding(SubCause::OwnLimit) };
+        let ordered = TreatmentInput {
+            ordered: Some(Treatment::Grow),
+            ..finding(SubCause::OwnLimit)
+        };
         assert_eq!(treatment(&ordered).to_string(), "grow memory");
-        let ordered = TreatmentInput { ordered: Some(Treatment::Fail), ..finding(SubCause::OwnData) };
+        let ordered = TreatmentInput {
+            ordered: Some(Treatment::Fail),
+            ..finding(SubCause::OwnData)
+        };
         assert_eq!(treatment(&ordered).to_string(), "fail");
     }
 
     #[test]
     fn a_remedy_is_tried_once_and_only_if_the_runtime_supports_it() {
-        assert_eq!(treatment(&finding(SubCause::NativeArenas)).to_string(), "remedy one_arena");
-        let again = TreatmentInput { tried: &[Remedy::OneArena], ..finding(SubCause::NativeArenas) };
+        assert_eq!(
+            treatment(&finding(SubCause::NativeArenas)).to_string(),
+            "remedy one_arena"
+        );
+        let again = TreatmentInput {
+            tried: &[Remedy::OneArena],
+            ..finding(SubCause::NativeArenas)
+        };
         assert_eq!(treatment(&again).to_string(), "grow memory");
-        let go = TreatmentInput { runtime: Runtime::Go, ..finding(SubCause::NativeArenas) };
+        let go = TreatmentInput {
+            runtime: Runtime::Go,
+            ..finding(SubCause::NativeArenas)
+        };
         assert_eq!(treatment(&go).to_string(), "grow memory");
-        assert_eq!(treatment(&finding(SubCause::CodeCache)).to_string(), "grow memory", "only a JVM has the flag");
-        let threads = TreatmentInput { tried: &[Remedy::FewerThreads], ..finding(SubCause::ThreadLimit) };
-        assert_eq!(treatment(&threads).to_string(), "fail", "more memory does not allow more threads");
+        assert_eq!(
+            treatment(&finding(SubCause::CodeCache)).to_string(),
+            "grow memory",
+            "only a JVM has the flag"
+        );
+        let threads = TreatmentInput {
+            tried: &[Remedy::FewerThreads],
+            ..finding(SubCause::ThreadLimit)
+        };
+        assert_eq!(
+            treatment(&threads).to_string(),
+            "fail",
+            "more memory does not allow more threads"
+        );
     }
 
     #[test]
     fn page_cache_alone_is_tried_once_more() {
-        let cache = TreatmentInput { cache_alone: true, ..finding(SubCause::PageCache) };
+        let cache = TreatmentInput {
+            cache_alone: true,
+            ..finding(SubCause::PageCache)
+        };
         assert_eq!(treatment(&cache).to_string(), "retry");
-        assert_eq!(treatment(&finding(SubCause::PageCache)).to_string(), "grow memory");
+        assert_eq!(
+            treatment(&finding(SubCause::PageCache)).to_string(),
+            "grow memory"
+        );
     }
 
     #[test]
     fn a_request_is_impossible_only_when_no_node_has_so_much() {
-        let asks = |gib| TreatmentInput { asked: Some(Bytes::from_gib(gib)), ..finding(SubCause::ImpossibleRequest) };
+        let asks = |gib| TreatmentInput {
+            asked: Some(Bytes::from_gib(gib)),
+            ..finding(SubCause::ImpossibleRequest)
+        };
         assert_eq!(treatment(&asks(6)).to_string(), "grow memory");
         assert_eq!(treatment(&asks(200)).to_string(), "fail");
-        assert_eq!(treatment(&finding(SubCause::ImpossibleRequest)).to_string(), "fail", "the needed size is unknown");
+        assert_eq!(
+            treatment(&finding(SubCause::ImpossibleRequest)).to_string(),
+            "fail",
+            "the needed size is unknown"
+        );
     }
 }

@@ -6,10 +6,23 @@ use super::{AttemptPlace, AttemptSize, DecisionInput, LadderStep, ladder};
 pub(super) fn isolate(case: &DecisionInput<'_>) -> LadderStep {
     let (size, set) = (case.size, case.set);
     if size.place == AttemptPlace::Own || size.slots >= set.slots {
-        return LadderStep::Top("it ran alone on a whole executor, the last step of mode uber".to_owned());
+        return LadderStep::Top(
+            "it ran alone on a whole executor, the last step of mode uber".to_owned(),
+        );
     }
-    let profile = ladder::in_proportion(&size.profile, set.task_memory().min(case.cap.task).max(size.memory()));
+    let profile = ladder::in_proportion(
+        &size.profile,
+        set.task_memory().min(case.cap.task).max(size.memory()),
+    );
     let (slots, rung) = (set.slots, size.rung + 1);
     let why = format!("rung {rung}: {profile}, a whole executor ({slots} slots)");
-    LadderStep::To(AttemptSize { profile, slots, rung, place: AttemptPlace::Shared }, why)
+    LadderStep::To(
+        AttemptSize {
+            profile,
+            slots,
+            rung,
+            place: AttemptPlace::Shared,
+        },
+        why,
+    )
 }

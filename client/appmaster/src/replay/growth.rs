@@ -48,16 +48,34 @@ impl ReplayHold {
 impl ReplayRunState<'_> {
     /// Processes an attempt that has reached its limit.
     pub(super) fn on_limit(&mut self, n: usize, now: u64) {
-        let Some((to, steps)) = self.size_to_grow_to(n) else { return self.kill(n, now) };
-        let Some(run) = self.running.get_mut(&n) else { return };
-        run.hold = Some(ReplayHold { to, steps, since: now });
+        let Some((to, steps)) = self.size_to_grow_to(n) else {
+            return self.kill(n, now);
+        };
+        let Some(run) = self.running.get_mut(&n) else {
+            return;
+        };
+        run.hold = Some(ReplayHold {
+            to,
+            steps,
+            since: now,
+        });
         let (node, serial) = (run.node, run.serial);
         self.nodes.hold(node, n);
         self.grow_held(node, now);
         if self.nodes.held_on(node).contains(&n) {
             self.sums.held += 1;
-            self.events.push(Reverse((now + CONTENTION_AFTER, n, serial, ReplayEvent::Contention)));
-            self.events.push(Reverse((now + FREEZE_TIMEOUT, n, serial, ReplayEvent::HoldOver)));
+            self.events.push(Reverse((
+                now + CONTENTION_AFTER,
+                n,
+                serial,
+                ReplayEvent::Contention,
+            )));
+            self.events.push(Reverse((
+                now + FREEZE_TIMEOUT,
+                n,
+                serial,
+                ReplayEvent::HoldOver,
+            )));
         }
     }
 
@@ -70,7 +88,9 @@ impl ReplayRunState<'_> {
 
     /// Evicts other attempts for one that has been frozen for long.
     pub(super) fn on_contention(&mut self, n: usize, now: u64) {
-        let Some(run) = self.running.get(&n).filter(|run| run.hold.is_some()) else { return };
+        let Some(run) = self.running.get(&n).filter(|run| run.hold.is_some()) else {
+            return;
+        };
         let node = run.node;
         self.evict_for(n, node, now);
         self.grow_held(node, now);
@@ -84,7 +104,9 @@ impl ReplayRunState<'_> {
             for n in self.nodes.held_on(node).to_vec() {
                 self.grow(n, now);
             }
-            let Some(first) = self.nodes.held_on(node).first().copied() else { return };
+            let Some(first) = self.nodes.held_on(node).first().copied() else {
+                return;
+            };
             if !self.nodes.stands_still(node) {
                 return;
             }
@@ -103,8 +125,15 @@ impl ReplayRunState<'_> {
 
     /// Grows a frozen attempt if its node has the memory.
     fn grow(&mut self, n: usize, now: u64) {
-        let (Some(task), Some(run)) = (self.tasks.get(n), self.running.get_mut(&n)) else { return };
-        let Some(hold) = run.hold.filter(|hold| self.nodes.grow(run.node, hold.to.saturating_sub(run.size))) else { return };
+        let (Some(task), Some(run)) = (self.tasks.get(n), self.running.get_mut(&n)) else {
+            return;
+        };
+        let Some(hold) = run
+            .hold
+            .filter(|hold| self.nodes.grow(run.node, hold.to.saturating_sub(run.size)))
+        else {
+            return;
+        };
         self.nodes.resume(run.node, n);
         self.sums.grown += hold.steps;
         self.sums.held_s += hold.seconds(now);
@@ -112,7 +141,12 @@ impl ReplayRunState<'_> {
         (run.resized, run.size, run.at_limit, run.hold) = (now, hold.to, false, None);
         let failures = self.next_sizes.get(&n).map_or(0, |next| next.failures);
         let rest = task.runtime_s * (1.0 - moment(n, failures));
-        self.events.push(Reverse((now + ticks(rest), n, run.serial, ReplayEvent::End)));
+        self.events.push(Reverse((
+            now + ticks(rest),
+            n,
+            run.serial,
+            ReplayEvent::End,
+        )));
     }
 
     /// Evicts attempts for a frozen one, one after the other until it grows. False when none may be
@@ -133,13 +167,30 @@ impl ReplayRunState<'_> {
         let candidate = |id: usize| {
             let run = self.running.get(&id)?;
             let lost = Duration::from_micros(now - run.began);
-            Some((run.began, EvictionCandidate { who: id, lost, frees: run.size, gave_way: self.evicted.contains(&id) }))
+            Some((
+                run.began,
+                EvictionCandidate {
+                    who: id,
+                    lost,
+                    frees: run.size,
+                    gave_way: self.evicted.contains(&id),
+                },
+            ))
         };
-        let mut there: Vec<(u64, EvictionCandidate<usize>)> = self.nodes.running_on(node).filter_map(candidate).collect();
+        let mut there: Vec<(u64, EvictionCandidate<usize>)> =
+            self.nodes.running_on(node).filter_map(candidate).collect();
         there.sort_by_key(|(began, one)| (*began, one.who));
-        let (own, others): (Vec<_>, Vec<_>) = there.into_iter().map(|(_, one)| one).partition(|one| one.who == n);
+        let (own, others): (Vec<_>, Vec<_>) = there
+            .into_iter()
+            .map(|(_, one)| one)
+            .partition(|one| one.who == n);
         let other = choose(&others, self.missing(n, node)?);
-        let second = self.nodes.held_on(node).iter().copied().find(|held| *held != n);
+        let second = self
+            .nodes
+            .held_on(node)
+            .iter()
+            .copied()
+            .find(|held| *held != n);
         let own = second.and_then(|second| choose(&own, self.missing(second, node)?));
         cheaper(other, own, |one| one.lost).map(|one| one.who)
     }
@@ -147,17 +198,30 @@ impl ReplayRunState<'_> {
     /// Memory that a frozen attempt needs beyond the free memory of its node.
     fn missing(&self, n: usize, node: usize) -> Option<Bytes> {
         let run = self.running.get(&n)?;
-        Some(run.hold?.to.saturating_sub(run.size).saturating_sub(self.nodes.free_on(node)))
+        Some(
+            run.hold?
+                .to
+                .saturating_sub(run.size)
+                .saturating_sub(self.nodes.free_on(node)),
+        )
     }
 
     /// Ends an attempt; its task waits for a container elsewhere, with the size that it had
     /// reached.
     fn evict(&mut self, n: usize, now: u64) {
-        let Some(run) = self.leave(n, now) else { return };
+        let Some(run) = self.leave(n, now) else {
+            return;
+        };
         self.sums.evictions += 1;
         self.evicted.insert(n);
         let failures = self.next_sizes.get(&n).map_or(0, |next| next.failures);
-        self.next_sizes.insert(n, NextSize { size: run.size, failures });
+        self.next_sizes.insert(
+            n,
+            NextSize {
+                size: run.size,
+                failures,
+            },
+        );
         self.wait_again(n, now);
     }
 
@@ -165,7 +229,9 @@ impl ReplayRunState<'_> {
     fn size_to_grow_to(&mut self, n: usize) -> Option<(Bytes, u64)> {
         let whole = self.nodes.memory();
         let (task, run) = (self.tasks.get(n)?, self.running.get(&n)?);
-        let SizeSource::Mode(giver) = &mut self.sizes else { return None };
+        let SizeSource::Mode(giver) = &mut self.sizes else {
+            return None;
+        };
         if !self.growth {
             return None;
         }

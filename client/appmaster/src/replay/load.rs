@@ -35,12 +35,20 @@ pub enum StatedNodes {
 impl TraceLoad {
     /// A load that submits all tasks at the start.
     pub(super) fn at_once(cluster: ClusterShape) -> TraceLoad {
-        TraceLoad { cluster, submitted: Vec::new() }
+        TraceLoad {
+            cluster,
+            submitted: Vec::new(),
+        }
     }
 
     /// A load that submits tasks at a constant rate, at which their need is this part of the nodes'
     /// memory.
-    pub(super) fn paced(tasks: &[RecordedTask], utilization: f64, cluster: ClusterShape, stated: StatedNodes) -> TraceLoad {
+    pub(super) fn paced(
+        tasks: &[RecordedTask],
+        utilization: f64,
+        cluster: ClusterShape,
+        stated: StatedNodes,
+    ) -> TraceLoad {
         let work: f64 = tasks.iter().map(need_over_time).sum();
         let longest = tasks.iter().map(|task| task.runtime_s).fold(0.0, f64::max);
         let memory = match stated {
@@ -50,7 +58,9 @@ impl TraceLoad {
         let of_one = utilization * memory.as_gib_f64();
         let nodes = match stated {
             StatedNodes::Nodes => cluster.nodes,
-            StatedNodes::Memory | StatedNodes::Nothing => whole(work / (longest * LONGEST_RUNS * of_one)).max(1),
+            StatedNodes::Memory | StatedNodes::Nothing => {
+                whole(work / (longest * LONGEST_RUNS * of_one)).max(1)
+            }
         };
         #[allow(clippy::cast_precision_loss)] // a count of nodes
         let span = work / (nodes as f64 * of_one);
@@ -63,7 +73,14 @@ impl TraceLoad {
                 at
             })
             .collect();
-        TraceLoad { cluster: ClusterShape { nodes, memory, ..cluster }, submitted }
+        TraceLoad {
+            cluster: ClusterShape {
+                nodes,
+                memory,
+                ..cluster
+            },
+            submitted,
+        }
     }
 }
 
@@ -74,14 +91,23 @@ fn need_over_time(task: &RecordedTask) -> f64 {
 
 /// The default memory of a node: a power of two, in GiB.
 fn usual_memory(tasks: &[RecordedTask]) -> Bytes {
-    let largest = tasks.iter().map(|task| task.peak).max().unwrap_or(Bytes::ZERO).mul_ratio(LARGEST_TASKS, 1);
+    let largest = tasks
+        .iter()
+        .map(|task| task.peak)
+        .max()
+        .unwrap_or(Bytes::ZERO)
+        .mul_ratio(LARGEST_TASKS, 1);
     let gib = largest.div_ceil(Bytes::from_gib(1)).max(1);
     Bytes::from_gib(gib.next_power_of_two())
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // clamped
 fn whole(count: f64) -> usize {
-    if count.is_finite() { count.clamp(0.0, 100_000.0) as usize } else { 0 }
+    if count.is_finite() {
+        count.clamp(0.0, 100_000.0) as usize
+    } else {
+        0
+    }
 }
 
 #[cfg(test)]
@@ -90,12 +116,26 @@ mod tests {
 
     fn tasks(count: usize, mib: u64, runtime_s: f64) -> Vec<RecordedTask> {
         let peak = Bytes::from_mib(mib);
-        vec![RecordedTask { kind: "sort".into(), input: None, peak, runtime_s, request: None, cpus: 1 }; count]
+        vec![
+            RecordedTask {
+                kind: "sort".into(),
+                input: None,
+                peak,
+                runtime_s,
+                request: None,
+                cpus: 1
+            };
+            count
+        ]
     }
 
     #[test]
     fn the_submission_rate_follows_from_the_utilization() {
-        let cluster = ClusterShape { nodes: 4, cpus: 32, memory: Bytes::from_gib(10) };
+        let cluster = ClusterShape {
+            nodes: 4,
+            cpus: 32,
+            memory: Bytes::from_gib(10),
+        };
         // 1000 GiB·s on 40 GiB, half of them used: 50 s
         let load = TraceLoad::paced(&tasks(100, 1024, 10.0), 0.5, cluster, StatedNodes::Nodes);
         assert_eq!(load.cluster.nodes, 4);
@@ -104,10 +144,23 @@ mod tests {
 
     #[test]
     fn the_trace_determines_an_unstated_number_of_nodes() {
-        let load = TraceLoad::paced(&tasks(4000, 1024, 10.0), 0.5, ClusterShape::default(), StatedNodes::Nothing);
+        let load = TraceLoad::paced(
+            &tasks(4000, 1024, 10.0),
+            0.5,
+            ClusterShape::default(),
+            StatedNodes::Nothing,
+        );
         assert_eq!(load.cluster.memory, Bytes::from_gib(8));
-        assert_eq!(load.cluster.nodes, 100, "40,000 GiB·s in 100 s need 400 GiB, half of 800");
-        let few = TraceLoad::paced(&tasks(4, 1024, 10.0), 0.5, ClusterShape::default(), StatedNodes::Nothing);
+        assert_eq!(
+            load.cluster.nodes, 100,
+            "40,000 GiB·s in 100 s need 400 GiB, half of 800"
+        );
+        let few = TraceLoad::paced(
+            &tasks(4, 1024, 10.0),
+            0.5,
+            ClusterShape::default(),
+            StatedNodes::Nothing,
+        );
         assert_eq!(few.cluster.nodes, 1);
     }
 }

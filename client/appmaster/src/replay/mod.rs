@@ -117,7 +117,11 @@ pub struct ClusterShape {
 
 impl Default for ClusterShape {
     fn default() -> Self {
-        ClusterShape { nodes: 8, cpus: 32, memory: Bytes::from_gib(128) }
+        ClusterShape {
+            nodes: 8,
+            cpus: 32,
+            memory: Bytes::from_gib(128),
+        }
     }
 }
 
@@ -167,12 +171,20 @@ impl ReplayScenario {
         if self.utilizations.is_empty() {
             return vec![(None, TraceLoad::at_once(self.cluster))];
         }
-        let paced = |of: &f64| (Some(*of), TraceLoad::paced(tasks, *of, self.cluster, self.stated));
+        let paced = |of: &f64| {
+            (
+                Some(*of),
+                TraceLoad::paced(tasks, *of, self.cluster, self.stated),
+            )
+        };
         self.utilizations.iter().map(paced).collect()
     }
     /// Each mode with its requested growth variants.
     fn variants(&self) -> Vec<(MemoryFailureMode, bool)> {
-        self.modes.iter().flat_map(|mode| self.growth.of(*mode).iter().map(|growth| (*mode, *growth))).collect()
+        self.modes
+            .iter()
+            .flat_map(|mode| self.growth.of(*mode).iter().map(|growth| (*mode, *growth)))
+            .collect()
     }
 }
 
@@ -202,22 +214,39 @@ pub fn replay(
     for dataset in datasets {
         let tasks = &dataset.tasks;
         // These runs submit all tasks at the start, independent of the target utilisation.
-        let sides: Vec<SideResults> = variants.iter().map(|variant| SideResults::of(tasks, *variant, scenario.cluster)).collect();
+        let sides: Vec<SideResults> = variants
+            .iter()
+            .map(|variant| SideResults::of(tasks, *variant, scenario.cluster))
+            .collect();
         let mut places = 0..;
         for (target, load) in scenario.loads(tasks) {
-            let ideal = run::ideal(tasks, &load, &mut |n| progress(ReplayProgress { tasks: before + n, of }));
+            let ideal = run::ideal(tasks, &load, &mut |n| {
+                progress(ReplayProgress {
+                    tasks: before + n,
+                    of,
+                })
+            });
             before += count(tasks.len());
             for (variant, side) in variants.iter().zip(&sides) {
-                let sums = run::run(tasks, *variant, &load, ideal, &mut |n| progress(ReplayProgress { tasks: before + n, of }));
+                let sums = run::run(tasks, *variant, &load, ideal, &mut |n| {
+                    progress(ReplayProgress {
+                        tasks: before + n,
+                        of,
+                    })
+                });
                 before += count(tasks.len());
                 let (mode, growth) = *variant;
-                rows.push(
-                    side.on(ReplayResultRow {
-                        target_utilization: target,
-                        ..sums.row(&dataset.name, mode, growth, load.cluster)
-                    }),
-                );
-                let total = Total { variant: *variant, target, cluster: load.cluster, sums, sides: *side };
+                rows.push(side.on(ReplayResultRow {
+                    target_utilization: target,
+                    ..sums.row(&dataset.name, mode, growth, load.cluster)
+                }));
+                let total = Total {
+                    variant: *variant,
+                    target,
+                    cluster: load.cluster,
+                    sums,
+                    sides: *side,
+                };
                 let place: usize = places.next().unwrap_or_default();
                 match totals.get_mut(place) {
                     Some(sum) => sum.add(&total),
@@ -227,9 +256,16 @@ pub fn replay(
         }
     }
     let all: Vec<ReplayResultRow> = totals.iter().map(Total::row).collect();
-    let gates = if scenario.utilizations.is_empty() { requirements::all(&rows, &all) } else { Vec::new() };
+    let gates = if scenario.utilizations.is_empty() {
+        requirements::all(&rows, &all)
+    } else {
+        Vec::new()
+    };
     rows.extend(all);
-    if let Some(ours) = rows.iter_mut().find(|row| row.mode == MemoryFailureMode::Headroom && row.dataset == TOTAL) {
+    if let Some(ours) = rows
+        .iter_mut()
+        .find(|row| row.mode == MemoryFailureMode::Headroom && row.dataset == TOTAL)
+    {
         ours.gates = gates;
     }
     rows
@@ -248,7 +284,11 @@ struct SideResults {
 }
 
 impl SideResults {
-    fn of(tasks: &[trace::RecordedTask], variant: (MemoryFailureMode, bool), cluster: ClusterShape) -> SideResults {
+    fn of(
+        tasks: &[trace::RecordedTask],
+        variant: (MemoryFailureMode, bool),
+        cluster: ClusterShape,
+    ) -> SideResults {
         SideResults {
             shared: executors::run(tasks, variant, cluster, executors::EXECUTOR),
             tight: executors::run(tasks, variant, cluster, executors::tight(tasks)),
@@ -256,7 +296,12 @@ impl SideResults {
         }
     }
     fn on(self, row: ReplayResultRow) -> ReplayResultRow {
-        ReplayResultRow { shared: self.shared, tight: self.tight, parts: self.parts, ..row }
+        ReplayResultRow {
+            shared: self.shared,
+            tight: self.tight,
+            parts: self.parts,
+            ..row
+        }
     }
 }
 
@@ -286,14 +331,21 @@ impl Total {
     }
     fn row(&self) -> ReplayResultRow {
         let (mode, growth) = self.variant;
-        self.sides.on(ReplayResultRow { target_utilization: self.target, ..self.sums.row(TOTAL, mode, growth, self.cluster) })
+        self.sides.on(ReplayResultRow {
+            target_utilization: self.target,
+            ..self.sums.row(TOTAL, mode, growth, self.cluster)
+        })
     }
 }
 
 fn parted(tasks: &[trace::RecordedTask], cluster: ClusterShape) -> MemorySplitResults {
     let load = TraceLoad::at_once(cluster);
     let of = |rule| run::parted(tasks, rule, &load);
-    let (knob, learned, apart) = (of(MemorySplitRule::OneKnob), of(MemorySplitRule::OneKnobLearned), of(MemorySplitRule::Apart));
+    let (knob, learned, apart) = (
+        of(MemorySplitRule::OneKnob),
+        of(MemorySplitRule::OneKnobLearned),
+        of(MemorySplitRule::Apart),
+    );
     MemorySplitResults {
         one_knob_gib_h: knob.gib_h,
         one_knob_learned_gib_h: learned.gib_h,

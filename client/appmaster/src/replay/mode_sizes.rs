@@ -26,8 +26,16 @@ pub(super) struct ModeSizeSource {
 
 impl ModeSizeSource {
     pub(super) fn new(mode: MemoryFailureMode, grows: bool) -> ModeSizeSource {
-        let prices = if grows { KillPrices::of_growth() } else { KillPrices::default() };
-        ModeSizeSource { mode, learner: Learner::new(SHARE, prices), needs: ObservedNeeds::default() }
+        let prices = if grows {
+            KillPrices::of_growth()
+        } else {
+            KillPrices::default()
+        };
+        ModeSizeSource {
+            mode,
+            learner: Learner::new(SHARE, prices),
+            needs: ObservedNeeds::default(),
+        }
     }
 
     /// The first size. `running` tasks of its kind run already; `None` if the task may not start
@@ -41,13 +49,21 @@ impl ModeSizeSource {
                 self.learner.first(asks).size
             }
             MemoryFailureMode::Fixed => asks.request.unwrap_or(SHARE),
-            MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks => SHARE,
+            MemoryFailureMode::Pinterest
+            | MemoryFailureMode::Uber
+            | MemoryFailureMode::Databricks => SHARE,
             MemoryFailureMode::Tovar => self.needs.first(asks.kind).unwrap_or(SHARE),
         })
     }
 
     /// The size after `failures` kills, the last at `size`. `None`: given up.
-    pub(super) fn next(&mut self, asks: &SizeRequest<'_>, size: Bytes, failures: u32, largest: Bytes) -> Option<Bytes> {
+    pub(super) fn next(
+        &mut self,
+        asks: &SizeRequest<'_>,
+        size: Bytes,
+        failures: u32,
+        largest: Bytes,
+    ) -> Option<Bytes> {
         let executor = SHARE.mul_ratio(SLOTS, 1);
         let next = match self.mode {
             MemoryFailureMode::Headroom if failures >= MOST => None,
@@ -55,17 +71,25 @@ impl ModeSizeSource {
             MemoryFailureMode::Fixed => (failures < TRIES).then_some(size),
             // twice the share, then executors of two, three and four times the size
             MemoryFailureMode::Pinterest if failures == 1 => Some(SHARE.mul_ratio(2, 1)),
-            MemoryFailureMode::Pinterest => (failures <= TRIES).then(|| executor.mul_ratio(u64::from(failures), 1)),
+            MemoryFailureMode::Pinterest => {
+                (failures <= TRIES).then(|| executor.mul_ratio(u64::from(failures), 1))
+            }
             MemoryFailureMode::Uber => (failures == 1).then_some(executor),
             MemoryFailureMode::Databricks => (failures < MOST).then(|| size.mul_ratio(2, 1)),
             MemoryFailureMode::Tovar => (failures < TRIES).then_some(largest),
         };
         // a task at the largest size ran alone: no larger size is left
-        next.filter(|_| size < largest || self.mode == MemoryFailureMode::Fixed).map(|next| next.min(largest))
+        next.filter(|_| size < largest || self.mode == MemoryFailureMode::Fixed)
+            .map(|next| next.min(largest))
     }
 
     /// The size of a growth step for a task at its limit.
-    pub(super) fn grown(&mut self, asks: &SizeRequest<'_>, size: Bytes, largest: Bytes) -> Option<Bytes> {
+    pub(super) fn grown(
+        &mut self,
+        asks: &SizeRequest<'_>,
+        size: Bytes,
+        largest: Bytes,
+    ) -> Option<Bytes> {
         (size < largest).then(|| self.learner.grown(asks, size).min(largest))
     }
 
@@ -77,8 +101,10 @@ impl ModeSizeSource {
         match self.mode {
             MemoryFailureMode::Headroom => self.learner.record_success(asks, task, peak, runtime_s),
             MemoryFailureMode::Tovar => self.needs.ended(asks.kind, peak, runtime_s),
-            MemoryFailureMode::Fixed | MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks => {
-            }
+            MemoryFailureMode::Fixed
+            | MemoryFailureMode::Pinterest
+            | MemoryFailureMode::Uber
+            | MemoryFailureMode::Databricks => {}
         }
     }
 }

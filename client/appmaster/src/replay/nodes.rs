@@ -29,8 +29,16 @@ pub(super) struct ReplayNodes {
 impl ReplayNodes {
     /// Nodes without attempts.
     pub(super) fn new(shape: ClusterShape) -> ReplayNodes {
-        let node = NodeRoom { cpus: shape.cpus, memory: shape.memory, running: BTreeSet::new(), held: Vec::new() };
-        ReplayNodes { all: vec![node; shape.nodes], shape }
+        let node = NodeRoom {
+            cpus: shape.cpus,
+            memory: shape.memory,
+            running: BTreeSet::new(),
+            held: Vec::new(),
+        };
+        ReplayNodes {
+            all: vec![node; shape.nodes],
+            shape,
+        }
     }
     /// Processors that an attempt of this task occupies: at most those of a node.
     pub(super) fn cpus_of(&self, cpus: u32) -> u32 {
@@ -54,7 +62,11 @@ impl ReplayNodes {
     }
     /// Tasks whose attempts run on a node.
     pub(super) fn running_on(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
-        self.all.get(at).into_iter().flat_map(|node| &node.running).copied()
+        self.all
+            .get(at)
+            .into_iter()
+            .flat_map(|node| &node.running)
+            .copied()
     }
     /// Tasks that are frozen on a node, the longest first.
     pub(super) fn held_on(&self, at: usize) -> &[usize] {
@@ -63,13 +75,21 @@ impl ReplayNodes {
     /// True when all attempts on a node, at least two, are frozen and wait for each other's memory,
     /// so that none will end.
     pub(super) fn stands_still(&self, at: usize) -> bool {
-        self.all.get(at).is_some_and(|node| node.held.len() > 1 && node.held.len() == node.running.len())
+        self.all
+            .get(at)
+            .is_some_and(|node| node.held.len() > 1 && node.held.len() == node.running.len())
     }
     /// Reserves memory for a task on the fitting node with the least free memory, and returns the
     /// node. A node with frozen tasks accepts no new task: its free memory is for them.
     pub(super) fn take(&mut self, task: usize, cpus: u32, memory: Bytes) -> Option<usize> {
-        let fits = |node: &NodeRoom| node.cpus >= cpus && node.memory >= memory && node.held.is_empty();
-        let (at, _) = self.all.iter().enumerate().filter(|(_, node)| fits(node)).min_by_key(|(_, node)| node.memory)?;
+        let fits =
+            |node: &NodeRoom| node.cpus >= cpus && node.memory >= memory && node.held.is_empty();
+        let (at, _) = self
+            .all
+            .iter()
+            .enumerate()
+            .filter(|(_, node)| fits(node))
+            .min_by_key(|(_, node)| node.memory)?;
         let node = self.all.get_mut(at)?;
         node.cpus -= cpus;
         node.memory = node.memory.saturating_sub(memory);
@@ -78,7 +98,9 @@ impl ReplayNodes {
     }
     /// Takes more memory for a running task. False when there is too little.
     pub(super) fn grow(&mut self, at: usize, by: Bytes) -> bool {
-        let Some(node) = self.all.get_mut(at).filter(|node| node.memory >= by) else { return false };
+        let Some(node) = self.all.get_mut(at).filter(|node| node.memory >= by) else {
+            return false;
+        };
         node.memory = node.memory.saturating_sub(by);
         true
     }
@@ -96,7 +118,9 @@ impl ReplayNodes {
     }
     /// Frees the resources of an ended attempt.
     pub(super) fn free(&mut self, at: usize, task: usize, cpus: u32, memory: Bytes) {
-        let Some(node) = self.all.get_mut(at) else { return };
+        let Some(node) = self.all.get_mut(at) else {
+            return;
+        };
         node.cpus += cpus;
         node.memory = node.memory.saturating_add(memory);
         node.running.remove(&task);

@@ -22,7 +22,9 @@ use crate::policy::classify::{AttemptEndClass, MemoryFailure};
 use crate::policy::learn::ladder::KillPrices;
 use crate::policy::learn::{Learner, SizeRequest};
 use crate::policy::sizing::{MeasuredNeed, Sizer, TaskSizeQuery};
-use crate::policy::{AttemptPlace, AttemptSize, DecisionInput, SpentBudgets, TaskDecision, TaskSizeCap, decide};
+use crate::policy::{
+    AttemptPlace, AttemptSize, DecisionInput, SpentBudgets, TaskDecision, TaskSizeCap, decide,
+};
 
 /// Results of one knob and of two quantities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -84,8 +86,19 @@ impl MemorySplitSizes {
                     reserve = \"0B\"\n[[stage]]\nname = \"work\"\ncommand = [\"work\"]\n";
         let job = headroom_config::job::compile(text, "trace").ok();
         let set = job.and_then(|job| Some((job.executors.first()?.clone(), job.retry)));
-        let (knob, sizer) = (Learner::new(SHARE, KillPrices::default()), Sizer::new(MemoryFailureMode::Headroom, false));
-        MemorySplitSizes { rule, knob, sizer, set, has: BTreeMap::new(), kills: BTreeMap::new(), stated: BTreeMap::new() }
+        let (knob, sizer) = (
+            Learner::new(SHARE, KillPrices::default()),
+            Sizer::new(MemoryFailureMode::Headroom, false),
+        );
+        MemorySplitSizes {
+            rule,
+            knob,
+            sizer,
+            set,
+            has: BTreeMap::new(),
+            kills: BTreeMap::new(),
+            stated: BTreeMap::new(),
+        }
     }
 
     /// The first size of both together; `None` if the task may not start now.
@@ -101,7 +114,10 @@ impl MemorySplitSizes {
                 of_knob(self.knob.first(&asks).size)
             }
             MemorySplitRule::Apart => {
-                if !self.sizer.may_start(&task.kind, MemoryQuantities::HeapAndOverhead, running) {
+                if !self
+                    .sizer
+                    .may_start(&task.kind, MemoryQuantities::HeapAndOverhead, running)
+                {
                     return None;
                 }
                 self.sizer.first(&ask(n, task, &stated)).profile
@@ -122,11 +138,19 @@ impl MemorySplitSizes {
 
     pub(super) fn fits(&self, n: usize, task: &RecordedTask) -> bool {
         let (heap, overhead) = parts(n, task);
-        self.has.get(&n).is_some_and(|has| heap <= has.heap && overhead <= has.overhead)
+        self.has
+            .get(&n)
+            .is_some_and(|has| heap <= has.heap && overhead <= has.overhead)
     }
 
     /// The size after `failures` kills. `None`: given up.
-    pub(super) fn next(&mut self, n: usize, task: &RecordedTask, failures: u32, largest: Bytes) -> Option<Bytes> {
+    pub(super) fn next(
+        &mut self,
+        n: usize,
+        task: &RecordedTask,
+        failures: u32,
+        largest: Bytes,
+    ) -> Option<Bytes> {
         let (has, stated) = (self.has.get(&n)?.clone(), self.stated.get(&n)?.clone());
         let next = match self.rule {
             MemorySplitRule::OneKnob if has.memory() >= largest => None,
@@ -139,8 +163,13 @@ impl MemorySplitSizes {
             }
             MemorySplitRule::Apart => self.apart(n, task, (&has, &stated), failures, largest),
         };
-        let next =
-            next.map(|next| if next.memory() > largest { crate::policy::ladder::in_proportion(&next, largest) } else { next });
+        let next = next.map(|next| {
+            if next.memory() > largest {
+                crate::policy::ladder::in_proportion(&next, largest)
+            } else {
+                next
+            }
+        });
         let memory = next.as_ref().map(Profile::memory);
         self.has.extend(next.map(|next| (n, next)));
         memory
@@ -155,29 +184,54 @@ impl MemorySplitSizes {
         largest: Bytes,
     ) -> Option<Profile> {
         let (heap, overhead) = parts(n, task);
-        let dimension = if heap > has.heap { Dimension::Heap } else { Dimension::Overhead };
+        let dimension = if heap > has.heap {
+            Dimension::Heap
+        } else {
+            Dimension::Overhead
+        };
         let ask = ask(n, task, stated);
         let alike = self.kills.entry((n, dimension)).or_default();
         *alike += 1;
         let known = self.sizer.after_kill(&ask, dimension, has, *alike);
         self.sizer.killed(&ask, dimension, has);
         let (set, retry) = self.set.as_ref()?;
-        let size = AttemptSize { profile: has.clone(), slots: 1, rung: failures, place: AttemptPlace::Own };
+        let size = AttemptSize {
+            profile: has.clone(),
+            slots: 1,
+            rung: failures,
+            place: AttemptPlace::Own,
+        };
         // At a kill for one quantity, the use of the other is at most its size.
         let (live, off_heap) = (Some(heap.min(has.heap)), overhead.min(has.overhead));
         let (_, next) = decide(&DecisionInput {
             mode: MemoryFailureMode::Headroom,
             task: "a task",
-            reason: if dimension == Dimension::Heap { ExitReason::HeapOom } else { ExitReason::OverheadOom },
-            class: AttemptEndClass::Memory(MemoryFailure { dimension, off_heap, live, spike: false }),
+            reason: if dimension == Dimension::Heap {
+                ExitReason::HeapOom
+            } else {
+                ExitReason::OverheadOom
+            },
+            class: AttemptEndClass::Memory(MemoryFailure {
+                dimension,
+                off_heap,
+                live,
+                spike: false,
+            }),
             fate: AttemptFate::Own,
             size: &size,
             set,
             runtime: Runtime::Jvm,
             idempotent: Idempotent::Yes,
             retry,
-            spent: SpentBudgets { memory: failures.saturating_sub(1), ..SpentBudgets::default() },
-            cap: TaskSizeCap { task: largest, largest: Some(largest), by_job: false },
+            spent: SpentBudgets {
+                memory: failures.saturating_sub(1),
+                ..SpentBudgets::default()
+            },
+            cap: TaskSizeCap {
+                task: largest,
+                largest: Some(largest),
+                by_job: false,
+            },
             known,
             bound: None,
             remote_input: Bytes::ZERO,
@@ -194,16 +248,23 @@ impl MemorySplitSizes {
 
     pub(super) fn ended(&mut self, n: usize, task: &RecordedTask) {
         let (heap, overhead) = parts(n, task);
-        let Some(stated) = self.stated.get(&n) else { return };
+        let Some(stated) = self.stated.get(&n) else {
+            return;
+        };
         match self.rule {
             MemorySplitRule::OneKnob => {}
             MemorySplitRule::OneKnobLearned => {
                 let need = heap.max(overhead.mul_ratio(10, 1));
-                self.knob.record_success(&knob_asks(task, stated), number(n), need, task.runtime_s);
+                self.knob
+                    .record_success(&knob_asks(task, stated), number(n), need, task.runtime_s);
             }
             MemorySplitRule::Apart => {
-                let need = MeasuredNeed { heap: Some(heap), rest: overhead };
-                self.sizer.ended(&ask(n, task, stated), &need, task.runtime_s);
+                let need = MeasuredNeed {
+                    heap: Some(heap),
+                    rest: overhead,
+                };
+                self.sizer
+                    .ended(&ask(n, task, stated), &need, task.runtime_s);
             }
         }
     }
@@ -211,15 +272,29 @@ impl MemorySplitSizes {
 
 /// A heap, and a tenth of it for all other memory.
 fn of_knob(heap: Bytes) -> Profile {
-    Profile { heap, overhead: heap.mul_ratio(1, 10), cpus: Cpus::from_cores(1) }
+    Profile {
+        heap,
+        overhead: heap.mul_ratio(1, 10),
+        cpus: Cpus::from_cores(1),
+    }
 }
 
 fn knob_asks<'a>(task: &'a RecordedTask, stated: &Profile) -> SizeRequest<'a> {
-    SizeRequest { kind: &task.kind, input: task.input, request: Some(stated.heap) }
+    SizeRequest {
+        kind: &task.kind,
+        input: task.input,
+        request: Some(stated.heap),
+    }
 }
 
 fn ask<'a>(n: usize, task: &'a RecordedTask, stated: &'a Profile) -> TaskSizeQuery<'a> {
-    TaskSizeQuery { kind: &task.kind, memory: MemoryQuantities::HeapAndOverhead, input: task.input, stated, task: number(n) }
+    TaskSizeQuery {
+        kind: &task.kind,
+        memory: MemoryQuantities::HeapAndOverhead,
+        input: task.input,
+        stated,
+        task: number(n),
+    }
 }
 
 fn number(n: usize) -> u64 {
@@ -228,8 +303,12 @@ fn number(n: usize) -> u64 {
 
 /// A need, divided into heap and overhead.
 pub(super) fn parts(n: usize, task: &RecordedTask) -> (Bytes, Bytes) {
-    let of_kind =
-        task.kind.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, b| (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    let of_kind = task
+        .kind
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, b| {
+            (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
+        });
     let (sort, place) = (mixed(of_kind) % 100, mixed(of_kind ^ 1) % 1000);
     // Thousandths of the need.
     let (from, to) = match sort {
@@ -254,7 +333,14 @@ mod tests {
     use super::*;
 
     fn task(kind: &str) -> RecordedTask {
-        RecordedTask { kind: kind.into(), input: None, peak: Bytes::from_gib(3), runtime_s: 1.0, request: None, cpus: 1 }
+        RecordedTask {
+            kind: kind.into(),
+            input: None,
+            peak: Bytes::from_gib(3),
+            runtime_s: 1.0,
+            request: None,
+            cpus: 1,
+        }
     }
 
     #[test]
@@ -273,7 +359,10 @@ mod tests {
 
     #[test]
     fn a_single_size_raises_the_heap_for_memory_outside_it() {
-        let native = (0..99).map(|k| task(&format!("kind-{k}"))).find(|t| parts(0, t).1 > parts(0, t).0).expect("a native kind");
+        let native = (0..99)
+            .map(|k| task(&format!("kind-{k}")))
+            .find(|t| parts(0, t).1 > parts(0, t).0)
+            .expect("a native kind");
         let whole = Bytes::from_gib(128);
         let mut knob = MemorySplitSizes::new(MemorySplitRule::OneKnob);
         let mut size = knob.first(0, &native, 0).expect("at once");
@@ -287,8 +376,13 @@ mod tests {
         failures = 0;
         while !apart.fits(0, &native) {
             failures += 1;
-            both = apart.next(0, &native, failures, whole).expect("fits a host");
+            both = apart
+                .next(0, &native, failures, whole)
+                .expect("fits a host");
         }
-        assert!(size > both.mul_ratio(2, 1), "{size} against {both} for a need of 3 GiB");
+        assert!(
+            size > both.mul_ratio(2, 1),
+            "{size} against {both} for a need of 3 GiB"
+        );
     }
 }

@@ -24,7 +24,12 @@ pub struct Requirement {
 /// The requirements that these rows allow to check: those of each dataset, and the totals. A
 /// comparison with another mode is made only if that mode was replayed too.
 pub(super) fn all(rows: &[ReplayResultRow], totals: &[ReplayResultRow]) -> Vec<Requirement> {
-    let Some(ours) = totals.iter().find(|row| row.mode == MemoryFailureMode::Headroom) else { return Vec::new() };
+    let Some(ours) = totals
+        .iter()
+        .find(|row| row.mode == MemoryFailureMode::Headroom)
+    else {
+        return Vec::new();
+    };
     let mut gates = vec![none_lost(rows, ours), few_kills(ours)];
     gates.extend(innocents(rows, ours, &SIXTEEN));
     gates.extend(innocents(rows, ours, &TIGHT));
@@ -33,30 +38,57 @@ pub(super) fn all(rows: &[ReplayResultRow], totals: &[ReplayResultRow]) -> Vec<R
     gates
 }
 
-fn of_ours<'a>(rows: &'a [ReplayResultRow], ours: &ReplayResultRow) -> impl Iterator<Item = &'a ReplayResultRow> {
+fn of_ours<'a>(
+    rows: &'a [ReplayResultRow],
+    ours: &ReplayResultRow,
+) -> impl Iterator<Item = &'a ReplayResultRow> {
     let growth = ours.growth;
-    rows.iter().filter(move |row| row.mode == MemoryFailureMode::Headroom && row.growth == growth)
+    rows.iter()
+        .filter(move |row| row.mode == MemoryFailureMode::Headroom && row.growth == growth)
 }
 
 fn none_lost(rows: &[ReplayResultRow], ours: &ReplayResultRow) -> Requirement {
-    let where_ = of_ours(rows, ours).filter(|row| row.lost_avoidable > 0).count();
+    let where_ = of_ours(rows, ours)
+        .filter(|row| row.lost_avoidable > 0)
+        .count();
     let says = format!(
         "{} lost, {} of them avoidable, on {where_} of {} traces",
         ours.lost,
         ours.lost_avoidable,
         of_ours(rows, ours).count()
     );
-    Requirement { name: "G1", asks: "no avoidable task lost on any trace", met: where_ == 0, says }
+    Requirement {
+        name: "G1",
+        asks: "no avoidable task lost on any trace",
+        met: where_ == 0,
+        says,
+    }
 }
 
 fn few_kills(ours: &ReplayResultRow) -> Requirement {
     let (asks, kills, maq) = if ours.growth {
-        ("with growth at most 12 kills / 1000 and .83 of the allocated memory used", 12.0, 0.83)
+        (
+            "with growth at most 12 kills / 1000 and .83 of the allocated memory used",
+            12.0,
+            0.83,
+        )
     } else {
-        ("at most 35 kills / 1000 and .80 of the allocated memory used", 35.0, 0.80)
+        (
+            "at most 35 kills / 1000 and .80 of the allocated memory used",
+            35.0,
+            0.80,
+        )
     };
     let met = ours.kills_per_1000 <= kills && ours.maq >= maq;
-    Requirement { name: "G2", asks, met, says: format!("{:.1} kills / 1000, {:.3} used", ours.kills_per_1000, ours.maq) }
+    Requirement {
+        name: "G2",
+        asks,
+        met,
+        says: format!(
+            "{:.1} kills / 1000, {:.3} used",
+            ours.kills_per_1000, ours.maq
+        ),
+    }
 }
 
 /// Shared executors of one size.
@@ -84,29 +116,57 @@ const TIGHT: ExecutorSizes = ExecutorSizes {
     of: |row| &row.tight,
 };
 
-fn innocents(rows: &[ReplayResultRow], ours: &ReplayResultRow, executors: &ExecutorSizes) -> Option<Requirement> {
+fn innocents(
+    rows: &[ReplayResultRow],
+    ours: &ReplayResultRow,
+    executors: &ExecutorSizes,
+) -> Option<Requirement> {
     let pairs: Vec<(&ReplayResultRow, &ReplayResultRow)> = of_ours(rows, ours)
         .filter_map(|row| {
-            Some((row, rows.iter().find(|other| other.mode == MemoryFailureMode::Uber && other.dataset == row.dataset)?))
+            Some((
+                row,
+                rows.iter().find(|other| {
+                    other.mode == MemoryFailureMode::Uber && other.dataset == row.dataset
+                })?,
+            ))
         })
         .collect();
     if pairs.is_empty() {
         return None;
     }
     let of = |row: &ReplayResultRow| (executors.of)(row).innocent_kills;
-    let worse: Vec<&str> =
-        pairs.iter().filter(|(a, b)| !(executors.enough)(of(a), of(b))).map(|(row, _)| row.dataset.as_str()).collect();
-    let as_many = pairs.iter().filter(|(a, b)| of(a) == of(b) && of(a) > 0).count();
+    let worse: Vec<&str> = pairs
+        .iter()
+        .filter(|(a, b)| !(executors.enough)(of(a), of(b)))
+        .map(|(row, _)| row.dataset.as_str())
+        .collect();
+    let as_many = pairs
+        .iter()
+        .filter(|(a, b)| of(a) == of(b) && of(a) > 0)
+        .count();
     let theirs: u64 = pairs.iter().map(|(_, uber)| of(uber)).sum();
-    let SharedResults { innocent_kills, innocent_charged, lost_avoidable, deaths, .. } = *(executors.of)(ours);
+    let SharedResults {
+        innocent_kills,
+        innocent_charged,
+        lost_avoidable,
+        deaths,
+        ..
+    } = *(executors.of)(ours);
     let on = match (worse.is_empty(), as_many) {
         (false, _) => format!("; too many on {}", worse.join(", ")),
         (true, 0) => String::new(),
         (true, as_many) => {
-            format!("; equal on {as_many} of {} traces, fewer on the others with dead executors", pairs.len())
+            format!(
+                "; equal on {as_many} of {} traces, fewer on the others with dead executors",
+                pairs.len()
+            )
         }
     };
-    let nothing = if deaths == 0 && theirs == 0 { "; no executor died in either mode, so the traces prove nothing" } else { "" };
+    let nothing = if deaths == 0 && theirs == 0 {
+        "; no executor died in either mode, so the traces prove nothing"
+    } else {
+        ""
+    };
     Some(Requirement {
         name: executors.name,
         asks: executors.asks,
@@ -125,18 +185,40 @@ fn apart(ours: &ReplayResultRow) -> Option<Requirement> {
         met: parts.apart_gib_h * 2.0 <= parts.one_knob_gib_h && parts.apart_lost_avoidable == 0,
         says: format!(
             "{:.1} GiB·h against {:.1}, {} avoidably lost; one learned size takes {:.1}; the split is synthetic",
-            parts.apart_gib_h, parts.one_knob_gib_h, parts.apart_lost_avoidable, parts.one_knob_learned_gib_h
+            parts.apart_gib_h,
+            parts.one_knob_gib_h,
+            parts.apart_lost_avoidable,
+            parts.one_knob_learned_gib_h
         ),
     })
 }
 
 /// A task larger than any node, among many of its kind that are not.
 fn giant() -> Requirement {
-    let task = |peak| RecordedTask { kind: "part".into(), input: None, peak, runtime_s: 60.0, request: None, cpus: 1 };
+    let task = |peak| RecordedTask {
+        kind: "part".into(),
+        input: None,
+        peak,
+        runtime_s: 60.0,
+        request: None,
+        cpus: 1,
+    };
     let mut tasks = vec![task(Bytes::from_mib(700)); 500];
     tasks.push(task(Bytes::from_gib(300)));
     let load = TraceLoad::at_once(ClusterShape::default());
-    let kills = run::run(&tasks, (MemoryFailureMode::Headroom, false), &load, 1.0, &mut |_| {}).kills;
+    let kills = run::run(
+        &tasks,
+        (MemoryFailureMode::Headroom, false),
+        &load,
+        1.0,
+        &mut |_| {},
+    )
+    .kills;
     let asks = "a partition larger than any node costs at most 3 attempts";
-    Requirement { name: "G5", asks, met: kills <= 3, says: format!("{kills} attempts among 500 others of its kind") }
+    Requirement {
+        name: "G5",
+        asks,
+        met: kills <= 3,
+        says: format!("{kills} attempts among 500 others of its kind"),
+    }
 }

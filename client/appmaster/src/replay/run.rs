@@ -102,8 +102,14 @@ pub(super) struct ReplayRunState<'a> {
 }
 
 /// Time until the last task ends if every need is known. Seconds.
-pub(super) fn ideal(tasks: &[RecordedTask], load: &TraceLoad, progress: &mut dyn FnMut(u64)) -> f64 {
-    ReplayRunState::new(tasks, SizeSource::Oracle, false, load).run_to_end(progress).makespan
+pub(super) fn ideal(
+    tasks: &[RecordedTask],
+    load: &TraceLoad,
+    progress: &mut dyn FnMut(u64),
+) -> f64 {
+    ReplayRunState::new(tasks, SizeSource::Oracle, false, load)
+        .run_to_end(progress)
+        .makespan
 }
 
 /// A replay in one mode. `ideal` is the result of [`ideal`]. `progress` receives the number of
@@ -118,16 +124,34 @@ pub(super) fn run(
     let growth = growth && grow::mode_allows_growth(mode);
     ReplayCounters {
         ideal,
-        ..ReplayRunState::new(tasks, SizeSource::Mode(Box::new(ModeSizeSource::new(mode, growth))), growth, load)
-            .run_to_end(progress)
+        ..ReplayRunState::new(
+            tasks,
+            SizeSource::Mode(Box::new(ModeSizeSource::new(mode, growth))),
+            growth,
+            load,
+        )
+        .run_to_end(progress)
     }
 }
 
 /// Memory and kills of a rule for heap and overhead.
-pub(super) fn parted(tasks: &[RecordedTask], rule: MemorySplitRule, load: &TraceLoad) -> RuleResults {
-    let sums =
-        ReplayRunState::new(tasks, SizeSource::Parts(Box::new(MemorySplitSizes::new(rule))), false, load).run_to_end(&mut |_| {});
-    RuleResults { gib_h: sums.allocated / 3600.0, kills: sums.kills, lost_avoidable: sums.lost_avoidable }
+pub(super) fn parted(
+    tasks: &[RecordedTask],
+    rule: MemorySplitRule,
+    load: &TraceLoad,
+) -> RuleResults {
+    let sums = ReplayRunState::new(
+        tasks,
+        SizeSource::Parts(Box::new(MemorySplitSizes::new(rule))),
+        false,
+        load,
+    )
+    .run_to_end(&mut |_| {});
+    RuleResults {
+        gib_h: sums.allocated / 3600.0,
+        kills: sums.kills,
+        lost_avoidable: sums.lost_avoidable,
+    }
 }
 
 /// Allocated memory and its results.
@@ -139,7 +163,12 @@ pub(super) struct RuleResults {
 }
 
 impl<'a> ReplayRunState<'a> {
-    fn new(tasks: &'a [RecordedTask], sizes: SizeSource, growth: bool, load: &TraceLoad) -> ReplayRunState<'a> {
+    fn new(
+        tasks: &'a [RecordedTask],
+        sizes: SizeSource,
+        growth: bool,
+        load: &TraceLoad,
+    ) -> ReplayRunState<'a> {
         let kinds: BTreeSet<&str> = tasks.iter().map(|task| task.kind.as_str()).collect();
         let mut run = ReplayRunState {
             tasks,
@@ -157,11 +186,20 @@ impl<'a> ReplayRunState<'a> {
             serial: 0,
             ended: 0,
             last_end: 0,
-            sums: ReplayCounters { tasks: u64::try_from(tasks.len()).unwrap_or(u64::MAX), ..ReplayCounters::default() },
+            sums: ReplayCounters {
+                tasks: u64::try_from(tasks.len()).unwrap_or(u64::MAX),
+                ..ReplayCounters::default()
+            },
         };
         run.waits_since.resize(tasks.len(), 0);
-        for (n, at) in run.waits_since.iter().enumerate().filter(|(_, at)| **at > 0) {
-            run.events.push(Reverse((*at, n, 0, ReplayEvent::Submission)));
+        for (n, at) in run
+            .waits_since
+            .iter()
+            .enumerate()
+            .filter(|(_, at)| **at > 0)
+        {
+            run.events
+                .push(Reverse((*at, n, 0, ReplayEvent::Submission)));
         }
         for n in (0..tasks.len()).filter(|n| load.submitted.get(*n).is_none_or(|at| *at == 0)) {
             run.submit(n);
@@ -175,7 +213,12 @@ impl<'a> ReplayRunState<'a> {
         while let Some(Reverse((at, n, serial, what))) = self.events.pop() {
             now = at;
             self.happens(n, serial, what, now);
-            while let Some(Reverse((at, n, serial, what))) = self.events.peek().copied().filter(|Reverse((at, ..))| *at == now) {
+            while let Some(Reverse((at, n, serial, what))) = self
+                .events
+                .peek()
+                .copied()
+                .filter(|Reverse((at, ..))| *at == now)
+            {
                 self.events.pop();
                 self.happens(n, serial, what, at);
             }
@@ -197,7 +240,10 @@ impl<'a> ReplayRunState<'a> {
     }
 
     fn submit(&mut self, n: usize) {
-        let line = self.tasks.get(n).and_then(|task| self.lines.get(task.kind.as_str()));
+        let line = self
+            .tasks
+            .get(n)
+            .and_then(|task| self.lines.get(task.kind.as_str()));
         if let Some(waiting) = line.and_then(|line| self.waiting.get_mut(*line)) {
             waiting.insert(n);
         }
@@ -227,11 +273,18 @@ impl<'a> ReplayRunState<'a> {
             if self.nodes.are_busy() || passed > MAX_EXAMINED_TASKS {
                 return;
             }
-            let Some(task) = self.tasks.get(n) else { continue };
+            let Some(task) = self.tasks.get(n) else {
+                continue;
+            };
             let cpus = self.nodes.cpus_of(task.cpus);
             // no task of this queue may start now
-            let Some(size) = self.size_of(n, task) else { continue };
-            let after = self.waiting.get(line).and_then(|waiting| waiting.range(n + 1..).next());
+            let Some(size) = self.size_of(n, task) else {
+                continue;
+            };
+            let after = self
+                .waiting
+                .get(line)
+                .and_then(|waiting| waiting.range(n + 1..).next());
             heads.extend(after.map(|next| Reverse((*next, line))));
             if failed.iter().any(|(c, m)| cpus >= *c && size >= *m) {
                 passed += 1;
@@ -250,7 +303,9 @@ impl<'a> ReplayRunState<'a> {
         match (&mut self.sizes, self.next_sizes.get(&n)) {
             (SizeSource::Oracle, _) => Some(task.peak),
             (SizeSource::Mode(_) | SizeSource::Parts(_), Some(next)) => Some(next.size),
-            (SizeSource::Mode(giver), None) => giver.first(&asks(task), running).map(|size| size.min(whole)),
+            (SizeSource::Mode(giver), None) => giver
+                .first(&asks(task), running)
+                .map(|size| size.min(whole)),
             (SizeSource::Parts(parts), None) => {
                 let size = parts.first(n, task, running)?;
                 parts.cut(n, whole);
@@ -260,12 +315,18 @@ impl<'a> ReplayRunState<'a> {
     }
 
     fn start(&mut self, n: usize, line: usize, node: usize, size: Bytes, now: u64) {
-        let Some(task) = self.tasks.get(n) else { return };
+        let Some(task) = self.tasks.get(n) else {
+            return;
+        };
         if let Some(waiting) = self.waiting.get_mut(line) {
             waiting.remove(&n);
         }
         *self.of_kind.entry(task.kind.as_str()).or_default() += 1;
-        let failures = self.next_sizes.entry(n).or_insert(NextSize { size, failures: 0 }).failures;
+        let failures = self
+            .next_sizes
+            .entry(n)
+            .or_insert(NextSize { size, failures: 0 })
+            .failures;
         let fits = match &self.sizes {
             SizeSource::Oracle | SizeSource::Mode(_) => task.peak <= size,
             SizeSource::Parts(parts) => parts.fits(n, task),
@@ -277,9 +338,23 @@ impl<'a> ReplayRunState<'a> {
         }
         let part = if fits { 1.0 } else { moment(n, failures) };
         self.serial += 1;
-        self.events.push(Reverse((now + ticks(task.runtime_s * part), n, self.serial, ReplayEvent::End)));
+        self.events.push(Reverse((
+            now + ticks(task.runtime_s * part),
+            n,
+            self.serial,
+            ReplayEvent::End,
+        )));
         let serial = self.serial;
-        let attempt = ReplayAttempt { node, serial, began: now, resized: now, size, at_limit: !fits, hold: None, before: 0.0 };
+        let attempt = ReplayAttempt {
+            node,
+            serial,
+            began: now,
+            resized: now,
+            size,
+            at_limit: !fits,
+            hold: None,
+            before: 0.0,
+        };
         self.running.insert(n, attempt);
     }
 
@@ -288,7 +363,9 @@ impl<'a> ReplayRunState<'a> {
             return self.submit(n);
         }
         // The event belongs to an earlier attempt.
-        let Some(run) = self.running.get(&n).filter(|run| run.serial == serial) else { return };
+        let Some(run) = self.running.get(&n).filter(|run| run.serial == serial) else {
+            return;
+        };
         match what {
             ReplayEvent::Submission => {}
             ReplayEvent::End if run.at_limit => self.on_limit(n, now),
@@ -305,7 +382,8 @@ impl<'a> ReplayRunState<'a> {
         self.last_end = now;
         self.sums.allocated += run.before + run.size.as_gib_f64() * seconds(now - run.resized);
         self.sums.held_s += run.hold.map_or(0.0, |hold| hold.seconds(now));
-        self.nodes.free(run.node, n, self.nodes.cpus_of(task.cpus), run.size);
+        self.nodes
+            .free(run.node, n, self.nodes.cpus_of(task.cpus), run.size);
         if let Some(running) = self.of_kind.get_mut(task.kind.as_str()) {
             *running = running.saturating_sub(1);
         }
@@ -313,12 +391,16 @@ impl<'a> ReplayRunState<'a> {
     }
 
     fn finish(&mut self, n: usize, now: u64) {
-        let (Some(task), Some(run)) = (self.tasks.get(n), self.leave(n, now)) else { return };
+        let (Some(task), Some(run)) = (self.tasks.get(n), self.leave(n, now)) else {
+            return;
+        };
         self.ended += 1;
         self.sums.used += task.peak.as_gib_f64() * task.runtime_s;
         match &mut self.sizes {
             SizeSource::Oracle => {}
-            SizeSource::Mode(giver) => giver.ended(&asks(task), number(n), task.peak, task.runtime_s),
+            SizeSource::Mode(giver) => {
+                giver.ended(&asks(task), number(n), task.peak, task.runtime_s)
+            }
             SizeSource::Parts(parts) => parts.ended(n, task),
         }
         self.grow_held(run.node, now);
@@ -326,7 +408,9 @@ impl<'a> ReplayRunState<'a> {
 
     /// Kills an attempt at its limit; its mode gives the next size.
     pub(super) fn kill(&mut self, n: usize, now: u64) {
-        let (Some(task), Some(run)) = (self.tasks.get(n), self.leave(n, now)) else { return };
+        let (Some(task), Some(run)) = (self.tasks.get(n), self.leave(n, now)) else {
+            return;
+        };
         self.sums.kills += 1;
         let whole = self.nodes.memory();
         let failures = self.next_sizes.get(&n).map_or(0, |next| next.failures) + 1;
@@ -351,7 +435,10 @@ impl<'a> ReplayRunState<'a> {
     fn lose(&mut self, n: usize) {
         self.ended += 1;
         self.sums.lost += 1;
-        let fits = self.tasks.get(n).is_some_and(|task| task.peak <= self.nodes.memory());
+        let fits = self
+            .tasks
+            .get(n)
+            .is_some_and(|task| task.peak <= self.nodes.memory());
         self.sums.lost_avoidable += u64::from(fits);
     }
 }
@@ -361,15 +448,20 @@ fn number(n: usize) -> u64 {
 }
 
 pub(super) fn asks(task: &RecordedTask) -> SizeRequest<'_> {
-    SizeRequest { kind: &task.kind, input: task.input, request: task.request }
+    SizeRequest {
+        kind: &task.kind,
+        input: task.input,
+        request: task.request,
+    }
 }
 
 /// The fraction of its run after which an attempt reaches its limit. It follows the distribution of
 /// real kills: half of them before 0.52.
 pub(super) fn moment(task: usize, failures: u32) -> f64 {
     const QUARTILES: [f64; 5] = [0.0, 0.11, 0.52, 0.86, 1.0];
-    let mut x =
-        (task as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(u64::from(failures).wrapping_mul(0xd1b5_4a32_d192_ed03));
+    let mut x = (task as u64)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .wrapping_add(u64::from(failures).wrapping_mul(0xd1b5_4a32_d192_ed03));
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^= x >> 31;

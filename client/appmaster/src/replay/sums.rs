@@ -56,7 +56,13 @@ impl ReplayCounters {
     /// The row of these counters, without shared executors. The nodes of a total come from the
     /// caller.
     #[allow(clippy::cast_precision_loss)] // counts of tasks
-    pub(super) fn row(&self, dataset: &str, mode: MemoryFailureMode, growth: bool, cluster: ClusterShape) -> ReplayResultRow {
+    pub(super) fn row(
+        &self,
+        dataset: &str,
+        mode: MemoryFailureMode,
+        growth: bool,
+        cluster: ClusterShape,
+    ) -> ReplayResultRow {
         let ratio = |a: f64, b: f64| if b > 0.0 { thousandths(a / b) } else { 0.0 };
         ReplayResultRow {
             dataset: dataset.to_owned(),
@@ -111,7 +117,11 @@ mod tests {
     #[test]
     fn the_hundredth_part_of_the_attempts_waits_longer() {
         let waits: Vec<f64> = (1..=10).map(f64::from).collect();
-        let sums = |attempts| ReplayCounters { waits: waits.clone(), attempts, ..ReplayCounters::default() };
+        let sums = |attempts| ReplayCounters {
+            waits: waits.clone(),
+            attempts,
+            ..ReplayCounters::default()
+        };
         assert!((sums(10).wait_p99() - 10.0).abs() < 1e-9);
         assert!((sums(300).wait_p99() - 7.0).abs() < 1e-9);
         assert!(sums(5000).wait_p99().abs() < 1e-9, "most started at once");

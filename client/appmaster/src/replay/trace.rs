@@ -93,7 +93,11 @@ const MOST_CPUS: f64 = 1024.0;
 /// The folder cannot be read or has no such file, or one of them is not a trace.
 pub fn read(path: &Path) -> Result<Vec<Dataset>, TraceError> {
     let mut found = Found::new();
-    let files = if path.is_file() { vec![path.to_owned()] } else { files_of(path)? };
+    let files = if path.is_file() {
+        vec![path.to_owned()]
+    } else {
+        files_of(path)?
+    };
     for path in files {
         read_file(&path, &mut found)?;
     }
@@ -101,8 +105,13 @@ pub fn read(path: &Path) -> Result<Vec<Dataset>, TraceError> {
 }
 
 fn files_of(folder: &Path) -> Result<Vec<PathBuf>, TraceError> {
-    let entries = std::fs::read_dir(folder).map_err(|source| TraceError::Folder { path: folder.to_owned(), source })?;
-    let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let entries = std::fs::read_dir(folder).map_err(|source| TraceError::Folder {
+        path: folder.to_owned(),
+        source,
+    })?;
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
     files.retain(|path| path.extension().is_some_and(|ending| ending == "csv"));
     files.sort();
     if files.is_empty() {
@@ -117,28 +126,49 @@ fn files_of(folder: &Path) -> Result<Vec<PathBuf>, TraceError> {
 /// It is not a trace.
 pub fn parse(text: &str, name: &str) -> Result<Vec<Dataset>, TraceError> {
     let mut found = Found::new();
-    read_rows(csv::Reader::from_reader(text.as_bytes()), Path::new(name), &mut found)?;
+    read_rows(
+        csv::Reader::from_reader(text.as_bytes()),
+        Path::new(name),
+        &mut found,
+    )?;
     Ok(in_order(found))
 }
 
 fn in_order(found: Found) -> Vec<Dataset> {
     let whole = |(name, mut rows): (String, Vec<(u64, RecordedTask)>)| {
         rows.sort_by_key(|(seq, _)| *seq);
-        Dataset { name, tasks: rows.into_iter().map(|(_, task)| task).collect() }
+        Dataset {
+            name,
+            tasks: rows.into_iter().map(|(_, task)| task).collect(),
+        }
     };
     found.into_iter().map(whole).collect()
 }
 
 fn read_file(path: &Path, found: &mut Found) -> Result<(), TraceError> {
-    let reader = csv::Reader::from_path(path).map_err(|source| TraceError::Row { path: path.to_owned(), source })?;
+    let reader = csv::Reader::from_path(path).map_err(|source| TraceError::Row {
+        path: path.to_owned(),
+        source,
+    })?;
     read_rows(reader, path, found)
 }
 
-fn read_rows<R: std::io::Read>(mut reader: csv::Reader<R>, path: &Path, found: &mut Found) -> Result<(), TraceError> {
-    let wrong = |source| TraceError::Row { path: path.to_owned(), source };
+fn read_rows<R: std::io::Read>(
+    mut reader: csv::Reader<R>,
+    path: &Path,
+    found: &mut Found,
+) -> Result<(), TraceError> {
+    let wrong = |source| TraceError::Row {
+        path: path.to_owned(),
+        source,
+    };
     for (n, row) in reader.deserialize::<Row>().enumerate() {
         let row = row.map_err(wrong)?;
-        let bad = |what| TraceError::Value { path: path.to_owned(), line: n as u64 + 2, what };
+        let bad = |what| TraceError::Value {
+            path: path.to_owned(),
+            line: n as u64 + 2,
+            what,
+        };
         let finite = |x: f64| x.is_finite() && (0.0..1e18).contains(&x);
         if !finite(row.peak_mem_bytes) || !finite(row.input_bytes) || !finite(row.user_mem_bytes) {
             return Err(bad("a size is negative, or larger than any memory"));
@@ -168,5 +198,9 @@ fn known(size: f64) -> Option<Bytes> {
 }
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // clamped
 fn cpus(cpus: f64) -> u32 {
-    if cpus.is_finite() { cpus.clamp(1.0, MOST_CPUS) as u32 } else { 1 }
+    if cpus.is_finite() {
+        cpus.clamp(1.0, MOST_CPUS) as u32
+    } else {
+        1
+    }
 }

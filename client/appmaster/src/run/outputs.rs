@@ -29,35 +29,60 @@ pub(super) async fn claim(
     beginning: JobStartState,
 ) -> Result<OutputClaim, RunError> {
     if output::directories(job).is_empty() {
-        return Ok(OutputClaim { owner: None, turn: EarlierCommit::First, refused: None });
+        return Ok(OutputClaim {
+            owner: None,
+            turn: EarlierCommit::First,
+            refused: None,
+        });
     }
     let submitted = answered(url, || client.app(app)).await?.submitted;
-    let owner = OutputOwner { app: app.clone(), submitted };
+    let owner = OutputOwner {
+        app: app.clone(),
+        submitted,
+    };
     let mut tries = output::directories(job).len();
     let claimed = loop {
         let (spec, us) = (job.clone(), owner.clone());
         match run_blocking(move || output::claim(&spec, &us, beginning)).await {
-            Err(OutputError::Owned { dir, owner }) if tries > 0 && left_behind(client, &dir, &owner).await => tries -= 1,
+            Err(OutputError::Owned { dir, owner })
+                if tries > 0 && left_behind(client, &dir, &owner).await =>
+            {
+                tries -= 1
+            }
             claimed => break claimed,
         }
     };
     let (turn, refused) = match claimed {
         Ok(turn) => (turn, None),
-        Err(error) if beginning == JobStartState::New => (EarlierCommit::First, Some(error.in_words())),
+        Err(error) if beginning == JobStartState::New => {
+            (EarlierCommit::First, Some(error.in_words()))
+        }
         // A running job continues: a commit that fails reports its own error.
         Err(error) => {
-            tracing::warn!(error = error.in_words(), "cannot inspect the output directory, continuing");
+            tracing::warn!(
+                error = error.in_words(),
+                "cannot inspect the output directory, continuing"
+            );
             (EarlierCommit::First, None)
         }
     };
-    Ok(OutputClaim { owner: Some(owner), turn, refused })
+    Ok(OutputClaim {
+        owner: Some(owner),
+        turn,
+        refused,
+    })
 }
 
 /// True when the resource manager knows the owner and reports it as ended; then its files are
 /// removed.
 async fn left_behind(client: &Client, dir: &std::path::Path, owner: &str) -> bool {
-    let Ok(owner) = owner.parse::<OutputOwner>() else { return false };
-    let over = client.app(&owner.app).await.is_ok_and(|view| view.submitted == owner.submitted && view.state.is_final());
+    let Ok(owner) = owner.parse::<OutputOwner>() else {
+        return false;
+    };
+    let over = client
+        .app(&owner.app)
+        .await
+        .is_ok_and(|view| view.submitted == owner.submitted && view.state.is_final());
     if over {
         tracing::info!(dir = %dir.display(), %owner, "the application that owns the output directory has ended");
         let dir: PathBuf = dir.to_owned();

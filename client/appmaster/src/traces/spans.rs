@@ -9,7 +9,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use headroom_types::{Bytes, Charge, ExitReason, UnixMillis};
 use headroom_wire::v1::job::{AttemptRow, TaskRow, TaskState};
-use opentelemetry::trace::{Event, Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
+use opentelemetry::trace::{
+    Event, Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState,
+};
 use opentelemetry::{InstrumentationScope, KeyValue, Value};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use sha2::{Digest as _, Sha256};
@@ -127,7 +129,10 @@ impl TraceIdentity {
     /// The ids of this application's trace; the secret distinguishes it from one of the same name
     /// in another cluster.
     pub fn new(app: &str, secret: &str) -> Self {
-        TraceIdentity { app: app.to_owned(), trace: TraceId::from_bytes(first(&["trace", app, secret])) }
+        TraceIdentity {
+            app: app.to_owned(),
+            trace: TraceId::from_bytes(first(&["trace", app, secret])),
+        }
     }
 
     /// The trace.
@@ -141,7 +146,13 @@ impl TraceIdentity {
     }
 
     fn context(&self, what: &str) -> SpanContext {
-        SpanContext::new(self.trace, self.span(what), TraceFlags::SAMPLED, false, TraceState::NONE)
+        SpanContext::new(
+            self.trace,
+            self.span(what),
+            TraceFlags::SAMPLED,
+            false,
+            TraceState::NONE,
+        )
     }
 
     /// The span of the job.
@@ -152,9 +163,20 @@ impl TraceIdentity {
             number(names::TASKS, u64::from(job.tasks)),
             number(names::MEMORY_KILLS, u64::from(job.memory_kills)),
         ];
-        let status = job.failure.map_or(Status::Ok, |why| Status::error(why.to_owned()));
-        let span = self.made("job", format!("job {}", job.name), (job.began, job.ended), attributes);
-        SpanData { status, parent_span_id: SpanId::INVALID, ..span }
+        let status = job
+            .failure
+            .map_or(Status::Ok, |why| Status::error(why.to_owned()));
+        let span = self.made(
+            "job",
+            format!("job {}", job.name),
+            (job.began, job.ended),
+            attributes,
+        );
+        SpanData {
+            status,
+            parent_span_id: SpanId::INVALID,
+            ..span
+        }
     }
 
     /// The span of a task, from its first attempt to the end of its last; `None` without an
@@ -165,22 +187,36 @@ impl TraceIdentity {
         let mut attributes = vec![
             KeyValue::new(names::TASK, id.clone()),
             KeyValue::new(names::STAGE, row.task.stage.to_string()),
-            number(names::ATTEMPTS, u64::try_from(row.attempts.len()).unwrap_or(u64::MAX)),
+            number(
+                names::ATTEMPTS,
+                u64::try_from(row.attempts.len()).unwrap_or(u64::MAX),
+            ),
             number(names::RUNG, u64::from(row.rung)),
         ];
         attributes.extend(size(row.profile.heap, row.profile.overhead));
         let status = match row.state {
             TaskState::Done => Status::Ok,
             TaskState::Failed => Status::error(row.note.clone()),
-            TaskState::Blocked | TaskState::Pending | TaskState::Running => Status::error(UNFINISHED),
+            TaskState::Blocked | TaskState::Pending | TaskState::Running => {
+                Status::error(UNFINISHED)
+            }
         };
         let times = (first.started, last.ended.unwrap_or(now));
         let span = self.made(&id, format!("task {}", row.task.stage), times, attributes);
-        Some(SpanData { status, parent_span_id: self.span("job"), ..span })
+        Some(SpanData {
+            status,
+            parent_span_id: self.span("job"),
+            ..span
+        })
     }
 
     /// The span of an attempt; `before` is the attempt before it.
-    pub fn attempt(&self, row: &AttemptRow, before: Option<&AttemptRow>, now: UnixMillis) -> SpanData {
+    pub fn attempt(
+        &self,
+        row: &AttemptRow,
+        before: Option<&AttemptRow>,
+        now: UnixMillis,
+    ) -> SpanData {
         let id = row.attempt.to_string();
         let ended = row.ended.unwrap_or(now);
         let name = format!("attempt {}", row.attempt.task.stage);
@@ -191,17 +227,28 @@ impl TraceIdentity {
             attributes.extend(grown.held_us.map(|us| number(names::HELD, us)));
             Event::new(GROWN, time(grown.at), attributes, 0)
         }));
-        let failure = row.reason.filter(|reason| reason.charge() != Charge::Success);
+        let failure = row
+            .reason
+            .filter(|reason| reason.charge() != Charge::Success);
         events.events.extend(failure.map(|reason| {
-            let attributes =
-                vec![KeyValue::new("exception.type", reason.name()), KeyValue::new("exception.message", reason.sentence())];
+            let attributes = vec![
+                KeyValue::new("exception.type", reason.name()),
+                KeyValue::new("exception.message", reason.sentence()),
+            ];
             Event::new(EXCEPTION, time(ended), attributes, 0)
         }));
         let mut links = SpanLinks::default();
         links.links.extend(before.map(|before| {
-            let why = if before.decision.is_empty() { row.why.clone() } else { before.decision.clone() };
+            let why = if before.decision.is_empty() {
+                row.why.clone()
+            } else {
+                before.decision.clone()
+            };
             let verdict = before.reason.map_or(UNFINISHED, |reason| reason.name());
-            let attributes = vec![KeyValue::new(names::VERDICT, verdict), KeyValue::new(names::WHY, why)];
+            let attributes = vec![
+                KeyValue::new(names::VERDICT, verdict),
+                KeyValue::new(names::WHY, why),
+            ];
             Link::new(self.context(&before.attempt.to_string()), attributes, 0)
         }));
         let status = match (row.ended, failure) {
@@ -210,10 +257,22 @@ impl TraceIdentity {
             (Some(_), None) => Status::Ok,
         };
         let parent_span_id = self.span(&row.attempt.task.to_string());
-        SpanData { status, parent_span_id, events, links, ..span }
+        SpanData {
+            status,
+            parent_span_id,
+            events,
+            links,
+            ..span
+        }
     }
 
-    fn made(&self, what: &str, name: String, (from, to): (UnixMillis, UnixMillis), attributes: Vec<KeyValue>) -> SpanData {
+    fn made(
+        &self,
+        what: &str,
+        name: String,
+        (from, to): (UnixMillis, UnixMillis),
+        attributes: Vec<KeyValue>,
+    ) -> SpanData {
         SpanData {
             span_context: self.context(what),
             parent_span_id: SpanId::INVALID,
@@ -236,7 +295,9 @@ impl TraceIdentity {
 }
 
 fn attempt_attributes(row: &AttemptRow) -> Vec<KeyValue> {
-    let text = |name: &'static str, value: &str| (!value.is_empty()).then(|| KeyValue::new(name, value.to_owned()));
+    let text = |name: &'static str, value: &str| {
+        (!value.is_empty()).then(|| KeyValue::new(name, value.to_owned()))
+    };
     let mut all = vec![
         KeyValue::new(names::ATTEMPT, row.attempt.to_string()),
         KeyValue::new(names::TASK, row.attempt.task.to_string()),
@@ -248,8 +309,15 @@ fn attempt_attributes(row: &AttemptRow) -> Vec<KeyValue> {
     ];
     all.extend(size(row.profile.heap, row.profile.overhead));
     all.extend(row.peak.map(|peak| bytes(names::PEAK, peak)));
-    all.push(KeyValue::new(names::VERDICT, row.reason.map_or(UNFINISHED, |reason| reason.name())));
-    all.extend(row.reason.filter(|r| r.charge() != Charge::Success).map(|r| KeyValue::new("error.type", r.name())));
+    all.push(KeyValue::new(
+        names::VERDICT,
+        row.reason.map_or(UNFINISHED, |reason| reason.name()),
+    ));
+    all.extend(
+        row.reason
+            .filter(|r| r.charge() != Charge::Success)
+            .map(|r| KeyValue::new("error.type", r.name())),
+    );
     if let Some(ExitReason::Exit { code }) = row.reason {
         all.push(KeyValue::new("process.exit.code", i64::from(code)));
     }
@@ -261,14 +329,22 @@ fn attempt_attributes(row: &AttemptRow) -> Vec<KeyValue> {
         };
         KeyValue::new(names::DIMENSION, word)
     }));
-    all.extend(row.diagnosis.first().map(|found| KeyValue::new(names::DIAGNOSIS, found.name.as_str())));
+    all.extend(
+        row.diagnosis
+            .first()
+            .map(|found| KeyValue::new(names::DIAGNOSIS, found.name.as_str())),
+    );
     all.extend(text(names::DECISION, &row.decision));
     all.extend(text(names::WHY, &row.why));
     all
 }
 
 fn size(heap: Bytes, overhead: Bytes) -> [KeyValue; 3] {
-    [bytes(names::LIMIT, heap.saturating_add(overhead)), bytes(names::HEAP, heap), bytes(names::OVERHEAD, overhead)]
+    [
+        bytes(names::LIMIT, heap.saturating_add(overhead)),
+        bytes(names::HEAP, heap),
+        bytes(names::OVERHEAD, overhead),
+    ]
 }
 
 fn bytes(name: &'static str, value: Bytes) -> KeyValue {
@@ -291,7 +367,10 @@ fn first<const N: usize>(parts: &[&str]) -> [u8; N] {
         hash.update(part.as_bytes());
     }
     let mut bytes = [0; N];
-    bytes.iter_mut().zip(hash.finalize()).for_each(|(byte, of)| *byte = of);
+    bytes
+        .iter_mut()
+        .zip(hash.finalize())
+        .for_each(|(byte, of)| *byte = of);
     bytes
 }
 
@@ -309,13 +388,20 @@ mod tests {
             end = 1000 * n + 900
         );
         let mut row: AttemptRow = serde_json::from_str(&text).expect("a row");
-        row.profile = Profile { heap: Bytes::from_mib(48), overhead: Bytes::from_mib(16), cpus: Cpus::from_cores(1) };
+        row.profile = Profile {
+            heap: Bytes::from_mib(48),
+            overhead: Bytes::from_mib(16),
+            cpus: Cpus::from_cores(1),
+        };
         row.reason = reason;
         row
     }
 
     fn value(span: &SpanData, name: &str) -> Option<String> {
-        span.attributes.iter().find(|a| a.key.as_str() == name).map(|a| a.value.to_string())
+        span.attributes
+            .iter()
+            .find(|a| a.key.as_str() == name)
+            .map(|a| a.value.to_string())
     }
 
     fn ids() -> TraceIdentity {
@@ -325,7 +411,10 @@ mod tests {
     #[test]
     fn another_run_continues_the_trace_and_another_cluster_has_its_own() {
         let (one, again, other) = (ids(), ids(), TraceIdentity::new("sort.1", "another secret"));
-        let (a, b) = (one.attempt(&row(1, None), None, UnixMillis(5000)), again.attempt(&row(1, None), None, UnixMillis(6000)));
+        let (a, b) = (
+            one.attempt(&row(1, None), None, UnixMillis(5000)),
+            again.attempt(&row(1, None), None, UnixMillis(6000)),
+        );
         assert_eq!(a.span_context, b.span_context);
         assert_ne!(one.trace(), other.trace());
         assert_ne!(one.trace(), TraceId::INVALID);
@@ -337,29 +426,64 @@ mod tests {
         let mut killed = row(1, Some(ExitReason::TaskOom));
         (killed.peak, killed.dimension) = (Some(Bytes::from_mib(64)), Some(Dimension::Native));
         killed.decision = "twice the memory".into();
-        killed.grown =
-            vec![AttemptGrowth { at: UnixMillis(1500), from: Bytes::from_mib(48), to: Bytes::from_mib(64), held_us: Some(7) }];
+        killed.grown = vec![AttemptGrowth {
+            at: UnixMillis(1500),
+            from: Bytes::from_mib(48),
+            to: Bytes::from_mib(64),
+            held_us: Some(7),
+        }];
         let next = row(2, Some(ExitReason::Exit { code: 0 }));
         let ids = ids();
-        let (first, second) = (ids.attempt(&killed, None, UnixMillis(0)), ids.attempt(&next, Some(&killed), UnixMillis(0)));
-        assert!(matches!(first.status, Status::Error { .. }) && second.status == Status::Ok, "{:?}", first.status);
+        let (first, second) = (
+            ids.attempt(&killed, None, UnixMillis(0)),
+            ids.attempt(&next, Some(&killed), UnixMillis(0)),
+        );
+        assert!(
+            matches!(first.status, Status::Error { .. }) && second.status == Status::Ok,
+            "{:?}",
+            first.status
+        );
         assert_eq!(value(&first, names::VERDICT).as_deref(), Some("task_oom"));
-        assert_eq!(value(&first, names::LIMIT), Some(Bytes::from_mib(64).get().to_string()));
-        assert_eq!(value(&first, names::PEAK), Some(Bytes::from_mib(64).get().to_string()));
+        assert_eq!(
+            value(&first, names::LIMIT),
+            Some(Bytes::from_mib(64).get().to_string())
+        );
+        assert_eq!(
+            value(&first, names::PEAK),
+            Some(Bytes::from_mib(64).get().to_string())
+        );
         assert_eq!(value(&first, "error.type").as_deref(), Some("task_oom"));
-        assert_eq!((value(&second, "error.type"), value(&second, "process.exit.code").as_deref()), (None, Some("0")));
+        assert_eq!(
+            (
+                value(&second, "error.type"),
+                value(&second, "process.exit.code").as_deref()
+            ),
+            (None, Some("0"))
+        );
         let events: Vec<&str> = first.events.iter().map(|event| &*event.name).collect();
         assert_eq!(events, [GROWN, EXCEPTION]);
         assert!(second.events.is_empty() && first.links.is_empty());
-        let [link] = second.links.links.as_slice() else { panic!("one link: {:?}", second.links) };
+        let [link] = second.links.links.as_slice() else {
+            panic!("one link: {:?}", second.links)
+        };
         assert_eq!(link.span_context, first.span_context);
-        assert!(link.attributes.iter().any(|a| a.key.as_str() == names::WHY && a.value.as_str() == "twice the memory"));
+        assert!(
+            link.attributes
+                .iter()
+                .any(|a| a.key.as_str() == names::WHY && a.value.as_str() == "twice the memory")
+        );
     }
 
     #[test]
     fn an_attempt_is_in_its_task_and_the_task_in_its_job() {
-        let attempts = vec![row(1, Some(ExitReason::TaskOom)), row(2, Some(ExitReason::Exit { code: 0 }))];
-        let (task, profile) = (attempts[0].attempt.task.clone(), attempts[0].profile.clone());
+        let attempts = vec![
+            row(1, Some(ExitReason::TaskOom)),
+            row(2, Some(ExitReason::Exit { code: 0 })),
+        ];
+        let (task, profile) = (
+            attempts[0].attempt.task.clone(),
+            attempts[0].profile.clone(),
+        );
         let mut of = TaskRow {
             task,
             state: TaskState::Done,
@@ -373,19 +497,40 @@ mod tests {
         };
         let ids = ids();
         let (began, ended) = (UnixMillis(900), UnixMillis(9000));
-        let whole = JobSpanFacts { name: "sort", mode: "headroom", tasks: 1, memory_kills: 1, began, ended, failure: None };
+        let whole = JobSpanFacts {
+            name: "sort",
+            mode: "headroom",
+            tasks: 1,
+            memory_kills: 1,
+            began,
+            ended,
+            failure: None,
+        };
         let job = ids.job(&whole);
         let task = ids.task(&of, ended).expect("the task has an attempt");
         let attempt = ids.attempt(&of.attempts[1], of.attempts.first(), ended);
         assert_eq!(job.parent_span_id, SpanId::INVALID);
         assert_eq!(task.parent_span_id, job.span_context.span_id());
         assert_eq!(attempt.parent_span_id, task.span_context.span_id());
-        assert_eq!((task.start_time, task.end_time), (time(UnixMillis(1000)), time(UnixMillis(2900))));
+        assert_eq!(
+            (task.start_time, task.end_time),
+            (time(UnixMillis(1000)), time(UnixMillis(2900)))
+        );
         assert!(job.start_time <= task.start_time && task.end_time <= job.end_time);
-        assert_eq!((value(&task, names::ATTEMPTS).as_deref(), &task.status), (Some("2"), &Status::Ok));
+        assert_eq!(
+            (value(&task, names::ATTEMPTS).as_deref(), &task.status),
+            (Some("2"), &Status::Ok)
+        );
         of.attempts.clear();
-        assert_eq!(ids.task(&of, ended), None, "a task without attempts has no span");
-        let failed = ids.job(&JobSpanFacts { failure: Some("1 failed"), ..whole });
+        assert_eq!(
+            ids.task(&of, ended),
+            None,
+            "a task without attempts has no span"
+        );
+        let failed = ids.job(&JobSpanFacts {
+            failure: Some("1 failed"),
+            ..whole
+        });
         assert_eq!(failed.status, Status::error("1 failed"));
     }
 
@@ -395,14 +540,22 @@ mod tests {
         open.ended = None;
         let span = ids().attempt(&open, None, UnixMillis(10));
         assert_eq!(span.start_time, span.end_time);
-        assert_eq!((value(&span, names::VERDICT).as_deref(), &span.status), (Some(UNFINISHED), &Status::Unset));
+        assert_eq!(
+            (value(&span, names::VERDICT).as_deref(), &span.status),
+            (Some(UNFINISHED), &Status::Unset)
+        );
     }
 
     #[test]
     fn every_attribute_is_explained() {
         let page = include_str!("../../../../docs/observing.md");
         let own = names::ALL.into_iter().chain([GROWN]);
-        let missing: Vec<&str> = own.filter(|name| !page.contains(&format!("`{name}`"))).collect();
-        assert!(missing.is_empty(), "docs/observing.md does not describe {missing:?}");
+        let missing: Vec<&str> = own
+            .filter(|name| !page.contains(&format!("`{name}`")))
+            .collect();
+        assert!(
+            missing.is_empty(),
+            "docs/observing.md does not describe {missing:?}"
+        );
     }
 }

@@ -16,12 +16,13 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use headroom_types::exit::TaskReport;
 use headroom_types::{
-    Bytes, ContainerId, Cpus, Dimension, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, RequestId, Resource,
-    TaskAttemptId, UnixMillis,
+    Bytes, ContainerId, Cpus, Dimension, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport,
+    RequestId, Resource, TaskAttemptId, UnixMillis,
 };
 use headroom_wire::v1::application_master::{
-    ApplicationUpdate, ApplicationUpdateKind, ContainerGrant, FinishApp, MasterRegistered, MasterSync, MasterSyncReply,
-    PlacementRequest, PlacementResponse, PlacementVerdict, RegisterMaster,
+    ApplicationUpdate, ApplicationUpdateKind, ContainerGrant, FinishApp, MasterRegistered,
+    MasterSync, MasterSyncReply, PlacementRequest, PlacementResponse, PlacementVerdict,
+    RegisterMaster,
 };
 use headroom_wire::v1::apps::{SubmissionResult, SubmitApp};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
@@ -127,8 +128,15 @@ impl Cluster {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let url = format!("http://{}", listener.local_addr().expect("address"));
-        let inner = Arc::new(Mutex::new(Inner { epoch: 1, ..Inner::default() }));
-        let cluster = Cluster { inner, changed: watch::Sender::new(0), url };
+        let inner = Arc::new(Mutex::new(Inner {
+            epoch: 1,
+            ..Inner::default()
+        }));
+        let cluster = Cluster {
+            inner,
+            changed: watch::Sender::new(0),
+            url,
+        };
         let router = axum::Router::new()
             .route("/v1/apps", post(submit))
             .route("/v1/apps/{app}/register", post(register))
@@ -153,10 +161,18 @@ impl Cluster {
         let (url, executor) = {
             let inner = self.inner.lock().expect("not poisoned");
             let (_, executor) = inner.live.values().next().expect("a container");
-            (inner.master_url.clone().expect("a master"), Arc::clone(executor))
+            (
+                inner.master_url.clone().expect("a master"),
+                Arc::clone(executor),
+            )
         };
-        let mut stream = TcpStream::connect(url.trim_start_matches("tcp://")).await.expect("connects");
-        let line = format!("{}\n", serde_json::to_string(&executor.hello()).expect("writes"));
+        let mut stream = TcpStream::connect(url.trim_start_matches("tcp://"))
+            .await
+            .expect("connects");
+        let line = format!(
+            "{}\n",
+            serde_json::to_string(&executor.hello()).expect("writes")
+        );
         stream.write_all(line.as_bytes()).await.expect("sends");
         (stream, executor.container.clone())
     }
@@ -181,7 +197,13 @@ impl Cluster {
             i.asks.clear();
             i.updates.clear();
             for (request, report) in i.exits.clone() {
-                push(i, ApplicationUpdateKind::Exited { request, report: Box::new(report) });
+                push(
+                    i,
+                    ApplicationUpdateKind::Exited {
+                        request,
+                        report: Box::new(report),
+                    },
+                );
             }
         });
     }
@@ -202,7 +224,12 @@ impl Cluster {
         if patch.full {
             i.seen.rows.clear();
         }
-        i.seen.rows.extend(patch.tasks.into_iter().map(|row| (row.task.to_string(), row)));
+        i.seen.rows.extend(
+            patch
+                .tasks
+                .into_iter()
+                .map(|row| (row.task.to_string(), row)),
+        );
         i.seen.events.extend(patch.events);
         i.seen.totals = patch.totals;
     }
@@ -220,11 +247,19 @@ impl Cluster {
 
     fn grant(&self, i: &mut Inner, ask: &PlacementRequest) {
         i.next_container += 1;
-        let container: ContainerId = format!("fake.1.e{}.c{}", i.epoch, i.next_container).parse().expect("id");
+        let container: ContainerId = format!("fake.1.e{}.c{}", i.epoch, i.next_container)
+            .parse()
+            .expect("id");
         let near = ask.placement.prefer_nodes.first().cloned();
         let node = near.unwrap_or_else(|| "node-1".parse().expect("node"));
         let (request, resource) = (ask.request.clone(), ask.resource.clone());
-        let granted = ContainerGrant { container: container.clone(), request, node, resource, attempt: 0 };
+        let granted = ContainerGrant {
+            container: container.clone(),
+            request,
+            node,
+            resource,
+            attempt: 0,
+        };
         let (say, words) = mpsc::channel(64);
         let executor = Arc::new(Executor {
             container: container.clone(),
@@ -233,14 +268,17 @@ impl Cluster {
             state: Mutex::default(),
             say,
         });
-        i.live.insert(container, (granted.clone(), Arc::clone(&executor)));
+        i.live
+            .insert(container, (granted.clone(), Arc::clone(&executor)));
         push(i, ApplicationUpdateKind::Allocated(granted));
         tokio::spawn(run_executor(self.clone(), executor, words));
     }
 
     fn container_ends(&self, container: &ContainerId, reason: ExitReason) {
         self.with(|i| {
-            let Some((granted, _)) = i.live.remove(container) else { return };
+            let Some((granted, _)) = i.live.remove(container) else {
+                return;
+            };
             let report = ExitReport {
                 container: container.clone(),
                 node: granted.node,
@@ -254,13 +292,21 @@ impl Cluster {
                 tasks: Vec::new(),
             };
             i.exits.push((granted.request.clone(), report.clone()));
-            push(i, ApplicationUpdateKind::Exited { request: granted.request, report: Box::new(report) });
+            push(
+                i,
+                ApplicationUpdateKind::Exited {
+                    request: granted.request,
+                    report: Box::new(report),
+                },
+            );
         });
     }
 }
 
 fn now() -> UnixMillis {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .expect("after 1970");
     UnixMillis(u64::try_from(since.as_millis()).expect("small"))
 }
 
@@ -277,7 +323,15 @@ fn refuse(code: ErrorCode, detail: &str) -> Response {
 async fn submit(State(cluster): State<Cluster>, Json(app): Json<SubmitApp>) -> Response {
     let id = headroom_types::AppId::new(app.name, 1);
     let epoch = Epoch(cluster.with(|i| i.epoch));
-    Json(SubmissionResult { app: id.clone(), attempt: headroom_types::AttemptId { app: id, attempt: 1 }, epoch }).into_response()
+    Json(SubmissionResult {
+        app: id.clone(),
+        attempt: headroom_types::AttemptId {
+            app: id,
+            attempt: 1,
+        },
+        epoch,
+    })
+    .into_response()
 }
 
 async fn register(State(cluster): State<Cluster>, Json(body): Json<RegisterMaster>) -> Response {
@@ -302,25 +356,49 @@ async fn sync(State(cluster): State<Cluster>, Json(body): Json<MasterSync>) -> R
             return None;
         }
         Cluster::take_patch(i, body.job);
-        let verdicts =
-            body.asks.iter().map(|a| PlacementResponse { request: a.request.clone(), verdict: PlacementVerdict::Fits }).collect();
+        let verdicts = body
+            .asks
+            .iter()
+            .map(|a| PlacementResponse {
+                request: a.request.clone(),
+                verdict: PlacementVerdict::Fits,
+            })
+            .collect();
         for ask in &body.asks {
-            let near = ask.placement.prefer_nodes.iter().map(ToString::to_string).collect();
+            let near = ask
+                .placement
+                .prefer_nodes
+                .iter()
+                .map(ToString::to_string)
+                .collect();
             i.seen.preferred.insert(ask.request.to_string(), near);
         }
-        i.asks.extend(body.asks.into_iter().map(|a| (a.request.clone(), a)));
+        i.asks
+            .extend(body.asks.into_iter().map(|a| (a.request.clone(), a)));
         body.drop.iter().for_each(|r| {
             i.asks.remove(r);
         });
-        let acked: Vec<ContainerId> = i.updates.iter().filter(|u| u.cursor <= body.ack).filter_map(ended).collect();
-        i.exits.retain(|(_, report)| !acked.contains(&report.container));
+        let acked: Vec<ContainerId> = i
+            .updates
+            .iter()
+            .filter(|u| u.cursor <= body.ack)
+            .filter_map(ended)
+            .collect();
+        i.exits
+            .retain(|(_, report)| !acked.contains(&report.container));
         cluster.grant_all(i);
-        Some(MasterSyncReply { verdicts, stop: i.killed })
+        Some(MasterSyncReply {
+            verdicts,
+            stop: i.killed,
+        })
     });
     for container in &body.release {
         cluster.container_ends(container, ExitReason::Stopped);
     }
-    reply.map_or_else(|| refuse(ErrorCode::HR0410, "another life"), |reply| Json(reply).into_response())
+    reply.map_or_else(
+        || refuse(ErrorCode::HR0410, "another life"),
+        |reply| Json(reply).into_response(),
+    )
 }
 
 fn ended(update: &ApplicationUpdate) -> Option<ContainerId> {
@@ -368,7 +446,15 @@ async fn updates(
         loop {
             let (over, fresh) = {
                 let inner = cluster.inner.lock().expect("not poisoned");
-                (inner.epoch != epoch, inner.updates.iter().filter(|u| u.cursor > cursor).cloned().collect::<Vec<_>>())
+                (
+                    inner.epoch != epoch,
+                    inner
+                        .updates
+                        .iter()
+                        .filter(|u| u.cursor > cursor)
+                        .cloned()
+                        .collect::<Vec<_>>(),
+                )
             };
             if over {
                 return;
@@ -385,14 +471,26 @@ async fn updates(
             }
         }
     });
-    let stream = futures_util::stream::unfold(stream, |mut s| async move { s.recv().await.map(|line| (line, s)) });
+    let stream = futures_util::stream::unfold(stream, |mut s| async move {
+        s.recv().await.map(|line| (line, s))
+    });
     Body::from_stream(stream).into_response()
 }
 
 /// Connects to the current master, sends a hello, and follows its messages.
-async fn run_executor(cluster: Cluster, executor: Arc<Executor>, mut words: mpsc::Receiver<FromExecutor>) {
+async fn run_executor(
+    cluster: Cluster,
+    executor: Arc<Executor>,
+    mut words: mpsc::Receiver<FromExecutor>,
+) {
     loop {
-        let url = cluster.inner.lock().expect("not poisoned").master_url.clone().unwrap_or_default();
+        let url = cluster
+            .inner
+            .lock()
+            .expect("not poisoned")
+            .master_url
+            .clone()
+            .unwrap_or_default();
         let Ok(stream) = TcpStream::connect(url.trim_start_matches("tcp://")).await else {
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
@@ -421,7 +519,14 @@ async fn run_executor(cluster: Cluster, executor: Arc<Executor>, mut words: mpsc
             let state = executor.state.lock().expect("not poisoned");
             state.leaving && state.running.is_empty()
         };
-        if leaving || !cluster.inner.lock().expect("not poisoned").live.contains_key(&executor.container) {
+        if leaving
+            || !cluster
+                .inner
+                .lock()
+                .expect("not poisoned")
+                .live
+                .contains_key(&executor.container)
+        {
             cluster.container_ends(&executor.container, ExitReason::Exit { code: 0 });
             return;
         }
@@ -432,15 +537,23 @@ fn hear(cluster: &Cluster, executor: &Arc<Executor>, message: ToExecutor) {
     let mut state = executor.state.lock().expect("not poisoned");
     match message {
         ToExecutor::Start(start) => {
-            if state.running.contains_key(&start.attempt) || state.unacked.contains_key(&start.attempt) {
+            if state.running.contains_key(&start.attempt)
+                || state.unacked.contains_key(&start.attempt)
+            {
                 return;
             }
-            assert!(state.running.values().map(|s| s.slots).sum::<u32>() + start.slots <= executor.slots);
-            state.running.insert(start.attempt.clone(), (*start).clone());
+            assert!(
+                state.running.values().map(|s| s.slots).sum::<u32>() + start.slots
+                    <= executor.slots
+            );
+            state
+                .running
+                .insert(start.attempt.clone(), (*start).clone());
             cluster.with(|i| {
                 i.seen.started += 1;
                 if start.attempt.to_string() == "map/2@3" {
-                    (i.seen.environment, i.seen.command) = (start.env.clone(), start.command.clone());
+                    (i.seen.environment, i.seen.command) =
+                        (start.env.clone(), start.command.clone());
                 }
             });
             tokio::spawn(run_task(Arc::clone(executor), *start));
@@ -454,23 +567,36 @@ fn hear(cluster: &Cluster, executor: &Arc<Executor>, message: ToExecutor) {
         ToExecutor::Shutdown => {
             state.leaving = true;
             let (cluster, container) = (cluster.clone(), executor.container.clone());
-            tokio::spawn(async move { cluster.container_ends(&container, ExitReason::Exit { code: 0 }) });
+            tokio::spawn(async move {
+                cluster.container_ends(&container, ExitReason::Exit { code: 0 })
+            });
         }
-        ToExecutor::Resize { .. } | ToExecutor::LetGo { .. } | ToExecutor::Refused { .. } | ToExecutor::Alive => {}
+        ToExecutor::Resize { .. }
+        | ToExecutor::LetGo { .. }
+        | ToExecutor::Refused { .. }
+        | ToExecutor::Alive => {}
     }
 }
 
 /// Runs a task. The third task of `map` needs 190 MiB, the others little.
 async fn run_task(executor: Arc<Executor>, start: TaskStart) {
     tokio::time::sleep(RUNS).await;
-    let need = Bytes::from_mib(if start.attempt.task.to_string() == "map/2" { 190 } else { 20 });
+    let need = Bytes::from_mib(if start.attempt.task.to_string() == "map/2" {
+        190
+    } else {
+        20
+    });
     let killed = start.limit.is_some_and(|limit| need > limit);
     let mut evidence = Evidence::empty(EnforcerKind::Cgroup2);
     evidence.own.peak = Some(start.limit.map_or(need, |l| l.min(need)));
     let report = TaskReport {
         attempt: start.attempt.clone(),
         container: executor.container.clone(),
-        reason: if killed { ExitReason::TaskOom } else { ExitReason::Exit { code: 0 } },
+        reason: if killed {
+            ExitReason::TaskOom
+        } else {
+            ExitReason::Exit { code: 0 }
+        },
         dimension: killed.then_some(Dimension::Native),
         evidence,
         diagnosis: Vec::new(),
@@ -487,5 +613,10 @@ async fn run_task(executor: Arc<Executor>, start: TaskStart) {
         }
         state.unacked.insert(start.attempt, report.clone());
     }
-    let _ = executor.say.send(FromExecutor::Ended { report: Box::new(report) }).await; // repeated with the next hello
+    let _ = executor
+        .say
+        .send(FromExecutor::Ended {
+            report: Box::new(report),
+        })
+        .await; // repeated with the next hello
 }

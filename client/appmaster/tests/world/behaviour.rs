@@ -34,16 +34,25 @@ impl TaskBehaviour {
         }
     }
     pub fn jvm(heap: u64, off_heap: u64) -> Self {
-        TaskBehaviour { heap: Bytes::from_mib(heap), ..TaskBehaviour::native(off_heap, 1000) }
+        TaskBehaviour {
+            heap: Bytes::from_mib(heap),
+            ..TaskBehaviour::native(off_heap, 1000)
+        }
     }
     pub fn starved(self) -> Self {
-        TaskBehaviour { starved: true, ..self }
+        TaskBehaviour {
+            starved: true,
+            ..self
+        }
     }
     pub fn telling(self, tells: fn(&mut TaskReport)) -> Self {
         TaskBehaviour { tells, ..self }
     }
     pub fn ending(ends: &[ExitReason]) -> Self {
-        TaskBehaviour { ends: ends.to_vec(), ..TaskBehaviour::native(1, 1000) }
+        TaskBehaviour {
+            ends: ends.to_vec(),
+            ..TaskBehaviour::native(1, 1000)
+        }
     }
 }
 
@@ -52,7 +61,10 @@ pub(super) fn total(habit: &TaskBehaviour) -> Bytes {
 }
 
 /// The end that the kernel, or the runtime, would cause.
-pub(super) fn verdict(habit: &TaskBehaviour, start: &TaskStart) -> Option<(ExitReason, Option<Dimension>)> {
+pub(super) fn verdict(
+    habit: &TaskBehaviour,
+    start: &TaskStart,
+) -> Option<(ExitReason, Option<Dimension>)> {
     let limit = start.limit?;
     match start.heap {
         Some(budget) if habit.heap > budget => Some((ExitReason::HeapOom, Some(Dimension::Heap))),

@@ -20,13 +20,23 @@ pub struct Files {
 
 impl Files {
     pub(super) fn new(rename_ms: u64, places: &[&str]) -> Files {
-        let places = places.iter().map(|p| (PathBuf::from(p), PathBuf::from("another owner"))).collect();
-        Files { rename_ms, places, ..Files::default() }
+        let places = places
+            .iter()
+            .map(|p| (PathBuf::from(p), PathBuf::from("another owner")))
+            .collect();
+        Files {
+            rename_ms,
+            places,
+            ..Files::default()
+        }
     }
 
     pub(super) fn make(&mut self, output: Option<&str>) {
         if let Some(output) = output {
-            assert!(self.made.insert(output.into()), "{output} exists already: two attempts share it");
+            assert!(
+                self.made.insert(output.into()),
+                "{output} exists already: two attempts share it"
+            );
         }
     }
 
@@ -37,7 +47,11 @@ impl Files {
 
     /// Carries out a commit; returns the error.
     fn rename(&mut self, commit: &Commit) -> Option<String> {
-        match (self.made.contains(&commit.from), self.places.contains_key(&commit.to), commit.turn) {
+        match (
+            self.made.contains(&commit.from),
+            self.places.contains_key(&commit.to),
+            commit.turn,
+        ) {
             (true, false, _) => {
                 self.made.remove(&commit.from);
                 self.places.insert(commit.to.clone(), commit.from.clone());
@@ -58,7 +72,11 @@ impl SimulatedCluster {
             self.files.die_after = None;
             return self.master_dies();
         }
-        let event = MasterEvent::Committed { task, attempt, error };
+        let event = MasterEvent::Committed {
+            task,
+            attempt,
+            error,
+        };
         if self.twice {
             self.later(400, SimulatedEvent::Deliver(event.clone()));
         }

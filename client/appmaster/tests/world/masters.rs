@@ -33,7 +33,10 @@ impl SimulatedCluster {
         let boxes: Vec<ContainerId> = self.boxes.keys().cloned().collect();
         for (n, container) in boxes.into_iter().enumerate() {
             self.boxes.get_mut(&container).expect("there").connected = false;
-            self.later(250 + 10 * u64::try_from(n).expect("few"), SimulatedEvent::Hello(container));
+            self.later(
+                250 + 10 * u64::try_from(n).expect("few"),
+                SimulatedEvent::Hello(container),
+            );
         }
     }
 
@@ -42,7 +45,8 @@ impl SimulatedCluster {
     pub(super) fn master_moves(&mut self, to: usize) {
         let left = std::mem::replace(&mut self.host, to);
         let found = self.journals.remove(&to).unwrap_or_default();
-        self.journals.insert(left, std::mem::replace(&mut self.records, found));
+        self.journals
+            .insert(left, std::mem::replace(&mut self.records, found));
         self.master_dies();
         if self.records.is_empty() {
             self.core = Core::new(self.job.clone(), setup(self.attempt));

@@ -12,15 +12,21 @@ mod masters;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use headroom_appmaster::event::{EventTimestamp, ExecutorHello, JobOutcome, LimitSet, MasterEffect, MasterEvent};
-use headroom_appmaster::{Core, MasterSetup, output::Commit, record::Record, spec::ExecutorEnvironment, taskset::TaskKey};
+use headroom_appmaster::event::{
+    EventTimestamp, ExecutorHello, JobOutcome, LimitSet, MasterEffect, MasterEvent,
+};
+use headroom_appmaster::{
+    Core, MasterSetup, output::Commit, record::Record, spec::ExecutorEnvironment, taskset::TaskKey,
+};
 use headroom_config::JobSpec;
 use headroom_types::exit::{HeapReport, TaskGroupStats, TaskReport};
 use headroom_types::{
-    Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, RequestId, Resource, ScaleOrder,
-    TaskAttemptId, TaskId, TaskOrder, Tick, UnixMillis,
+    Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, RequestId,
+    Resource, ScaleOrder, TaskAttemptId, TaskId, TaskOrder, Tick, UnixMillis,
 };
-use headroom_wire::v1::application_master::{ApplicationUpdateKind, ContainerGrant, LaunchSpec, Placement, PlacementRequest};
+use headroom_wire::v1::application_master::{
+    ApplicationUpdateKind, ContainerGrant, LaunchSpec, Placement, PlacementRequest,
+};
 use headroom_wire::v1::job::{JobEvent, JobPatch, MemoryFailureMode, TaskRow};
 use headroom_wire::v1::task::{TaskStart, TaskUsage, ToExecutor};
 
@@ -48,9 +54,17 @@ pub enum InjectedFault {
     /// an earlier master wrote there.
     MasterMoves { at_ms: u64, to: usize },
     /// At this time the n-th live container ends for this reason.
-    ContainerEnds { at_ms: u64, nth: usize, reason: ExitReason },
+    ContainerEnds {
+        at_ms: u64,
+        nth: usize,
+        reason: ExitReason,
+    },
     /// At this time the n-th live container is warned of its preemption, which follows `warning_ms` later.
-    Preempted { at_ms: u64, nth: usize, warning_ms: u64 },
+    Preempted {
+        at_ms: u64,
+        nth: usize,
+        warning_ms: u64,
+    },
     /// At this time ended tasks have left this memory in the n-th live container.
     LeftBehind { at_ms: u64, nth: usize, mib: u64 },
     /// At this time the first node starts to drain; no new container starts there.
@@ -128,7 +142,10 @@ pub struct MasterScenario {
 
 impl Drop for MasterScenario {
     fn drop(&mut self) {
-        assert!(self.run || std::thread::panicking(), "a scenario was created but not run");
+        assert!(
+            self.run || std::thread::panicking(),
+            "a scenario was created but not run"
+        );
     }
 }
 
@@ -138,8 +155,9 @@ pub fn task(text: &str) -> TaskId {
 
 impl MasterScenario {
     pub fn of(job_file: &str) -> Self {
-        let job =
-            headroom_config::job::compile(job_file, "job.toml").map_err(|p| headroom_config::render(&p)).expect("a valid job");
+        let job = headroom_config::job::compile(job_file, "job.toml")
+            .map_err(|p| headroom_config::render(&p))
+            .expect("a valid job");
         MasterScenario {
             job,
             nodes: vec![Bytes::from_gib(8)],
@@ -195,7 +213,8 @@ impl MasterScenario {
         self
     }
     pub fn file(mut self, name: &str, mib: u64) -> Self {
-        self.inputs.insert(Path::new(BASE).join(name), Bytes::from_mib(mib));
+        self.inputs
+            .insert(Path::new(BASE).join(name), Bytes::from_mib(mib));
         self
     }
     pub fn run(mut self) -> SimulatedCluster {
@@ -260,11 +279,18 @@ pub struct SimulatedCluster {
 const BASE: &str = "/job";
 
 fn setup(attempt: u32) -> MasterSetup {
-    MasterSetup { base_dir: Some(BASE.to_owned()), attempt, ..MasterSetup::default() }
+    MasterSetup {
+        base_dir: Some(BASE.to_owned()),
+        attempt,
+        ..MasterSetup::default()
+    }
 }
 
 fn greeting() -> ExecutorEnvironment {
-    ExecutorEnvironment { master_url: "tcp://127.0.0.1:1".into(), token: "t".into() }
+    ExecutorEnvironment {
+        master_url: "tcp://127.0.0.1:1".into(),
+        token: "t".into(),
+    }
 }
 
 impl SimulatedCluster {
@@ -324,30 +350,44 @@ impl SimulatedCluster {
         for fault in faults {
             match fault {
                 InjectedFault::MasterDiesAfter(n) => self.die_after = Some(*n),
-                InjectedFault::MasterMoves { at_ms, to } => self.later(*at_ms, SimulatedEvent::Moved(*to)),
-                InjectedFault::ContainerEnds { at_ms, nth, reason } => self.later(*at_ms, SimulatedEvent::Nth(*nth, *reason)),
-                InjectedFault::Preempted { at_ms, nth, warning_ms } => {
-                    self.later(*at_ms, SimulatedEvent::Warned(*nth, *warning_ms))
+                InjectedFault::MasterMoves { at_ms, to } => {
+                    self.later(*at_ms, SimulatedEvent::Moved(*to))
                 }
-                InjectedFault::LeftBehind { at_ms, nth, mib } => self.later(*at_ms, SimulatedEvent::LeftBehind(*nth, *mib)),
+                InjectedFault::ContainerEnds { at_ms, nth, reason } => {
+                    self.later(*at_ms, SimulatedEvent::Nth(*nth, *reason))
+                }
+                InjectedFault::Preempted {
+                    at_ms,
+                    nth,
+                    warning_ms,
+                } => self.later(*at_ms, SimulatedEvent::Warned(*nth, *warning_ms)),
+                InjectedFault::LeftBehind { at_ms, nth, mib } => {
+                    self.later(*at_ms, SimulatedEvent::LeftBehind(*nth, *mib))
+                }
                 InjectedFault::Drained { at_ms } => self.later(*at_ms, SimulatedEvent::Drained),
                 InjectedFault::ManagerRestarts { at_ms } => {
                     self.later(*at_ms, SimulatedEvent::Registered(Epoch(2)));
                 }
-                InjectedFault::Partitioned { at_ms, nth, for_ms } => self.later(*at_ms, SimulatedEvent::Cut(*nth, *for_ms)),
+                InjectedFault::Partitioned { at_ms, nth, for_ms } => {
+                    self.later(*at_ms, SimulatedEvent::Cut(*nth, *for_ms))
+                }
                 InjectedFault::MasterDiesAfterCommit(n) => self.files.die_after = Some(*n),
-                InjectedFault::Ordered { at_ms, order } => {
-                    self.later(*at_ms, SimulatedEvent::Ordered(Box::new(ApplicationUpdateKind::Order(order.clone()))))
-                }
-                InjectedFault::Scaled { at_ms, order } => {
-                    self.later(*at_ms, SimulatedEvent::Ordered(Box::new(ApplicationUpdateKind::Scale(order.clone()))))
-                }
+                InjectedFault::Ordered { at_ms, order } => self.later(
+                    *at_ms,
+                    SimulatedEvent::Ordered(Box::new(ApplicationUpdateKind::Order(order.clone()))),
+                ),
+                InjectedFault::Scaled { at_ms, order } => self.later(
+                    *at_ms,
+                    SimulatedEvent::Ordered(Box::new(ApplicationUpdateKind::Scale(order.clone()))),
+                ),
                 InjectedFault::Twice => self.twice = true,
                 InjectedFault::NothingStarts => self.barren.extend(0..self.nodes.len()),
                 InjectedFault::NoContainers { node } => {
                     self.barren.insert(*node);
                 }
-                InjectedFault::OuterKills { node } => drop(self.broken.insert(*node, ExitReason::AncestorOom)),
+                InjectedFault::OuterKills { node } => {
+                    drop(self.broken.insert(*node, ExitReason::AncestorOom))
+                }
                 InjectedFault::NoTasks { node } => {
                     self.broken.insert(*node, ExitReason::LaunchFailed);
                 }
@@ -357,19 +397,31 @@ impl SimulatedCluster {
 
     fn later(&mut self, after_ms: u64, thing: SimulatedEvent) {
         self.seq += 1;
-        self.things.insert((self.now_ms + after_ms, self.seq), thing);
+        self.things
+            .insert((self.now_ms + after_ms, self.seq), thing);
     }
 
     fn now(&self) -> EventTimestamp {
-        EventTimestamp { tick: Tick(self.now_ms), unix: UnixMillis(1_700_000_000_000 + self.now_ms) }
+        EventTimestamp {
+            tick: Tick(self.now_ms),
+            unix: UnixMillis(1_700_000_000_000 + self.now_ms),
+        }
     }
 
     fn go(&mut self) {
         let mut steps = 0;
         while self.outcome.is_none() {
             steps += 1;
-            assert!(steps < 500_000 && self.now_ms < 24 * 3_600_000, "the job does not end: {:?}", self.core.totals());
-            let timer = self.core.next_timer().filter(|_| self.master_up).map(|t| t.0.max(self.now_ms));
+            assert!(
+                steps < 500_000 && self.now_ms < 24 * 3_600_000,
+                "the job does not end: {:?}",
+                self.core.totals()
+            );
+            let timer = self
+                .core
+                .next_timer()
+                .filter(|_| self.master_up)
+                .map(|t| t.0.max(self.now_ms));
             let next = self.things.first_key_value().map(|((at, _), _)| *at);
             let thing = match (timer, next) {
                 (Some(t), Some(n)) if t < n => self.jump(t, SimulatedEvent::Timer),
@@ -378,7 +430,11 @@ impl SimulatedCluster {
                     let ((at, _), thing) = self.things.pop_first().expect("there");
                     self.jump(at, thing)
                 }
-                (None, None) => panic!("no further event is scheduled: {:?} {:?}", self.core.totals(), self.core.fleet()),
+                (None, None) => panic!(
+                    "no further event is scheduled: {:?} {:?}",
+                    self.core.totals(),
+                    self.core.fleet()
+                ),
             };
             self.happen(thing);
         }
@@ -399,18 +455,26 @@ impl SimulatedCluster {
             SimulatedEvent::Timer => self.step(MasterEvent::Timer),
             SimulatedEvent::Deliver(event) => self.step(event),
             SimulatedEvent::Registered(epoch) => self.register(epoch),
-            SimulatedEvent::Granted(granted) => self.update(ApplicationUpdateKind::Allocated(granted)),
+            SimulatedEvent::Granted(granted) => {
+                self.update(ApplicationUpdateKind::Allocated(granted))
+            }
             SimulatedEvent::Hello(container) => self.hello(&container),
             SimulatedEvent::TaskEnds(container, attempt) => self.task_ends(&container, &attempt),
-            SimulatedEvent::HoldOver(container, attempt, limit) => self.hold_over(container, attempt, limit),
-            SimulatedEvent::ContainerEnds(container, reason) => self.container_ends(&container, reason, Vec::new()),
+            SimulatedEvent::HoldOver(container, attempt, limit) => {
+                self.hold_over(container, attempt, limit)
+            }
+            SimulatedEvent::ContainerEnds(container, reason) => {
+                self.container_ends(&container, reason, Vec::new())
+            }
             SimulatedEvent::Nth(nth, reason) => {
                 if let Some(container) = self.boxes.keys().nth(nth).cloned() {
                     self.container_ends(&container, reason, Vec::new());
                 }
             }
             SimulatedEvent::Cut(nth, for_ms) => {
-                let Some(container) = self.boxes.keys().nth(nth).cloned() else { return };
+                let Some(container) = self.boxes.keys().nth(nth).cloned() else {
+                    return;
+                };
                 let b = self.boxes.get_mut(&container).expect("there");
                 (b.cut, b.connected) = (true, false);
                 self.later(for_ms, SimulatedEvent::Healed(container.clone()));
@@ -422,20 +486,38 @@ impl SimulatedCluster {
                     self.hello(&container);
                 }
             }
-            SimulatedEvent::Commit(task, attempt, commit) => self.put_in_place(task, attempt, &commit),
+            SimulatedEvent::Commit(task, attempt, commit) => {
+                self.put_in_place(task, attempt, &commit)
+            }
             SimulatedEvent::Resized(container, resource) => {
-                self.update(ApplicationUpdateKind::Resized { container, resource, version: 2 })
+                self.update(ApplicationUpdateKind::Resized {
+                    container,
+                    resource,
+                    version: 2,
+                })
             }
             SimulatedEvent::Warned(nth, warning_ms) => {
-                let Some(container) = self.boxes.keys().nth(nth).cloned() else { return };
-                self.later(warning_ms, SimulatedEvent::ContainerEnds(container.clone(), ExitReason::Preempted));
+                let Some(container) = self.boxes.keys().nth(nth).cloned() else {
+                    return;
+                };
+                self.later(
+                    warning_ms,
+                    SimulatedEvent::ContainerEnds(container.clone(), ExitReason::Preempted),
+                );
                 let at = UnixMillis(self.now().unix.0 + warning_ms);
-                self.update(ApplicationUpdateKind::PreemptSoon { container, at, why: "queue b is owed its share".into() });
+                self.update(ApplicationUpdateKind::PreemptSoon {
+                    container,
+                    at,
+                    why: "queue b is owed its share".into(),
+                });
             }
             SimulatedEvent::LeftBehind(nth, mib) => self.left_behind(nth, mib),
             SimulatedEvent::Drained => {
                 self.closed = Some(0);
-                self.update(ApplicationUpdateKind::NodeDraining { node: "n0".parse().expect("node"), until: None });
+                self.update(ApplicationUpdateKind::NodeDraining {
+                    node: "n0".parse().expect("node"),
+                    until: None,
+                });
             }
             SimulatedEvent::Moved(to) => self.master_moves(to),
             SimulatedEvent::Ordered(order) => {
@@ -455,7 +537,13 @@ impl SimulatedCluster {
             let cursor = *told.get_or_insert(next);
             self.cursor = self.cursor.max(cursor);
             let (request, report) = (request.clone(), report.clone());
-            self.step(MasterEvent::Update { cursor, what: ApplicationUpdateKind::Exited { request, report: Box::new(report) } });
+            self.step(MasterEvent::Update {
+                cursor,
+                what: ApplicationUpdateKind::Exited {
+                    request,
+                    report: Box::new(report),
+                },
+            });
         }
     }
 
@@ -469,16 +557,25 @@ impl SimulatedCluster {
         if epoch.0 > self.epoch {
             self.epoch = epoch.0;
             self.cursor = 0;
-            self.exits.values_mut().for_each(|(_, _, cursor)| *cursor = None);
+            self.exits
+                .values_mut()
+                .for_each(|(_, _, cursor)| *cursor = None);
             self.acked = 0;
         }
         self.master_up = true;
         let largest = self.nodes.iter().max().copied().unwrap_or_default();
         let containers = self.boxes.values().map(|b| b.granted.clone()).collect();
         let cursor = self.acked;
-        self.step(MasterEvent::Registered { epoch, largest: Resource::new(largest, Cpus::from_cores(64)), containers, cursor });
+        self.step(MasterEvent::Registered {
+            epoch,
+            largest: Resource::new(largest, Cpus::from_cores(64)),
+            containers,
+            cursor,
+        });
         let orders = std::mem::take(&mut self.orders);
-        orders.into_iter().for_each(|order| self.later(1, SimulatedEvent::Ordered(Box::new(order))));
+        orders
+            .into_iter()
+            .for_each(|order| self.later(1, SimulatedEvent::Ordered(Box::new(order))));
         let again: Vec<u64> = self.exits.keys().copied().collect();
         for cursor in again {
             self.later(1, SimulatedEvent::Exited(cursor));
@@ -499,22 +596,43 @@ impl SimulatedCluster {
             match effect {
                 MasterEffect::Record(record) => {
                     let text = serde_json::to_string(&record).expect("writes");
-                    self.records.push(serde_json::from_str(&text).expect("reads its own record"));
+                    self.records
+                        .push(serde_json::from_str(&text).expect("reads its own record"));
                     if self.die_after == Some(self.records.len()) {
                         self.master_dies();
                         return;
                     }
                 }
-                MasterEffect::Send { container, message } => self.executor_hears(&container, *message),
-                MasterEffect::Commit { task, attempt, commit } => {
-                    self.later(self.files.rename_ms, SimulatedEvent::Commit(task, attempt, commit));
+                MasterEffect::Send { container, message } => {
+                    self.executor_hears(&container, *message)
+                }
+                MasterEffect::Commit {
+                    task,
+                    attempt,
+                    commit,
+                } => {
+                    self.later(
+                        self.files.rename_ms,
+                        SimulatedEvent::Commit(task, attempt, commit),
+                    );
                 }
                 MasterEffect::Sync => {}
                 MasterEffect::Measure { stage } => {
-                    let sizes = self.core.input_files(stage).into_iter().map(|file| self.inputs.get(&file?).copied()).collect();
-                    self.later(2, SimulatedEvent::Deliver(MasterEvent::Inputs { stage, sizes }));
+                    let sizes = self
+                        .core
+                        .input_files(stage)
+                        .into_iter()
+                        .map(|file| self.inputs.get(&file?).copied())
+                        .collect();
+                    self.later(
+                        2,
+                        SimulatedEvent::Deliver(MasterEvent::Inputs { stage, sizes }),
+                    );
                 }
-                MasterEffect::Resize { container, resource } => self.resize(container, resource),
+                MasterEffect::Resize {
+                    container,
+                    resource,
+                } => self.resize(container, resource),
                 MasterEffect::Finish(outcome) => self.outcome = Some(outcome),
             }
         }
@@ -537,8 +655,18 @@ impl SimulatedCluster {
             cursor: 0,
         };
         other.step(self.now(), event, &mut Vec::new());
-        assert_eq!(other.first_sizes(), self.core.first_sizes(), "sizes after {} records", self.records.len());
-        assert_eq!(other.totals(), self.core.totals(), "totals after {} records", self.records.len());
+        assert_eq!(
+            other.first_sizes(),
+            self.core.first_sizes(),
+            "sizes after {} records",
+            self.records.len()
+        );
+        assert_eq!(
+            other.totals(),
+            self.core.totals(),
+            "totals after {} records",
+            self.records.len()
+        );
     }
 
     fn take(&mut self, patch: JobPatch) {
@@ -546,11 +674,13 @@ impl SimulatedCluster {
             self.notes.insert(format!("{}: {}", row.task, row.note));
             if row.attempts.last().is_some_and(|a| a.ended.is_none()) {
                 let sizes = row.ahead.iter().map(|size| size.whole_mib()).collect();
-                self.ahead.insert((row.task.clone(), row.attempts.len()), sizes);
+                self.ahead
+                    .insert((row.task.clone(), row.attempts.len()), sizes);
             }
         }
         self.folded.extend(patch.folded);
-        self.rows.extend(patch.tasks.into_iter().map(|row| (row.task.clone(), row)));
+        self.rows
+            .extend(patch.tasks.into_iter().map(|row| (row.task.clone(), row)));
         self.events.extend(patch.events);
     }
 
@@ -558,22 +688,37 @@ impl SimulatedCluster {
     fn sync(&mut self) {
         let ack = self.core.acknowledged_cursor();
         self.acked = self.acked.max(ack);
-        self.exits.retain(|_, (_, _, told)| told.is_none_or(|cursor| cursor > ack));
+        self.exits
+            .retain(|_, (_, _, told)| told.is_none_or(|cursor| cursor > ack));
         for container in self.core.releases() {
-            if self.boxes.get(&container).is_some_and(|b| !b.leaving && !b.cut) {
+            if self
+                .boxes
+                .get(&container)
+                .is_some_and(|b| !b.leaving && !b.cut)
+            {
                 self.boxes.get_mut(&container).expect("there").leaving = true;
-                self.later(10, SimulatedEvent::ContainerEnds(container, ExitReason::Stopped));
+                self.later(
+                    10,
+                    SimulatedEvent::ContainerEnds(container, ExitReason::Stopped),
+                );
             }
         }
         for ask in self.core.open_requests(&greeting()) {
-            self.launches.insert(ask.request.clone(), (*ask.launch).clone());
-            self.placements.insert(ask.request.clone(), (*ask.placement).clone());
+            self.launches
+                .insert(ask.request.clone(), (*ask.launch).clone());
+            self.placements
+                .insert(ask.request.clone(), (*ask.placement).clone());
             if self.untold.remove(&ask.request) {
                 *self.granted.entry(ask.request.clone()).or_default() += ask.settled;
             }
             loop {
                 let granted = self.granted.get(&ask.request).copied().unwrap_or(0);
-                if granted >= ask.count || !self.grant(&ask, ask.launch.env["HEADROOM_SLOTS"].parse().expect("slots")) {
+                if granted >= ask.count
+                    || !self.grant(
+                        &ask,
+                        ask.launch.env["HEADROOM_SLOTS"].parse().expect("slots"),
+                    )
+                {
                     break;
                 }
             }
@@ -581,19 +726,34 @@ impl SimulatedCluster {
     }
 
     pub fn sizes(&self, id: &str) -> Vec<u64> {
-        self.rows[&task(id)].attempts.iter().map(|a| a.profile.memory().whole_mib()).collect()
+        self.rows[&task(id)]
+            .attempts
+            .iter()
+            .map(|a| a.profile.memory().whole_mib())
+            .collect()
     }
     pub fn row(&self, id: &str) -> &TaskRow {
         &self.rows[&task(id)]
     }
     pub fn words(&self, reason: &str) -> Vec<&str> {
-        self.events.iter().filter(|e| e.reason == reason).map(|e| e.message.as_str()).collect()
+        self.events
+            .iter()
+            .filter(|e| e.reason == reason)
+            .map(|e| e.message.as_str())
+            .collect()
     }
     pub fn places(&self, id: &str) -> BTreeSet<ContainerId> {
-        self.row(id).attempts.iter().map(|a| a.container.clone()).collect()
+        self.row(id)
+            .attempts
+            .iter()
+            .map(|a| a.container.clone())
+            .collect()
     }
     /// The result that must not depend on restarts.
     pub fn result(&self) -> Vec<(TaskId, String)> {
-        self.rows.values().map(|r| (r.task.clone(), format!("{:?}", r.state))).collect()
+        self.rows
+            .values()
+            .map(|r| (r.task.clone(), format!("{:?}", r.state)))
+            .collect()
     }
 }

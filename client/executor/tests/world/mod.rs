@@ -36,7 +36,14 @@ pub(crate) struct HarnessSetup {
 
 impl Default for HarnessSetup {
     fn default() -> Self {
-        HarnessSetup { memory: Bytes::from_mib(384), slots: 4, poll: false, rm: None, args: Vec::new(), program: None }
+        HarnessSetup {
+            memory: Bytes::from_mib(384),
+            slots: 4,
+            poll: false,
+            rm: None,
+            args: Vec::new(),
+            program: None,
+        }
     }
 }
 
@@ -56,7 +63,11 @@ impl ExecutorHarness {
     }
     /// True if files are in memory, so that their pages can be neither reclaimed nor read again.
     pub(crate) fn files_are_memory(&self) -> bool {
-        let kind = std::process::Command::new("stat").args(["-f", "-c", "%T"]).arg(self.dir.path()).output().expect("stat runs");
+        let kind = std::process::Command::new("stat")
+            .args(["-f", "-c", "%T"])
+            .arg(self.dir.path())
+            .output()
+            .expect("stat runs");
         kind.stdout.starts_with(b"tmpfs")
     }
 
@@ -73,13 +84,30 @@ impl ExecutorHarness {
                 attached: false,
             };
             let found = detect(&wanted).expect("an enforcer");
-            assert!(found.enforcer.kind().is_kernel(), "these tests need the limits of the kernel: {:?}", found.notes);
-            let limits = GroupLimits { memory: Some(setup.memory), ..GroupLimits::default() };
-            let group = found.enforcer.create("c1", &limits).expect("a container group");
+            assert!(
+                found.enforcer.kind().is_kernel(),
+                "these tests need the limits of the kernel: {:?}",
+                found.notes
+            );
+            let limits = GroupLimits {
+                memory: Some(setup.memory),
+                ..GroupLimits::default()
+            };
+            let group = found
+                .enforcer
+                .create("c1", &limits)
+                .expect("a container group");
             (Some(found.enforcer), Some(group))
         };
         let kind = enforcer.as_ref().map_or(EnforcerKind::Poll, Enforcer::kind);
-        let mut world = ExecutorHarness { listener, dir, kind, group, enforcer, executor: None };
+        let mut world = ExecutorHarness {
+            listener,
+            dir,
+            kind,
+            group,
+            enforcer,
+            executor: None,
+        };
         world.start(setup);
         world
     }
@@ -88,7 +116,11 @@ impl ExecutorHarness {
         let work = self.dir.path().join("work");
         std::fs::create_dir_all(&work).expect("a directory");
         let log = File::create(self.dir.path().join("stderr")).expect("a log");
-        let procs_files = self.group.as_ref().map(Group::procs_files).unwrap_or_default();
+        let procs_files = self
+            .group
+            .as_ref()
+            .map(Group::procs_files)
+            .unwrap_or_default();
         let env = self.environment(setup);
         let (program, args) = match &setup.program {
             Some((program, args)) => (program.as_path(), args),
@@ -108,10 +140,16 @@ impl ExecutorHarness {
     fn environment(&self, setup: &HarnessSetup) -> Vec<(OsString, OsString)> {
         let port = self.listener.local_addr().expect("an address").port();
         let mut env: BTreeMap<&str, OsString> = BTreeMap::new();
-        env.insert("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()));
+        env.insert(
+            "PATH",
+            std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()),
+        );
         env.insert("LANG", "C.UTF-8".into());
         env.insert("HEADROOM_LOG", "debug".into());
-        env.insert("HEADROOM_MASTER_URL", format!("tcp://127.0.0.1:{port}").into());
+        env.insert(
+            "HEADROOM_MASTER_URL",
+            format!("tcp://127.0.0.1:{port}").into(),
+        );
         env.insert("HEADROOM_APP_TOKEN", TOKEN.into());
         env.insert("HEADROOM_SLOTS", setup.slots.to_string().into());
         env.insert("HEADROOM_APP", "job.1".into());
@@ -145,11 +183,17 @@ impl ExecutorHarness {
     }
 
     pub(crate) fn signal(&self, signal: i32) {
-        self.executor.as_ref().expect("started").signal(signal).expect("signalled");
+        self.executor
+            .as_ref()
+            .expect("started")
+            .signal(signal)
+            .expect("signalled");
     }
 
     pub(crate) fn is_alive(&self) -> bool {
-        self.executor.as_ref().is_some_and(|e| matches!(e.try_wait(), Ok(None)))
+        self.executor
+            .as_ref()
+            .is_some_and(|e| matches!(e.try_wait(), Ok(None)))
     }
 
     /// Waits for the end of the executor.
@@ -167,18 +211,30 @@ impl ExecutorHarness {
     pub(crate) fn pids(&self, attempt: &TaskAttemptId) -> Vec<i32> {
         let group = self.group.as_ref().expect("a group");
         let tasks = group.tasks().expect("lists");
-        tasks.iter().find(|(name, _)| *name == attempt.file_name()).map(|(_, g)| g.pids().expect("lists")).unwrap_or_default()
+        tasks
+            .iter()
+            .find(|(name, _)| *name == attempt.file_name())
+            .map(|(_, g)| g.pids().expect("lists"))
+            .unwrap_or_default()
     }
 
     /// Names of the existing task cgroups.
     pub(crate) fn groups(&self) -> Vec<String> {
         let group = self.group.as_ref().expect("a group");
-        group.tasks().expect("lists").into_iter().map(|(name, _)| name).collect()
+        group
+            .tasks()
+            .expect("lists")
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect()
     }
 
     pub(crate) fn log_of(&self, attempt: &str, ending: &str) -> PathBuf {
         let attempt: TaskAttemptId = attempt.parse().expect("id");
-        self.dir.path().join("tasks").join(format!("{}.{ending}", attempt.file_name()))
+        self.dir
+            .path()
+            .join("tasks")
+            .join(format!("{}.{ending}", attempt.file_name()))
     }
 }
 
@@ -186,7 +242,8 @@ impl Drop for ExecutorHarness {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let log = std::fs::read_to_string(self.dir.path().join("stderr")).unwrap_or_default();
-            let _ = std::io::stderr().write_all(format!("--- log of the executor\n{log}---\n").as_bytes());
+            let _ = std::io::stderr()
+                .write_all(format!("--- log of the executor\n{log}---\n").as_bytes());
         }
         if let Some(executor) = self.executor.take() {
             let _ = executor.signal(9);
@@ -194,7 +251,9 @@ impl Drop for ExecutorHarness {
         }
         if let Some(group) = self.group.take() {
             let _ = group.kill();
-            group.remove(Duration::from_secs(10)).expect("removes the group");
+            group
+                .remove(Duration::from_secs(10))
+                .expect("removes the group");
         }
         if let Some(enforcer) = self.enforcer.take() {
             enforcer.remove_root().expect("removes the root");
@@ -232,11 +291,30 @@ impl Master {
         write.set_read_timeout(Some(PATIENCE)).expect("sets");
         write.set_nodelay(true).expect("sets");
         let read = BufReader::new(write.try_clone().expect("clones"));
-        let mut master = Master { write, read, passed: Vec::new() };
+        let mut master = Master {
+            write,
+            read,
+            passed: Vec::new(),
+        };
         match master.line() {
-            FromExecutor::Hello { token, slots, task_groups, running, unacked, .. } => {
+            FromExecutor::Hello {
+                token,
+                slots,
+                task_groups,
+                running,
+                unacked,
+                ..
+            } => {
                 assert_eq!(token, TOKEN);
-                (master, Hello { slots, task_groups, running, unacked })
+                (
+                    master,
+                    Hello {
+                        slots,
+                        task_groups,
+                        running,
+                        unacked,
+                    },
+                )
             }
             other @ (FromExecutor::Started { .. }
             | FromExecutor::Usage { .. }
@@ -259,7 +337,9 @@ impl Master {
     }
 
     pub(crate) fn ack(&mut self, attempt: &TaskAttemptId) {
-        self.send(&ToExecutor::Ack { attempt: attempt.clone() });
+        self.send(&ToExecutor::Ack {
+            attempt: attempt.clone(),
+        });
     }
 
     /// Sends raw bytes.
@@ -281,7 +361,11 @@ impl Master {
 
     /// Returns the first result of `want` that is `Some`. Other lines are skipped; results among
     /// them are kept.
-    pub(crate) fn wait<T>(&mut self, event: &str, mut want: impl FnMut(&FromExecutor) -> Option<T>) -> T {
+    pub(crate) fn wait<T>(
+        &mut self,
+        event: &str,
+        mut want: impl FnMut(&FromExecutor) -> Option<T>,
+    ) -> T {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
             let line = self.line();
@@ -297,7 +381,8 @@ impl Master {
 
     pub(crate) fn started(&mut self, id: &str) {
         self.wait("started", |line| {
-            matches!(line, FromExecutor::Started { attempt, .. } if attempt.to_string() == id).then_some(())
+            matches!(line, FromExecutor::Started { attempt, .. } if attempt.to_string() == id)
+                .then_some(())
         });
     }
 
@@ -314,7 +399,9 @@ impl Master {
             return self.passed.remove(at);
         }
         self.wait(id, |line| match line {
-            FromExecutor::Ended { report } if report.attempt.to_string() == id => Some((**report).clone()),
+            FromExecutor::Ended { report } if report.attempt.to_string() == id => {
+                Some((**report).clone())
+            }
             FromExecutor::Ended { .. }
             | FromExecutor::Hello { .. }
             | FromExecutor::Started { .. }
@@ -348,7 +435,11 @@ pub(crate) fn task(id: &str, command: &[&str]) -> TaskStart {
 pub(crate) fn until(description: &str, mut is: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is() {
-        assert!(Instant::now() < deadline, "{description}: timeout after {} s", PATIENCE.as_secs());
+        assert!(
+            Instant::now() < deadline,
+            "{description}: timeout after {} s",
+            PATIENCE.as_secs()
+        );
         std::thread::park_timeout(Duration::from_millis(5));
     }
 }

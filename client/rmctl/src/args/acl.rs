@@ -13,16 +13,40 @@ use super::{Rows, duration};
 pub(crate) struct TrustArgs {
     /// Authority of the resource manager, PEM [default: of the context, else the authorities of
     /// this host]
-    #[arg(long, global = true, env = "HEADROOM_CACERT", value_name = "FILE", hide_short_help = true)]
+    #[arg(
+        long,
+        global = true,
+        env = "HEADROOM_CACERT",
+        value_name = "FILE",
+        hide_short_help = true
+    )]
     pub(crate) cacert: Option<PathBuf>,
     /// Client certificate, PEM
-    #[arg(long, global = true, env = "HEADROOM_CLIENT_CERT", value_name = "FILE", hide_short_help = true)]
+    #[arg(
+        long,
+        global = true,
+        env = "HEADROOM_CLIENT_CERT",
+        value_name = "FILE",
+        hide_short_help = true
+    )]
     pub(crate) client_cert: Option<PathBuf>,
     /// Key of the client certificate, PEM
-    #[arg(long, global = true, env = "HEADROOM_CLIENT_KEY", value_name = "FILE", hide_short_help = true)]
+    #[arg(
+        long,
+        global = true,
+        env = "HEADROOM_CLIENT_KEY",
+        value_name = "FILE",
+        hide_short_help = true
+    )]
     pub(crate) client_key: Option<PathBuf>,
     /// File with a token; HEADROOM_TOKEN can hold the token itself
-    #[arg(long, global = true, env = "HEADROOM_TOKEN_FILE", value_name = "FILE", hide_short_help = true)]
+    #[arg(
+        long,
+        global = true,
+        env = "HEADROOM_TOKEN_FILE",
+        value_name = "FILE",
+        hide_short_help = true
+    )]
     pub(crate) token_file: Option<PathBuf>,
 }
 
@@ -74,13 +98,23 @@ pub(crate) struct CreateToken {
     pub(crate) user: Option<String>,
     /// Right: admin, cluster:read, job:read, job:submit, job:kill, node:write, operator:read,
     /// operator:write, queue:NAME; can be repeated
-    #[arg(long = "right", required = true, value_name = "RIGHT", value_delimiter = ',')]
+    #[arg(
+        long = "right",
+        required = true,
+        value_name = "RIGHT",
+        value_delimiter = ','
+    )]
     pub(crate) rights: Vec<String>,
     /// Lifetime, such as 90d or 12h [default: until it is revoked]
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) lifetime: Option<Duration>,
     /// Description of its purpose
-    #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]
+    #[arg(
+        long,
+        default_value = "",
+        hide_default_value = true,
+        value_name = "TEXT"
+    )]
     pub(crate) about: String,
     /// Write the secret to this file, readable only by its owner, and do not print it
     #[arg(long, value_name = "FILE")]
@@ -97,7 +131,12 @@ pub(crate) enum PolicyVerb {
         /// alice, or @etl for a group
         subject: String,
         /// Right, as of tokens; can be repeated
-        #[arg(long = "right", required = true, value_name = "RIGHT", value_delimiter = ',')]
+        #[arg(
+            long = "right",
+            required = true,
+            value_name = "RIGHT",
+            value_delimiter = ','
+        )]
         rights: Vec<String>,
     },
     /// Restore the default rights of a user or a group

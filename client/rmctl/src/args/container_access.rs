@@ -91,7 +91,10 @@ impl ByteRange {
         }
         let from = self.from.unwrap_or(0);
         match self.bytes {
-            Some(bytes) => Some(format!("bytes={from}-{}", from.saturating_add(bytes - 1).min(u64::MAX - 1))),
+            Some(bytes) => Some(format!(
+                "bytes={from}-{}",
+                from.saturating_add(bytes - 1).min(u64::MAX - 1)
+            )),
             None => self.from.map(|from| format!("bytes={from}-")),
         }
     }

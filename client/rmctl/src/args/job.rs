@@ -167,7 +167,14 @@ fn modes(text: &str) -> Result<Modes, String> {
     if text == "all" {
         return Ok(Modes(MemoryFailureMode::ALL.to_vec()));
     }
-    let unknown = |_| format!("use all, or one of: {}", MemoryFailureMode::ALL.map(MemoryFailureMode::as_str).join(", "));
+    let unknown = |_| {
+        format!(
+            "use all, or one of: {}",
+            MemoryFailureMode::ALL
+                .map(MemoryFailureMode::as_str)
+                .join(", ")
+        )
+    };
     text.parse().map(|mode| Modes(vec![mode])).map_err(unknown)
 }
 

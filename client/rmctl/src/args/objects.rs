@@ -11,8 +11,8 @@ use headroom_wire::v1::queues::QueueRunState;
 
 use super::tags::taint;
 use super::{
-    Bench, CordonNode, Exec, ExecTask, FilesVerb, LabelNode, Logs, Rows, SetTask, SignalArgs, TaintNode, TaskOrderArgs,
-    UncordonNode, Watched, duration, variable,
+    Bench, CordonNode, Exec, ExecTask, FilesVerb, LabelNode, Logs, Rows, SetTask, SignalArgs,
+    TaintNode, TaskOrderArgs, UncordonNode, Watched, duration, variable,
 };
 use crate::complete;
 
@@ -109,7 +109,12 @@ pub(crate) struct NewRequest {
     #[arg(long, value_name = "NAME", required_unless_present = "file")]
     pub(crate) name: Option<RequestId>,
     /// Memory of each container, such as 2GiB
-    #[arg(short = 'm', long, value_name = "SIZE", required_unless_present = "file")]
+    #[arg(
+        short = 'm',
+        long,
+        value_name = "SIZE",
+        required_unless_present = "file"
+    )]
     pub(crate) memory: Option<Bytes>,
     /// Heap budget of a runtime, as a part of the memory
     #[arg(long, value_name = "SIZE")]
@@ -121,7 +126,12 @@ pub(crate) struct NewRequest {
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) count: u32,
     /// Priority within the job; higher first
-    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_name = "N")]
+    #[arg(
+        long,
+        default_value_t = 0,
+        allow_negative_numbers = true,
+        value_name = "N"
+    )]
     pub(crate) priority: i32,
     /// Only on this node; can be repeated
     #[arg(long = "node", value_name = "NODE", add = Completer::new(complete::nodes))]
@@ -459,11 +469,18 @@ pub(crate) struct Resize {
 }
 
 fn gate(text: &str) -> Result<QueueRunState, String> {
-    QueueRunState::ALL.into_iter().find(|g| g.as_str() == text).ok_or_else(|| "use open, paused, draining or closed".to_owned())
+    QueueRunState::ALL
+        .into_iter()
+        .find(|g| g.as_str() == text)
+        .ok_or_else(|| "use open, paused, draining or closed".to_owned())
 }
 
 fn life(text: &str) -> Result<Life, String> {
-    if text == "none" { Ok(Life::Unbounded) } else { duration(text).map(Life::AtMost) }
+    if text == "none" {
+        Ok(Life::Unbounded)
+    } else {
+        duration(text).map(Life::AtMost)
+    }
 }
 
 #[cfg(test)]
@@ -472,7 +489,13 @@ mod tests {
 
     #[test]
     fn a_lifetime_is_a_duration_or_unlimited() {
-        assert_eq!((life("none"), life("2h")), (Ok(Life::Unbounded), Ok(Life::AtMost(Duration::from_secs(7200)))));
+        assert_eq!(
+            (life("none"), life("2h")),
+            (
+                Ok(Life::Unbounded),
+                Ok(Life::AtMost(Duration::from_secs(7200)))
+            )
+        );
         assert!(life("never").is_err() && gate("shut").is_err());
     }
 }

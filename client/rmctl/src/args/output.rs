@@ -64,12 +64,23 @@ impl Output {
     /// The format for an endless list: JSON becomes one line per row, because an endless list is no
     /// single document.
     pub(crate) fn endless(&self) -> Self {
-        let format = if self.format == Format::Json { Format::Jsonl } else { self.format };
-        Output { format, ..self.clone() }
+        let format = if self.format == Format::Json {
+            Format::Jsonl
+        } else {
+            self.format
+        };
+        Output {
+            format,
+            ..self.clone()
+        }
     }
     /// A format without parameters.
     pub(crate) fn plain(format: Format) -> Self {
-        Output { format, detail: String::new(), headers: true }
+        Output {
+            format,
+            detail: String::new(),
+            headers: true,
+        }
     }
 }
 
@@ -78,8 +89,17 @@ impl std::fmt::Display for Output {
         match self.format {
             Format::Cols => write!(f, "cols={}", self.detail),
             Format::Template => write!(f, "tmpl={}", self.detail),
-            Format::Table | Format::Wide | Format::Json | Format::Jsonl | Format::Yaml | Format::Csv | Format::Name => {
-                let name = Format::PLAIN.iter().find(|(_, format)| *format == self.format).map_or("", |(name, _)| name);
+            Format::Table
+            | Format::Wide
+            | Format::Json
+            | Format::Jsonl
+            | Format::Yaml
+            | Format::Csv
+            | Format::Name => {
+                let name = Format::PLAIN
+                    .iter()
+                    .find(|(_, format)| *format == self.format)
+                    .map_or("", |(name, _)| name);
                 f.write_str(name)
             }
         }
@@ -92,14 +112,21 @@ impl FromStr for Output {
             return Ok(Output::plain(*format));
         }
         match text.split_once('=') {
-            Some(("cols", names)) if names.split(',').any(|n| !n.trim().is_empty()) => {
-                Ok(Output { detail: names.to_owned(), ..Output::plain(Format::Cols) })
-            }
+            Some(("cols", names)) if names.split(',').any(|n| !n.trim().is_empty()) => Ok(Output {
+                detail: names.to_owned(),
+                ..Output::plain(Format::Cols)
+            }),
             Some(("tmpl", template)) => {
                 forms::check(template)?;
-                Ok(Output { detail: template.to_owned(), ..Output::plain(Format::Template) })
+                Ok(Output {
+                    detail: template.to_owned(),
+                    ..Output::plain(Format::Template)
+                })
             }
-            Some(_) | None => Err("use table, wide, json, jsonl, yaml, csv, name, cols=A,B or tmpl='{{id}}'".to_owned()),
+            Some(_) | None => Err(
+                "use table, wide, json, jsonl, yaml, csv, name, cols=A,B or tmpl='{{id}}'"
+                    .to_owned(),
+            ),
         }
     }
 }
@@ -129,7 +156,12 @@ pub(crate) struct Rows {
 impl Rows {
     /// The selected rows and their order.
     pub(crate) fn wanted(&self) -> RowSelection {
-        RowSelection { filter: self.filter.clone(), order: self.sort_by.clone(), since: self.since, limit: self.limit }
+        RowSelection {
+            filter: self.filter.clone(),
+            order: self.sort_by.clone(),
+            since: self.since,
+            limit: self.limit,
+        }
     }
 }
 
@@ -152,13 +184,25 @@ mod tests {
     fn formats_are_read() {
         assert_eq!("yaml".parse(), Ok(Output::plain(Format::Yaml)));
         let endless = |format| Output::plain(format).endless().format;
-        assert_eq!((endless(Format::Json), endless(Format::Csv)), (Format::Jsonl, Format::Csv));
+        assert_eq!(
+            (endless(Format::Json), endless(Format::Csv)),
+            (Format::Jsonl, Format::Csv)
+        );
         let cols: Output = "cols=id,state".parse().expect("columns");
-        assert_eq!((cols.format, cols.detail.as_str()), (Format::Cols, "id,state"));
+        assert_eq!(
+            (cols.format, cols.detail.as_str()),
+            (Format::Cols, "id,state")
+        );
         let template: Output = "tmpl={{.id}}={{state}}".parse().expect("a template");
-        assert_eq!((template.format, template.detail.as_str()), (Format::Template, "{{.id}}={{state}}"));
+        assert_eq!(
+            (template.format, template.detail.as_str()),
+            (Format::Template, "{{.id}}={{state}}")
+        );
         for text in ["jsonl", "cols=a,b", "tmpl={{a}}"] {
-            assert_eq!(text.parse::<Output>().map(|o| o.to_string()), Ok(text.to_owned()));
+            assert_eq!(
+                text.parse::<Output>().map(|o| o.to_string()),
+                Ok(text.to_owned())
+            );
         }
         for wrong in ["xml", "cols=", "cols=,", "tmpl={{id", ""] {
             assert!(wrong.parse::<Output>().is_err(), "{wrong:?}");

@@ -113,7 +113,10 @@ mod tests {
     fn a_label_is_set_given_a_value_or_removed() {
         let name = |text: &str| text.parse::<Name>().expect("a name");
         assert_eq!(word("gpu"), Ok(NodeMarkEdit::Alone(name("gpu"))));
-        assert_eq!(word("zone=b=c"), Ok(NodeMarkEdit::With(name("zone"), "b=c".into())));
+        assert_eq!(
+            word("zone=b=c"),
+            Ok(NodeMarkEdit::With(name("zone"), "b=c".into()))
+        );
         assert_eq!(word("gpu-"), Ok(NodeMarkEdit::Gone(name("gpu"))));
         assert_eq!(taint("team=etl"), Ok((name("team"), Some("etl".into()))));
         assert!(taint("gpu-").is_err());

@@ -10,7 +10,9 @@ use headroom_transport::KeyFiles;
 use headroom_types::NodeId;
 use headroom_wire::v1::acl::{JoinRequest, MintedToken, NewJoinToken, NewToken, PolicySpec};
 
-use crate::args::{AclVerb, CreateJoinToken, CreateToken, JoinNode, JoinTokenVerb, PolicyVerb, TokenVerb};
+use crate::args::{
+    AclVerb, CreateJoinToken, CreateToken, JoinNode, JoinTokenVerb, PolicyVerb, TokenVerb,
+};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
 use crate::render::acl as screens;
@@ -23,7 +25,9 @@ pub(crate) async fn run(context: &Context, what: AclVerb) -> Result<Exit, Failur
         AclVerb::Bootstrap => shown(context, &client.bootstrap().await?, None),
         AclVerb::Token { what } => tokens(context, &client, what).await,
         AclVerb::Policy { what } => policies(context, &client, what).await,
-        AclVerb::JoinToken { what: JoinTokenVerb::Create(args) } => join_token(context, &client, &args).await,
+        AclVerb::JoinToken {
+            what: JoinTokenVerb::Create(args),
+        } => join_token(context, &client, &args).await,
     }
 }
 
@@ -34,28 +38,51 @@ fn seconds(lifetime: Option<Duration>) -> Option<u64> {
 async fn tokens(context: &Context, client: &Client, what: TokenVerb) -> Result<Exit, Failure> {
     match what {
         TokenVerb::Create(args) => {
-            let CreateToken { user, rights, lifetime, about, out } = args;
-            let token = NewToken { user, rights, lifetime_s: seconds(lifetime), about };
+            let CreateToken {
+                user,
+                rights,
+                lifetime,
+                about,
+                out,
+            } = args;
+            let token = NewToken {
+                user,
+                rights,
+                lifetime_s: seconds(lifetime),
+                about,
+            };
             shown(context, &client.mint(&token).await?, out.as_deref())
         }
         TokenVerb::List(rows) => {
             let context = &context.list(&rows);
             let all = client.tokens().await?;
-            let found = MachineOutput { items: &all, list: true };
+            let found = MachineOutput {
+                items: &all,
+                list: true,
+            };
             let text = found.text(&context.output, |token| token.accessor.clone());
-            context.term.print(&text.unwrap_or_else(|| screens::tokens(&all, now(), context.look())));
+            context
+                .term
+                .print(&text.unwrap_or_else(|| screens::tokens(&all, now(), context.look())));
             Ok(Exit::Ok)
         }
         TokenVerb::Revoke { accessor } => {
             let gone = client.revoke(&accessor).await?;
-            context.term.say(&format!("token {} is revoked", gone.accessor));
+            context
+                .term
+                .say(&format!("token {} is revoked", gone.accessor));
             Ok(Exit::Ok)
         }
         TokenVerb::Own => {
             let own = client.who_am_i().await?;
-            let found = MachineOutput { items: std::slice::from_ref(&own), list: false };
+            let found = MachineOutput {
+                items: std::slice::from_ref(&own),
+                list: false,
+            };
             let text = found.text(&context.output, |own| own.who.clone().unwrap_or_default());
-            context.term.print(&text.unwrap_or_else(|| screens::own(&own, now())));
+            context
+                .term
+                .print(&text.unwrap_or_else(|| screens::own(&own, now())));
             Ok(Exit::Ok)
         }
     }
@@ -64,27 +91,47 @@ async fn tokens(context: &Context, client: &Client, what: TokenVerb) -> Result<E
 async fn policies(context: &Context, client: &Client, what: PolicyVerb) -> Result<Exit, Failure> {
     let (all, context) = match what {
         PolicyVerb::List(rows) => (client.policies().await?, context.list(&rows)),
-        PolicyVerb::Set { subject, rights } => {
-            (vec![client.set_policy(&subject, &PolicySpec { rights }).await?], context.clone())
-        }
+        PolicyVerb::Set { subject, rights } => (
+            vec![client.set_policy(&subject, &PolicySpec { rights }).await?],
+            context.clone(),
+        ),
         PolicyVerb::Unset { subject } => {
             client.forget_policy(&subject).await?;
-            context.term.say(&format!("{subject} has the default rights again: see and submit jobs, and end its own jobs"));
+            context.term.say(&format!(
+                "{subject} has the default rights again: see and submit jobs, and end its own jobs"
+            ));
             return Ok(Exit::Ok);
         }
     };
-    let found = MachineOutput { items: &all, list: true };
+    let found = MachineOutput {
+        items: &all,
+        list: true,
+    };
     let text = found.text(&context.output, |policy| policy.subject.clone());
-    context.term.print(&text.unwrap_or_else(|| screens::policies(&all, context.look())));
+    context
+        .term
+        .print(&text.unwrap_or_else(|| screens::policies(&all, context.look())));
     Ok(Exit::Ok)
 }
 
-async fn join_token(context: &Context, client: &Client, args: &CreateJoinToken) -> Result<Exit, Failure> {
-    let wanted = NewJoinToken { node: args.node.clone(), names: args.names.clone(), lifetime_s: seconds(args.lifetime) };
+async fn join_token(
+    context: &Context,
+    client: &Client,
+    args: &CreateJoinToken,
+) -> Result<Exit, Failure> {
+    let wanted = NewJoinToken {
+        node: args.node.clone(),
+        names: args.names.clone(),
+        lifetime_s: seconds(args.lifetime),
+    };
     let pin = client.ca().await?.fingerprint;
     let minted = client.mint_join(&wanted).await?;
     shown(context, &minted, args.out.as_deref())?;
-    let name = args.node.as_ref().map(|node| format!(" --name {node}")).unwrap_or_default();
+    let name = args
+        .node
+        .as_ref()
+        .map(|node| format!(" --name {node}"))
+        .unwrap_or_default();
     context.term.say(&format!(
         "On the host: rmctl node join --addr https://MANAGER:7070 --token-file FILE --pin {pin}{name} --at ADDRESS"
     ));
@@ -94,13 +141,27 @@ async fn join_token(context: &Context, client: &Client, args: &CreateJoinToken) 
 /// Prints a token, or writes it to a file without printing its secret.
 fn shown(context: &Context, minted: &MintedToken, out: Option<&Path>) -> Result<Exit, Failure> {
     if let Some(path) = out {
-        files::write(path, &format!("{}\n", minted.token.0), FileReaders::Owner, OverwritePolicy::Keep)?;
-        context.term.print(&screens::tokens(std::slice::from_ref(&minted.view), now(), context.look()));
+        files::write(
+            path,
+            &format!("{}\n", minted.token.0),
+            FileReaders::Owner,
+            OverwritePolicy::Keep,
+        )?;
+        context.term.print(&screens::tokens(
+            std::slice::from_ref(&minted.view),
+            now(),
+            context.look(),
+        ));
         return Ok(Exit::Ok);
     }
-    let found = MachineOutput { items: std::slice::from_ref(minted), list: false };
+    let found = MachineOutput {
+        items: std::slice::from_ref(minted),
+        list: false,
+    };
     let text = found.text(&context.output, |minted| minted.token.0.clone());
-    context.term.print(&text.unwrap_or_else(|| format!("{}\n", minted.token.0)));
+    context
+        .term
+        .print(&text.unwrap_or_else(|| format!("{}\n", minted.token.0)));
     context.term.say("The token is shown only once. Keep it in a file that only you can read, and set HEADROOM_TOKEN_FILE");
     Ok(Exit::Ok)
 }
@@ -109,20 +170,33 @@ fn shown(context: &Context, minted: &MintedToken, out: Option<&Path>) -> Result<
 pub(crate) async fn join(context: &Context, args: &JoinNode) -> Result<Exit, Failure> {
     let addr = &context.addr;
     if !addr.starts_with("https://") {
-        let failure = Failure::new(Exit::Usage, format!("a host joins over https, but the address is {addr}"));
+        let failure = Failure::new(
+            Exit::Usage,
+            format!("a host joins over https, but the address is {addr}"),
+        );
         return Err(failure.help("rmctl node join --addr https://MANAGER:7070 …"));
     }
     let at = |name: &str| args.out.join(name);
-    if let Some(path) = ["ca.pem", "cert.pem", "key.pem"].map(at).into_iter().find(|path| path.exists()) {
+    if let Some(path) = ["ca.pem", "cert.pem", "key.pem"]
+        .map(at)
+        .into_iter()
+        .find(|path| path.exists())
+    {
         return Err(files::FileError::There { path }.into());
     }
     let token = context.settings.trust.token.clone();
     if token == TokenSource::Nowhere {
-        let failure = Failure::new(Exit::Usage, "a host needs a token to join, but none was given");
+        let failure = Failure::new(
+            Exit::Usage,
+            "a host needs a token to join, but none was given",
+        );
         return Err(failure.help("add --token-file FILE; create a token on the manager's host: rmctl acl join-token create"));
     }
     let ca = vouched(addr, &args.pin).await?;
-    std::fs::create_dir_all(&args.out).map_err(|source| files::FileError::Io { path: args.out.clone(), source })?;
+    std::fs::create_dir_all(&args.out).map_err(|source| files::FileError::Io {
+        path: args.out.clone(),
+        source,
+    })?;
     files::write(&at("ca.pem"), &ca, FileReaders::All, OverwritePolicy::Keep)?;
     let done = certify(context, args, token).await;
     if done.is_err() {
@@ -134,35 +208,90 @@ pub(crate) async fn join(context: &Context, args: &JoinNode) -> Result<Exit, Fai
 
 /// The authority of the cluster, if its fingerprint is the pin.
 async fn vouched(addr: &str, pin: &str) -> Result<String, Failure> {
-    let stranger =
-        Client::with_credentials(addr, ClientCredentials { other: ExpectedPeer::Stranger, ..ClientCredentials::default() })?;
+    let stranger = Client::with_credentials(
+        addr,
+        ClientCredentials {
+            other: ExpectedPeer::Stranger,
+            ..ClientCredentials::default()
+        },
+    )?;
     let ca = stranger.ca().await?.ca;
-    let read = Certificate::from_pem(&ca).map_err(|error| Failure::new(Exit::Failed, format!("{addr}: {error}")))?;
+    let read = Certificate::from_pem(&ca)
+        .map_err(|error| Failure::new(Exit::Failed, format!("{addr}: {error}")))?;
     if read.fingerprint.to_string() == pin.trim().to_ascii_lowercase() {
         return Ok(ca);
     }
-    let failure =
-        Failure::new(Exit::Auth, format!("the authority of {addr} has the fingerprint {}, not that of --pin", read.fingerprint));
-    Err(failure.help("check the pin and the address: another server may answer there; no token was sent"))
+    let failure = Failure::new(
+        Exit::Auth,
+        format!(
+            "the authority of {addr} has the fingerprint {}, not that of --pin",
+            read.fingerprint
+        ),
+    );
+    Err(failure
+        .help("check the pin and the address: another server may answer there; no token was sent"))
 }
 
 async fn certify(context: &Context, args: &JoinNode, token: TokenSource) -> Result<Exit, Failure> {
     let at = |name: &str| args.out.join(name);
     let node = match args.name.clone().or_else(own_name) {
         Some(node) => node,
-        None => return Err(Failure::new(Exit::Usage, "the name of this host is not a valid node name").help("--name NODE")),
+        None => {
+            return Err(Failure::new(
+                Exit::Usage,
+                "the name of this host is not a valid node name",
+            )
+            .help("--name NODE"));
+        }
     };
-    let files = KeyFiles { ca: Some(at("ca.pem")), own: None };
-    let client = Client::with_credentials(&context.addr, ClientCredentials { files, token, other: ExpectedPeer::Manager })?;
+    let files = KeyFiles {
+        ca: Some(at("ca.pem")),
+        own: None,
+    };
+    let client = Client::with_credentials(
+        &context.addr,
+        ClientCredentials {
+            files,
+            token,
+            other: ExpectedPeer::Manager,
+        },
+    )?;
     let (request, key) = authority::request()?;
-    let joined = client.join(&JoinRequest { node: node.clone(), names: args.names.clone(), request }).await?;
-    files::write(&at("key.pem"), &key.0, FileReaders::Owner, OverwritePolicy::Keep)?;
-    files::write(&at("cert.pem"), &joined.certificate, FileReaders::All, OverwritePolicy::Keep)?;
-    context.term.line(&format!("{node} has a certificate in {}", args.out.display()));
-    context.term.say(&format!("Next, in nodeagent.toml: rm = \"{}\" and tls = \"{}\"", context.addr, args.out.display()));
+    let joined = client
+        .join(&JoinRequest {
+            node: node.clone(),
+            names: args.names.clone(),
+            request,
+        })
+        .await?;
+    files::write(
+        &at("key.pem"),
+        &key.0,
+        FileReaders::Owner,
+        OverwritePolicy::Keep,
+    )?;
+    files::write(
+        &at("cert.pem"),
+        &joined.certificate,
+        FileReaders::All,
+        OverwritePolicy::Keep,
+    )?;
+    context.term.line(&format!(
+        "{node} has a certificate in {}",
+        args.out.display()
+    ));
+    context.term.say(&format!(
+        "Next, in nodeagent.toml: rm = \"{}\" and tls = \"{}\"",
+        context.addr,
+        args.out.display()
+    ));
     Ok(Exit::Ok)
 }
 
 fn own_name() -> Option<NodeId> {
-    std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?.trim().parse().ok()
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
 }

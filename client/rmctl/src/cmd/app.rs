@@ -12,27 +12,61 @@ use crate::render::{figures::span, json::MachineOutput};
 /// Runs an `app` verb.
 pub(crate) async fn run(context: &Context, what: AppVerb) -> Result<Exit, Failure> {
     let (job, body) = match what {
-        AppVerb::Share { job, view, change, nobody } => return share(context, &job, AppAccess { view, change }, nobody).await,
-        AppVerb::Move { job, queue } => (job, ChangeApp { queue: Some(queue), ..ChangeApp::default() }),
-        AppVerb::Priority { job, priority } => (job, ChangeApp { priority: Some(priority), ..ChangeApp::default() }),
+        AppVerb::Share {
+            job,
+            view,
+            change,
+            nobody,
+        } => return share(context, &job, AppAccess { view, change }, nobody).await,
+        AppVerb::Move { job, queue } => (
+            job,
+            ChangeApp {
+                queue: Some(queue),
+                ..ChangeApp::default()
+            },
+        ),
+        AppVerb::Priority { job, priority } => (
+            job,
+            ChangeApp {
+                priority: Some(priority),
+                ..ChangeApp::default()
+            },
+        ),
         AppVerb::Lifetime { job, time } => {
             let ms = match time {
                 Life::Unbounded => 0,
                 Life::AtMost(time) => u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1),
             };
-            (job, ChangeApp { lifetime_ms: Some(ms), ..ChangeApp::default() })
+            (
+                job,
+                ChangeApp {
+                    lifetime_ms: Some(ms),
+                    ..ChangeApp::default()
+                },
+            )
         }
     };
     let client = context.client()?;
     let (app, _) = context.app_figures(&client, &job).await?;
     let after = client.change_app(&app.id, None, &body).await?;
-    let machine = MachineOutput { items: std::slice::from_ref(&after), list: false }.text(&context.output, |a| a.id.to_string());
-    context.term.print(&machine.unwrap_or_else(|| people(&after, now())));
+    let machine = MachineOutput {
+        items: std::slice::from_ref(&after),
+        list: false,
+    }
+    .text(&context.output, |a| a.id.to_string());
+    context
+        .term
+        .print(&machine.unwrap_or_else(|| people(&after, now())));
     Ok(Exit::Ok)
 }
 
 /// Sets or shows the users and groups that may view or change a job.
-async fn share(context: &Context, job: &str, wanted: AppAccess, nobody: bool) -> Result<Exit, Failure> {
+async fn share(
+    context: &Context,
+    job: &str,
+    wanted: AppAccess,
+    nobody: bool,
+) -> Result<Exit, Failure> {
     let client = context.client()?;
     let (app, _) = context.app_figures(&client, job).await?;
     let access = if nobody || wanted != AppAccess::default() {
@@ -40,14 +74,25 @@ async fn share(context: &Context, job: &str, wanted: AppAccess, nobody: bool) ->
     } else {
         client.app_access(&app.id).await?
     };
-    let machine =
-        MachineOutput { items: std::slice::from_ref(&access), list: false }.text(&context.output, |_| app.id.to_string());
-    context.term.print(&machine.unwrap_or_else(|| with_whom(&app, &access)));
+    let machine = MachineOutput {
+        items: std::slice::from_ref(&access),
+        list: false,
+    }
+    .text(&context.output, |_| app.id.to_string());
+    context
+        .term
+        .print(&machine.unwrap_or_else(|| with_whom(&app, &access)));
     Ok(Exit::Ok)
 }
 
 fn with_whom(app: &AppView, access: &AppAccess) -> String {
-    let named = |list: &[String]| if list.is_empty() { "no other user".to_owned() } else { list.join(", ") };
+    let named = |list: &[String]| {
+        if list.is_empty() {
+            "no other user".to_owned()
+        } else {
+            list.join(", ")
+        }
+    };
     let AppAccess { view, change } = access;
     format!(
         "{}  of {}; may view: {}; may change and end: {}\nnext: rmctl ps {}\n",
@@ -60,9 +105,16 @@ fn with_whom(app: &AppView, access: &AppAccess) -> String {
 }
 
 fn people(app: &AppView, now: UnixMillis) -> String {
-    let until = app.until.map_or_else(|| "unlimited".to_owned(), |until| format!("{} left", span(until.since(now))));
+    let until = app.until.map_or_else(
+        || "unlimited".to_owned(),
+        |until| format!("{} left", span(until.since(now))),
+    );
     let id = &app.id;
-    format!("{id}  queue {}, priority {}, lifetime {until}\nnext: rmctl why {id}\n", app.queue.short(), app.priority)
+    format!(
+        "{id}  queue {}, priority {}, lifetime {until}\nnext: rmctl why {id}\n",
+        app.queue.short(),
+        app.priority
+    )
 }
 
 #[cfg(test)]
@@ -72,9 +124,15 @@ mod tests {
 
     #[test]
     fn the_screen_names_the_users_that_share_a_job() {
-        let access = AppAccess { view: vec!["bob".into(), "@etl".into()], change: vec![] };
+        let access = AppAccess {
+            view: vec!["bob".into(), "@etl".into()],
+            change: vec![],
+        };
         let text = with_whom(&fixture::app(), &access);
-        assert!(text.contains("may view: bob, @etl; may change and end: no other user"), "{text}");
+        assert!(
+            text.contains("may view: bob, @etl; may change and end: no other user"),
+            "{text}"
+        );
     }
 
     #[test]

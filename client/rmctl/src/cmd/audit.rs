@@ -21,8 +21,19 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) async fn list(context: &Context, args: AuditList) -> Result<Exit, Failure> {
     let context = &context.list(&args.rows);
     let client = context.client()?;
-    let AuditList { who, verb, about, refused, .. } = args;
-    let of = AuditQuery { who, verb, object: about, refused: refused.then_some(true) };
+    let AuditList {
+        who,
+        verb,
+        about,
+        refused,
+        ..
+    } = args;
+    let of = AuditQuery {
+        who,
+        verb,
+        object: about,
+        refused: refused.then_some(true),
+    };
     let which = args.rows.wanted();
     let all = client.audit(&of, 0).await?;
     let mut after = all.last().map_or(0, |line| line.index);
@@ -44,11 +55,16 @@ pub(crate) async fn list(context: &Context, args: AuditList) -> Result<Exit, Fai
                 (silent, wait) = (None, LOOK);
                 backoff.reset();
                 after = more.last().map_or(after, |line| line.index);
-                let more: Vec<AuditLine> = more.into_iter().filter(|line| which.takes(line)).collect();
+                let more: Vec<AuditLine> =
+                    more.into_iter().filter(|line| which.takes(line)).collect();
                 print_all(context, &more, true);
             }
             // The resource manager may be restarting.
-            Err(e) if e.retryable() && silent.get_or_insert_with(Instant::now).elapsed() < SERVER_SILENCE_TIMEOUT => {
+            Err(e)
+                if e.retryable()
+                    && silent.get_or_insert_with(Instant::now).elapsed()
+                        < SERVER_SILENCE_TIMEOUT =>
+            {
                 wait = backoff.wait()
             }
             Err(e) => return Err(e.into()),
@@ -58,14 +74,29 @@ pub(crate) async fn list(context: &Context, args: AuditList) -> Result<Exit, Fai
 
 fn print_all(context: &Context, all: &[AuditLine], watch: bool) {
     let wide = context.format == Format::Wide;
-    let output = if watch { context.output.endless() } else { context.output.clone() };
+    let output = if watch {
+        context.output.endless()
+    } else {
+        context.output.clone()
+    };
     if watch && all.is_empty() {
         return;
     }
     let people = || {
-        let lines: String = all.iter().map(|line| audit::line(line, wide, context.term.paint) + "\n").collect();
-        if watch { lines } else { lines + &context.look().advice(audit::next(all, context.term.paint)) }
+        let lines: String = all
+            .iter()
+            .map(|line| audit::line(line, wide, context.term.paint) + "\n")
+            .collect();
+        if watch {
+            lines
+        } else {
+            lines + &context.look().advice(audit::next(all, context.term.paint))
+        }
     };
-    let text = MachineOutput { items: all, list: true }.rows(&output);
+    let text = MachineOutput {
+        items: all,
+        list: true,
+    }
+    .rows(&output);
     context.term.print(&text.unwrap_or_else(people));
 }

@@ -64,7 +64,13 @@ pub(crate) async fn run(context: &Context, args: Bench) -> Result<Exit, Failure>
     let spec = headroom_config::job::compile(&text, "bench")
         .map_err(|problems| Failure::laid_out(Exit::Failed, headroom_config::render(&problems)))?;
     refuse_infeasible(&spec, std::slice::from_ref(&node))?;
-    let job = Job { spec, text, named: ClusterProfiles::new(), base: PathBuf::from("/"), mode: MemoryFailureMode::Fixed };
+    let job = Job {
+        spec,
+        text,
+        named: ClusterProfiles::new(),
+        base: PathBuf::from("/"),
+        mode: MemoryFailureMode::Fixed,
+    };
     let id = submit(&client, &job).await?.app;
     context.term.say(&format!("{id} measures {}", args.node));
     let app = tokio::select! {
@@ -75,18 +81,38 @@ pub(crate) async fn run(context: &Context, args: Bench) -> Result<Exit, Failure>
         }
     };
     let figures = figures(&args, &app, &client.containers(Some(&id)).await?);
-    let machine =
-        MachineOutput { items: std::slice::from_ref(&figures), list: false }.text(&context.output, |f| f.node.to_string());
-    context.term.print(&machine.unwrap_or_else(|| people(&figures, context.term.paint)));
-    let told = figures.kill.is_some_and(|reason| reason.charge() == headroom_types::Charge::Memory);
-    Ok(if told && figures.tasks == args.tasks && figures.fill_mib_per_s.is_some() { Exit::Ok } else { Exit::Failed })
+    let machine = MachineOutput {
+        items: std::slice::from_ref(&figures),
+        list: false,
+    }
+    .text(&context.output, |f| f.node.to_string());
+    context
+        .term
+        .print(&machine.unwrap_or_else(|| people(&figures, context.term.paint)));
+    let told = figures
+        .kill
+        .is_some_and(|reason| reason.charge() == headroom_types::Charge::Memory);
+    Ok(
+        if told && figures.tasks == args.tasks && figures.fill_mib_per_s.is_some() {
+            Exit::Ok
+        } else {
+            Exit::Failed
+        },
+    )
 }
 
-async fn to_its_end(context: &Context, client: &Client, id: &AppId, of: u64) -> Result<AppView, Failure> {
+async fn to_its_end(
+    context: &Context,
+    client: &Client,
+    id: &AppId,
+    of: u64,
+) -> Result<AppView, Failure> {
     let progress = Progress::tasks(&context.term);
     let see = |sight: JobObservation<'_>| match sight {
         JobObservation::View(view) => {
-            let over = view.job.as_ref().map_or(0, |job| u64::from(job.totals.done) + u64::from(job.totals.failed));
+            let over = view.job.as_ref().map_or(0, |job| {
+                u64::from(job.totals.done) + u64::from(job.totals.failed)
+            });
             progress.at(over, of);
         }
         JobObservation::Waits(why) => context.term.say(&format!("{id} waits: {}", why.sentence)),
@@ -96,7 +122,11 @@ async fn to_its_end(context: &Context, client: &Client, id: &AppId, of: u64) -> 
 }
 
 fn job_file(args: &Bench) -> String {
-    let Bench { node, containers, tasks } = args;
+    let Bench {
+        node,
+        containers,
+        tasks,
+    } = args;
     let (size, reserve, block) = (SIZE.get(), RESERVE.get(), BLOCK.get());
     format!(
         "version = 1\nname = \"bench\"\n[profiles.one]\nmemory = \"{size}B\"\ncpus = 0.1\n\
@@ -110,19 +140,38 @@ fn job_file(args: &Bench) -> String {
 
 fn figures(args: &Bench, app: &AppView, containers: &[ContainerView]) -> NodeBenchReport {
     let attempts = |stage: &str| -> Vec<&AttemptRow> {
-        let tasks = app.job.iter().flat_map(|job| &job.tasks).filter(|row| row.task.stage.as_str() == stage);
+        let tasks = app
+            .job
+            .iter()
+            .flat_map(|job| &job.tasks)
+            .filter(|row| row.task.stage.as_str() == stage);
         tasks.flat_map(|row| row.attempts.last()).collect()
     };
-    let well = |a: &&AttemptRow| a.reason.is_some_and(|reason| reason.charge() == headroom_types::Charge::Success);
+    let well = |a: &&AttemptRow| {
+        a.reason
+            .is_some_and(|reason| reason.charge() == headroom_types::Charge::Success)
+    };
     let took = |a: &AttemptRow| a.ended.map(|end| end.since(a.started));
     let started: Vec<&AttemptRow> = attempts("start").into_iter().filter(well).collect();
-    let (ready, mut tasks) = (ready(&started, containers), started.iter().filter_map(|a| took(a)).collect::<Vec<_>>());
+    let (ready, mut tasks) = (
+        ready(&started, containers),
+        started.iter().filter_map(|a| took(a)).collect::<Vec<_>>(),
+    );
     tasks.sort();
     let first = started.iter().map(|a| a.started).min();
     let last = started.iter().filter_map(|a| a.ended).max();
-    let span = first.zip(last).map(|(first, last)| last.since(first).as_secs_f64()).filter(|s| *s > 0.0);
+    let span = first
+        .zip(last)
+        .map(|(first, last)| last.since(first).as_secs_f64())
+        .filter(|s| *s > 0.0);
     let number = u32::try_from(started.len()).unwrap_or(u32::MAX);
-    let fill = attempts("fill").into_iter().filter(well).filter_map(took).next().map(|t| t.as_secs_f64()).filter(|s| *s > 0.0);
+    let fill = attempts("fill")
+        .into_iter()
+        .filter(well)
+        .filter_map(took)
+        .next()
+        .map(|t| t.as_secs_f64())
+        .filter(|s| *s > 0.0);
     let killed = attempts("kill").into_iter().next();
     #[expect(clippy::cast_precision_loss, reason = "a rounded number for a screen")]
     let filled = BLOCK.get() as f64 * BLOCKS as f64 / Bytes::from_mib(1).get() as f64;
@@ -150,7 +199,10 @@ fn ready(started: &[&AttemptRow], containers: &[ContainerView]) -> Vec<Duration>
         *at = attempt.started.min(*at);
     }
     let granted = |id: &ContainerId| containers.iter().find(|c| c.id == *id).map(|c| c.granted);
-    let mut all: Vec<Duration> = first.iter().filter_map(|(id, at)| Some(at.since(granted(id)?))).collect();
+    let mut all: Vec<Duration> = first
+        .iter()
+        .filter_map(|(id, at)| Some(at.since(granted(id)?)))
+        .collect();
     all.sort();
     all
 }
@@ -167,7 +219,9 @@ fn millis(time: Duration) -> u64 {
 
 fn people(f: &NodeBenchReport, paint: Paint) -> String {
     let ms = |ms: Option<u64>| ms.map_or_else(|| "–".to_owned(), |ms| format!("{ms} ms"));
-    let rate = |rate: Option<f64>, unit: &str| rate.map_or_else(|| "–".to_owned(), |rate| format!("{rate:.0} {unit}"));
+    let rate = |rate: Option<f64>, unit: &str| {
+        rate.map_or_else(|| "–".to_owned(), |rate| format!("{rate:.0} {unit}"))
+    };
     let kill = match f.kill {
         Some(reason) => format!("reported as {reason} {} after its start", ms(f.kill_ms)),
         None => paint.bad("was not reported"),
@@ -185,7 +239,10 @@ fn people(f: &NodeBenchReport, paint: Paint) -> String {
         ms(f.task_p50_ms),
         ms(f.task_p99_ms),
         rate(f.fill_mib_per_s, "MiB/s"),
-        paint.dim(&format!("next: rmctl node show {} · rmctl diagnose {}", f.node, f.job)),
+        paint.dim(&format!(
+            "next: rmctl node show {} · rmctl diagnose {}",
+            f.node, f.job
+        )),
     )
 }
 
@@ -195,17 +252,27 @@ mod tests {
 
     #[test]
     fn the_job_file_compiles_and_names_the_node() {
-        let args = Bench { node: "worker-03".parse().expect("a node"), containers: 4, tasks: 40 };
+        let args = Bench {
+            node: "worker-03".parse().expect("a node"),
+            containers: 4,
+            tasks: 40,
+        };
         let spec = headroom_config::job::compile(&job_file(&args), "bench")
             .unwrap_or_else(|problems| panic!("{}", headroom_config::render(&problems)));
         assert_eq!(spec.tasks(), 42);
         assert_eq!(spec.executors[0].place.nodes, [args.node].into());
-        assert!(BLOCK < spec.stages[1].profile.memory(), "a block has room in a task");
+        assert!(
+            BLOCK < spec.stages[1].profile.memory(),
+            "a block has room in a task"
+        );
     }
 
     #[test]
     fn percentiles_are_taken_from_sorted_times() {
         let all: Vec<Duration> = (1..=200).map(Duration::from_millis).collect();
-        assert_eq!((at(&all, 50), at(&all, 99), at(&all[..1], 99), at(&[], 50)), (Some(100), Some(198), Some(1), None));
+        assert_eq!(
+            (at(&all, 50), at(&all, 99), at(&all[..1], 99), at(&[], 50)),
+            (Some(100), Some(198), Some(1), None)
+        );
     }
 }

@@ -27,11 +27,20 @@ pub(crate) async fn run(context: &Context, what: ContainerVerb) -> Result<Exit, 
     match what {
         ContainerVerb::Resize(args) => resize(context, args).await,
         ContainerVerb::Timeline { container } => timeline(context, &container).await,
-        ContainerVerb::List { job, node, all, list } => container_views::list(context, job, node, all, list).await,
+        ContainerVerb::List {
+            job,
+            node,
+            all,
+            list,
+        } => container_views::list(context, job, node, all, list).await,
         ContainerVerb::Show { container } => container_views::show(context, &container).await,
-        ContainerVerb::Stats { container, follow } => container_views::stats(context, &container, follow).await,
+        ContainerVerb::Stats { container, follow } => {
+            container_views::stats(context, &container, follow).await
+        }
         ContainerVerb::Logs(args) => super::logs::run(context, args).await,
-        ContainerVerb::Kill { container, sure } => container_views::kill(context, &container, sure).await,
+        ContainerVerb::Kill { container, sure } => {
+            container_views::kill(context, &container, sure).await
+        }
         ContainerVerb::Signal(args) => container_access::signal(context, args).await,
         ContainerVerb::Files { what } => container_access::files(context, what).await,
         ContainerVerb::Exec(args) => container_access::exec(context, args).await,
@@ -43,30 +52,52 @@ async fn timeline(context: &Context, container: &ContainerId) -> Result<Exit, Fa
     let client = context.client()?;
     let found = client.timeline(container).await?;
     // The node may still have the timeline of a container that the resource manager has deleted.
-    let peak = client.container(container).await.ok().and_then(|view| view.peak);
-    let machine =
-        MachineOutput { items: std::slice::from_ref(&found), list: false }.text(&context.output, |t| t.container.to_string());
+    let peak = client
+        .container(container)
+        .await
+        .ok()
+        .and_then(|view| view.peak);
+    let machine = MachineOutput {
+        items: std::slice::from_ref(&found),
+        list: false,
+    }
+    .text(&context.output, |t| t.container.to_string());
     let width = context.term.width.saturating_sub(MARGIN).min(CHART);
-    context.term.print(&machine.unwrap_or_else(|| drawn(&found, peak, width, context.term.paint)));
+    context
+        .term
+        .print(&machine.unwrap_or_else(|| drawn(&found, peak, width, context.term.paint)));
     Ok(Exit::Ok)
 }
 
 /// The chart of a container with a heading. The peak of the kernel overrides the samples, which
 /// miss short peaks.
-pub(super) fn drawn(found: &ContainerTimeline, peak: Option<Bytes>, width: usize, paint: Paint) -> String {
-    let killed = found.reason.is_some_and(|reason| reason.charge() == Charge::Memory);
+pub(super) fn drawn(
+    found: &ContainerTimeline,
+    peak: Option<Bytes>,
+    width: usize,
+    paint: Paint,
+) -> String {
+    let killed = found
+        .reason
+        .is_some_and(|reason| reason.charge() == Charge::Memory);
     let end = if killed { End::Killed } else { End::Other };
-    let state = found.reason.map_or_else(|| "runs".to_owned(), |reason| format!("ended: {reason}"));
+    let state = found
+        .reason
+        .map_or_else(|| "runs".to_owned(), |reason| format!("ended: {reason}"));
     let seen = found.samples.iter().map(|s| s.current).max();
     let most = match (peak, seen) {
         (Some(peak), seen) => format!(", peak {}", short(peak.max(seen.unwrap_or_default()))),
         (None, Some(seen)) => format!(", {} at most in the samples", short(seen)),
         (None, None) => String::new(),
     };
-    let mut lines = vec![format!("{} on {}  {state}{most}", found.container, found.node)];
+    let mut lines = vec![format!(
+        "{} on {}  {state}{most}",
+        found.container, found.node
+    )];
     let chart = timeline::chart(&found.samples, end, width, paint);
     if chart.is_empty() {
-        lines.push("fewer than two samples so far; the default is four samples a second".to_owned());
+        lines
+            .push("fewer than two samples so far; the default is four samples a second".to_owned());
     }
     lines.extend(chart);
     lines.extend(timeline::shape(&found.samples));
@@ -79,8 +110,16 @@ async fn resize(context: &Context, args: Resize) -> Result<Exit, Failure> {
     let mut resource = before.resource.clone();
     resource.memory = args.memory.unwrap_or(resource.memory);
     resource.cpus = args.cpus.unwrap_or(resource.cpus);
-    let body = ResizeContainer { version: args.version.or(Some(before.version)), resource, heap: args.heap };
-    let how = if args.dry_run { DryRunMode::DryRun } else { DryRunMode::Really };
+    let body = ResizeContainer {
+        version: args.version.or(Some(before.version)),
+        resource,
+        heap: args.heap,
+    };
+    let how = if args.dry_run {
+        DryRunMode::DryRun
+    } else {
+        DryRunMode::Really
+    };
     let answer = client.resize(&args.container, how, &body).await?;
     if args.dry_run {
         let to = &body.resource;
@@ -98,19 +137,42 @@ async fn resize(context: &Context, args: Resize) -> Result<Exit, Failure> {
     let mut index = 0;
     while !args.no_wait && view.wanted.is_some() && tokio::time::Instant::now() < until {
         let list = format!("/v1/containers?app={}&state=running", view.id.app);
-        (_, index) = client.get_after::<Vec<ContainerView>>(&list, index, LOOK).await?;
+        (_, index) = client
+            .get_after::<Vec<ContainerView>>(&list, index, LOOK)
+            .await?;
         view = client.container(&args.container).await?;
     }
-    let machine = MachineOutput { items: std::slice::from_ref(&view), list: false }.text(&context.output, |c| c.id.to_string());
-    context.term.print(&machine.unwrap_or_else(|| people(&view)));
+    let machine = MachineOutput {
+        items: std::slice::from_ref(&view),
+        list: false,
+    }
+    .text(&context.output, |c| c.id.to_string());
+    context
+        .term
+        .print(&machine.unwrap_or_else(|| people(&view)));
     let refused = !args.no_wait && view.version < answer.version;
     Ok(if refused { Exit::Failed } else { Exit::Ok })
 }
 
 fn people(c: &ContainerView) -> String {
-    let size = format!("{}  has {}, {} (version {})", c.id, short(c.resource.memory), c.resource.cpus.words(), c.version);
-    let wanted = c.wanted.as_ref().map(|w| format!(", {} is pending (version {})", short(w.resource.memory), w.version));
-    format!("{size}{}\nnext: rmctl events --tail 5\n", wanted.unwrap_or_default())
+    let size = format!(
+        "{}  has {}, {} (version {})",
+        c.id,
+        short(c.resource.memory),
+        c.resource.cpus.words(),
+        c.version
+    );
+    let wanted = c.wanted.as_ref().map(|w| {
+        format!(
+            ", {} is pending (version {})",
+            short(w.resource.memory),
+            w.version
+        )
+    });
+    format!(
+        "{size}{}\nnext: rmctl events --tail 5\n",
+        wanted.unwrap_or_default()
+    )
 }
 
 #[cfg(test)]
@@ -124,12 +186,23 @@ mod tests {
     fn a_timeline_is_drawn_with_a_heading() {
         let samples = fixture::killed().timeline;
         let container = fixture::containers().remove(1).id;
-        let mut found = ContainerTimeline { container, node: "n1".parse().expect("name"), reason: None, samples };
+        let mut found = ContainerTimeline {
+            container,
+            node: "n1".parse().expect("name"),
+            reason: None,
+            samples,
+        };
         let text = drawn(&found, None, 40, Paint::PLAIN);
-        assert!(text.starts_with("wordcount.7.e1.c2 on n1  runs, 4.4G at most in the samples\n"), "{text}");
+        assert!(
+            text.starts_with("wordcount.7.e1.c2 on n1  runs, 4.4G at most in the samples\n"),
+            "{text}"
+        );
         assert!(text.contains('█') && text.contains('└'), "{text}");
         found.samples.truncate(1);
-        assert!(drawn(&found, None, 40, Paint::PLAIN).contains("fewer than two samples"), "one point makes no chart");
+        assert!(
+            drawn(&found, None, 40, Paint::PLAIN).contains("fewer than two samples"),
+            "one point makes no chart"
+        );
     }
 
     #[test]
@@ -137,20 +210,44 @@ mod tests {
         let mut samples = fixture::killed().timeline;
         samples.truncate(1);
         let container = fixture::containers().remove(1).id;
-        let found =
-            ContainerTimeline { container, node: "n1".parse().expect("name"), reason: Some(ExitReason::TaskOom), samples };
-        let first = |peak| drawn(&found, peak, 40, Paint::PLAIN).lines().next().map(str::to_owned).unwrap_or_default();
-        assert_eq!(first(Some(Bytes::from_mib(64))), "wordcount.7.e1.c2 on n1  ended: task_oom, peak 410M", "a sample is larger");
+        let found = ContainerTimeline {
+            container,
+            node: "n1".parse().expect("name"),
+            reason: Some(ExitReason::TaskOom),
+            samples,
+        };
+        let first = |peak| {
+            drawn(&found, peak, 40, Paint::PLAIN)
+                .lines()
+                .next()
+                .map(str::to_owned)
+                .unwrap_or_default()
+        };
+        assert_eq!(
+            first(Some(Bytes::from_mib(64))),
+            "wordcount.7.e1.c2 on n1  ended: task_oom, peak 410M",
+            "a sample is larger"
+        );
         assert!(first(Some(Bytes::from_gib(4))).ends_with(", peak 4G"));
     }
 
     #[test]
     fn a_pending_size_is_shown() {
         let mut c = fixture::containers().remove(1);
-        assert_eq!(people(&c).lines().next(), Some("wordcount.7.e1.c2  has 10.4G, 1 cpu (version 1)"));
+        assert_eq!(
+            people(&c).lines().next(),
+            Some("wordcount.7.e1.c2  has 10.4G, 1 cpu (version 1)")
+        );
         let mut resource = c.resource.clone();
         resource.memory = Bytes::from_gib(12);
-        c.wanted = Some(DesiredSize { resource, version: 2 });
-        assert!(people(&c).contains("12G is pending (version 2)"), "{}", people(&c));
+        c.wanted = Some(DesiredSize {
+            resource,
+            version: 2,
+        });
+        assert!(
+            people(&c).contains("12G is pending (version 2)"),
+            "{}",
+            people(&c)
+        );
     }
 }

@@ -23,26 +23,51 @@ use crate::target::{self, Part};
 pub(crate) async fn signal(context: &Context, args: SignalArgs) -> Result<Exit, Failure> {
     let client = context.client()?;
     let id = &args.container;
-    let whom = if args.all { "every process" } else { "the program" };
+    let whom = if args.all {
+        "every process"
+    } else {
+        "the program"
+    };
     let would = format!("{id}: {whom} would get {}", args.signal);
     if args.sure.dry_run {
         context.term.line(&would);
         return Ok(Exit::Ok);
     }
     context.confirm(args.sure, &would)?;
-    let reason = args.reason.or_else(|| user().map(|user| format!("by {user}")));
-    let body = SignalContainer { signal: args.signal, all: args.all, reason };
+    let reason = args
+        .reason
+        .or_else(|| user().map(|user| format!("by {user}")));
+    let body = SignalContainer {
+        signal: args.signal,
+        all: args.all,
+        reason,
+    };
     let done = client.signal(id, &body).await?;
-    let machine = MachineOutput { items: std::slice::from_ref(&done), list: false }.text(&context.output, |_| id.to_string());
+    let machine = MachineOutput {
+        items: std::slice::from_ref(&done),
+        list: false,
+    }
+    .text(&context.output, |_| id.to_string());
     context.term.print(&machine.unwrap_or_else(|| {
-        let to = if args.all { processes(done.processes) } else { "its program".to_owned() };
-        format!("{id}  {} was sent to {to}\nnext: rmctl container show {id}\n", done.signal)
+        let to = if args.all {
+            processes(done.processes)
+        } else {
+            "its program".to_owned()
+        };
+        format!(
+            "{id}  {} was sent to {to}\nnext: rmctl container show {id}\n",
+            done.signal
+        )
     }));
     Ok(Exit::Ok)
 }
 
 fn processes(n: u32) -> String {
-    if n == 1 { "1 process".to_owned() } else { format!("{n} processes") }
+    if n == 1 {
+        "1 process".to_owned()
+    } else {
+        format!("{n} processes")
+    }
 }
 
 /// Lists, prints or copies files.
@@ -51,31 +76,57 @@ pub(crate) async fn files(context: &Context, what: FilesVerb) -> Result<Exit, Fa
     match what {
         FilesVerb::Ls { container, path } => {
             let rows = client.files(&container, &path).await?;
-            let machine = MachineOutput { items: &rows, list: true }.text(&context.output, |row| row.path.clone());
-            context.term.print(&machine.unwrap_or_else(|| files::table(&rows, context.look())));
+            let machine = MachineOutput {
+                items: &rows,
+                list: true,
+            }
+            .text(&context.output, |row| row.path.clone());
+            context
+                .term
+                .print(&machine.unwrap_or_else(|| files::table(&rows, context.look())));
         }
-        FilesVerb::Cat { container, path, range } => {
+        FilesVerb::Cat {
+            container,
+            path,
+            range,
+        } => {
             let mut stream = opened(&client, &container, &path, range).await?;
             while let Some(bytes) = stream.next().await {
                 context.term.bytes(&bytes?);
             }
         }
-        FilesVerb::Get { container, path, to, force, range } => {
+        FilesVerb::Get {
+            container,
+            path,
+            to,
+            force,
+            range,
+        } => {
             let to = destination(&path, to)?;
             if !force && to.exists() {
-                let there = Failure::new(Exit::Conflict, format!("{} already exists", to.display()));
+                let there =
+                    Failure::new(Exit::Conflict, format!("{} already exists", to.display()));
                 return Err(there.help("use --force to overwrite it, or name another file"));
             }
             let stream = opened(&client, &container, &path, range).await?;
             let length = copy(stream, &to).await?;
-            context.term.line(&format!("{}  {length} bytes", to.display()));
+            context
+                .term
+                .line(&format!("{}  {length} bytes", to.display()));
         }
     }
     Ok(Exit::Ok)
 }
 
-async fn opened(client: &Client, container: &ContainerId, path: &str, range: ByteRange) -> Result<LogStream, Failure> {
-    Ok(client.file(container, path, range.header().as_deref()).await?)
+async fn opened(
+    client: &Client,
+    container: &ContainerId,
+    path: &str,
+    range: ByteRange,
+) -> Result<LogStream, Failure> {
+    Ok(client
+        .file(container, path, range.header().as_deref())
+        .await?)
 }
 
 /// The local path of a copy: `to`, or below `to` if it is a directory. The default is the file's
@@ -92,7 +143,12 @@ fn destination(path: &str, to: Option<PathBuf>) -> Result<PathBuf, Failure> {
 
 /// Writes to a temporary name first, so that an interrupted copy leaves no incomplete file.
 async fn copy(mut stream: LogStream, to: &Path) -> Result<u64, Failure> {
-    let failed = |error: std::io::Error| Failure::new(Exit::Failed, format!("{} cannot be written: {error}", to.display()));
+    let failed = |error: std::io::Error| {
+        Failure::new(
+            Exit::Failed,
+            format!("{} cannot be written: {error}", to.display()),
+        )
+    };
     let mut part = to.as_os_str().to_owned();
     part.push(".part");
     let mut file = File::create(&part).map_err(failed)?;
@@ -137,59 +193,112 @@ async fn container_of(context: &Context, text: &str) -> Result<ContainerId, Fail
             return Err(wrong.help(format!("write for example {}/map/7", app.id)));
         }
     };
-    let id = target.part.task().map(ToString::to_string).unwrap_or_default();
-    let runs = target.part.task().and_then(|id| target::task(&app, id).ok()).is_some_and(|row| row.state == TaskState::Running);
+    let id = target
+        .part
+        .task()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    let runs = target
+        .part
+        .task()
+        .and_then(|id| target::task(&app, id).ok())
+        .is_some_and(|row| row.state == TaskState::Running);
     let attempt = attempt.filter(|attempt| runs && attempt.ended.is_none());
     let over = || {
-        let failure = Failure::new(Exit::Conflict, format!("no attempt at {}/{id} runs", app.id));
+        let failure = Failure::new(
+            Exit::Conflict,
+            format!("no attempt at {}/{id} runs", app.id),
+        );
         failure.help(format!("rmctl task show {}/{id}", app.id))
     };
     Ok(attempt.ok_or_else(over)?.container.clone())
 }
 
-async fn stay(context: &Context, container: &ContainerId, beside: &ExecOptions) -> Result<i32, Failure> {
-    let input = if beside.stdin { Some(TextOrBytes::of(&standard_input()?)) } else { None };
+async fn stay(
+    context: &Context,
+    container: &ContainerId,
+    beside: &ExecOptions,
+) -> Result<i32, Failure> {
+    let input = if beside.stdin {
+        Some(TextOrBytes::of(&standard_input()?))
+    } else {
+        None
+    };
     let timeout_ms = Some(u64::try_from(beside.timeout.as_millis()).unwrap_or(u64::MAX));
-    let body = ExecContainer { command: beside.command.clone(), input, timeout_ms };
+    let body = ExecContainer {
+        command: beside.command.clone(),
+        input,
+        timeout_ms,
+    };
     let client = context.client()?;
     let mut lines = client.exec(container, &body).await?;
     while let Some(line) = lines.next().await {
         match line? {
             ExecLine::Stdout { data } => context.term.bytes(&bytes(&data)?),
-            ExecLine::Stderr { data } => context.term.aside().print(&String::from_utf8_lossy(&bytes(&data)?)),
+            ExecLine::Stderr { data } => context
+                .term
+                .aside()
+                .print(&String::from_utf8_lossy(&bytes(&data)?)),
             ExecLine::Ended { end } => return Ok(ended(context, &client, container, &end).await),
         }
     }
-    let cut = Failure::new(Exit::Failed, format!("the connection to container {container} was lost before the program ended"));
+    let cut = Failure::new(
+        Exit::Failed,
+        format!("the connection to container {container} was lost before the program ended"),
+    );
     Err(cut.help(format!("rmctl container show {container}")))
 }
 
 fn bytes(data: &TextOrBytes) -> Result<Vec<u8>, Failure> {
-    data.bytes().map_err(|why| Failure::new(Exit::Failed, format!("the response cannot be read: {why}")))
+    data.bytes()
+        .map_err(|why| Failure::new(Exit::Failed, format!("the response cannot be read: {why}")))
 }
 
 fn standard_input() -> Result<Vec<u8>, Failure> {
     let mut input = Vec::new();
     let most = MAX_EXEC_INPUT_BYTES as u64 + 1;
     let read = std::io::stdin().lock().take(most).read_to_end(&mut input);
-    read.map_err(|error| Failure::new(Exit::Failed, format!("standard input cannot be read: {error}")))?;
+    read.map_err(|error| {
+        Failure::new(
+            Exit::Failed,
+            format!("standard input cannot be read: {error}"),
+        )
+    })?;
     if input.len() > MAX_EXEC_INPUT_BYTES {
-        let long = Failure::new(Exit::Usage, format!("standard input is longer than {} KiB", MAX_EXEC_INPUT_BYTES >> 10));
+        let long = Failure::new(
+            Exit::Usage,
+            format!(
+                "standard input is longer than {} KiB",
+                MAX_EXEC_INPUT_BYTES >> 10
+            ),
+        );
         return Err(long.help("write it to a file that the job fetches"));
     }
     Ok(input)
 }
 
 /// The exit code. Prints a sentence if the program did not exit by itself.
-async fn ended(context: &Context, client: &Client, container: &ContainerId, end: &ExecExitStatus) -> i32 {
+async fn ended(
+    context: &Context,
+    client: &Client,
+    container: &ContainerId,
+    end: &ExecExitStatus,
+) -> i32 {
     let (code, sentence) = code(end);
     if let Some(sentence) = sentence {
         context.term.say(&format!("rmctl: {sentence}"));
     }
     // The program may have reached the container's limit, which ends both.
-    let view = if matches!(end, ExecExitStatus::Signal { .. }) { client.container(container).await.ok() } else { None };
+    let view = if matches!(end, ExecExitStatus::Signal { .. }) {
+        client.container(container).await.ok()
+    } else {
+        None
+    };
     if let Some(reason) = view.and_then(|view| view.reason) {
-        context.term.say(&format!("rmctl: container {container} has ended too: {}", reason.sentence()));
+        context.term.say(&format!(
+            "rmctl: container {container} has ended too: {}",
+            reason.sentence()
+        ));
     }
     code
 }
@@ -197,11 +306,20 @@ async fn ended(context: &Context, client: &Client, container: &ContainerId, end:
 fn code(end: &ExecExitStatus) -> (i32, Option<String>) {
     match end {
         ExecExitStatus::Exit { code } => (*code, None),
-        ExecExitStatus::Signal { signal } => (128 + signal, Some(format!("the program was ended by signal {signal}"))),
+        ExecExitStatus::Signal { signal } => (
+            128 + signal,
+            Some(format!("the program was ended by signal {signal}")),
+        ),
         ExecExitStatus::NotFound { why } => (NO_PROGRAM, Some(why.clone())),
         ExecExitStatus::NotStarted { why } => (NOT_STARTED, Some(why.clone())),
-        ExecExitStatus::Timeout => (OURS, Some("the program was ended at its timeout; set a longer --timeout".to_owned())),
-        ExecExitStatus::TooMuchOutput => (OURS, Some("the program printed more than 64 MiB and was ended".to_owned())),
+        ExecExitStatus::Timeout => (
+            OURS,
+            Some("the program was ended at its timeout; set a longer --timeout".to_owned()),
+        ),
+        ExecExitStatus::TooMuchOutput => (
+            OURS,
+            Some("the program printed more than 64 MiB and was ended".to_owned()),
+        ),
     }
 }
 
@@ -213,8 +331,14 @@ mod tests {
     fn a_file_is_written_to_its_destination() {
         let dir = tempfile::tempdir().expect("dir");
         assert_eq!(destination("work/part-0", None), Ok("part-0".into()));
-        assert_eq!(destination("work/part-0", Some(dir.path().into())), Ok(dir.path().join("part-0")));
-        assert_eq!(destination("work/part-0", Some("other".into())), Ok("other".into()));
+        assert_eq!(
+            destination("work/part-0", Some(dir.path().into())),
+            Ok(dir.path().join("part-0"))
+        );
+        assert_eq!(
+            destination("work/part-0", Some("other".into())),
+            Ok("other".into())
+        );
         assert_eq!(destination("", None).expect_err("none").exit(), Exit::Usage);
     }
 
@@ -222,8 +346,26 @@ mod tests {
     fn the_end_of_the_program_is_the_exit_code() {
         let of = |end: ExecExitStatus| code(&end).0;
         let why = || "no such file".to_owned();
-        assert_eq!((of(ExecExitStatus::Exit { code: 3 }), of(ExecExitStatus::Signal { signal: 9 })), (3, 137));
-        assert_eq!((of(ExecExitStatus::NotFound { why: why() }), of(ExecExitStatus::NotStarted { why: why() })), (127, 126));
-        assert_eq!((of(ExecExitStatus::Timeout), of(ExecExitStatus::TooMuchOutput)), (125, 125));
+        assert_eq!(
+            (
+                of(ExecExitStatus::Exit { code: 3 }),
+                of(ExecExitStatus::Signal { signal: 9 })
+            ),
+            (3, 137)
+        );
+        assert_eq!(
+            (
+                of(ExecExitStatus::NotFound { why: why() }),
+                of(ExecExitStatus::NotStarted { why: why() })
+            ),
+            (127, 126)
+        );
+        assert_eq!(
+            (
+                of(ExecExitStatus::Timeout),
+                of(ExecExitStatus::TooMuchOutput)
+            ),
+            (125, 125)
+        );
     }
 }

@@ -29,7 +29,10 @@ pub(super) async fn list(
     let client = context.client()?;
     let mut filters = Vec::new();
     if let Some(job) = job {
-        filters.push(format!("app={}", context.app_figures(&client, &job).await?.0.id));
+        filters.push(format!(
+            "app={}",
+            context.app_figures(&client, &job).await?.0.id
+        ));
     }
     filters.extend(node.map(|node| format!("node={node}")));
     let path = format!("/v1/containers?{}", filters.join("&"));
@@ -39,12 +42,18 @@ pub(super) async fn list(
         rows.retain(|c| all || c.ended.is_none() && c.state != "exited");
         wanted.of(rows, now())
     };
-    let screen = |rows: &[ContainerView]| containers::screen(rows, now(), context.look(), context.term.paint);
+    let screen = |rows: &[ContainerView]| {
+        containers::screen(rows, now(), context.look(), context.term.paint)
+    };
     if list.watch {
         return watch(context, path, rows, async |rows| Ok(screen(&rows))).await;
     }
     let rows = rows(client.get(path).await?)?;
-    let text = MachineOutput { items: &rows, list: true }.rows(&context.output);
+    let text = MachineOutput {
+        items: &rows,
+        list: true,
+    }
+    .rows(&context.output);
     context.term.print(&text.unwrap_or_else(|| screen(&rows)));
     Ok(Exit::Ok)
 }
@@ -52,22 +61,42 @@ pub(super) async fn list(
 /// Shows one container.
 pub(super) async fn show(context: &Context, id: &ContainerId) -> Result<Exit, Failure> {
     let view = context.client()?.container(id).await?;
-    let text = MachineOutput { items: std::slice::from_ref(&view), list: false }.rows(&context.output);
-    context.term.print(&text.unwrap_or_else(|| containers::one(&view, now(), context.term.paint)));
+    let text = MachineOutput {
+        items: std::slice::from_ref(&view),
+        list: false,
+    }
+    .rows(&context.output);
+    context
+        .term
+        .print(&text.unwrap_or_else(|| containers::one(&view, now(), context.term.paint)));
     Ok(Exit::Ok)
 }
 
 /// Prints the row of `top` for one container, once or until the container has ended.
-pub(super) async fn stats(context: &Context, id: &ContainerId, follow: bool) -> Result<Exit, Failure> {
+pub(super) async fn stats(
+    context: &Context,
+    id: &ContainerId,
+    follow: bool,
+) -> Result<Exit, Failure> {
     let client = context.client()?;
     let mut headers = true;
     loop {
         let (view, timeline) = tokio::try_join!(client.container(id), client.timeline(id))?;
         let row = top::Usage::of(&view, &timeline.samples);
-        let text = match (MachineOutput { items: std::slice::from_ref(&row), list: false }).rows(&context.output) {
+        let text = match (MachineOutput {
+            items: std::slice::from_ref(&row),
+            list: false,
+        })
+        .rows(&context.output)
+        {
             Some(_) if follow => json::line(&row) + "\n",
             Some(text) => text,
-            None => top::lines(std::slice::from_ref(&row), headers, context.term.width, context.term.paint),
+            None => top::lines(
+                std::slice::from_ref(&row),
+                headers,
+                context.term.width,
+                context.term.paint,
+            ),
         };
         context.term.print(&text);
         headers = false;
@@ -83,20 +112,41 @@ pub(super) async fn stats(context: &Context, id: &ContainerId, follow: bool) -> 
 }
 
 /// Ends a container.
-pub(super) async fn kill(context: &Context, id: &ContainerId, sure: ConfirmOptions) -> Result<Exit, Failure> {
+pub(super) async fn kill(
+    context: &Context,
+    id: &ContainerId,
+    sure: ConfirmOptions,
+) -> Result<Exit, Failure> {
     let client = context.client()?;
     let before = client.container(id).await?;
-    let whose = before.request.as_ref().map_or_else(|| format!("the application master of {}", id.app), ToString::to_string);
+    let whose = before.request.as_ref().map_or_else(
+        || format!("the application master of {}", id.app),
+        ToString::to_string,
+    );
     let size = short(before.resource.memory);
     if sure.dry_run {
-        context.term.line(&format!("{id} would end: {whose}, {size} on {}", before.node));
+        context.term.line(&format!(
+            "{id} would end: {whose}, {size} on {}",
+            before.node
+        ));
         return Ok(Exit::Ok);
     }
-    context.confirm(sure, &format!("{id} ends: {whose}, {size} on {}", before.node))?;
+    context.confirm(
+        sure,
+        &format!("{id} ends: {whose}, {size} on {}", before.node),
+    )?;
     let after = client.stop(id).await?;
-    let text = MachineOutput { items: std::slice::from_ref(&after), list: false }.rows(&context.output);
-    let people =
-        || format!("{id}  is {}: {whose}, {size} on {}\nnext: rmctl events {} --tail 5\n", after.state, before.node, id.app);
+    let text = MachineOutput {
+        items: std::slice::from_ref(&after),
+        list: false,
+    }
+    .rows(&context.output);
+    let people = || {
+        format!(
+            "{id}  is {}: {whose}, {size} on {}\nnext: rmctl events {} --tail 5\n",
+            after.state, before.node, id.app
+        )
+    };
     context.term.print(&text.unwrap_or_else(people));
     Ok(Exit::Ok)
 }
@@ -106,16 +156,30 @@ pub(super) async fn history(context: &Context, id: &ContainerId) -> Result<Exit,
     let client = context.client()?;
     let view = client.container(id).await?;
     let happened = happened(&client, id).await?;
-    if let Some(text) = (MachineOutput { items: &happened, list: true }).rows(&context.output) {
+    if let Some(text) = (MachineOutput {
+        items: &happened,
+        list: true,
+    })
+    .rows(&context.output)
+    {
         context.term.print(&text);
         return Ok(Exit::Ok);
     }
     let paint = context.term.paint;
     let mut text = containers::one(&view, now(), paint);
-    text.extend(happened.iter().map(|e| events::line(e, false, paint) + "\n"));
+    text.extend(
+        happened
+            .iter()
+            .map(|e| events::line(e, false, paint) + "\n"),
+    );
     // A lost node has no timeline. The rest is shown nevertheless.
     if let Ok(timeline) = client.timeline(id).await {
-        text.push_str(&drawn(&timeline, view.peak, context.term.width.saturating_sub(MARGIN).min(CHART), paint));
+        text.push_str(&drawn(
+            &timeline,
+            view.peak,
+            context.term.width.saturating_sub(MARGIN).min(CHART),
+            paint,
+        ));
     }
     context.term.print(&text);
     Ok(Exit::Ok)
@@ -128,7 +192,10 @@ async fn happened(client: &Client, id: &ContainerId) -> Result<Vec<LoggedEvent>,
     let mut found = Vec::new();
     while let Some(event) = lines.next().await {
         let event = event?;
-        let names = |text: &str| text.split(|c: char| c.is_whitespace() || ",;()".contains(c)).any(|w| w == name);
+        let names = |text: &str| {
+            text.split(|c: char| c.is_whitespace() || ",;()".contains(c))
+                .any(|w| w == name)
+        };
         if event.object == name || names(&event.message) {
             found.push(event);
         }

@@ -18,8 +18,16 @@ pub(crate) fn contexts(context: &Context, what: ContextVerb) -> Result<Exit, Fai
     let mut user = file::user(&place)?;
     match what {
         ContextVerb::List => {
-            let found = MachineOutput { items: std::slice::from_ref(&user), list: false };
-            let names = || user.contexts.keys().map(|name| format!("{name}\n")).collect::<String>();
+            let found = MachineOutput {
+                items: std::slice::from_ref(&user),
+                list: false,
+            };
+            let names = || {
+                user.contexts
+                    .keys()
+                    .map(|name| format!("{name}\n"))
+                    .collect::<String>()
+            };
             let text = match found.text(&context.output, |_| names().trim_end().to_owned()) {
                 Some(text) => text,
                 None => screens::contexts(&user, context.term.paint),
@@ -32,7 +40,9 @@ pub(crate) fn contexts(context: &Context, what: ContextVerb) -> Result<Exit, Fai
         ContextVerb::Rm { name } => forget(&mut user, &name)?,
     }
     file::write(&place, &user)?;
-    context.term.print(&screens::contexts(&user, context.term.paint));
+    context
+        .term
+        .print(&screens::contexts(&user, context.term.paint));
     Ok(Exit::Ok)
 }
 
@@ -51,7 +61,9 @@ fn known(user: &UserFile, name: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let failure = Failure::new(Exit::NotFound, format!("there is no context {name}"));
-    Err(failure.near(name, user.contexts.keys().map(String::as_str)).help("rmctl context list"))
+    Err(failure
+        .near(name, user.contexts.keys().map(String::as_str))
+        .help("rmctl context list"))
 }
 
 fn set(context: &Context, user: &mut UserFile, name: &str) -> Result<(), Failure> {
@@ -70,14 +82,19 @@ fn set(context: &Context, user: &mut UserFile, name: &str) -> Result<(), Failure
         settled.timeout = Some(Time(said.timeout.value));
     }
     let proofs = &context.given.proofs;
-    let absolute = |path: &Option<PathBuf>| path.as_ref().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone()));
+    let absolute = |path: &Option<PathBuf>| {
+        path.as_ref()
+            .map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone()))
+    };
     settled.ca = absolute(&proofs.ca).or(settled.ca.take());
     settled.cert = absolute(&proofs.cert).or(settled.cert.take());
     settled.key = absolute(&proofs.key).or(settled.key.take());
     settled.token_file = absolute(&proofs.token_file).or(settled.token_file.take());
     if settled.addr.is_none() {
-        return Err(Failure::new(Exit::Usage, format!("context {name} has no address"))
-            .help(format!("rmctl context set {name} --addr http://HOST:7070")));
+        return Err(
+            Failure::new(Exit::Usage, format!("context {name} has no address"))
+                .help(format!("rmctl context set {name} --addr http://HOST:7070")),
+        );
     }
     user.current.get_or_insert_with(|| name.to_owned());
     Ok(())
@@ -100,14 +117,23 @@ pub(crate) fn config(context: &Context, what: ConfigVerb) -> Result<Exit, Failur
             let settings = settings::load(context.given.clone())?;
             let files = places.map(|p| (p.display().to_string(), p.exists()));
             let doc = settings.json();
-            let found = MachineOutput { items: std::slice::from_ref(&doc), list: false };
+            let found = MachineOutput {
+                items: std::slice::from_ref(&doc),
+                list: false,
+            };
             let text = found.text(&context.output, |_| settings.addr.value.clone());
-            context.term.print(&text.unwrap_or_else(|| screens::settings(&settings, &files, context.term.paint)));
+            context.term.print(
+                &text.unwrap_or_else(|| screens::settings(&settings, &files, context.term.paint)),
+            );
         }
         ConfigVerb::Validate => {
             settings::load(context.given.clone())?;
             for place in places {
-                let found = if place.exists() { "✓" } else { "– does not exist:" };
+                let found = if place.exists() {
+                    "✓"
+                } else {
+                    "– does not exist:"
+                };
                 context.term.line(&format!("{found} {}", place.display()));
             }
         }
@@ -123,7 +149,12 @@ mod tests {
     fn contexts_are_selected_and_removed() {
         let text = "[contexts.lab]\naddr = \"http://lab:1\"\n";
         let mut user = file::read_user(text, "c").expect("reads");
-        assert!(take(&mut user, "lba").expect_err("none").to_string().contains("did you mean \"lab\"?"));
+        assert!(
+            take(&mut user, "lba")
+                .expect_err("none")
+                .to_string()
+                .contains("did you mean \"lab\"?")
+        );
         take(&mut user, "lab").expect("there");
         assert_eq!(user.current.as_deref(), Some("lab"));
         forget(&mut user, "lab").expect("there");

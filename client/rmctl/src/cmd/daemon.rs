@@ -47,12 +47,23 @@ struct DaemonView {
 /// Shows the state of the daemon.
 pub(crate) async fn status(context: &Context) -> Result<Exit, Failure> {
     let client = context.client()?;
-    let (cluster, page, log) = tokio::join!(client.status(), client.get_text("/metrics"), log(&client));
+    let (cluster, page, log) =
+        tokio::join!(client.status(), client.get_text("/metrics"), log(&client));
     let cluster = cluster?;
     let all = metrics::series(&page?);
-    let view = view((cluster.version, cluster.epoch.0.into(), cluster.up_s), &all, log?);
-    let machine = MachineOutput { items: std::slice::from_ref(&view), list: false }.text(&context.output, |v| v.version.clone());
-    context.term.print(&machine.unwrap_or_else(|| people(&view, context.term.paint)));
+    let view = view(
+        (cluster.version, cluster.epoch.0.into(), cluster.up_s),
+        &all,
+        log?,
+    );
+    let machine = MachineOutput {
+        items: std::slice::from_ref(&view),
+        list: false,
+    }
+    .text(&context.output, |v| v.version.clone());
+    context
+        .term
+        .print(&machine.unwrap_or_else(|| people(&view, context.term.paint)));
     Ok(Exit::Ok)
 }
 
@@ -68,8 +79,14 @@ async fn log(client: &Client) -> Result<Option<LogLevelView>, ClientError> {
 /// Reloads the configuration of the resource manager.
 pub(crate) async fn reload(context: &Context) -> Result<Exit, Failure> {
     let reloaded = context.client()?.reload().await?;
-    let machine = MachineOutput { items: std::slice::from_ref(&reloaded), list: false }.text(&context.output, |_| String::new());
-    context.term.print(&machine.unwrap_or_else(|| changes(&reloaded, context.term.paint)));
+    let machine = MachineOutput {
+        items: std::slice::from_ref(&reloaded),
+        list: false,
+    }
+    .text(&context.output, |_| String::new());
+    context
+        .term
+        .print(&machine.unwrap_or_else(|| changes(&reloaded, context.term.paint)));
     Ok(Exit::Ok)
 }
 
@@ -80,24 +97,47 @@ pub(crate) async fn loglevel(context: &Context, level: Option<LogLevel>) -> Resu
         Some(level) => client.set_log_level(SetLogLevel { level }).await?,
         None => client.log_level().await?,
     };
-    let machine =
-        MachineOutput { items: std::slice::from_ref(&view), list: false }.text(&context.output, |v| v.level.to_string());
-    context.term.print(&machine.unwrap_or_else(|| format!("log  {}\n", in_words(&view))));
+    let machine = MachineOutput {
+        items: std::slice::from_ref(&view),
+        list: false,
+    }
+    .text(&context.output, |v| v.level.to_string());
+    context
+        .term
+        .print(&machine.unwrap_or_else(|| format!("log  {}\n", in_words(&view))));
     Ok(Exit::Ok)
 }
 
 fn in_words(log: &LogLevelView) -> String {
     match log {
-        LogLevelView { by_environment: true, .. } => "set by HEADROOM_LOG in its environment".to_owned(),
-        LogLevelView { level, configured, .. } if level == configured => level.to_string(),
-        LogLevelView { level, configured, .. } => format!("{level}, and {configured} after the next reload or restart"),
+        LogLevelView {
+            by_environment: true,
+            ..
+        } => "set by HEADROOM_LOG in its environment".to_owned(),
+        LogLevelView {
+            level, configured, ..
+        } if level == configured => level.to_string(),
+        LogLevelView {
+            level, configured, ..
+        } => format!("{level}, and {configured} after the next reload or restart"),
     }
 }
 
 fn changes(reloaded: &ReloadResult, paint: Paint) -> String {
-    let ReloadResult { holds, waits, notes } = reloaded;
-    let mut text: String = holds.iter().map(|key| format!("{} {key}\n", paint.good("✓"))).collect();
-    text.extend(waits.iter().map(|key| format!("{} {key}  after a restart\n", paint.warn("…"))));
+    let ReloadResult {
+        holds,
+        waits,
+        notes,
+    } = reloaded;
+    let mut text: String = holds
+        .iter()
+        .map(|key| format!("{} {key}\n", paint.good("✓")))
+        .collect();
+    text.extend(
+        waits
+            .iter()
+            .map(|key| format!("{} {key}  after a restart\n", paint.warn("…"))),
+    );
     text.extend(notes.iter().map(|note| format!("! {note}\n")));
     if text.is_empty() {
         text = "no key has changed\n".to_owned();
@@ -105,10 +145,21 @@ fn changes(reloaded: &ReloadResult, paint: Paint) -> String {
     text + &paint.dim("next: rmctl operator status") + "\n"
 }
 
-fn view((version, epoch, up_s): (String, u64, u64), all: &[Series], log: Option<LogLevelView>) -> DaemonView {
+fn view(
+    (version, epoch, up_s): (String, u64, u64),
+    all: &[Series],
+    log: Option<LogLevelView>,
+) -> DaemonView {
     let spread = |name: &str| (quantile(all, name, 0.5), quantile(all, name, 0.99));
-    let (turn, write) = (spread("headroom_rm_scheduler_cycle_seconds"), spread("headroom_rm_state_write_seconds"));
-    let fault = |s: &&Series| s.labels.get("code").is_some_and(|code| code.starts_with('5'));
+    let (turn, write) = (
+        spread("headroom_rm_scheduler_cycle_seconds"),
+        spread("headroom_rm_state_write_seconds"),
+    );
+    let fault = |s: &&Series| {
+        s.labels
+            .get("code")
+            .is_some_and(|code| code.starts_with('5'))
+    };
     let of = |name: &str| whole(all.iter().filter(|s| s.name == name));
     DaemonView {
         version,
@@ -121,10 +172,18 @@ fn view((version, epoch, up_s): (String, u64, u64), all: &[Series], log: Option<
         state_bytes: of("headroom_rm_state_size_bytes"),
         inputs_waiting: of("headroom_rm_inputs_waiting"),
         calls: of("headroom_rm_http_inflight"),
-        faults: whole(all.iter().filter(|s| s.name == "headroom_rm_http_requests_total").filter(fault)),
+        faults: whole(
+            all.iter()
+                .filter(|s| s.name == "headroom_rm_http_requests_total")
+                .filter(fault),
+        ),
         events_dropped: of("headroom_rm_events_dropped_total"),
         memory_bytes: of("process_resident_memory_bytes"),
-        cpu_s: all.iter().filter(|s| s.name == "process_cpu_seconds_total").filter_map(|s| s.value).sum(),
+        cpu_s: all
+            .iter()
+            .filter(|s| s.name == "process_cpu_seconds_total")
+            .filter_map(|s| s.value)
+            .sum(),
         open_files: of("process_open_fds"),
         max_files: of("process_max_fds"),
         threads: of("process_threads"),
@@ -133,30 +192,59 @@ fn view((version, epoch, up_s): (String, u64, u64), all: &[Series], log: Option<
 }
 
 /// The sum of series with integer values.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts are whole and not negative")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "counts are whole and not negative"
+)]
 fn whole<'s>(series: impl Iterator<Item = &'s Series>) -> u64 {
-    series.filter_map(|s| s.value).filter(|v| *v > 0.0).sum::<f64>() as u64
+    series
+        .filter_map(|s| s.value)
+        .filter(|v| *v > 0.0)
+        .sum::<f64>() as u64
 }
 
 /// The upper bound of the histogram bucket that contains the quantile `share`. `None` for an empty
 /// histogram, or if that bucket is unbounded.
 fn quantile(all: &[Series], name: &str, share: f64) -> Option<f64> {
     let bucket = format!("{name}_bucket");
-    let bound = |s: &Series| s.labels.get("le").and_then(|le| if le == "+Inf" { Some(f64::INFINITY) } else { le.parse().ok() });
-    let mut buckets: Vec<(f64, f64)> =
-        all.iter().filter(|s| s.name == bucket).filter_map(|s| Some((bound(s)?, s.value?))).collect();
+    let bound = |s: &Series| {
+        s.labels.get("le").and_then(|le| {
+            if le == "+Inf" {
+                Some(f64::INFINITY)
+            } else {
+                le.parse().ok()
+            }
+        })
+    };
+    let mut buckets: Vec<(f64, f64)> = all
+        .iter()
+        .filter(|s| s.name == bucket)
+        .filter_map(|s| Some((bound(s)?, s.value?)))
+        .collect();
     buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let seen = buckets.last().map(|(_, count)| *count).filter(|count| *count > 0.0)?;
-    buckets.into_iter().find(|(_, count)| *count >= seen * share).map(|(bound, _)| bound).filter(|bound| bound.is_finite())
+    let seen = buckets
+        .last()
+        .map(|(_, count)| *count)
+        .filter(|count| *count > 0.0)?;
+    buckets
+        .into_iter()
+        .find(|(_, count)| *count >= seen * share)
+        .map(|(bound, _)| bound)
+        .filter(|bound| bound.is_finite())
 }
 
 fn people(v: &DaemonView, paint: Paint) -> String {
-    let time = |s: Option<f64>| s.map_or_else(|| "–".to_owned(), |s| format!("{:.1} ms", s * 1000.0));
+    let time =
+        |s: Option<f64>| s.map_or_else(|| "–".to_owned(), |s| format!("{:.1} ms", s * 1000.0));
     let bad = |n: u64, what: &str| {
         let text = format!("{n} {what}");
         if n > 0 { paint.bad(&text) } else { text }
     };
-    let log = v.log.as_ref().map_or_else(|| "set by the program that runs it".to_owned(), in_words);
+    let log = v
+        .log
+        .as_ref()
+        .map_or_else(|| "set by the program that runs it".to_owned(), in_words);
     format!(
         "{} {} · epoch {} · up {}\nloop    a cycle takes p50 {}, p99 {} · {} inputs wait\n\
          disk    a commit takes p50 {}, p99 {} · {} of state\n\
@@ -200,7 +288,11 @@ mod tests {
 
     #[test]
     fn the_screen_shows_the_daemon() {
-        let log = LogLevelView { level: LogLevel::Debug, configured: LogLevel::Info, by_environment: false };
+        let log = LogLevelView {
+            level: LogLevel::Debug,
+            configured: LogLevel::Info,
+            by_environment: false,
+        };
         insta::assert_snapshot!(people(&seen(Some(log)), Paint::PLAIN), @r"
         resourcemanager 0.1.0 · epoch 4 · up 1h01m
         loop    a cycle takes p50 1.0 ms, p99 10.0 ms · 0 inputs wait
@@ -215,19 +307,33 @@ mod tests {
     #[test]
     fn a_quantile_is_the_bound_of_its_bucket() {
         let view = seen(None);
-        assert_eq!((view.turn_p50_s, view.turn_p99_s, view.write_p50_s), (Some(0.001), Some(0.01), None));
+        assert_eq!(
+            (view.turn_p50_s, view.turn_p99_s, view.write_p50_s),
+            (Some(0.001), Some(0.01), None)
+        );
         assert_eq!((view.faults, view.calls), (2, 3));
         let all = metrics::series(PAGE);
-        assert_eq!(quantile(&all, "headroom_rm_scheduler_cycle_seconds", 0.995), None, "the last bucket has no bound");
+        assert_eq!(
+            quantile(&all, "headroom_rm_scheduler_cycle_seconds", 0.995),
+            None,
+            "the last bucket has no bound"
+        );
     }
 
     #[test]
     fn a_reload_prints_a_line_for_each_key() {
         let text = changes(
-            &ReloadResult { holds: vec!["log: a → b".into()], waits: vec!["listen".into()], notes: vec![] },
+            &ReloadResult {
+                holds: vec!["log: a → b".into()],
+                waits: vec!["listen".into()],
+                notes: vec![],
+            },
             Paint::PLAIN,
         );
-        assert_eq!(text, "✓ log: a → b\n… listen  after a restart\nnext: rmctl operator status\n");
+        assert_eq!(
+            text,
+            "✓ log: a → b\n… listen  after a restart\nnext: rmctl operator status\n"
+        );
         assert!(changes(&ReloadResult::default(), Paint::PLAIN).starts_with("no key has changed"));
     }
 }

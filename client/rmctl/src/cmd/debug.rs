@@ -66,15 +66,27 @@ impl Gathered<'_> {
     fn take(&mut self, name: &str, found: Result<String, Failure>) {
         match found {
             Ok(text) => {
-                let size = headroom_types::Bytes::new(u64::try_from(text.len()).unwrap_or(u64::MAX));
-                self.context.term.say(&format!("✓ {name:<16} {}", short(size)));
-                self.pieces.push(BundleFile { name: name.to_owned(), text });
+                let size =
+                    headroom_types::Bytes::new(u64::try_from(text.len()).unwrap_or(u64::MAX));
+                self.context
+                    .term
+                    .say(&format!("✓ {name:<16} {}", short(size)));
+                self.pieces.push(BundleFile {
+                    name: name.to_owned(),
+                    text,
+                });
             }
             Err(failure) => {
                 self.unreachable |= failure.exit() == Exit::Unreachable;
-                let why = failure.to_string().lines().next().unwrap_or_default().to_owned();
+                let why = failure
+                    .to_string()
+                    .lines()
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned();
                 self.context.term.say(&format!("✗ {name:<16} {why}"));
-                self.missing.push(bundle::clean_text(&format!("{name}: {why}")));
+                self.missing
+                    .push(bundle::clean_text(&format!("{name}: {why}")));
             }
         }
     }
@@ -82,13 +94,28 @@ impl Gathered<'_> {
 
 /// Writes the bundle and lists its files and the missing parts.
 pub(crate) async fn run(context: &Context, args: DebugBundle) -> Result<Exit, Failure> {
-    let stamp: String = rfc3339(now()).chars().filter(|c| c.is_ascii_alphanumeric()).collect();
+    let stamp: String = rfc3339(now())
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric())
+        .collect();
     let folder = format!("headroom-debug-{stamp}");
-    let path = args.to.unwrap_or_else(|| PathBuf::from(format!("{folder}.tgz")));
+    let path = args
+        .to
+        .unwrap_or_else(|| PathBuf::from(format!("{folder}.tgz")));
     // An existing file is refused before the work begins.
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(|e| unwritable(&path, &e))?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)
+        .map_err(|e| unwritable(&path, &e))?;
     let client = context.client()?;
-    let mut gathered = Gathered { context, pieces: Vec::new(), missing: Vec::new(), unreachable: false };
+    let mut gathered = Gathered {
+        context,
+        pieces: Vec::new(),
+        missing: Vec::new(),
+        unreachable: false,
+    };
     gathered.document("versions.json", Ok(versions()));
     gathered.document("settings.json", Ok(context.settings.json()));
     for (name, from) in DOCUMENTS {
@@ -96,36 +123,79 @@ pub(crate) async fn run(context: &Context, args: DebugBundle) -> Result<Exit, Fa
     }
     gathered.document("waits.json", waits(&client).await);
     gathered.take("events.jsonl", events(&client).await);
-    gathered.text("metrics.txt", client.get_text("/metrics").await.map_err(Failure::from));
+    gathered.text(
+        "metrics.txt",
+        client.get_text("/metrics").await.map_err(Failure::from),
+    );
     #[cfg(feature = "dev")]
     gathered.document("doctor.json", doctor().await);
-    let Gathered { mut pieces, missing, unreachable, .. } = gathered;
-    pieces.insert(0, BundleFile { name: "README.txt".into(), text: about(&pieces, &missing) });
+    let Gathered {
+        mut pieces,
+        missing,
+        unreachable,
+        ..
+    } = gathered;
+    pieces.insert(
+        0,
+        BundleFile {
+            name: "README.txt".into(),
+            text: about(&pieces, &missing),
+        },
+    );
     bundle::pack(&file, &folder, &pieces, now()).map_err(|e| unwritable(&path, &e))?;
     let bytes = file.metadata().map_or(0, |m| m.len());
-    let written = Written { file: path, bytes, files: pieces.into_iter().map(|p| p.name).collect(), missing };
-    let machine = MachineOutput { items: std::slice::from_ref(&written), list: false };
+    let written = Written {
+        file: path,
+        bytes,
+        files: pieces.into_iter().map(|p| p.name).collect(),
+        missing,
+    };
+    let machine = MachineOutput {
+        items: std::slice::from_ref(&written),
+        list: false,
+    };
     let text = machine.text(&context.output, |w| w.file.display().to_string());
-    context.term.print(&text.unwrap_or_else(|| people(&written)));
-    Ok(if unreachable { Exit::Unreachable } else { Exit::Ok })
+    context
+        .term
+        .print(&text.unwrap_or_else(|| people(&written)));
+    Ok(if unreachable {
+        Exit::Unreachable
+    } else {
+        Exit::Ok
+    })
 }
 
 fn people(w: &Written) -> String {
     let file = w.file.display();
     let size = short(headroom_types::Bytes::new(w.bytes));
-    let lacks = if w.missing.is_empty() { String::new() } else { format!(", {} could not be collected", w.missing.len()) };
-    format!("{file}  {} files, {size}{lacks}\nnext: tar -tzf {file}\n", w.files.len())
+    let lacks = if w.missing.is_empty() {
+        String::new()
+    } else {
+        format!(", {} could not be collected", w.missing.len())
+    };
+    format!(
+        "{file}  {} files, {size}{lacks}\nnext: tar -tzf {file}\n",
+        w.files.len()
+    )
 }
 
 fn unwritable(path: &Path, e: &std::io::Error) -> Failure {
-    let exit = if e.kind() == std::io::ErrorKind::AlreadyExists { Exit::Conflict } else { Exit::Failed };
+    let exit = if e.kind() == std::io::ErrorKind::AlreadyExists {
+        Exit::Conflict
+    } else {
+        Exit::Failed
+    };
     Failure::new(exit, format!("{}: {e}", path.display())).help("name another file with --to FILE")
 }
 
 fn about(pieces: &[BundleFile], missing: &[String]) -> String {
     let files: String = pieces.iter().map(|p| format!("  {}\n", p.name)).collect();
     let lacks: String = missing.iter().map(|m| format!("  {m}\n")).collect();
-    let lacks = if lacks.is_empty() { String::new() } else { format!("\nNot collected:\n{lacks}") };
+    let lacks = if lacks.is_empty() {
+        String::new()
+    } else {
+        format!("\nNot collected:\n{lacks}")
+    };
     format!(
         "Made by rmctl {} at {}.\n\nFiles:\n{files}{lacks}\nLeft out on purpose: logs of containers and tasks, commands, \
          environments, and text that looks like a password or a token.\n",
@@ -136,7 +206,11 @@ fn about(pieces: &[BundleFile], missing: &[String]) -> String {
 
 /// Versions of this program and of the kernel.
 fn versions() -> Value {
-    let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+    let read = |path: &str| {
+        std::fs::read_to_string(path)
+            .ok()
+            .map(|text| text.trim().to_owned())
+    };
     json!({
         "rmctl": env!("CARGO_PKG_VERSION"), "made": rfc3339(now()), "kernel": read("/proc/sys/kernel/osrelease"),
         "architecture": std::env::consts::ARCH, "system": read("/etc/os-release"),
@@ -146,7 +220,10 @@ fn versions() -> Value {
 /// Reasons why requests are pending, by application.
 async fn waits(client: &Client) -> Result<Value, Failure> {
     let apps = client.apps().await?;
-    let waiting = apps.iter().filter(|app| !app.state.is_final() && app.pending > 0).take(WAITS);
+    let waiting = apps
+        .iter()
+        .filter(|app| !app.state.is_final() && app.pending > 0)
+        .take(WAITS);
     let mut all = serde_json::Map::new();
     for AppView { id, .. } in waiting {
         // An application that has ended meanwhile has no pending requests.
@@ -158,7 +235,9 @@ async fn waits(client: &Client) -> Result<Value, Failure> {
 }
 
 async fn events(client: &Client) -> Result<String, Failure> {
-    let mut lines = client.events_wanted(&EventQuery::default(), 0, Follow::No).await?;
+    let mut lines = client
+        .events_wanted(&EventQuery::default(), 0, Follow::No)
+        .await?;
     let mut latest = std::collections::VecDeque::new();
     while let Some(event) = lines.next().await {
         latest.push_back(event?);
@@ -166,7 +245,11 @@ async fn events(client: &Client) -> Result<String, Failure> {
             latest.pop_front();
         }
     }
-    let line = |event| json::line(&bundle::clean(serde_json::to_value(event).unwrap_or_default())) + "\n";
+    let line = |event| {
+        json::line(&bundle::clean(
+            serde_json::to_value(event).unwrap_or_default(),
+        )) + "\n"
+    };
     Ok(latest.iter().map(line).collect())
 }
 
@@ -184,6 +267,7 @@ async fn doctor() -> Result<Value, Failure> {
         ipc: config.isolation.ipc,
     };
     let look = tokio::task::spawn_blocking(move || examine(&place)).await;
-    let findings = look.map_err(|e| Failure::new(Exit::Failed, format!("the checks of this host failed: {e}")))?;
+    let findings = look
+        .map_err(|e| Failure::new(Exit::Failed, format!("the checks of this host failed: {e}")))?;
     serde_json::to_value(&findings).map_err(|e| Failure::new(Exit::Failed, e.to_string()))
 }

@@ -47,12 +47,22 @@ pub(crate) async fn run(context: &Context, args: Demo) -> Result<Exit, Failure> 
         Format::Name => context.term.line(&report.run.app),
         Format::Yaml | Format::Csv | Format::Cols | Format::Template => {
             let whole = report.json();
-            let found = json::MachineOutput { items: std::slice::from_ref(&whole), list: false };
-            context.term.print(&found.text(&context.output, |_| report.run.app.clone()).unwrap_or_default());
+            let found = json::MachineOutput {
+                items: std::slice::from_ref(&whole),
+                list: false,
+            };
+            context.term.print(
+                &found
+                    .text(&context.output, |_| report.run.app.clone())
+                    .unwrap_or_default(),
+            );
         }
     }
     if let Home::Kept(dir) = &home {
-        context.term.say(&format!("kept   {}: data, parts, results, job files", dir.display()));
+        context.term.say(&format!(
+            "kept   {}: data, parts, results, job files",
+            dir.display()
+        ));
     }
     Ok(report.exit())
 }
@@ -60,21 +70,38 @@ pub(crate) async fn run(context: &Context, args: Demo) -> Result<Exit, Failure> 
 fn check(args: &Demo) -> Result<(), Failure> {
     match args.share {
         Some(share) if args.input.is_none() && !(SHARES.0..=SHARES.1).contains(&share) => {
-            Err(Failure::new(Exit::Usage, format!("--share {share} is outside the range of the generated data set"))
-                .help(format!("use a size from {} to {}, or your own data with --input FILE", SHARES.0, SHARES.1)))
+            Err(Failure::new(
+                Exit::Usage,
+                format!("--share {share} is outside the range of the generated data set"),
+            )
+            .help(format!(
+                "use a size from {} to {}, or your own data with --input FILE",
+                SHARES.0, SHARES.1
+            )))
         }
         Some(_) | None => Ok(()),
     }
 }
 
-async fn play(context: &Context, args: &Demo, dir: &Path, interrupt: &Interrupt) -> Result<Report, Failure> {
+async fn play(
+    context: &Context,
+    args: &Demo,
+    dir: &Path,
+    interrupt: &Interrupt,
+) -> Result<Report, Failure> {
     let data = tokio::select! {
         data = prepare(context, args, dir) => data?,
         () = interrupt.asked() => return Err(Failure::new(Exit::Failed, "interrupted; nothing had been started")),
     };
     if context.addr_named {
         let client = context.client()?;
-        let stage = Stage { context, args, client: &client, data: &data, dir };
+        let stage = Stage {
+            context,
+            args,
+            client: &client,
+            data: &data,
+            dir,
+        };
         return tokio::select! {
             shown = stage.show() => shown,
             () = interrupt.asked() => {
@@ -85,7 +112,9 @@ async fn play(context: &Context, args: &Demo, dir: &Path, interrupt: &Interrupt)
     let wish = LocalClusterParams {
         nodes: 1,
         memory: None,
-        cpus: Some(Cpus::from_cores(std::thread::available_parallelism().map_or(CPUS, |n| n_cpus(n.get())))),
+        cpus: Some(Cpus::from_cores(
+            std::thread::available_parallelism().map_or(CPUS, |n| n_cpus(n.get())),
+        )),
         enforcer: args.enforcer,
         listen: ([127, 0, 0, 1], 0).into(),
         keep: Some(dir.join("cluster")),
@@ -93,11 +122,24 @@ async fn play(context: &Context, args: &Demo, dir: &Path, interrupt: &Interrupt)
     };
     let cluster = LocalCluster::start(&wish).await?;
     for node in cluster.nodes() {
-        let label = if node.enforcer.is_kernel() { "" } else { " (not kernel-enforced)" };
-        context.term.say(&format!("node   {} offers {} · enforcer {}{label}", node.node, node.offers, node.enforcer));
+        let label = if node.enforcer.is_kernel() {
+            ""
+        } else {
+            " (not kernel-enforced)"
+        };
+        context.term.say(&format!(
+            "node   {} offers {} · enforcer {}{label}",
+            node.node, node.offers, node.enforcer
+        ));
     }
     let client = Client::new(cluster.url())?;
-    let stage = Stage { context, args, client: &client, data: &data, dir };
+    let stage = Stage {
+        context,
+        args,
+        client: &client,
+        data: &data,
+        dir,
+    };
     // From here on an interruption must end every container first.
     let shown = tokio::select! {
         shown = stage.show() => shown,
@@ -125,8 +167,9 @@ async fn prepare(context: &Context, args: &Demo, dir: &Path) -> Result<Data, Fai
     };
     let term = context.term;
     let made = tokio::task::spawn_blocking(move || data::prepare(&wanted, &term)).await;
-    let mut data =
-        made.map_err(|e| Failure::new(Exit::Failed, format!("the data set was not created: {e}")))?.map_err(|e| refused(&e))?;
+    let mut data = made
+        .map_err(|e| Failure::new(Exit::Failed, format!("the data set was not created: {e}")))?
+        .map_err(|e| refused(&e))?;
     if !data.generated && args.share.is_none() {
         data.share = probe(context, &data, dir).await?;
     }
@@ -136,15 +179,22 @@ async fn prepare(context: &Context, args: &Demo, dir: &Path) -> Result<Data, Fai
 /// Errors in the user's data are usage errors; errors of the disk are not.
 fn refused(e: &DemoError) -> Failure {
     let exit = match e {
-        DemoError::File { source, .. } if source.kind() != std::io::ErrorKind::NotFound => Exit::Failed,
-        DemoError::File { .. } | DemoError::Csv(_) | DemoError::NoRows { .. } | DemoError::NoNumbers { .. } => Exit::Usage,
+        DemoError::File { source, .. } if source.kind() != std::io::ErrorKind::NotFound => {
+            Exit::Failed
+        }
+        DemoError::File { .. }
+        | DemoError::Csv(_)
+        | DemoError::NoRows { .. }
+        | DemoError::NoNumbers { .. } => Exit::Usage,
     };
     Failure::new(exit, e.to_string())
 }
 
 /// Groups the median partition once without a limit. The share is the used memory plus a quarter.
 async fn probe(context: &Context, data: &Data, dir: &Path) -> Result<Bytes, Failure> {
-    let Some(part) = data::median(&data.parts) else { return Ok(data.share) };
+    let Some(part) = data::median(&data.parts) else {
+        return Ok(data.share);
+    };
     let output = tokio::process::Command::new(program()?)
         .args(["sample", "group-by", "--input"])
         .arg(&part.path)
@@ -152,11 +202,21 @@ async fn probe(context: &Context, data: &Data, dir: &Path) -> Result<Bytes, Fail
         .arg(dir.join("probe.csv"))
         .kill_on_drop(true)
         .output();
-    let wrong = |e: String| Failure::new(Exit::Failed, format!("the median partition {} could not be measured: {e}", part.index));
-    let output =
-        tokio::time::timeout(RUN_TIMEOUT, output).await.map_err(|e| wrong(e.to_string()))?.map_err(|e| wrong(e.to_string()))?;
-    let done: Done =
-        serde_json::from_slice(&output.stdout).map_err(|_| wrong(String::from_utf8_lossy(&output.stderr).trim().to_owned()))?;
+    let wrong = |e: String| {
+        Failure::new(
+            Exit::Failed,
+            format!(
+                "the median partition {} could not be measured: {e}",
+                part.index
+            ),
+        )
+    };
+    let output = tokio::time::timeout(RUN_TIMEOUT, output)
+        .await
+        .map_err(|e| wrong(e.to_string()))?
+        .map_err(|e| wrong(e.to_string()))?;
+    let done: Done = serde_json::from_slice(&output.stdout)
+        .map_err(|_| wrong(String::from_utf8_lossy(&output.stderr).trim().to_owned()))?;
     let share = data::fitted(&done);
     context.term.say(&format!(
         "share  {share} a slot: part {} is the median ({}, {} keys) and needed {}",
@@ -170,7 +230,12 @@ async fn probe(context: &Context, data: &Data, dir: &Path) -> Result<Bytes, Fail
 
 /// This program, which the tasks also run.
 fn program() -> Result<PathBuf, Failure> {
-    std::env::current_exe().map_err(|e| Failure::new(Exit::Failed, format!("the path of this program cannot be read: {e}")))
+    std::env::current_exe().map_err(|e| {
+        Failure::new(
+            Exit::Failed,
+            format!("the path of this program cannot be read: {e}"),
+        )
+    })
 }
 
 /// The inputs of a run.
@@ -190,11 +255,23 @@ impl Stage<'_> {
         let fixed = if self.args.no_fixed {
             None
         } else {
-            self.context.term.say("again  the same job in mode fixed: the same size every time");
+            self.context
+                .term
+                .say("again  the same job in mode fixed: the same size every time");
             Some(self.run(MemoryFailureMode::Fixed).await?)
         };
-        let fixed = fixed.map(|f| Fixed { finished: f.finished, kills: f.totals.memory_kills, wall: f.wall });
-        Ok(Report { enforcer, generated: self.data.generated, share: self.data.share, run, fixed })
+        let fixed = fixed.map(|f| Fixed {
+            finished: f.finished,
+            kills: f.totals.memory_kills,
+            wall: f.wall,
+        });
+        Ok(Report {
+            enforcer,
+            generated: self.data.generated,
+            share: self.data.share,
+            run,
+            fixed,
+        })
     }
 
     async fn run(&self, mode: MemoryFailureMode) -> Result<Run, Failure> {
@@ -208,8 +285,17 @@ impl Stage<'_> {
         self.context
             .term
             .say(&format!("job    {id}: {tasks} on {executors} executors × {slots} slots of {share}, mode {mode_name}"));
-        let app = tokio::time::timeout(RUN_TIMEOUT, submit::stay(self.context, self.client, &id, false)).await;
-        let late = || Failure::new(Exit::WaitTimeout, format!("{id} has not ended after {} s", RUN_TIMEOUT.as_secs()));
+        let app = tokio::time::timeout(
+            RUN_TIMEOUT,
+            submit::stay(self.context, self.client, &id, false),
+        )
+        .await;
+        let late = || {
+            Failure::new(
+                Exit::WaitTimeout,
+                format!("{id} has not ended after {} s", RUN_TIMEOUT.as_secs()),
+            )
+        };
         let app = app.map_err(|_| late())??;
         let wall = started.elapsed();
         let result = self.judge(&app, &out).await?;
@@ -222,10 +308,19 @@ impl Stage<'_> {
 
     /// Writes the job file and reads it like a user's file.
     fn job(&self, mode: MemoryFailureMode, out: &Path) -> Result<submit::Job, Failure> {
-        let unwritable = |e: std::io::Error| Failure::new(Exit::Failed, format!("{}: {e}", out.display()));
+        let unwritable =
+            |e: std::io::Error| Failure::new(Exit::Failed, format!("{}: {e}", out.display()));
         std::fs::create_dir_all(out).map_err(unwritable)?;
         let partitions = u32::try_from(self.data.parts.len()).unwrap_or(u32::MAX);
-        let text = job::text("group-by", mode, self.data.share, partitions, &program()?, self.dir, out);
+        let text = job::text(
+            "group-by",
+            mode,
+            self.data.share,
+            partitions,
+            &program()?,
+            self.dir,
+            out,
+        );
         let file = self.dir.join(format!("group-by-{}.toml", mode.as_str()));
         std::fs::write(&file, &text).map_err(unwritable)?;
         submit::compiled(&file, text, None, &ClusterProfiles::new())
@@ -236,11 +331,22 @@ impl Stage<'_> {
         if app.state != AppState::Finished {
             return Ok(None);
         }
-        let outputs: Vec<PathBuf> = self.data.parts.iter().map(|p| out.join(format!("out-{}.csv", p.index))).collect();
+        let outputs: Vec<PathBuf> = self
+            .data
+            .parts
+            .iter()
+            .map(|p| out.join(format!("out-{}.csv", p.index)))
+            .collect();
         let (input, columns) = (self.data.input.clone(), self.data.columns.clone());
         let result = self.args.keep.is_some().then(|| out.join("result.csv"));
-        let compared = tokio::task::spawn_blocking(move || compare(&input, &columns, &outputs, result.as_deref())).await;
-        let compared = compared.map_err(|e| Failure::new(Exit::Failed, format!("the result was not compared: {e}")))?;
-        compared.map(Some).map_err(|e| Failure::new(Exit::Failed, format!("the result cannot be compared: {e}")))
+        let compared = tokio::task::spawn_blocking(move || {
+            compare(&input, &columns, &outputs, result.as_deref())
+        })
+        .await;
+        let compared = compared
+            .map_err(|e| Failure::new(Exit::Failed, format!("the result was not compared: {e}")))?;
+        compared
+            .map(Some)
+            .map_err(|e| Failure::new(Exit::Failed, format!("the result cannot be compared: {e}")))
     }
 }

@@ -27,8 +27,14 @@ pub(crate) async fn run(context: &Context, text: &str) -> Result<Exit, Failure> 
         Part::Task(id) => {
             let row = target::task(&app, id)?;
             let one = last_failure(row).ok_or_else(|| {
-                Failure::new(Exit::NotFound, format!("{}/{id} has not been started yet: there is nothing to diagnose", app.id))
-                    .help(format!("rmctl why {}/{id}", app.id))
+                Failure::new(
+                    Exit::NotFound,
+                    format!(
+                        "{}/{id} has not been started yet: there is nothing to diagnose",
+                        app.id
+                    ),
+                )
+                .help(format!("rmctl why {}/{id}", app.id))
             })?;
             one_attempt(context, &app, row, one)
         }
@@ -38,7 +44,10 @@ pub(crate) async fn run(context: &Context, text: &str) -> Result<Exit, Failure> 
         }
         Part::Container(id) => {
             let view = client.container(id).await?;
-            let machine = json::MachineOutput { items: std::slice::from_ref(&view), list: false };
+            let machine = json::MachineOutput {
+                items: std::slice::from_ref(&view),
+                list: false,
+            };
             let text = machine.text(&context.output, |c| c.id.to_string());
             text.unwrap_or_else(|| diagnose::container(&view, context.term.paint))
         }
@@ -49,33 +58,64 @@ pub(crate) async fn run(context: &Context, text: &str) -> Result<Exit, Failure> 
 
 fn whole(context: &Context, app: &AppView) -> String {
     let failed: Vec<&AttemptRow> = app.job.as_ref().map(diagnose::failures).unwrap_or_default();
-    let machine =
-        json::MachineOutput { items: &failed, list: true }.text(&context.output, |a| format!("{}/{}", app.id, a.attempt));
+    let machine = json::MachineOutput {
+        items: &failed,
+        list: true,
+    }
+    .text(&context.output, |a| format!("{}/{}", app.id, a.attempt));
     machine.unwrap_or_else(|| diagnose::of_app(app, context.term.paint))
 }
 
 /// The diagnosis of several tasks, each by its last failure. Tasks without an attempt are omitted.
 fn of_several(context: &Context, app: &AppView, rows: &[TaskRow]) -> Result<String, Failure> {
-    let started: Vec<(&TaskRow, &AttemptRow)> = rows.iter().filter_map(|row| Some((row, last_failure(row)?))).collect();
+    let started: Vec<(&TaskRow, &AttemptRow)> = rows
+        .iter()
+        .filter_map(|row| Some((row, last_failure(row)?)))
+        .collect();
     if started.is_empty() {
-        let none = Failure::new(Exit::NotFound, format!("none of these tasks of {} has been started yet", app.id));
+        let none = Failure::new(
+            Exit::NotFound,
+            format!("none of these tasks of {} has been started yet", app.id),
+        );
         return Err(none.help(format!("rmctl why {}", app.id)));
     }
     let all: Vec<&AttemptRow> = started.iter().map(|(_, one)| *one).collect();
-    let machine = json::MachineOutput { items: &all, list: true }.text(&context.output, |a| format!("{}/{}", app.id, a.attempt));
-    let screens = || started.iter().map(|(row, one)| one_attempt(context, app, row, one)).collect::<Vec<_>>().join("\n");
+    let machine = json::MachineOutput {
+        items: &all,
+        list: true,
+    }
+    .text(&context.output, |a| format!("{}/{}", app.id, a.attempt));
+    let screens = || {
+        started
+            .iter()
+            .map(|(row, one)| one_attempt(context, app, row, one))
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
     Ok(machine.unwrap_or_else(screens))
 }
 
 fn one_attempt(context: &Context, app: &AppView, row: &TaskRow, one: &AttemptRow) -> String {
     let name = |a: &AttemptRow| format!("{}/{}", app.id, a.attempt);
-    let machine = json::MachineOutput { items: std::slice::from_ref(one), list: false }.text(&context.output, name);
-    let width = if context.format == Format::Wide { context.term.width.max(140) } else { context.term.width };
+    let machine = json::MachineOutput {
+        items: std::slice::from_ref(one),
+        list: false,
+    }
+    .text(&context.output, name);
+    let width = if context.format == Format::Wide {
+        context.term.width.max(140)
+    } else {
+        context.term.width
+    };
     machine.unwrap_or_else(|| diagnose::attempt(app, row, one, width, context.term.paint))
 }
 
 /// The last attempt that failed; without one, the last attempt.
 fn last_failure(row: &TaskRow) -> Option<&AttemptRow> {
     let failed = |a: &&AttemptRow| a.reason.is_some_and(|r| r.charge() != Charge::Success);
-    row.attempts.iter().rev().find(failed).or_else(|| row.attempts.last())
+    row.attempts
+        .iter()
+        .rev()
+        .find(failed)
+        .or_else(|| row.attempts.last())
 }

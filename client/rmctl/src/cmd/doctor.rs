@@ -18,9 +18,14 @@ pub(crate) async fn run(context: &Context, args: Doctor) -> Result<Exit, Failure
         Some(node) => of_node(context, node).await?,
         None => of_this_host(args).await?,
     };
-    let found = MachineOutput { items: &findings, list: true };
+    let found = MachineOutput {
+        items: &findings,
+        list: true,
+    };
     let text = found.text(&context.output, |f| f.code.to_string());
-    let text = text.unwrap_or_else(|| render::doctor::screen(&findings, context.term.width, context.term.paint));
+    let text = text.unwrap_or_else(|| {
+        render::doctor::screen(&findings, context.term.width, context.term.paint)
+    });
     context.term.print(&text);
     Ok(match doctor::worst(&findings) {
         CheckResult::Ok => Exit::Ok,
@@ -36,14 +41,18 @@ async fn of_node(context: &Context, node: &NodeId) -> Result<Vec<DoctorFinding>,
         host: Vec<DoctorFinding>,
     }
     let url = context.client()?.node(node).await?.url;
-    Ok(super::metrics::of_node(context, &url)?.get::<Told>("/v1/doctor").await?.host)
+    Ok(super::metrics::of_node(context, &url)?
+        .get::<Told>("/v1/doctor")
+        .await?
+        .host)
 }
 
 async fn of_this_host(args: Doctor) -> Result<Vec<DoctorFinding>, Failure> {
     let config = match &args.config {
         None => NodeAgentConfig::default(),
-        Some(path) => headroom_config::load_nodeagent(path)
-            .map_err(|problems| Failure::laid_out(Exit::Usage, headroom_config::render(&problems)))?,
+        Some(path) => headroom_config::load_nodeagent(path).map_err(|problems| {
+            Failure::laid_out(Exit::Usage, headroom_config::render(&problems))
+        })?,
     };
     let place = DoctorSettings {
         state: args.state.unwrap_or(config.state),

@@ -45,6 +45,10 @@ pub(crate) fn man(context: &Context, to: &Path) -> Result<Exit, Failure> {
     std::fs::create_dir_all(to).map_err(failed)?;
     clap_mangen::generate_to(Cli::command().disable_help_subcommand(true), to).map_err(failed)?;
     let pages = std::fs::read_dir(to).map_err(failed)?.count();
-    context.term.line(&format!("{pages} pages in {}\nnext: man -l {}/rmctl.1", to.display(), to.display()));
+    context.term.line(&format!(
+        "{pages} pages in {}\nnext: man -l {}/rmctl.1",
+        to.display(),
+        to.display()
+    ));
     Ok(Exit::Ok)
 }

@@ -46,12 +46,20 @@ pub(super) fn init(context: &Context, name: &Name, to: Option<&Path>) -> Result<
         return Ok(Exit::Ok);
     };
     let failed = |e: std::io::Error| {
-        let exit = if e.kind() == std::io::ErrorKind::AlreadyExists { Exit::Conflict } else { Exit::Failed };
+        let exit = if e.kind() == std::io::ErrorKind::AlreadyExists {
+            Exit::Conflict
+        } else {
+            Exit::Failed
+        };
         Failure::new(exit, format!("{}: {e}", path.display()))
     };
     let mut file = std::fs::File::create_new(path).map_err(failed)?;
     file.write_all(text.as_bytes()).map_err(failed)?;
-    context.term.line(&format!("{} written\nnext: rmctl job plan {}", path.display(), path.display()));
+    context.term.line(&format!(
+        "{} written\nnext: rmctl job plan {}",
+        path.display(),
+        path.display()
+    ));
     Ok(Exit::Ok)
 }
 
@@ -59,9 +67,17 @@ pub(super) fn init(context: &Context, name: &Name, to: Option<&Path>) -> Result<
 pub(super) async fn validate(context: &Context, file: &Path) -> Result<Exit, Failure> {
     let job = load(context, file, None).await?;
     let stages = u64::try_from(job.spec.stages.len()).unwrap_or(u64::MAX);
-    let what = format!("{} in {}", count(job.spec.tasks(), "task"), count(stages, "stage"));
+    let what = format!(
+        "{} in {}",
+        count(job.spec.tasks(), "task"),
+        count(stages, "stage")
+    );
     context.term.print(&plan::named(&job.named));
-    context.term.line(&format!("{} is valid: {what}\nnext: rmctl job plan {}", file.display(), file.display()));
+    context.term.line(&format!(
+        "{} is valid: {what}\nnext: rmctl job plan {}",
+        file.display(),
+        file.display()
+    ));
     Ok(Exit::Ok)
 }
 
@@ -71,21 +87,46 @@ pub(super) async fn plan(context: &Context, file: &Path) -> Result<Exit, Failure
     let nodes = context.client()?.nodes().await?;
     refuse_infeasible(&job.spec, &nodes)?;
     refuse_growth(&job, &file.display().to_string(), &nodes)?;
-    let largest = nodes.iter().filter(|n| n.state != "lost").map(|n| n.offers.memory).max();
-    context.term.print(&plan::plan(&job.spec, job.mode, largest, |stage| polls(&job.spec, stage, &nodes)));
+    let largest = nodes
+        .iter()
+        .filter(|n| n.state != "lost")
+        .map(|n| n.offers.memory)
+        .max();
+    context
+        .term
+        .print(&plan::plan(&job.spec, job.mode, largest, |stage| {
+            polls(&job.spec, stage, &nodes)
+        }));
     context.term.print(&plan::named(&job.named));
     let (wanted, fit) = fits_now(&job.spec, &nodes);
     let paint = context.term.paint;
     if fit == wanted {
-        context.term.line(&format!("now   {}", paint.good(&format!("✓ all {} fit", count(wanted, "executor")))));
-        context.term.line(&paint.dim(&format!("next: rmctl submit {} --follow", file.display())));
+        context.term.line(&format!(
+            "now   {}",
+            paint.good(&format!("✓ all {} fit", count(wanted, "executor")))
+        ));
+        context
+            .term
+            .line(&paint.dim(&format!("next: rmctl submit {} --follow", file.display())));
         return Ok(Exit::Ok);
     }
-    let room =
-        nodes.iter().filter(|n| n.state == "ready").filter_map(|n| n.offers.checked_sub(&n.allocated)).map(|r| r.memory).max();
-    let best =
-        room.map_or_else(|| "no node is ready".to_owned(), |room| format!("the most free memory on a node is {}", short(room)));
-    context.term.line(&format!("now   {}", paint.warn(&format!("… {fit} of {} fit; {best}", count(wanted, "executor")))));
+    let room = nodes
+        .iter()
+        .filter(|n| n.state == "ready")
+        .filter_map(|n| n.offers.checked_sub(&n.allocated))
+        .map(|r| r.memory)
+        .max();
+    let best = room.map_or_else(
+        || "no node is ready".to_owned(),
+        |room| format!("the most free memory on a node is {}", short(room)),
+    );
+    context.term.line(&format!(
+        "now   {}",
+        paint.warn(&format!(
+            "… {fit} of {} fit; {best}",
+            count(wanted, "executor")
+        ))
+    ));
     context.term.line(&paint.dim("next: rmctl node list"));
     Ok(Exit::NotNow)
 }
@@ -94,10 +135,16 @@ pub(super) async fn plan(context: &Context, file: &Path) -> Result<Exit, Failure
 /// executors are placed first.
 fn fits_now(job: &JobSpec, nodes: &[NodeView]) -> (u32, u32) {
     let ready = nodes.iter().filter(|n| n.state == "ready");
-    let mut room: Vec<(Resource, &NodeView)> = ready.filter_map(|n| Some((n.offers.checked_sub(&n.allocated)?, n))).collect();
-    let sets = job.executors.iter().map(|set| ((set.profile.resource(), &set.place), set.count));
-    let mut wanted: Vec<(Resource, &NodeConstraints)> =
-        sets.flat_map(|(one, count)| std::iter::repeat_n(one, usize::try_from(count).unwrap_or(0))).collect();
+    let mut room: Vec<(Resource, &NodeView)> = ready
+        .filter_map(|n| Some((n.offers.checked_sub(&n.allocated)?, n)))
+        .collect();
+    let sets = job
+        .executors
+        .iter()
+        .map(|set| ((set.profile.resource(), &set.place), set.count));
+    let mut wanted: Vec<(Resource, &NodeConstraints)> = sets
+        .flat_map(|(one, count)| std::iter::repeat_n(one, usize::try_from(count).unwrap_or(0)))
+        .collect();
     wanted.sort_by_key(|(size, _)| std::cmp::Reverse(size.memory));
     let mut fit: u32 = 0;
     for (size, place) in &wanted {
@@ -123,14 +170,18 @@ mod tests {
     #[test]
     fn the_draft_compiles() {
         let text = DRAFT.replace("NAME", "etl");
-        let job = headroom_config::job::compile(&text, "job.toml").unwrap_or_else(|p| panic!("{}", headroom_config::render(&p)));
+        let job = headroom_config::job::compile(&text, "job.toml")
+            .unwrap_or_else(|p| panic!("{}", headroom_config::render(&p)));
         assert_eq!((job.name.as_str(), job.tasks()), ("etl", 4));
     }
 
     #[test]
     fn free_memory_is_counted_once() {
         let job = |memory: &str, count: u32| {
-            let text = DRAFT.replace("NAME", "etl").replace("512MiB", memory).replace("count = 1", &format!("count = {count}"));
+            let text = DRAFT
+                .replace("NAME", "etl")
+                .replace("512MiB", memory)
+                .replace("count = 1", &format!("count = {count}"));
             headroom_config::job::compile(&text, "job.toml").expect("compiles")
         };
         // Free on ready nodes: 4.2, 9.6 and 15 GiB.
@@ -139,7 +190,13 @@ mod tests {
         assert_eq!(fits_now(&job("20GiB", 1), &fixture::nodes()), (1, 0));
         assert_eq!(fits_now(&job("1GiB", 1), &[]), (1, 0));
         let mut nodes = fixture::nodes();
-        nodes.iter_mut().for_each(|n| n.traits.taints = [("etl".parse().expect("a name"), String::new())].into());
-        assert_eq!(fits_now(&job("1GiB", 1), &nodes), (1, 0), "every node is tainted");
+        nodes.iter_mut().for_each(|n| {
+            n.traits.taints = [("etl".parse().expect("a name"), String::new())].into()
+        });
+        assert_eq!(
+            fits_now(&job("1GiB", 1), &nodes),
+            (1, 0),
+            "every node is tainted"
+        );
     }
 }

@@ -31,10 +31,33 @@ pub(crate) struct EventSelection {
 impl EventSelection {
     /// Converts the arguments of the command line.
     pub(crate) fn of(args: Events) -> EventSelection {
-        let Events { job, watch, topic, level, reason, about, warnings, tail, rows } = args;
+        let Events {
+            job,
+            watch,
+            topic,
+            level,
+            reason,
+            about,
+            warnings,
+            tail,
+            rows,
+        } = args;
         let level = level.or(warnings.then_some(EventLevel::Warning));
-        let of = EventQuery { topic, level, reason, ..EventQuery::default() };
-        EventSelection { job, about, object: None, of, watch, tail, rows }
+        let of = EventQuery {
+            topic,
+            level,
+            reason,
+            ..EventQuery::default()
+        };
+        EventSelection {
+            job,
+            about,
+            object: None,
+            of,
+            watch,
+            tail,
+            rows,
+        }
     }
 }
 
@@ -67,7 +90,11 @@ pub(crate) async fn run(context: &Context, wanted: EventSelection) -> Result<Exi
     print_all(context, &before[skipped..], wanted.watch);
     if !wanted.watch {
         let next = events::next(&before[skipped..], context.term.paint);
-        context.term.print(&if context.format.is_screen() { context.look().advice(next) } else { String::new() });
+        context.term.print(&if context.format.is_screen() {
+            context.look().advice(next)
+        } else {
+            String::new()
+        });
         return Ok(Exit::Ok);
     }
     let mut follower = EventFollower::of(client, of, cursor, SERVER_SILENCE_TIMEOUT);
@@ -86,7 +113,12 @@ pub(crate) async fn run(context: &Context, wanted: EventSelection) -> Result<Exi
 
 /// Narrows the filter to the object that a text names: a container, a task, an attempt or a job.
 /// Returns an object name that the caller must still compare.
-async fn narrow(context: &Context, client: &Client, of: &mut EventQuery, text: &str) -> Result<Option<String>, Failure> {
+async fn narrow(
+    context: &Context,
+    client: &Client,
+    of: &mut EventQuery,
+    text: &str,
+) -> Result<Option<String>, Failure> {
     if let Ok(id) = text.parse::<ContainerId>() {
         of.app = Some(id.app);
         return Ok(Some(text.to_owned()));
@@ -108,23 +140,45 @@ async fn narrow(context: &Context, client: &Client, of: &mut EventQuery, text: &
             Ok(None)
         }
         // The text may name a node, a queue or a request.
-        Err(failure) if matches!(failure.exit(), Exit::NotFound | Exit::Usage) => Ok(Some(text.to_owned())),
+        Err(failure) if matches!(failure.exit(), Exit::NotFound | Exit::Usage) => {
+            Ok(Some(text.to_owned()))
+        }
         Err(failure) => Err(failure),
     }
 }
 
 /// Whether an event concerns an object, one of its attempts, or happened on that node.
 fn concerns(event: &LoggedEvent, object: &str) -> bool {
-    let attempt = event.object.strip_prefix(object).is_some_and(|rest| rest.starts_with('@'));
-    event.object == object || attempt || event.node.as_ref().is_some_and(|node| node.as_str() == object)
+    let attempt = event
+        .object
+        .strip_prefix(object)
+        .is_some_and(|rest| rest.starts_with('@'));
+    event.object == object
+        || attempt
+        || event
+            .node
+            .as_ref()
+            .is_some_and(|node| node.as_str() == object)
 }
 
 fn print_all(context: &Context, all: &[LoggedEvent], watch: bool) {
     let paint = context.term.paint;
     let wide = context.format == Format::Wide;
-    let people = || all.iter().map(|e| events::line(e, wide, paint) + "\n").collect();
-    let output = if watch { context.output.endless() } else { context.output.clone() };
-    let text = MachineOutput { items: all, list: true }.rows(&output);
+    let people = || {
+        all.iter()
+            .map(|e| events::line(e, wide, paint) + "\n")
+            .collect()
+    };
+    let output = if watch {
+        context.output.endless()
+    } else {
+        context.output.clone()
+    };
+    let text = MachineOutput {
+        items: all,
+        list: true,
+    }
+    .rows(&output);
     context.term.print(&text.unwrap_or_else(people));
 }
 
@@ -136,8 +190,16 @@ mod tests {
     #[test]
     fn an_event_matches_its_object_its_attempts_and_its_node() {
         let mut event = fixture::events().remove(1);
-        assert!(concerns(&event, "map/7") && concerns(&event, "map/7@2"), "{}", event.object);
-        assert!(!concerns(&event, "map/70") && !concerns(&event, "map") && !concerns(&event, "worker-01"));
+        assert!(
+            concerns(&event, "map/7") && concerns(&event, "map/7@2"),
+            "{}",
+            event.object
+        );
+        assert!(
+            !concerns(&event, "map/70")
+                && !concerns(&event, "map")
+                && !concerns(&event, "worker-01")
+        );
         event.node = "worker-01".parse().ok();
         assert!(concerns(&event, "worker-01"));
     }

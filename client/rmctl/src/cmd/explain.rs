@@ -12,20 +12,39 @@ pub(crate) fn run(context: &Context, word: Option<&str>) -> Result<Exit, Failure
     let all = explain::entries();
     let Some(word) = word else {
         let short: Vec<Entry> = all.into_iter().filter(|e| !e.is_detail()).collect();
-        let text = MachineOutput { items: &short, list: true }.text(&context.output, |e| e.word.clone());
-        context.term.print(&text.unwrap_or_else(|| list(&short, context.term.width)));
+        let text = MachineOutput {
+            items: &short,
+            list: true,
+        }
+        .text(&context.output, |e| e.word.clone());
+        context
+            .term
+            .print(&text.unwrap_or_else(|| list(&short, context.term.width)));
         return Ok(Exit::Ok);
     };
     let found = explain::find(&all, word);
     if found.is_empty() {
-        let failure = Failure::new(Exit::NotFound, format!("{word:?} is not a known code, verdict, event, field or key"));
+        let failure = Failure::new(
+            Exit::NotFound,
+            format!("{word:?} is not a known code, verdict, event, field or key"),
+        );
         let failure = failure.near(word, all.iter().map(|e| e.word.as_str()));
         return Err(failure.help(
             "rmctl explain lists codes and verdicts; fields are written AppView.until, keys retry.cap or scheduling.preempt_part",
         ));
     }
-    let text = MachineOutput { items: &found, list: true }.text(&context.output, |e| e.word.clone());
-    context.term.print(&text.unwrap_or_else(|| found.iter().map(|e| one(e, context)).collect::<Vec<_>>().join("\n")));
+    let text = MachineOutput {
+        items: &found,
+        list: true,
+    }
+    .text(&context.output, |e| e.word.clone());
+    context.term.print(&text.unwrap_or_else(|| {
+        found
+            .iter()
+            .map(|e| one(e, context))
+            .collect::<Vec<_>>()
+            .join("\n")
+    }));
     Ok(Exit::Ok)
 }
 
@@ -33,7 +52,11 @@ fn list(all: &[Entry], width: usize) -> String {
     let mut table = Table::new(&["WORD", "KIND", "MEANS"]);
     for entry in all {
         let room = width.saturating_sub(38).max(20);
-        table.row([entry.word.clone(), entry.kind.to_owned(), crate::render::table::cut(&entry.means, room)]);
+        table.row([
+            entry.word.clone(),
+            entry.kind.to_owned(),
+            crate::render::table::cut(&entry.means, room),
+        ]);
     }
     table.text()
         + "next: rmctl explain HR0422 · rmctl explain retry.cap · rmctl explain Escalated · rmctl explain AppView.until\n"

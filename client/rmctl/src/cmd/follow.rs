@@ -42,11 +42,21 @@ enum End {
 }
 
 /// Prints logs until all of them have ended, or until Ctrl-C.
-pub(super) async fn run(context: &Context, client: &Client, id: &AppId, part: &Part, args: &Logs) -> Result<Exit, Failure> {
+pub(super) async fn run(
+    context: &Context,
+    client: &Client,
+    id: &AppId,
+    part: &Part,
+    args: &Logs,
+) -> Result<Exit, Failure> {
     let (tell, mut told) = mpsc::channel::<Piece>(PIECES);
     let over = watch::Sender::new(false);
     let (mut streams, mut known) = (JoinSet::new(), BTreeSet::new());
-    let mut printer = Printer { context, stderr: args.stderr, halves: BTreeMap::new() };
+    let mut printer = Printer {
+        context,
+        stderr: args.stderr,
+        halves: BTreeMap::new(),
+    };
     let mut handovers = Handovers::default();
     let mut look = Box::pin(changed(client.clone(), id.clone(), 0));
     loop {
@@ -106,16 +116,23 @@ impl Handovers {
             }
         };
         for row in rows.iter().filter(wanted) {
-            let [.., before, now] = row.attempts.as_slice() else { continue };
+            let [.., before, now] = row.attempts.as_slice() else {
+                continue;
+            };
             let number = now.attempt.attempt;
             let known = self.latest.insert(row.task.clone(), number);
             if self.begun && known.is_none_or(|known| known < number) {
                 let how = match before.reason {
-                    Some(reason) if reason.charge() == Charge::Memory => format!("out of memory at {}", before.profile.memory()),
+                    Some(reason) if reason.charge() == Charge::Memory => {
+                        format!("out of memory at {}", before.profile.memory())
+                    }
                     Some(reason) => reason.sentence(),
                     None => "lost".to_owned(),
                 };
-                lines.push(format!("── {} ended: {how}; continuing with @{number} ──", before.attempt));
+                lines.push(format!(
+                    "── {} ended: {how}; continuing with @{number} ──",
+                    before.attempt
+                ));
             }
         }
         self.begun = true;
@@ -129,7 +146,10 @@ async fn changed(client: Client, id: AppId, index: u64) -> Result<(AppView, u64)
         tokio::time::sleep(PACE).await;
     }
     loop {
-        match client.get_after(&format!("/v1/apps/{id}"), index, LONGEST).await {
+        match client
+            .get_after(&format!("/v1/apps/{id}"), index, LONGEST)
+            .await
+        {
             // The resource manager may be restarting.
             Err(error) if error.unreachable() && index > 0 => tokio::time::sleep(AGAIN).await,
             answer => return answer,
@@ -145,10 +165,17 @@ async fn follow(
     tell: mpsc::Sender<Piece>,
     over: watch::Receiver<bool>,
 ) -> End {
-    let Ok((text, mut position)) = client.log_end(&source.container, &source.file, WINDOW).await else {
+    let Ok((text, mut position)) = client
+        .log_end(&source.container, &source.file, WINDOW)
+        .await
+    else {
         return End::Missing(source);
     };
-    if tell.send((source.clone(), text::tail(&text, tail).as_bytes().to_vec())).await.is_err() {
+    if tell
+        .send((source.clone(), text::tail(&text, tail).as_bytes().to_vec()))
+        .await
+        .is_err()
+    {
         return End::Over;
     }
     loop {
@@ -162,7 +189,10 @@ async fn follow(
             Ended::Told => {
                 // The cancelled stream may have dropped a piece; the position says where to
                 // continue.
-                let rest = client.log_after(&source.container, &source.file, position).await.unwrap_or_default();
+                let rest = client
+                    .log_after(&source.container, &source.file, position)
+                    .await
+                    .unwrap_or_default();
                 tell.send((source, rest)).await.ok();
                 return End::Over;
             }
@@ -181,13 +211,25 @@ enum Ended {
     Told,
 }
 
-async fn pieces(client: &Client, source: &LogSource, position: &mut u64, tell: &mpsc::Sender<Piece>) -> Ended {
-    let Ok(mut log) = client.follow_log(&source.container, &source.file, *position).await else { return Ended::BrokenOff };
+async fn pieces(
+    client: &Client,
+    source: &LogSource,
+    position: &mut u64,
+    tell: &mpsc::Sender<Piece>,
+) -> Ended {
+    let Ok(mut log) = client
+        .follow_log(&source.container, &source.file, *position)
+        .await
+    else {
+        return Ended::BrokenOff;
+    };
     loop {
         match log.next().await {
             Some(Ok(bytes)) => {
                 // Reserve a place first, because a piece that counts as read must not be lost.
-                let Ok(room) = tell.reserve().await else { return Ended::ByItself };
+                let Ok(room) = tell.reserve().await else {
+                    return Ended::ByItself;
+                };
                 *position = log.position();
                 room.send((source.clone(), bytes.to_vec()));
             }
@@ -210,13 +252,23 @@ impl Printer<'_> {
         half.extend_from_slice(&bytes);
         if let Some(end) = half.iter().rposition(|byte| *byte == b'\n') {
             let lines: Vec<u8> = half.drain(..=end).collect();
-            print(self.context, &source, &String::from_utf8_lossy(&lines), self.stderr);
+            print(
+                self.context,
+                &source,
+                &String::from_utf8_lossy(&lines),
+                self.stderr,
+            );
         }
     }
 
     fn finish(self) {
         for (source, half) in self.halves.iter().filter(|(_, half)| !half.is_empty()) {
-            print(self.context, source, &String::from_utf8_lossy(half), self.stderr);
+            print(
+                self.context,
+                source,
+                &String::from_utf8_lossy(half),
+                self.stderr,
+            );
         }
     }
 }
@@ -229,18 +281,35 @@ mod tests {
     #[test]
     fn a_following_attempt_is_reported_once() {
         let (mut handovers, mut app) = (Handovers::default(), fixture::app());
-        assert!(handovers.news(&app, &Part::Whole).is_empty(), "the state has not changed");
+        assert!(
+            handovers.news(&app, &Part::Whole).is_empty(),
+            "the state has not changed"
+        );
         let rows = &mut app.job.as_mut().expect("job").tasks;
-        let row = rows.iter_mut().find(|row| row.task.index == 7).expect("map/7");
+        let row = rows
+            .iter_mut()
+            .find(|row| row.task.index == 7)
+            .expect("map/7");
         let mut next = row.attempts[2].clone();
         next.attempt = "map/7@4".parse().expect("id");
         row.attempts[2].reason = Some(headroom_types::ExitReason::OverheadOom);
         row.attempts.push(next);
-        assert!(handovers.news(&app, &Part::Task("map/4".parse().expect("id"))).is_empty(), "another task");
+        assert!(
+            handovers
+                .news(&app, &Part::Task("map/4".parse().expect("id")))
+                .is_empty(),
+            "another task"
+        );
         let several = |text: &str| Part::Several(crate::selector::parse(text).expect("a selector"));
-        assert!(handovers.news(&app, &several("map/2-4,9")).is_empty(), "none of these follows another attempt");
+        assert!(
+            handovers.news(&app, &several("map/2-4,9")).is_empty(),
+            "none of these follows another attempt"
+        );
         let lines = handovers.news(&app, &Part::Whole);
-        assert_eq!(lines, ["── map/7@3 ended: out of memory at 8.8 GiB; continuing with @4 ──"]);
+        assert_eq!(
+            lines,
+            ["── map/7@3 ended: out of memory at 8.8 GiB; continuing with @4 ──"]
+        );
         assert!(handovers.news(&app, &Part::Whole).is_empty());
     }
 }

@@ -18,7 +18,12 @@ const USUAL: usize = 20;
 pub(super) async fn list(context: &Context, rows: &Rows) -> Result<Exit, Failure> {
     let context = &context.list(rows);
     let client = context.client()?;
-    let mut ended: Vec<AppView> = client.apps().await?.into_iter().filter(|app| app.state.is_final()).collect();
+    let mut ended: Vec<AppView> = client
+        .apps()
+        .await?
+        .into_iter()
+        .filter(|app| app.state.is_final())
+        .collect();
     ended.sort_by_key(|app| std::cmp::Reverse((app.ended, app.id.clone())));
     let mut wanted = rows.wanted();
     let (at, limit) = (now(), wanted.limit.unwrap_or(USUAL));
@@ -33,8 +38,14 @@ pub(super) async fn list(context: &Context, rows: &Rows) -> Result<Exit, Failure
     let past = wanted_rows(&client, ended).await?;
     wanted.limit = Some(limit);
     let past = wanted.of(past, at)?;
-    let text = MachineOutput { items: &past, list: true }.rows(&context.output);
-    context.term.print(&text.unwrap_or_else(|| past::screen(&past, all, at, context.look(), context.term.paint)));
+    let text = MachineOutput {
+        items: &past,
+        list: true,
+    }
+    .rows(&context.output);
+    context.term.print(
+        &text.unwrap_or_else(|| past::screen(&past, all, at, context.look(), context.term.paint)),
+    );
     Ok(Exit::Ok)
 }
 
@@ -75,30 +86,68 @@ fn row(app: &AppView) -> PastJob {
 /// Number of tasks that were killed for memory at least once and finished nevertheless.
 fn recovered(job: &JobView) -> u32 {
     let killed = |reason: &headroom_types::ExitReason| reason.charge() == Charge::Memory;
-    let done = job.tasks.iter().filter(|task| task.state == TaskState::Done);
-    let count = done.filter(|task| task.attempts.iter().any(|a| a.reason.as_ref().is_some_and(killed))).count();
+    let done = job
+        .tasks
+        .iter()
+        .filter(|task| task.state == TaskState::Done);
+    let count = done
+        .filter(|task| {
+            task.attempts
+                .iter()
+                .any(|a| a.reason.as_ref().is_some_and(killed))
+        })
+        .count();
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 /// Deletes an ended job.
-pub(super) async fn purge(context: &Context, job: &str, sure: ConfirmOptions) -> Result<Exit, Failure> {
+pub(super) async fn purge(
+    context: &Context,
+    job: &str,
+    sure: ConfirmOptions,
+) -> Result<Exit, Failure> {
     let client = context.client()?;
     let (app, target) = context.app_figures(&client, job).await?;
     if target.part != crate::target::Part::Whole {
-        let wrong = Failure::new(Exit::Usage, format!("{job} is part of a job, but only whole jobs can be purged"));
+        let wrong = Failure::new(
+            Exit::Usage,
+            format!("{job} is part of a job, but only whole jobs can be purged"),
+        );
         return Err(wrong.help(format!("rmctl job purge {}", app.id)));
     }
     let tasks = app.job.as_ref().map_or(0, |j| j.totals.tasks);
-    let what = format!("{} ({}, {})", app.id, app.state.as_str(), count(tasks, "task"));
+    let what = format!(
+        "{} ({}, {})",
+        app.id,
+        app.state.as_str(),
+        count(tasks, "task")
+    );
     if !sure.dry_run && app.state.is_final() {
-        context.confirm(sure, &format!("{what} is purged with its tasks and containers; its job history stays"))?;
+        context.confirm(
+            sure,
+            &format!("{what} is purged with its tasks and containers; its job history stays"),
+        )?;
     }
-    let how = if sure.dry_run { DryRunMode::DryRun } else { DryRunMode::Really };
+    let how = if sure.dry_run {
+        DryRunMode::DryRun
+    } else {
+        DryRunMode::Really
+    };
     let was = client.purge(&app.id, how).await?;
-    let text = MachineOutput { items: std::slice::from_ref(&was), list: false }.text(&context.output, |a| a.id.to_string());
-    let goes = if sure.dry_run { "would be purged" } else { "is purged" };
+    let text = MachineOutput {
+        items: std::slice::from_ref(&was),
+        list: false,
+    }
+    .text(&context.output, |a| a.id.to_string());
+    let goes = if sure.dry_run {
+        "would be purged"
+    } else {
+        "is purged"
+    };
     let state = apps::state(was.state, context.term.paint);
-    context.term.print(&text.unwrap_or_else(|| format!("{}  {state}: {goes}\nnext: rmctl job history\n", was.id)));
+    context.term.print(
+        &text.unwrap_or_else(|| format!("{}  {state}: {goes}\nnext: rmctl job history\n", was.id)),
+    );
     Ok(Exit::Ok)
 }
 
@@ -114,8 +163,15 @@ mod tests {
         let mut app = fixture::app();
         app.state = AppState::Finished;
         let whole = row(&app);
-        assert_eq!((whole.tasks, whole.done, whole.oom_kills), (Some(24), Some(20), Some(2)));
-        assert!(whole.gib_h.is_some_and(|g| (0.5..0.6).contains(&g)), "{:?}", whole.gib_h);
+        assert_eq!(
+            (whole.tasks, whole.done, whole.oom_kills),
+            (Some(24), Some(20), Some(2))
+        );
+        assert!(
+            whole.gib_h.is_some_and(|g| (0.5..0.6).contains(&g)),
+            "{:?}",
+            whole.gib_h
+        );
         app.job = None;
         let bare = row(&app);
         assert_eq!((bare.tasks, bare.recovered, bare.gib_h), (None, None, None));
@@ -125,7 +181,11 @@ mod tests {
     fn killed_tasks_that_are_done_count_as_recovered() {
         let mut job = fixture::app().job.expect("a job");
         assert_eq!(recovered(&job), 0, "the killed task still runs");
-        let killed = job.tasks.iter_mut().find(|t| t.task.to_string() == "map/7").expect("a task");
+        let killed = job
+            .tasks
+            .iter_mut()
+            .find(|t| t.task.to_string() == "map/7")
+            .expect("a task");
         killed.state = TaskState::Done;
         let last = killed.attempts.last_mut().expect("an attempt");
         last.reason = Some(ExitReason::Exit { code: 0 });

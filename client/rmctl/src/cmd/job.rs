@@ -23,7 +23,12 @@ pub(crate) async fn run(context: &Context, what: JobVerb) -> Result<Exit, Failur
         JobVerb::Watch { job } => attach::run(context, &job).await,
         JobVerb::History(rows) => history::list(context, &rows).await,
         JobVerb::Purge { job, sure } => history::purge(context, &job, sure).await,
-        JobVerb::Scale { job, count, reason, no_wait } => scale::run(context, &job, count, reason, no_wait).await,
+        JobVerb::Scale {
+            job,
+            count,
+            reason,
+            no_wait,
+        } => scale::run(context, &job, count, reason, no_wait).await,
         JobVerb::Init { name, to } => drafts::init(context, &name, to.as_deref()),
         JobVerb::Validate { file } => drafts::validate(context, &file).await,
         JobVerb::Plan { file } => drafts::plan(context, &file).await,
@@ -32,7 +37,11 @@ pub(crate) async fn run(context: &Context, what: JobVerb) -> Result<Exit, Failur
         JobVerb::Families { user } => families(context, user.as_deref()).await,
         JobVerb::Suggest { name, user } => suggest(context, &name, user).await,
         JobVerb::Export { job, html, to } => {
-            let text = if html { report(context, &job).await? } else { recorded(context, &job).await? };
+            let text = if html {
+                report(context, &job).await?
+            } else {
+                recorded(context, &job).await?
+            };
             export(context, &text, to.as_deref())
         }
     }
@@ -40,8 +49,14 @@ pub(crate) async fn run(context: &Context, what: JobVerb) -> Result<Exit, Failur
 
 async fn families(context: &Context, user: Option<&str>) -> Result<Exit, Failure> {
     let rows = context.client()?.job_histories(user).await?;
-    let text = MachineOutput { items: &rows, list: true }.rows(&context.output);
-    context.term.print(&text.unwrap_or_else(|| screens::list(&rows, crate::context::now(), context.term.paint)));
+    let text = MachineOutput {
+        items: &rows,
+        list: true,
+    }
+    .rows(&context.output);
+    context.term.print(
+        &text.unwrap_or_else(|| screens::list(&rows, crate::context::now(), context.term.paint)),
+    );
     Ok(Exit::Ok)
 }
 
@@ -50,8 +65,14 @@ async fn suggest(context: &Context, name: &Name, user: Option<String>) -> Result
     let client = context.client()?;
     let family = client.job_history(name, user.as_deref()).await?;
     let found = client.suggestions(Some(&family.user), Some(name)).await?;
-    let text = MachineOutput { items: &found, list: true }.text(&context.output, |one| one.kind.clone());
-    context.term.print(&text.unwrap_or_else(|| screens::suggestions(&family, &found, context.term.paint)));
+    let text = MachineOutput {
+        items: &found,
+        list: true,
+    }
+    .text(&context.output, |one| one.kind.clone());
+    context
+        .term
+        .print(&text.unwrap_or_else(|| screens::suggestions(&family, &found, context.term.paint)));
     Ok(Exit::Ok)
 }
 
@@ -59,7 +80,8 @@ fn export(context: &Context, text: &str, to: Option<&Path>) -> Result<Exit, Fail
     match to {
         None => context.term.print(text),
         Some(path) => {
-            std::fs::write(path, text).map_err(|e| Failure::new(Exit::Failed, format!("{}: {e}", path.display())))?;
+            std::fs::write(path, text)
+                .map_err(|e| Failure::new(Exit::Failed, format!("{}: {e}", path.display())))?;
         }
     }
     Ok(Exit::Ok)
@@ -69,7 +91,9 @@ fn export(context: &Context, text: &str, to: Option<&Path>) -> Result<Exit, Fail
 async fn report(context: &Context, job: &str) -> Result<String, Failure> {
     let client = context.client()?;
     let (app, _) = context.app_figures(&client, job).await?;
-    Ok(client.get_text(&format!("/v1/apps/{}/report", app.id)).await?)
+    Ok(client
+        .get_text(&format!("/v1/apps/{}/report", app.id))
+        .await?)
 }
 
 /// The trace of a job that the resource manager stores.
@@ -78,7 +102,13 @@ pub(super) async fn recorded(context: &Context, job: &str) -> Result<String, Fai
     let (app, _) = context.app(&client, job).await?;
     let text = record::trace(&app);
     if text.lines().count() < 2 {
-        let failure = Failure::new(Exit::NotFound, format!("no task of {} has succeeded, so there is no record of it", app.id));
+        let failure = Failure::new(
+            Exit::NotFound,
+            format!(
+                "no task of {} has succeeded, so there is no record of it",
+                app.id
+            ),
+        );
         return Err(failure.help(format!("rmctl ps {}", app.id)));
     }
     Ok(text)

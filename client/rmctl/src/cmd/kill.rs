@@ -13,32 +13,57 @@ pub(crate) async fn run(context: &Context, args: Kill) -> Result<Exit, Failure> 
     let client = context.client()?;
     let (app, target) = context.app_figures(&client, &job).await?;
     if let Some(task) = target.part.task() {
-        return Err(Failure::new(Exit::Usage, format!("{job} is a task, but rmctl kill ends a whole job"))
-            .help(format!("rmctl task kill {}/{task}", app.id))
-            .help(format!("rmctl kill {}", app.id)));
+        return Err(Failure::new(
+            Exit::Usage,
+            format!("{job} is a task, but rmctl kill ends a whole job"),
+        )
+        .help(format!("rmctl task kill {}/{task}", app.id))
+        .help(format!("rmctl kill {}", app.id)));
     }
     if app.state.is_final() {
-        return Err(Failure::new(Exit::Conflict, format!("{} has already ended: {}", app.id, app.state.as_str()))
-            .help(format!("rmctl ps {}", app.id)));
+        return Err(Failure::new(
+            Exit::Conflict,
+            format!("{} has already ended: {}", app.id, app.state.as_str()),
+        )
+        .help(format!("rmctl ps {}", app.id)));
     }
     if sure.dry_run {
-        context.term.line(&format!("{} would end: {}", app.id, what_ends(&app)));
+        context
+            .term
+            .line(&format!("{} would end: {}", app.id, what_ends(&app)));
         return Ok(Exit::Ok);
     }
     context.confirm(sure, &format!("{} ends: {}", app.id, what_ends(&app)))?;
     let reason = reason.or_else(|| user().map(|user| format!("killed by {user}")));
     let after = client.kill(&app.id, reason).await?;
-    let found = MachineOutput { items: std::slice::from_ref(&after), list: false };
-    let text = found.text(&context.output, |a| a.id.to_string()).unwrap_or_else(|| {
-        let state = apps::state(after.state, context.term.paint);
-        format!("{}  {state}: {}\nnext: rmctl ps {}\n", after.id, what_ends(&app), after.id)
-    });
+    let found = MachineOutput {
+        items: std::slice::from_ref(&after),
+        list: false,
+    };
+    let text = found
+        .text(&context.output, |a| a.id.to_string())
+        .unwrap_or_else(|| {
+            let state = apps::state(after.state, context.term.paint);
+            format!(
+                "{}  {state}: {}\nnext: rmctl ps {}\n",
+                after.id,
+                what_ends(&app),
+                after.id
+            )
+        });
     context.term.print(&text);
     Ok(Exit::Ok)
 }
 
 fn what_ends(app: &AppView) -> String {
     let tasks = app.job.as_ref().map_or(0, |j| j.totals.running);
-    let (containers, tasks) = (count(app.containers, "container"), count(tasks, "running task"));
-    format!("{containers} ({}), {tasks}, {} requested and not granted", short(app.memory), app.pending)
+    let (containers, tasks) = (
+        count(app.containers, "container"),
+        count(tasks, "running task"),
+    );
+    format!(
+        "{containers} ({}), {tasks}, {} requested and not granted",
+        short(app.memory),
+        app.pending
+    )
 }

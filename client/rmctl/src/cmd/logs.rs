@@ -47,9 +47,19 @@ pub(crate) async fn run(context: &Context, args: Logs) -> Result<Exit, Failure> 
     }
     let sources = sources(&client, &app, &part, &args).await?;
     if sources.is_empty() {
-        let none = if part == Part::Whole { "has started no task yet" } else { "has not started it yet" };
-        return Err(Failure::new(Exit::NotFound, format!("{} {none}: there is no log", app.id))
-            .help(format!("rmctl why {} · rmctl logs {} --master --stderr", app.id, app.id)));
+        let none = if part == Part::Whole {
+            "has started no task yet"
+        } else {
+            "has not started it yet"
+        };
+        return Err(Failure::new(
+            Exit::NotFound,
+            format!("{} {none}: there is no log", app.id),
+        )
+        .help(format!(
+            "rmctl why {} · rmctl logs {} --master --stderr",
+            app.id, app.id
+        )));
     }
     let only = sources.len() == 1;
     let (mut missing, mut read) = (None, 0);
@@ -74,7 +84,12 @@ pub(super) fn print(context: &Context, source: &LogSource, text: &str, stderr: b
     if source.prefix.is_empty() {
         context.term.print(text);
     } else {
-        context.term.print(&text::prefixed(&source.prefix, text, stderr, context.term.paint));
+        context.term.print(&text::prefixed(
+            &source.prefix,
+            text,
+            stderr,
+            context.term.paint,
+        ));
     }
 }
 
@@ -89,7 +104,9 @@ pub(super) fn ended(app: &AppView, part: &Part) -> bool {
         }
     };
     let done = match part {
-        Part::Attempt(id) => row.and_then(|r| r.attempts.iter().find(|a| a.attempt == *id)).is_some_and(|a| a.ended.is_some()),
+        Part::Attempt(id) => row
+            .and_then(|r| r.attempts.iter().find(|a| a.attempt == *id))
+            .is_some_and(|a| a.ended.is_some()),
         Part::Task(_) => row.is_some_and(over),
         Part::Several(several) => several.of(app).is_ok_and(|rows| rows.iter().all(over)),
         Part::Whole | Part::Container(_) => false,
@@ -98,28 +115,57 @@ pub(super) fn ended(app: &AppView, part: &Part) -> bool {
 }
 
 /// The log files of a target.
-pub(super) async fn sources(client: &Client, app: &AppView, part: &Part, args: &Logs) -> Result<Vec<LogSource>, Failure> {
+pub(super) async fn sources(
+    client: &Client,
+    app: &AppView,
+    part: &Part,
+    args: &Logs,
+) -> Result<Vec<LogSource>, Failure> {
     let own = if args.stderr { "stderr" } else { "stdout" };
-    let whole = |container: ContainerId| LogSource { prefix: String::new(), container, file: own.to_owned() };
+    let whole = |container: ContainerId| LogSource {
+        prefix: String::new(),
+        container,
+        file: own.to_owned(),
+    };
     if args.master {
         let all = client.containers(Some(&app.id)).await?;
-        let mut masters: Vec<ContainerId> = all.into_iter().filter(|c| c.request.is_none()).map(|c| c.id).collect();
+        let mut masters: Vec<ContainerId> = all
+            .into_iter()
+            .filter(|c| c.request.is_none())
+            .map(|c| c.id)
+            .collect();
         masters.sort();
         return match masters.pop() {
             Some(id) => Ok(vec![whole(id)]),
-            None if app.managed => {
-                Err(Failure::new(Exit::NotFound, format!("the master of {} has not been launched yet", app.id))
-                    .help(format!("rmctl why {}", app.id)))
-            }
-            None => Err(Failure::new(Exit::NotFound, format!("the master of {} is unmanaged: its user has its log", app.id))),
+            None if app.managed => Err(Failure::new(
+                Exit::NotFound,
+                format!("the master of {} has not been launched yet", app.id),
+            )
+            .help(format!("rmctl why {}", app.id))),
+            None => Err(Failure::new(
+                Exit::NotFound,
+                format!(
+                    "the master of {} is unmanaged: its user has its log",
+                    app.id
+                ),
+            )),
         };
     }
     match part {
         Part::Container(id) => Ok(vec![whole(id.clone())]),
-        Part::Attempt(id) => Ok(vec![of_attempt(target::attempt(app, id)?.1, args.stderr, "")]),
+        Part::Attempt(id) => Ok(vec![of_attempt(
+            target::attempt(app, id)?.1,
+            args.stderr,
+            "",
+        )]),
         Part::Task(id) => {
             let row = target::task(app, id)?;
-            Ok(row.attempts.last().map(|a| of_attempt(a, args.stderr, &prefix(args, &a.attempt))).into_iter().collect())
+            Ok(row
+                .attempts
+                .last()
+                .map(|a| of_attempt(a, args.stderr, &prefix(args, &a.attempt)))
+                .into_iter()
+                .collect())
         }
         Part::Whole | Part::Several(_) => {
             let rows: &[TaskRow] = app.job.as_ref().map_or(&[], |j| &j.tasks);
@@ -128,26 +174,48 @@ pub(super) async fn sources(client: &Client, app: &AppView, part: &Part, args: &
                 Part::Whole | Part::Task(_) | Part::Attempt(_) | Part::Container(_) => true,
             };
             let last = rows.iter().filter(wanted).filter_map(|r| r.attempts.last());
-            let prefix = |a: &AttemptRow| if args.no_prefix { String::new() } else { a.attempt.to_string() };
-            Ok(last.map(|a| of_attempt(a, args.stderr, &prefix(a))).collect())
+            let prefix = |a: &AttemptRow| {
+                if args.no_prefix {
+                    String::new()
+                } else {
+                    a.attempt.to_string()
+                }
+            };
+            Ok(last
+                .map(|a| of_attempt(a, args.stderr, &prefix(a)))
+                .collect())
         }
     }
 }
 
 /// A followed task may change its attempt, so each line names the attempt.
 fn prefix(args: &Logs, attempt: &TaskAttemptId) -> String {
-    if args.follow && !args.no_prefix { attempt.to_string() } else { String::new() }
+    if args.follow && !args.no_prefix {
+        attempt.to_string()
+    } else {
+        String::new()
+    }
 }
 
 fn of_attempt(a: &AttemptRow, stderr: bool, prefix: &str) -> LogSource {
     let end = if stderr { "err" } else { "out" };
-    LogSource { prefix: prefix.to_owned(), container: a.container.clone(), file: format!("{}.{end}", a.attempt.file_name()) }
+    LogSource {
+        prefix: prefix.to_owned(),
+        container: a.container.clone(),
+        file: format!("{}.{end}", a.attempt.file_name()),
+    }
 }
 
 fn gone(e: ClientError, source: &LogSource) -> Failure {
     if e.code() == Some(ErrorCode::HR0404) {
-        return Failure::new(Exit::NotFound, format!("there is no log {} of container {}", source.file, source.container))
-            .help("logs are kept on the node for the last 200 containers that ended");
+        return Failure::new(
+            Exit::NotFound,
+            format!(
+                "there is no log {} of container {}",
+                source.file, source.container
+            ),
+        )
+        .help("logs are kept on the node for the last 200 containers that ended");
     }
     e.into()
 }

@@ -10,7 +10,11 @@ use crate::render::metrics::{self, name};
 
 /// A client of a node agent's own interface, with certificates and without a token.
 pub(super) fn of_node(context: &Context, url: &str) -> Result<Client, Failure> {
-    let trust = ClientCredentials { other: ExpectedPeer::Node, token: TokenSource::Nowhere, ..context.settings.trust.clone() };
+    let trust = ClientCredentials {
+        other: ExpectedPeer::Node,
+        token: TokenSource::Nowhere,
+        ..context.settings.trust.clone()
+    };
     Ok(Client::with_credentials(url, trust)?.with_timeout(context.settings.timeout.value))
 }
 
@@ -27,10 +31,22 @@ pub(crate) async fn run(context: &Context, args: Metrics) -> Result<Exit, Failur
         Some(part) => metrics::only(&page, part),
     };
     if let Some(part) = args.filter.as_ref().filter(|_| shown.is_empty()) {
-        let failure = Failure::new(Exit::NotFound, format!("no metric has {part:?} in its name"));
-        return Err(failure.near(part, page.lines().map(name)).help("rmctl operator metrics -o name lists them"));
+        let failure = Failure::new(
+            Exit::NotFound,
+            format!("no metric has {part:?} in its name"),
+        );
+        return Err(failure
+            .near(part, page.lines().map(name))
+            .help("rmctl operator metrics -o name lists them"));
     }
     let series = metrics::series(&shown);
-    context.term.print(&MachineOutput { items: &series, list: true }.rows(&context.output).unwrap_or(shown));
+    context.term.print(
+        &MachineOutput {
+            items: &series,
+            list: true,
+        }
+        .rows(&context.output)
+        .unwrap_or(shown),
+    );
     Ok(Exit::Ok)
 }

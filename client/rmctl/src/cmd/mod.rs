@@ -74,7 +74,9 @@ pub(crate) async fn run(verb: Verb, context: &mut Context) -> Result<Exit, Failu
         Verb::Wait { job, timeout } => wait::run(context, &job, timeout).await,
         Verb::Kill(args) => kill::run(context, args).await,
         Verb::Events(args) => events::run(context, events::EventSelection::of(args)).await,
-        Verb::Audit { what: AuditVerb::List(args) } => audit::list(context, args).await,
+        Verb::Audit {
+            what: AuditVerb::List(args),
+        } => audit::list(context, args).await,
         Verb::Node { what } => node::run(context, what).await,
         Verb::Operator { what } => operator::run(context, what).await,
         Verb::Job { what } => job::run(context, what).await,
@@ -98,7 +100,10 @@ pub(crate) async fn run(verb: Verb, context: &mut Context) -> Result<Exit, Failu
         Verb::Ca { what } => ca::run(context, what),
         Verb::Config { what } => contexts::config(context, what),
         Verb::Explain { word } => explain::run(context, word.as_deref()),
-        Verb::Completion { shell, fixed: false } => documents::completion(context, shell),
+        Verb::Completion {
+            shell,
+            fixed: false,
+        } => documents::completion(context, shell),
         Verb::Completion { shell, fixed: true } => documents::fixed_completion(context, shell),
         Verb::Man { dir, to } => documents::man(context, &to.or(dir).unwrap_or_default()),
         Verb::Sample { program } => sample::run(program, context),

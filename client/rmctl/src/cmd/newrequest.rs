@@ -5,7 +5,9 @@ use std::path::Path;
 
 use headroom_client::{Client, DryRunMode};
 use headroom_types::Resource;
-use headroom_wire::v1::application_master::{LaunchSpec, Placement, PlacementRequest, PlacementResponse, PlacementVerdict};
+use headroom_wire::v1::application_master::{
+    LaunchSpec, Placement, PlacementRequest, PlacementResponse, PlacementVerdict,
+};
 
 use crate::args::NewRequest;
 use crate::context::Context;
@@ -13,16 +15,27 @@ use crate::exit::{Exit, Failure};
 use crate::render::{Paint, count, figures::short, json::MachineOutput};
 
 /// Creates the request, or only validates it.
-pub(super) async fn create(context: &Context, client: &Client, args: NewRequest) -> Result<Exit, Failure> {
+pub(super) async fn create(
+    context: &Context,
+    client: &Client,
+    args: NewRequest,
+) -> Result<Exit, Failure> {
     let ask = match &args.file {
         Some(file) => read(file)?,
         None => typed(&args)?,
     };
-    let how = if args.dry_run { DryRunMode::DryRun } else { DryRunMode::Really };
+    let how = if args.dry_run {
+        DryRunMode::DryRun
+    } else {
+        DryRunMode::Really
+    };
     let (app, _) = context.app_figures(client, &args.job).await?;
     let answer = client.create_request(&app.id, how, &ask).await?;
-    let machine =
-        MachineOutput { items: std::slice::from_ref(&answer), list: false }.text(&context.output, |a| a.request.to_string());
+    let machine = MachineOutput {
+        items: std::slice::from_ref(&answer),
+        list: false,
+    }
+    .text(&context.output, |a| a.request.to_string());
     let people = || people(&app.id.to_string(), &ask, &answer, context.term.paint);
     context.term.print(&machine.unwrap_or_else(people));
     Ok(match answer.verdict {
@@ -33,15 +46,30 @@ pub(super) async fn create(context: &Context, client: &Client, args: NewRequest)
 }
 
 fn people(app: &str, ask: &PlacementRequest, answer: &PlacementResponse, paint: Paint) -> String {
-    let what = format!("{} of {}", count(ask.count, "container"), short(ask.resource.memory));
+    let what = format!(
+        "{} of {}",
+        count(ask.count, "container"),
+        short(ask.resource.memory)
+    );
     let (fate, see) = match &answer.verdict {
-        PlacementVerdict::Fits => (paint.good("✓ fits now"), format!("rmctl container list {app}")),
-        PlacementVerdict::Waits { sentence } => {
-            (paint.warn(&format!("… waits: {sentence}")), format!("rmctl request why {app} {}", ask.request))
-        }
-        PlacementVerdict::Never { sentence, .. } => (paint.bad(&format!("✗ never: {sentence}")), "rmctl node list".to_owned()),
+        PlacementVerdict::Fits => (
+            paint.good("✓ fits now"),
+            format!("rmctl container list {app}"),
+        ),
+        PlacementVerdict::Waits { sentence } => (
+            paint.warn(&format!("… waits: {sentence}")),
+            format!("rmctl request why {app} {}", ask.request),
+        ),
+        PlacementVerdict::Never { sentence, .. } => (
+            paint.bad(&format!("✗ never: {sentence}")),
+            "rmctl node list".to_owned(),
+        ),
     };
-    format!("{}  {what}  {fate}\n{}\n", answer.request, paint.dim(&format!("next: {see}")))
+    format!(
+        "{}  {what}  {fate}\n{}\n",
+        answer.request,
+        paint.dim(&format!("next: {see}"))
+    )
 }
 
 /// Reads the body of `POST /v1/apps/{app}/requests`, with or without the `ask` around it.
@@ -61,7 +89,10 @@ fn read(file: &Path) -> Result<PlacementRequest, Failure> {
         toml::from_str(&text).map_err(|e| format!("not TOML: {e}"))
     };
     let mut value = parsed.map_err(wrong)?;
-    let inner = value.get_mut("ask").map(serde_json::Value::take).unwrap_or(value);
+    let inner = value
+        .get_mut("ask")
+        .map(serde_json::Value::take)
+        .unwrap_or(value);
     let help = "rmctl request show JOB REQUEST -o json prints a valid request; rmctl explain Ask names its fields";
     serde_json::from_value(inner).map_err(|e| wrong(e.to_string()).help(help))
 }
@@ -70,11 +101,22 @@ fn read(file: &Path) -> Result<PlacementRequest, Failure> {
 fn typed(args: &NewRequest) -> Result<PlacementRequest, Failure> {
     let (Some(request), Some(memory)) = (args.name.clone(), args.memory) else {
         return Err(
-            Failure::new(Exit::Usage, "a request needs a name and a size").help("add --name NAME --memory SIZE, or --file FILE")
+            Failure::new(Exit::Usage, "a request needs a name and a size")
+                .help("add --name NAME --memory SIZE, or --file FILE"),
         );
     };
-    let env = args.env.iter().filter_map(|e| e.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
-    let launch = LaunchSpec { command: args.command.clone(), env, heap: args.heap, ..LaunchSpec::default() };
+    let env = args
+        .env
+        .iter()
+        .filter_map(|e| e.split_once('='))
+        .map(|(k, v)| (k.to_owned(), v.to_owned()))
+        .collect();
+    let launch = LaunchSpec {
+        command: args.command.clone(),
+        env,
+        heap: args.heap,
+        ..LaunchSpec::default()
+    };
     let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     Ok(PlacementRequest {
         request,
@@ -102,8 +144,14 @@ mod tests {
     use clap::Parser as _;
 
     fn args(words: &[&str]) -> NewRequest {
-        let cli = Cli::try_parse_from([&["rmctl", "request", "create", "sort.3"], words].concat()).expect("parses");
-        let Verb::Request { what: RequestVerb::Create(args) } = cli.verb else { panic!("another verb") };
+        let cli = Cli::try_parse_from([&["rmctl", "request", "create", "sort.3"], words].concat())
+            .expect("parses");
+        let Verb::Request {
+            what: RequestVerb::Create(args),
+        } = cli.verb
+        else {
+            panic!("another verb")
+        };
         *args
     }
 
@@ -125,8 +173,14 @@ mod tests {
             "--deadline",
             "1m",
         ];
-        let ask = typed(&args(&[&words[..], &["-e", "A=b=c", "--", "sleep", "5"]].concat())).expect("right");
-        assert_eq!((ask.request.as_str(), ask.count, ask.deadline_ms), ("extra", 3, Some(60_000)));
+        let ask = typed(&args(
+            &[&words[..], &["-e", "A=b=c", "--", "sleep", "5"]].concat(),
+        ))
+        .expect("right");
+        assert_eq!(
+            (ask.request.as_str(), ask.count, ask.deadline_ms),
+            ("extra", 3, Some(60_000))
+        );
         assert_eq!(
             (ask.launch.command.as_slice(), ask.launch.env["A"].as_str()),
             (["sleep".to_owned(), "5".to_owned()].as_slice(), "b=c")
@@ -140,26 +194,59 @@ mod tests {
         let text = "request = \"extra\"\ncount = 3\navoid_nodes = [\"n1\"]\ndeadline_ms = 60000\n\
                     [resource]\nmemory = \"2GiB\"\ncpus = 0.5\n[placement]\nlabels = [\"ssd\"]\n\
                     [launch]\ncommand = [\"sleep\", \"5\"]\n[launch.env]\nA = \"b=c\"\n";
-        for text in [text.to_owned(), format!("[ask]\n{}", text.replace("\n[", "\n[ask."))] {
+        for text in [
+            text.to_owned(),
+            format!("[ask]\n{}", text.replace("\n[", "\n[ask.")),
+        ] {
             std::fs::write(&file, &text).expect("writes");
             assert_eq!(read(&file), Ok(ask.clone()), "{text}");
         }
         std::fs::write(&file, "request = \"a\"\nsize = 1\n").expect("writes");
         assert!(read(&file).expect_err("wrong").to_string().contains("size"));
         std::fs::write(&file, "request = ").expect("writes");
-        assert!(read(&file).expect_err("wrong").to_string().contains("not TOML"));
+        assert!(
+            read(&file)
+                .expect_err("wrong")
+                .to_string()
+                .contains("not TOML")
+        );
         std::fs::write(&file, "{\"request\": \"a\", \"size\": 1}").expect("writes");
         let wrong = read(&file).expect_err("wrong");
-        assert!(wrong.exit() == Exit::Usage && wrong.to_string().contains("size"), "{wrong}");
-        assert!(Cli::try_parse_from(["rmctl", "request", "create", "sort.3", "--name", "a"]).is_err(), "no size, no command");
+        assert!(
+            wrong.exit() == Exit::Usage && wrong.to_string().contains("size"),
+            "{wrong}"
+        );
+        assert!(
+            Cli::try_parse_from(["rmctl", "request", "create", "sort.3", "--name", "a"]).is_err(),
+            "no size, no command"
+        );
     }
 
     #[test]
     fn each_answer_shows_the_next_command() {
         let ask = typed(&args(&["--name", "extra", "-m", "2GiB", "--", "true"])).expect("right");
-        let said = |verdict| people("sort.3", &ask, &PlacementResponse { request: ask.request.clone(), verdict }, Paint::PLAIN);
-        assert_eq!(said(PlacementVerdict::Fits), "extra  1 container of 2G  ✓ fits now\nnext: rmctl container list sort.3\n");
-        let waits = said(PlacementVerdict::Waits { sentence: "needs 2 GiB".into() });
-        assert!(waits.contains("… waits: needs 2 GiB") && waits.ends_with("next: rmctl request why sort.3 extra\n"), "{waits}");
+        let said = |verdict| {
+            people(
+                "sort.3",
+                &ask,
+                &PlacementResponse {
+                    request: ask.request.clone(),
+                    verdict,
+                },
+                Paint::PLAIN,
+            )
+        };
+        assert_eq!(
+            said(PlacementVerdict::Fits),
+            "extra  1 container of 2G  ✓ fits now\nnext: rmctl container list sort.3\n"
+        );
+        let waits = said(PlacementVerdict::Waits {
+            sentence: "needs 2 GiB".into(),
+        });
+        assert!(
+            waits.contains("… waits: needs 2 GiB")
+                && waits.ends_with("next: rmctl request why sort.3 extra\n"),
+            "{waits}"
+        );
     }
 }

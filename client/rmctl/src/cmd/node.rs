@@ -45,7 +45,11 @@ async fn list(context: &Context, args: Watched) -> Result<Exit, Failure> {
         return watch(context, "/v1/nodes", rows, async |all| Ok(screen(&all))).await;
     }
     let all = wanted.of(context.client()?.nodes().await?, now())?;
-    let text = MachineOutput { items: &all, list: true }.rows(&context.output);
+    let text = MachineOutput {
+        items: &all,
+        list: true,
+    }
+    .rows(&context.output);
     context.term.print(&text.unwrap_or_else(|| screen(&all)));
     Ok(Exit::Ok)
 }
@@ -54,19 +58,33 @@ async fn list(context: &Context, args: Watched) -> Result<Exit, Failure> {
 async fn show(context: &Context, node: &NodeId) -> Result<Exit, Failure> {
     let client = context.client()?;
     let view = client.node(node).await?;
-    if let Some(text) = (MachineOutput { items: std::slice::from_ref(&view), list: false }).rows(&context.output) {
+    if let Some(text) = (MachineOutput {
+        items: std::slice::from_ref(&view),
+        list: false,
+    })
+    .rows(&context.output)
+    {
         context.term.print(&text);
         return Ok(Exit::Ok);
     }
     let on_it: Vec<ContainerView> = client.get(&format!("/v1/containers?node={node}")).await?;
-    context.term.print(&nodes::one(&view, &on_it, now(), context.term.paint));
+    context
+        .term
+        .print(&nodes::one(&view, &on_it, now(), context.term.paint));
     Ok(Exit::Ok)
 }
 
 async fn happened(context: &Context, node: &NodeId, watch: bool) -> Result<Exit, Failure> {
     context.client()?.node(node).await?;
-    events::run(context, events::EventSelection { object: Some(node.to_string()), watch, ..events::EventSelection::default() })
-        .await
+    events::run(
+        context,
+        events::EventSelection {
+            object: Some(node.to_string()),
+            watch,
+            ..events::EventSelection::default()
+        },
+    )
+    .await
 }
 
 async fn drain(context: &Context, args: Drain) -> Result<Exit, Failure> {
@@ -80,15 +98,32 @@ async fn drain(context: &Context, args: Drain) -> Result<Exit, Failure> {
         let view = client.node(&args.node).await?;
         let on_it = count(view.containers, "container");
         if args.sure.dry_run {
-            let all: Vec<ContainerView> = client.get(&format!("/v1/containers?node={}", args.node)).await?;
-            context.term.line(&format!("{} would be drained: {on_it} on it, {fate}", view.id));
-            context.term.print(&nodes::on_it(&all, now(), context.term.paint));
+            let all: Vec<ContainerView> = client
+                .get(&format!("/v1/containers?node={}", args.node))
+                .await?;
+            context.term.line(&format!(
+                "{} would be drained: {on_it} on it, {fate}",
+                view.id
+            ));
+            context
+                .term
+                .print(&nodes::on_it(&all, now(), context.term.paint));
             return Ok(Exit::Ok);
         }
-        context.confirm(args.sure, &format!("{} is drained: {on_it} on it, {fate}", view.id))?;
+        context.confirm(
+            args.sure,
+            &format!("{} is drained: {on_it} on it, {fate}", view.id),
+        )?;
     }
-    let reason = args.reason.or_else(|| user().map(|user| format!("drained by {user}"))).unwrap_or_default();
-    let body = DrainNode { deadline_s: args.deadline.map(|d| d.as_secs().max(1)), reason, decommission: args.decommission };
+    let reason = args
+        .reason
+        .or_else(|| user().map(|user| format!("drained by {user}")))
+        .unwrap_or_default();
+    let body = DrainNode {
+        deadline_s: args.deadline.map(|d| d.as_secs().max(1)),
+        reason,
+        decommission: args.decommission,
+    };
     let mut view = client.drain(&args.node, &body).await?;
     if !args.no_wait {
         view = until_empty(context, &client, view).await?;
@@ -98,16 +133,33 @@ async fn drain(context: &Context, args: Drain) -> Result<Exit, Failure> {
 }
 
 /// Prints the number of remaining containers whenever it falls, until it is zero.
-async fn until_empty(context: &Context, client: &Client, mut view: NodeView) -> Result<NodeView, Failure> {
+async fn until_empty(
+    context: &Context,
+    client: &Client,
+    mut view: NodeView,
+) -> Result<NodeView, Failure> {
     let (path, mut index, mut said) = (format!("/v1/nodes/{}", view.id), 0, None);
-    let (progress, most) = (Progress::containers(&context.term, view.id.as_str()), u64::from(view.containers));
+    let (progress, most) = (
+        Progress::containers(&context.term, view.id.as_str()),
+        u64::from(view.containers),
+    );
     while view.mark.as_ref().is_some_and(|mark| !mark.drained) {
         if said != Some(view.containers) {
             said = Some(view.containers);
-            let left = view.mark.as_ref().and_then(|m| m.until).map(|until| span(until.since(now())));
-            let left = left.map(|l| format!(", the rest is stopped in {l}")).unwrap_or_default();
+            let left = view
+                .mark
+                .as_ref()
+                .and_then(|m| m.until)
+                .map(|until| span(until.since(now())));
+            let left = left
+                .map(|l| format!(", the rest is stopped in {l}"))
+                .unwrap_or_default();
             progress.at(most.saturating_sub(u64::from(view.containers)), most);
-            let line = format!("{}  {} on it{left}", view.id, count(view.containers, "container"));
+            let line = format!(
+                "{}  {} on it{left}",
+                view.id,
+                count(view.containers, "container")
+            );
             progress.above(|| context.term.say(&line));
         }
         (view, index) = client.get_after::<NodeView>(&path, index, LOOK).await?;
@@ -118,11 +170,17 @@ async fn until_empty(context: &Context, client: &Client, mut view: NodeView) -> 
 async fn undrain(context: &Context, node: &NodeId) -> Result<Exit, Failure> {
     let client = context.client()?;
     let view = client.undrain(node).await?;
-    print_node(context, &view, |v| format!("{} is {} again\nnext: rmctl node list\n", v.id, v.state));
+    print_node(context, &view, |v| {
+        format!("{} is {} again\nnext: rmctl node list\n", v.id, v.state)
+    });
     Ok(Exit::Ok)
 }
 
 fn print_node(context: &Context, view: &NodeView, people: impl Fn(&NodeView) -> String) {
-    let machine = MachineOutput { items: std::slice::from_ref(view), list: false }.text(&context.output, |n| n.id.to_string());
+    let machine = MachineOutput {
+        items: std::slice::from_ref(view),
+        list: false,
+    }
+    .text(&context.output, |n| n.id.to_string());
     context.term.print(&machine.unwrap_or_else(|| people(view)));
 }

@@ -40,12 +40,18 @@ pub(crate) enum TaskCommand {
 }
 
 /// Sends an order about one task and waits until it is carried out.
-pub(crate) async fn run(context: &Context, wish: TaskCommand, ordered: TaskOrderArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &Context,
+    wish: TaskCommand,
+    ordered: TaskOrderArgs,
+) -> Result<Exit, Failure> {
     let client = context.client()?;
     let (app, target) = context.app(&client, &ordered.task).await?;
     let Some(task) = target.part.task().cloned() else {
         let wrong = format!("{} is not a task", ordered.task);
-        return Err(Failure::new(Exit::Usage, wrong).help(format!("write for example {}/map/7", app.id)));
+        return Err(
+            Failure::new(Exit::Usage, wrong).help(format!("write for example {}/map/7", app.id))
+        );
     };
     let row = target::task(&app, &task)?;
     let would = format!("{}/{task} {}", app.id, would(row, wish));
@@ -57,15 +63,22 @@ pub(crate) async fn run(context: &Context, wish: TaskCommand, ordered: TaskOrder
         TaskCommand::Cancel | TaskCommand::Retry => context.confirm(ordered.sure, &would)?,
         TaskCommand::Resize { .. } | TaskCommand::Rank { .. } => {}
     }
-    let reason = ordered.reason.or_else(|| user().map(|user| format!("by {user}")));
+    let reason = ordered
+        .reason
+        .or_else(|| user().map(|user| format!("by {user}")));
     let before = give(&client, &app.id, &task, wish, reason).await?;
     if ordered.no_wait || context.curl {
         return Ok(Exit::Ok);
     }
     let after = watch(&client, &app.id, &before, wish).await?;
-    let found = MachineOutput { items: std::slice::from_ref(&after), list: false };
+    let found = MachineOutput {
+        items: std::slice::from_ref(&after),
+        list: false,
+    };
     let text = found.text(&context.output, |row| format!("{}/{}", app.id, row.task));
-    context.term.print(&text.unwrap_or_else(|| people(&app.id, &after, wish)));
+    context
+        .term
+        .print(&text.unwrap_or_else(|| people(&app.id, &after, wish)));
     Ok(Exit::Ok)
 }
 
@@ -79,14 +92,27 @@ async fn give(
     match wish {
         TaskCommand::Cancel => client.kill_task(app, task, reason).await,
         TaskCommand::Retry => client.retry_task(app, task, reason).await,
-        TaskCommand::Resize { memory } => client.resize_task(app, task, &ResizeTask { memory, reason }).await,
-        TaskCommand::Rank { priority } => client.rank_task(app, task, &PrioritizeTask { priority, reason }).await,
+        TaskCommand::Resize { memory } => {
+            client
+                .resize_task(app, task, &ResizeTask { memory, reason })
+                .await
+        }
+        TaskCommand::Rank { priority } => {
+            client
+                .rank_task(app, task, &PrioritizeTask { priority, reason })
+                .await
+        }
     }
 }
 
 /// Polls until the order has taken effect. A restart of the resource manager can lose an order, so
 /// the wait has a timeout.
-async fn watch(client: &Client, app: &AppId, before: &TaskRow, wish: TaskCommand) -> Result<TaskRow, Failure> {
+async fn watch(
+    client: &Client,
+    app: &AppId,
+    before: &TaskRow,
+    wish: TaskCommand,
+) -> Result<TaskRow, Failure> {
     let until = tokio::time::Instant::now() + ORDER_TIMEOUT;
     loop {
         let now = client.task(app, &before.task).await?;
@@ -94,9 +120,18 @@ async fn watch(client: &Client, app: &AppId, before: &TaskRow, wish: TaskCommand
             return Ok(now);
         }
         if tokio::time::Instant::now() >= until {
-            let seen = if now.note.is_empty() { String::new() } else { format!(": {}", now.note) };
-            let text = format!("{app}/{} has not changed after {} s{seen}", before.task, ORDER_TIMEOUT.as_secs());
-            return Err(Failure::new(Exit::WaitTimeout, text).help("repeat the command; a repetition has no further effect"));
+            let seen = if now.note.is_empty() {
+                String::new()
+            } else {
+                format!(": {}", now.note)
+            };
+            let text = format!(
+                "{app}/{} has not changed after {} s{seen}",
+                before.task,
+                ORDER_TIMEOUT.as_secs()
+            );
+            return Err(Failure::new(Exit::WaitTimeout, text)
+                .help("repeat the command; a repetition has no further effect"));
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -105,11 +140,18 @@ async fn watch(client: &Client, app: &AppId, before: &TaskRow, wish: TaskCommand
 /// True when the task row shows the effect of the order.
 fn is_so(before: &TaskRow, now: &TaskRow, wish: TaskCommand) -> bool {
     let over = matches!(now.state, TaskState::Done | TaskState::Failed);
-    let ended = |row: &TaskRow| row.attempts.iter().filter(|attempt| attempt.ended.is_some()).count();
+    let ended = |row: &TaskRow| {
+        row.attempts
+            .iter()
+            .filter(|attempt| attempt.ended.is_some())
+            .count()
+    };
     match wish {
         TaskCommand::Cancel => over,
         TaskCommand::Retry => over || ended(now) > ended(before),
-        TaskCommand::Resize { memory } => over || now.profile != before.profile || now.profile.memory() == memory,
+        TaskCommand::Resize { memory } => {
+            over || now.profile != before.profile || now.profile.memory() == memory
+        }
         TaskCommand::Rank { priority } => over || now.priority == priority,
     }
 }
@@ -118,13 +160,18 @@ fn would(row: &TaskRow, wish: TaskCommand) -> String {
     let size = row.profile.memory();
     match wish {
         TaskCommand::Cancel => match row.state {
-            TaskState::Running => format!("would end with its attempt {} of {size}", row.attempts.len()),
+            TaskState::Running => format!(
+                "would end with its attempt {} of {size}",
+                row.attempts.len()
+            ),
             TaskState::Blocked | TaskState::Pending => "would never run".to_owned(),
             TaskState::Done | TaskState::Failed => "has already ended".to_owned(),
         },
         TaskCommand::Retry => format!("would begin attempt {} at {size}", row.attempts.len() + 1),
         TaskCommand::Resize { memory } => format!("would get {memory} instead of {size}"),
-        TaskCommand::Rank { priority } => format!("would have priority {priority} instead of {}", row.priority),
+        TaskCommand::Rank { priority } => {
+            format!("would have priority {priority} instead of {}", row.priority)
+        }
     }
 }
 
@@ -133,24 +180,42 @@ fn people(app: &AppId, row: &TaskRow, wish: TaskCommand) -> String {
     let done = match (wish, row.state) {
         (_, TaskState::Done) => "had already finished".to_owned(),
         (TaskCommand::Cancel, TaskState::Failed) => "will not be tried again".to_owned(),
-        (TaskCommand::Retry | TaskCommand::Resize { .. } | TaskCommand::Rank { .. }, TaskState::Failed) => {
+        (
+            TaskCommand::Retry | TaskCommand::Resize { .. } | TaskCommand::Rank { .. },
+            TaskState::Failed,
+        ) => {
             format!("had already failed: {}", row.note)
         }
         (TaskCommand::Retry, TaskState::Blocked | TaskState::Pending | TaskState::Running) => {
-            format!("is tried again at {}, charged to no budget", row.profile.memory())
+            format!(
+                "is tried again at {}, charged to no budget",
+                row.profile.memory()
+            )
         }
-        (TaskCommand::Resize { memory }, TaskState::Blocked | TaskState::Pending | TaskState::Running) => resized(row, memory),
-        (TaskCommand::Rank { priority }, TaskState::Blocked | TaskState::Pending | TaskState::Running) => {
+        (
+            TaskCommand::Resize { memory },
+            TaskState::Blocked | TaskState::Pending | TaskState::Running,
+        ) => resized(row, memory),
+        (
+            TaskCommand::Rank { priority },
+            TaskState::Blocked | TaskState::Pending | TaskState::Running,
+        ) => {
             format!("has priority {priority}: it begins before tasks of its job with a lower one")
         }
-        (TaskCommand::Cancel, TaskState::Blocked | TaskState::Pending | TaskState::Running) => "is about to end".to_owned(),
+        (TaskCommand::Cancel, TaskState::Blocked | TaskState::Pending | TaskState::Running) => {
+            "is about to end".to_owned()
+        }
     };
     format!("{app}/{task}  {done}\nnext: rmctl task show {app}/{task}\n")
 }
 
 fn resized(row: &TaskRow, asked: Bytes) -> String {
     let has = row.profile.memory();
-    if has < asked { format!("will get {has}: no container here is larger") } else { format!("will get {has}") }
+    if has < asked {
+        format!("will get {has}: no container here is larger")
+    } else {
+        format!("will get {has}")
+    }
 }
 
 #[cfg(test)]
@@ -167,11 +232,21 @@ mod tests {
     #[test]
     fn the_task_row_shows_the_effect_of_an_order() {
         let (runs, failed) = (row(TaskState::Running), row(TaskState::Failed));
-        assert!(!is_so(&runs, &runs, TaskCommand::Cancel) && is_so(&runs, &failed, TaskCommand::Cancel));
+        assert!(
+            !is_so(&runs, &runs, TaskCommand::Cancel) && is_so(&runs, &failed, TaskCommand::Cancel)
+        );
         let mut again = runs.clone();
-        again.attempts.iter_mut().for_each(|attempt| attempt.ended = None);
-        assert_eq!(is_so(&again, &runs, TaskCommand::Retry), runs.attempts.iter().any(|a| a.ended.is_some()));
-        let asked = TaskCommand::Resize { memory: runs.profile.memory().saturating_add(Bytes::from_mib(1)) };
+        again
+            .attempts
+            .iter_mut()
+            .for_each(|attempt| attempt.ended = None);
+        assert_eq!(
+            is_so(&again, &runs, TaskCommand::Retry),
+            runs.attempts.iter().any(|a| a.ended.is_some())
+        );
+        let asked = TaskCommand::Resize {
+            memory: runs.profile.memory().saturating_add(Bytes::from_mib(1)),
+        };
         assert!(!is_so(&runs, &runs, asked));
     }
 
@@ -180,8 +255,14 @@ mod tests {
         let app: AppId = "wordcount.7".parse().expect("id");
         let waits = row(TaskState::Pending);
         let more = waits.profile.memory().saturating_add(Bytes::from_mib(1));
-        assert!(people(&app, &waits, TaskCommand::Resize { memory: more }).contains("no container here is larger"));
-        assert!(people(&app, &row(TaskState::Failed), TaskCommand::Cancel).contains("will not be tried again"));
+        assert!(
+            people(&app, &waits, TaskCommand::Resize { memory: more })
+                .contains("no container here is larger")
+        );
+        assert!(
+            people(&app, &row(TaskState::Failed), TaskCommand::Cancel)
+                .contains("will not be tried again")
+        );
         assert!(would(&row(TaskState::Pending), TaskCommand::Cancel).contains("never run"));
     }
 }

@@ -20,19 +20,39 @@ pub(crate) async fn run(context: &Context, what: ProfileVerb) -> Result<Exit, Fa
         ProfileVerb::List(rows) => list(context, &client, &rows).await,
         ProfileVerb::Show { name } => {
             let profile = client.profile(&name).await?;
-            print_profile(context, &profile, |p| profiles::one(p, now(), context.term.paint));
+            print_profile(context, &profile, |p| {
+                profiles::one(p, now(), context.term.paint)
+            });
             Ok(Exit::Ok)
         }
         ProfileVerb::Set(args) => set(context, &client, args).await,
-        ProfileVerb::Unset { name, revision, dry_run } => {
+        ProfileVerb::Unset {
+            name,
+            revision,
+            dry_run,
+        } => {
             let profile = client.unset_profile(&name, revision, how(dry_run)).await?;
-            let goes = if dry_run { "would be removed" } else { "is removed" };
-            print_profile(context, &profile, |p| format!("{} ({}) {goes}\nnext: rmctl profile list\n", p.name, p.size()));
+            let goes = if dry_run {
+                "would be removed"
+            } else {
+                "is removed"
+            };
+            print_profile(context, &profile, |p| {
+                format!(
+                    "{} ({}) {goes}\nnext: rmctl profile list\n",
+                    p.name,
+                    p.size()
+                )
+            });
             Ok(Exit::Ok)
         }
-        ProfileVerb::Suggest { name, user } => suggest(context, &client, name.as_ref(), user.as_deref()).await,
+        ProfileVerb::Suggest { name, user } => {
+            suggest(context, &client, name.as_ref(), user.as_deref()).await
+        }
         ProfileVerb::Test(args) => super::profile_test::test(context, args).await,
-        ProfileVerb::Import { file, dry_run } => import(context, &client, &file, how(dry_run)).await,
+        ProfileVerb::Import { file, dry_run } => {
+            import(context, &client, &file, how(dry_run)).await
+        }
     }
 }
 
@@ -47,25 +67,43 @@ pub(crate) async fn named_in(context: &Context, text: &str) -> Result<ClusterPro
 }
 
 async fn all(client: &Client) -> Result<ClusterProfiles, ClientError> {
-    Ok(client.profiles().await?.into_iter().map(|p| (p.name.clone(), p.size())).collect())
+    Ok(client
+        .profiles()
+        .await?
+        .into_iter()
+        .map(|p| (p.name.clone(), p.size()))
+        .collect())
 }
 
 fn how(dry_run: bool) -> DryRunMode {
-    if dry_run { DryRunMode::DryRun } else { DryRunMode::Really }
+    if dry_run {
+        DryRunMode::DryRun
+    } else {
+        DryRunMode::Really
+    }
 }
 
 async fn list(context: &Context, client: &Client, rows: &Rows) -> Result<Exit, Failure> {
     let context = &context.list(rows);
     let all: Vec<ClusterProfile> = rows.wanted().of(client.profiles().await?, now())?;
-    let machine = MachineOutput { items: &all, list: true }.rows(&context.output);
-    context.term.print(&machine.unwrap_or_else(|| profiles::screen(&all, now(), context.look(), context.term.paint)));
+    let machine = MachineOutput {
+        items: &all,
+        list: true,
+    }
+    .rows(&context.output);
+    context.term.print(
+        &machine
+            .unwrap_or_else(|| profiles::screen(&all, now(), context.look(), context.term.paint)),
+    );
     Ok(Exit::Ok)
 }
 
 async fn set(context: &Context, client: &Client, args: SetProfile) -> Result<Exit, Failure> {
     let size = match &args.file {
         Some(file) => {
-            let wrong = |problems: Vec<_>| Failure::laid_out(Exit::Usage, headroom_config::render(&problems));
+            let wrong = |problems: Vec<_>| {
+                Failure::laid_out(Exit::Usage, headroom_config::render(&problems))
+            };
             written::parse_profile(&read(file)?, &file.display().to_string()).map_err(wrong)?
         }
         None => Profile {
@@ -75,23 +113,47 @@ async fn set(context: &Context, client: &Client, args: SetProfile) -> Result<Exi
         },
     };
     let spec = spec(size, args.about.unwrap_or_default());
-    let profile = client.set_profile(&args.name, &spec, args.revision, how(args.dry_run)).await?;
+    let profile = client
+        .set_profile(&args.name, &spec, args.revision, how(args.dry_run))
+        .await?;
     let is = if args.dry_run { "would be" } else { "is" };
     print_profile(context, &profile, |p| {
-        format!("{} {is} {}, {} cpus, revision {}\nnext: {}\n", p.name, p.size(), p.cpus, p.revision, profiles::use_of(&p.name))
+        format!(
+            "{} {is} {}, {} cpus, revision {}\nnext: {}\n",
+            p.name,
+            p.size(),
+            p.cpus,
+            p.revision,
+            profiles::use_of(&p.name)
+        )
     });
     Ok(Exit::Ok)
 }
 
 fn spec(size: Profile, about: String) -> ProfileSpec {
-    let Profile { heap, overhead, cpus } = size;
-    ProfileSpec { heap, overhead, cpus, about }
+    let Profile {
+        heap,
+        overhead,
+        cpus,
+    } = size;
+    ProfileSpec {
+        heap,
+        overhead,
+        cpus,
+        about,
+    }
 }
 
 /// Sets the profiles of a file. All of them are compared with the cluster before the first is set.
-async fn import(context: &Context, client: &Client, file: &Path, how: DryRunMode) -> Result<Exit, Failure> {
+async fn import(
+    context: &Context,
+    client: &Client,
+    file: &Path,
+    how: DryRunMode,
+) -> Result<Exit, Failure> {
     let (text, name) = (read(file)?, file.display().to_string());
-    let wrong = |problems: Vec<_>| Failure::laid_out(Exit::Usage, headroom_config::render(&problems));
+    let wrong =
+        |problems: Vec<_>| Failure::laid_out(Exit::Usage, headroom_config::render(&problems));
     let before = client.profiles().await?;
     let known = before.iter().map(|p| (p.name.clone(), p.size())).collect();
     let sizes = written::defined_profiles(&text, &name, &known).map_err(wrong)?;
@@ -99,41 +161,77 @@ async fn import(context: &Context, client: &Client, file: &Path, how: DryRunMode
     let mut rows = Vec::new();
     for (name, size) in sizes {
         // A job file has no description of a profile, so the present description stays.
-        let spec = spec(size, was(&name).map(|p| p.about.clone()).unwrap_or_default());
+        let spec = spec(
+            size,
+            was(&name).map(|p| p.about.clone()).unwrap_or_default(),
+        );
         let revision = was(&name).map(|p| p.revision);
         rows.push(client.set_profile(&name, &spec, revision, how).await?);
     }
-    let machine = MachineOutput { items: &rows, list: true }.text(&context.output, |p| p.name.to_string());
-    context
-        .term
-        .print(&machine.unwrap_or_else(|| profiles::imported(&rows, &before, how == DryRunMode::DryRun, context.term.paint)));
+    let machine = MachineOutput {
+        items: &rows,
+        list: true,
+    }
+    .text(&context.output, |p| p.name.to_string());
+    context.term.print(&machine.unwrap_or_else(|| {
+        profiles::imported(
+            &rows,
+            &before,
+            how == DryRunMode::DryRun,
+            context.term.paint,
+        )
+    }));
     Ok(Exit::Ok)
 }
 
 /// Shows suggestions, of one name or all. A stage matches a profile of the cluster if it requested
 /// that size, because the job history stores sizes and no names.
-async fn suggest(context: &Context, client: &Client, name: Option<&Name>, user: Option<&str>) -> Result<Exit, Failure> {
+async fn suggest(
+    context: &Context,
+    client: &Client,
+    name: Option<&Name>,
+    user: Option<&str>,
+) -> Result<Exit, Failure> {
     let mut found = client.suggestions(user, None).await?;
     if let Some(name) = name {
         let profiles = client.profiles().await?;
         let profile = profiles.iter().find(|p| p.name == *name);
         let size = profile.map(|p| p.size().memory());
         let jobs = found.iter().map(|one| one.job.to_string());
-        let known: Vec<String> = jobs.chain(profiles.iter().map(|p| p.name.to_string())).collect();
+        let known: Vec<String> = jobs
+            .chain(profiles.iter().map(|p| p.name.to_string()))
+            .collect();
         found.retain(|one| one.job == *name || Some(one.asked) == size);
         if found.is_empty() && profile.is_none() {
-            let failure =
-                Failure::new(Exit::NotFound, format!("{name} is neither a profile of the cluster nor a job with a history"));
+            let failure = Failure::new(
+                Exit::NotFound,
+                format!("{name} is neither a profile of the cluster nor a job with a history"),
+            );
             return Err(failure.near(name.as_str(), known.iter().map(String::as_str)));
         }
     }
-    let text = MachineOutput { items: &found, list: true }.text(&context.output, |one| format!("{}/{}", one.job, one.kind));
-    context.term.print(&text.unwrap_or_else(|| job_history::all_suggestions(&found, context.term.paint)));
+    let text = MachineOutput {
+        items: &found,
+        list: true,
+    }
+    .text(&context.output, |one| format!("{}/{}", one.job, one.kind));
+    context
+        .term
+        .print(&text.unwrap_or_else(|| job_history::all_suggestions(&found, context.term.paint)));
     Ok(Exit::Ok)
 }
 
-fn print_profile(context: &Context, profile: &ClusterProfile, people: impl Fn(&ClusterProfile) -> String) {
-    let machine =
-        MachineOutput { items: std::slice::from_ref(profile), list: false }.text(&context.output, |p| p.name.to_string());
-    context.term.print(&machine.unwrap_or_else(|| people(profile)));
+fn print_profile(
+    context: &Context,
+    profile: &ClusterProfile,
+    people: impl Fn(&ClusterProfile) -> String,
+) {
+    let machine = MachineOutput {
+        items: std::slice::from_ref(profile),
+        list: false,
+    }
+    .text(&context.output, |p| p.name.to_string());
+    context
+        .term
+        .print(&machine.unwrap_or_else(|| people(profile)));
 }

@@ -12,7 +12,11 @@ use crate::select::RowSelection;
 use crate::watch::watch;
 
 /// Lists jobs, or the tasks of one job.
-pub(crate) async fn run(context: &Context, job: Option<&str>, list: Watched) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &Context,
+    job: Option<&str>,
+    list: Watched,
+) -> Result<Exit, Failure> {
     let context = &context.list(&list.rows);
     match job {
         None => jobs(context, &list).await,
@@ -32,12 +36,26 @@ async fn jobs(context: &Context, list: &Watched) -> Result<Exit, Failure> {
     let wanted = list.rows.wanted();
     let screen = |all: &[AppView]| apps::screen(all, now(), context.look(), context.term.paint);
     if list.watch {
-        return watch(context, "/v1/apps", |all| chosen(&wanted, all), async |all| Ok(screen(&all))).await;
+        return watch(
+            context,
+            "/v1/apps",
+            |all| chosen(&wanted, all),
+            async |all| Ok(screen(&all)),
+        )
+        .await;
     }
     let all = context.client()?.apps().await?;
     // Machine formats keep the order of the interface, which is by submission.
-    let all = if context.format.is_screen() { chosen(&wanted, all)? } else { wanted.of(all, now())? };
-    let text = MachineOutput { items: &all, list: true }.rows(&context.output);
+    let all = if context.format.is_screen() {
+        chosen(&wanted, all)?
+    } else {
+        wanted.of(all, now())?
+    };
+    let text = MachineOutput {
+        items: &all,
+        list: true,
+    }
+    .rows(&context.output);
     context.term.print(&text.unwrap_or_else(|| screen(&all)));
     Ok(Exit::Ok)
 }
@@ -46,8 +64,11 @@ async fn tasks(context: &Context, job: &str, list: &Watched) -> Result<Exit, Fai
     let client = context.client()?;
     let wanted = list.rows.wanted();
     // A narrow screen shows only the most important tasks.
-    let kept =
-        if context.format.is_screen() && !context.look().wide && wanted.is_all() { TaskRows::First } else { TaskRows::All };
+    let kept = if context.format.is_screen() && !context.look().wide && wanted.is_all() {
+        TaskRows::First
+    } else {
+        TaskRows::All
+    };
     let (app, _) = context.app_with(&client, job, kept).await?;
     if list.watch {
         let path = kept.path(&app.id);
@@ -67,17 +88,34 @@ async fn tasks(context: &Context, job: &str, list: &Watched) -> Result<Exit, Fai
         return Ok(Exit::Ok);
     }
     let rows = wanted.of(rows(&app), now())?;
-    let text = MachineOutput { items: &rows, list: true }.rows_named(&context.output, |t| format!("{}/{}", app.id, t.task));
+    let text = MachineOutput {
+        items: &rows,
+        list: true,
+    }
+    .rows_named(&context.output, |t| format!("{}/{}", app.id, t.task));
     context.term.print(&text.unwrap_or_default());
     Ok(Exit::Ok)
 }
 
 fn rows(app: &AppView) -> Vec<TaskRow> {
-    app.job.as_ref().map(|job| job.tasks.clone()).unwrap_or_default()
+    app.job
+        .as_ref()
+        .map(|job| job.tasks.clone())
+        .unwrap_or_default()
 }
 
 /// The screen of a job with the selected tasks.
 fn screen(context: &Context, app: &AppView, wanted: &RowSelection) -> Result<String, Failure> {
-    let chosen = if wanted.is_all() { None } else { Some(wanted.of(rows(app), now())?) };
-    Ok(job::screen(app, chosen.as_deref(), now(), context.look(), context.term.paint))
+    let chosen = if wanted.is_all() {
+        None
+    } else {
+        Some(wanted.of(rows(app), now())?)
+    };
+    Ok(job::screen(
+        app,
+        chosen.as_deref(),
+        now(),
+        context.look(),
+        context.term.paint,
+    ))
 }

@@ -21,10 +21,18 @@ pub(crate) async fn run(context: &Context, what: QueueVerb) -> Result<Exit, Fail
     match what {
         QueueVerb::List(args) => list(context, &client, args).await,
         QueueVerb::Show { queue } => show(context, &client, &queue).await,
-        QueueVerb::Set { file, generation, dry_run } => set(context, &client, &file, generation, dry_run).await,
+        QueueVerb::Set {
+            file,
+            generation,
+            dry_run,
+        } => set(context, &client, &file, generation, dry_run).await,
         QueueVerb::Gate { queue, gate } => set_gate(context, &client, &queue, gate).await,
-        QueueVerb::Pause { queue } => set_gate(context, &client, &queue, QueueRunState::Paused).await,
-        QueueVerb::Resume { queue } => set_gate(context, &client, &queue, QueueRunState::Open).await,
+        QueueVerb::Pause { queue } => {
+            set_gate(context, &client, &queue, QueueRunState::Paused).await
+        }
+        QueueVerb::Resume { queue } => {
+            set_gate(context, &client, &queue, QueueRunState::Open).await
+        }
         QueueVerb::Move { job, queue } => app::run(context, AppVerb::Move { job, queue }).await,
     }
 }
@@ -33,8 +41,12 @@ async fn list(context: &Context, client: &Client, args: Watched) -> Result<Exit,
     let context = &context.list(&args.rows);
     let (wanted, paint) = (args.rows.wanted(), context.term.paint);
     if args.watch {
-        let rows = |view: QueuesView| wanted.of(view.root.walk().into_iter().cloned().collect(), now());
-        return watch(context, "/v1/queues", rows, async |all| Ok(queues::chosen(&all, context.look(), paint))).await;
+        let rows =
+            |view: QueuesView| wanted.of(view.root.walk().into_iter().cloned().collect(), now());
+        return watch(context, "/v1/queues", rows, async |all| {
+            Ok(queues::chosen(&all, context.look(), paint))
+        })
+        .await;
     }
     let view = client.queues().await?;
     if context.format == Format::Json && wanted.is_all() {
@@ -42,7 +54,11 @@ async fn list(context: &Context, client: &Client, args: Watched) -> Result<Exit,
         return Ok(Exit::Ok);
     }
     let all: Vec<QueueView> = wanted.of(view.root.walk().into_iter().cloned().collect(), now())?;
-    let machine = MachineOutput { items: &all, list: true }.rows(&context.output);
+    let machine = MachineOutput {
+        items: &all,
+        list: true,
+    }
+    .rows(&context.output);
     let people = || match wanted.is_all() {
         true => queues::screen(&view, context.look(), paint),
         false => queues::chosen(&all, context.look(), paint),
@@ -53,29 +69,53 @@ async fn list(context: &Context, client: &Client, args: Watched) -> Result<Exit,
 
 async fn show(context: &Context, client: &Client, queue: &QueuePath) -> Result<Exit, Failure> {
     let view = client.queue(queue).await?;
-    let machine = MachineOutput { items: std::slice::from_ref(&view), list: false }.text(&context.output, |q| q.path.to_string());
-    context.term.print(&machine.unwrap_or_else(|| queues::one(&view, context.term.paint)));
+    let machine = MachineOutput {
+        items: std::slice::from_ref(&view),
+        list: false,
+    }
+    .text(&context.output, |q| q.path.to_string());
+    context
+        .term
+        .print(&machine.unwrap_or_else(|| queues::one(&view, context.term.paint)));
     Ok(Exit::Ok)
 }
 
-async fn set(context: &Context, client: &Client, file: &Path, generation: Option<u64>, dry_run: bool) -> Result<Exit, Failure> {
+async fn set(
+    context: &Context,
+    client: &Client,
+    file: &Path,
+    generation: Option<u64>,
+    dry_run: bool,
+) -> Result<Exit, Failure> {
     let text = read(file)?;
     let name = file.display().to_string();
     let tree = tree(&text, &name)?;
     let told = |e: ClientError| at_their_places(e, &text, &name);
     if dry_run {
         let checked = client.check_queues(&tree, generation).await.map_err(told)?;
-        let machine = MachineOutput { items: std::slice::from_ref(&checked), list: false }
-            .text(&context.output, |c| c.generation.to_string());
-        context.term.print(&machine.unwrap_or_else(|| format!("the file is valid for generation {}\n", checked.generation)));
+        let machine = MachineOutput {
+            items: std::slice::from_ref(&checked),
+            list: false,
+        }
+        .text(&context.output, |c| c.generation.to_string());
+        context.term.print(&machine.unwrap_or_else(|| {
+            format!("the file is valid for generation {}\n", checked.generation)
+        }));
         return Ok(Exit::Ok);
     }
     let view: QueuesView = client.set_queues(&tree, generation).await.map_err(told)?;
-    let machine =
-        MachineOutput { items: std::slice::from_ref(&view), list: false }.text(&context.output, |v| v.generation.to_string());
+    let machine = MachineOutput {
+        items: std::slice::from_ref(&view),
+        list: false,
+    }
+    .text(&context.output, |v| v.generation.to_string());
     let people = || {
         let below = u64::try_from(view.root.walk().len().saturating_sub(1)).unwrap_or(u64::MAX);
-        format!("generation {} is in force: {}\nnext: rmctl queue list\n", view.generation, count(below, "queue"))
+        format!(
+            "generation {} is in force: {}\nnext: rmctl queue list\n",
+            view.generation,
+            count(below, "queue")
+        )
     };
     context.term.print(&machine.unwrap_or_else(people));
     Ok(Exit::Ok)
@@ -86,18 +126,23 @@ pub(super) fn read(file: &Path) -> Result<String, Failure> {
     if file == Path::new("-") {
         let mut text = String::new();
         let read = std::io::stdin().read_to_string(&mut text);
-        return read.map(|_| text).map_err(|e| Failure::new(Exit::Usage, format!("standard input cannot be read: {e}")));
+        return read
+            .map(|_| text)
+            .map_err(|e| Failure::new(Exit::Usage, format!("standard input cannot be read: {e}")));
     }
-    headroom_config::load::read(file).map_err(|p| Failure::laid_out(Exit::Usage, headroom_config::render(&p)))
+    headroom_config::load::read(file)
+        .map_err(|p| Failure::laid_out(Exit::Usage, headroom_config::render(&p)))
 }
 
 /// Parses JSON as `PUT /v1/queues` accepts it, or TOML with the tables of the resource manager's
 /// configuration.
 fn tree(text: &str, name: &str) -> Result<Value, Failure> {
     if text.trim_start().starts_with('{') {
-        return serde_json::from_str(text).map_err(|e| Failure::new(Exit::Usage, format!("{name} is not JSON: {e}")));
+        return serde_json::from_str(text)
+            .map_err(|e| Failure::new(Exit::Usage, format!("{name} is not JSON: {e}")));
     }
-    headroom_config::queues::parse_queue_tree(text, name).map_err(|p| Failure::laid_out(Exit::Usage, headroom_config::render(&p)))
+    headroom_config::queues::parse_queue_tree(text, name)
+        .map_err(|p| Failure::laid_out(Exit::Usage, headroom_config::render(&p)))
 }
 
 /// The errors of a tree with their places in the file.
@@ -117,13 +162,30 @@ fn at_their_places(error: ClientError, text: &str, name: &str) -> Failure {
     Failure::laid_out(Exit::Usage, headroom_config::render(&places))
 }
 
-async fn set_gate(context: &Context, client: &Client, queue: &QueuePath, gate: QueueRunState) -> Result<Exit, Failure> {
+async fn set_gate(
+    context: &Context,
+    client: &Client,
+    queue: &QueuePath,
+    gate: QueueRunState,
+) -> Result<Exit, Failure> {
     let view = client.set_queue_state(queue, gate).await?;
-    let machine = MachineOutput { items: std::slice::from_ref(&view), list: false }.text(&context.output, |q| q.path.to_string());
+    let machine = MachineOutput {
+        items: std::slice::from_ref(&view),
+        list: false,
+    }
+    .text(&context.output, |q| q.path.to_string());
     let people = || {
         let (own, held) = (gate.as_str(), view.gate.as_str());
-        let note = if gate == view.gate { String::new() } else { format!(", but {held} in effect because of a parent queue") };
-        format!("{} is {own}{note}\nnext: rmctl queue show {}\n", view.path.short(), view.path.short())
+        let note = if gate == view.gate {
+            String::new()
+        } else {
+            format!(", but {held} in effect because of a parent queue")
+        };
+        format!(
+            "{} is {own}{note}\nnext: rmctl queue show {}\n",
+            view.path.short(),
+            view.path.short()
+        )
     };
     context.term.print(&machine.unwrap_or_else(people));
     Ok(Exit::Ok)

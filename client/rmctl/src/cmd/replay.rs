@@ -1,6 +1,8 @@
 //! `rmctl job replay`: recorded tasks under other sizing modes and on other nodes.
 
-use headroom_appmaster::replay::{self, ClusterShape, GrowthChoice, ReplayScenario, StatedNodes, trace};
+use headroom_appmaster::replay::{
+    self, ClusterShape, GrowthChoice, ReplayScenario, StatedNodes, trace,
+};
 use headroom_wire::v1::error::ErrorCode;
 
 use super::job::recorded;
@@ -28,10 +30,18 @@ pub(super) async fn run(context: &Context, args: Replay) -> Result<Exit, Failure
         rows
     };
     let rows = tokio::task::spawn_blocking(work).await;
-    let rows = rows.map_err(|e| Failure::new(Exit::Failed, format!("the replay ended by a fault: {e}")))?;
-    let found = MachineOutput { items: &rows, list: true };
-    let text = found.text(&context.output, |row| format!("{}/{}", row.dataset, row.mode.as_str()));
-    context.term.print(&text.unwrap_or_else(|| screen::screen(&rows, context.term.paint)));
+    let rows =
+        rows.map_err(|e| Failure::new(Exit::Failed, format!("the replay ended by a fault: {e}")))?;
+    let found = MachineOutput {
+        items: &rows,
+        list: true,
+    };
+    let text = found.text(&context.output, |row| {
+        format!("{}/{}", row.dataset, row.mode.as_str())
+    });
+    context
+        .term
+        .print(&text.unwrap_or_else(|| screen::screen(&rows, context.term.paint)));
     Ok(Exit::Ok)
 }
 
@@ -40,8 +50,9 @@ fn scenario(args: &Replay) -> Result<ReplayScenario, Failure> {
     let stated = match (args.nodes, args.node_memory) {
         (Some(nodes), None) => {
             let sentence = format!("--nodes {nodes}: the memory of a node is missing");
-            return Err(Failure::coded(ErrorCode::HR0400, sentence)
-                .help(format!("add it: rmctl job replay --nodes {nodes} --node-memory 128GiB …")));
+            return Err(Failure::coded(ErrorCode::HR0400, sentence).help(format!(
+                "add it: rmctl job replay --nodes {nodes} --node-memory 128GiB …"
+            )));
         }
         (Some(_), Some(_)) => StatedNodes::Nodes,
         (None, Some(_)) => StatedNodes::Memory,
@@ -51,8 +62,12 @@ fn scenario(args: &Replay) -> Result<ReplayScenario, Failure> {
     if let ([mode], true) = (modes.as_slice(), args.growth)
         && !replay::grows(*mode)
     {
-        let sentence = format!("--growth: mode {} never grows a running task", mode.as_str());
-        return Err(Failure::coded(ErrorCode::HR0400, sentence).help("omit --growth, or use --mode headroom"));
+        let sentence = format!(
+            "--growth: mode {} never grows a running task",
+            mode.as_str()
+        );
+        return Err(Failure::coded(ErrorCode::HR0400, sentence)
+            .help("omit --growth, or use --mode headroom"));
     }
     let growth = match (args.growth, args.no_growth) {
         (false, true) => GrowthChoice::Off,
@@ -65,22 +80,43 @@ fn scenario(args: &Replay) -> Result<ReplayScenario, Failure> {
         cpus: args.node_cpus,
         memory: args.node_memory.unwrap_or(usual.memory),
     };
-    Ok(ReplayScenario { modes, growth, cluster, stated, utilizations: args.utilization.clone() })
+    Ok(ReplayScenario {
+        modes,
+        growth,
+        cluster,
+        stated,
+        utilizations: args.utilization.clone(),
+    })
 }
 
 /// Refuses nodes that are too small for every task.
 fn check_node_memory(args: &Replay, datasets: &[trace::Dataset]) -> Result<(), Failure> {
-    let Some(memory) = args.node_memory else { return Ok(()) };
-    let tasks = || datasets.iter().flat_map(|dataset| dataset.tasks.iter().map(move |task| (&dataset.name, task)));
-    let Some((dataset, smallest)) = tasks().min_by_key(|(_, task)| task.peak).filter(|(_, task)| task.peak > memory) else {
+    let Some(memory) = args.node_memory else {
+        return Ok(());
+    };
+    let tasks = || {
+        datasets
+            .iter()
+            .flat_map(|dataset| dataset.tasks.iter().map(move |task| (&dataset.name, task)))
+    };
+    let Some((dataset, smallest)) = tasks()
+        .min_by_key(|(_, task)| task.peak)
+        .filter(|(_, task)| task.peak > memory)
+    else {
         return Ok(());
     };
     let sentence = format!(
         "--node-memory {memory}: no task fits a node; the smallest needs {} (dataset {dataset}, task type {})",
         smallest.peak, smallest.kind
     );
-    let largest = tasks().map(|(_, task)| task.peak).max().unwrap_or(smallest.peak);
-    Err(Failure::coded(ErrorCode::HR0400, sentence).help(format!("every task fits a node of {} bytes, {largest}", largest.get())))
+    let largest = tasks()
+        .map(|(_, task)| task.peak)
+        .max()
+        .unwrap_or(smallest.peak);
+    Err(Failure::coded(ErrorCode::HR0400, sentence).help(format!(
+        "every task fits a node of {} bytes, {largest}",
+        largest.get()
+    )))
 }
 
 #[cfg(test)]
@@ -92,9 +128,16 @@ mod tests {
     use headroom_wire::v1::job::MemoryFailureMode;
 
     fn parsed(more: &[&str]) -> Replay {
-        let line = ["rmctl", "job", "replay", "--traces", "t"].iter().chain(more);
+        let line = ["rmctl", "job", "replay", "--traces", "t"]
+            .iter()
+            .chain(more);
         let parsed = Cli::try_parse_from(line).expect("can be parsed").verb;
-        let Verb::Job { what: JobVerb::Replay(args) } = parsed else { panic!("another verb") };
+        let Verb::Job {
+            what: JobVerb::Replay(args),
+        } = parsed
+        else {
+            panic!("another verb")
+        };
         args
     }
 
@@ -106,20 +149,53 @@ mod tests {
     fn growth_is_the_default_and_utilizations_compare() {
         let growth = |more: &[&str]| scenario(&parsed(more)).expect("accepted").growth;
         assert_eq!(growth(&[]), GrowthChoice::On);
-        assert_eq!(growth(&["--growth"]), GrowthChoice::On, "mode all has one that grows");
+        assert_eq!(
+            growth(&["--growth"]),
+            GrowthChoice::On,
+            "mode all has one that grows"
+        );
         assert_eq!(growth(&["--no-growth"]), GrowthChoice::Off);
         assert_eq!(growth(&["--utilization", "0.5,80%"]), GrowthChoice::Both);
-        assert_eq!(growth(&["--utilization", "0.5", "--no-growth"]), GrowthChoice::Off);
-        assert_eq!(parsed(&["--utilization", "0.5,80%"]).utilization, [0.5, 0.8]);
+        assert_eq!(
+            growth(&["--utilization", "0.5", "--no-growth"]),
+            GrowthChoice::Off
+        );
+        assert_eq!(
+            parsed(&["--utilization", "0.5,80%"]).utilization,
+            [0.5, 0.8]
+        );
     }
 
     #[test]
     fn the_stated_nodes_are_the_nodes() {
         let usual = scenario(&parsed(&[])).expect("accepted");
-        assert_eq!((usual.cluster, usual.stated), (ClusterShape::default(), StatedNodes::Nothing));
-        let two = scenario(&parsed(&["--nodes", "2", "--node-memory", "16GiB", "--node-cpus", "8"])).expect("accepted");
-        assert_eq!(two.cluster, ClusterShape { nodes: 2, cpus: 8, memory: Bytes::from_gib(16) });
-        assert_eq!(scenario(&parsed(&["--node-memory", "16GiB"])).expect("accepted").stated, StatedNodes::Memory);
+        assert_eq!(
+            (usual.cluster, usual.stated),
+            (ClusterShape::default(), StatedNodes::Nothing)
+        );
+        let two = scenario(&parsed(&[
+            "--nodes",
+            "2",
+            "--node-memory",
+            "16GiB",
+            "--node-cpus",
+            "8",
+        ]))
+        .expect("accepted");
+        assert_eq!(
+            two.cluster,
+            ClusterShape {
+                nodes: 2,
+                cpus: 8,
+                memory: Bytes::from_gib(16)
+            }
+        );
+        assert_eq!(
+            scenario(&parsed(&["--node-memory", "16GiB"]))
+                .expect("accepted")
+                .stated,
+            StatedNodes::Memory
+        );
     }
 
     #[test]
@@ -139,10 +215,12 @@ mod tests {
 
     #[test]
     fn a_node_that_holds_no_task_is_refused_with_the_smallest() {
-        let head = "dataset,task_type,seq,input_bytes,peak_mem_bytes,runtime_s,user_mem_bytes,cpus\n";
+        let head =
+            "dataset,task_type,seq,input_bytes,peak_mem_bytes,runtime_s,user_mem_bytes,cpus\n";
         let text = format!("{head}d,sort,0,0,2147483648,1,0,1\nd,join,1,0,4294967296,1,0,1\n");
         let datasets = trace::parse(&text, "made").expect("a trace");
-        let refused = check_node_memory(&parsed(&["--node-memory", "1GiB"]), &datasets).expect_err("refused");
+        let refused =
+            check_node_memory(&parsed(&["--node-memory", "1GiB"]), &datasets).expect_err("refused");
         assert_eq!(
             refused.to_string(),
             "error[HR0400]: --node-memory 1 GiB: no task fits a node; the smallest needs 2 GiB (dataset d, task type sort)\n\

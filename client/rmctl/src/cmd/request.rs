@@ -19,17 +19,28 @@ pub(crate) async fn run(context: &Context, what: RequestVerb) -> Result<Exit, Fa
         RequestVerb::Show { job, request } => {
             let (app, _) = context.app_figures(&client, &job).await?;
             let ask = one(&client.requests(&app.id).await?, &app.id, &request)?;
-            let shown = MachineOutput { items: std::slice::from_ref(&ask), list: false };
+            let shown = MachineOutput {
+                items: std::slice::from_ref(&ask),
+                list: false,
+            };
             // A screen also shows every field, as YAML, because the request is the master's own
             // document.
             let yaml = crate::args::Output::plain(crate::args::Format::Yaml);
-            let output = if context.format.is_screen() { &yaml } else { &context.output };
+            let output = if context.format.is_screen() {
+                &yaml
+            } else {
+                &context.output
+            };
             context.term.print(&shown.rows(output).unwrap_or_default());
             Ok(Exit::Ok)
         }
         RequestVerb::Create(args) => newrequest::create(context, &client, *args).await,
-        RequestVerb::Cancel { job, request, sure } => cancel(context, &client, &job, &request, sure).await,
-        RequestVerb::Why { job, request } => waits(context, &client, &job, request.as_deref()).await,
+        RequestVerb::Cancel { job, request, sure } => {
+            cancel(context, &client, &job, &request, sure).await
+        }
+        RequestVerb::Why { job, request } => {
+            waits(context, &client, &job, request.as_deref()).await
+        }
     }
 }
 
@@ -37,12 +48,27 @@ async fn list(context: &Context, client: &Client, job: &str, rows: &Rows) -> Res
     let context = &context.list(rows);
     let (app, _) = context.app_figures(client, job).await?;
     let asks = rows.wanted().of(client.requests(&app.id).await?, now())?;
-    if let Some(text) = (MachineOutput { items: &asks, list: true }).rows(&context.output) {
+    if let Some(text) = (MachineOutput {
+        items: &asks,
+        list: true,
+    })
+    .rows(&context.output)
+    {
         context.term.print(&text);
         return Ok(Exit::Ok);
     }
-    let waits = if app.state.is_final() { Vec::new() } else { client.why(&app.id).await? };
-    context.term.print(&requests::screen(&app.id.to_string(), &asks, &waits, context.look(), context.term.paint));
+    let waits = if app.state.is_final() {
+        Vec::new()
+    } else {
+        client.why(&app.id).await?
+    };
+    context.term.print(&requests::screen(
+        &app.id.to_string(),
+        &asks,
+        &waits,
+        context.look(),
+        context.term.paint,
+    ));
     Ok(Exit::Ok)
 }
 
@@ -51,44 +77,88 @@ fn one(asks: &[PlacementRequest], app: &AppId, name: &str) -> Result<PlacementRe
     if let Some(ask) = asks.iter().find(|a| a.request.as_str() == name) {
         return Ok(ask.clone());
     }
-    let begin: Vec<&PlacementRequest> = asks.iter().filter(|a| a.request.as_str().starts_with(name)).collect();
+    let begin: Vec<&PlacementRequest> = asks
+        .iter()
+        .filter(|a| a.request.as_str().starts_with(name))
+        .collect();
     match begin.as_slice() {
         [one] => Ok((*one).clone()),
         [] => {
             let failure = Failure::new(Exit::NotFound, format!("{app} has no request {name}"));
-            Err(failure.near(name, asks.iter().map(|a| a.request.as_str())).help(format!("rmctl request list {app}")))
+            Err(failure
+                .near(name, asks.iter().map(|a| a.request.as_str()))
+                .help(format!("rmctl request list {app}")))
         }
-        many => Err(Failure::new(Exit::Usage, format!("{} requests of {app} begin with {name}", many.len()))
-            .help(format!("rmctl request list {app}"))),
+        many => Err(Failure::new(
+            Exit::Usage,
+            format!("{} requests of {app} begin with {name}", many.len()),
+        )
+        .help(format!("rmctl request list {app}"))),
     }
 }
 
-async fn cancel(context: &Context, client: &Client, job: &str, name: &str, sure: ConfirmOptions) -> Result<Exit, Failure> {
+async fn cancel(
+    context: &Context,
+    client: &Client,
+    job: &str,
+    name: &str,
+    sure: ConfirmOptions,
+) -> Result<Exit, Failure> {
     let (app, _) = context.app_figures(client, job).await?;
     let ask = one(&client.requests(&app.id).await?, &app.id, name)?;
     let open = ask.count.saturating_sub(ask.settled);
-    let what = format!("{} of {}", count(open, "container"), short(ask.resource.memory));
+    let what = format!(
+        "{} of {}",
+        count(open, "container"),
+        short(ask.resource.memory)
+    );
     if sure.dry_run {
-        context.term.line(&format!("{} would be withdrawn: {what} still open", ask.request));
+        context.term.line(&format!(
+            "{} would be withdrawn: {what} still open",
+            ask.request
+        ));
         return Ok(Exit::Ok);
     }
-    context.confirm(sure, &format!("{} is withdrawn: {what} still open", ask.request))?;
+    context.confirm(
+        sure,
+        &format!("{} is withdrawn: {what} still open", ask.request),
+    )?;
     let after: AppView = client.withdraw(&app.id, &ask.request).await?;
-    let text = (MachineOutput { items: std::slice::from_ref(&after), list: false }).rows(&context.output);
-    let people = || format!("{} withdrawn: {what} still open\nnext: rmctl request list {}\n", ask.request, app.id);
+    let text = (MachineOutput {
+        items: std::slice::from_ref(&after),
+        list: false,
+    })
+    .rows(&context.output);
+    let people = || {
+        format!(
+            "{} withdrawn: {what} still open\nnext: rmctl request list {}\n",
+            ask.request, app.id
+        )
+    };
     context.term.print(&text.unwrap_or_else(people));
     Ok(Exit::Ok)
 }
 
-async fn waits(context: &Context, client: &Client, job: &str, name: Option<&str>) -> Result<Exit, Failure> {
+async fn waits(
+    context: &Context,
+    client: &Client,
+    job: &str,
+    name: Option<&str>,
+) -> Result<Exit, Failure> {
     let (app, _) = context.app_figures(client, job).await?;
     let mut waits: Vec<PendingExplanation> = client.why(&app.id).await?;
     if let Some(name) = name {
         let ask = one(&client.requests(&app.id).await?, &app.id, name)?;
         waits.retain(|w| w.request == ask.request);
     }
-    let machine = MachineOutput { items: &waits, list: true }.text(&context.output, |w| w.request.to_string());
-    context.term.print(&machine.unwrap_or_else(|| why::of_requests(&app, &waits, context.term.paint)));
+    let machine = MachineOutput {
+        items: &waits,
+        list: true,
+    }
+    .text(&context.output, |w| w.request.to_string());
+    context
+        .term
+        .print(&machine.unwrap_or_else(|| why::of_requests(&app, &waits, context.term.paint)));
     Ok(Exit::Ok)
 }
 
@@ -99,7 +169,13 @@ mod tests {
     fn asks(names: &[&str]) -> Vec<PlacementRequest> {
         let text = include_str!("../../../wire/golden/v1/ask.json");
         let ask: PlacementRequest = serde_json::from_str(text).expect("an ask");
-        names.iter().map(|n| PlacementRequest { request: n.parse().expect("request"), ..ask.clone() }).collect()
+        names
+            .iter()
+            .map(|n| PlacementRequest {
+                request: n.parse().expect("request"),
+                ..ask.clone()
+            })
+            .collect()
     }
 
     #[test]
@@ -111,6 +187,10 @@ mod tests {
         assert_eq!(find("own-map-1-r1"), Ok("own-map-1-r1".into()));
         assert_eq!(find("own").expect_err("two").exit(), Exit::Usage);
         let none = find("own-map-1-r3").expect_err("none");
-        assert!(none.exit() == Exit::NotFound && none.to_string().contains("did you mean \"own-map-1-r"), "{none}");
+        assert!(
+            none.exit() == Exit::NotFound
+                && none.to_string().contains("did you mean \"own-map-1-r"),
+            "{none}"
+        );
     }
 }

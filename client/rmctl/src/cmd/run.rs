@@ -61,15 +61,30 @@ async fn begin(client: &Client, args: &Run) -> Result<AppId, Failure> {
     let text = job_file(args, size.as_ref());
     let spec = headroom_config::job::compile(&text, "the command line")
         .map_err(|problems| Failure::laid_out(Exit::Usage, headroom_config::render(&problems)))?;
-    let base = std::env::current_dir().map_err(|e| Failure::new(Exit::Failed, format!("no working directory: {e}")))?;
-    let mode = if args.no_escalate { MemoryFailureMode::Fixed } else { spec.mode };
-    let job = Job { spec, text, named: ClusterProfiles::new(), base, mode };
+    let base = std::env::current_dir()
+        .map_err(|e| Failure::new(Exit::Failed, format!("no working directory: {e}")))?;
+    let mode = if args.no_escalate {
+        MemoryFailureMode::Fixed
+    } else {
+        spec.mode
+    };
+    let job = Job {
+        spec,
+        text,
+        named: ClusterProfiles::new(),
+        base,
+        mode,
+    };
     refuse_infeasible(&job.spec, &client.nodes().await?)?;
     Ok(submit(client, &job).await?.app)
 }
 
 /// The job at its end, or `None` after Ctrl-C, which ends the job.
-async fn until_over(context: &Context, client: &Client, id: &AppId) -> Result<Option<AppView>, Failure> {
+async fn until_over(
+    context: &Context,
+    client: &Client,
+    id: &AppId,
+) -> Result<Option<AppView>, Failure> {
     let interrupted = async { tokio::signal::ctrl_c().await };
     tokio::select! {
         app = watched(context, client, id) => Ok(Some(app?)),
@@ -82,19 +97,37 @@ async fn until_over(context: &Context, client: &Client, id: &AppId) -> Result<Op
 
 /// The last attempt of the only task.
 pub(super) fn last_attempt(app: &AppView) -> Option<&AttemptRow> {
-    app.job.iter().flat_map(|j| &j.tasks).filter_map(|t| t.attempts.last()).next()
+    app.job
+        .iter()
+        .flat_map(|j| &j.tasks)
+        .filter_map(|t| t.attempts.last())
+        .next()
 }
 
 /// Prints both outputs and the important events until the job has ended.
 async fn watched(context: &Context, client: &Client, id: &AppId) -> Result<AppView, Failure> {
-    let aside = Context { term: context.term.aside(), ..context.clone() };
-    let args = |stderr| Logs { target: id.to_string(), follow: true, stderr, tail: None, master: false, no_prefix: true };
+    let aside = Context {
+        term: context.term.aside(),
+        ..context.clone()
+    };
+    let args = |stderr| Logs {
+        target: id.to_string(),
+        follow: true,
+        stderr,
+        tail: None,
+        master: false,
+        no_prefix: true,
+    };
     let (out, err) = (args(false), args(true));
     let see = |sight: JobObservation<'_>| match sight {
-        JobObservation::Event(event) if matches!(event.reason.as_str(), "OomKilled" | "Escalated") => {
+        JobObservation::Event(event)
+            if matches!(event.reason.as_str(), "OomKilled" | "Escalated") =>
+        {
             context.term.say(&format!("rmctl: {}", event.message));
         }
-        JobObservation::Waits(why) => context.term.say(&format!("rmctl: {id} waits: {}", why.sentence)),
+        JobObservation::Waits(why) => context
+            .term
+            .say(&format!("rmctl: {id} waits: {}", why.sentence)),
         JobObservation::Event(_) | JobObservation::View(_) => {}
     };
     let (app, out, err) = tokio::join!(
@@ -113,28 +146,55 @@ async fn watched(context: &Context, client: &Client, id: &AppId) -> Result<AppVi
 fn ended(context: &Context, app: &AppView) -> i32 {
     let (code, sentence) = match last_attempt(app) {
         Some(attempt) => code(attempt),
-        None => (OURS, Some(format!("the task never ran: {}", app.diagnostics))),
+        None => (
+            OURS,
+            Some(format!("the task never ran: {}", app.diagnostics)),
+        ),
     };
     if let Some(sentence) = sentence {
-        context.term.say(&format!("rmctl: {sentence}\nnext: rmctl diagnose {}", app.id));
+        context.term.say(&format!(
+            "rmctl: {sentence}\nnext: rmctl diagnose {}",
+            app.id
+        ));
     }
     code
 }
 
 fn code(a: &AttemptRow) -> (i32, Option<String>) {
-    let Some(reason) = a.reason else { return (OURS, Some("the job ended while the task ran".to_owned())) };
+    let Some(reason) = a.reason else {
+        return (OURS, Some("the job ended while the task ran".to_owned()));
+    };
     let size = short(a.profile.memory());
     match (reason, reason.charge()) {
         (ExitReason::Exit { code }, _) => (code, None),
-        (_, Charge::Memory) => {
-            (i32::from(Exit::OomExhausted as u8), Some(format!("{} at {size}, and no larger size was tried", reason.sentence())))
-        }
+        (_, Charge::Memory) => (
+            i32::from(Exit::OomExhausted as u8),
+            Some(format!(
+                "{} at {size}, and no larger size was tried",
+                reason.sentence()
+            )),
+        ),
         (ExitReason::Signal { signal }, _) => (128 + signal, Some(reason.sentence())),
         (ExitReason::LaunchFailed, _) => {
-            let code = a.evidence.as_ref().and_then(|e| e.exit_code).unwrap_or(NOT_STARTED);
+            let code = a
+                .evidence
+                .as_ref()
+                .and_then(|e| e.exit_code)
+                .unwrap_or(NOT_STARTED);
             let why = a.log_tail.trim();
-            let what = if code == NO_PROGRAM { "there is no such program".to_owned() } else { reason.sentence() };
-            (code, Some(if why.is_empty() { what } else { format!("{what}: {why}") }))
+            let what = if code == NO_PROGRAM {
+                "there is no such program".to_owned()
+            } else {
+                reason.sentence()
+            };
+            (
+                code,
+                Some(if why.is_empty() {
+                    what
+                } else {
+                    format!("{what}: {why}")
+                }),
+            )
         }
         (_, Charge::Plain | Charge::Free | Charge::Success) => (OURS, Some(reason.sentence())),
     }
@@ -147,21 +207,47 @@ fn job_file(args: &Run, size: Option<&Profile>) -> String {
     // Braces are placeholders in job files, so they are escaped.
     let word = |text: &String| quoted(&text.replace('{', "{{").replace('}', "}}"));
     let command: Vec<String> = args.command.iter().map(word).collect();
-    let env: Vec<String> =
-        args.env.iter().filter_map(|e| e.split_once('=')).map(|(k, v)| format!("{k} = {}", word(&v.to_owned()))).collect();
-    let queue = args.queue.as_ref().map(|q| format!("queue = {}\n", quoted(q.as_str()))).unwrap_or_default();
-    let timeout = args.timeout.map(|t| format!("timeout = \"{}s\"\n", t.as_secs().max(1))).unwrap_or_default();
-    let cap = args.cap.map(|cap| format!("cap = \"{}B\"\n", cap.get())).unwrap_or_default();
+    let env: Vec<String> = args
+        .env
+        .iter()
+        .filter_map(|e| e.split_once('='))
+        .map(|(k, v)| format!("{k} = {}", word(&v.to_owned())))
+        .collect();
+    let queue = args
+        .queue
+        .as_ref()
+        .map(|q| format!("queue = {}\n", quoted(q.as_str())))
+        .unwrap_or_default();
+    let timeout = args
+        .timeout
+        .map(|t| format!("timeout = \"{}s\"\n", t.as_secs().max(1)))
+        .unwrap_or_default();
+    let cap = args
+        .cap
+        .map(|cap| format!("cap = \"{}B\"\n", cap.get()))
+        .unwrap_or_default();
     let reserved = |bytes: Bytes| bytes.saturating_add(RESERVE).get();
     let memory = match size {
         Some(size) if !size.overhead.is_zero() => {
-            format!("heap = \"{}B\"\noverhead = \"{}B\"", size.heap.get(), reserved(size.overhead))
+            format!(
+                "heap = \"{}B\"\noverhead = \"{}B\"",
+                size.heap.get(),
+                reserved(size.overhead)
+            )
         }
         Some(size) => format!("memory = \"{}B\"", reserved(size.memory())),
         None => format!("memory = \"{}B\"", reserved(args.memory)),
     };
-    let nodes: Vec<String> = args.nodes.iter().map(|node| quoted(node.as_str())).collect();
-    let nodes = if nodes.is_empty() { String::new() } else { format!("nodes = [{}]\n", nodes.join(", ")) };
+    let nodes: Vec<String> = args
+        .nodes
+        .iter()
+        .map(|node| quoted(node.as_str()))
+        .collect();
+    let nodes = if nodes.is_empty() {
+        String::new()
+    } else {
+        format!("nodes = [{}]\n", nodes.join(", "))
+    };
     format!(
         "version = 1\nname = {}\n{queue}[profiles.run]\n{memory}\ncpus = {}\n[executors.main]\nprofile = \"run\"\ncount = 1\n\
          slots = 1\nreserve = \"{}B\"\n{nodes}[[stage]]\nname = \"run\"\ncommand = [{}]\n{timeout}env = {{ {} }}\n[retry]\nmax_attempts = 1\n{cap}",
@@ -178,10 +264,26 @@ const RESERVE: Bytes = Bytes::from_mib(32);
 
 /// The requested name, or the valid characters of the program's name.
 fn name(args: &Run) -> String {
-    let program = args.command.first().map(Path::new).and_then(Path::file_name).map(|n| n.to_string_lossy().into_owned());
-    let plain: String = program.unwrap_or_default().chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(32).collect();
+    let program = args
+        .command
+        .first()
+        .map(Path::new)
+        .and_then(Path::file_name)
+        .map(|n| n.to_string_lossy().into_owned());
+    let plain: String = program
+        .unwrap_or_default()
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || *c == '-')
+        .take(32)
+        .collect();
     let plain = plain.trim_matches('-').to_ascii_lowercase();
-    args.name.clone().unwrap_or_else(|| if plain.parse::<Name>().is_ok() { plain } else { "run".to_owned() })
+    args.name.clone().unwrap_or_else(|| {
+        if plain.parse::<Name>().is_ok() {
+            plain
+        } else {
+            "run".to_owned()
+        }
+    })
 }
 
 #[cfg(test)]
@@ -193,37 +295,84 @@ mod tests {
 
     fn args(words: &[&str]) -> Run {
         let cli = Cli::try_parse_from([&["rmctl", "run"], words].concat()).expect("parses");
-        let Verb::Run(args) = cli.verb else { panic!("another verb") };
+        let Verb::Run(args) = cli.verb else {
+            panic!("another verb")
+        };
         args
     }
 
     #[test]
     fn a_command_line_becomes_a_job_with_a_single_task() {
-        let args = args(&["--memory", "1G", "--env", "A=b c", "--timeout", "2m", "--", "/bin/sh", "-c", "echo \"${HOME}\" 'x'"]);
+        let args = args(&[
+            "--memory",
+            "1G",
+            "--env",
+            "A=b c",
+            "--timeout",
+            "2m",
+            "--",
+            "/bin/sh",
+            "-c",
+            "echo \"${HOME}\" 'x'",
+        ]);
         let spec = headroom_config::job::compile(&job_file(&args, None), "x")
             .unwrap_or_else(|p| panic!("{}", headroom_config::render(&p)));
         assert_eq!((spec.name.as_str(), spec.tasks()), ("sh", 1));
         let stage = &spec.stages[0];
         let words: Vec<String> = stage.command.iter().map(ToString::to_string).collect();
-        assert_eq!(words[2], "echo \"${{HOME}}\" 'x'", "braces are taken literally");
-        assert_eq!(stage.profile.memory(), Bytes::from_gib(1), "the command gets all of the requested memory");
+        assert_eq!(
+            words[2], "echo \"${{HOME}}\" 'x'",
+            "braces are taken literally"
+        );
+        assert_eq!(
+            stage.profile.memory(),
+            Bytes::from_gib(1),
+            "the command gets all of the requested memory"
+        );
         assert!(stage.env.contains_key("A") && stage.timeout.is_some());
     }
 
     #[test]
     fn a_profile_and_nodes_go_into_the_job() {
-        let args = args(&["--profile", "etl", "--node", "n1", "--node", "n2", "--", "true"]);
+        let args = args(&[
+            "--profile",
+            "etl",
+            "--node",
+            "n1",
+            "--node",
+            "n2",
+            "--",
+            "true",
+        ]);
         let mib = Bytes::from_mib;
-        let size = Profile { heap: mib(512), overhead: mib(64), cpus: headroom_types::Cpus::from_cores(2) };
+        let size = Profile {
+            heap: mib(512),
+            overhead: mib(64),
+            cpus: headroom_types::Cpus::from_cores(2),
+        };
         let compiled = |size: &Profile| {
             let text = job_file(&args, Some(size));
-            headroom_config::job::compile(&text, "x").unwrap_or_else(|p| panic!("{}", headroom_config::render(&p)))
+            headroom_config::job::compile(&text, "x")
+                .unwrap_or_else(|p| panic!("{}", headroom_config::render(&p)))
         };
         let spec = compiled(&size);
-        assert_eq!(spec.stages[0].profile.memory(), size.memory(), "the command gets all of the profile");
-        assert_eq!((spec.executors[0].profile.heap, spec.executors[0].profile.cpus), (mib(512), size.cpus));
+        assert_eq!(
+            spec.stages[0].profile.memory(),
+            size.memory(),
+            "the command gets all of the profile"
+        );
+        assert_eq!(
+            (
+                spec.executors[0].profile.heap,
+                spec.executors[0].profile.cpus
+            ),
+            (mib(512), size.cpus)
+        );
         assert_eq!(spec.executors[0].place.nodes.len(), 2);
-        let one = Profile { overhead: Bytes::ZERO, ..size };
+        let one = Profile {
+            overhead: Bytes::ZERO,
+            ..size
+        };
         assert_eq!(compiled(&one).stages[0].profile.memory(), mib(512));
     }
 
@@ -237,15 +386,27 @@ mod tests {
             a.reason = Some(reason);
             code(&a).0
         };
-        assert_eq!((of(ExitReason::Exit { code: 3 }), of(ExitReason::Exit { code: 0 })), (3, 0));
+        assert_eq!(
+            (
+                of(ExitReason::Exit { code: 3 }),
+                of(ExitReason::Exit { code: 0 })
+            ),
+            (3, 0)
+        );
         assert_eq!(of(ExitReason::Signal { signal: 15 }), 143);
-        assert_eq!((of(ExitReason::LaunchFailed), of(ExitReason::NodeLost)), (126, 125));
+        assert_eq!(
+            (of(ExitReason::LaunchFailed), of(ExitReason::NodeLost)),
+            (126, 125)
+        );
         a.evidence.as_mut().expect("evidence").exit_code = Some(127);
         a.log_tail = "cannot start nothing: step exec failed on nothing".into();
         assert_eq!(code(&a).0, 125, "the node is still lost");
         a.reason = Some(ExitReason::LaunchFailed);
         let (missing, sentence) = code(&a);
         assert_eq!(missing, 127);
-        assert!(sentence.is_some_and(|s| s.starts_with("there is no such program: cannot start nothing")));
+        assert!(
+            sentence
+                .is_some_and(|s| s.starts_with("there is no such program: cannot start nothing"))
+        );
     }
 }

@@ -29,39 +29,76 @@ pub(super) async fn run(
     let client = context.client()?;
     let (job, executors) = parted(job)?;
     let (app, _) = context.app_figures(&client, job).await?;
-    let before = latest(&client, &app.id).await?.map_or(0, |event| event.index);
-    let view = client.scale(&app.id, &ScaleApp { executors, count, reason }).await?;
-    let machine = MachineOutput { items: std::slice::from_ref(&view), list: false }.text(&context.output, |a| a.id.to_string());
+    let before = latest(&client, &app.id)
+        .await?
+        .map_or(0, |event| event.index);
+    let view = client
+        .scale(
+            &app.id,
+            &ScaleApp {
+                executors,
+                count,
+                reason,
+            },
+        )
+        .await?;
+    let machine = MachineOutput {
+        items: std::slice::from_ref(&view),
+        list: false,
+    }
+    .text(&context.output, |a| a.id.to_string());
     if no_wait {
-        let people = || format!("{}: the order is sent to its master\nnext: rmctl events {}\n", app.id, app.id);
+        let people = || {
+            format!(
+                "{}: the order is sent to its master\nnext: rmctl events {}\n",
+                app.id, app.id
+            )
+        };
         context.term.print(&machine.unwrap_or_else(people));
         return Ok(Exit::Ok);
     }
     let event = answered(&client, &app.id, before).await?;
     if event.level == EventLevel::Warning {
-        return Err(Failure::new(Exit::NotFound, format!("{}: {}", app.id, event.message)).help(format!("rmctl ps {}", app.id)));
+        return Err(
+            Failure::new(Exit::NotFound, format!("{}: {}", app.id, event.message))
+                .help(format!("rmctl ps {}", app.id)),
+        );
     }
-    context
-        .term
-        .print(&machine.unwrap_or_else(|| format!("{}  {}\nnext: rmctl container list {}\n", app.id, event.message, app.id)));
+    context.term.print(&machine.unwrap_or_else(|| {
+        format!(
+            "{}  {}\nnext: rmctl container list {}\n",
+            app.id, event.message, app.id
+        )
+    }));
     Ok(Exit::Ok)
 }
 
 /// Parses a job and a set of its executors, such as `sort.3/main`.
 fn parted(text: &str) -> Result<(&str, Option<Name>), Failure> {
-    let Some((job, set)) = text.split_once('/') else { return Ok((text, None)) };
-    let wrong = |_| Failure::new(Exit::Usage, format!("{set:?} is no executor name")).help("write for example sort.3/main");
+    let Some((job, set)) = text.split_once('/') else {
+        return Ok((text, None));
+    };
+    let wrong = |_| {
+        Failure::new(Exit::Usage, format!("{set:?} is no executor name"))
+            .help("write for example sort.3/main")
+    };
     Ok((job, Some(set.parse().map_err(wrong)?)))
 }
 
 async fn answered(client: &Client, app: &AppId, after: u64) -> Result<LoggedEvent, Failure> {
     let deadline = Instant::now() + ANSWER_TIMEOUT;
     loop {
-        if let Some(event) = latest(client, app).await?.filter(|event| event.index > after) {
+        if let Some(event) = latest(client, app)
+            .await?
+            .filter(|event| event.index > after)
+        {
             return Ok(event);
         }
         if Instant::now() >= deadline {
-            let silent = Failure::new(Exit::WaitTimeout, format!("the master of {app} has not answered the order"));
+            let silent = Failure::new(
+                Exit::WaitTimeout,
+                format!("the master of {app} has not answered the order"),
+            );
             return Err(silent.help(format!("rmctl events {app}")));
         }
         tokio::time::sleep(LOOK).await;
@@ -89,7 +126,13 @@ mod tests {
     #[test]
     fn a_job_may_be_followed_by_the_name_of_an_executor_set() {
         assert_eq!(parted("sort.3"), Ok(("sort.3", None)));
-        assert_eq!(parted("last/main"), Ok(("last", Some("main".parse().expect("name")))));
-        assert_eq!(parted("sort.3/a b").expect_err("no name").exit(), Exit::Usage);
+        assert_eq!(
+            parted("last/main"),
+            Ok(("last", Some("main".parse().expect("name"))))
+        );
+        assert_eq!(
+            parted("sort.3/a b").expect_err("no name").exit(),
+            Exit::Usage
+        );
     }
 }

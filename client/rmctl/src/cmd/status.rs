@@ -19,16 +19,32 @@ pub(crate) async fn run(context: &Context, watched: bool) -> Result<Exit, Failur
             Some(cluster) => screen(cluster).await,
             None => Ok(String::new()),
         };
-        return watch(context, "/v1/status", |cluster: ClusterView| Ok(vec![cluster]), draw).await;
+        return watch(
+            context,
+            "/v1/status",
+            |cluster: ClusterView| Ok(vec![cluster]),
+            draw,
+        )
+        .await;
     }
     if context.format.is_screen() {
         // The three calls run at the same time.
-        let (cluster, nodes, apps) = tokio::try_join!(client.status(), client.nodes(), client.apps())?;
-        context.term.print(&status::screen(&cluster, &nodes, &apps, context.term.paint));
+        let (cluster, nodes, apps) =
+            tokio::try_join!(client.status(), client.nodes(), client.apps())?;
+        context
+            .term
+            .print(&status::screen(&cluster, &nodes, &apps, context.term.paint));
         return Ok(Exit::Ok);
     }
     let cluster = client.status().await?;
-    let found = MachineOutput { items: std::slice::from_ref(&cluster), list: false };
-    context.term.print(&found.text(&context.output, |_| client.base().to_owned()).unwrap_or_default());
+    let found = MachineOutput {
+        items: std::slice::from_ref(&cluster),
+        list: false,
+    };
+    context.term.print(
+        &found
+            .text(&context.output, |_| client.base().to_owned())
+            .unwrap_or_default(),
+    );
     Ok(Exit::Ok)
 }

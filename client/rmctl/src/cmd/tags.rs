@@ -11,8 +11,14 @@ use crate::render::{json::MachineOutput, tags};
 
 /// Cordons a node: it gets no new containers; running ones continue.
 pub(super) async fn cordon(context: &Context, args: CordonNode) -> Result<Exit, Failure> {
-    let reason = args.reason.or_else(|| user().map(|user| format!("cordoned by {user}")));
-    let body = TagNode { cordon: Some(true), reason, ..TagNode::default() };
+    let reason = args
+        .reason
+        .or_else(|| user().map(|user| format!("cordoned by {user}")));
+    let body = TagNode {
+        cordon: Some(true),
+        reason,
+        ..TagNode::default()
+    };
     let view = send(context, &args.node, args.dry_run, &body).await?;
     print_node(context, &view, |v| tags::cordoned(v, args.dry_run));
     Ok(Exit::Ok)
@@ -20,7 +26,10 @@ pub(super) async fn cordon(context: &Context, args: CordonNode) -> Result<Exit, 
 
 /// Uncordons a node.
 pub(super) async fn uncordon(context: &Context, args: UncordonNode) -> Result<Exit, Failure> {
-    let body = TagNode { cordon: Some(false), ..TagNode::default() };
+    let body = TagNode {
+        cordon: Some(false),
+        ..TagNode::default()
+    };
     let view = send(context, &args.node, args.dry_run, &body).await?;
     print_node(context, &view, |v| tags::uncordoned(v, args.dry_run));
     Ok(Exit::Ok)
@@ -29,19 +38,32 @@ pub(super) async fn uncordon(context: &Context, args: UncordonNode) -> Result<Ex
 /// Sets and removes labels and attributes.
 pub(super) async fn label(context: &Context, args: LabelNode) -> Result<Exit, Failure> {
     let view = send(context, &args.node, args.dry_run, &labels(&args.words)).await?;
-    print_node(context, &view, |v| tags::said(v, args.dry_run, context.term.paint) + &tags::stays(v, &gone(&args.words)));
+    print_node(context, &view, |v| {
+        tags::said(v, args.dry_run, context.term.paint) + &tags::stays(v, &gone(&args.words))
+    });
     Ok(Exit::Ok)
 }
 
 /// Sets and removes taints.
 pub(super) async fn taint(context: &Context, args: TaintNode) -> Result<Exit, Failure> {
     let view = send(context, &args.node, args.dry_run, &taints(&args.words)).await?;
-    print_node(context, &view, |v| tags::said(v, args.dry_run, context.term.paint));
+    print_node(context, &view, |v| {
+        tags::said(v, args.dry_run, context.term.paint)
+    });
     Ok(Exit::Ok)
 }
 
-async fn send(context: &Context, node: &NodeId, dry_run: bool, body: &TagNode) -> Result<NodeView, Failure> {
-    let how = if dry_run { DryRunMode::DryRun } else { DryRunMode::Really };
+async fn send(
+    context: &Context,
+    node: &NodeId,
+    dry_run: bool,
+    body: &TagNode,
+) -> Result<NodeView, Failure> {
+    let how = if dry_run {
+        DryRunMode::DryRun
+    } else {
+        DryRunMode::Really
+    };
     Ok(context.client()?.tag_node(node, how, body).await?)
 }
 
@@ -50,7 +72,9 @@ fn labels(words: &[NodeMarkEdit]) -> TagNode {
     for word in words {
         match word {
             NodeMarkEdit::Alone(label) => drop(body.labels.insert(label.clone(), true)),
-            NodeMarkEdit::With(name, value) => drop(body.attributes.insert(name.clone(), Some(value.clone()))),
+            NodeMarkEdit::With(name, value) => {
+                drop(body.attributes.insert(name.clone(), Some(value.clone())))
+            }
             NodeMarkEdit::Gone(name) => {
                 // The name may be a label or an attribute.
                 body.labels.insert(name.clone(), false);
@@ -67,7 +91,10 @@ fn taints(words: &[NodeMarkEdit]) -> TagNode {
         NodeMarkEdit::With(name, value) => (name.clone(), Some(value.clone())),
         NodeMarkEdit::Gone(name) => (name.clone(), None),
     };
-    TagNode { taints: words.iter().map(one).collect(), ..TagNode::default() }
+    TagNode {
+        taints: words.iter().map(one).collect(),
+        ..TagNode::default()
+    }
 }
 
 fn gone(words: &[NodeMarkEdit]) -> Vec<headroom_types::Name> {
@@ -79,7 +106,11 @@ fn gone(words: &[NodeMarkEdit]) -> Vec<headroom_types::Name> {
 }
 
 fn print_node(context: &Context, view: &NodeView, people: impl Fn(&NodeView) -> String) {
-    let machine = MachineOutput { items: std::slice::from_ref(view), list: false }.text(&context.output, |n| n.id.to_string());
+    let machine = MachineOutput {
+        items: std::slice::from_ref(view),
+        list: false,
+    }
+    .text(&context.output, |n| n.id.to_string());
     context.term.print(&machine.unwrap_or_else(|| people(view)));
 }
 
@@ -90,13 +121,19 @@ mod tests {
     #[test]
     fn arguments_become_the_request_body() {
         let name = |text: &str| text.parse::<headroom_types::Name>().expect("a name");
-        let words =
-            [NodeMarkEdit::Alone(name("gpu")), NodeMarkEdit::With(name("zone"), "b".into()), NodeMarkEdit::Gone(name("old"))];
+        let words = [
+            NodeMarkEdit::Alone(name("gpu")),
+            NodeMarkEdit::With(name("zone"), "b".into()),
+            NodeMarkEdit::Gone(name("old")),
+        ];
         let body = serde_json::to_value(labels(&words)).expect("writes");
         let wanted = serde_json::json!({"labels": {"gpu": true, "old": false}, "attributes": {"zone": "b", "old": null}});
         assert_eq!(body, wanted);
         let body = serde_json::to_value(taints(&words)).expect("writes");
-        assert_eq!(body, serde_json::json!({"taints": {"gpu": "", "zone": "b", "old": null}}));
+        assert_eq!(
+            body,
+            serde_json::json!({"taints": {"gpu": "", "zone": "b", "old": null}})
+        );
         assert_eq!(gone(&words), [name("old")]);
     }
 }

@@ -28,9 +28,15 @@ pub(crate) async fn run(context: &Context, what: TaskVerb) -> Result<Exit, Failu
 
 /// Sets the priority first, because every state that allows a new size also allows a new priority.
 async fn set_both(context: &Context, set: SetTask) -> Result<Exit, Failure> {
-    let SetTask { ordered, memory, priority } = set;
+    let SetTask {
+        ordered,
+        memory,
+        priority,
+    } = set;
     let ranked = match priority {
-        Some(priority) => orders::run(context, TaskCommand::Rank { priority }, ordered.clone()).await?,
+        Some(priority) => {
+            orders::run(context, TaskCommand::Rank { priority }, ordered.clone()).await?
+        }
         None => Exit::Ok,
     };
     match memory {
@@ -45,8 +51,14 @@ async fn list(context: &Context, job: &str, rows: Rows) -> Result<Exit, Failure>
     }
     let context = &context.list(&rows);
     let (app, _) = context.app(&context.client()?, job).await?;
-    let all = rows.wanted().of(app.job.map(|j| j.tasks).unwrap_or_default(), now())?;
-    let text = MachineOutput { items: &all, list: true }.rows_named(&context.output, |t| format!("{}/{}", app.id, t.task));
+    let all = rows
+        .wanted()
+        .of(app.job.map(|j| j.tasks).unwrap_or_default(), now())?;
+    let text = MachineOutput {
+        items: &all,
+        list: true,
+    }
+    .rows_named(&context.output, |t| format!("{}/{}", app.id, t.task));
     context.term.print(&text.unwrap_or_default());
     Ok(Exit::Ok)
 }
@@ -75,18 +87,30 @@ async fn find_all(context: &Context, text: &str) -> Result<(AppView, Vec<TaskRow
 
 async fn show(context: &Context, text: &str) -> Result<Exit, Failure> {
     let (app, rows) = find_all(context, text).await?;
-    let machine = MachineOutput { items: &rows, list: rows.len() > 1 }.rows(&context.output);
+    let machine = MachineOutput {
+        items: &rows,
+        list: rows.len() > 1,
+    }
+    .rows(&context.output);
     let one = |row| tasks::one(&app, row, now(), context.look(), context.term.paint);
-    context.term.print(&machine.unwrap_or_else(|| rows.iter().map(one).collect::<Vec<_>>().join("\n")));
+    context
+        .term
+        .print(&machine.unwrap_or_else(|| rows.iter().map(one).collect::<Vec<_>>().join("\n")));
     Ok(Exit::Ok)
 }
 
 async fn ladder(context: &Context, text: &str) -> Result<Exit, Failure> {
     let (app, rows) = find_all(context, text).await?;
     let all: Vec<AttemptRow> = rows.iter().flat_map(|row| row.attempts.clone()).collect();
-    let machine = MachineOutput { items: &all, list: true }.rows(&context.output);
+    let machine = MachineOutput {
+        items: &all,
+        list: true,
+    }
+    .rows(&context.output);
     let one = |row| tasks::ladder(&app, row, context.term.paint);
-    context.term.print(&machine.unwrap_or_else(|| rows.iter().map(one).collect::<Vec<_>>().join("\n")));
+    context
+        .term
+        .print(&machine.unwrap_or_else(|| rows.iter().map(one).collect::<Vec<_>>().join("\n")));
     Ok(Exit::Ok)
 }
 
@@ -94,26 +118,49 @@ async fn attempts(context: &Context, text: &str, rows: &Rows) -> Result<Exit, Fa
     let context = &context.list(rows);
     if selector::parse(text).is_some() {
         let (app, found) = find_all(context, text).await?;
-        return print_attempts(context, &app, found.into_iter().flat_map(|row| row.attempts).collect(), rows);
+        return print_attempts(
+            context,
+            &app,
+            found.into_iter().flat_map(|row| row.attempts).collect(),
+            rows,
+        );
     }
     let (app, target) = context.app(&context.client()?, text).await?;
     let all: Vec<AttemptRow> = match &target.part {
-        Part::Whole => app.job.iter().flat_map(|j| &j.tasks).flat_map(|t| t.attempts.clone()).collect(),
+        Part::Whole => app
+            .job
+            .iter()
+            .flat_map(|j| &j.tasks)
+            .flat_map(|t| t.attempts.clone())
+            .collect(),
         Part::Task(id) => target::task(&app, id)?.attempts.clone(),
         Part::Attempt(id) => vec![target::attempt(&app, id)?.1.clone()],
         // Selections of several tasks are handled above.
         Part::Several(_) => Vec::new(),
         Part::Container(id) => {
-            let all = app.job.iter().flat_map(|j| &j.tasks).flat_map(|t| &t.attempts);
+            let all = app
+                .job
+                .iter()
+                .flat_map(|j| &j.tasks)
+                .flat_map(|t| &t.attempts);
             all.filter(|a| a.container == *id).cloned().collect()
         }
     };
     print_attempts(context, &app, all, rows)
 }
 
-fn print_attempts(context: &Context, app: &AppView, all: Vec<AttemptRow>, rows: &Rows) -> Result<Exit, Failure> {
+fn print_attempts(
+    context: &Context,
+    app: &AppView,
+    all: Vec<AttemptRow>,
+    rows: &Rows,
+) -> Result<Exit, Failure> {
     let all = rows.wanted().of(all, now())?;
-    let machine = MachineOutput { items: &all, list: true }.rows(&context.output);
+    let machine = MachineOutput {
+        items: &all,
+        list: true,
+    }
+    .rows(&context.output);
     let people = || tasks::attempts(app, &all, now(), context.look(), context.term.paint);
     context.term.print(&machine.unwrap_or_else(people));
     Ok(Exit::Ok)

@@ -26,24 +26,47 @@ pub(crate) async fn run(context: &Context, args: Top) -> Result<Exit, Failure> {
         None => None,
         Some(job) => Some(context.app_figures(&client, job).await?.0.id),
     };
-    let path =
-        app.map_or_else(|| "/v1/containers?state=running".to_owned(), |app| format!("/v1/containers?state=running&app={app}"));
+    let path = app.map_or_else(
+        || "/v1/containers?state=running".to_owned(),
+        |app| format!("/v1/containers?state=running&app={app}"),
+    );
     let wanted = args.rows.wanted();
     if context.format.is_screen() && context.term.screen && context.term.live && !args.once {
         return super::topscreen::run(context, &client, &path, &wanted).await;
     }
     let all = look(&client, &path, &wanted).await?;
-    let text = MachineOutput { items: &all, list: true }.rows(&context.output);
-    let people = || top::screen(&all, context.output.headers, context.term.width, context.term.paint);
+    let text = MachineOutput {
+        items: &all,
+        list: true,
+    }
+    .rows(&context.output);
+    let people = || {
+        top::screen(
+            &all,
+            context.output.headers,
+            context.term.width,
+            context.term.paint,
+        )
+    };
     context.term.print(&text.unwrap_or_else(people));
     Ok(Exit::Ok)
 }
 
 /// The running containers with the measurements of their nodes, the fullest first unless the user
 /// sets another order.
-pub(super) async fn look(client: &Client, path: &str, wanted: &RowSelection) -> Result<Vec<Usage>, Failure> {
+pub(super) async fn look(
+    client: &Client,
+    path: &str,
+    wanted: &RowSelection,
+) -> Result<Vec<Usage>, Failure> {
     let mut all: Vec<ContainerView> = client.get(path).await?;
-    all.sort_by_key(|c| std::cmp::Reverse(c.used.unwrap_or_default().mul_ratio(1000, c.resource.memory.get())));
+    all.sort_by_key(|c| {
+        std::cmp::Reverse(
+            c.used
+                .unwrap_or_default()
+                .mul_ratio(1000, c.resource.memory.get()),
+        )
+    });
     all.truncate(MOST);
     let past = iter(all).map(|c| async move {
         // A container that has ended meanwhile, or whose node does not answer, keeps the values of

@@ -87,7 +87,13 @@ struct Screen {
 
 impl Screen {
     fn new() -> Self {
-        Screen { rows: Vec::new(), chosen: 0, order: Order::Share, shown: Shown::List, said: "looking …".to_owned() }
+        Screen {
+            rows: Vec::new(),
+            chosen: 0,
+            order: Order::Share,
+            shown: Shown::List,
+            said: "looking …".to_owned(),
+        }
     }
 
     /// Replaces the rows. The selection stays on the same container.
@@ -96,14 +102,22 @@ impl Screen {
         self.rows = rows;
         self.sort();
         let at = kept.and_then(|id| self.rows.iter().position(|u| u.container == id));
-        self.chosen = at.unwrap_or(self.chosen).min(self.rows.len().saturating_sub(1));
+        self.chosen = at
+            .unwrap_or(self.chosen)
+            .min(self.rows.len().saturating_sub(1));
     }
 
     fn sort(&mut self) {
         match self.order {
-            Order::Share => self.rows.sort_by_key(|u| (Reverse(share(u)), u.container.clone())),
-            Order::Used => self.rows.sort_by_key(|u| (Reverse(u.used), u.container.clone())),
-            Order::Rate => self.rows.sort_by_key(|u| (Reverse(u.rate), u.container.clone())),
+            Order::Share => self
+                .rows
+                .sort_by_key(|u| (Reverse(share(u)), u.container.clone())),
+            Order::Used => self
+                .rows
+                .sort_by_key(|u| (Reverse(u.used), u.container.clone())),
+            Order::Rate => self
+                .rows
+                .sort_by_key(|u| (Reverse(u.rate), u.container.clone())),
             Order::Name => self.rows.sort_by_key(|u| u.container.clone()),
         }
     }
@@ -125,7 +139,11 @@ impl Screen {
             // Only this key kills; every other key cancels.
             Shown::Kill(id) => {
                 self.shown = Shown::List;
-                if key.code == KeyCode::Char('y') { Act::Kill(id) } else { self.say("nothing was killed") }
+                if key.code == KeyCode::Char('y') {
+                    Act::Kill(id)
+                } else {
+                    self.say("nothing was killed")
+                }
             }
             Shown::List => self.in_list(key.code),
         }
@@ -155,20 +173,38 @@ impl Screen {
                     self.shown = Shown::Kill(u.container.clone());
                 }
             }
-            KeyCode::Enter => return self.chosen().map_or(Act::Nothing, |u| Act::Explain(u.container.clone())),
+            KeyCode::Enter => {
+                return self
+                    .chosen()
+                    .map_or(Act::Nothing, |u| Act::Explain(u.container.clone()));
+            }
             _ => {}
         }
         Act::Nothing
     }
 
     fn draw(&self, frame: &mut Frame<'_>, colour: bool) {
-        let [head, body, foot] =
-            Layout::vertical([Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)]).areas(frame.area());
-        let running = count(u64::try_from(self.rows.len()).unwrap_or(u64::MAX), "container");
-        let title = format!("rmctl top · {running} · by {} · {}", self.order.as_str(), self.said);
+        let [head, body, foot] = Layout::vertical([
+            Constraint::Length(1),
+            Constraint::Min(1),
+            Constraint::Length(1),
+        ])
+        .areas(frame.area());
+        let running = count(
+            u64::try_from(self.rows.len()).unwrap_or(u64::MAX),
+            "container",
+        );
+        let title = format!(
+            "rmctl top · {running} · by {} · {}",
+            self.order.as_str(),
+            self.said
+        );
         frame.render_widget(Paragraph::new(title), head);
         if let Shown::About(text) = &self.shown {
-            frame.render_widget(Paragraph::new(text.lines().map(Line::raw).collect::<Vec<_>>()), body);
+            frame.render_widget(
+                Paragraph::new(text.lines().map(Line::raw).collect::<Vec<_>>()),
+                body,
+            );
             frame.render_widget(Paragraph::new("any key: back"), foot);
             return;
         }
@@ -182,25 +218,53 @@ impl Screen {
     }
 
     fn table(&self, colour: bool) -> Table<'static> {
-        let titles = HEADERS.map(|h| h.trim_start_matches('>')).into_iter().chain(["MEMORY 60 s"]);
+        let titles = HEADERS
+            .map(|h| h.trim_start_matches('>'))
+            .into_iter()
+            .chain(["MEMORY 60 s"]);
         let header = Row::new(titles.map(Cell::from).collect::<Vec<_>>());
         let row = |u: &Usage| {
             let picture = format!("{} {}", spark(u), warning(u).unwrap_or_default());
-            let style = if colour && u.limit_in_s.is_some() { Style::new().yellow() } else { Style::new() };
-            Row::new(cells(u).into_iter().chain([picture]).map(Cell::from).collect::<Vec<_>>()).style(style)
+            let style = if colour && u.limit_in_s.is_some() {
+                Style::new().yellow()
+            } else {
+                Style::new()
+            };
+            Row::new(
+                cells(u)
+                    .into_iter()
+                    .chain([picture])
+                    .map(Cell::from)
+                    .collect::<Vec<_>>(),
+            )
+            .style(style)
         };
-        let id = self.rows.iter().map(|u| u.container.to_string().chars().count()).max().unwrap_or(10);
+        let id = self
+            .rows
+            .iter()
+            .map(|u| u.container.to_string().chars().count())
+            .max()
+            .unwrap_or(10);
         let fixed = [u16::try_from(id).unwrap_or(40), 10, 6, 6, 6, 6, 6, 5].map(Constraint::Length);
         let widths = fixed.into_iter().chain([Constraint::Fill(1)]);
         let chosen = Style::new().add_modifier(Modifier::REVERSED);
-        Table::new(self.rows.iter().map(row).collect::<Vec<_>>(), widths).header(header).row_highlight_style(chosen)
+        Table::new(self.rows.iter().map(row).collect::<Vec<_>>(), widths)
+            .header(header)
+            .row_highlight_style(chosen)
     }
 }
 
 /// Runs until the user quits. The terminal is restored afterwards, also after a failure.
-pub(super) async fn run(context: &Context, client: &Client, path: &str, wanted: &RowSelection) -> Result<Exit, Failure> {
-    let broken =
-        |e: std::io::Error| Failure::new(Exit::Failed, format!("the terminal cannot be used: {e}")).help("rmctl top --once");
+pub(super) async fn run(
+    context: &Context,
+    client: &Client,
+    path: &str,
+    wanted: &RowSelection,
+) -> Result<Exit, Failure> {
+    let broken = |e: std::io::Error| {
+        Failure::new(Exit::Failed, format!("the terminal cannot be used: {e}"))
+            .help("rmctl top --once")
+    };
     let mut terminal = ratatui::try_init().map_err(broken)?;
     let ended = live(context, client, path, wanted, &mut terminal).await;
     ratatui::restore();
@@ -219,8 +283,11 @@ async fn live(
     let mut looks = tokio::time::interval(LOOK);
     let colour = context.term.paint.is_colour();
     loop {
-        let drawn = terminal.draw(|frame| screen.draw(frame, colour)).map(|_| ());
-        drawn.map_err(|e| Failure::new(Exit::Failed, format!("the terminal cannot be used: {e}")))?;
+        let drawn = terminal
+            .draw(|frame| screen.draw(frame, colour))
+            .map(|_| ());
+        drawn
+            .map_err(|e| Failure::new(Exit::Failed, format!("the terminal cannot be used: {e}")))?;
         tokio::select! {
             _ = looks.tick() => match look(client, path, wanted).await {
                 Ok(rows) => {
@@ -241,7 +308,10 @@ async fn live(
 }
 
 async fn kill(client: &Client, id: &ContainerId) -> String {
-    client.stop(id).await.map_or_else(|e| format!("! {e}"), |after| format!("{id} is {}", after.state))
+    client.stop(id).await.map_or_else(
+        |e| format!("! {e}"),
+        |after| format!("{id} is {}", after.state),
+    )
 }
 
 /// Description of a container: its fields and its memory chart.
@@ -253,7 +323,12 @@ async fn about(client: &Client, id: &ContainerId) -> String {
     };
     let mut text = containers::one(&view, now(), paint);
     match client.timeline(id).await {
-        Ok(timeline) => text.push_str(&super::container::drawn(&timeline, view.peak, super::container::CHART, paint)),
+        Ok(timeline) => text.push_str(&super::container::drawn(
+            &timeline,
+            view.peak,
+            super::container::CHART,
+            paint,
+        )),
         Err(e) => text.push_str(&format!("no timeline: {e}\n")),
     }
     text
@@ -294,7 +369,15 @@ mod tests {
     fn usage(at: usize, mib: u64, grows: u64) -> Usage {
         let sample = |i: u64| {
             let current = Bytes::from_mib(mib + i * grows);
-            MemorySample { at_ms: i * 250, current, anon: Some(current), file: None, heap: None, limit: None, mark: None }
+            MemorySample {
+                at_ms: i * 250,
+                current,
+                anon: Some(current),
+                file: None,
+                heap: None,
+                limit: None,
+                mark: None,
+            }
         };
         let samples: Vec<MemorySample> = (0..80).map(sample).collect();
         Usage::of(&fixture::containers()[at], &samples)
@@ -315,10 +398,14 @@ mod tests {
     fn the_screen() {
         let mut terminal = Terminal::new(TestBackend::new(104, 7)).expect("a terminal");
         let mut screen = screen();
-        terminal.draw(|frame| screen.draw(frame, false)).expect("draws");
+        terminal
+            .draw(|frame| screen.draw(frame, false))
+            .expect("draws");
         insta::assert_snapshot!("top_screen", terminal.backend());
         press(&mut screen, KeyCode::Char('k'));
-        terminal.draw(|frame| screen.draw(frame, false)).expect("draws");
+        terminal
+            .draw(|frame| screen.draw(frame, false))
+            .expect("draws");
         insta::assert_snapshot!("top_screen_kill", terminal.backend());
     }
 
@@ -339,10 +426,19 @@ mod tests {
         press(&mut screen, KeyCode::Down);
         let chosen = screen.chosen().expect("one").container.clone();
         screen.take(vec![usage(2, 4000, 0), usage(0, 90, 0), usage(1, 10, 0)]);
-        assert_eq!(screen.chosen().map(|u| u.container.clone()), Some(chosen.clone()));
+        assert_eq!(
+            screen.chosen().map(|u| u.container.clone()),
+            Some(chosen.clone())
+        );
         assert_eq!(press(&mut screen, KeyCode::Enter), Act::Explain(chosen));
         screen.take(Vec::new());
-        assert_eq!((press(&mut screen, KeyCode::Enter), press(&mut screen, KeyCode::Char('k'))), (Act::Nothing, Act::Nothing));
+        assert_eq!(
+            (
+                press(&mut screen, KeyCode::Enter),
+                press(&mut screen, KeyCode::Char('k'))
+            ),
+            (Act::Nothing, Act::Nothing)
+        );
         assert_eq!(screen.shown, Shown::List, "there is nothing to kill");
     }
 
@@ -355,10 +451,17 @@ mod tests {
                 screen.order
             })
             .collect();
-        assert_eq!(orders, [Order::Used, Order::Rate, Order::Name, Order::Share]);
+        assert_eq!(
+            orders,
+            [Order::Used, Order::Rate, Order::Name, Order::Share]
+        );
         assert_eq!(press(&mut screen, KeyCode::Char('q')), Act::Quit);
         screen.shown = Shown::About("x".into());
-        assert_eq!(press(&mut screen, KeyCode::Char('q')), Act::Nothing, "the first key returns to the list");
+        assert_eq!(
+            press(&mut screen, KeyCode::Char('q')),
+            Act::Nothing,
+            "the first key returns to the list"
+        );
         let stop = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
         assert_eq!(screen.key(stop), Act::Quit);
     }

@@ -19,7 +19,9 @@ pub(crate) async fn run(context: &Context, print_url: bool) -> Result<Exit, Fail
     match Command::new("xdg-open").arg(&url).status().await {
         Ok(status) if status.success() => Ok(Exit::Ok),
         Ok(_) | Err(_) => {
-            context.term.say("no browser could be opened here: the address is above");
+            context
+                .term
+                .say("no browser could be opened here: the address is above");
             Ok(Exit::Ok)
         }
     }

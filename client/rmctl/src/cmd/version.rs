@@ -20,23 +20,42 @@ struct Versions {
 /// Prints both versions.
 pub(crate) async fn run(context: &Context, check: bool) -> Result<Exit, Failure> {
     let server = context.client()?.status().await.ok().map(|s| s.version);
-    let versions = Versions { client: env!("CARGO_PKG_VERSION"), server, addr: context.addr.clone() };
-    let found = MachineOutput { items: std::slice::from_ref(&versions), list: false };
-    let text = found.text(&context.output, |v| v.client.to_owned()).unwrap_or_else(|| {
-        let server = versions.server.as_deref().unwrap_or("no answer");
-        format!("rmctl            {}\nresourcemanager  {server} ({})\n", versions.client, versions.addr)
-    });
+    let versions = Versions {
+        client: env!("CARGO_PKG_VERSION"),
+        server,
+        addr: context.addr.clone(),
+    };
+    let found = MachineOutput {
+        items: std::slice::from_ref(&versions),
+        list: false,
+    };
+    let text = found
+        .text(&context.output, |v| v.client.to_owned())
+        .unwrap_or_else(|| {
+            let server = versions.server.as_deref().unwrap_or("no answer");
+            format!(
+                "rmctl            {}\nresourcemanager  {server} ({})\n",
+                versions.client, versions.addr
+            )
+        });
     context.term.print(&text);
     if !check {
         return Ok(Exit::Ok);
     }
     match versions.server.as_deref() {
         Some(server) if server == versions.client => Ok(Exit::Ok),
-        Some(server) => {
-            Err(Failure::new(Exit::Conflict, format!("rmctl has version {}, the resource manager {server}", versions.client))
-                .help("install that version of rmctl; calls of /v1 that both versions know still work"))
-        }
-        None => Err(Failure::new(Exit::Unreachable, format!("no answer from {}", versions.addr))
-            .help("is it running? `rmctl dev` starts a cluster on this machine")),
+        Some(server) => Err(Failure::new(
+            Exit::Conflict,
+            format!(
+                "rmctl has version {}, the resource manager {server}",
+                versions.client
+            ),
+        )
+        .help("install that version of rmctl; calls of /v1 that both versions know still work")),
+        None => Err(Failure::new(
+            Exit::Unreachable,
+            format!("no answer from {}", versions.addr),
+        )
+        .help("is it running? `rmctl dev` starts a cluster on this machine")),
     }
 }

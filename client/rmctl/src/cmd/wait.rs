@@ -11,7 +11,11 @@ use crate::progress::Progress;
 use crate::render::{apps, figures::span, json::MachineOutput};
 
 /// Waits for the end of a job.
-pub(crate) async fn run(context: &Context, job: &str, timeout: Option<Duration>) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &Context,
+    job: &str,
+    timeout: Option<Duration>,
+) -> Result<Exit, Failure> {
     let client = context.client()?;
     let (app, _) = context.app_figures(&client, job).await?;
     let progress = Progress::tasks(&context.term);
@@ -26,18 +30,37 @@ pub(crate) async fn run(context: &Context, job: &str, timeout: Option<Duration>)
         Some(most) => match tokio::time::timeout(most, ends).await {
             Ok(app) => app?,
             Err(_) => {
-                return Err(Failure::new(Exit::WaitTimeout, format!("{} has not ended after {}", app.id, span(most)))
-                    .help(format!("rmctl ps {}", app.id)));
+                return Err(Failure::new(
+                    Exit::WaitTimeout,
+                    format!("{} has not ended after {}", app.id, span(most)),
+                )
+                .help(format!("rmctl ps {}", app.id)));
             }
         },
     };
     drop(progress);
-    let found = MachineOutput { items: std::slice::from_ref(&app), list: false };
-    let text = found.text(&context.output, |a| a.id.to_string()).unwrap_or_else(|| {
-        let took = app.ended.map(|end| format!(" after {}", span(end.since(app.submitted)))).unwrap_or_default();
-        let why = if app.diagnostics.is_empty() { String::new() } else { format!(": {}", app.diagnostics) };
-        format!("{}  {}{took}{why}\n", app.id, apps::state(app.state, context.term.paint))
-    });
+    let found = MachineOutput {
+        items: std::slice::from_ref(&app),
+        list: false,
+    };
+    let text = found
+        .text(&context.output, |a| a.id.to_string())
+        .unwrap_or_else(|| {
+            let took = app
+                .ended
+                .map(|end| format!(" after {}", span(end.since(app.submitted))))
+                .unwrap_or_default();
+            let why = if app.diagnostics.is_empty() {
+                String::new()
+            } else {
+                format!(": {}", app.diagnostics)
+            };
+            format!(
+                "{}  {}{took}{why}\n",
+                app.id,
+                apps::state(app.state, context.term.paint)
+            )
+        });
     context.term.print(&text);
     Ok(Exit::of_app(&app))
 }

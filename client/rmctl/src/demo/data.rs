@@ -61,14 +61,27 @@ pub(crate) fn prepare(wanted: &DataSetParams, term: &Term) -> Result<Data, DemoE
     };
     let columns = split::columns(&input, wanted.key.as_deref(), wanted.value.as_deref())?;
     if !generated {
-        term.say(&format!("data   {}: column {} by column {}", input.display(), columns.value, columns.key));
+        term.say(&format!(
+            "data   {}: column {} by column {}",
+            input.display(),
+            columns.value,
+            columns.key
+        ));
     }
     let length = std::fs::metadata(&input).map_or(0, |m| m.len());
     let progress = Progress::bytes(term, "splitting by key");
-    let parts = split::split(&input, &columns, wanted.partitions, &wanted.dir, |n| progress.at(n.min(length), length))?;
+    let parts = split::split(&input, &columns, wanted.partitions, &wanted.dir, |n| {
+        progress.at(n.min(length), length)
+    })?;
     drop(progress);
     term.say(&describe(&parts));
-    Ok(Data { input, columns, parts, share, generated })
+    Ok(Data {
+        input,
+        columns,
+        parts,
+        share,
+        generated,
+    })
 }
 
 fn make(term: &Term, partitions: u32, share: Bytes, dir: &Path) -> Result<PathBuf, DemoError> {
@@ -121,7 +134,10 @@ pub(crate) fn median(parts: &[Part]) -> Option<&Part> {
 /// The memory of a slot for a partition with this peak: a quarter more, in whole steps, at least 24
 /// MiB for the program itself.
 pub(crate) fn fitted(done: &Done) -> Bytes {
-    Bytes::new(done.peak_bytes).mul_ratio(5, 4).round_up(STEP).max(Bytes::from_mib(24))
+    Bytes::new(done.peak_bytes)
+        .mul_ratio(5, 4)
+        .round_up(STEP)
+        .max(Bytes::from_mib(24))
 }
 
 #[cfg(test)]
@@ -130,7 +146,12 @@ mod tests {
 
     #[test]
     fn the_median_is_an_existing_partition() {
-        let part = |index, bytes| Part { index, path: PathBuf::new(), rows: 1, bytes };
+        let part = |index, bytes| Part {
+            index,
+            path: PathBuf::new(),
+            rows: 1,
+            bytes,
+        };
         let parts = [part(0, 900), part(1, 10), part(2, 30), part(3, 20)];
         assert_eq!(median(&parts).map(|p| p.index), Some(3));
         assert_eq!(median(&[]), None);
@@ -138,7 +159,11 @@ mod tests {
 
     #[test]
     fn the_share_leaves_a_quarter() {
-        let peak = |mib: u64| Done { rows: 1, keys: 1, peak_bytes: mib << 20 };
+        let peak = |mib: u64| Done {
+            rows: 1,
+            keys: 1,
+            peak_bytes: mib << 20,
+        };
         assert_eq!(fitted(&peak(40)), Bytes::from_mib(56));
         assert_eq!(fitted(&peak(3)), Bytes::from_mib(24));
     }

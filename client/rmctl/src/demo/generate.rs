@@ -23,7 +23,12 @@ pub(crate) struct Written {
 
 /// Writes `keys[i]` different keys for each partition `i`. Every sixteenth row repeats a recent
 /// key. `tell` gets the number of finished keys at intervals.
-pub(crate) fn generate(path: &Path, keys: &[u64], seed: u32, mut tell: impl FnMut(u64)) -> Result<Written, DemoError> {
+pub(crate) fn generate(
+    path: &Path,
+    keys: &[u64],
+    seed: u32,
+    mut tell: impl FnMut(u64),
+) -> Result<Written, DemoError> {
     let mut out = BufWriter::with_capacity(1 << 18, File::create(path).map_err(at(path))?);
     let mut rows = Rows::new(keys, seed);
     let mut written = Written::default();
@@ -93,7 +98,9 @@ impl Rows {
             self.counter = self.counter.wrapping_add(1);
             let partitions = u32::try_from(self.missing.len()).unwrap_or(1);
             let at = usize::try_from(partition(&hex(key), partitions)).unwrap_or(0);
-            let Some(missing) = self.missing.get_mut(at).filter(|m| **m > 0) else { continue };
+            let Some(missing) = self.missing.get_mut(at).filter(|m| **m > 0) else {
+                continue;
+            };
             *missing -= 1;
             self.left -= 1;
             self.made += 1;
@@ -108,7 +115,10 @@ impl Rows {
     }
 
     fn roll(&mut self) -> u64 {
-        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.random = self
+            .random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         self.random ^ (self.random >> 31)
     }
 }
@@ -127,7 +137,10 @@ fn hex(n: u32) -> [u8; 8] {
     let mut text = [0; 8];
     for (i, digit) in text.iter_mut().enumerate() {
         let nibble = (n >> (28 - 4 * i)) & 15;
-        *digit = b"0123456789abcdef".get(usize::try_from(nibble).unwrap_or(0)).copied().unwrap_or(b'0');
+        *digit = b"0123456789abcdef"
+            .get(usize::try_from(nibble).unwrap_or(0))
+            .copied()
+            .unwrap_or(b'0');
     }
     text
 }
@@ -141,7 +154,10 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("file");
         let written = generate(file.path(), keys, seed, |_| {}).expect("writes");
         let text = std::fs::read_to_string(file.path()).expect("reads");
-        assert_eq!((written.bytes, written.rows + 1), (text.len() as u64, text.lines().count() as u64));
+        assert_eq!(
+            (written.bytes, written.rows + 1),
+            (text.len() as u64, text.lines().count() as u64)
+        );
         text
     }
 
@@ -152,10 +168,19 @@ mod tests {
         let mut have: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
         for line in text.lines().skip(1) {
             let (key, value) = line.split_once(',').expect("two fields");
-            assert!(value.parse::<f64>().is_ok_and(|v| (0.0..100.0).contains(&v)), "{line}");
-            have.entry(partition(key.as_bytes(), 5)).or_default().insert(key);
+            assert!(
+                value
+                    .parse::<f64>()
+                    .is_ok_and(|v| (0.0..100.0).contains(&v)),
+                "{line}"
+            );
+            have.entry(partition(key.as_bytes(), 5))
+                .or_default()
+                .insert(key);
         }
-        let counts: Vec<u64> = (0..5).map(|i| have.get(&i).map_or(0, BTreeSet::len) as u64).collect();
+        let counts: Vec<u64> = (0..5)
+            .map(|i| have.get(&i).map_or(0, BTreeSet::len) as u64)
+            .collect();
         assert_eq!(counts, want);
     }
 
@@ -163,7 +188,10 @@ mod tests {
     fn some_keys_repeat_and_most_do_not() {
         let text = made(&[5000, 5000], 1);
         let rows = text.lines().count() - 1;
-        assert!((10_400..11_000).contains(&rows), "{rows} rows of 10000 keys");
+        assert!(
+            (10_400..11_000).contains(&rows),
+            "{rows} rows of 10000 keys"
+        );
     }
 
     #[test]

@@ -27,9 +27,16 @@ pub(crate) fn text(
     let last = partitions.saturating_sub(1);
     let part = dir.join("part-{index}.csv");
     let result = out.join("out-{index}.csv");
-    let words = [quoted(program), "\"sample\", \"group-by\"".to_owned(), quoted("--input".as_ref())];
-    let command =
-        words.into_iter().chain([quoted(&part), quoted("--output".as_ref()), quoted(&result)]).collect::<Vec<_>>().join(", ");
+    let words = [
+        quoted(program),
+        "\"sample\", \"group-by\"".to_owned(),
+        quoted("--input".as_ref()),
+    ];
+    let command = words
+        .into_iter()
+        .chain([quoted(&part), quoted("--output".as_ref()), quoted(&result)])
+        .collect::<Vec<_>>()
+        .join(", ");
     format!(
         "# Groups {partitions} files by key on {EXECUTORS} executors. Each slot's share is {share}.
 version = 1
@@ -61,8 +68,21 @@ timeout = \"10m\"
 /// A TOML string. Braces are placeholders in job files, so braces of the path are doubled, except
 /// those of `{index}`.
 fn quoted(path: &Path) -> String {
-    let text = path.to_string_lossy().replace('{', "{{").replace('}', "}}").replace("{{index}}", "{index}");
-    let text: String = text.chars().flat_map(|c| if matches!(c, '"' | '\\') { vec!['\\', c] } else { vec![c] }).collect();
+    let text = path
+        .to_string_lossy()
+        .replace('{', "{{")
+        .replace('}', "}}")
+        .replace("{{index}}", "{index}");
+    let text: String = text
+        .chars()
+        .flat_map(|c| {
+            if matches!(c, '"' | '\\') {
+                vec!['\\', c]
+            } else {
+                vec![c]
+            }
+        })
+        .collect();
     format!("\"{text}\"")
 }
 
@@ -72,20 +92,32 @@ mod tests {
 
     fn job(dir: &str) -> String {
         let (program, dir) = (Path::new("/opt/headroom/rmctl"), Path::new(dir));
-        text("group-by", MemoryFailureMode::Headroom, Bytes::from_mib(32), 20, program, dir, dir)
+        text(
+            "group-by",
+            MemoryFailureMode::Headroom,
+            Bytes::from_mib(32),
+            20,
+            program,
+            dir,
+            dir,
+        )
     }
 
     #[test]
     fn the_file_compiles_and_has_the_planned_shares() {
         let spec = headroom_config::job::compile(&job("/tmp/demo"), "job.toml").expect("compiles");
-        assert_eq!((spec.tasks(), spec.executors[0].slot_memory()), (20, Bytes::from_mib(32)));
+        assert_eq!(
+            (spec.tasks(), spec.executors[0].slot_memory()),
+            (20, Bytes::from_mib(32))
+        );
         assert_eq!(spec.stages[0].profile.memory(), Bytes::from_mib(32));
     }
 
     #[test]
     fn odd_directories_do_no_harm() {
         for dir in ["/tmp/a b", "/tmp/a\"b", "/tmp/{x}", "/tmp/a\\b"] {
-            headroom_config::job::compile(&job(dir), "job.toml").unwrap_or_else(|p| panic!("{dir}: {p:?}"));
+            headroom_config::job::compile(&job(dir), "job.toml")
+                .unwrap_or_else(|p| panic!("{dir}: {p:?}"));
         }
     }
 }

@@ -34,13 +34,18 @@ pub(crate) enum DemoError {
 
 /// Adds the path to an I/O error.
 pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> DemoError + '_ {
-    move |source| DemoError::File { path: path.to_owned(), source }
+    move |source| DemoError::File {
+        path: path.to_owned(),
+        source,
+    }
 }
 
 /// The partition of a key: FNV-1a, folded once so that the low bits are as well distributed as the
 /// high ones.
 pub(crate) fn partition(key: &[u8], partitions: u32) -> u32 {
-    let fnv = key.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3));
+    let fnv = key.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, b| {
+        (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)
+    });
     let folded = (fnv ^ (fnv >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let folded = folded ^ (folded >> 32);
     u32::try_from(folded % u64::from(partitions.max(1))).unwrap_or(0)
@@ -62,7 +67,11 @@ mod tests {
     #[test]
     fn the_partition_of_a_key_never_changes() {
         assert_eq!(
-            (partition(b"alpha", 20), partition(b"", 20), partition(b"x", 1)),
+            (
+                partition(b"alpha", 20),
+                partition(b"", 20),
+                partition(b"x", 1)
+            ),
             (partition(b"alpha", 20), partition(b"", 20), 0)
         );
     }

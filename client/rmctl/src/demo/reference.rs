@@ -51,14 +51,20 @@ impl Table {
             table.text.extend_from_slice(key.as_bytes());
         }
         let text = std::mem::take(&mut table.text);
-        table.rows.sort_unstable_by(|a, b| key_of(&text, a).cmp(key_of(&text, b)).then(a.2.total_cmp(&b.2)));
+        table.rows.sort_unstable_by(|a, b| {
+            key_of(&text, a)
+                .cmp(key_of(&text, b))
+                .then(a.2.total_cmp(&b.2))
+        });
         table.text = text;
         Ok(table)
     }
 
     /// The lines of the result, in the order of keys.
     fn lines(&self) -> impl Iterator<Item = String> + '_ {
-        let same = |a: &(usize, u32, f64), b: &(usize, u32, f64)| key_of(&self.text, a) == key_of(&self.text, b);
+        let same = |a: &(usize, u32, f64), b: &(usize, u32, f64)| {
+            key_of(&self.text, a) == key_of(&self.text, b)
+        };
         self.rows.chunk_by(same).map(|rows| {
             let values: Vec<f64> = rows.iter().map(|r| r.2).collect();
             let key = rows.first().map_or(&[][..], |r| key_of(&self.text, r));
@@ -80,8 +86,14 @@ struct Merged {
 
 impl Merged {
     fn open(outputs: &[PathBuf]) -> Result<Merged, DemoError> {
-        let readers = outputs.iter().map(|p| open(p)).collect::<Result<Vec<_>, _>>()?;
-        let mut merged = Merged { readers, next: BinaryHeap::new() };
+        let readers = outputs
+            .iter()
+            .map(|p| open(p))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut merged = Merged {
+            readers,
+            next: BinaryHeap::new(),
+        };
         (0..outputs.len()).try_for_each(|i| merged.advance(i))?;
         Ok(merged)
     }
@@ -94,7 +106,9 @@ impl Merged {
         Ok(())
     }
     fn line(&mut self) -> Result<Option<String>, DemoError> {
-        let Some(Reverse((key, i))) = self.next.pop() else { return Ok(None) };
+        let Some(Reverse((key, i))) = self.next.pop() else {
+            return Ok(None);
+        };
         let mut line = quoted(&key).into_owned();
         if let Some(reader) = self.readers.get(i) {
             for column in 1..reader.header().len() {
@@ -125,8 +139,18 @@ pub(crate) fn compare(
         let (ours, theirs) = (merged.line()?, reference.next());
         match ours {
             Some(line) if theirs.as_ref() == Some(&line) => keep.line(&line)?,
-            None if theirs.is_none() => return keep.done().map(|()| ComparisonResult::Equal { lines: number }),
-            tasks => return Ok(ComparisonResult::Differ { at: number + 1, tasks, reference: theirs }),
+            None if theirs.is_none() => {
+                return keep
+                    .done()
+                    .map(|()| ComparisonResult::Equal { lines: number });
+            }
+            tasks => {
+                return Ok(ComparisonResult::Differ {
+                    at: number + 1,
+                    tasks,
+                    reference: theirs,
+                });
+            }
         }
         number += 1;
     }
@@ -140,7 +164,10 @@ struct Keep<'a> {
 impl<'a> Keep<'a> {
     fn new(path: Option<&'a Path>) -> Result<Self, DemoError> {
         let to = match path {
-            Some(path) => Some((path, BufWriter::with_capacity(1 << 18, File::create(path).map_err(at(path))?))),
+            Some(path) => Some((
+                path,
+                BufWriter::with_capacity(1 << 18, File::create(path).map_err(at(path))?),
+            )),
             None => None,
         };
         let mut keep = Keep { to };
@@ -148,10 +175,14 @@ impl<'a> Keep<'a> {
         Ok(keep)
     }
     fn line(&mut self, line: &str) -> Result<(), DemoError> {
-        self.to.as_mut().map_or(Ok(()), |(path, out)| out.write_all(line.as_bytes()).map_err(at(path)))
+        self.to.as_mut().map_or(Ok(()), |(path, out)| {
+            out.write_all(line.as_bytes()).map_err(at(path))
+        })
     }
     fn done(mut self) -> Result<(), DemoError> {
-        self.to.as_mut().map_or(Ok(()), |(path, out)| out.flush().map_err(at(path)))
+        self.to
+            .as_mut()
+            .map_or(Ok(()), |(path, out)| out.flush().map_err(at(path)))
     }
 }
 
@@ -177,12 +208,22 @@ mod tests {
         for (part, output) in parts.iter().zip(&outputs) {
             group_file(&part.path, output, "key", "value").expect("groups");
         }
-        Set { dir, columns, outputs }
+        Set {
+            dir,
+            columns,
+            outputs,
+        }
     }
 
     fn verdict(set: &Set) -> ComparisonResult {
         let dir = set.dir.path();
-        compare(&dir.join("data.csv"), &set.columns, &set.outputs, Some(&dir.join("result.csv"))).expect("compares")
+        compare(
+            &dir.join("data.csv"),
+            &set.columns,
+            &set.outputs,
+            Some(&dir.join("result.csv")),
+        )
+        .expect("compares")
     }
 
     #[test]
@@ -191,7 +232,11 @@ mod tests {
         assert_eq!(verdict(&set), ComparisonResult::Equal { lines: 150 });
         let result = std::fs::read_to_string(set.dir.path().join("result.csv")).expect("reads");
         assert_eq!(result.lines().count(), 151);
-        let keys: Vec<&str> = result.lines().skip(1).filter_map(|l| l.split(',').next()).collect();
+        let keys: Vec<&str> = result
+            .lines()
+            .skip(1)
+            .filter_map(|l| l.split(',').next())
+            .collect();
         assert!(keys.is_sorted());
     }
 
@@ -200,8 +245,14 @@ mod tests {
         let set = grouped();
         let text = std::fs::read_to_string(&set.outputs[3]).expect("reads");
         let at = text.rfind(',').expect("a comma") + 1;
-        std::fs::write(&set.outputs[3], format!("{}9{}", &text[..at], &text[at..])).expect("writes");
-        let ComparisonResult::Differ { tasks, reference, .. } = verdict(&set) else { panic!("must differ") };
+        std::fs::write(&set.outputs[3], format!("{}9{}", &text[..at], &text[at..]))
+            .expect("writes");
+        let ComparisonResult::Differ {
+            tasks, reference, ..
+        } = verdict(&set)
+        else {
+            panic!("must differ")
+        };
         assert_ne!(tasks, reference);
     }
 

@@ -44,7 +44,11 @@ pub(crate) fn weights(partitions: u32) -> Vec<Weight> {
 
 /// Number of keys with which the grouping program needs that much of `share`.
 pub(crate) fn keys(weight: Weight, share: Bytes) -> u64 {
-    share.mul_ratio(weight.hundredths(), 100).saturating_sub(BASE).get() / PER_KEY
+    share
+        .mul_ratio(weight.hundredths(), 100)
+        .saturating_sub(BASE)
+        .get()
+        / PER_KEY
 }
 
 #[cfg(test)]
@@ -55,10 +59,21 @@ mod tests {
     fn four_partitions_are_heavy_and_the_largest_exceeds_an_executor() {
         let all = weights(20);
         let count = |w: Weight| all.iter().filter(|x| **x == w).count();
-        assert_eq!((count(Weight::Light), count(Weight::Heavy), count(Weight::Mega)), (15, 4, 1));
+        assert_eq!(
+            (
+                count(Weight::Light),
+                count(Weight::Heavy),
+                count(Weight::Mega)
+            ),
+            (15, 4, 1)
+        );
         assert!(Weight::Heavy.hundredths() >= 3 * Weight::Light.hundredths());
         for n in 6..=64 {
-            assert_eq!(weights(n).iter().filter(|w| **w == Weight::Mega).count(), 1, "{n} partitions");
+            assert_eq!(
+                weights(n).iter().filter(|w| **w == Weight::Mega).count(),
+                1,
+                "{n} partitions"
+            );
             assert!(weights(n).contains(&Weight::Heavy), "{n} partitions");
         }
     }
@@ -67,6 +82,10 @@ mod tests {
     fn keys_grow_with_the_share() {
         let at = |mib| keys(Weight::Light, Bytes::from_mib(mib));
         assert!(at(48) > at(32) && at(32) > 100_000);
-        assert_eq!(keys(Weight::Light, Bytes::from_mib(1)), 0, "a share below the size of the program holds no key");
+        assert_eq!(
+            keys(Weight::Light, Bytes::from_mib(1)),
+            0,
+            "a share below the size of the program holds no key"
+        );
     }
 }

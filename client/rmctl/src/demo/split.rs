@@ -31,23 +31,35 @@ pub(crate) struct Columns {
 
 /// Finds the columns. Defaults: the first column is the key, the first other column with a number
 /// is the value.
-pub(crate) fn columns(input: &Path, key: Option<&str>, value: Option<&str>) -> Result<Columns, DemoError> {
+pub(crate) fn columns(
+    input: &Path,
+    key: Option<&str>,
+    value: Option<&str>,
+) -> Result<Columns, DemoError> {
     let mut reader = open(input)?;
     let key = match key {
         Some(name) => reader.column(name)?,
         None => 0,
     };
     if !reader.advance()? {
-        return Err(DemoError::NoRows { path: input.to_owned() });
+        return Err(DemoError::NoRows {
+            path: input.to_owned(),
+        });
     }
     let value = match value {
         Some(name) => reader.column(name)?,
         None => (0..reader.header().len())
             .find(|i| *i != key && reader.number(*i).is_ok())
-            .ok_or_else(|| DemoError::NoNumbers { path: input.to_owned(), line: reader.line() })?,
+            .ok_or_else(|| DemoError::NoNumbers {
+                path: input.to_owned(),
+                line: reader.line(),
+            })?,
     };
     let name = |i: usize| reader.header().get(i).cloned().unwrap_or_default();
-    Ok(Columns { key: name(key), value: name(value) })
+    Ok(Columns {
+        key: name(key),
+        value: name(value),
+    })
 }
 
 /// Opens a CSV file.
@@ -67,7 +79,9 @@ pub(crate) fn split(
 ) -> Result<Vec<Part>, DemoError> {
     let mut reader = open(input)?;
     let (key, value) = (reader.column(&columns.key)?, reader.column(&columns.value)?);
-    let mut writers = (0..partitions).map(|i| Writer::new(i, dir)).collect::<Result<Vec<_>, _>>()?;
+    let mut writers = (0..partitions)
+        .map(|i| Writer::new(i, dir))
+        .collect::<Result<Vec<_>, _>>()?;
     let (mut rows, mut bytes) = (0u64, 0);
     while reader.advance()? {
         // An error here names the line in the whole file; an error of a task would name the line in
@@ -86,7 +100,9 @@ pub(crate) fn split(
         }
     }
     if rows == 0 {
-        return Err(DemoError::NoRows { path: input.to_owned() });
+        return Err(DemoError::NoRows {
+            path: input.to_owned(),
+        });
     }
     writers.into_iter().map(Writer::done).collect()
 }
@@ -100,13 +116,23 @@ impl Writer {
     fn new(index: u32, dir: &Path) -> Result<Writer, DemoError> {
         let path = dir.join(format!("part-{index}.csv"));
         let file = File::create(&path).map_err(at(&path))?;
-        let mut writer = Writer { part: Part { index, path, rows: 0, bytes: 0 }, out: BufWriter::with_capacity(1 << 16, file) };
+        let mut writer = Writer {
+            part: Part {
+                index,
+                path,
+                rows: 0,
+                bytes: 0,
+            },
+            out: BufWriter::with_capacity(1 << 16, file),
+        };
         writer.row("key,value\n")?;
         writer.part.rows = 0;
         Ok(writer)
     }
     fn row(&mut self, line: &str) -> Result<(), DemoError> {
-        self.out.write_all(line.as_bytes()).map_err(at(&self.part.path))?;
+        self.out
+            .write_all(line.as_bytes())
+            .map_err(at(&self.part.path))?;
         self.part.rows += 1;
         self.part.bytes += line.len() as u64;
         Ok(())
@@ -130,10 +156,18 @@ mod tests {
 
     #[test]
     fn every_row_arrives_once_in_the_partition_of_its_key() {
-        let rows: String = (0..1000).map(|i| format!("{},x,k{}\n", i, i % 37)).collect();
+        let rows: String = (0..1000)
+            .map(|i| format!("{},x,k{}\n", i, i % 37))
+            .collect();
         let (dir, path) = file(&format!("n,text,name\n{rows}"));
         let columns = columns(&path, Some("name"), None).expect("columns");
-        assert_eq!(columns, Columns { key: "name".into(), value: "n".into() });
+        assert_eq!(
+            columns,
+            Columns {
+                key: "name".into(),
+                value: "n".into()
+            }
+        );
         let parts = split(&path, &columns, 6, dir.path(), |_| {}).expect("splits");
         assert_eq!(parts.iter().map(|p| p.rows).sum::<u64>(), 1000);
         let mut seen = std::collections::BTreeSet::new();
@@ -154,7 +188,10 @@ mod tests {
         let (dir, path) = file("key,value\n\"a,b\",1\n\"a,b\",2\n");
         let columns = columns(&path, None, None).expect("columns");
         let parts = split(&path, &columns, 1, dir.path(), |_| {}).expect("splits");
-        assert_eq!(std::fs::read_to_string(&parts[0].path).expect("reads"), "key,value\n\"a,b\",1\n\"a,b\",2\n");
+        assert_eq!(
+            std::fs::read_to_string(&parts[0].path).expect("reads"),
+            "key,value\n\"a,b\",1\n\"a,b\",2\n"
+        );
     }
 
     #[test]
@@ -162,7 +199,9 @@ mod tests {
         let told = |text: &str, key: Option<&str>, value: Option<&str>| {
             let (dir, path) = file(text);
             let columns = columns(&path, key, value).map_err(|e| e.to_string())?;
-            split(&path, &columns, 6, dir.path(), |_| {}).map(|_| ()).map_err(|e| e.to_string())
+            split(&path, &columns, 6, dir.path(), |_| {})
+                .map(|_| ())
+                .map_err(|e| e.to_string())
         };
         let contains = |r: Result<(), String>, part: &str| {
             let text = r.expect_err(part);
@@ -170,9 +209,21 @@ mod tests {
         };
         contains(told("", None, None), "is empty");
         contains(told("a,b\n", None, None), "has a header and no rows");
-        contains(told("a,b\n1,2\n", Some("c"), None), "has no column \"c\"; it has a, b");
-        contains(told("a,b\nx,y\n", None, None), ":2: no column but the key's holds a number here");
-        contains(told("a,b\nx,1\ny,z\n", None, None), ":3: column \"b\" holds \"z\"");
-        contains(told("a,b\nx,1\ny\n", None, None), ":3: the record has 1 field, the header has 2");
+        contains(
+            told("a,b\n1,2\n", Some("c"), None),
+            "has no column \"c\"; it has a, b",
+        );
+        contains(
+            told("a,b\nx,y\n", None, None),
+            ":2: no column but the key's holds a number here",
+        );
+        contains(
+            told("a,b\nx,1\ny,z\n", None, None),
+            ":3: column \"b\" holds \"z\"",
+        );
+        contains(
+            told("a,b\nx,1\ny\n", None, None),
+            ":3: the record has 1 field, the header has 2",
+        );
     }
 }

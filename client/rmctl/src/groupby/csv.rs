@@ -21,13 +21,27 @@ pub(crate) enum CsvError {
     Empty { path: PathBuf },
     /// The header does not name the column.
     #[error("{} has no column {column:?}; it has {}", path.display(), have.join(", "))]
-    NoColumn { path: PathBuf, column: String, have: Vec<String> },
+    NoColumn {
+        path: PathBuf,
+        column: String,
+        have: Vec<String>,
+    },
     /// A record is shorter or longer than the header.
     #[error("{}:{line}: the record has {got} field{}, the header has {want}", path.display(), if *got == 1 { "" } else { "s" })]
-    Fields { path: PathBuf, line: u64, got: usize, want: usize },
+    Fields {
+        path: PathBuf,
+        line: u64,
+        got: usize,
+        want: usize,
+    },
     /// A field should be a number.
     #[error("{}:{line}: column {column:?} holds {text:?}, which is not a finite number", path.display())]
-    NotNumber { path: PathBuf, line: u64, column: String, text: String },
+    NotNumber {
+        path: PathBuf,
+        line: u64,
+        column: String,
+        text: String,
+    },
     /// A quote was opened and never closed.
     #[error("{}:{line}: the quote that opens in this record is never closed", path.display())]
     Unclosed { path: PathBuf, line: u64 },
@@ -62,11 +76,22 @@ impl<R: BufRead> Reader<R> {
     /// Reads the header.
     pub(crate) fn new(from: R, path: &Path) -> Result<Self, CsvError> {
         let (header, raw, fields, ends) = Default::default();
-        let mut reader = Reader { from, path: path.to_owned(), header, raw, fields, ends, line: 0, lines: 0 };
+        let mut reader = Reader {
+            from,
+            path: path.to_owned(),
+            header,
+            raw,
+            fields,
+            ends,
+            line: 0,
+            lines: 0,
+        };
         if !reader.record()? {
             return Err(CsvError::Empty { path: reader.path });
         }
-        let names: Result<Vec<String>, CsvError> = (0..reader.ends.len()).map(|i| reader.field(i).map(str::to_owned)).collect();
+        let names: Result<Vec<String>, CsvError> = (0..reader.ends.len())
+            .map(|i| reader.field(i).map(str::to_owned))
+            .collect();
         reader.header = names?;
         if let Some(first) = reader.header.first_mut() {
             *first = first.trim_start_matches('\u{feff}').to_owned();
@@ -88,8 +113,15 @@ impl<R: BufRead> Reader<R> {
 
     /// The index of the column with that name.
     pub(crate) fn column(&self, name: &str) -> Result<usize, CsvError> {
-        let missing = || CsvError::NoColumn { path: self.path.clone(), column: name.to_owned(), have: self.header.clone() };
-        self.header.iter().position(|h| h == name).ok_or_else(missing)
+        let missing = || CsvError::NoColumn {
+            path: self.path.clone(),
+            column: name.to_owned(),
+            have: self.header.clone(),
+        };
+        self.header
+            .iter()
+            .position(|h| h == name)
+            .ok_or_else(missing)
     }
 
     /// Reads the next record; `false` at the end.
@@ -108,9 +140,20 @@ impl<R: BufRead> Reader<R> {
 
     /// A field of the current record.
     pub(crate) fn field(&self, column: usize) -> Result<&str, CsvError> {
-        let start = column.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
-        let bytes = self.ends.get(column).and_then(|end| self.fields.get(start..*end)).unwrap_or_default();
-        std::str::from_utf8(bytes).map_err(|_| CsvError::NotText { path: self.path.clone(), line: self.line })
+        let start = column
+            .checked_sub(1)
+            .and_then(|before| self.ends.get(before))
+            .copied()
+            .unwrap_or(0);
+        let bytes = self
+            .ends
+            .get(column)
+            .and_then(|end| self.fields.get(start..*end))
+            .unwrap_or_default();
+        std::str::from_utf8(bytes).map_err(|_| CsvError::NotText {
+            path: self.path.clone(),
+            line: self.line,
+        })
     }
 
     /// A field of the current record as a finite number.
@@ -140,7 +183,10 @@ impl<R: BufRead> Reader<R> {
         }
         while self.raw.iter().filter(|b| **b == b'"').count() % 2 == 1 {
             if !self.more()? {
-                return Err(CsvError::Unclosed { path: self.path.clone(), line: self.line });
+                return Err(CsvError::Unclosed {
+                    path: self.path.clone(),
+                    line: self.line,
+                });
             }
         }
         self.split()?;
@@ -152,10 +198,16 @@ impl<R: BufRead> Reader<R> {
         let path = &self.path;
         let room = u64::try_from(MOST + 1).unwrap_or(u64::MAX);
         let read = io::Read::take(&mut self.from, room).read_until(b'\n', &mut self.raw);
-        let n = read.map_err(|source| CsvError::Read { path: path.clone(), source })?;
+        let n = read.map_err(|source| CsvError::Read {
+            path: path.clone(),
+            source,
+        })?;
         self.lines += u64::from(n > 0);
         if self.raw.len() > MOST {
-            return Err(CsvError::TooLong { path: path.clone(), line: self.line.max(self.lines) });
+            return Err(CsvError::TooLong {
+                path: path.clone(),
+                line: self.line.max(self.lines),
+            });
         }
         Ok(n > 0)
     }
@@ -174,8 +226,12 @@ impl<R: BufRead> Reader<R> {
         let mut rest = Some(record);
         while let Some(text) = rest {
             rest = match text.strip_prefix(b"\"") {
-                Some(inside) => unquote(inside, &mut self.fields)
-                    .ok_or_else(|| CsvError::AfterQuote { path: self.path.clone(), line: self.line })?,
+                Some(inside) => {
+                    unquote(inside, &mut self.fields).ok_or_else(|| CsvError::AfterQuote {
+                        path: self.path.clone(),
+                        line: self.line,
+                    })?
+                }
                 None => plain(text, &mut self.fields),
             };
             self.ends.push(self.fields.len());
@@ -218,7 +274,11 @@ fn unquote<'a>(mut text: &'a [u8], out: &mut Vec<u8>) -> Option<Option<&'a [u8]>
 
 /// A field with quotes if it needs them.
 pub(crate) fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")).into() } else { text.into() }
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\"")).into()
+    } else {
+        text.into()
+    }
 }
 
 #[cfg(test)]
@@ -230,7 +290,9 @@ mod tests {
         let mut reader = Reader::new(text.as_bytes(), Path::new("x.csv"))?;
         let mut rows = vec![reader.header().to_vec()];
         while reader.advance()? {
-            let row: Result<Vec<String>, CsvError> = (0..rows[0].len()).map(|i| reader.field(i).map(str::to_owned)).collect();
+            let row: Result<Vec<String>, CsvError> = (0..rows[0].len())
+                .map(|i| reader.field(i).map(str::to_owned))
+                .collect();
             rows.push(row?);
         }
         Ok(rows)
@@ -239,12 +301,16 @@ mod tests {
     #[test]
     fn quotes_line_ends_and_empty_lines() {
         let rows = all("\u{feff}a,b\r\n1,\"x, \"\"y\"\"\nz\"\r\n\r\n,\n\"\",2").expect("reads");
-        assert_eq!(rows, [["a", "b"], ["1", "x, \"y\"\nz"], ["", ""], ["", "2"]]);
+        assert_eq!(
+            rows,
+            [["a", "b"], ["1", "x, \"y\"\nz"], ["", ""], ["", "2"]]
+        );
     }
 
     #[test]
     fn line_numbers_count_lines_inside_quotes() {
-        let mut reader = Reader::new("a\n\"x\ny\"\nz\n".as_bytes(), Path::new("x.csv")).expect("header");
+        let mut reader =
+            Reader::new("a\n\"x\ny\"\nz\n".as_bytes(), Path::new("x.csv")).expect("header");
         assert!(reader.advance().expect("reads") && reader.line() == 2);
         assert!(reader.advance().expect("reads") && reader.line() == 4);
     }
@@ -252,14 +318,32 @@ mod tests {
     #[test]
     fn broken_records_are_reported_with_their_line() {
         let told = |text: &str| all(text).expect_err(text).to_string();
-        assert_eq!(told("a,b\n1,2,3\n"), "x.csv:2: the record has 3 fields, the header has 2");
-        assert_eq!(told("a\nb\n\"c\n"), "x.csv:3: the quote that opens in this record is never closed");
-        assert_eq!(told("a\n\"b\"c\n"), "x.csv:2: a closing quote must be followed by a comma or the end of the line");
-        assert!(told(&format!("a\n{}\n", "x".repeat(MOST + 1))).contains("x.csv:2: the record is longer"));
+        assert_eq!(
+            told("a,b\n1,2,3\n"),
+            "x.csv:2: the record has 3 fields, the header has 2"
+        );
+        assert_eq!(
+            told("a\nb\n\"c\n"),
+            "x.csv:3: the quote that opens in this record is never closed"
+        );
+        assert_eq!(
+            told("a\n\"b\"c\n"),
+            "x.csv:2: a closing quote must be followed by a comma or the end of the line"
+        );
+        assert!(
+            told(&format!("a\n{}\n", "x".repeat(MOST + 1)))
+                .contains("x.csv:2: the record is longer")
+        );
         let bytes = b"a\n\xff\n";
         let mut reader = Reader::new(&bytes[..], Path::new("x.csv")).expect("header");
         assert!(reader.advance().expect("reads"));
-        assert!(reader.field(0).expect_err("not text").to_string().contains("x.csv:2: the record is not UTF-8"));
+        assert!(
+            reader
+                .field(0)
+                .expect_err("not text")
+                .to_string()
+                .contains("x.csv:2: the record is not UTF-8")
+        );
     }
 
     proptest! {

@@ -64,7 +64,9 @@ pub(crate) fn line(key: &str, sorted: &[f64]) -> String {
     let sum: f64 = sorted.iter().sum();
     let middle = sorted.len() / 2;
     let median = match (sorted.get(middle), sorted.len().is_multiple_of(2)) {
-        (Some(upper), true) => sorted.get(middle.saturating_sub(1)).map_or(*upper, |lower| f64::midpoint(*lower, *upper)),
+        (Some(upper), true) => sorted
+            .get(middle.saturating_sub(1))
+            .map_or(*upper, |lower| f64::midpoint(*lower, *upper)),
         (Some(one), false) => *one,
         (None, _) => 0.0,
     };
@@ -72,21 +74,40 @@ pub(crate) fn line(key: &str, sorted: &[f64]) -> String {
 }
 
 /// Groups a file. Writes the result to a temporary file in the same directory and renames it.
-pub(crate) fn group_file(input: &Path, output: &Path, key: &str, value: &str) -> Result<Done, CsvError> {
+pub(crate) fn group_file(
+    input: &Path,
+    output: &Path,
+    key: &str,
+    value: &str,
+) -> Result<Done, CsvError> {
     let mut groups = read(input, key, value)?;
-    let name = output.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = output
+        .file_name()
+        .map(|n| n.to_string_lossy().into_owned())
+        .unwrap_or_default();
     let hidden = output.with_file_name(format!(".{name}.{}", std::process::id()));
-    let written = write_durably(&mut groups, &hidden).and_then(|()| std::fs::rename(&hidden, output));
+    let written =
+        write_durably(&mut groups, &hidden).and_then(|()| std::fs::rename(&hidden, output));
     if let Err(source) = written {
         let _ = std::fs::remove_file(&hidden);
-        return Err(CsvError::Write { path: output.to_owned(), source });
+        return Err(CsvError::Write {
+            path: output.to_owned(),
+            source,
+        });
     }
     let keys = u64::try_from(groups.values.len()).unwrap_or(u64::MAX);
-    Ok(Done { rows: groups.rows, keys, peak_bytes: peak() })
+    Ok(Done {
+        rows: groups.rows,
+        keys,
+        peak_bytes: peak(),
+    })
 }
 
 fn read(input: &Path, key: &str, value: &str) -> Result<Groups, CsvError> {
-    let file = File::open(input).map_err(|source| CsvError::Read { path: input.to_owned(), source })?;
+    let file = File::open(input).map_err(|source| CsvError::Read {
+        path: input.to_owned(),
+        source,
+    })?;
     let mut reader = Reader::new(BufReader::with_capacity(1 << 16, file), input)?;
     let (key, value) = (reader.column(key)?, reader.column(value)?);
     let mut groups = Groups::default();
@@ -107,7 +128,11 @@ fn write_durably(groups: &mut Groups, path: &Path) -> io::Result<()> {
 /// Peak of resident memory of this process. Bytes.
 fn peak() -> u64 {
     let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
-    usage.ok().and_then(|u| u64::try_from(u.max_rss()).ok()).unwrap_or(0).saturating_mul(1024)
+    usage
+        .ok()
+        .and_then(|u| u64::try_from(u.max_rss()).ok())
+        .unwrap_or(0)
+        .saturating_mul(1024)
 }
 
 #[cfg(test)]
@@ -133,7 +158,10 @@ mod tests {
     #[test]
     fn counts_sums_and_medians() {
         let text = "value,key\n3,b\n1,a\n2,a\n10,a\n4,b\n";
-        assert_eq!(group(text).as_deref(), Ok("key,count,sum,median\na,3,13,2\nb,2,7,3.5\n"));
+        assert_eq!(
+            group(text).as_deref(),
+            Ok("key,count,sum,median\na,3,13,2\nb,2,7,3.5\n")
+        );
     }
 
     #[test]
@@ -151,36 +179,69 @@ mod tests {
 
     #[test]
     fn keys_that_need_quotes_keep_them() {
-        assert_eq!(group("key,value\n\"a,\"\"b\",1\n").as_deref(), Ok("key,count,sum,median\n\"a,\"\"b\",1,1,1\n"));
+        assert_eq!(
+            group("key,value\n\"a,\"\"b\",1\n").as_deref(),
+            Ok("key,count,sum,median\n\"a,\"\"b\",1,1,1\n")
+        );
     }
 
     #[test]
     fn bad_input_is_named_with_its_line() {
         let told = |text: &str| group(text).expect_err(text);
         assert!(told("").contains("in.csv is empty"), "{}", told(""));
-        assert!(told("k,value\n").contains("no column \"key\"") && told("k,value\n").contains("it has k, value"));
-        assert!(told("key,value\na,1\nb,many\n").contains("in.csv:3:"), "{}", told("key,value\na,1\nb,many\n"));
-        assert!(told("key,value\na,inf\n").contains("\"inf\""), "an infinite number cannot be summed");
-        assert!(told("key,value\na\n").contains("has 1 field"), "{}", told("key,value\na\n"));
+        assert!(
+            told("k,value\n").contains("no column \"key\"")
+                && told("k,value\n").contains("it has k, value")
+        );
+        assert!(
+            told("key,value\na,1\nb,many\n").contains("in.csv:3:"),
+            "{}",
+            told("key,value\na,1\nb,many\n")
+        );
+        assert!(
+            told("key,value\na,inf\n").contains("\"inf\""),
+            "an infinite number cannot be summed"
+        );
+        assert!(
+            told("key,value\na\n").contains("has 1 field"),
+            "{}",
+            told("key,value\na\n")
+        );
     }
 
     #[test]
     fn equals_a_reference_over_random_rows() {
         let mut state = 7u64;
         let mut next = move || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             state >> 33
         };
-        let rows: Vec<(String, f64)> =
-            (0..5000).map(|_| (format!("k{}", next() % 300), f64::from((next() % 1000) as u16))).collect();
+        let rows: Vec<(String, f64)> = (0..5000)
+            .map(|_| {
+                (
+                    format!("k{}", next() % 300),
+                    f64::from((next() % 1000) as u16),
+                )
+            })
+            .collect();
         let text: String = rows.iter().map(|(k, v)| format!("{k},{v}\n")).collect();
         let mut expected = HEADER.to_owned();
         let keys: std::collections::BTreeSet<&String> = rows.iter().map(|(k, _)| k).collect();
         for key in keys {
-            let mut values: Vec<f64> = rows.iter().filter(|(k, _)| k == key).map(|(_, v)| *v).collect();
+            let mut values: Vec<f64> = rows
+                .iter()
+                .filter(|(k, _)| k == key)
+                .map(|(_, v)| *v)
+                .collect();
             values.sort_by(f64::total_cmp);
             let (n, sum) = (values.len(), values.iter().sum::<f64>());
-            let median = if n % 2 == 1 { values[n / 2] } else { (values[n / 2 - 1] + values[n / 2]) / 2.0 };
+            let median = if n % 2 == 1 {
+                values[n / 2]
+            } else {
+                (values[n / 2 - 1] + values[n / 2]) / 2.0
+            };
             expected.push_str(&format!("{key},{n},{sum},{median}\n"));
         }
         assert_eq!(group(&format!("key,value\n{text}")), Ok(expected));

@@ -12,13 +12,32 @@ pub(crate) fn tokens(all: &[TokenView], now: UnixMillis, look: ListStyle) -> Str
     if all.is_empty() {
         return "no tokens\nnext: rmctl acl token create --right job:submit,job:read\n".to_owned();
     }
-    let mut table = Table::new(&["ACCESSOR", "KIND", "FOR", "RIGHTS", "EXPIRES", "BY", "ABOUT"]);
+    let mut table = Table::new(&[
+        "ACCESSOR", "KIND", "FOR", "RIGHTS", "EXPIRES", "BY", "ABOUT",
+    ]);
     for token in all {
-        let node = || token.node.as_ref().map_or_else(|| "any node".to_owned(), ToString::to_string);
-        let rights = if token.rights.is_empty() { "–".to_owned() } else { token.rights.join(",") };
+        let node = || {
+            token
+                .node
+                .as_ref()
+                .map_or_else(|| "any node".to_owned(), ToString::to_string)
+        };
+        let rights = if token.rights.is_empty() {
+            "–".to_owned()
+        } else {
+            token.rights.join(",")
+        };
         let (accessor, kind) = (token.accessor.clone(), token.kind.as_str().to_owned());
         let whom = token.user.clone().unwrap_or_else(node);
-        table.row([accessor, kind, whom, rights, ends(token.expires, now), token.by.clone(), token.about.clone()]);
+        table.row([
+            accessor,
+            kind,
+            whom,
+            rights,
+            ends(token.expires, now),
+            token.by.clone(),
+            token.about.clone(),
+        ]);
     }
     table.of(look.headers)
 }
@@ -28,7 +47,10 @@ fn ends(expires: Option<UnixMillis>, now: UnixMillis) -> String {
     match expires {
         None => "never".to_owned(),
         Some(at) if at <= now => "over".to_owned(),
-        Some(at) => format!("in {}", span(std::time::Duration::from_millis(at.0 - now.0))),
+        Some(at) => format!(
+            "in {}",
+            span(std::time::Duration::from_millis(at.0 - now.0))
+        ),
     }
 }
 
@@ -46,10 +68,26 @@ pub(crate) fn policies(all: &[PolicyView], look: ListStyle) -> String {
 
 /// The caller and its rights.
 pub(crate) fn own(own: &WhoAmI, now: UnixMillis) -> String {
-    let who = own.who.as_deref().unwrap_or("unauthenticated: the resource manager does not authenticate callers");
-    let rights = if own.rights.is_empty() { "no user rights".to_owned() } else { own.rights.join(", ") };
-    let token = own.token.as_ref().map(|token| format!("token   {}, expires {}\n", token.accessor, ends(token.expires, now)));
-    format!("you     {who}\n{}rights  {rights}\n", token.unwrap_or_default())
+    let who = own
+        .who
+        .as_deref()
+        .unwrap_or("unauthenticated: the resource manager does not authenticate callers");
+    let rights = if own.rights.is_empty() {
+        "no user rights".to_owned()
+    } else {
+        own.rights.join(", ")
+    };
+    let token = own.token.as_ref().map(|token| {
+        format!(
+            "token   {}, expires {}\n",
+            token.accessor,
+            ends(token.expires, now)
+        )
+    });
+    format!(
+        "you     {who}\n{}rights  {rights}\n",
+        token.unwrap_or_default()
+    )
 }
 
 #[cfg(test)]
@@ -64,7 +102,11 @@ mod tests {
             accessor: "4f1c8a2b9d3e5f60".into(),
             kind: TokenKind::User,
             user: Some("alice".into()),
-            rights: vec!["job:read".into(), "job:submit".into(), "queue:root.etl".into()],
+            rights: vec![
+                "job:read".into(),
+                "job:submit".into(),
+                "queue:root.etl".into(),
+            ],
             node: None,
             about: "nightly load".into(),
             by: "root".into(),
@@ -83,9 +125,16 @@ mod tests {
         };
         let look = ListStyle::USUAL;
         insta::assert_snapshot!("acl_tokens", tokens(&[alice.clone(), join], now, look));
-        let policy = PolicyView { subject: "@etl".into(), rights: vec!["job:submit".into(), "queue:root.etl".into()] };
+        let policy = PolicyView {
+            subject: "@etl".into(),
+            rights: vec!["job:submit".into(), "queue:root.etl".into()],
+        };
         insta::assert_snapshot!("acl_policies", policies(&[policy], look));
-        let me = WhoAmI { who: Some("alice (token 4f1c8a2b9d3e5f60)".into()), rights: alice.rights.clone(), token: Some(alice) };
+        let me = WhoAmI {
+            who: Some("alice (token 4f1c8a2b9d3e5f60)".into()),
+            rights: alice.rights.clone(),
+            token: Some(alice),
+        };
         insta::assert_snapshot!("acl_self", own(&me, now));
         assert!(tokens(&[], now, look).contains("create"));
     }

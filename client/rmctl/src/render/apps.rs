@@ -16,7 +16,9 @@ pub(crate) fn screen(apps: &[AppView], now: UnixMillis, look: ListStyle, paint: 
         return look.advice("no jobs\nnext: rmctl submit FILE · rmctl demo\n".to_owned());
     }
     let wide = look.wide;
-    let mut headers = vec!["JOB", "STATE", ">CTR", ">MEMORY", ">PENDING", "USER", ">AGE", ">TOOK"];
+    let mut headers = vec![
+        "JOB", "STATE", ">CTR", ">MEMORY", ">PENDING", "USER", ">AGE", ">TOOK",
+    ];
     if wide {
         headers.extend(["QUEUE", ">PRIORITY", "MASTER"]);
     }
@@ -27,21 +29,50 @@ pub(crate) fn screen(apps: &[AppView], now: UnixMillis, look: ListStyle, paint: 
         table.row(cells(app, now, wide, paint));
     }
     let more = apps.len().saturating_sub(most);
-    let more = if more > 0 { format!("… {more} older ones: rmctl ps -o wide\n") } else { String::new() };
-    let newest = apps.iter().map(|a| &a.id).max().map(ToString::to_string).unwrap_or_default();
+    let more = if more > 0 {
+        format!("… {more} older ones: rmctl ps -o wide\n")
+    } else {
+        String::new()
+    };
+    let newest = apps
+        .iter()
+        .map(|a| &a.id)
+        .max()
+        .map(ToString::to_string)
+        .unwrap_or_default();
     let next = format!("{more}{}\n", paint.dim(&format!("next: rmctl ps {newest}")));
     table.of(look.headers) + &look.advice(next)
 }
 
 fn cells(a: &AppView, now: UnixMillis, wide: bool, paint: Paint) -> Vec<String> {
-    let took = a.ended.map_or_else(|| "–".to_owned(), |end| span(end.since(a.submitted)));
-    let mut cells = vec![a.id.to_string(), state(a.state, paint), a.containers.to_string(), short(a.memory)];
-    cells.extend([a.pending.to_string(), a.user.clone(), span(now.since(a.submitted)), took]);
+    let took = a
+        .ended
+        .map_or_else(|| "–".to_owned(), |end| span(end.since(a.submitted)));
+    let mut cells = vec![
+        a.id.to_string(),
+        state(a.state, paint),
+        a.containers.to_string(),
+        short(a.memory),
+    ];
+    cells.extend([
+        a.pending.to_string(),
+        a.user.clone(),
+        span(now.since(a.submitted)),
+        took,
+    ]);
     if wide {
-        let master = if a.managed { format!("managed, attempt {}", a.attempt) } else { "unmanaged".to_owned() };
+        let master = if a.managed {
+            format!("managed, attempt {}", a.attempt)
+        } else {
+            "unmanaged".to_owned()
+        };
         cells.extend([a.queue.short().to_owned(), a.priority.to_string(), master]);
     }
-    cells.push(if wide { a.diagnostics.clone() } else { cut(&a.diagnostics, 60) });
+    cells.push(if wide {
+        a.diagnostics.clone()
+    } else {
+        cut(&a.diagnostics, 60)
+    });
     cells
 }
 
@@ -64,11 +95,23 @@ mod tests {
 
     #[test]
     fn jobs_in_every_state() {
-        let states = [AppState::Accepted, AppState::Running, AppState::Finished, AppState::Failed, AppState::Killed];
-        let mut apps: Vec<AppView> = (1u32..).zip(states).map(|(seq, state)| in_state(seq, state)).collect();
+        let states = [
+            AppState::Accepted,
+            AppState::Running,
+            AppState::Finished,
+            AppState::Failed,
+            AppState::Killed,
+        ];
+        let mut apps: Vec<AppView> = (1u32..)
+            .zip(states)
+            .map(|(seq, state)| in_state(seq, state))
+            .collect();
         apps.reverse();
         insta::assert_snapshot!(screen(&apps, fixture::NOW, ListStyle::USUAL, Paint::PLAIN));
-        insta::assert_snapshot!("wide", screen(&apps, fixture::NOW, ListStyle::WIDE, Paint::PLAIN));
+        insta::assert_snapshot!(
+            "wide",
+            screen(&apps, fixture::NOW, ListStyle::WIDE, Paint::PLAIN)
+        );
     }
 
     fn in_state(seq: u32, state: AppState) -> AppView {
@@ -80,14 +123,19 @@ mod tests {
             (app.containers, app.pending, app.memory) = (0, 0, headroom_types::Bytes::ZERO);
         }
         if state == AppState::Failed {
-            app.diagnostics = "group/4 was killed 4 times at 32 MiB; mode fixed does not try a larger size".into();
+            app.diagnostics =
+                "group/4 was killed 4 times at 32 MiB; mode fixed does not try a larger size"
+                    .into();
         }
         app
     }
 
     #[test]
     fn an_empty_list_shows_how_to_submit_a_job() {
-        let bare = ListStyle { headers: false, ..ListStyle::USUAL };
+        let bare = ListStyle {
+            headers: false,
+            ..ListStyle::USUAL
+        };
         assert_eq!(screen(&[], fixture::NOW, bare, Paint::PLAIN), "");
         assert!(screen(&[], fixture::NOW, ListStyle::USUAL, Paint::PLAIN).contains("rmctl submit"));
     }

@@ -12,22 +12,41 @@ const CHANGE: usize = 60;
 
 /// One entry.
 pub(crate) fn line(a: &AuditLine, wide: bool, paint: Paint) -> String {
-    let time = if wide { rfc3339(a.time) } else { time_of_day(a.time) };
+    let time = if wide {
+        rfc3339(a.time)
+    } else {
+        time_of_day(a.time)
+    };
     let done = (200..400).contains(&a.outcome);
     let outcome = match a.code {
         None if done => paint.good(&format!("{:<8}", "✓")),
         None => paint.bad(&format!("{:<8}", format!("✗ {}", a.outcome))),
         Some(code) => paint.bad(&format!("{:<8}", format!("✗ {code}"))),
     };
-    let by = if a.who == a.from { format!("by {}", a.who) } else { format!("by {} from {}", a.who, a.from) };
+    let by = if a.who == a.from {
+        format!("by {}", a.who)
+    } else {
+        format!("by {} from {}", a.who, a.from)
+    };
     let change = match (&a.before, &a.after) {
         (Some(before), Some(after)) => format!("  {before} → {after}"),
         (Some(before), None) => format!("  was {before}"),
         (None, Some(after)) => format!("  {after}"),
         (None, None) => String::new(),
     };
-    let change = if wide { format!("{change}  {}", a.request) } else { cut(&change, CHANGE) };
-    format!("{time} {:<6} {outcome} {:<14} {:<28} {by}{change}", number(a.index), a.verb, a.object).trim_end().to_owned()
+    let change = if wide {
+        format!("{change}  {}", a.request)
+    } else {
+        cut(&change, CHANGE)
+    };
+    format!(
+        "{time} {:<6} {outcome} {:<14} {:<28} {by}{change}",
+        number(a.index),
+        a.verb,
+        a.object
+    )
+    .trim_end()
+    .to_owned()
 }
 
 /// The command to type after these entries.
@@ -36,7 +55,9 @@ pub(crate) fn next(all: &[AuditLine], paint: Paint) -> String {
         return "no change is recorded\nnext: rmctl events\n".to_owned();
     }
     let refused = all.iter().rev().find_map(|a| a.code);
-    let see = refused.map(|code| format!("rmctl explain {code} · ")).unwrap_or_default();
+    let see = refused
+        .map(|code| format!("rmctl explain {code} · "))
+        .unwrap_or_default();
     paint.dim(&format!("next: {see}rmctl audit list -w")) + "\n"
 }
 
@@ -69,8 +90,15 @@ mod tests {
         (moved.before, moved.after) = (Some("queue default".into()), Some("queue etl".into()));
         let mut refused = call(3, "POST kill", "apps/sort.2", 409);
         (refused.code, refused.who) = (Some(ErrorCode::HR0409), "ada".into());
-        let all = [call(1, "POST drain", "nodes/worker-04", 200), moved, refused];
-        let lines: String = all.iter().map(|a| line(a, false, Paint::PLAIN) + "\n").collect();
+        let all = [
+            call(1, "POST drain", "nodes/worker-04", 200),
+            moved,
+            refused,
+        ];
+        let lines: String = all
+            .iter()
+            .map(|a| line(a, false, Paint::PLAIN) + "\n")
+            .collect();
         insta::assert_snapshot!(lines + &next(&all, Paint::PLAIN));
         assert!(line(&all[1], true, Paint::PLAIN).ends_with("queue default → queue etl  r-1"));
         assert!(next(&[], Paint::PLAIN).ends_with("next: rmctl events\n"));

@@ -13,20 +13,36 @@ pub(crate) const FREE: char = '·';
 /// quantity above zero has at least one character, as far as the width allows.
 pub(crate) fn stacked(heap: Bytes, overhead: Bytes, whole: Bytes, width: usize) -> String {
     let cells = |b: Bytes| -> usize {
-        let exact = b.mul_ratio(u64::try_from(width).unwrap_or(u64::MAX), whole.get()).get();
+        let exact = b
+            .mul_ratio(u64::try_from(width).unwrap_or(u64::MAX), whole.get())
+            .get();
         usize::try_from(exact).unwrap_or(width).min(width)
     };
-    let at_least_one = |b: Bytes, n: usize| if b.is_zero() || whole.is_zero() { 0 } else { n.max(1) };
+    let at_least_one = |b: Bytes, n: usize| {
+        if b.is_zero() || whole.is_zero() {
+            0
+        } else {
+            n.max(1)
+        }
+    };
     let heap_cells = at_least_one(heap, cells(heap)).min(width);
-    let both = at_least_one(overhead, cells(heap.saturating_add(overhead)).saturating_sub(heap_cells)) + heap_cells;
+    let both = at_least_one(
+        overhead,
+        cells(heap.saturating_add(overhead)).saturating_sub(heap_cells),
+    ) + heap_cells;
     let over_cells = both.min(width) - heap_cells;
     let free = width - heap_cells - over_cells;
-    [(HEAP, heap_cells), (OVERHEAD, over_cells), (FREE, free)].iter().flat_map(|(c, n)| std::iter::repeat_n(*c, *n)).collect()
+    [(HEAP, heap_cells), (OVERHEAD, over_cells), (FREE, free)]
+        .iter()
+        .flat_map(|(c, n)| std::iter::repeat_n(*c, *n))
+        .collect()
 }
 
 /// Width of a node's bar, if the bar of the largest node has `most` characters.
 pub(crate) fn scaled(size: Bytes, largest: Bytes, most: usize) -> usize {
-    let n = size.mul_ratio(u64::try_from(most).unwrap_or(1), largest.get()).get();
+    let n = size
+        .mul_ratio(u64::try_from(most).unwrap_or(1), largest.get())
+        .get();
     usize::try_from(n).unwrap_or(most).clamp(1, most.max(1))
 }
 
@@ -36,7 +52,12 @@ mod tests {
     use headroom_types::Bytes;
 
     fn bar(heap: u64, overhead: u64, whole: u64) -> String {
-        stacked(Bytes::from_mib(heap), Bytes::from_mib(overhead), Bytes::from_mib(whole), 10)
+        stacked(
+            Bytes::from_mib(heap),
+            Bytes::from_mib(overhead),
+            Bytes::from_mib(whole),
+            10,
+        )
     }
 
     #[test]

@@ -15,7 +15,11 @@ pub(crate) fn certificates(all: &[Shown], now: UnixMillis) -> String {
             (None, true) => "authority",
             (None, false) => "no role of Headroom",
         };
-        let names = if c.names.is_empty() { String::new() } else { format!("\nat           {}", c.names.join(", ")) };
+        let names = if c.names.is_empty() {
+            String::new()
+        } else {
+            format!("\nat           {}", c.names.join(", "))
+        };
         format!(
             "{}\nrole         {role}{names}\nsigned by    {}\nvalid        {}\nserial       {}\nfingerprint  {}\n",
             c.file,
@@ -34,9 +38,15 @@ fn validity(c: &Shown, now: UnixMillis) -> String {
         return format!("EXPIRED at {until}: rmctl ca renew {}", c.file);
     }
     if now.0 < c.from_ms {
-        return format!("not yet, from {}: check the clock of this host", rfc3339(UnixMillis(c.from_ms)));
+        return format!(
+            "not yet, from {}: check the clock of this host",
+            rfc3339(UnixMillis(c.from_ms))
+        );
     }
-    format!("for {} more, until {until}", span(Duration::from_millis(c.until_ms - now.0)))
+    format!(
+        "for {} more, until {until}",
+        span(Duration::from_millis(c.until_ms - now.0))
+    )
 }
 
 #[cfg(test)]
@@ -56,9 +66,21 @@ mod tests {
             until_ms: 1_790_000_000_000 + 30 * 86_400_000,
             fingerprint: "ab".repeat(32),
         };
-        let ca = Shown { file: "ca.pem".into(), role: None, names: Vec::new(), authority: true, ..shown.clone() };
-        insta::assert_snapshot!(certificates(&[shown.clone(), ca], UnixMillis(1_790_000_000_000 + 86_400_000)));
-        assert!(certificates(std::slice::from_ref(&shown), UnixMillis(1_900_000_000_000)).contains("rmctl ca renew node-n1.pem"));
+        let ca = Shown {
+            file: "ca.pem".into(),
+            role: None,
+            names: Vec::new(),
+            authority: true,
+            ..shown.clone()
+        };
+        insta::assert_snapshot!(certificates(
+            &[shown.clone(), ca],
+            UnixMillis(1_790_000_000_000 + 86_400_000)
+        ));
+        assert!(
+            certificates(std::slice::from_ref(&shown), UnixMillis(1_900_000_000_000))
+                .contains("rmctl ca renew node-n1.pem")
+        );
         assert!(certificates(&[shown], UnixMillis(1_700_000_000_000)).contains("not yet"));
     }
 }

@@ -8,7 +8,12 @@ use super::table::Table;
 use super::{ListStyle, Paint};
 
 /// The whole screen, in the given order of containers.
-pub(crate) fn screen(all: &[ContainerView], now: UnixMillis, look: ListStyle, paint: Paint) -> String {
+pub(crate) fn screen(
+    all: &[ContainerView],
+    now: UnixMillis,
+    look: ListStyle,
+    paint: Paint,
+) -> String {
     if all.is_empty() {
         return look.advice("no containers\nnext: rmctl ps\n".to_owned());
     }
@@ -19,8 +24,22 @@ pub(crate) fn screen(all: &[ContainerView], now: UnixMillis, look: ListStyle, pa
 }
 
 /// The table alone.
-pub(crate) fn table(rows: &[&ContainerView], now: UnixMillis, look: ListStyle, paint: Paint) -> String {
-    let mut headers = vec!["CONTAINER", "STATE", ">LIMIT", ">USED", ">PEAK", ">%LIM", "NODE", ">AGE"];
+pub(crate) fn table(
+    rows: &[&ContainerView],
+    now: UnixMillis,
+    look: ListStyle,
+    paint: Paint,
+) -> String {
+    let mut headers = vec![
+        "CONTAINER",
+        "STATE",
+        ">LIMIT",
+        ">USED",
+        ">PEAK",
+        ">%LIM",
+        "NODE",
+        ">AGE",
+    ];
     if look.wide {
         headers.extend([">CPUS", ">VERSION", ">EXIT"]);
     }
@@ -29,21 +48,42 @@ pub(crate) fn table(rows: &[&ContainerView], now: UnixMillis, look: ListStyle, p
     for c in rows {
         table.row(cells(c, now, look.wide, paint));
     }
-    if rows.is_empty() { String::new() } else { table.of(look.headers) }
+    if rows.is_empty() {
+        String::new()
+    } else {
+        table.of(look.headers)
+    }
 }
 
 fn cells(c: &ContainerView, now: UnixMillis, wide: bool, paint: Paint) -> Vec<String> {
     let limit = c.resource.memory;
     let most = c.peak.or(c.used);
-    let mut cells = vec![c.id.to_string(), state(c, paint), short(limit), short_or_dash(c.used), short_or_dash(c.peak)];
+    let mut cells = vec![
+        c.id.to_string(),
+        state(c, paint),
+        short(limit),
+        short_or_dash(c.used),
+        short_or_dash(c.peak),
+    ];
     cells.push(most.map_or_else(|| "–".to_owned(), |most| percent(most, limit)));
-    cells.extend([c.node.to_string(), span(c.ended.unwrap_or(now).since(c.granted))]);
+    cells.extend([
+        c.node.to_string(),
+        span(c.ended.unwrap_or(now).since(c.granted)),
+    ]);
     if wide {
-        let exit = c.exit_code.map_or_else(|| "–".to_owned(), |code| code.to_string());
+        let exit = c
+            .exit_code
+            .map_or_else(|| "–".to_owned(), |code| code.to_string());
         cells.extend([c.resource.cpus.to_string(), c.version.to_string(), exit]);
     }
-    let whose = c.request.as_ref().map_or_else(|| "application master".to_owned(), ToString::to_string);
-    let reason = c.reason.map(|r| format!(": {}", r.sentence())).unwrap_or_default();
+    let whose = c
+        .request
+        .as_ref()
+        .map_or_else(|| "application master".to_owned(), ToString::to_string);
+    let reason = c
+        .reason
+        .map(|r| format!(": {}", r.sentence()))
+        .unwrap_or_default();
     cells.push(format!("{whose}{reason}"));
     cells
 }
@@ -64,25 +104,59 @@ fn state(c: &ContainerView, paint: Paint) -> String {
 pub(crate) fn one(c: &ContainerView, now: UnixMillis, paint: Paint) -> String {
     let mut text = format!("{}  {}\n", paint.strong(&c.id.to_string()), state(c, paint));
     let mut line = |name: &str, value: String| text.push_str(&format!("{name:<9}{value}\n"));
-    let whose = c.request.as_ref().map_or_else(|| "application master".to_owned(), |r| format!("request {r}"));
-    line("for", format!("{} of {}, attempt {}", whose, c.id.app, c.attempt));
+    let whose = c.request.as_ref().map_or_else(
+        || "application master".to_owned(),
+        |r| format!("request {r}"),
+    );
+    line(
+        "for",
+        format!("{} of {}, attempt {}", whose, c.id.app, c.attempt),
+    );
     line("node", c.node.to_string());
-    let on_its_way = c.wanted.as_ref().map(|w| format!(", {} is pending (version {})", w.resource, w.version));
-    line("size", format!("{} (version {}){}", c.resource, c.version, on_its_way.unwrap_or_default()));
+    let on_its_way = c
+        .wanted
+        .as_ref()
+        .map(|w| format!(", {} is pending (version {})", w.resource, w.version));
+    line(
+        "size",
+        format!(
+            "{} (version {}){}",
+            c.resource,
+            c.version,
+            on_its_way.unwrap_or_default()
+        ),
+    );
     let part = |b: Bytes| format!("{} ({})", short(b), percent(b, c.resource.memory));
     let used = c.used.map_or_else(|| "not known".to_owned(), part);
-    let peak = c.peak.map(|p| format!(", at most {}", part(p))).unwrap_or_default();
+    let peak = c
+        .peak
+        .map(|p| format!(", at most {}", part(p)))
+        .unwrap_or_default();
     line("memory", format!("{used}{peak}"));
     match c.ended {
         None => line("age", span(now.since(c.granted))),
-        Some(end) => line("lived", format!("{}, ended {} ago", span(end.since(c.granted)), span(now.since(end)))),
+        Some(end) => line(
+            "lived",
+            format!(
+                "{}, ended {} ago",
+                span(end.since(c.granted)),
+                span(now.since(end))
+            ),
+        ),
     }
     if let Some(reason) = c.reason {
         // An exit code alone does not show that the kernel killed the program for memory.
-        let code = c.exit_code.map(|code| format!(" (exit code {code})")).unwrap_or_default();
+        let code = c
+            .exit_code
+            .map(|code| format!(" (exit code {code})"))
+            .unwrap_or_default();
         line("ended", format!("{reason}: {}{code}", reason.sentence()));
     }
-    let see = if c.ended.is_some() { format!("rmctl diagnose {}", c.id) } else { format!("rmctl container stats {}", c.id) };
+    let see = if c.ended.is_some() {
+        format!("rmctl diagnose {}", c.id)
+    } else {
+        format!("rmctl container stats {}", c.id)
+    };
     text + &paint.dim(&format!("next: {see} · rmctl logs {}", c.id)) + "\n"
 }
 
@@ -97,9 +171,18 @@ mod tests {
         all[2].peak = Some(all[2].resource.memory);
         all[2].ended = Some(fixture::NOW);
         all[2].exit_code = Some(137);
-        insta::assert_snapshot!("containers", screen(&all, fixture::NOW, ListStyle::USUAL, Paint::PLAIN));
-        insta::assert_snapshot!("containers_wide", screen(&all, fixture::NOW, ListStyle::WIDE, Paint::PLAIN));
-        let texts: Vec<String> = all.iter().map(|c| one(c, fixture::NOW, Paint::PLAIN)).collect();
+        insta::assert_snapshot!(
+            "containers",
+            screen(&all, fixture::NOW, ListStyle::USUAL, Paint::PLAIN)
+        );
+        insta::assert_snapshot!(
+            "containers_wide",
+            screen(&all, fixture::NOW, ListStyle::WIDE, Paint::PLAIN)
+        );
+        let texts: Vec<String> = all
+            .iter()
+            .map(|c| one(c, fixture::NOW, Paint::PLAIN))
+            .collect();
         insta::assert_snapshot!("one_container", texts.join("---\n"));
     }
 }

@@ -37,16 +37,33 @@ pub(crate) struct Run {
 
 impl Run {
     /// Collects the values from the last view of the application.
-    pub(crate) fn of(app: &AppView, mode: MemoryFailureMode, wall: Duration, result: Option<ComparisonResult>) -> Run {
+    pub(crate) fn of(
+        app: &AppView,
+        mode: MemoryFailureMode,
+        wall: Duration,
+        result: Option<ComparisonResult>,
+    ) -> Run {
         let job = app.job.clone().unwrap_or_default();
         let mut verdicts: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for attempt in job.tasks.iter().flat_map(|t| &t.attempts) {
             if let Some(reason) = attempt.reason.filter(|r| r.charge() != Charge::Success) {
-                verdicts.entry(reason.to_string()).or_default().push(attempt.attempt.task.to_string());
+                verdicts
+                    .entry(reason.to_string())
+                    .or_default()
+                    .push(attempt.attempt.task.to_string());
             }
         }
         let (id, finished) = (app.id.to_string(), app.state == AppState::Finished);
-        Run { app: id, mode, finished, diagnostics: app.diagnostics.clone(), result, totals: job.totals, verdicts, wall }
+        Run {
+            app: id,
+            mode,
+            finished,
+            diagnostics: app.diagnostics.clone(),
+            result,
+            totals: job.totals,
+            verdicts,
+            wall,
+        }
     }
     /// True if the result equals the reference, byte for byte.
     pub(crate) fn equal(&self) -> bool {
@@ -106,7 +123,9 @@ impl Report {
             rerun_gib_s: rounded(gib_seconds(totals.rerun_byte_ms)),
             fixed_mode: match self.fixed {
                 Some(Fixed { finished: true, .. }) => "finished",
-                Some(Fixed { finished: false, .. }) => "failed",
+                Some(Fixed {
+                    finished: false, ..
+                }) => "failed",
                 None => "skipped",
             },
             wall_s: rounded(self.run.wall.as_secs_f64()),
@@ -117,7 +136,11 @@ impl Report {
     /// generated data the run without escalation must also have failed, unless it was skipped.
     pub(crate) fn exit(&self) -> Exit {
         let needed = !self.generated || self.fixed.is_none_or(|f| !f.finished);
-        if self.run.finished && self.run.equal() && needed { Exit::Ok } else { Exit::Failed }
+        if self.run.finished && self.run.equal() && needed {
+            Exit::Ok
+        } else {
+            Exit::Failed
+        }
     }
 }
 
@@ -127,9 +150,23 @@ fn rounded(x: f64) -> f64 {
 
 /// The whole screen.
 pub(crate) fn outcome(report: &Report, paint: Paint) -> String {
-    let mut table = Table::new(&["MODE", "ENDED", ">KILLS", ">COLLATERAL", ">RE-RUN", ">WALL", "RESULT"]);
+    let mut table = Table::new(&[
+        "MODE",
+        "ENDED",
+        ">KILLS",
+        ">COLLATERAL",
+        ">RE-RUN",
+        ">WALL",
+        "RESULT",
+    ]);
     let run = &report.run;
-    let ended = |ok: bool| if ok { paint.good("✓ finished") } else { paint.bad("✗ failed") };
+    let ended = |ok: bool| {
+        if ok {
+            paint.good("✓ finished")
+        } else {
+            paint.bad("✗ failed")
+        }
+    };
     table.row([
         run.mode.as_str().to_owned(),
         ended(run.finished),
@@ -140,14 +177,33 @@ pub(crate) fn outcome(report: &Report, paint: Paint) -> String {
         result(run, paint),
     ]);
     if let Some(fixed) = report.fixed {
-        let said = if fixed.finished { "finished without escalation" } else { "failed, as expected" };
+        let said = if fixed.finished {
+            "finished without escalation"
+        } else {
+            "failed, as expected"
+        };
         let (kills, wall) = (fixed.kills.to_string(), fine_span(fixed.wall));
-        table.row(["fixed".to_owned(), ended(fixed.finished), kills, "–".into(), "–".into(), wall, said.into()]);
+        table.row([
+            "fixed".to_owned(),
+            ended(fixed.finished),
+            kills,
+            "–".into(),
+            "–".into(),
+            wall,
+            said.into(),
+        ]);
     }
     let mut text = table.text();
     text.push_str(&verdicts(run));
-    let label = if report.enforcer.contains("poll") { " (not kernel-enforced)" } else { "" };
-    text.push_str(&format!("share of a slot {} · enforcer {}{label}\n", report.share, report.enforcer));
+    let label = if report.enforcer.contains("poll") {
+        " (not kernel-enforced)"
+    } else {
+        ""
+    };
+    text.push_str(&format!(
+        "share of a slot {} · enforcer {}{label}\n",
+        report.share, report.enforcer
+    ));
     if !run.diagnostics.is_empty() && !run.finished {
         text.push_str(&format!("{}\n", run.diagnostics));
     }
@@ -161,10 +217,23 @@ pub(crate) fn outcome(report: &Report, paint: Paint) -> String {
 
 fn result(run: &Run, paint: Paint) -> String {
     match &run.result {
-        Some(ComparisonResult::Equal { lines }) => paint.good(&format!("✓ {lines} lines equal to the reference, byte for byte")),
-        Some(ComparisonResult::Differ { at, tasks, reference }) => {
-            let shown = |t: &Option<String>| t.as_deref().map_or("nothing".to_owned(), |t| cut(t.trim_end(), 40));
-            paint.bad(&format!("✗ line {at} is {} and should be {}", shown(tasks), shown(reference)))
+        Some(ComparisonResult::Equal { lines }) => paint.good(&format!(
+            "✓ {lines} lines equal to the reference, byte for byte"
+        )),
+        Some(ComparisonResult::Differ {
+            at,
+            tasks,
+            reference,
+        }) => {
+            let shown = |t: &Option<String>| {
+                t.as_deref()
+                    .map_or("nothing".to_owned(), |t| cut(t.trim_end(), 40))
+            };
+            paint.bad(&format!(
+                "✗ line {at} is {} and should be {}",
+                shown(tasks),
+                shown(reference)
+            ))
         }
         None => "none".to_owned(),
     }
@@ -178,11 +247,28 @@ fn verdicts(run: &Run) -> String {
         for task in tasks {
             *times.entry(task).or_default() += 1;
         }
-        let shown: Vec<String> = times.iter().map(|(t, n)| if *n > 1 { format!("{t} ×{n}") } else { (*t).to_owned() }).collect();
-        table.row([verdict.clone(), tasks.len().to_string(), cut(&shown.join(", "), 90)]);
+        let shown: Vec<String> = times
+            .iter()
+            .map(|(t, n)| {
+                if *n > 1 {
+                    format!("{t} ×{n}")
+                } else {
+                    (*t).to_owned()
+                }
+            })
+            .collect();
+        table.row([
+            verdict.clone(),
+            tasks.len().to_string(),
+            cut(&shown.join(", "), 90),
+        ]);
     }
     if run.verdicts.is_empty() {
-        return format!("no attempt failed in mode {} ({} ran)\n", run.mode.as_str(), count(run.totals.tasks, "task"));
+        return format!(
+            "no attempt failed in mode {} ({} ran)\n",
+            run.mode.as_str(),
+            count(run.totals.tasks, "task")
+        );
     }
     table.text()
 }
@@ -196,9 +282,24 @@ mod tests {
         let mut app = fixture::app();
         app.state = AppState::Finished;
         let result = Some(ComparisonResult::Equal { lines: 5_560_432 });
-        let run = Run::of(&app, MemoryFailureMode::Headroom, Duration::from_millis(14_300), result);
-        let fixed = Some(Fixed { finished: false, kills: 20, wall: Duration::from_millis(8_250) });
-        Report { enforcer: "cgroup1".into(), generated: true, share: Bytes::from_mib(32), run, fixed }
+        let run = Run::of(
+            &app,
+            MemoryFailureMode::Headroom,
+            Duration::from_millis(14_300),
+            result,
+        );
+        let fixed = Some(Fixed {
+            finished: false,
+            kills: 20,
+            wall: Duration::from_millis(8_250),
+        });
+        Report {
+            enforcer: "cgroup1".into(),
+            generated: true,
+            share: Bytes::from_mib(32),
+            run,
+            fixed,
+        }
     }
 
     #[test]
@@ -215,9 +316,17 @@ mod tests {
     #[test]
     fn unexpected_results_are_reported() {
         let mut r = report();
-        r.fixed = Some(Fixed { finished: true, kills: 0, wall: Duration::from_secs(5) });
+        r.fixed = Some(Fixed {
+            finished: true,
+            kills: 0,
+            wall: Duration::from_secs(5),
+        });
         r.enforcer = "poll".into();
-        r.run.result = Some(ComparisonResult::Differ { at: 7, tasks: Some("a,1,2,2\n".into()), reference: None });
+        r.run.result = Some(ComparisonResult::Differ {
+            at: 7,
+            tasks: Some("a,1,2,2\n".into()),
+            reference: None,
+        });
         r.run.verdicts.clear();
         insta::assert_snapshot!(outcome(&r, Paint::PLAIN));
         assert_eq!(r.exit(), Exit::Failed);
@@ -232,9 +341,23 @@ mod tests {
         };
         assert_eq!(with(|r| r.run.finished = false), Exit::Failed);
         assert_eq!(with(|r| r.run.result = None), Exit::Failed);
-        assert_eq!(with(|r| r.fixed = Some(Fixed { finished: true, kills: 0, wall: Duration::ZERO })), Exit::Failed);
         assert_eq!(
-            with(|r| (r.generated, r.fixed) = (false, Some(Fixed { finished: true, kills: 0, wall: Duration::ZERO }))),
+            with(|r| r.fixed = Some(Fixed {
+                finished: true,
+                kills: 0,
+                wall: Duration::ZERO
+            })),
+            Exit::Failed
+        );
+        assert_eq!(
+            with(|r| (r.generated, r.fixed) = (
+                false,
+                Some(Fixed {
+                    finished: true,
+                    kills: 0,
+                    wall: Duration::ZERO
+                })
+            )),
             Exit::Ok
         );
     }

@@ -15,8 +15,17 @@ const LABEL: usize = 10;
 const CHART: usize = 64;
 
 /// One attempt.
-pub(crate) fn attempt(app: &AppView, task: &TaskRow, a: &AttemptRow, width: usize, paint: Paint) -> String {
-    let mut page = Page { text: String::new(), width };
+pub(crate) fn attempt(
+    app: &AppView,
+    task: &TaskRow,
+    a: &AttemptRow,
+    width: usize,
+    paint: Paint,
+) -> String {
+    let mut page = Page {
+        text: String::new(),
+        width,
+    };
     page.block("VERDICT", &verdict(a, paint));
     page.wrapped("ATTEMPT", &what(a));
     if let Some(size) = size(a) {
@@ -30,12 +39,22 @@ pub(crate) fn attempt(app: &AppView, task: &TaskRow, a: &AttemptRow, width: usiz
         None if a.reason.is_some() => page.wrapped("EVIDENCE", "none is stored"),
         None => page.wrapped("EVIDENCE", &so_far(a)),
     }
-    let end = if charge(a) == Some(Charge::Memory) { End::Killed } else { End::Other };
+    let end = if charge(a) == Some(Charge::Memory) {
+        End::Killed
+    } else {
+        End::Other
+    };
     if let Some(shape) = timeline::shape(&a.timeline) {
         page.wrapped("SHAPE", &shape);
     }
-    for line in timeline::chart(&a.timeline, end, CHART.min(width.saturating_sub(LABEL + 20)), paint) {
-        page.text.push_str(&format!("{}{line}\n", " ".repeat(LABEL - 3)));
+    for line in timeline::chart(
+        &a.timeline,
+        end,
+        CHART.min(width.saturating_sub(LABEL + 20)),
+        paint,
+    ) {
+        page.text
+            .push_str(&format!("{}{line}\n", " ".repeat(LABEL - 3)));
     }
     if a.ended.is_some() && charge(a) != Some(Charge::Success) {
         page.wrapped("DID", &did(task, a));
@@ -53,63 +72,131 @@ pub(crate) fn attempt(app: &AppView, task: &TaskRow, a: &AttemptRow, width: usiz
         page.lines("STDERR", &tail);
     }
     let id = format!("{}/{}", app.id, a.attempt);
-    page.block("SEE", &paint.dim(&format!("rmctl logs {id} --stderr --tail 50 · rmctl ps {}", app.id)));
+    page.block(
+        "SEE",
+        &paint.dim(&format!(
+            "rmctl logs {id} --stderr --tail 50 · rmctl ps {}",
+            app.id
+        )),
+    );
     page.text
 }
 
 /// The failed attempts of a job, one line each, the newest last.
 pub(crate) fn of_app(app: &AppView, paint: Paint) -> String {
-    let mut text = format!("{}  {}", paint.strong(&app.id.to_string()), apps::state(app.state, paint));
-    text.push_str(&if app.diagnostics.is_empty() { "\n".to_owned() } else { format!(" · {}\n", app.diagnostics) });
+    let mut text = format!(
+        "{}  {}",
+        paint.strong(&app.id.to_string()),
+        apps::state(app.state, paint)
+    );
+    text.push_str(&if app.diagnostics.is_empty() {
+        "\n".to_owned()
+    } else {
+        format!(" · {}\n", app.diagnostics)
+    });
     let Some(view) = &app.job else {
         let see = format!("rmctl logs {} --master --stderr", app.id);
-        return text + "its master has not reported any task\n" + &paint.dim(&format!("next: {see}")) + "\n";
+        return text
+            + "its master has not reported any task\n"
+            + &paint.dim(&format!("next: {see}"))
+            + "\n";
     };
     text.push_str(&job::figures(&view.totals));
     text.push_str(&inputs::remote_kills(&view.totals.inputs));
     let failed = failures(view);
     if failed.is_empty() {
-        return text + "nothing to diagnose: no attempt has failed\n" + &paint.dim(&format!("next: rmctl ps {}", app.id)) + "\n";
+        return text
+            + "nothing to diagnose: no attempt has failed\n"
+            + &paint.dim(&format!("next: rmctl ps {}", app.id))
+            + "\n";
     }
-    let mut table = Table::new(&["ATTEMPT", "VERDICT", "TREATMENT", ">LIMIT", ">PEAK", ">AFTER", "NODE", "DECIDED"]);
+    let mut table = Table::new(&[
+        "ATTEMPT",
+        "VERDICT",
+        "TREATMENT",
+        ">LIMIT",
+        ">PEAK",
+        ">AFTER",
+        "NODE",
+        "DECIDED",
+    ]);
     for a in &failed {
-        let ran = a.ended.map(|e| fine_span(e.since(a.started))).unwrap_or_default();
+        let ran = a
+            .ended
+            .map(|e| fine_span(e.since(a.started)))
+            .unwrap_or_default();
         let reason = a.reason.map(|r| r.to_string()).unwrap_or_default();
-        let treated = a.treatment.map(|treated| treated.to_string()).unwrap_or_else(|| "-".to_owned());
-        let cells = [a.attempt.to_string(), reason, treated, short(a.profile.memory()), short_or_dash(a.peak), ran];
-        table.row(cells.into_iter().chain([a.node.to_string(), a.decision.clone()]));
+        let treated = a
+            .treatment
+            .map(|treated| treated.to_string())
+            .unwrap_or_else(|| "-".to_owned());
+        let cells = [
+            a.attempt.to_string(),
+            reason,
+            treated,
+            short(a.profile.memory()),
+            short_or_dash(a.peak),
+            ran,
+        ];
+        table.row(
+            cells
+                .into_iter()
+                .chain([a.node.to_string(), a.decision.clone()]),
+        );
     }
     text.push_str(&table.text());
     let first = worst(view).or_else(|| failed.last().copied());
-    let see = first.map(|a| format!("next: rmctl diagnose {}/{}", app.id, a.attempt)).unwrap_or_default();
+    let see = first
+        .map(|a| format!("next: rmctl diagnose {}/{}", app.id, a.attempt))
+        .unwrap_or_default();
     text + &paint.dim(&see) + "\n"
 }
 
 /// A container with the values of the resource manager.
 pub(crate) fn container(c: &ContainerView, paint: Paint) -> String {
-    let whose = c.request.as_ref().map_or_else(|| "its application master".to_owned(), |r| format!("request {r}"));
-    let verdict = c.reason.map_or_else(|| format!("{}: it has not ended", c.state), |r| format!("{r}: {}", r.sentence()));
-    let used = c.used.map(|u| format!(" · last seen using {u}")).unwrap_or_default();
+    let whose = c.request.as_ref().map_or_else(
+        || "its application master".to_owned(),
+        |r| format!("request {r}"),
+    );
+    let verdict = c.reason.map_or_else(
+        || format!("{}: it has not ended", c.state),
+        |r| format!("{r}: {}", r.sentence()),
+    );
+    let used = c
+        .used
+        .map(|u| format!(" · last seen using {u}"))
+        .unwrap_or_default();
     format!(
         "VERDICT   {verdict}\nCONTAINER {} on {} for {whose}\nEVIDENCE  size {}{used}\nSEE       {}\n",
         c.id,
         c.node,
         c.resource,
-        paint.dim(&format!("rmctl logs {} --stderr · rmctl diagnose {}", c.id, c.id.app))
+        paint.dim(&format!(
+            "rmctl logs {} --stderr · rmctl diagnose {}",
+            c.id, c.id.app
+        ))
     )
 }
 
 /// Failed attempts in the order of their ends.
 pub(crate) fn failures(view: &JobView) -> Vec<&AttemptRow> {
     let bad = |a: &&AttemptRow| charge(a).is_some_and(|c| c != Charge::Success);
-    let mut found: Vec<&AttemptRow> = view.tasks.iter().flat_map(|t| &t.attempts).filter(bad).collect();
+    let mut found: Vec<&AttemptRow> = view
+        .tasks
+        .iter()
+        .flat_map(|t| &t.attempts)
+        .filter(bad)
+        .collect();
     found.sort_by_key(|a| (a.ended, &a.attempt));
     found
 }
 
 /// The last attempt of a failed task, which the diagnosis of the job shows.
 fn worst(view: &JobView) -> Option<&AttemptRow> {
-    view.tasks.iter().find(|t| t.state == TaskState::Failed).and_then(|t| t.attempts.last())
+    view.tasks
+        .iter()
+        .find(|t| t.state == TaskState::Failed)
+        .and_then(|t| t.attempts.last())
 }
 
 fn charge(a: &AttemptRow) -> Option<Charge> {
@@ -121,7 +208,11 @@ fn verdict(a: &AttemptRow, paint: Paint) -> String {
         return paint.live("▶ running");
     };
     let text = format!("{reason}: {}", reason.sentence());
-    let sure = a.diagnosis.first().map(|d| format!("  ({}, {})", d.name, d.certainty)).unwrap_or_default();
+    let sure = a
+        .diagnosis
+        .first()
+        .map(|d| format!("  ({}, {})", d.name, d.certainty))
+        .unwrap_or_default();
     match reason.charge() {
         Charge::Success => paint.good(&format!("✓ {text}")),
         Charge::Memory => format!("{}{sure}", paint.bad(&format!("✗ {text}"))),
@@ -132,13 +223,25 @@ fn verdict(a: &AttemptRow, paint: Paint) -> String {
 
 fn what(a: &AttemptRow) -> String {
     let place = format!("{} in {} on {}", a.attempt, a.container, a.node);
-    let size = format!("size {} in {} slot{}", a.profile, a.slots, if a.slots == 1 { "" } else { "s" });
-    let ran_out = a.dimension.map(|d| format!("; {} ran out", dimension(d))).unwrap_or_default();
+    let size = format!(
+        "size {} in {} slot{}",
+        a.profile,
+        a.slots,
+        if a.slots == 1 { "" } else { "s" }
+    );
+    let ran_out = a
+        .dimension
+        .map(|d| format!("; {} ran out", dimension(d)))
+        .unwrap_or_default();
     match a.ended {
         None => format!("{place}, {size}, since {} UTC", time_of_day(a.started)),
         Some(end) => {
             let how = exit(a.reason, a.evidence.as_ref().and_then(|e| e.signal));
-            format!("{place} ended {} UTC after {}{how}; {size}{ran_out}", time_of_day(end), fine_span(end.since(a.started)))
+            format!(
+                "{place} ended {} UTC after {}{how}; {size}{ran_out}",
+                time_of_day(end),
+                fine_span(end.since(a.started))
+            )
         }
     }
 }
@@ -152,16 +255,31 @@ fn size(a: &AttemptRow) -> Option<String> {
             Some(ShadowOutcome::Killed) => ", at which it would have been killed",
             Some(ShadowOutcome::Perhaps) => ", which might have been enough",
         };
-        format!("a learned size would have been {}{outcome} ({})", s.profile, s.why)
+        format!(
+            "a learned size would have been {}{outcome} ({})",
+            s.profile, s.why
+        )
     });
-    let parts: Vec<String> = [Some(a.why.clone()).filter(|why| !why.is_empty()), shadow].into_iter().flatten().collect();
+    let parts: Vec<String> = [Some(a.why.clone()).filter(|why| !why.is_empty()), shadow]
+        .into_iter()
+        .flatten()
+        .collect();
     let rung = format!("rung {}: ", a.rung);
     let said = parts.join("; ");
-    (!parts.is_empty()).then(|| if said.starts_with(&rung) { said } else { rung + &said })
+    (!parts.is_empty()).then(|| {
+        if said.starts_with(&rung) {
+            said
+        } else {
+            rung + &said
+        }
+    })
 }
 
 fn so_far(a: &AttemptRow) -> String {
-    let used = a.used.map(|u| format!("uses {u}")).unwrap_or_else(|| "its use is not known yet".to_owned());
+    let used = a
+        .used
+        .map(|u| format!("uses {u}"))
+        .unwrap_or_else(|| "its use is not known yet".to_owned());
     let peak = a.peak.map(|p| format!(", peak {p}")).unwrap_or_default();
     format!("{used}{peak} of {}", a.profile.memory())
 }
@@ -184,35 +302,71 @@ fn dimension(d: Dimension) -> &'static str {
 
 /// The treatment of the sub-cause.
 fn treatment(treated: &AppliedTreatment) -> String {
-    let remedy = treated.remedy.map(|remedy| format!(": the same size again, {}", remedy.sentence())).unwrap_or_default();
+    let remedy = treated
+        .remedy
+        .map(|remedy| format!(": the same size again, {}", remedy.sentence()))
+        .unwrap_or_default();
     format!("{treated} for {}{remedy}", treated.cause)
 }
 
 /// The decision after the attempt, and its result.
 fn did(task: &TaskRow, a: &AttemptRow) -> String {
-    let decided = if a.decision.is_empty() { "no decision was recorded".to_owned() } else { a.decision.clone() };
-    let Some(next) = task.attempts.iter().find(|n| n.attempt.attempt == a.attempt.attempt + 1) else {
+    let decided = if a.decision.is_empty() {
+        "no decision was recorded".to_owned()
+    } else {
+        a.decision.clone()
+    };
+    let Some(next) = task
+        .attempts
+        .iter()
+        .find(|n| n.attempt.attempt == a.attempt.attempt + 1)
+    else {
         let told = task.note.is_empty() || decided.contains(&task.note);
-        return if told { decided } else { format!("{decided}; {}", task.note) };
+        return if told {
+            decided
+        } else {
+            format!("{decided}; {}", task.note)
+        };
     };
     let fate = match (next.reason, next.ended) {
-        (Some(reason), Some(end)) => format!("{} after {}", reason.sentence(), span(end.since(next.started))),
+        (Some(reason), Some(end)) => format!(
+            "{} after {}",
+            reason.sentence(),
+            span(end.since(next.started))
+        ),
         (_, _) => "running".to_owned(),
     };
     let peak = next.peak.map(|p| format!(", peak {p}")).unwrap_or_default();
-    format!("{decided}; attempt {} at {}: {fate}{peak}", next.attempt.attempt, next.profile)
+    format!(
+        "{decided}; attempt {} at {}: {fate}{peak}",
+        next.attempt.attempt, next.profile
+    )
 }
 
 fn fixes(diagnosis: &[Diagnosis], charge: Option<Charge>) -> Vec<String> {
     if diagnosis.is_empty() {
         let plain = "memory is not the cause: read its standard error";
-        let told = if charge == Some(Charge::Plain) { plain } else { "no rule applies to this evidence" };
+        let told = if charge == Some(Charge::Plain) {
+            plain
+        } else {
+            "no rule applies to this evidence"
+        };
         return vec![told.to_owned()];
     }
     let one = |d: &Diagnosis| {
-        let cost = if d.trade_off.is_empty() { String::new() } else { format!(" (costs: {})", d.trade_off) };
-        let fits = d.would_fit.map(|b| format!("; with this fix alone it would have fitted in {b} so far")).unwrap_or_default();
-        format!("{} · {}: {} → {}{fits}{cost}", d.name, d.certainty, d.cause, d.fix)
+        let cost = if d.trade_off.is_empty() {
+            String::new()
+        } else {
+            format!(" (costs: {})", d.trade_off)
+        };
+        let fits = d
+            .would_fit
+            .map(|b| format!("; with this fix alone it would have fitted in {b} so far"))
+            .unwrap_or_default();
+        format!(
+            "{} · {}: {} → {}{fits}{cost}",
+            d.name, d.certainty, d.cause, d.fix
+        )
     };
     diagnosis.iter().map(one).collect()
 }
@@ -222,19 +376,41 @@ fn enough(task: &TaskRow, a: &AttemptRow) -> Option<String> {
     if charge(a) != Some(Charge::Memory) {
         return None;
     }
-    let later = task.attempts.iter().filter(|n| n.attempt.attempt > a.attempt.attempt);
-    let done = later.filter(|n| charge(n) == Some(Charge::Success)).find_map(|n| Some((n, n.peak?)))?;
+    let later = task
+        .attempts
+        .iter()
+        .filter(|n| n.attempt.attempt > a.attempt.attempt);
+    let done = later
+        .filter(|n| charge(n) == Some(Charge::Success))
+        .find_map(|n| Some((n, n.peak?)))?;
     let (next, peak) = done;
-    let step = if peak >= Bytes::from_gib(1) { Bytes::from_mib(64) } else { Bytes::from_mib(4) };
+    let step = if peak >= Bytes::from_gib(1) {
+        Bytes::from_mib(64)
+    } else {
+        Bytes::from_mib(4)
+    };
     let fits = peak.mul_ratio(51, 50).round_up(step);
     let given = next.profile.memory();
-    let not = if fits < given { format!(", not {given}") } else { String::new() };
-    Some(format!("{fits} would be enough{not}: attempt {} peaked at {peak}", next.attempt.attempt))
+    let not = if fits < given {
+        format!(", not {given}")
+    } else {
+        String::new()
+    };
+    Some(format!(
+        "{fits} would be enough{not}: attempt {} peaked at {peak}",
+        next.attempt.attempt
+    ))
 }
 
 fn tail(log: &str) -> Option<Vec<String>> {
     let lines: Vec<&str> = log.lines().filter(|l| !l.trim().is_empty()).collect();
-    let kept: Vec<String> = lines.iter().rev().take(3).rev().map(|l| (*l).to_owned()).collect();
+    let kept: Vec<String> = lines
+        .iter()
+        .rev()
+        .take(3)
+        .rev()
+        .map(|l| (*l).to_owned())
+        .collect();
     (!kept.is_empty()).then_some(kept)
 }
 
@@ -252,7 +428,9 @@ impl Page {
         self.lines(label, &[text.to_owned()]);
     }
     fn lines(&mut self, label: &str, lines: &[String]) {
-        let wrapped = lines.iter().flat_map(|l| wrap(l, self.width.saturating_sub(LABEL)));
+        let wrapped = lines
+            .iter()
+            .flat_map(|l| wrap(l, self.width.saturating_sub(LABEL)));
         for (i, line) in wrapped.enumerate() {
             let label = if i == 0 { label } else { "" };
             self.text.push_str(&format!("{label:<LABEL$}{line}\n"));
@@ -267,14 +445,24 @@ mod tests {
 
     #[test]
     fn a_kill_with_all_its_evidence() {
-        let text = attempt(&fixture::app(), &fixture::escalated(), &fixture::killed(), 100, Paint::PLAIN);
+        let text = attempt(
+            &fixture::app(),
+            &fixture::escalated(),
+            &fixture::killed(),
+            100,
+            Paint::PLAIN,
+        );
         insta::assert_snapshot!(text);
     }
 
     #[test]
     fn a_running_attempt_and_a_lost_attempt() {
         let row = fixture::retried();
-        let texts: Vec<String> = row.attempts.iter().map(|a| attempt(&fixture::app(), &row, a, 100, Paint::PLAIN)).collect();
+        let texts: Vec<String> = row
+            .attempts
+            .iter()
+            .map(|a| attempt(&fixture::app(), &row, a, 100, Paint::PLAIN))
+            .collect();
         insta::assert_snapshot!(texts.join("---\n"));
     }
 
@@ -286,13 +474,20 @@ mod tests {
     #[test]
     fn a_failed_job_points_at_its_last_failed_attempt() {
         let mut app = fixture::app();
-        app.job.as_mut().expect("job").tasks.push(fixture::task_given_up());
+        app.job
+            .as_mut()
+            .expect("job")
+            .tasks
+            .push(fixture::task_given_up());
         assert!(of_app(&app, Paint::PLAIN).contains("next: rmctl diagnose wordcount.7/map/11@6"));
     }
 
     #[test]
     fn containers() {
-        let texts: Vec<String> = fixture::containers().iter().map(|c| container(c, Paint::PLAIN)).collect();
+        let texts: Vec<String> = fixture::containers()
+            .iter()
+            .map(|c| container(c, Paint::PLAIN))
+            .collect();
         insta::assert_snapshot!(texts.join("---\n"));
     }
 }

@@ -14,11 +14,20 @@ const INDENT: usize = 4;
 pub(crate) fn screen(findings: &[DoctorFinding], width: usize, paint: Paint) -> String {
     let mut table = Table::new(&["", "CHECK", "FOUND"]);
     for finding in findings {
-        table.row([mark(finding.state, paint), finding.code.to_string(), cut(&finding.found, FOUND)]);
+        table.row([
+            mark(finding.state, paint),
+            finding.code.to_string(),
+            cut(&finding.found, FOUND),
+        ]);
     }
     let mut text = table.text();
     for finding in findings.iter().filter(|f| f.state != CheckResult::Ok) {
-        text += &format!("\n{} {}: {}\n", mark(finding.state, paint), paint.strong(&finding.code), finding.what);
+        text += &format!(
+            "\n{} {}: {}\n",
+            mark(finding.state, paint),
+            paint.strong(&finding.code),
+            finding.what
+        );
         let fix = finding.fix.iter().map(|fix| format!("fix: {fix}"));
         for line in std::iter::once(format!("found: {}", finding.found)).chain(fix) {
             for part in wrap(&line, width.saturating_sub(INDENT)) {
@@ -41,8 +50,16 @@ fn last_line(findings: &[DoctorFinding], paint: Paint) -> String {
     let number = |state: CheckResult| findings.iter().filter(|f| f.state == state).count() as u64;
     match (number(CheckResult::Fail), number(CheckResult::Warn)) {
         (0, 0) => format!("{} no problem found\n", mark(CheckResult::Ok, paint)),
-        (0, less) => format!("{} a node works here, with {}\n", mark(CheckResult::Warn, paint), count(less, "warning")),
-        (ills, _) => format!("{} a node does not work here: {}\n", mark(CheckResult::Fail, paint), count(ills, "error")),
+        (0, less) => format!(
+            "{} a node works here, with {}\n",
+            mark(CheckResult::Warn, paint),
+            count(less, "warning")
+        ),
+        (ills, _) => format!(
+            "{} a node does not work here: {}\n",
+            mark(CheckResult::Fail, paint),
+            count(ills, "error")
+        ),
     }
 }
 
@@ -50,7 +67,12 @@ fn last_line(findings: &[DoctorFinding], paint: Paint) -> String {
 mod tests {
     use super::*;
 
-    fn finding(code: &'static str, state: CheckResult, found: &str, fix: Option<&str>) -> DoctorFinding {
+    fn finding(
+        code: &'static str,
+        state: CheckResult,
+        found: &str,
+        fix: Option<&str>,
+    ) -> DoctorFinding {
         DoctorFinding {
             code: code.into(),
             state,
@@ -64,12 +86,30 @@ mod tests {
     fn problems_are_listed_below_with_their_fixes() {
         let long = "no CAP_SYS_ADMIN (user namespaces: 31000); all programs share the /tmp of the host; only TMPDIR is private";
         let findings = [
-            finding("cgroup", CheckResult::Ok, "v2 with the memory controller", None),
-            finding("private_tmp", CheckResult::Warn, long, Some("give the agent CAP_SYS_ADMIN, as its unit does")),
-            finding("disk", CheckResult::Fail, "/var: 97 % in use, 1GiB free (limit 90 %)", Some("make room")),
+            finding(
+                "cgroup",
+                CheckResult::Ok,
+                "v2 with the memory controller",
+                None,
+            ),
+            finding(
+                "private_tmp",
+                CheckResult::Warn,
+                long,
+                Some("give the agent CAP_SYS_ADMIN, as its unit does"),
+            ),
+            finding(
+                "disk",
+                CheckResult::Fail,
+                "/var: 97 % in use, 1GiB free (limit 90 %)",
+                Some("make room"),
+            ),
         ];
         insta::assert_snapshot!(screen(&findings, 80, Paint::PLAIN));
         assert!(screen(&findings[..1], 80, Paint::PLAIN).ends_with("✓ no problem found\n"));
-        assert!(screen(&findings[..2], 80, Paint::PLAIN).ends_with("! a node works here, with 1 warning\n"));
+        assert!(
+            screen(&findings[..2], 80, Paint::PLAIN)
+                .ends_with("! a node works here, with 1 warning\n")
+        );
     }
 }

@@ -6,7 +6,12 @@ use headroom_types::{Bytes, UnixMillis};
 
 /// `4.4G`, `512M`, `64K`, `0`: for columns.
 pub(crate) fn short(bytes: Bytes) -> String {
-    const UNITS: [(u64, &str); 4] = [(1 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")];
+    const UNITS: [(u64, &str); 4] = [
+        (1 << 40, "T"),
+        (1 << 30, "G"),
+        (1 << 20, "M"),
+        (1 << 10, "K"),
+    ];
     let n = bytes.get();
     let Some((unit, name)) = UNITS.into_iter().find(|(unit, _)| n >= *unit) else {
         return n.to_string();
@@ -36,7 +41,10 @@ pub(crate) fn percent(part: Bytes, whole: Bytes) -> String {
     if whole.is_zero() {
         return "–".to_owned();
     }
-    format!("{}%", (u128::from(part.get()) * 100 + u128::from(whole.get()) / 2) / u128::from(whole.get()))
+    format!(
+        "{}%",
+        (u128::from(part.get()) * 100 + u128::from(whole.get()) / 2) / u128::from(whole.get())
+    )
 }
 
 /// `58s`, `2m10s`, `1h02m`, `6d4h`.
@@ -52,13 +60,21 @@ pub(crate) fn span(time: Duration) -> String {
 
 /// Seconds with one decimal below ten, else as [`span`].
 pub(crate) fn fine_span(time: Duration) -> String {
-    if time < Duration::from_secs(10) { format!("{:.1}s", time.as_secs_f64()) } else { span(time) }
+    if time < Duration::from_secs(10) {
+        format!("{:.1}s", time.as_secs_f64())
+    } else {
+        span(time)
+    }
 }
 
 /// `0:42`, `12:07`, `1:02:03`: time since a start.
 pub(crate) fn clock(time: Duration) -> String {
     let s = time.as_secs();
-    if s < 3600 { format!("{}:{:02}", s / 60, s % 60) } else { format!("{}:{:02}:{:02}", s / 3600, s % 3600 / 60, s % 60) }
+    if s < 3600 {
+        format!("{}:{:02}", s / 60, s % 60)
+    } else {
+        format!("{}:{:02}:{:02}", s / 3600, s % 3600 / 60, s % 60)
+    }
 }
 
 /// `10:41:07`, UTC.
@@ -70,7 +86,11 @@ pub(crate) fn time_of_day(time: UnixMillis) -> String {
 /// `2026-11-21T10:41:07.250Z`.
 pub(crate) fn rfc3339(time: UnixMillis) -> String {
     let (year, month, day) = civil(time.0 / 86_400_000);
-    format!("{year:04}-{month:02}-{day:02}T{}.{:03}Z", time_of_day(time), time.0 % 1000)
+    format!(
+        "{year:04}-{month:02}-{day:02}T{}.{:03}Z",
+        time_of_day(time),
+        time.0 % 1000
+    )
 }
 
 /// Year, month and day of a number of days since 1970-01-01, in 400-year eras that begin on 1
@@ -78,11 +98,16 @@ pub(crate) fn rfc3339(time: UnixMillis) -> String {
 fn civil(days: u64) -> (u64, u64, u64) {
     let z = days + 719_468;
     let (era, day_of_era) = (z / 146_097, z % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let (month, carry) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
     (year_of_era + era * 400 + carry, month, day)
 }
 
@@ -120,12 +145,22 @@ mod tests {
     fn parts_and_wholes_share_a_unit_where_possible() {
         let minutes = |n: u128| (n * 60_000) << 30;
         assert_eq!(byte_time_of(minutes(3), minutes(34)), "3.0 of 34.0 GiB·min");
-        assert_eq!(byte_time_of(minutes(3), minutes(340)), "3.0 GiB·min of 5.7 GiB·h");
+        assert_eq!(
+            byte_time_of(minutes(3), minutes(340)),
+            "3.0 GiB·min of 5.7 GiB·h"
+        );
     }
 
     #[test]
     fn sizes_for_columns() {
-        let cases = [(0, "0"), (17, "17"), (64 << 10, "64K"), (512 << 20, "512M"), (3 << 30, "3G"), (15 << 29, "7.5G")];
+        let cases = [
+            (0, "0"),
+            (17, "17"),
+            (64 << 10, "64K"),
+            (512 << 20, "512M"),
+            (3 << 30, "3G"),
+            (15 << 29, "7.5G"),
+        ];
         for (n, text) in cases {
             assert_eq!(short(Bytes::new(n)), text);
         }
@@ -137,25 +172,49 @@ mod tests {
 
     #[test]
     fn spans() {
-        let cases = [(0, "0s"), (58, "58s"), (130, "2m10s"), (3720, "1h02m"), (532_800, "6d4h")];
+        let cases = [
+            (0, "0s"),
+            (58, "58s"),
+            (130, "2m10s"),
+            (3720, "1h02m"),
+            (532_800, "6d4h"),
+        ];
         for (s, text) in cases {
             assert_eq!(span(Duration::from_secs(s)), text);
         }
-        assert_eq!((clock(Duration::from_secs(42)), clock(Duration::from_secs(3723))), ("0:42".into(), "1:02:03".into()));
+        assert_eq!(
+            (
+                clock(Duration::from_secs(42)),
+                clock(Duration::from_secs(3723))
+            ),
+            ("0:42".into(), "1:02:03".into())
+        );
     }
 
     #[test]
     fn dates() {
         assert_eq!(rfc3339(UnixMillis(0)), "1970-01-01T00:00:00.000Z");
-        assert_eq!(rfc3339(UnixMillis(951_782_400_000)), "2000-02-29T00:00:00.000Z");
-        assert_eq!(rfc3339(UnixMillis(1_795_257_667_250)), "2026-11-21T10:41:07.250Z");
-        assert_eq!(rfc3339(UnixMillis(1_767_225_599_999)), "2025-12-31T23:59:59.999Z");
+        assert_eq!(
+            rfc3339(UnixMillis(951_782_400_000)),
+            "2000-02-29T00:00:00.000Z"
+        );
+        assert_eq!(
+            rfc3339(UnixMillis(1_795_257_667_250)),
+            "2026-11-21T10:41:07.250Z"
+        );
+        assert_eq!(
+            rfc3339(UnixMillis(1_767_225_599_999)),
+            "2025-12-31T23:59:59.999Z"
+        );
     }
 
     #[test]
     fn memory_times_time() {
         assert_eq!(byte_time(0), "0.0 GiB·s");
-        assert_eq!(byte_time(u128::from(1u64 << 30) * 1000 * 204), "3.4 GiB·min");
+        assert_eq!(
+            byte_time(u128::from(1u64 << 30) * 1000 * 204),
+            "3.4 GiB·min"
+        );
         assert_eq!(byte_time(u128::from(1u64 << 20) * 1000 * 7), "7 MiB·s");
     }
 

@@ -15,11 +15,28 @@ pub(crate) fn table(rows: &[ContainerFileEntry], look: ListStyle) -> String {
     for row in rows {
         // A file name may contain any character. Control characters are escaped, because they could
         // move the cursor.
-        let plain =
-            |text: &str| text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect();
+        let plain = |text: &str| {
+            text.chars()
+                .flat_map(|c| {
+                    if c.is_control() {
+                        c.escape_default().collect()
+                    } else {
+                        vec![c]
+                    }
+                })
+                .collect()
+        };
         let path: String = plain(&row.path);
-        let path = row.target.as_ref().map_or(path.clone(), |to| format!("{path} → {}", plain(to)));
-        table.row([row.kind.as_str().to_owned(), row.bytes.to_string(), rfc3339(row.modified), path]);
+        let path = row
+            .target
+            .as_ref()
+            .map_or(path.clone(), |to| format!("{path} → {}", plain(to)));
+        table.row([
+            row.kind.as_str().to_owned(),
+            row.bytes.to_string(),
+            rfc3339(row.modified),
+            path,
+        ]);
     }
     table.of(look.headers)
 }
@@ -39,10 +56,19 @@ mod tests {
             modified: fixture::NOW,
             target: target.map(str::to_owned),
         };
-        let rows = [row("work/a\u{1b}[2J", FileEntryKind::File, None), row("work/last", FileEntryKind::Link, Some("a"))];
+        let rows = [
+            row("work/a\u{1b}[2J", FileEntryKind::File, None),
+            row("work/last", FileEntryKind::Link, Some("a")),
+        ];
         let text = table(&rows, ListStyle::USUAL);
-        assert!(text.starts_with("KIND") && text.contains("work/last → a"), "{text}");
-        assert!(!text.contains('\u{1b}') && text.contains("\\u{1b}"), "{text}");
+        assert!(
+            text.starts_with("KIND") && text.contains("work/last → a"),
+            "{text}"
+        );
+        assert!(
+            !text.contains('\u{1b}') && text.contains("\\u{1b}"),
+            "{text}"
+        );
         assert_eq!(table(&[], ListStyle::USUAL), "there is nothing in it\n");
     }
 }

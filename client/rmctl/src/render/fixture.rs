@@ -1,16 +1,21 @@
 //! Fixed states for tests of screens.
 
 use headroom_types::exit::{
-    CgroupStats, HeapReport, MemoryEvents, MemorySample, MemoryStat, OuterLevel, SubCause, VictimProcess,
+    CgroupStats, HeapReport, MemoryEvents, MemorySample, MemoryStat, OuterLevel, SubCause,
+    VictimProcess,
 };
 use headroom_types::{
-    Bytes, Certainty, Cpus, Diagnosis, Dimension, EnforcerKind, Epoch, Evidence, ExitReason, Profile, Resource, UnixMillis,
+    Bytes, Certainty, Cpus, Diagnosis, Dimension, EnforcerKind, Epoch, Evidence, ExitReason,
+    Profile, Resource, UnixMillis,
 };
 use headroom_wire::v1::apps::{
-    AppState, AppView, ClusterView, ContainerView, MemoryFailureStats, NodeFitExplanation, PendingExplanation,
+    AppState, AppView, ClusterView, ContainerView, MemoryFailureStats, NodeFitExplanation,
+    PendingExplanation,
 };
 use headroom_wire::v1::events::{EventLevel, LoggedEvent};
-use headroom_wire::v1::job::{AttemptRow, JobTotals, JobView, MemoryFailureMode, TaskRow, TaskState};
+use headroom_wire::v1::job::{
+    AttemptRow, JobTotals, JobView, MemoryFailureMode, TaskRow, TaskState,
+};
 use headroom_wire::v1::nodes::NodeView;
 
 /// 2026-11-21T10:40:00Z, the submission of the job.
@@ -22,10 +27,18 @@ fn gib(tenths: u64) -> Bytes {
     Bytes::from_gib(tenths).mul_ratio(1, 10)
 }
 fn profile(heap: u64, overhead: u64) -> Profile {
-    Profile { heap: gib(heap), overhead: gib(overhead), cpus: Cpus::from_cores(1) }
+    Profile {
+        heap: gib(heap),
+        overhead: gib(overhead),
+        cpus: Cpus::from_cores(1),
+    }
 }
 fn room(memory: u64, cpus: u32) -> Resource {
-    Resource { memory: gib(memory), cpus: Cpus::from_cores(cpus), extra: Default::default() }
+    Resource {
+        memory: gib(memory),
+        cpus: Cpus::from_cores(cpus),
+        extra: Default::default(),
+    }
 }
 
 /// A running job.
@@ -66,11 +79,20 @@ pub(crate) fn app() -> AppView {
         containers: 4,
         memory: gib(158),
         pending: 1,
-        job: Some(JobView { totals, tasks: vec![done(), retried(), escalated(), waiting()] }),
+        job: Some(JobView {
+            totals,
+            tasks: vec![done(), retried(), escalated(), waiting()],
+        }),
     }
 }
 
-fn row(task: &str, state: TaskState, profile: Profile, rung: u32, attempts: Vec<AttemptRow>) -> TaskRow {
+fn row(
+    task: &str,
+    state: TaskState,
+    profile: Profile,
+    rung: u32,
+    attempts: Vec<AttemptRow>,
+) -> TaskRow {
     TaskRow {
         task: task.parse().expect("id"),
         state,
@@ -84,14 +106,23 @@ fn row(task: &str, state: TaskState, profile: Profile, rung: u32, attempts: Vec<
     }
 }
 
-fn attempt(id: &str, profile: Profile, rung: u32, from_s: u64, to_s: Option<u64>, reason: Option<ExitReason>) -> AttemptRow {
+fn attempt(
+    id: &str,
+    profile: Profile,
+    rung: u32,
+    from_s: u64,
+    to_s: Option<u64>,
+    reason: Option<ExitReason>,
+) -> AttemptRow {
     AttemptRow {
         attempt: id.parse().expect("id"),
         profile,
         slots: 1,
         rung,
         container: format!("wordcount.7.e1.c{}", rung + 1).parse().expect("id"),
-        node: format!("worker-0{}", 3 - rung.min(2)).parse().expect("node"),
+        node: format!("worker-0{}", 3 - rung.min(2))
+            .parse()
+            .expect("node"),
         started: UnixMillis(START + from_s * 1000),
         ended: to_s.map(|s| UnixMillis(START + s * 1000)),
         peak: None,
@@ -114,27 +145,54 @@ fn attempt(id: &str, profile: Profile, rung: u32, from_s: u64, to_s: Option<u64>
 
 /// A task that finished at its first size.
 pub(crate) fn done() -> TaskRow {
-    let mut a = attempt("map/2@1", profile(20, 4), 1, 2, Some(64), Some(ExitReason::Exit { code: 0 }));
+    let mut a = attempt(
+        "map/2@1",
+        profile(20, 4),
+        1,
+        2,
+        Some(64),
+        Some(ExitReason::Exit { code: 0 }),
+    );
     a.peak = Some(gib(9));
     row("map/2", TaskState::Done, profile(20, 4), 1, vec![a])
 }
 
 /// A task that lost its node and runs again at the same size.
 pub(crate) fn retried() -> TaskRow {
-    let lost = attempt("map/4@1", profile(20, 4), 1, 2, Some(60), Some(ExitReason::NodeLost));
+    let lost = attempt(
+        "map/4@1",
+        profile(20, 4),
+        1,
+        2,
+        Some(60),
+        Some(ExitReason::NodeLost),
+    );
     let mut again = attempt("map/4@2", profile(20, 4), 1, 62, None, None);
     again.used = Some(gib(15));
     again.peak = Some(gib(16));
     TaskRow {
         held: None,
         ahead: vec![gib(48), gib(96), gib(150)],
-        ..row("map/4", TaskState::Running, profile(20, 4), 1, vec![lost, again])
+        ..row(
+            "map/4",
+            TaskState::Running,
+            profile(20, 4),
+            1,
+            vec![lost, again],
+        )
     }
 }
 
 /// A task that was killed twice and runs at its third size.
 pub(crate) fn escalated() -> TaskRow {
-    let mut first = attempt("map/7@1", profile(20, 4), 1, 2, Some(42), Some(ExitReason::OverheadOom));
+    let mut first = attempt(
+        "map/7@1",
+        profile(20, 4),
+        1,
+        2,
+        Some(42),
+        Some(ExitReason::OverheadOom),
+    );
     first.peak = Some(gib(24));
     first.dimension = Some(Dimension::Overhead);
     let mut third = attempt("map/7@3", profile(40, 48), 3, 70, None, None);
@@ -143,13 +201,26 @@ pub(crate) fn escalated() -> TaskRow {
     TaskRow {
         held: None,
         ahead: vec![gib(150)],
-        ..row("map/7", TaskState::Running, profile(40, 48), 3, vec![first, killed(), third])
+        ..row(
+            "map/7",
+            TaskState::Running,
+            profile(40, 48),
+            3,
+            vec![first, killed(), third],
+        )
     }
 }
 
 /// The attempt that the tests of diagnosis show.
 pub(crate) fn killed() -> AttemptRow {
-    let mut a = attempt("map/7@2", profile(40, 4), 2, 43, Some(67), Some(ExitReason::OverheadOom));
+    let mut a = attempt(
+        "map/7@2",
+        profile(40, 4),
+        2,
+        43,
+        Some(67),
+        Some(ExitReason::OverheadOom),
+    );
     a.peak = Some(gib(44));
     a.dimension = Some(Dimension::Overhead);
     a.decision = "overhead × 2: 8.8 GiB in a container of its own".into();
@@ -162,8 +233,13 @@ pub(crate) fn killed() -> AttemptRow {
             "profiles.map.overhead = \"2GiB\"",
         )
         .with_trade_off("1.6 GiB more for each running task"),
-        Diagnosis::new(SubCause::BesideHeap, Certainty::Possible, "many fetches at once", "-XX:MaxDirectMemorySize=1g")
-            .with_trade_off("slower fetches"),
+        Diagnosis::new(
+            SubCause::BesideHeap,
+            Certainty::Possible,
+            "many fetches at once",
+            "-XX:MaxDirectMemorySize=1g",
+        )
+        .with_trade_off("slower fetches"),
     ];
     let point = |i: u64| MemorySample {
         at_ms: i * 1000,
@@ -181,7 +257,13 @@ pub(crate) fn killed() -> AttemptRow {
 
 /// The evidence of the killed attempt, from the kernel and the runtime.
 pub(crate) fn evidence() -> Evidence {
-    let events = MemoryEvents { high: 0, max: 181, oom: 1, oom_kill: 2, oom_group_kill: 1 };
+    let events = MemoryEvents {
+        high: 0,
+        max: 181,
+        oom: 1,
+        oom_kill: 2,
+        oom_group_kill: 1,
+    };
     let stat = MemoryStat {
         anon: Some(gib(41)),
         file: Some(gib(2)),
@@ -189,18 +271,35 @@ pub(crate) fn evidence() -> Evidence {
         kernel: Some(gib(1)),
         ..MemoryStat::default()
     };
-    let heap = HeapReport { used: gib(27), committed: gib(28), max: gib(40), threads: Some(41), ..HeapReport::default() };
+    let heap = HeapReport {
+        used: gib(27),
+        committed: gib(28),
+        max: gib(40),
+        threads: Some(41),
+        ..HeapReport::default()
+    };
     Evidence {
         exit_code: None,
         signal: Some(9),
-        own: CgroupStats { limit: Some(gib(44)), current: gib(44), peak: Some(gib(44)), stat, events, local: events },
+        own: CgroupStats {
+            limit: Some(gib(44)),
+            current: gib(44),
+            peak: Some(gib(44)),
+            stat,
+            events,
+            local: events,
+        },
         outer: vec![
             OuterLevel::counted("container", Some(gib(104)), MemoryEvents::default()),
             OuterLevel::counted("host", None, MemoryEvents::default()),
         ],
         heap_budget: Some(gib(40)),
         heap: Some(heap),
-        victims: vec![VictimProcess { pid: 4711, name: "java".into(), rss: gib(43) }],
+        victims: vec![VictimProcess {
+            pid: 4711,
+            name: "java".into(),
+            rss: gib(43),
+        }],
         ..Evidence::empty(EnforcerKind::Cgroup2)
     }
 }
@@ -213,7 +312,14 @@ fn waiting() -> TaskRow {
 
 /// A task that was killed at the largest size.
 pub(crate) fn task_given_up() -> TaskRow {
-    let mut a = attempt("map/11@6", profile(150, 0), 5, 50, Some(99), Some(ExitReason::TaskOom));
+    let mut a = attempt(
+        "map/11@6",
+        profile(150, 0),
+        5,
+        50,
+        Some(99),
+        Some(ExitReason::TaskOom),
+    );
     a.peak = Some(gib(150));
     let mut t = row("map/11", TaskState::Failed, profile(150, 0), 5, vec![a]);
     t.note = "killed alone at 15 GiB, the largest there is".into();
@@ -245,7 +351,10 @@ pub(crate) fn cluster() -> ClusterView {
             exhausted: 0,
             wasted_byte_s: gib(34).get() * 60,
         }),
-        longest_wait: Some("sort.3/own-2 for 130 s: needs 10 GiB on one node, best is worker-03 with 9.5 GiB".into()),
+        longest_wait: Some(
+            "sort.3/own-2 for 130 s: needs 10 GiB on one node, best is worker-03 with 9.5 GiB"
+                .into(),
+        ),
         enforcers: vec!["cgroup2".into()],
     }
 }
@@ -290,8 +399,16 @@ pub(crate) fn tagged() -> NodeView {
     let name = |text: &str| text.parse().expect("a name");
     node.state = "cordoned".into();
     node.traits.labels = [name("gpu"), name("ssd")].into();
-    node.traits.attributes = [(name("kernel"), "6.1".to_owned()), (name("zone"), "b".to_owned())].into();
-    node.traits.taints = [(name("etl"), String::new()), (name("team"), "ada".to_owned())].into();
+    node.traits.attributes = [
+        (name("kernel"), "6.1".to_owned()),
+        (name("zone"), "b".to_owned()),
+    ]
+    .into();
+    node.traits.taints = [
+        (name("etl"), String::new()),
+        (name("team"), "ada".to_owned()),
+    ]
+    .into();
     node.tags.cordon = Some("a slow disk".into());
     node.tags.labels = [name("gpu")].into();
     node.tags.attributes = [(name("zone"), "b".to_owned())].into();
@@ -344,8 +461,20 @@ pub(crate) fn containers() -> Vec<ContainerView> {
     };
     vec![
         c("wordcount.7.e1.c1", None, 1, "running", None),
-        c("wordcount.7.e1.c2", Some("executor-main"), 104, "running", None),
-        c("wordcount.7.e1.c3", Some("own-map-7-r2"), 48, "exited", Some(ExitReason::OverheadOom)),
+        c(
+            "wordcount.7.e1.c2",
+            Some("executor-main"),
+            104,
+            "running",
+            None,
+        ),
+        c(
+            "wordcount.7.e1.c3",
+            Some("own-map-7-r2"),
+            48,
+            "exited",
+            Some(ExitReason::OverheadOom),
+        ),
     ]
 }
 
@@ -363,10 +492,38 @@ pub(crate) fn events() -> Vec<LoggedEvent> {
     };
     use EventLevel::{Normal, Warning};
     vec![
-        event(8801, 0, Normal, "JobSubmitted", "wordcount.7", "submitted by ada to queue default"),
-        event(8812, 67, Warning, "OomKilled", "map/7@2", "map/7@2 killed at 4.4 GiB on worker-01 (overhead)"),
-        event(8813, 68, Warning, "Escalated", "map/7", "map/7 rung 2 → 3 (4.4 → 8.8 GiB, own container)"),
+        event(
+            8801,
+            0,
+            Normal,
+            "JobSubmitted",
+            "wordcount.7",
+            "submitted by ada to queue default",
+        ),
+        event(
+            8812,
+            67,
+            Warning,
+            "OomKilled",
+            "map/7@2",
+            "map/7@2 killed at 4.4 GiB on worker-01 (overhead)",
+        ),
+        event(
+            8813,
+            68,
+            Warning,
+            "Escalated",
+            "map/7",
+            "map/7 rung 2 → 3 (4.4 → 8.8 GiB, own container)",
+        ),
         event(8820, 90, Normal, "TaskFinished", "map/2@1", "peak 0.9 GiB"),
-        event(8829, 150, Warning, "NodeSilent", "worker-04", "no sign of life for 3 s (lost at 30 s)"),
+        event(
+            8829,
+            150,
+            Warning,
+            "NodeSilent",
+            "worker-04",
+            "no sign of life for 3 s (lost at 30 s)",
+        ),
     ]
 }

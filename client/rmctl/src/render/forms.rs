@@ -31,7 +31,12 @@ fn block(value: &Value, depth: usize, out: &mut String) {
                 out.push_str(&format!("{pad}- {}", inner.trim_start()));
             }
         }
-        Value::Object(_) | Value::Array(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+        Value::Object(_)
+        | Value::Array(_)
+        | Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_) => {
             out.push_str(&format!("{pad}{}\n", scalar(value)));
         }
     }
@@ -54,14 +59,19 @@ fn nested(value: &Value, depth: usize, out: &mut String) {
 fn scalar(value: &Value) -> String {
     match value {
         Value::String(text) => plain(text),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            value.to_string()
+        }
     }
 }
 
 /// True if the string needs no quotes.
 fn plain(text: &str) -> String {
     let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
-    let begins = text.chars().next().is_some_and(|c| c.is_ascii_alphabetic() || c == '/');
+    let begins = text
+        .chars()
+        .next()
+        .is_some_and(|c| c.is_ascii_alphabetic() || c == '/');
     let special = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
     if begins && text.chars().all(word) && !special.contains(&text.to_ascii_lowercase().as_str()) {
         return text.to_owned();
@@ -83,7 +93,12 @@ pub(crate) fn csv(rows: &[Value], headers: bool) -> String {
         line(names.iter().map(String::as_str), &mut out);
     }
     for row in &flats {
-        let cell = |name: &String| row.iter().find(|(n, _)| n == name).map(|(_, v)| text(v)).unwrap_or_default();
+        let cell = |name: &String| {
+            row.iter()
+                .find(|(n, _)| n == name)
+                .map(|(_, v)| text(v))
+                .unwrap_or_default()
+        };
         let cells: Vec<String> = names.iter().map(cell).collect();
         line(cells.iter().map(String::as_str), &mut out);
     }
@@ -93,7 +108,11 @@ pub(crate) fn csv(rows: &[Value], headers: bool) -> String {
 fn line<'a>(cells: impl Iterator<Item = &'a str>, out: &mut String) {
     let quoted = |cell: &str| {
         let plain = !cell.contains(['"', ',', '\n', '\r']);
-        if plain { cell.to_owned() } else { format!("\"{}\"", cell.replace('"', "\"\"")) }
+        if plain {
+            cell.to_owned()
+        } else {
+            format!("\"{}\"", cell.replace('"', "\"\""))
+        }
     };
     let cells: Vec<String> = cells.map(quoted).collect();
     out.push_str(&format!("{}\n", cells.join(",")));
@@ -101,13 +120,21 @@ fn line<'a>(cells: impl Iterator<Item = &'a str>, out: &mut String) {
 
 /// Selected columns as a table. Sizes stay in bytes, because programs read this format too.
 pub(crate) fn columns(rows: &[Doc], names: &str, headers: bool) -> String {
-    let names: Vec<&str> = names.split(',').map(str::trim).filter(|n| !n.is_empty()).collect();
+    let names: Vec<&str> = names
+        .split(',')
+        .map(str::trim)
+        .filter(|n| !n.is_empty())
+        .collect();
     let titles: Vec<String> = names.iter().map(|n| n.to_uppercase()).collect();
     let mut table = Table::new(&titles.iter().map(String::as_str).collect::<Vec<_>>());
     for row in rows {
         table.row(names.iter().map(|name| {
             let cell = row.get(name).map(|v| text(&v)).unwrap_or_default();
-            if cell.is_empty() { "–".to_owned() } else { cell }
+            if cell.is_empty() {
+                "–".to_owned()
+            } else {
+                cell
+            }
         }));
     }
     table.of(headers)
@@ -118,7 +145,11 @@ pub(crate) fn template(rows: &[Doc], template: &str) -> Result<String, String> {
     let pieces = pieces(template)?;
     let one = |row: &Doc| {
         let filled: String = pieces.iter().map(|p| p.filled(row)).collect();
-        if filled.ends_with('\n') { filled } else { filled + "\n" }
+        if filled.ends_with('\n') {
+            filled
+        } else {
+            filled + "\n"
+        }
     };
     Ok(rows.iter().map(one).collect())
 }
@@ -148,14 +179,20 @@ fn pieces(template: &str) -> Result<Vec<Piece>, String> {
     let mut found = Vec::new();
     while let Some((before, after)) = rest.split_once("{{") {
         let (inside, behind) = after.split_once("}}").ok_or("a template's {{ has no }}")?;
-        found.push(Piece::Text(before.replace("\\n", "\n").replace("\\t", "\t")));
+        found.push(Piece::Text(
+            before.replace("\\n", "\n").replace("\\t", "\t"),
+        ));
         let (path, shown) = inside.split_once('|').map_or((inside, ""), |(p, s)| (p, s));
         let shown = match shown.trim() {
             "" => Shown::AsItIs,
             "size" => Shown::Size,
             "time" => Shown::Time,
             "json" => Shown::Json,
-            other => return Err(format!("a template knows size, time and json, not {other:?}")),
+            other => {
+                return Err(format!(
+                    "a template knows size, time and json, not {other:?}"
+                ));
+            }
         };
         let path = path.trim().trim_start_matches('.').to_owned();
         found.push(Piece::Field { path, shown });
@@ -171,7 +208,11 @@ impl Piece {
             Piece::Text(text) => return text.clone(),
             Piece::Field { path, shown } => (path, *shown),
         };
-        let value = if path.is_empty() { Some(row.value().clone()) } else { row.get(path) };
+        let value = if path.is_empty() {
+            Some(row.value().clone())
+        } else {
+            row.get(path)
+        };
         let value = value.unwrap_or_default();
         // Sizes and times are integers and not negative.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -219,15 +260,24 @@ mod tests {
 
     #[test]
     fn columns_are_chosen() {
-        assert_eq!(columns(&docs(), "id, size.memory", true), "ID      SIZE.MEMORY\nsort.1  1073741824\nsort.2  –\n");
+        assert_eq!(
+            columns(&docs(), "id, size.memory", true),
+            "ID      SIZE.MEMORY\nsort.1  1073741824\nsort.2  –\n"
+        );
         assert_eq!(columns(&docs(), "id", false), "sort.1\nsort.2\n");
     }
 
     #[test]
     fn templates_are_filled() {
         let fill = |t: &str| template(&docs(), t);
-        assert_eq!(fill("{{.id}}\\t{{ size.memory | size }}"), Ok("sort.1\t1G\nsort.2\t\n".to_owned()));
-        assert_eq!(fill("{{at|time}}").map(|t| t.lines().next().map(str::to_owned)), Ok(Some("1970-01-01T00:00:00.000Z".into())));
+        assert_eq!(
+            fill("{{.id}}\\t{{ size.memory | size }}"),
+            Ok("sort.1\t1G\nsort.2\t\n".to_owned())
+        );
+        assert_eq!(
+            fill("{{at|time}}").map(|t| t.lines().next().map(str::to_owned)),
+            Ok(Some("1970-01-01T00:00:00.000Z".into()))
+        );
         assert!(fill("{{id").is_err() && fill("{{id|upper}}").is_err());
         assert_eq!(check("{{id}}"), Ok(()));
     }

@@ -19,8 +19,12 @@ pub(crate) fn of_attempt(input: &AttemptInput) -> String {
     };
     let gap = match input.gap {
         None => "",
-        Some(InputGap::More) => "; far more than planned: its reader may ignore limits of the split size",
-        Some(InputGap::Less) => "; far less than planned: it read only a part, or through mapped files, which are not counted",
+        Some(InputGap::More) => {
+            "; far more than planned: its reader may ignore limits of the split size"
+        }
+        Some(InputGap::Less) => {
+            "; far less than planned: it read only a part, or through mapped files, which are not counted"
+        }
     };
     format!("{read}{place}{gap}")
 }
@@ -42,9 +46,16 @@ fn of_stage(s: &StageInputs) -> String {
         ));
     }
     if s.more + s.less > 0 {
-        parts.push(format!("{} read far more than planned, {} far less", s.more, s.less));
+        parts.push(format!(
+            "{} read far more than planned, {} far less",
+            s.more, s.less
+        ));
     }
-    if parts.is_empty() { String::new() } else { format!("input   {}: {}\n", s.stage, parts.join("; ")) }
+    if parts.is_empty() {
+        String::new()
+    } else {
+        format!("input   {}: {}\n", s.stage, parts.join("; "))
+    }
 }
 
 /// A sentence for each stage in which most kills hit attempts with a remote input.
@@ -60,7 +71,11 @@ pub(crate) fn remote_kills(stages: &[StageInputs]) -> String {
             count(s.attempts, "attempt"),
         )
     };
-    stages.iter().filter(|s| s.mostly_remote_kills()).map(one).collect()
+    stages
+        .iter()
+        .filter(|s| s.mostly_remote_kills())
+        .map(one)
+        .collect()
 }
 
 #[cfg(test)]
@@ -82,12 +97,29 @@ mod tests {
     #[test]
     fn a_stage_is_shown_with_the_common_cause_of_its_kills() {
         let text = of_stages(&[stage()]);
-        assert_eq!(text, "input   map: 6 of 40 attempts remote, of 5 kills 4 remote; 1 read far more than planned, 0 far less\n");
+        assert_eq!(
+            text,
+            "input   map: 6 of 40 attempts remote, of 5 kills 4 remote; 1 read far more than planned, 0 far less\n"
+        );
         assert!(remote_kills(&[stage()]).contains("4 of 5, while 6 of 40 attempts"));
-        let few = StageInputs { kills: 2, remote_kills: 2, ..stage() };
-        let mixed = StageInputs { remote_kills: 2, ..stage() };
-        assert_eq!(remote_kills(&[few, mixed]), "", "two kills prove nothing, and neither do fewer than half");
-        assert_eq!(of_stages(&[StageInputs::new("map".parse().expect("a name"))]), "");
+        let few = StageInputs {
+            kills: 2,
+            remote_kills: 2,
+            ..stage()
+        };
+        let mixed = StageInputs {
+            remote_kills: 2,
+            ..stage()
+        };
+        assert_eq!(
+            remote_kills(&[few, mixed]),
+            "",
+            "two kills prove nothing, and neither do fewer than half"
+        );
+        assert_eq!(
+            of_stages(&[StageInputs::new("map".parse().expect("a name"))]),
+            ""
+        );
     }
 
     #[test]
@@ -99,7 +131,15 @@ mod tests {
             gap: Some(InputGap::More),
         };
         let text = of_attempt(&input);
-        assert!(text.starts_with("64 MiB planned, 512 MiB read; from other hosts over the network; far more"), "{text}");
-        assert_eq!(of_attempt(&AttemptInput::default()), "its size is not known");
+        assert!(
+            text.starts_with(
+                "64 MiB planned, 512 MiB read; from other hosts over the network; far more"
+            ),
+            "{text}"
+        );
+        assert_eq!(
+            of_attempt(&AttemptInput::default()),
+            "its size is not known"
+        );
     }
 }

@@ -17,39 +17,60 @@ const FIRST: usize = 100;
 
 /// The whole screen. `chosen` are the selected rows in their order. Without a selection, all tasks
 /// are shown, the most important first.
-pub(crate) fn screen(app: &AppView, chosen: Option<&[TaskRow]>, now: UnixMillis, look: ListStyle, paint: Paint) -> String {
+pub(crate) fn screen(
+    app: &AppView,
+    chosen: Option<&[TaskRow]>,
+    now: UnixMillis,
+    look: ListStyle,
+    paint: Paint,
+) -> String {
     let mut text = look.advice(head(app, now, paint) + "\n");
     if !app.diagnostics.is_empty() {
         text.push_str(&look.advice(format!("{}\n", app.diagnostics)));
     }
     let Some(job) = &app.job else {
-        return text + &look.advice("its master has not reported any task yet\n".to_owned() + &next(app, paint));
+        return text
+            + &look.advice(
+                "its master has not reported any task yet\n".to_owned() + &next(app, paint),
+            );
     };
     text.push_str(&look.advice(figures(&job.totals)));
     let mut rows: Vec<&TaskRow> = chosen.unwrap_or(&job.tasks).iter().collect();
     if chosen.is_none() {
         rows.sort_by_key(|t| weight(t));
     }
-    let most = if look.wide || chosen.is_some() { usize::MAX } else { MOST };
+    let most = if look.wide || chosen.is_some() {
+        usize::MAX
+    } else {
+        MOST
+    };
     text.push_str(&tasks(&rows[..rows.len().min(most)], now, look, paint));
     let counted = job.totals.folded_tasks();
     // Of a large job only the first rows were read.
     let listed = usize::try_from(job.totals.tasks.saturating_sub(counted)).unwrap_or(usize::MAX);
-    let all = if chosen.is_none() && !look.wide && rows.len() == FIRST { listed } else { rows.len() };
+    let all = if chosen.is_none() && !look.wide && rows.len() == FIRST {
+        listed
+    } else {
+        rows.len()
+    };
     let more = all.saturating_sub(most.min(rows.len()));
     if more > 0 {
         text.push_str(&look.advice(format!("… {more} more: rmctl ps {} -o wide\n", app.id)));
     }
     if counted > 0 {
         let counted = count(counted, "task");
-        text.push_str(&look.advice(format!("{counted} that succeeded at their first attempt have no row\n")));
+        text.push_str(&look.advice(format!(
+            "{counted} that succeeded at their first attempt have no row\n"
+        )));
     }
     text + &look.advice(next(app, paint))
 }
 
 /// The table of tasks.
 pub(crate) fn tasks(rows: &[&TaskRow], now: UnixMillis, look: ListStyle, paint: Paint) -> String {
-    let mut headers = vec!["TASK", "STATE", ">RUNG", ">LIMIT", ">USED", ">PEAK", "NODE", ">AGE"];
+    let mut headers = vec![
+        "TASK", "STATE", ">RUNG", ">LIMIT", ">USED", ">PEAK", "NODE", ">AGE",
+    ];
     if look.wide {
         headers.extend([">TRIES", ">SLOTS", "CONTAINER", "VERDICT", "TREATMENT"]);
     }
@@ -63,9 +84,21 @@ pub(crate) fn tasks(rows: &[&TaskRow], now: UnixMillis, look: ListStyle, paint: 
 
 fn head(app: &AppView, now: UnixMillis, paint: Paint) -> String {
     let age = span(app.ended.unwrap_or(now).since(app.submitted));
-    let master = if app.managed { format!("attempt {}", app.attempt) } else { "unmanaged".to_owned() };
-    let containers = format!("{} ({})", count(app.containers, "container"), short(app.memory));
-    format!("{}  {}  {age} · {master} · {containers}", paint.strong(&app.id.to_string()), apps::state(app.state, paint))
+    let master = if app.managed {
+        format!("attempt {}", app.attempt)
+    } else {
+        "unmanaged".to_owned()
+    };
+    let containers = format!(
+        "{} ({})",
+        count(app.containers, "container"),
+        short(app.memory)
+    );
+    format!(
+        "{}  {}  {age} · {master} · {containers}",
+        paint.strong(&app.id.to_string()),
+        apps::state(app.state, paint)
+    )
 }
 
 /// The totals of a job in two lines.
@@ -89,7 +122,11 @@ pub(crate) fn figures(t: &JobTotals) -> String {
 
 /// The result that learned sizes would have had.
 fn shadow(s: &ShadowTotals) -> String {
-    let perhaps = if s.perhaps == 0 { String::new() } else { format!(", {} uncertain", s.perhaps) };
+    let perhaps = if s.perhaps == 0 {
+        String::new()
+    } else {
+        format!(", {} uncertain", s.perhaps)
+    };
     format!(
         "shadow  learned sizes would have given {} instead of {}; {} would have fitted, {} would have been killed{perhaps}\n",
         byte_time(s.learned_byte_ms),
@@ -116,9 +153,20 @@ fn cells(t: &TaskRow, now: UnixMillis, wide: bool, paint: Paint) -> Vec<String> 
     let running = last.filter(|a| a.ended.is_none());
     let age = last.map(|a| a.ended.unwrap_or(now).since(a.started));
     let peak = t.attempts.iter().rev().find_map(|a| a.peak);
-    let mut cells = vec![t.task.to_string(), state(t.state, paint), rung(t), short(t.profile.memory())];
-    cells.extend([short_or_dash(running.and_then(|a| a.used)), short_or_dash(peak)]);
-    cells.extend([last.map_or_else(|| "–".to_owned(), |a| a.node.to_string()), age.map_or_else(|| "–".to_owned(), span)]);
+    let mut cells = vec![
+        t.task.to_string(),
+        state(t.state, paint),
+        rung(t),
+        short(t.profile.memory()),
+    ];
+    cells.extend([
+        short_or_dash(running.and_then(|a| a.used)),
+        short_or_dash(peak),
+    ]);
+    cells.extend([
+        last.map_or_else(|| "–".to_owned(), |a| a.node.to_string()),
+        age.map_or_else(|| "–".to_owned(), span),
+    ]);
     if wide {
         let slots = last.map_or_else(|| "–".to_owned(), |a| a.slots.to_string());
         let container = last.map_or_else(|| "–".to_owned(), |a| a.container.to_string());
@@ -131,18 +179,33 @@ fn cells(t: &TaskRow, now: UnixMillis, wide: bool, paint: Paint) -> Vec<String> 
 
 /// Verdict and treatment of the last failed attempt.
 fn failure(t: &TaskRow) -> [String; 2] {
-    let failed = t.attempts.iter().rev().find(|a| a.reason.is_some_and(|r| r.charge() != Charge::Success));
-    let verdict = failed.and_then(|a| a.reason).map_or_else(|| "–".to_owned(), |reason| reason.to_string());
-    let treated = failed.and_then(|a| a.treatment).map(|treated| format!("{} → {treated}", treated.cause));
+    let failed = t
+        .attempts
+        .iter()
+        .rev()
+        .find(|a| a.reason.is_some_and(|r| r.charge() != Charge::Success));
+    let verdict = failed
+        .and_then(|a| a.reason)
+        .map_or_else(|| "–".to_owned(), |reason| reason.to_string());
+    let treated = failed
+        .and_then(|a| a.treatment)
+        .map(|treated| format!("{} → {treated}", treated.cause));
     [verdict, treated.unwrap_or_else(|| "–".to_owned())]
 }
 
 /// The ladder, and the note of the row.
 fn note(t: &TaskRow, now: UnixMillis, wide: bool) -> String {
     let ladder = ladder(t);
-    let free = t.attempts.iter().rev().find_map(|a| a.reason.filter(|r| r.charge() == Charge::Free));
+    let free = t
+        .attempts
+        .iter()
+        .rev()
+        .find_map(|a| a.reason.filter(|r| r.charge() == Charge::Free));
     let said = match (&t.note, free) {
-        (_, _) if t.held.is_some() => t.held.map(|held| self::held(&held, now)).unwrap_or_default(),
+        (_, _) if t.held.is_some() => t
+            .held
+            .map(|held| self::held(&held, now))
+            .unwrap_or_default(),
         (note, _) if !note.is_empty() => note.clone(),
         (_, Some(reason)) if t.state == TaskState::Running => format!("again after {reason}"),
         (_, None) if t.state == TaskState::Pending => "waits for a slot".to_owned(),
@@ -171,10 +234,19 @@ pub(crate) fn state(state: TaskState, paint: Paint) -> String {
 
 fn next(app: &AppView, paint: Paint) -> String {
     let rows = app.job.as_ref().map_or(&[][..], |j| &j.tasks);
-    let killed = |t: &&TaskRow| t.attempts.iter().any(|a| a.reason.is_some_and(|r| r.charge() == Charge::Memory));
+    let killed = |t: &&TaskRow| {
+        t.attempts
+            .iter()
+            .any(|a| a.reason.is_some_and(|r| r.charge() == Charge::Memory))
+    };
     let waits = |t: &&TaskRow| t.state == TaskState::Pending;
     let failed = |t: &&TaskRow| t.state == TaskState::Failed;
-    let see = match (rows.iter().find(killed).or_else(|| rows.iter().find(failed)), rows.iter().find(waits)) {
+    let see = match (
+        rows.iter()
+            .find(killed)
+            .or_else(|| rows.iter().find(failed)),
+        rows.iter().find(waits),
+    ) {
         (Some(t), _) => format!("rmctl diagnose {}/{}", app.id, t.task),
         (None, Some(t)) => format!("rmctl why {}/{}", app.id, t.task),
         (None, None) if app.pending > 0 => format!("rmctl why {}", app.id),
@@ -190,17 +262,39 @@ mod tests {
 
     #[test]
     fn a_job_in_the_middle() {
-        insta::assert_snapshot!(screen(&fixture::app(), None, fixture::NOW, ListStyle::USUAL, Paint::PLAIN));
-        insta::assert_snapshot!("job_wide", screen(&fixture::app(), None, fixture::NOW, ListStyle::WIDE, Paint::PLAIN));
+        insta::assert_snapshot!(screen(
+            &fixture::app(),
+            None,
+            fixture::NOW,
+            ListStyle::USUAL,
+            Paint::PLAIN
+        ));
+        insta::assert_snapshot!(
+            "job_wide",
+            screen(
+                &fixture::app(),
+                None,
+                fixture::NOW,
+                ListStyle::WIDE,
+                Paint::PLAIN
+            )
+        );
     }
 
     #[test]
     fn a_frozen_task_shows_its_time_and_the_missing_memory() {
         let mut app = fixture::app();
         let job = app.job.as_mut().expect("job");
-        let running = job.tasks.iter_mut().find(|t| t.state == TaskState::Running).expect("a running task");
+        let running = job
+            .tasks
+            .iter_mut()
+            .find(|t| t.state == TaskState::Running)
+            .expect("a running task");
         let since = UnixMillis(fixture::NOW.0 - 12_000);
-        running.held = Some(FrozenTaskView { since, more: headroom_types::Bytes::from_mib(300) });
+        running.held = Some(FrozenTaskView {
+            since,
+            more: headroom_types::Bytes::from_mib(300),
+        });
         let shown = screen(&app, None, fixture::NOW, ListStyle::USUAL, Paint::PLAIN);
         assert!(shown.contains("frozen 12s for 300 MiB"), "{shown}");
     }
@@ -214,27 +308,48 @@ mod tests {
         let job = app.job.as_mut().expect("job");
         job.totals.failed = 1;
         job.tasks.push(fixture::task_given_up());
-        insta::assert_snapshot!(screen(&app, None, fixture::NOW, ListStyle::USUAL, Paint::PLAIN));
+        insta::assert_snapshot!(screen(
+            &app,
+            None,
+            fixture::NOW,
+            ListStyle::USUAL,
+            Paint::PLAIN
+        ));
     }
 
     #[test]
     fn a_job_in_shadow_mode_shows_the_learned_sizes() {
         let mut app = fixture::app();
         let job = app.job.as_mut().expect("job");
-        job.totals.shadow =
-            Some(ShadowTotals { fit: 3, killed: 1, perhaps: 2, given_byte_ms: 400 << 50, learned_byte_ms: 100 << 50 });
+        job.totals.shadow = Some(ShadowTotals {
+            fit: 3,
+            killed: 1,
+            perhaps: 2,
+            given_byte_ms: 400 << 50,
+            learned_byte_ms: 100 << 50,
+        });
         let text = figures(&job.totals);
         let line = text.lines().nth(2).expect("a third line");
         assert!(line.starts_with("shadow"), "{line}");
-        assert!(line.ends_with("3 would have fitted, 1 would have been killed, 2 uncertain"), "{line}");
+        assert!(
+            line.ends_with("3 would have fitted, 1 would have been killed, 2 uncertain"),
+            "{line}"
+        );
         job.totals.shadow = None;
         assert_eq!(figures(&job.totals).lines().count(), 2);
     }
 
     #[test]
     fn a_job_without_a_report_of_its_master() {
-        let app = AppView { job: None, pending: 0, ..fixture::app() };
-        assert!(screen(&app, None, fixture::NOW, ListStyle::USUAL, Paint::PLAIN).contains("has not reported any task"));
+        let app = AppView {
+            job: None,
+            pending: 0,
+            ..fixture::app()
+        };
+        assert!(
+            screen(&app, None, fixture::NOW, ListStyle::USUAL, Paint::PLAIN)
+                .contains("has not reported any task")
+        );
     }
 
     #[test]
@@ -247,7 +362,13 @@ mod tests {
             job.tasks.push(row);
         }
         let text = screen(&app, None, fixture::NOW, ListStyle::USUAL, Paint::PLAIN);
-        assert!(text.contains("… 64 more: rmctl ps wordcount.7 -o wide"), "{text}");
-        assert!(text.lines().nth(4).is_some_and(|l| l.starts_with("map/7")), "{text}");
+        assert!(
+            text.contains("… 64 more: rmctl ps wordcount.7 -o wide"),
+            "{text}"
+        );
+        assert!(
+            text.lines().nth(4).is_some_and(|l| l.starts_with("map/7")),
+            "{text}"
+        );
     }
 }

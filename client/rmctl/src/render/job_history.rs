@@ -19,7 +19,13 @@ pub(crate) fn list(rows: &[JobHistoryRow], now: UnixMillis, paint: Paint) -> Str
     let mut table = Table::new(&["NAME", "USER", ">RUNS", ">TASKS", ">LAST"]);
     for row in rows {
         let last = format!("{} ago", span(now.since(row.last)));
-        table.row([row.name.to_string(), row.user.clone(), row.runs.to_string(), row.tasks.to_string(), last]);
+        table.row([
+            row.name.to_string(),
+            row.user.clone(),
+            row.runs.to_string(),
+            row.tasks.to_string(),
+            last,
+        ]);
     }
     table.text() + &paint.dim("next: rmctl job suggest NAME") + "\n"
 }
@@ -27,7 +33,11 @@ pub(crate) fn list(rows: &[JobHistoryRow], now: UnixMillis, paint: Paint) -> Str
 /// A row for each stage, and the reasons as sentences.
 pub(crate) fn suggestions(family: &JobHistory, found: &[Suggestion], paint: Paint) -> String {
     let runs = super::count(family.runs, "run");
-    let head = format!("{} of {}, {runs}\n\n", paint.strong(family.name.as_str()), family.user);
+    let head = format!(
+        "{} of {}, {runs}\n\n",
+        paint.strong(family.name.as_str()),
+        family.user
+    );
     let note = "next: rmctl explain sizes · rmctl profile suggest\n";
     head + &suggested(found, |one| one.kind.clone(), "STAGE", paint) + &paint.dim(note)
 }
@@ -42,21 +52,50 @@ pub(crate) fn all_suggestions(found: &[Suggestion], paint: Paint) -> String {
         + &paint.dim("next: rmctl profile set NAME --memory SIZE · rmctl job suggest NAME\n")
 }
 
-fn suggested(found: &[Suggestion], name: impl Fn(&Suggestion) -> String, what: &str, paint: Paint) -> String {
-    let mut table =
-        Table::new(&[what, ">TASKS", ">ASKED", ">P50", ">P95", ">MAX", ">KILLS", ">WASTE", ">SUGGEST", ">THEN", ">SAVES"]);
+fn suggested(
+    found: &[Suggestion],
+    name: impl Fn(&Suggestion) -> String,
+    what: &str,
+    paint: Paint,
+) -> String {
+    let mut table = Table::new(&[
+        what, ">TASKS", ">ASKED", ">P50", ">P95", ">MAX", ">KILLS", ">WASTE", ">SUGGEST", ">THEN",
+        ">SAVES",
+    ]);
     for one in found {
-        let size = one.suggested.map_or_else(|| "too few".to_owned(), |size| paint.strong(&short(size)));
+        let size = one
+            .suggested
+            .map_or_else(|| "too few".to_owned(), |size| paint.strong(&short(size)));
         let part = |of: f64| {
-            if one.allocated_gib_h > 0.0 { format!("{:.0}%", of / one.allocated_gib_h * 100.0) } else { "–".to_owned() }
+            if one.allocated_gib_h > 0.0 {
+                format!("{:.0}%", of / one.allocated_gib_h * 100.0)
+            } else {
+                "–".to_owned()
+            }
         };
-        let saves = one.suggested.map_or_else(|| "–".to_owned(), |_| part(one.allocated_gib_h - one.would_allocate_gib_h));
-        let mut cells = vec![name(one), one.tasks.to_string(), short(one.asked), short(one.p50), short(one.p95), short(one.max)];
-        cells.extend([one.kills.to_string(), part((one.allocated_gib_h - one.needed_gib_h).max(0.0)), size]);
+        let saves = one.suggested.map_or_else(
+            || "–".to_owned(),
+            |_| part(one.allocated_gib_h - one.would_allocate_gib_h),
+        );
+        let mut cells = vec![
+            name(one),
+            one.tasks.to_string(),
+            short(one.asked),
+            short(one.p50),
+            short(one.p95),
+            short(one.max),
+        ];
+        cells.extend([
+            one.kills.to_string(),
+            part((one.allocated_gib_h - one.needed_gib_h).max(0.0)),
+            size,
+        ]);
         cells.extend([one.then.map_or_else(|| "–".to_owned(), short), saves]);
         table.row(cells);
     }
-    let words = found.iter().flat_map(|one| wrap(&format!("{}: {}", name(one), one.why), COLUMNS));
+    let words = found
+        .iter()
+        .flat_map(|one| wrap(&format!("{}: {}", name(one), one.why), COLUMNS));
     let words: String = words.map(|line| format!("{line}\n")).collect();
     let note = "WASTE: part of the given memory × time that was not needed. THEN: size after a failure at SUGGEST.\n\
                 SAVES: part of the given memory × time that is saved, with each failing task counted twice.\n";
@@ -78,7 +117,11 @@ mod tests {
             last: UnixMillis(1_000_000),
         };
         let rows = [row("count", "ann", 3), row("train", "bob", 1)];
-        insta::assert_snapshot!(list(&rows, UnixMillis(1_000_000 + 90 * 60_000), Paint::PLAIN));
+        insta::assert_snapshot!(list(
+            &rows,
+            UnixMillis(1_000_000 + 90 * 60_000),
+            Paint::PLAIN
+        ));
         assert!(list(&[], UnixMillis(0), Paint::PLAIN).contains("no ended job"));
     }
 
@@ -112,11 +155,24 @@ mod tests {
                 Some(Bytes::from_mib(480)),
                 "below P95 on purpose: holds 180 of 200 tasks; the others are tried again at 5 GiB: that takes 5.31 GiB·h, and one size for all 33.00",
             ),
-            one("reduce", None, "3 tasks that ended well are too few, 8 are needed"),
+            one(
+                "reduce",
+                None,
+                "3 tasks that ended well are too few, 8 are needed",
+            ),
         ];
-        let family = JobHistory { user: "ann".into(), name: name.clone(), runs: 3, last: UnixMillis(0), kinds: Vec::new() };
+        let family = JobHistory {
+            user: "ann".into(),
+            name: name.clone(),
+            runs: 3,
+            last: UnixMillis(0),
+            kinds: Vec::new(),
+        };
         let text = suggestions(&family, &found, Paint::PLAIN);
-        assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
+        assert!(
+            text.lines().all(|line| line.chars().count() <= COLUMNS),
+            "{text}"
+        );
         insta::assert_snapshot!(text);
         insta::assert_snapshot!(all_suggestions(&found[..1], Paint::PLAIN));
         assert!(all_suggestions(&[], Paint::PLAIN).contains("rmctl job families"));

@@ -22,9 +22,19 @@ impl<T: Serialize> MachineOutput<'_, T> {
         self.shown(output, name, Doc::bare)
     }
 
-    fn shown(&self, output: &Output, name: impl Fn(&T) -> String, doc: impl Fn(&T) -> Doc) -> Option<String> {
+    fn shown(
+        &self,
+        output: &Output,
+        name: impl Fn(&T) -> String,
+        doc: impl Fn(&T) -> Doc,
+    ) -> Option<String> {
         let docs = || self.items.iter().map(&doc).collect::<Vec<_>>();
-        let values = || self.items.iter().map(|item| Doc::bare(item).value().clone()).collect::<Vec<_>>();
+        let values = || {
+            self.items
+                .iter()
+                .map(|item| Doc::bare(item).value().clone())
+                .collect::<Vec<_>>()
+        };
         match output.format {
             Format::Table | Format::Wide => None,
             Format::Name => Some(self.items.iter().map(|i| name(i) + "\n").collect()),
@@ -48,7 +58,11 @@ impl<T: ListRow> MachineOutput<'_, T> {
     }
 
     /// The text for rows whose ids do not contain their owner.
-    pub(crate) fn rows_named(&self, output: &Output, name: impl Fn(&T) -> String) -> Option<String> {
+    pub(crate) fn rows_named(
+        &self,
+        output: &Output,
+        name: impl Fn(&T) -> String,
+    ) -> Option<String> {
         self.shown(output, name, Doc::of)
     }
 }
@@ -60,7 +74,9 @@ pub(crate) fn line<T: Serialize + ?Sized>(item: &T) -> String {
 
 /// An indented JSON document with a final line break.
 pub(crate) fn pretty<T: Serialize + ?Sized>(item: &T) -> String {
-    serde_json::to_string_pretty(item).unwrap_or_else(|e| format!("{{\"error\":{:?}}}", e.to_string())) + "\n"
+    serde_json::to_string_pretty(item)
+        .unwrap_or_else(|e| format!("{{\"error\":{:?}}}", e.to_string()))
+        + "\n"
 }
 
 #[cfg(test)]
@@ -74,25 +90,54 @@ mod tests {
 
     #[test]
     fn each_format_has_its_form() {
-        let found = MachineOutput { items: &[1, 2], list: true };
-        assert_eq!(found.text(&as_("jsonl"), ToString::to_string).as_deref(), Some("1\n2\n"));
-        assert_eq!(found.text(&as_("name"), |n| format!("n{n}")).as_deref(), Some("n1\nn2\n"));
-        assert_eq!(found.text(&as_("json"), ToString::to_string).as_deref(), Some("[\n  1,\n  2\n]\n"));
-        assert_eq!(found.text(&as_("yaml"), ToString::to_string).as_deref(), Some("- 1\n- 2\n"));
+        let found = MachineOutput {
+            items: &[1, 2],
+            list: true,
+        };
+        assert_eq!(
+            found.text(&as_("jsonl"), ToString::to_string).as_deref(),
+            Some("1\n2\n")
+        );
+        assert_eq!(
+            found.text(&as_("name"), |n| format!("n{n}")).as_deref(),
+            Some("n1\nn2\n")
+        );
+        assert_eq!(
+            found.text(&as_("json"), ToString::to_string).as_deref(),
+            Some("[\n  1,\n  2\n]\n")
+        );
+        assert_eq!(
+            found.text(&as_("yaml"), ToString::to_string).as_deref(),
+            Some("- 1\n- 2\n")
+        );
         assert_eq!(found.text(&as_("table"), ToString::to_string), None);
-        let one = MachineOutput { items: &[7], list: false };
-        assert_eq!(one.text(&as_("json"), ToString::to_string).as_deref(), Some("7\n"));
+        let one = MachineOutput {
+            items: &[7],
+            list: false,
+        };
+        assert_eq!(
+            one.text(&as_("json"), ToString::to_string).as_deref(),
+            Some("7\n")
+        );
     }
 
     #[test]
     fn rows_have_their_figures() {
         let nodes = fixture::nodes();
-        let found = MachineOutput { items: &nodes[..1], list: true };
+        let found = MachineOutput {
+            items: &nodes[..1],
+            list: true,
+        };
         assert_eq!(
-            found.rows(&as_("tmpl={{.id}} {{free|size}} {{offers.memory}}")).as_deref(),
+            found
+                .rows(&as_("tmpl={{.id}} {{free|size}} {{offers.memory}}"))
+                .as_deref(),
             Some("worker-01 4.2G 16106127360\n")
         );
-        let cols = Output { headers: false, ..as_("cols=NODE,state") };
+        let cols = Output {
+            headers: false,
+            ..as_("cols=NODE,state")
+        };
         assert_eq!(found.rows(&cols).as_deref(), Some("worker-01  ready\n"));
     }
 }

@@ -42,13 +42,21 @@ impl Mark {
 pub(crate) fn rung(row: &TaskRow) -> String {
     let known = row.attempts.last().is_some_and(|a| a.ended.is_none()) || !row.ahead.is_empty();
     let ahead = u32::try_from(row.ahead.len()).unwrap_or(u32::MAX);
-    if known { format!("{}/{}", row.rung, row.rung.saturating_add(ahead)) } else { row.rung.to_string() }
+    if known {
+        format!("{}/{}", row.rung, row.rung.saturating_add(ahead))
+    } else {
+        row.rung.to_string()
+    }
 }
 
 /// The ladder of a task: the sizes of its attempts, the present one in brackets, then the next
 /// sizes. Sizes omit their unit if all have the same.
 pub(crate) fn ladder(row: &TaskRow) -> String {
-    let mut steps: Vec<(Bytes, Mark)> = row.attempts.iter().map(|a| (a.profile.memory(), Mark::of(a))).collect();
+    let mut steps: Vec<(Bytes, Mark)> = row
+        .attempts
+        .iter()
+        .map(|a| (a.profile.memory(), Mark::of(a)))
+        .collect();
     let waits = match row.state {
         TaskState::Pending | TaskState::Blocked => true,
         TaskState::Running | TaskState::Done | TaskState::Failed => false,
@@ -57,16 +65,33 @@ pub(crate) fn ladder(row: &TaskRow) -> String {
         steps.push((row.profile.memory(), Mark::Waiting));
     }
     let at = steps.len().saturating_sub(1);
-    let texts: Vec<String> = steps.iter().map(|(size, _)| *size).chain(row.ahead.iter().copied()).map(short).collect();
+    let texts: Vec<String> = steps
+        .iter()
+        .map(|(size, _)| *size)
+        .chain(row.ahead.iter().copied())
+        .map(short)
+        .collect();
     let unit = |t: &String| t.chars().last().filter(char::is_ascii_alphabetic);
-    let shared = texts.first().and_then(unit).filter(|u| texts.iter().all(|t| unit(t) == Some(*u)));
-    let shown = |t: &String| shared.map_or(t.as_str(), |u| t.trim_end_matches(u)).to_owned();
+    let shared = texts
+        .first()
+        .and_then(unit)
+        .filter(|u| texts.iter().all(|t| unit(t) == Some(*u)));
+    let shown = |t: &String| {
+        shared
+            .map_or(t.as_str(), |u| t.trim_end_matches(u))
+            .to_owned()
+    };
     let cell = |(n, text): (usize, &String)| match steps.get(n) {
         Some((_, mark)) if n == at => format!("[{}{}]", shown(text), mark.glyph()),
         Some((_, mark)) => format!("{}{}", shown(text), mark.glyph()),
         None => shown(text),
     };
-    texts.iter().enumerate().map(cell).collect::<Vec<_>>().join(" ")
+    texts
+        .iter()
+        .enumerate()
+        .map(cell)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[cfg(test)]
@@ -79,8 +104,20 @@ mod tests {
         let app = fixture::app();
         let rows = &app.job.as_ref().expect("job").tasks;
         let all: Vec<String> = rows.iter().map(ladder).collect();
-        assert_eq!(all, ["[2.4✓]", "2.4↻ [2.4▶] 4.8 9.6 15", "2.4✗ 4.4✗ [8.8▶] 15", "[2.4…]"]);
-        assert_eq!(rows.iter().map(rung).collect::<Vec<_>>(), ["1", "1/4", "3/4", "1"], "a finished task has no further steps");
+        assert_eq!(
+            all,
+            [
+                "[2.4✓]",
+                "2.4↻ [2.4▶] 4.8 9.6 15",
+                "2.4✗ 4.4✗ [8.8▶] 15",
+                "[2.4…]"
+            ]
+        );
+        assert_eq!(
+            rows.iter().map(rung).collect::<Vec<_>>(),
+            ["1", "1/4", "3/4", "1"],
+            "a finished task has no further steps"
+        );
     }
 
     #[test]

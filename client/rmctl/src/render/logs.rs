@@ -4,15 +4,24 @@ use super::Paint;
 
 /// Adds a prefix to each line, for logs of several tasks.
 pub(crate) fn prefixed(prefix: &str, text: &str, stderr: bool, paint: Paint) -> String {
-    let bar = if stderr { paint.bad("▌") } else { "│".to_owned() };
-    text.lines().map(|l| format!("{prefix} {bar} {l}\n")).collect()
+    let bar = if stderr {
+        paint.bad("▌")
+    } else {
+        "│".to_owned()
+    };
+    text.lines()
+        .map(|l| format!("{prefix} {bar} {l}\n"))
+        .collect()
 }
 
 /// The last `n` lines.
 pub(crate) fn tail(text: &str, n: Option<usize>) -> &str {
     let Some(n) = n else { return text };
     let body = text.strip_suffix('\n').unwrap_or(text);
-    let cut = body.rmatch_indices('\n').nth(n.saturating_sub(1)).map_or(0, |(at, _)| at + 1);
+    let cut = body
+        .rmatch_indices('\n')
+        .nth(n.saturating_sub(1))
+        .map_or(0, |(at, _)| at + 1);
     if n == 0 { "" } else { &text[cut..] }
 }
 
@@ -31,7 +40,13 @@ mod tests {
 
     #[test]
     fn each_line_is_marked() {
-        assert_eq!(prefixed("map/7@2", "x\ny\n", true, Paint::PLAIN), "map/7@2 ▌ x\nmap/7@2 ▌ y\n");
-        assert_eq!(prefixed("map/7@2", "x", false, Paint::PLAIN), "map/7@2 │ x\n");
+        assert_eq!(
+            prefixed("map/7@2", "x\ny\n", true, Paint::PLAIN),
+            "map/7@2 ▌ x\nmap/7@2 ▌ y\n"
+        );
+        assert_eq!(
+            prefixed("map/7@2", "x", false, Paint::PLAIN),
+            "map/7@2 │ x\n"
+        );
     }
 }

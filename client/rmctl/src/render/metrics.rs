@@ -30,19 +30,29 @@ impl ListRow for Series {
 
 /// The lines of metrics whose name contains `part`, with help and type.
 pub(crate) fn only(page: &str, part: &str) -> String {
-    page.lines().filter(|line| name(line).contains(part)).map(|line| format!("{line}\n")).collect()
+    page.lines()
+        .filter(|line| name(line).contains(part))
+        .map(|line| format!("{line}\n"))
+        .collect()
 }
 
 /// The metric name of a line; empty for other comments.
 pub(crate) fn name(line: &str) -> &str {
-    let about = line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE "));
+    let about = line
+        .strip_prefix("# HELP ")
+        .or_else(|| line.strip_prefix("# TYPE "));
     let text = about.unwrap_or(if line.starts_with('#') { "" } else { line });
-    text.split(|c: char| c == '{' || c.is_whitespace()).next().unwrap_or_default()
+    text.split(|c: char| c == '{' || c.is_whitespace())
+        .next()
+        .unwrap_or_default()
 }
 
 /// All series.
 pub(crate) fn series(page: &str) -> Vec<Series> {
-    page.lines().filter(|line| !line.starts_with('#')).filter_map(one).collect()
+    page.lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(one)
+        .collect()
 }
 
 fn one(line: &str) -> Option<Series> {
@@ -53,7 +63,11 @@ fn one(line: &str) -> Option<Series> {
         None => (BTreeMap::new(), rest),
     };
     let value: f64 = rest.split_whitespace().next()?.parse().ok()?;
-    (!name.is_empty()).then(|| Series { name, labels, value: Some(value).filter(|v| v.is_finite()) })
+    (!name.is_empty()).then(|| Series {
+        name,
+        labels,
+        value: Some(value).filter(|v| v.is_finite()),
+    })
 }
 
 /// Parses labels up to the closing brace, and returns the rest. A backslash escapes a quote, a
@@ -107,7 +121,11 @@ mod tests {
     #[test]
     fn every_series_is_a_row() {
         let all = series(PAGE);
-        let states: Vec<&str> = all.iter().filter_map(|s| s.labels.get("state")).map(String::as_str).collect();
+        let states: Vec<&str> = all
+            .iter()
+            .filter_map(|s| s.labels.get("state"))
+            .map(String::as_str)
+            .collect();
         assert_eq!(states, ["ready", "a \"b\", }"]);
         let values: Vec<Option<f64>> = all.iter().map(|s| s.value).collect();
         assert_eq!(values, [Some(2.0), Some(1.0), Some(3.0), None]);

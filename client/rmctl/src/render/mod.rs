@@ -57,10 +57,16 @@ pub(crate) struct ListStyle {
 impl ListStyle {
     /// The default appearance.
     #[cfg(test)]
-    pub(crate) const USUAL: ListStyle = ListStyle { wide: false, headers: true };
+    pub(crate) const USUAL: ListStyle = ListStyle {
+        wide: false,
+        headers: true,
+    };
     /// With more columns.
     #[cfg(test)]
-    pub(crate) const WIDE: ListStyle = ListStyle { wide: true, headers: true };
+    pub(crate) const WIDE: ListStyle = ListStyle {
+        wide: true,
+        headers: true,
+    };
 
     /// A text for users only; empty without headers.
     pub(crate) fn advice(self, text: String) -> String {
@@ -88,7 +94,11 @@ impl Paint {
         self.colour
     }
     fn wrap(self, code: &str, text: &str) -> String {
-        if self.colour && !text.is_empty() { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+        if self.colour && !text.is_empty() {
+            format!("\u{1b}[{code}m{text}\u{1b}[0m")
+        } else {
+            text.to_owned()
+        }
     }
     /// Colour of failures.
     pub(crate) fn bad(self, text: &str) -> String {
@@ -119,7 +129,11 @@ impl Paint {
 /// `1 task`, `2 tasks`.
 pub(crate) fn count(n: impl Into<u64>, one: &str) -> String {
     let n = n.into();
-    if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") }
+    if n == 1 {
+        format!("1 {one}")
+    } else {
+        format!("{n} {one}s")
+    }
 }
 
 #[cfg(test)]

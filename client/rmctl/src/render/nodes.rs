@@ -22,13 +22,21 @@ pub(crate) fn screen(nodes: &[NodeView], look: ListStyle, paint: Paint) -> Strin
     }
     let wide = look.wide;
     let legend = "█ heap  ▒ overhead  · free";
-    let mut headers = vec!["NODE", "STATE", ">SIZE", ">ALLOC", ">USED", ">PEAK1H", ">HOST", ">CTR", ">FREE"];
+    let mut headers = vec![
+        "NODE", "STATE", ">SIZE", ">ALLOC", ">USED", ">PEAK1H", ">HOST", ">CTR", ">FREE",
+    ];
     if wide {
-        headers.extend([">LEFT", ">CPUS", "ENFORCER", "VERSION", ">SILENT", "LABELS", "TAINTS", "URL"]);
+        headers.extend([
+            ">LEFT", ">CPUS", "ENFORCER", "VERSION", ">SILENT", "LABELS", "TAINTS", "URL",
+        ]);
     }
     headers.push(legend);
     let mut table = Table::new(&headers);
-    let largest = nodes.iter().map(|n| n.offers.memory).max().unwrap_or_default();
+    let largest = nodes
+        .iter()
+        .map(|n| n.offers.memory)
+        .max()
+        .unwrap_or_default();
     for node in nodes {
         table.row(cells(node, largest, wide, paint));
     }
@@ -37,73 +45,167 @@ pub(crate) fn screen(nodes: &[NodeView], look: ListStyle, paint: Paint) -> Strin
 
 /// One node with its containers, the largest first.
 pub(crate) fn one(n: &NodeView, on_it: &[ContainerView], now: UnixMillis, paint: Paint) -> String {
-    let state = if n.state == "ready" { paint.good("✓ ready") } else { paint.warn(&format!("! {}", n.state)) };
-    let reason = n.reason.as_deref().map(|r| format!(": {r}")).unwrap_or_default();
+    let state = if n.state == "ready" {
+        paint.good("✓ ready")
+    } else {
+        paint.warn(&format!("! {}", n.state))
+    };
+    let reason = n
+        .reason
+        .as_deref()
+        .map(|r| format!(": {r}"))
+        .unwrap_or_default();
     let mut text = format!("{}  {state}{reason}\n", paint.strong(n.id.as_str()));
     let mut line = |name: &str, value: String| text.push_str(&format!("{name:<11}{value}\n"));
     let size = n.offers.memory;
     let (granted, part) = (n.allocated.memory, percent(n.allocated.memory, size));
-    line("memory", format!("{}  {} of {} granted ({part})", bar(n, size), short(granted), short(size)));
+    line(
+        "memory",
+        format!(
+            "{}  {} of {} granted ({part})",
+            bar(n, size),
+            short(granted),
+            short(size)
+        ),
+    );
     let host = short(n.host_used);
-    let peak = n.peak_1h.map(|p| format!(", {} at most in the last hour", short(p))).unwrap_or_default();
-    line("in use", format!("{} ({}) by its containers{peak}; {host} on the whole host", short(n.used), percent(n.used, size)));
+    let peak = n
+        .peak_1h
+        .map(|p| format!(", {} at most in the last hour", short(p)))
+        .unwrap_or_default();
+    line(
+        "in use",
+        format!(
+            "{} ({}) by its containers{peak}; {host} on the whole host",
+            short(n.used),
+            percent(n.used, size)
+        ),
+    );
     if let Some(left) = n.leftover_text() {
-        line("left", paint.warn(&format!("{left}; {}", owners(&n.left_by))));
+        line(
+            "left",
+            paint.warn(&format!("{left}; {}", owners(&n.left_by))),
+        );
     }
-    line("cpus", format!("{} of {} granted", n.allocated.cpus, n.offers.cpus));
-    let held = if n.enforcer.is_kernel() { "" } else { " (not kernel-enforced)" };
+    line(
+        "cpus",
+        format!("{} of {} granted", n.allocated.cpus, n.offers.cpus),
+    );
+    let held = if n.enforcer.is_kernel() {
+        ""
+    } else {
+        " (not kernel-enforced)"
+    };
     line("enforcer", format!("{}{held}", n.enforcer));
     let silent = span(Duration::from_millis(n.silent_ms));
-    line("agent", format!("{} at {}, last heartbeat {silent} ago", n.version, n.url));
+    line(
+        "agent",
+        format!("{} at {}, last heartbeat {silent} ago", n.version, n.url),
+    );
     for (name, words) in [("labels", tags::labels(n)), ("taints", tags::taints(n))] {
         if !words.is_empty() {
             line(name, words.join(", "));
         }
     }
     if let Some(reason) = &n.tags.cordon {
-        line("cordoned", if reason.is_empty() { "no reason was given".to_owned() } else { reason.clone() });
+        line(
+            "cordoned",
+            if reason.is_empty() {
+                "no reason was given".to_owned()
+            } else {
+                reason.clone()
+            },
+        );
     }
     if let Some(mark) = &n.mark {
-        let until = mark.until.map(|until| format!(", the rest is stopped in {}", span(until.since(now)))).unwrap_or_default();
+        let until = mark
+            .until
+            .map(|until| format!(", the rest is stopped in {}", span(until.since(now))))
+            .unwrap_or_default();
         line("drained", format!("{}{until}", mark.reason));
     }
     text.push_str(&self::on_it(on_it, now, paint));
     let verb = n.undo_verb().unwrap_or("drain");
-    text + &paint.dim(&format!("next: rmctl node events {} · rmctl node {verb} {}", n.id, n.id)) + "\n"
+    text + &paint.dim(&format!(
+        "next: rmctl node events {} · rmctl node {verb} {}",
+        n.id, n.id
+    )) + "\n"
 }
 
 /// The running containers of a node, the largest first.
 pub(crate) fn on_it(all: &[ContainerView], now: UnixMillis, paint: Paint) -> String {
-    let mut alive: Vec<&ContainerView> = all.iter().filter(|c| c.ended.is_none() && c.state != "exited").collect();
-    alive.sort_by(|a, b| b.resource.memory.cmp(&a.resource.memory).then_with(|| a.id.cmp(&b.id)));
-    containers::table(&alive, now, ListStyle { wide: false, headers: true }, paint)
+    let mut alive: Vec<&ContainerView> = all
+        .iter()
+        .filter(|c| c.ended.is_none() && c.state != "exited")
+        .collect();
+    alive.sort_by(|a, b| {
+        b.resource
+            .memory
+            .cmp(&a.resource.memory)
+            .then_with(|| a.id.cmp(&b.id))
+    });
+    containers::table(
+        &alive,
+        now,
+        ListStyle {
+            wide: false,
+            headers: true,
+        },
+        paint,
+    )
 }
 
 /// The result of a drain.
 pub(crate) fn drained(n: &NodeView, now: UnixMillis) -> String {
     let id = &n.id;
-    let Some(mark) = &n.mark else { return format!("{id} is {}: its drain was cancelled\n", n.state) };
+    let Some(mark) = &n.mark else {
+        return format!("{id} is {}: its drain was cancelled\n", n.state);
+    };
     if mark.drained && mark.decommission {
-        return format!("{id} is empty and has left the cluster\nnext: rmctl node undrain {id} lets it rejoin\n");
+        return format!(
+            "{id} is empty and has left the cluster\nnext: rmctl node undrain {id} lets it rejoin\n"
+        );
     }
     if mark.drained {
-        return format!("{id} is empty\nnext: rmctl node undrain {id} when it may take work again\n");
+        return format!(
+            "{id} is empty\nnext: rmctl node undrain {id} when it may take work again\n"
+        );
     }
-    let left = mark.until.map(|until| format!(", the rest is stopped in {}", span(until.since(now)))).unwrap_or_default();
-    format!("{id} gets no new work; {} on it{left}\nnext: rmctl node list\n", count(n.containers, "container"))
+    let left = mark
+        .until
+        .map(|until| format!(", the rest is stopped in {}", span(until.since(now))))
+        .unwrap_or_default();
+    format!(
+        "{id} gets no new work; {} on it{left}\nnext: rmctl node list\n",
+        count(n.containers, "container")
+    )
 }
 
 fn cells(n: &NodeView, largest: Bytes, wide: bool, paint: Paint) -> Vec<String> {
     let size = n.offers.memory;
-    let state = if n.state == "ready" { n.state.clone() } else { paint.warn(&n.state) };
+    let state = if n.state == "ready" {
+        n.state.clone()
+    } else {
+        paint.warn(&n.state)
+    };
     let mut cells = vec![n.id.to_string(), state, short(size)];
-    let peak = n.peak_1h.map_or_else(|| "–".to_owned(), |peak| percent(peak, size));
-    cells.extend([percent(n.allocated.memory, size), percent(n.used, size), peak, short(n.host_used), n.containers.to_string()]);
+    let peak = n
+        .peak_1h
+        .map_or_else(|| "–".to_owned(), |peak| percent(peak, size));
+    cells.extend([
+        percent(n.allocated.memory, size),
+        percent(n.used, size),
+        peak,
+        short(n.host_used),
+        n.containers.to_string(),
+    ]);
     cells.push(short(n.free_memory()));
     if wide {
         let silent = span(Duration::from_millis(n.silent_ms));
         let cpus = format!("{}/{}", n.allocated.cpus, n.offers.cpus);
-        let taints = Some(tags::taints(n).join(",")).filter(|t| !t.is_empty()).unwrap_or_else(|| "–".to_owned());
+        let taints = Some(tags::taints(n).join(","))
+            .filter(|t| !t.is_empty())
+            .unwrap_or_else(|| "–".to_owned());
         cells.extend([
             short(n.unattributed),
             cpus,
@@ -115,8 +217,15 @@ fn cells(n: &NodeView, largest: Bytes, wide: bool, paint: Paint) -> Vec<String> 
             n.url.clone(),
         ]);
     }
-    let reason = n.not_ready_reason().map(|r| format!("  {}", paint.warn(r))).unwrap_or_default();
-    let label = if n.enforcer.is_kernel() { "" } else { "  not kernel-enforced" };
+    let reason = n
+        .not_ready_reason()
+        .map(|r| format!("  {}", paint.warn(r)))
+        .unwrap_or_default();
+    let label = if n.enforcer.is_kernel() {
+        ""
+    } else {
+        "  not kernel-enforced"
+    };
     // A node that is not ready for this reason shows it as its reason.
     let left = n
         .leftover_text()
@@ -130,8 +239,17 @@ fn cells(n: &NodeView, largest: Bytes, wide: bool, paint: Paint) -> Vec<String> 
 fn bar(n: &NodeView, largest: Bytes) -> String {
     let granted = n.allocated.memory;
     // If no container declares a heap, all memory is one quantity.
-    let heap = if n.allocated_heap.is_zero() { granted } else { n.allocated_heap.min(granted) };
-    bars::stacked(heap, granted.saturating_sub(heap), n.offers.memory, bars::scaled(n.offers.memory, largest, WIDTH))
+    let heap = if n.allocated_heap.is_zero() {
+        granted
+    } else {
+        n.allocated_heap.min(granted)
+    };
+    bars::stacked(
+        heap,
+        granted.saturating_sub(heap),
+        n.offers.memory,
+        bars::scaled(n.offers.memory, largest, WIDTH),
+    )
 }
 
 #[cfg(test)]
@@ -147,7 +265,12 @@ mod tests {
 
     #[test]
     fn a_node_with_its_containers() {
-        insta::assert_snapshot!(one(&fixture::nodes()[0], &fixture::containers(), fixture::NOW, Paint::PLAIN));
+        insta::assert_snapshot!(one(
+            &fixture::nodes()[0],
+            &fixture::containers(),
+            fixture::NOW,
+            Paint::PLAIN
+        ));
     }
 
     #[test]
@@ -161,23 +284,49 @@ mod tests {
     fn memory_of_ended_containers_is_not_free_and_is_named() {
         let mut node = fixture::nodes().remove(3);
         node.unattributed = Bytes::from_gib(5);
-        let owner = headroom_types::exit::LeftoverOwner { name: "etl.4.e1.c2".into(), memory: Bytes::from_gib(4) };
+        let owner = headroom_types::exit::LeftoverOwner {
+            name: "etl.4.e1.c2".into(),
+            memory: Bytes::from_gib(4),
+        };
         node.left_by = vec![owner];
         let text = screen(&[node.clone()], ListStyle::USUAL, Paint::PLAIN);
         let row = text.lines().nth(1).expect("a row");
-        assert!(row.contains("  10G  ") && row.ends_with("5 GiB left behind by ended containers"), "{text}");
+        assert!(
+            row.contains("  10G  ") && row.ends_with("5 GiB left behind by ended containers"),
+            "{text}"
+        );
         let text = one(&node, &[], fixture::NOW, Paint::PLAIN);
-        assert!(text.contains("left       5 GiB left behind by ended containers; left by etl.4.e1.c2 (4 GiB)"), "{text}");
-        assert!(screen(&[node], ListStyle::WIDE, Paint::PLAIN).lines().next().is_some_and(|head| head.contains("LEFT")));
+        assert!(
+            text.contains(
+                "left       5 GiB left behind by ended containers; left by etl.4.e1.c2 (4 GiB)"
+            ),
+            "{text}"
+        );
+        assert!(
+            screen(&[node], ListStyle::WIDE, Paint::PLAIN)
+                .lines()
+                .next()
+                .is_some_and(|head| head.contains("LEFT"))
+        );
     }
 
     #[test]
     fn a_drained_node_shows_its_reason() {
         let mut node = fixture::nodes().remove(0);
         node.state = "draining".into();
-        node.mark = Some(NodeDrainMark { reason: "kernel upgrade".into(), until: None, decommission: false, drained: false });
+        node.mark = Some(NodeDrainMark {
+            reason: "kernel upgrade".into(),
+            until: None,
+            decommission: false,
+            drained: false,
+        });
         let text = screen(&[node], ListStyle::USUAL, Paint::PLAIN);
-        assert!(text.lines().nth(1).is_some_and(|line| line.ends_with("  kernel upgrade")), "{text}");
+        assert!(
+            text.lines()
+                .nth(1)
+                .is_some_and(|line| line.ends_with("  kernel upgrade")),
+            "{text}"
+        );
     }
 
     #[test]
@@ -189,13 +338,23 @@ mod tests {
     fn a_draining_node_shows_its_remaining_containers() {
         let mut node = fixture::nodes().remove(0);
         let until = Some(UnixMillis(fixture::NOW.0 + 600_000));
-        let mut mark = NodeDrainMark { reason: "kernel".into(), until, decommission: false, drained: false };
+        let mut mark = NodeDrainMark {
+            reason: "kernel".into(),
+            until,
+            decommission: false,
+            drained: false,
+        };
         let told = |mark: &NodeDrainMark, node: &mut NodeView| {
             node.mark = Some(mark.clone());
             drained(node, fixture::NOW)
         };
         let text = told(&mark, &mut node);
-        assert!(text.starts_with("worker-01 gets no new work; 4 containers on it, the rest is stopped in 10m"), "{text}");
+        assert!(
+            text.starts_with(
+                "worker-01 gets no new work; 4 containers on it, the rest is stopped in 10m"
+            ),
+            "{text}"
+        );
         mark.drained = true;
         assert!(told(&mark, &mut node).starts_with("worker-01 is empty\n"));
         mark.decommission = true;

@@ -38,7 +38,9 @@ impl ListRow for PastJob {
         self.id.to_string()
     }
     fn extra_columns(&self) -> Vec<(&'static str, Value)> {
-        let took = self.ended.map(|ended| ended.since(self.submitted).as_secs());
+        let took = self
+            .ended
+            .map(|ended| ended.since(self.submitted).as_secs());
         vec![
             ("job", json!(self.id)),
             ("name", json!(self.id.name())),
@@ -53,22 +55,51 @@ impl ListRow for PastJob {
 }
 
 /// The whole screen; `all` is the total number of ended jobs.
-pub(crate) fn screen(past: &[PastJob], all: usize, now: UnixMillis, look: ListStyle, paint: Paint) -> String {
+pub(crate) fn screen(
+    past: &[PastJob],
+    all: usize,
+    now: UnixMillis,
+    look: ListStyle,
+    paint: Paint,
+) -> String {
     if past.is_empty() {
         return look.advice("no job has ended\nnext: rmctl ps\n".to_owned());
     }
-    let mut headers = vec!["JOB", "STATE", ">ENDED", ">TOOK", ">TASKS", ">OOM", ">RECOVERED", ">GIB·H", "USER"];
+    let mut headers = vec![
+        "JOB",
+        "STATE",
+        ">ENDED",
+        ">TOOK",
+        ">TASKS",
+        ">OOM",
+        ">RECOVERED",
+        ">GIB·H",
+        "USER",
+    ];
     if look.wide {
         headers.extend([">RERUN", "QUEUE"]);
     }
     headers.push("NOTE");
     let mut table = Table::new(&headers);
-    past.iter().for_each(|job| table.row(cells(job, now, look.wide, paint)));
+    past.iter()
+        .for_each(|job| table.row(cells(job, now, look.wide, paint)));
     let more = all.saturating_sub(past.len());
-    let more = if more > 0 { format!("… {more} more: --limit, --since, --filter\n") } else { String::new() };
-    let latest = past.first().map(|job| job.id.to_string()).unwrap_or_default();
+    let more = if more > 0 {
+        format!("… {more} more: --limit, --since, --filter\n")
+    } else {
+        String::new()
+    };
+    let latest = past
+        .first()
+        .map(|job| job.id.to_string())
+        .unwrap_or_default();
     table.of(look.headers)
-        + &look.advice(format!("{more}{}\n", paint.dim(&format!("next: rmctl diagnose {latest} · rmctl job purge JOB"))))
+        + &look.advice(format!(
+            "{more}{}\n",
+            paint.dim(&format!(
+                "next: rmctl diagnose {latest} · rmctl job purge JOB"
+            ))
+        ))
 }
 
 fn cells(job: &PastJob, now: UnixMillis, wide: bool, paint: Paint) -> Vec<String> {
@@ -79,14 +110,33 @@ fn cells(job: &PastJob, now: UnixMillis, wide: bool, paint: Paint) -> Vec<String
         (Some(done), Some(tasks)) => format!("{done}/{tasks}"),
         (_, _) => dash(),
     };
-    let ended = job.ended.map_or_else(dash, |ended| format!("{} ago", span(now.since(ended))));
-    let took = job.ended.map_or_else(dash, |ended| span(ended.since(job.submitted)));
-    let mut cells = vec![job.id.to_string(), apps::state(job.state, paint), ended, took, tasks];
-    cells.extend([number(job.oom_kills), number(job.recovered), hours(job.gib_h), job.user.clone()]);
+    let ended = job
+        .ended
+        .map_or_else(dash, |ended| format!("{} ago", span(now.since(ended))));
+    let took = job
+        .ended
+        .map_or_else(dash, |ended| span(ended.since(job.submitted)));
+    let mut cells = vec![
+        job.id.to_string(),
+        apps::state(job.state, paint),
+        ended,
+        took,
+        tasks,
+    ];
+    cells.extend([
+        number(job.oom_kills),
+        number(job.recovered),
+        hours(job.gib_h),
+        job.user.clone(),
+    ]);
     if wide {
         cells.extend([hours(job.rerun_gib_h), job.queue.short().to_owned()]);
     }
-    cells.push(if wide { job.diagnostics.clone() } else { cut(&job.diagnostics, 50) });
+    cells.push(if wide {
+        job.diagnostics.clone()
+    } else {
+        cut(&job.diagnostics, 50)
+    });
     cells
 }
 
@@ -110,9 +160,16 @@ mod tests {
             recovered: figures.then_some(5),
             gib_h: figures.then_some(0.567),
             rerun_gib_h: figures.then_some(0.05),
-            diagnostics: if figures { "map/11 was killed alone at 15 GiB, the largest there is".into() } else { String::new() },
+            diagnostics: if figures {
+                "map/11 was killed alone at 15 GiB, the largest there is".into()
+            } else {
+                String::new()
+            },
         };
-        vec![job("sort.9", AppState::Failed, 100, true), job("ask.8", AppState::Finished, 60, false)]
+        vec![
+            job("sort.9", AppState::Failed, 100, true),
+            job("ask.8", AppState::Finished, 60, false),
+        ]
     }
 
     #[test]
@@ -123,6 +180,8 @@ mod tests {
 
     #[test]
     fn an_empty_history_is_reported() {
-        assert!(screen(&[], 0, NOW, ListStyle::USUAL, Paint::PLAIN).starts_with("no job has ended\n"));
+        assert!(
+            screen(&[], 0, NOW, ListStyle::USUAL, Paint::PLAIN).starts_with("no job has ended\n")
+        );
     }
 }

@@ -8,7 +8,12 @@ use super::table::Table;
 use super::{ListStyle, Paint, count};
 
 /// All profiles.
-pub(crate) fn screen(all: &[ClusterProfile], now: UnixMillis, look: ListStyle, paint: Paint) -> String {
+pub(crate) fn screen(
+    all: &[ClusterProfile],
+    now: UnixMillis,
+    look: ListStyle,
+    paint: Paint,
+) -> String {
     if all.is_empty() && look.headers {
         return "the cluster has no profiles\nnext: rmctl profile set NAME --memory 1GiB · rmctl profile import FILE\n"
             .to_owned();
@@ -19,7 +24,13 @@ pub(crate) fn screen(all: &[ClusterProfile], now: UnixMillis, look: ListStyle, p
     }
     let mut table = Table::new(&headers);
     for p in all {
-        let mut cells = vec![p.name.to_string(), short(p.size().memory()), short(p.heap), short(p.overhead), p.cpus.to_string()];
+        let mut cells = vec![
+            p.name.to_string(),
+            short(p.size().memory()),
+            short(p.heap),
+            short(p.overhead),
+            p.cpus.to_string(),
+        ];
         cells.push(p.about.clone());
         if look.wide {
             cells.extend([p.revision.to_string(), ago(p, now)]);
@@ -50,7 +61,12 @@ pub(crate) fn use_of(name: &Name) -> String {
 }
 
 /// The profiles of a file before and after the import.
-pub(crate) fn imported(rows: &[ClusterProfile], before: &[ClusterProfile], dry_run: bool, paint: Paint) -> String {
+pub(crate) fn imported(
+    rows: &[ClusterProfile],
+    before: &[ClusterProfile],
+    dry_run: bool,
+    paint: Paint,
+) -> String {
     let mut table = Table::new(&["PROFILE", ">WAS", ">IS", ">CPUS", "CHANGE"]);
     let mut changed = 0_u32;
     for row in rows {
@@ -62,10 +78,19 @@ pub(crate) fn imported(rows: &[ClusterProfile], before: &[ClusterProfile], dry_r
         };
         changed += u32::from(was.is_none_or(|was| was.size() != row.size()));
         let old = was.map_or_else(|| "–".to_owned(), |p| short(p.size().memory()));
-        table.row([row.name.to_string(), old, short(row.size().memory()), row.cpus.to_string(), change]);
+        table.row([
+            row.name.to_string(),
+            old,
+            short(row.size().memory()),
+            row.cpus.to_string(),
+            change,
+        ]);
     }
     let done = if dry_run { "would be set" } else { "set" };
-    table.text() + &format!("{} {done}\n", count(changed, "profile")) + &paint.dim("next: rmctl profile list") + "\n"
+    table.text()
+        + &format!("{} {done}\n", count(changed, "profile"))
+        + &paint.dim("next: rmctl profile list")
+        + "\n"
 }
 
 #[cfg(test)]
@@ -81,7 +106,11 @@ mod tests {
             heap: Bytes::from_mib(heap),
             overhead: Bytes::from_mib(overhead),
             cpus: Cpus::from_cores(2),
-            about: if overhead > 0 { "most JVM jobs".to_owned() } else { String::new() },
+            about: if overhead > 0 {
+                "most JVM jobs".to_owned()
+            } else {
+                String::new()
+            },
             revision: heap,
             changed: UnixMillis(NOW.0 - 7_200_000),
         }
@@ -92,13 +121,19 @@ mod tests {
         let all = [profile("jvm-medium", 4096, 512), profile("small", 1024, 0)];
         insta::assert_snapshot!(screen(&all, NOW, ListStyle::WIDE, Paint::PLAIN));
         insta::assert_snapshot!(one(&all[0], NOW, Paint::PLAIN));
-        assert!(screen(&[], NOW, ListStyle::USUAL, Paint::PLAIN).contains("rmctl profile set NAME"));
+        assert!(
+            screen(&[], NOW, ListStyle::USUAL, Paint::PLAIN).contains("rmctl profile set NAME")
+        );
     }
 
     #[test]
     fn an_import_lists_its_changes() {
         let before = [profile("jvm-medium", 2048, 512), profile("small", 1024, 0)];
-        let now = [profile("jvm-medium", 4096, 512), profile("large", 16_384, 0), profile("small", 1024, 0)];
+        let now = [
+            profile("jvm-medium", 4096, 512),
+            profile("large", 16_384, 0),
+            profile("small", 1024, 0),
+        ];
         insta::assert_snapshot!(imported(&now, &before, false, Paint::PLAIN));
     }
 }

@@ -1,7 +1,9 @@
 //! Screens of queues: the tree as a table, and one queue in detail.
 
 use headroom_types::Resource;
-use headroom_wire::v1::queues::{ApplicationOrder, Preemptable, QueueRunState, QueueView, QueuesView};
+use headroom_wire::v1::queues::{
+    ApplicationOrder, Preemptable, QueueRunState, QueueView, QueuesView,
+};
 use serde_json::Value;
 
 use super::figures::short;
@@ -20,14 +22,30 @@ pub(crate) fn screen(view: &QueuesView, look: ListStyle, paint: Paint) -> String
 pub(crate) fn chosen(queues: &[QueueView], look: ListStyle, paint: Paint) -> String {
     let mut table = Table::new(&headers(look.wide));
     for queue in queues {
-        row(queue, queue.path.short().to_owned(), look.wide, paint, &mut table);
+        row(
+            queue,
+            queue.path.short().to_owned(),
+            look.wide,
+            paint,
+            &mut table,
+        );
     }
     table.of(look.headers)
 }
 
 fn headers(wide: bool) -> Vec<&'static str> {
-    let mut headers =
-        vec!["QUEUE", "GATE", ">GUARANTEED", ">MAXIMUM", ">USED", ">SHARE", ">CTR", ">PENDING", ">APPS", ">RUNNING"];
+    let mut headers = vec![
+        "QUEUE",
+        "GATE",
+        ">GUARANTEED",
+        ">MAXIMUM",
+        ">USED",
+        ">SHARE",
+        ">CTR",
+        ">PENDING",
+        ">APPS",
+        ">RUNNING",
+    ];
     if wide {
         headers.extend([">CPUS", ">MASTERS", "ORDER", ">WEIGHT", ">PRIORITY"]);
     }
@@ -35,18 +53,40 @@ fn headers(wide: bool) -> Vec<&'static str> {
 }
 
 fn rows(q: &QueueView, depth: usize, wide: bool, paint: Paint, table: &mut Table) {
-    row(q, format!("{}{}", "  ".repeat(depth), q.path.name()), wide, paint, table);
+    row(
+        q,
+        format!("{}{}", "  ".repeat(depth), q.path.name()),
+        wide,
+        paint,
+        table,
+    );
     for below in &q.queues {
         rows(below, depth + 1, wide, paint, table);
     }
 }
 
 fn row(q: &QueueView, name: String, wide: bool, paint: Paint, table: &mut Table) {
-    let mut cells = vec![name, gate(q.gate, paint), short(q.guaranteed.memory), short(q.maximum.memory), short(q.used.memory)];
-    cells.extend([share(q, paint), q.containers.to_string(), q.pending.to_string(), q.apps.to_string(), q.running.to_string()]);
+    let mut cells = vec![
+        name,
+        gate(q.gate, paint),
+        short(q.guaranteed.memory),
+        short(q.maximum.memory),
+        short(q.used.memory),
+    ];
+    cells.extend([
+        share(q, paint),
+        q.containers.to_string(),
+        q.pending.to_string(),
+        q.apps.to_string(),
+        q.running.to_string(),
+    ]);
     if wide {
         let weight = q.spec.weight.unwrap_or(1).to_string();
-        cells.extend([format!("{}/{}", q.used.cpus, q.maximum.cpus), short(q.masters.memory), order(q.spec.order).to_owned()]);
+        cells.extend([
+            format!("{}/{}", q.used.cpus, q.maximum.cpus),
+            short(q.masters.memory),
+            order(q.spec.order).to_owned(),
+        ]);
         cells.extend([weight, q.spec.priority.to_string()]);
     }
     table.row(cells);
@@ -55,13 +95,19 @@ fn row(q: &QueueView, name: String, wide: bool, paint: Paint, table: &mut Table)
 /// Use as a percentage of the guarantee.
 fn share(q: &QueueView, paint: Paint) -> String {
     let text = format!("{}%", q.share / 10);
-    if q.share > 1000 { paint.warn(&text) } else { text }
+    if q.share > 1000 {
+        paint.warn(&text)
+    } else {
+        text
+    }
 }
 
 fn gate(gate: QueueRunState, paint: Paint) -> String {
     match gate {
         QueueRunState::Open => gate.as_str().to_owned(),
-        QueueRunState::Paused | QueueRunState::Draining | QueueRunState::Closed => paint.warn(gate.as_str()),
+        QueueRunState::Paused | QueueRunState::Draining | QueueRunState::Closed => {
+            paint.warn(gate.as_str())
+        }
     }
 }
 
@@ -74,14 +120,32 @@ fn order(order: ApplicationOrder) -> &'static str {
 
 /// One queue.
 pub(crate) fn one(q: &QueueView, paint: Paint) -> String {
-    let mut text = format!("{}  {}\n", paint.strong(q.path.as_str()), gate(q.gate, paint));
+    let mut text = format!(
+        "{}  {}\n",
+        paint.strong(q.path.as_str()),
+        gate(q.gate, paint)
+    );
     let mut line = |name: &str, value: String| text.push_str(&format!("{name:<14}{value}\n"));
     line("guaranteed", figures(&q.guaranteed));
     line("maximum", figures(&q.maximum));
-    let below = if q.below_guarantee { ", below its guarantee" } else { "" };
-    line("used", format!("{} ({}% of its guarantee{below})", figures(&q.used), q.share / 10));
+    let below = if q.below_guarantee {
+        ", below its guarantee"
+    } else {
+        ""
+    };
+    line(
+        "used",
+        format!(
+            "{} ({}% of its guarantee{below})",
+            figures(&q.used),
+            q.share / 10
+        ),
+    );
     line("masters", figures(&q.masters));
-    line("waiting", format!("{} in {} containers", figures(&q.waiting), q.pending));
+    line(
+        "waiting",
+        format!("{} in {} containers", figures(&q.waiting), q.pending),
+    );
     line("applications", format!("{} of {} run", q.running, q.apps));
     for (key, value) in written(q) {
         line(&key, value);
@@ -92,26 +156,50 @@ pub(crate) fn one(q: &QueueView, paint: Paint) -> String {
     }
     let mut users = Table::new(&["USER", ">APPS", ">MEMORY", ">CPUS"]);
     for user in &q.users {
-        users.row([user.user.clone(), user.apps.to_string(), short(user.used.memory), user.used.cpus.to_string()]);
+        users.row([
+            user.user.clone(),
+            user.apps.to_string(),
+            short(user.used.memory),
+            user.used.cpus.to_string(),
+        ]);
     }
     if !q.users.is_empty() {
         text.push_str(&users.text());
     }
-    text + &paint.dim(&format!("next: rmctl queue gate {} paused · rmctl queue list", q.path.short())) + "\n"
+    text + &paint.dim(&format!(
+        "next: rmctl queue gate {} paused · rmctl queue list",
+        q.path.short()
+    )) + "\n"
 }
 
 fn figures(r: &Resource) -> String {
-    let extra: String = r.extra.iter().map(|(name, n)| format!(", {n} {name}")).collect();
+    let extra: String = r
+        .extra
+        .iter()
+        .map(|(name, n)| format!(", {n} {name}"))
+        .collect();
     format!("{}, {}{extra}", short(r.memory), r.cpus.words())
 }
 
 /// The configuration of a queue without its shares and its state.
 fn written(q: &QueueView) -> Vec<(String, String)> {
-    let Ok(Value::Object(keys)) = serde_json::to_value(&q.spec) else { return Vec::new() };
+    let Ok(Value::Object(keys)) = serde_json::to_value(&q.spec) else {
+        return Vec::new();
+    };
     let shown = ["guaranteed", "maximum", "gate"];
-    let kept = keys.into_iter().filter(|(key, _)| !shown.contains(&key.as_str()));
-    let mut rows: Vec<(String, String)> =
-        kept.map(|(key, value)| (key, value.as_str().map_or_else(|| value.to_string(), str::to_owned))).collect();
+    let kept = keys
+        .into_iter()
+        .filter(|(key, _)| !shown.contains(&key.as_str()));
+    let mut rows: Vec<(String, String)> = kept
+        .map(|(key, value)| {
+            (
+                key,
+                value
+                    .as_str()
+                    .map_or_else(|| value.to_string(), str::to_owned),
+            )
+        })
+        .collect();
     if q.spec.preemptable == Preemptable::No {
         rows.retain(|(key, _)| key != "preemptable");
         rows.push(("preemptable".to_owned(), "never".to_owned()));
@@ -133,8 +221,16 @@ mod tests {
     fn queues_are_listed_below_their_parents() {
         let text = screen(&view(), ListStyle::USUAL, Paint::PLAIN);
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[0].starts_with("QUEUE") && lines[1].starts_with("root ") && lines[2].starts_with("  etl "), "{text}");
-        assert!(lines[2].contains("paused") && lines[2].contains("125%"), "{text}");
+        assert!(
+            lines[0].starts_with("QUEUE")
+                && lines[1].starts_with("root ")
+                && lines[2].starts_with("  etl "),
+            "{text}"
+        );
+        assert!(
+            lines[2].contains("paused") && lines[2].contains("125%"),
+            "{text}"
+        );
         assert!(text.contains("generation 7\n"), "{text}");
         assert!(screen(&view(), ListStyle::WIDE, Paint::PLAIN).contains("fair"));
     }
@@ -142,7 +238,13 @@ mod tests {
     #[test]
     fn a_leaf_is_shown_with_its_users() {
         let text = one(&view().root.queues[0], Paint::PLAIN);
-        for part in ["root.etl  paused\n", "applications  1 of 4 run\n", "preemptable   never\n", "user_limit    25%\n", "ana "] {
+        for part in [
+            "root.etl  paused\n",
+            "applications  1 of 4 run\n",
+            "preemptable   never\n",
+            "user_limit    25%\n",
+            "ana ",
+        ] {
             assert!(text.contains(part), "{part:?} in {text}");
         }
     }

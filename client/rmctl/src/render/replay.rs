@@ -24,7 +24,11 @@ pub(crate) fn screen(rows: &[ReplayResultRow], paint: Paint) -> String {
     ];
     let mut table = Table::new(&headers);
     for row in rows {
-        let grown = if row.growth { row.grown.to_string() } else { "–".to_owned() };
+        let grown = if row.growth {
+            row.grown.to_string()
+        } else {
+            "–".to_owned()
+        };
         table.row([
             name_of(row, paint),
             row.mode.as_str().to_owned(),
@@ -45,7 +49,10 @@ pub(crate) fn screen(rows: &[ReplayResultRow], paint: Paint) -> String {
                 COLLATERAL: killed within their size; CHARGED: of those, charged nevertheless.\n\
                 MAKESPAN: relative to a run in which every need is known in advance.";
     let nodes = rows.last().map_or_else(String::new, |row| {
-        format!(" Nodes: {}, each {} processors and {}.", row.nodes, row.node_cpus, row.node_memory)
+        format!(
+            " Nodes: {}, each {} processors and {}.",
+            row.nodes, row.node_cpus, row.node_memory
+        )
     });
     table.text()
         + "\n"
@@ -57,16 +64,35 @@ pub(crate) fn screen(rows: &[ReplayResultRow], paint: Paint) -> String {
 }
 
 fn name_of(row: &ReplayResultRow, paint: Paint) -> String {
-    if row.dataset == TOTAL { paint.strong(TOTAL) } else { row.dataset.clone() }
+    if row.dataset == TOTAL {
+        paint.strong(TOTAL)
+    } else {
+        row.dataset.clone()
+    }
 }
 
 fn lost(row: &ReplayResultRow, paint: Paint) -> String {
-    if row.lost == 0 { paint.good("0") } else { paint.bad(&row.lost.to_string()) }
+    if row.lost == 0 {
+        paint.good("0")
+    } else {
+        paint.bad(&row.lost.to_string())
+    }
 }
 
 /// Utilization of the nodes, and tasks that waited for memory.
 fn on_nodes(rows: &[ReplayResultRow], paint: Paint) -> String {
-    let headers = ["NODES", "MODE", ">UTILIZED", ">KILLS", ">WAITED", ">HOURS", ">P99 s", ">HELD", ">HELD s", ">EVICTED"];
+    let headers = [
+        "NODES",
+        "MODE",
+        ">UTILIZED",
+        ">KILLS",
+        ">WAITED",
+        ">HOURS",
+        ">P99 s",
+        ">HELD",
+        ">HELD s",
+        ">EVICTED",
+    ];
     let mut table = Table::new(&headers);
     for row in rows {
         table.row([
@@ -104,7 +130,10 @@ fn utilizations(rows: &[ReplayResultRow], paint: Paint) -> String {
     let mut table = Table::new(&headers);
     for row in rows.iter().filter(|row| row.dataset == TOTAL) {
         table.row([
-            format!("{:.0} %", row.target_utilization.unwrap_or_default() * 100.0),
+            format!(
+                "{:.0} %",
+                row.target_utilization.unwrap_or_default() * 100.0
+            ),
             row.mode.as_str().to_owned(),
             if row.growth { "yes" } else { "no" }.to_owned(),
             format!("{:.2}", row.kills_per_1000),
@@ -127,13 +156,39 @@ fn utilizations(rows: &[ReplayResultRow], paint: Paint) -> String {
 }
 
 /// The same tasks in shared executors.
-fn shared(name: &str, rows: &[ReplayResultRow], of: fn(&ReplayResultRow) -> &SharedResults, paint: Paint) -> String {
-    let mut table = Table::new(&[name, "MODE", ">KILLS", ">COLLATERAL", ">CHARGED", ">DIED", ">LOST", ">USED/GIVEN"]);
+fn shared(
+    name: &str,
+    rows: &[ReplayResultRow],
+    of: fn(&ReplayResultRow) -> &SharedResults,
+    paint: Paint,
+) -> String {
+    let mut table = Table::new(&[
+        name,
+        "MODE",
+        ">KILLS",
+        ">COLLATERAL",
+        ">CHARGED",
+        ">DIED",
+        ">LOST",
+        ">USED/GIVEN",
+    ]);
     for row in rows {
         let name = name_of(row, paint);
         let s = of(row);
-        let counts = [s.kills, s.innocent_kills, s.innocent_charged, s.deaths, s.lost].map(|n| n.to_string());
-        table.row([name, row.mode.as_str().to_owned()].into_iter().chain(counts).chain([format!("{:.3}", s.maq)]));
+        let counts = [
+            s.kills,
+            s.innocent_kills,
+            s.innocent_charged,
+            s.deaths,
+            s.lost,
+        ]
+        .map(|n| n.to_string());
+        table.row(
+            [name, row.mode.as_str().to_owned()]
+                .into_iter()
+                .chain(counts)
+                .chain([format!("{:.3}", s.maq)]),
+        );
     }
     table.text() + "\n"
 }
@@ -141,7 +196,11 @@ fn shared(name: &str, rows: &[ReplayResultRow], of: fn(&ReplayResultRow) -> &Sha
 /// The requirements for mode `headroom`, and whether they are met.
 fn gates(rows: &[ReplayResultRow], paint: Paint) -> String {
     let one = |gate: &Requirement| {
-        let met = if gate.met { paint.good("met") } else { paint.bad("missed") };
+        let met = if gate.met {
+            paint.good("met")
+        } else {
+            paint.bad("missed")
+        };
         format!("{}  {met}: {}\n      {}\n", gate.name, gate.asks, gate.says)
     };
     let text: String = rows.iter().flat_map(|row| &row.gates).map(one).collect();
@@ -168,7 +227,13 @@ mod tests {
             wasted_gib_h: 18.77,
             tasks: 7658,
             grown: 7,
-            shared: SharedResults { kills: 12, innocent_kills: 3, innocent_charged: 1, deaths: 5, ..SharedResults::default() },
+            shared: SharedResults {
+                kills: 12,
+                innocent_kills: 3,
+                innocent_charged: 1,
+                deaths: 5,
+                ..SharedResults::default()
+            },
             tight: SharedResults::default(),
             parts: None,
             gates: Vec::new(),
@@ -196,7 +261,12 @@ mod tests {
             row(TOTAL, MemoryFailureMode::Headroom, true, 0),
             row(TOTAL, MemoryFailureMode::Fixed, false, 3),
         ];
-        let gate = |name, met| Requirement { name, asks: "no task lost", met, says: "none, of 7658".into() };
+        let gate = |name, met| Requirement {
+            name,
+            asks: "no task lost",
+            met,
+            says: "none, of 7658".into(),
+        };
         rows[2].gates = vec![gate("G1", true), gate("G3", false)];
         insta::assert_snapshot!(screen(&rows, Paint::PLAIN));
     }
@@ -207,8 +277,17 @@ mod tests {
             target_utilization: Some(target),
             ..row(TOTAL, MemoryFailureMode::Headroom, growth, 0)
         };
-        let one = ReplayResultRow { target_utilization: Some(0.5), ..row("nd", MemoryFailureMode::Headroom, true, 0) };
-        let rows = [one, at(0.5, true), at(0.5, false), at(0.95, true), at(0.95, false)];
+        let one = ReplayResultRow {
+            target_utilization: Some(0.5),
+            ..row("nd", MemoryFailureMode::Headroom, true, 0)
+        };
+        let rows = [
+            one,
+            at(0.5, true),
+            at(0.5, false),
+            at(0.95, true),
+            at(0.95, false),
+        ];
         insta::assert_snapshot!(screen(&rows, Paint::PLAIN));
     }
 }

@@ -21,16 +21,33 @@ pub(crate) fn report(report: &StateReport, paint: Paint) -> String {
     if !report.snapshots.is_empty() {
         let mut table = Table::new(&["SNAPSHOT", ">COMMIT", ">RECORDS", "STATE"]);
         for copy in &report.snapshots {
-            let name = copy.file.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+            let name = copy
+                .file
+                .file_name()
+                .map(|n| n.to_string_lossy().into_owned())
+                .unwrap_or_default();
             let figure = |n: Option<String>| n.unwrap_or_else(|| "–".to_owned());
-            let state = copy.wrong.as_ref().map_or_else(|| paint.good("whole"), |_| paint.bad("damaged"));
-            table.row([name, figure(copy.commit.map(|n| n.to_string())), figure(copy.records.map(|n| n.to_string())), state]);
+            let state = copy
+                .wrong
+                .as_ref()
+                .map_or_else(|| paint.good("whole"), |_| paint.bad("damaged"));
+            table.row([
+                name,
+                figure(copy.commit.map(|n| n.to_string())),
+                figure(copy.records.map(|n| n.to_string())),
+                state,
+            ]);
         }
         text += &format!("\n{}", table.text());
     }
     text.push('\n');
     for problem in &report.problems {
-        text += &format!("{} {}\n  {}\n", paint.bad("✗"), problem.what, problem.advice);
+        text += &format!(
+            "{} {}\n  {}\n",
+            paint.bad("✗"),
+            problem.what,
+            problem.advice
+        );
     }
     if report.problems.is_empty() {
         text += &format!("{} no problem found\n", paint.good("✓"));
@@ -40,13 +57,28 @@ pub(crate) fn report(report: &StateReport, paint: Paint) -> String {
 
 fn facts(report: &StateReport) -> String {
     let or_dash = |n: Option<String>| n.unwrap_or_else(|| "–".to_owned());
-    let mut lines = vec![("state", report.dir.display().to_string()), ("store", or_dash(report.backend.map(|b| b.to_string())))];
-    let acknowledged = report.acknowledged.map(|n| format!(" ({n} acknowledged)")).unwrap_or_default();
-    lines.push(("last commit", or_dash(report.commit.map(|n| n.to_string())) + &acknowledged));
+    let mut lines = vec![
+        ("state", report.dir.display().to_string()),
+        ("store", or_dash(report.backend.map(|b| b.to_string()))),
+    ];
+    let acknowledged = report
+        .acknowledged
+        .map(|n| format!(" ({n} acknowledged)"))
+        .unwrap_or_default();
+    lines.push((
+        "last commit",
+        or_dash(report.commit.map(|n| n.to_string())) + &acknowledged,
+    ));
     lines.push(("epoch", or_dash(report.epoch.map(|e| e.to_string()))));
-    lines.push(("last application", or_dash(report.last_app.map(|n| n.to_string()))));
+    lines.push((
+        "last application",
+        or_dash(report.last_app.map(|n| n.to_string())),
+    ));
     lines.push(("documents", short(Bytes::new(report.document_bytes))));
-    lines.into_iter().map(|(name, value)| format!("{name:<18}{value}\n")).collect()
+    lines
+        .into_iter()
+        .map(|(name, value)| format!("{name:<18}{value}\n"))
+        .collect()
 }
 
 /// Screen of `rmctl operator state backup`.
@@ -76,7 +108,11 @@ pub(crate) fn filled(filled: &RestoreSummary) -> String {
     if let Some(aside) = &filled.aside {
         text += &format!("the previous contents are in {}\n", aside.display());
     }
-    text + &format!("next: resourcemanager --state {} --store {}\n", filled.dir.display(), filled.backend)
+    text + &format!(
+        "next: resourcemanager --state {} --store {}\n",
+        filled.dir.display(),
+        filled.backend
+    )
 }
 
 fn records(n: usize) -> String {
@@ -105,7 +141,11 @@ mod tests {
             last_app: Some(12),
             commit: Some(90),
             acknowledged: Some(90),
-            records: BTreeMap::from([("applications".to_owned(), 12), ("documents".to_owned(), 9), ("nodes".to_owned(), 3)]),
+            records: BTreeMap::from([
+                ("applications".to_owned(), 12),
+                ("documents".to_owned(), 9),
+                ("nodes".to_owned(), 3),
+            ]),
             document_bytes: 3 << 20,
             snapshots: vec![copy(60), copy(88)],
             problems: Vec::new(),
@@ -123,15 +163,29 @@ mod tests {
         (damaged.epoch, damaged.last_app, damaged.commit) = (None, None, None);
         (damaged.records, damaged.document_bytes) = (BTreeMap::new(), 0);
         let file = "/var/lib/rm/snapshot-88.jsonl".into();
-        damaged.snapshots[1] = SnapshotReport { file, commit: None, records: None, wrong: Some("it is truncated".into()) };
-        let (what, advice) = ("/var/lib/rm/store: it contains 3 records instead of 24".into(), "Restore a backup".into());
+        damaged.snapshots[1] = SnapshotReport {
+            file,
+            commit: None,
+            records: None,
+            wrong: Some("it is truncated".into()),
+        };
+        let (what, advice) = (
+            "/var/lib/rm/store: it contains 3 records instead of 24".into(),
+            "Restore a backup".into(),
+        );
         damaged.problems.push(StateProblem { what, advice });
         insta::assert_snapshot!(report(&damaged, Paint::PLAIN));
     }
 
     #[test]
     fn a_backup_and_a_restore() {
-        let kept_ = BackupSummary { file: "/b/rm".into(), backend: StoreBackend::Sled, commit: 90, records: 24, bytes: 3 << 20 };
+        let kept_ = BackupSummary {
+            file: "/b/rm".into(),
+            backend: StoreBackend::Sled,
+            commit: 90,
+            records: 24,
+            bytes: 3 << 20,
+        };
         let filled_ = RestoreSummary {
             dir: "/var/lib/rm".into(),
             backend: StoreBackend::Redb,

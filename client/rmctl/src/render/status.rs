@@ -20,24 +20,50 @@ const NODES: usize = 4;
 const FAILED: usize = 2;
 
 /// The whole screen.
-pub(crate) fn screen(cluster: &ClusterView, nodes: &[NodeView], apps: &[AppView], paint: Paint) -> String {
-    let mut lines = vec![head(cluster, paint), memory(cluster, nodes), jobs(cluster, apps)];
+pub(crate) fn screen(
+    cluster: &ClusterView,
+    nodes: &[NodeView],
+    apps: &[AppView],
+    paint: Paint,
+) -> String {
+    let mut lines = vec![
+        head(cluster, paint),
+        memory(cluster, nodes),
+        jobs(cluster, apps),
+    ];
     lines.push(kills(cluster, paint));
     let look = attention(cluster, nodes, apps);
-    lines.extend(
-        look.iter().map(|l| format!("{} {}  → {}", paint.warn("!"), cut(&l.what, MOST.saturating_sub(6 + l.see.len())), l.see)),
-    );
-    let see = look.first().map(|l| format!("{} · ", l.see)).unwrap_or_default();
-    lines.push(paint.dim(&format!("next: {see}rmctl node list · rmctl ps · rmctl events -w")));
+    lines.extend(look.iter().map(|l| {
+        format!(
+            "{} {}  → {}",
+            paint.warn("!"),
+            cut(&l.what, MOST.saturating_sub(6 + l.see.len())),
+            l.see
+        )
+    }));
+    let see = look
+        .first()
+        .map(|l| format!("{} · ", l.see))
+        .unwrap_or_default();
+    lines.push(paint.dim(&format!(
+        "next: {see}rmctl node list · rmctl ps · rmctl events -w"
+    )));
     lines.join("\n") + "\n"
 }
 
 fn head(c: &ClusterView, paint: Paint) -> String {
     let other = c.nodes.saturating_sub(c.nodes_ready);
-    let rest = if other > 0 { format!(", {other} not") } else { String::new() };
+    let rest = if other > 0 {
+        format!(", {other} not")
+    } else {
+        String::new()
+    };
     let enforcer = match c.enforcers.as_slice() {
         [] => "no enforcer yet".to_owned(),
-        all => format!("enforcer {}", all.iter().map(|e| named(e)).collect::<Vec<_>>().join(", ")),
+        all => format!(
+            "enforcer {}",
+            all.iter().map(|e| named(e)).collect::<Vec<_>>().join(", ")
+        ),
     };
     format!(
         "{} · {} ({} ready{rest}) · resourcemanager {} up {}, epoch {} · {enforcer}",
@@ -52,13 +78,24 @@ fn head(c: &ClusterView, paint: Paint) -> String {
 
 /// The name of an enforcer. The fallback `poll` always has an explanation.
 fn named(enforcer: &str) -> String {
-    if enforcer == "poll" { "poll (not kernel-enforced)".to_owned() } else { enforcer.to_owned() }
+    if enforcer == "poll" {
+        "poll (not kernel-enforced)".to_owned()
+    } else {
+        enforcer.to_owned()
+    }
 }
 
 fn memory(c: &ClusterView, nodes: &[NodeView]) -> String {
-    let heap = nodes.iter().fold(Bytes::ZERO, |sum, n| sum.saturating_add(n.allocated_heap)).min(c.allocated);
+    let heap = nodes
+        .iter()
+        .fold(Bytes::ZERO, |sum, n| sum.saturating_add(n.allocated_heap))
+        .min(c.allocated);
     // If no container declares a heap, all memory is one quantity.
-    let (heap, overhead) = if heap.is_zero() { (c.allocated, Bytes::ZERO) } else { (heap, c.allocated.saturating_sub(heap)) };
+    let (heap, overhead) = if heap.is_zero() {
+        (c.allocated, Bytes::ZERO)
+    } else {
+        (heap, c.allocated.saturating_sub(heap))
+    };
     format!(
         "memory  {}  {}/{} GiB allocated ({}), {} GiB in use · cpus {}/{}",
         bars::stacked(heap, overhead, c.memory, WIDTH),
@@ -87,11 +124,26 @@ fn jobs(c: &ClusterView, apps: &[AppView]) -> String {
 /// Memory kills, and the results of the tasks that escalated after them.
 fn kills(c: &ClusterView, paint: Paint) -> String {
     let text = format!("oom 1h  {}", count(c.oom_1h, "kill"));
-    let text = if c.oom_1h == 0 { text } else { paint.warn(&text) };
-    let Some(h) = c.memory_1h.filter(|h| c.oom_1h > 0 || h.escalated > 0 || h.wasted_byte_s > 0) else { return text };
+    let text = if c.oom_1h == 0 {
+        text
+    } else {
+        paint.warn(&text)
+    };
+    let Some(h) = c
+        .memory_1h
+        .filter(|h| c.oom_1h > 0 || h.escalated > 0 || h.wasted_byte_s > 0)
+    else {
+        return text;
+    };
     let rerun = byte_time(u128::from(h.wasted_byte_s) * 1000);
-    let fates = format!("{} recovered, {} running, {} exhausted", h.recovered, h.going_on, h.exhausted);
-    format!("{text} → {} escalated: {fates} · {rerun} re-run", count(h.escalated, "task"))
+    let fates = format!(
+        "{} recovered, {} running, {} exhausted",
+        h.recovered, h.going_on, h.exhausted
+    );
+    format!(
+        "{text} → {} escalated: {fates} · {rerun} re-run",
+        count(h.escalated, "task")
+    )
 }
 
 /// An entry of the attention list, with the command to type.
@@ -103,42 +155,66 @@ struct Look {
 /// The attention list, worst first: nodes, leftovers, waiting requests, recently failed jobs.
 fn attention(cluster: &ClusterView, nodes: &[NodeView], apps: &[AppView]) -> Vec<Look> {
     // Nodes that an operator drained or cordoned come last.
-    let (planned, sick): (Vec<&NodeView>, Vec<&NodeView>) =
-        nodes.iter().filter(|n| n.state != "ready").partition(|n| n.undo_verb().is_some());
+    let (planned, sick): (Vec<&NodeView>, Vec<&NodeView>) = nodes
+        .iter()
+        .filter(|n| n.state != "ready")
+        .partition(|n| n.undo_verb().is_some());
     let mut look: Vec<Look> = sick.iter().take(NODES).map(|n| trouble(n)).collect();
     let more = sick.len().saturating_sub(NODES);
     if more > 0 {
-        look.push(Look { what: format!("{more} more nodes are not ready"), see: "rmctl node list".into() });
+        look.push(Look {
+            what: format!("{more} more nodes are not ready"),
+            see: "rmctl node list".into(),
+        });
     }
     let left = |n: &NodeView| {
         let left = n.leftover_text().filter(|_| n.state == "ready")?;
-        Some(Look { what: format!("{} has {left}", n.id), see: format!("rmctl node show {}", n.id) })
+        Some(Look {
+            what: format!("{} has {left}", n.id),
+            see: format!("rmctl node show {}", n.id),
+        })
     };
     look.extend(nodes.iter().filter_map(left).take(NODES));
     if let Some(sentence) = &cluster.longest_wait {
-        let job =
-            sentence.split(['/', ':', ' ']).next().filter(|id| id.parse::<headroom_types::AppId>().is_ok()).unwrap_or("JOB");
-        look.push(Look { what: sentence.clone(), see: format!("rmctl why {job}") });
+        let job = sentence
+            .split(['/', ':', ' '])
+            .next()
+            .filter(|id| id.parse::<headroom_types::AppId>().is_ok())
+            .unwrap_or("JOB");
+        look.push(Look {
+            what: sentence.clone(),
+            see: format!("rmctl why {job}"),
+        });
     }
-    let failed = apps.iter().filter(|a| a.state == AppState::Failed && a.ended.is_some());
+    let failed = apps
+        .iter()
+        .filter(|a| a.state == AppState::Failed && a.ended.is_some());
     let mut failed: Vec<&AppView> = failed.collect();
     failed.sort_by_key(|a| std::cmp::Reverse(a.ended));
-    look.extend(
-        failed
-            .into_iter()
-            .take(FAILED)
-            .map(|a| Look { what: format!("{} failed: {}", a.id, a.diagnostics), see: format!("rmctl diagnose {}", a.id) }),
-    );
+    look.extend(failed.into_iter().take(FAILED).map(|a| Look {
+        what: format!("{} failed: {}", a.id, a.diagnostics),
+        see: format!("rmctl diagnose {}", a.id),
+    }));
     look.extend(planned.iter().take(NODES).map(|n| trouble(n)));
     look
 }
 
 fn trouble(node: &NodeView) -> Look {
-    let reason = node.not_ready_reason().map(|r| format!(": {r}")).unwrap_or_default();
+    let reason = node
+        .not_ready_reason()
+        .map(|r| format!(": {r}"))
+        .unwrap_or_default();
     let verb = node.undo_verb().unwrap_or("show");
     let silent = Duration::from_millis(node.silent_ms);
-    let silence = if silent >= Duration::from_secs(3) { format!(", silent for {}", span(silent)) } else { String::new() };
-    Look { what: format!("{} is {}{silence}{reason}", node.id, node.state), see: format!("rmctl node {verb} {}", node.id) }
+    let silence = if silent >= Duration::from_secs(3) {
+        format!(", silent for {}", span(silent))
+    } else {
+        String::new()
+    };
+    Look {
+        what: format!("{} is {}{silence}{reason}", node.id, node.state),
+        see: format!("rmctl node {verb} {}", node.id),
+    }
 }
 
 #[cfg(test)]
@@ -155,8 +231,16 @@ mod tests {
             diagnostics: "3 of 4 tasks done, 1 failed: part/2 was killed alone at 15 GiB, the largest container here".into(),
             ..fixture::app()
         };
-        let text = screen(&fixture::cluster(), &fixture::nodes(), &[fixture::app(), failed], Paint::PLAIN);
-        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        let text = screen(
+            &fixture::cluster(),
+            &fixture::nodes(),
+            &[fixture::app(), failed],
+            Paint::PLAIN,
+        );
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 100),
+            "{text}"
+        );
         insta::assert_snapshot!(text);
     }
 
@@ -178,7 +262,8 @@ mod tests {
     #[test]
     fn an_empty_cluster_without_kernel_enforcement() {
         let mut c = fixture::cluster();
-        (c.nodes, c.nodes_ready, c.memory, c.allocated, c.used) = (1, 1, Bytes::from_gib(2), Bytes::ZERO, Bytes::ZERO);
+        (c.nodes, c.nodes_ready, c.memory, c.allocated, c.used) =
+            (1, 1, Bytes::from_gib(2), Bytes::ZERO, Bytes::ZERO);
         (c.oom_1h, c.memory_1h, c.longest_wait, c.enforcers) = (0, None, None, vec!["poll".into()]);
         (c.containers, c.pending, c.up_s) = (0, 0, 4);
         insta::assert_snapshot!(screen(&c, &[], &[], Paint::PLAIN));

@@ -24,7 +24,10 @@ impl Table {
             Some(h) => (h.to_owned(), Align::Right),
             None => ((*h).to_owned(), Align::Left),
         };
-        Table { columns: headers.iter().map(column).collect(), rows: Vec::new() }
+        Table {
+            columns: headers.iter().map(column).collect(),
+            rows: Vec::new(),
+        }
     }
 
     /// Adds a row with as many cells as headers.
@@ -46,15 +49,27 @@ impl Table {
     /// The lines, with or without headers.
     pub(crate) fn of(&self, headers: bool) -> String {
         let titles: Vec<String> = self.columns.iter().map(|(h, _)| h.clone()).collect();
-        let all: Vec<&Vec<String>> = Some(&titles).filter(|_| headers).into_iter().chain(&self.rows).collect();
-        let width = |i: usize| all.iter().filter_map(|r| r.get(i)).map(|c| visible(c)).max().unwrap_or(0);
+        let all: Vec<&Vec<String>> = Some(&titles)
+            .filter(|_| headers)
+            .into_iter()
+            .chain(&self.rows)
+            .collect();
+        let width = |i: usize| {
+            all.iter()
+                .filter_map(|r| r.get(i))
+                .map(|c| visible(c))
+                .max()
+                .unwrap_or(0)
+        };
         let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
         all.iter().map(|row| self.line(row, &widths)).collect()
     }
 
     fn line(&self, row: &[String], widths: &[usize]) -> String {
         let mut line = String::new();
-        for (i, ((cell, width), (_, align))) in row.iter().zip(widths).zip(&self.columns).enumerate() {
+        for (i, ((cell, width), (_, align))) in
+            row.iter().zip(widths).zip(&self.columns).enumerate()
+        {
             let space = " ".repeat(width.saturating_sub(visible(cell)));
             if i > 0 {
                 line.push_str("  ");
@@ -99,7 +114,9 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
-        let Some(line) = lines.last_mut() else { continue };
+        let Some(line) = lines.last_mut() else {
+            continue;
+        };
         if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
             lines.push(word.to_owned());
         } else {
@@ -127,7 +144,13 @@ mod tests {
         coloured.row(["long".to_owned(), "700".to_owned(), "y".to_owned()]);
         assert!(!plain.is_empty());
         assert_eq!(plain.text(), "A       N  C\n✗       7  x\nlong  700  y\n");
-        assert_eq!(coloured.text().replace("\u{1b}[31m", "").replace("\u{1b}[0m", ""), plain.text());
+        assert_eq!(
+            coloured
+                .text()
+                .replace("\u{1b}[31m", "")
+                .replace("\u{1b}[0m", ""),
+            plain.text()
+        );
     }
 
     #[test]

@@ -46,13 +46,20 @@ pub(crate) fn chart(samples: &[MemorySample], end: End, width: usize, paint: Pai
         return Vec::new();
     }
     let columns = columns(samples, width.max(8));
-    let top = samples.iter().map(|s| s.current.max(s.limit.unwrap_or_default())).max().unwrap_or_default();
+    let top = samples
+        .iter()
+        .map(|s| s.current.max(s.limit.unwrap_or_default()))
+        .max()
+        .unwrap_or_default();
     // Some space above the limit, so that its line is not the upper edge.
     let scale = Bytes::new(top.get().max(1)).mul_ratio(21, 20);
     // A killed process has returned its memory before the last sample, so the mark is at the limit.
     let died_at = columns.last().and_then(|c| c.limit).unwrap_or(top);
     let mark = (end == End::Killed).then(|| eighths(died_at, scale) / 8);
-    let mut lines: Vec<String> = (0..HEIGHT).rev().map(|row| line(&columns, row, scale, mark, paint)).collect();
+    let mut lines: Vec<String> = (0..HEIGHT)
+        .rev()
+        .map(|row| line(&columns, row, scale, mark, paint))
+        .collect();
     lines.push(format!("{:>6} └{}", "", axis(&columns)));
     let span = fine_span(Duration::from_millis(last.at_ms - first.at_ms));
     let gap = columns.len().saturating_sub(1 + span.chars().count());
@@ -71,20 +78,34 @@ pub(crate) fn shape(samples: &[MemorySample]) -> Option<String> {
     }
     // The largest use up to a tenth of the time. The last sample is no measure, because a killed
     // process has returned its memory.
-    let at = |part: u64| samples.iter().filter(|s| s.at_ms - first.at_ms <= length * part / 10).map(|s| s.current).max();
+    let at = |part: u64| {
+        samples
+            .iter()
+            .filter(|s| s.at_ms - first.at_ms <= length * part / 10)
+            .map(|s| s.current)
+            .max()
+    };
     let (half, late) = (at(5)?, at(9)?);
     let of_top = |part: Bytes, percent: u64| part >= top.mul_ratio(percent, 100);
     let grown = top.saturating_sub(first.current);
     let tenth = fine_span(Duration::from_millis(length / 10));
     Some(match () {
         () if of_top(top.saturating_sub(late), 40) => {
-            format!("jumped by {} in its last {tenth}: one large step, not a leak", top.saturating_sub(late))
+            format!(
+                "jumped by {} in its last {tenth}: one large step, not a leak",
+                top.saturating_sub(late)
+            )
         }
         () if !of_top(grown, 30) || of_top(half, 90) => {
             "flat in its second half: near its limit all the time, not a leak".to_owned()
         }
-        () if of_top(half.saturating_sub(first.current), 20) && of_top(top.saturating_sub(half), 20) => {
-            format!("grew all its life, by {} a second: data that only grows, or a leak", per_second(grown, length))
+        () if of_top(half.saturating_sub(first.current), 20)
+            && of_top(top.saturating_sub(half), 20) =>
+        {
+            format!(
+                "grew all its life, by {} a second: data that only grows, or a leak",
+                per_second(grown, length)
+            )
         }
         () if fell(samples, length) => "rose and fell: its largest moment counts".to_owned(),
         () => "rose in steps and never fell: it needed all of the memory until its end".to_owned(),
@@ -93,9 +114,14 @@ pub(crate) fn shape(samples: &[MemorySample]) -> Option<String> {
 
 /// True if the use fell by a tenth of its maximum before the last tenth of the time.
 fn fell(samples: &[MemorySample], length: u64) -> bool {
-    let Some(first) = samples.first() else { return false };
+    let Some(first) = samples.first() else {
+        return false;
+    };
     let (mut high, mut drop) = (Bytes::ZERO, Bytes::ZERO);
-    for sample in samples.iter().filter(|s| s.at_ms - first.at_ms <= length * 9 / 10) {
+    for sample in samples
+        .iter()
+        .filter(|s| s.at_ms - first.at_ms <= length * 9 / 10)
+    {
         high = high.max(sample.current);
         drop = drop.max(high.saturating_sub(sample.current));
     }
@@ -106,7 +132,11 @@ fn fell(samples: &[MemorySample], length: u64) -> bool {
 fn per_second(grown: Bytes, ms: u64) -> Bytes {
     let rate = grown.mul_ratio(1000, ms.max(1));
     // Rates are rounded for readability.
-    if rate >= Bytes::from_mib(1) { rate.round_up(Bytes::from_kib(128)) } else { rate.round_up(Bytes::from_kib(1)) }
+    if rate >= Bytes::from_mib(1) {
+        rate.round_up(Bytes::from_kib(128))
+    } else {
+        rate.round_up(Bytes::from_kib(1))
+    }
 }
 
 /// The axis of the chart, with marks.
@@ -140,12 +170,18 @@ fn legend(samples: &[MemorySample]) -> Option<String> {
         TimelineMark::Stopped,
         TimelineMark::Killed,
     ] {
-        let Some(at) = samples.iter().find(|s| s.mark == Some(mark)) else { continue };
+        let Some(at) = samples.iter().find(|s| s.mark == Some(mark)) else {
+            continue;
+        };
         let to = match mark {
-            TimelineMark::LimitLowered | TimelineMark::LimitRaised => {
-                at.limit.map(|l| format!(" to {}", short(l))).unwrap_or_default()
-            }
-            TimelineMark::HeapStarved | TimelineMark::Ended | TimelineMark::Stopped | TimelineMark::Killed => String::new(),
+            TimelineMark::LimitLowered | TimelineMark::LimitRaised => at
+                .limit
+                .map(|l| format!(" to {}", short(l)))
+                .unwrap_or_default(),
+            TimelineMark::HeapStarved
+            | TimelineMark::Ended
+            | TimelineMark::Stopped
+            | TimelineMark::Killed => String::new(),
         };
         let when = fine_span(Duration::from_millis(at.at_ms.saturating_sub(begun)));
         words.push(format!("{} {mark}{to} at {when}", sign(mark)));
@@ -157,12 +193,18 @@ fn legend(samples: &[MemorySample]) -> Option<String> {
 /// before.
 fn columns(samples: &[MemorySample], width: usize) -> Vec<Column> {
     let first = samples.first().map_or(0, |s| s.at_ms);
-    let length = samples.last().map_or(0, |s| s.at_ms).saturating_sub(first).max(1);
+    let length = samples
+        .last()
+        .map_or(0, |s| s.at_ms)
+        .saturating_sub(first)
+        .max(1);
     let cells = u64::try_from(width).unwrap_or(1).max(1);
     let mut columns = vec![None::<Column>; width];
     for sample in samples {
         let at = sample.at_ms.saturating_sub(first).saturating_mul(cells - 1) / length;
-        let Some(cell) = usize::try_from(at).ok().and_then(|at| columns.get_mut(at)) else { continue };
+        let Some(cell) = usize::try_from(at).ok().and_then(|at| columns.get_mut(at)) else {
+            continue;
+        };
         let column = cell.get_or_insert_default();
         if sample.current >= column.used {
             (column.used, column.heap) = (sample.current, sample.heap.or(column.heap));
@@ -172,7 +214,10 @@ fn columns(samples: &[MemorySample], width: usize) -> Vec<Column> {
     }
     let mut before = Column::default();
     let fill = |column: Option<Column>| {
-        before = column.unwrap_or(Column { mark: None, ..before });
+        before = column.unwrap_or(Column {
+            mark: None,
+            ..before
+        });
         before
     };
     columns.into_iter().map(fill).collect()
@@ -180,14 +225,28 @@ fn columns(samples: &[MemorySample], width: usize) -> Vec<Column> {
 
 fn line(columns: &[Column], row: usize, scale: Bytes, mark: Option<usize>, paint: Paint) -> String {
     let limit_row = |c: &Column| c.limit.map(|l| eighths(l, scale) / 8);
-    let label = columns.iter().rev().find(|c| limit_row(c) == Some(row)).and_then(|c| c.limit);
+    let label = columns
+        .iter()
+        .rev()
+        .find(|c| limit_row(c) == Some(row))
+        .and_then(|c| c.limit);
     let axis = label.map_or_else(String::new, short);
     let cells: String = columns.iter().map(|c| cell(c, row, scale)).collect();
     let killed_here = mark == Some(row);
     let edge = if label.is_some() { '┤' } else { '│' };
-    let mark = if killed_here { format!(" {}", paint.bad("✗ killed")) } else { String::new() };
-    let cells = if mark.is_empty() { cells.trim_end().to_owned() } else { cells };
-    format!("{axis:>6} {edge}{cells}{mark}").trim_end().to_owned()
+    let mark = if killed_here {
+        format!(" {}", paint.bad("✗ killed"))
+    } else {
+        String::new()
+    };
+    let cells = if mark.is_empty() {
+        cells.trim_end().to_owned()
+    } else {
+        cells
+    };
+    format!("{axis:>6} {edge}{cells}{mark}")
+        .trim_end()
+        .to_owned()
 }
 
 /// The character of a column in one row. The limit line appears where the column leaves the row
@@ -197,7 +256,13 @@ fn cell(column: &Column, row: usize, scale: Bytes) -> char {
     let limit_here = column.limit.is_some_and(|l| eighths(l, scale) / 8 == row);
     match EIGHTHS.get(filled) {
         Some(' ') if limit_here => LIMIT,
-        Some('█') if column.heap.is_some_and(|heap| eighths(heap, scale) < row * 8 + 4) => BESIDE,
+        Some('█')
+            if column
+                .heap
+                .is_some_and(|heap| eighths(heap, scale) < row * 8 + 4) =>
+        {
+            BESIDE
+        }
         Some(c) => *c,
         None => ' ',
     }
@@ -206,7 +271,9 @@ fn cell(column: &Column, row: usize, scale: Bytes) -> char {
 /// Height in eighths of a row.
 fn eighths(size: Bytes, scale: Bytes) -> usize {
     let all = HEIGHT * 8;
-    let n = size.mul_ratio(u64::try_from(all).unwrap_or(1), scale.get()).get();
+    let n = size
+        .mul_ratio(u64::try_from(all).unwrap_or(1), scale.get())
+        .get();
     usize::try_from(n).unwrap_or(all).min(all - 1)
 }
 
@@ -232,7 +299,9 @@ mod tests {
             limit: Some(Bytes::from_mib(limit)),
             mark: None,
         };
-        let samples: Vec<MemorySample> = (0..20).map(|i| sample(i * 250, 10 + i * 5, if i < 10 { 64 } else { 128 })).collect();
+        let samples: Vec<MemorySample> = (0..20)
+            .map(|i| sample(i * 250, 10 + i * 5, if i < 10 { 64 } else { 128 }))
+            .collect();
         insta::assert_snapshot!(chart(&samples, End::Other, 40, Paint::PLAIN).join("\n"));
     }
 
@@ -271,7 +340,11 @@ mod tests {
             (0..40).map(point).collect()
         };
         let said = |of| shape(&life(of)).unwrap_or_default();
-        assert!(said(|i| 10 + i * 4).contains("by 16 MiB a second"), "{}", said(|i| 10 + i * 4));
+        assert!(
+            said(|i| 10 + i * 4).contains("by 16 MiB a second"),
+            "{}",
+            said(|i| 10 + i * 4)
+        );
         assert!(said(|i| if i < 38 { 20 } else { 200 }).starts_with("jumped by 180 MiB"));
         assert!(said(|i| if i < 3 { 20 } else { 60 }).starts_with("flat"));
         assert!(
@@ -287,7 +360,11 @@ mod tests {
 
     #[test]
     fn a_single_point_makes_no_chart() {
-        let one = fixture::killed().timeline.into_iter().take(1).collect::<Vec<_>>();
+        let one = fixture::killed()
+            .timeline
+            .into_iter()
+            .take(1)
+            .collect::<Vec<_>>();
         assert!(chart(&one, End::Killed, 40, Paint::PLAIN).is_empty());
         assert!(chart(&[], End::Killed, 40, Paint::PLAIN).is_empty());
     }
@@ -297,7 +374,10 @@ mod tests {
         for width in [8, 9, 40, 120] {
             let lines = chart(&fixture::killed().timeline, End::Other, width, Paint::PLAIN);
             let chart = lines.iter().take_while(|l| !l.contains("beside"));
-            assert!(chart.clone().all(|l| l.chars().count() <= width + 8), "{width}: {lines:?}");
+            assert!(
+                chart.clone().all(|l| l.chars().count() <= width + 8),
+                "{width}: {lines:?}"
+            );
         }
     }
 }

@@ -68,7 +68,10 @@ impl Usage {
         let left = used.map(|used| limit.saturating_sub(used));
         Usage {
             container: c.id.clone(),
-            what: c.request.as_ref().map_or_else(|| "master".to_owned(), ToString::to_string),
+            what: c
+                .request
+                .as_ref()
+                .map_or_else(|| "master".to_owned(), ToString::to_string),
             node: c.node.clone(),
             state: c.state.clone(),
             limit,
@@ -78,7 +81,10 @@ impl Usage {
             heap: last.and_then(|s| s.heap),
             peak: samples.iter().map(|s| s.current).chain(c.peak).max(),
             rate,
-            limit_in_s: grows.zip(left).map(|(rate, left)| left.get() / rate).filter(|s| *s < SOON.as_secs()),
+            limit_in_s: grows
+                .zip(left)
+                .map(|(rate, left)| left.get() / rate)
+                .filter(|s| *s < SOON.as_secs()),
             past: past(samples),
             granted: c.granted,
         }
@@ -88,7 +94,9 @@ impl Usage {
 /// Growth over the last seconds; 0 with too few samples.
 fn rate(samples: &[MemorySample]) -> i64 {
     let Some(last) = samples.last() else { return 0 };
-    let Some(first) = samples.iter().find(|s| s.at_ms + RATE_MS >= last.at_ms) else { return 0 };
+    let Some(first) = samples.iter().find(|s| s.at_ms + RATE_MS >= last.at_ms) else {
+        return 0;
+    };
     let time = i128::from(last.at_ms - first.at_ms);
     if time < 1000 {
         return 0;
@@ -101,7 +109,9 @@ fn rate(samples: &[MemorySample]) -> i64 {
 /// before.
 fn past(samples: &[MemorySample]) -> Vec<Option<Bytes>> {
     let mut points = vec![None::<Bytes>; POINTS];
-    let Some(end) = samples.last().map(|s| s.at_ms) else { return points };
+    let Some(end) = samples.last().map(|s| s.at_ms) else {
+        return points;
+    };
     let points_in_all = u64::try_from(POINTS).unwrap_or(1);
     for s in samples.iter().filter(|s| s.at_ms + PAST_MS > end) {
         let ago = (end - s.at_ms) * points_in_all / PAST_MS;
@@ -137,7 +147,8 @@ impl ListRow for Usage {
 
 /// Used memory as a share of the limit. Thousandths.
 pub(crate) fn share(u: &Usage) -> u64 {
-    u.used.map_or(0, |used| used.mul_ratio(1000, u.limit.get()).get())
+    u.used
+        .map_or(0, |used| used.mul_ratio(1000, u.limit.get()).get())
 }
 
 /// The last minute as a line of blocks. A full block is the limit.
@@ -145,7 +156,9 @@ pub(crate) fn spark(u: &Usage) -> String {
     let block = |point: &Option<Bytes>| match point {
         None => ' ',
         Some(used) => {
-            let eighth = usize::try_from(used.mul_ratio(8, u.limit.get()).get()).unwrap_or(7).min(7);
+            let eighth = usize::try_from(used.mul_ratio(8, u.limit.get()).get())
+                .unwrap_or(7)
+                .min(7);
             EIGHTHS.get(eighth).copied().unwrap_or(' ')
         }
     };
@@ -155,12 +168,17 @@ pub(crate) fn spark(u: &Usage) -> String {
 /// A warning if the container reaches its limit soon.
 pub(crate) fn warning(u: &Usage) -> Option<String> {
     let seconds = u.limit_in_s?;
-    Some(format!("! limit in ~{}", span(Duration::from_secs(seconds))))
+    Some(format!(
+        "! limit in ~{}",
+        span(Duration::from_secs(seconds))
+    ))
 }
 
 /// The cells of a row, without sparkline and warning.
 pub(crate) fn cells(u: &Usage) -> [String; 8] {
-    let part = u.used.map_or_else(|| "–".to_owned(), |used| percent(used, u.limit));
+    let part = u
+        .used
+        .map_or_else(|| "–".to_owned(), |used| percent(used, u.limit));
     [
         u.container.to_string(),
         u.node.to_string(),
@@ -174,7 +192,9 @@ pub(crate) fn cells(u: &Usage) -> [String; 8] {
 }
 
 /// The headers of these cells.
-pub(crate) const HEADERS: [&str; 8] = ["CTR", "NODE", ">LIMIT", ">ANON", ">CACHE", ">HEAP", ">PEAK", ">%LIM"];
+pub(crate) const HEADERS: [&str; 8] = [
+    "CTR", "NODE", ">LIMIT", ">ANON", ">CACHE", ">HEAP", ">PEAK", ">%LIM",
+];
 
 /// All rows as a table.
 pub(crate) fn lines(all: &[Usage], headers: bool, width: usize, paint: Paint) -> String {
@@ -182,23 +202,34 @@ pub(crate) fn lines(all: &[Usage], headers: bool, width: usize, paint: Paint) ->
     titles.push("MEMORY 60 s");
     let mut table = Table::new(&titles);
     for u in all {
-        let warning = warning(u).map(|w| format!(" {}", paint.warn(&w))).unwrap_or_default();
+        let warning = warning(u)
+            .map(|w| format!(" {}", paint.warn(&w)))
+            .unwrap_or_default();
         // A narrow screen has no space for both: the warning is more important than the sparkline.
         let picture = if width < 90 { String::new() } else { spark(u) };
         table.row(cells(u).into_iter().chain([format!("{picture}{warning}")]));
     }
-    if all.is_empty() { String::new() } else { table.of(headers) }
+    if all.is_empty() {
+        String::new()
+    } else {
+        table.of(headers)
+    }
 }
 
 /// The whole screen of `rmctl top --once`.
 pub(crate) fn screen(all: &[Usage], headers: bool, width: usize, paint: Paint) -> String {
     if all.is_empty() {
-        return if headers { "no container runs\nnext: rmctl ps · rmctl submit FILE\n".to_owned() } else { String::new() };
+        return if headers {
+            "no container runs\nnext: rmctl ps · rmctl submit FILE\n".to_owned()
+        } else {
+            String::new()
+        };
     }
     let next = match all.iter().max_by_key(|u| share(u)) {
-        Some(u) if headers => {
-            paint.dim(&format!("next: rmctl container history {} · rmctl diagnose {}", u.container, u.container))
-        }
+        Some(u) if headers => paint.dim(&format!(
+            "next: rmctl container history {} · rmctl diagnose {}",
+            u.container, u.container
+        )),
         Some(_) | None => return lines(all, headers, width, paint),
     };
     format!("{}{next}\n", lines(all, headers, width, paint))
@@ -211,14 +242,26 @@ mod tests {
 
     fn sample(at_ms: u64, mib: u64) -> MemorySample {
         let current = Bytes::from_mib(mib);
-        MemorySample { at_ms, current, anon: Some(current), file: Some(Bytes::from_mib(5)), heap: None, limit: None, mark: None }
+        MemorySample {
+            at_ms,
+            current,
+            anon: Some(current),
+            file: Some(Bytes::from_mib(5)),
+            heap: None,
+            limit: None,
+            mark: None,
+        }
     }
 
     fn usages() -> Vec<Usage> {
         let all = fixture::containers();
         let grows: Vec<MemorySample> = (0..240).map(|i| sample(i * 250, 2000 + i * 30)).collect();
         let flat: Vec<MemorySample> = (0..80).map(|i| sample(i * 250, 40)).collect();
-        vec![Usage::of(&all[1], &grows), Usage::of(&all[0], &flat), Usage::of(&all[2], &[])]
+        vec![
+            Usage::of(&all[1], &grows),
+            Usage::of(&all[0], &flat),
+            Usage::of(&all[2], &[]),
+        ]
     }
 
     #[test]
@@ -235,15 +278,25 @@ mod tests {
     fn a_shrinking_container_has_no_predicted_limit() {
         let falls: Vec<MemorySample> = (0..40).map(|i| sample(i * 250, 900 - i * 10)).collect();
         let u = Usage::of(&fixture::containers()[1], &falls);
-        assert!(u.rate < 0 && u.limit_in_s.is_none() && warning(&u).is_none(), "{u:?}");
-        assert_eq!(u.past.iter().flatten().count(), 2, "it ran for ten of sixty seconds");
+        assert!(
+            u.rate < 0 && u.limit_in_s.is_none() && warning(&u).is_none(),
+            "{u:?}"
+        );
+        assert_eq!(
+            u.past.iter().flatten().count(),
+            2,
+            "it ran for ten of sixty seconds"
+        );
     }
 
     #[test]
     fn screens_fit() {
         for width in [60, 80, 100] {
             let text = screen(&usages(), true, width, Paint::PLAIN);
-            assert!(text.lines().all(|l| l.chars().count() <= 100), "{width}: {text}");
+            assert!(
+                text.lines().all(|l| l.chars().count() <= 100),
+                "{width}: {text}"
+            );
         }
     }
 }

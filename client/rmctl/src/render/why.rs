@@ -12,10 +12,23 @@ use super::table::Table;
 use super::{Paint, apps, count, job};
 
 /// The reasons why a job waits.
-pub(crate) fn of_app(app: &AppView, waits: &[PendingExplanation], now: UnixMillis, paint: Paint) -> String {
-    let mut text = format!("{}  {}\n", paint.strong(&app.id.to_string()), apps::state(app.state, paint));
+pub(crate) fn of_app(
+    app: &AppView,
+    waits: &[PendingExplanation],
+    now: UnixMillis,
+    paint: Paint,
+) -> String {
+    let mut text = format!(
+        "{}  {}\n",
+        paint.strong(&app.id.to_string()),
+        apps::state(app.state, paint)
+    );
     if app.state.is_final() {
-        let why = if app.diagnostics.is_empty() { "it has ended" } else { app.diagnostics.as_str() };
+        let why = if app.diagnostics.is_empty() {
+            "it has ended"
+        } else {
+            app.diagnostics.as_str()
+        };
         return text + why + "\n" + &next(&format!("rmctl diagnose {}", app.id), paint);
     }
     text.extend(waits.iter().map(|w| request(w, paint)));
@@ -24,9 +37,23 @@ pub(crate) fn of_app(app: &AppView, waits: &[PendingExplanation], now: UnixMilli
     }
     if let Some(view) = &app.job {
         text.push_str(&job::figures(&view.totals));
-        let held = view.tasks.iter().filter_map(|t| Some((t, t.held.as_ref()?))).take(5);
-        text.extend(held.map(|(t, held)| format!("{:<10} {}: its node has no more free memory\n", t.task, job::held(held, now))));
-        let notes = view.tasks.iter().filter(|t| t.state == TaskState::Pending && !t.note.is_empty()).take(5);
+        let held = view
+            .tasks
+            .iter()
+            .filter_map(|t| Some((t, t.held.as_ref()?)))
+            .take(5);
+        text.extend(held.map(|(t, held)| {
+            format!(
+                "{:<10} {}: its node has no more free memory\n",
+                t.task,
+                job::held(held, now)
+            )
+        }));
+        let notes = view
+            .tasks
+            .iter()
+            .filter(|t| t.state == TaskState::Pending && !t.note.is_empty())
+            .take(5);
         text.extend(notes.map(|t| format!("{:<10} {}\n", t.task, t.note)));
     }
     text + &next("rmctl node list · rmctl ps", paint)
@@ -38,19 +65,40 @@ pub(crate) fn of_requests(app: &AppView, waits: &[PendingExplanation], paint: Pa
     if waits.is_empty() {
         text.push_str("the request does not wait: all its containers are granted\n");
     }
-    text + &next(&format!("rmctl request list {} · rmctl node list", app.id), paint)
+    text + &next(
+        &format!("rmctl request list {} · rmctl node list", app.id),
+        paint,
+    )
 }
 
 /// The reasons why a task waits, or its present state.
-pub(crate) fn of_task(app: &AppView, t: &TaskRow, waits: &[PendingExplanation], now: UnixMillis, paint: Paint) -> String {
+pub(crate) fn of_task(
+    app: &AppView,
+    t: &TaskRow,
+    waits: &[PendingExplanation],
+    now: UnixMillis,
+    paint: Paint,
+) -> String {
     let head = format!("{}/{}  {}", app.id, t.task, job::state(t.state, paint));
-    let mut text = format!("{}  {} · rung {}  {}\n", head, t.profile, rung(t), ladder(t));
+    let mut text = format!(
+        "{}  {} · rung {}  {}\n",
+        head,
+        t.profile,
+        rung(t),
+        ladder(t)
+    );
     let usual = match t.state {
         TaskState::Blocked => "its stage has not started: it waits for the stages before it",
-        TaskState::Pending if waits.is_empty() => "it waits for a slot: all slots of its executors are taken",
+        TaskState::Pending if waits.is_empty() => {
+            "it waits for a slot: all slots of its executors are taken"
+        }
         TaskState::Pending | TaskState::Running | TaskState::Done | TaskState::Failed => "",
     };
-    let said = if t.note.is_empty() { usual } else { t.note.as_str() };
+    let said = if t.note.is_empty() {
+        usual
+    } else {
+        t.note.as_str()
+    };
     if !said.is_empty() {
         text.push_str(&format!("{said}\n"));
     }
@@ -61,10 +109,17 @@ pub(crate) fn of_task(app: &AppView, t: &TaskRow, waits: &[PendingExplanation], 
         ));
     }
     if let Some(a) = t.attempts.last() {
-        let at = format!("attempt {} in {} on {}", a.attempt.attempt, a.container, a.node);
+        let at = format!(
+            "attempt {} in {} on {}",
+            a.attempt.attempt, a.container, a.node
+        );
         match (a.ended, a.reason) {
             (Some(end), Some(reason)) => {
-                text.push_str(&format!("{at}: {} after {}\n", reason.sentence(), span(end.since(a.started))));
+                text.push_str(&format!(
+                    "{at}: {} after {}\n",
+                    reason.sentence(),
+                    span(end.since(a.started))
+                ));
             }
             (_, _) => text.push_str(&format!("{at}: runs for {}\n", span(now.since(a.started)))),
         }
@@ -74,8 +129,14 @@ pub(crate) fn of_task(app: &AppView, t: &TaskRow, waits: &[PendingExplanation], 
     }
     // The request of a task's own container has a name with this prefix.
     let own = format!("own-{}-{}-", t.task.stage, t.task.index);
-    let (mine, others): (Vec<_>, Vec<_>) = waits.iter().partition(|w| w.request.as_str().starts_with(&own));
-    let shown = if mine.is_empty() && t.state == TaskState::Pending { others } else { mine };
+    let (mine, others): (Vec<_>, Vec<_>) = waits
+        .iter()
+        .partition(|w| w.request.as_str().starts_with(&own));
+    let shown = if mine.is_empty() && t.state == TaskState::Pending {
+        others
+    } else {
+        mine
+    };
     text.extend(shown.iter().map(|w| request(w, paint)));
     let see = match t.state {
         TaskState::Pending | TaskState::Blocked => "rmctl node list".to_owned(),
@@ -101,13 +162,26 @@ fn request(w: &PendingExplanation, paint: Paint) -> String {
     );
     if let Some(r) = &w.reserved {
         let since = span(Duration::from_millis(r.for_ms));
-        text.push_str(&format!("{} is reserved for it since {since}: {} of {} free now\n", r.node, r.free, w.asks));
+        text.push_str(&format!(
+            "{} is reserved for it since {since}: {} of {} free now\n",
+            r.node, r.free, w.asks
+        ));
     }
     let mut table = Table::new(&["NODE", ">FREE", ">MAX", ">CPUS", "VERDICT"]);
     for (i, n) in w.nodes.iter().enumerate() {
-        let closest = if i == 0 && !n.out && w.nodes.len() > 1 { "   ← closest" } else { "" };
+        let closest = if i == 0 && !n.out && w.nodes.len() > 1 {
+            "   ← closest"
+        } else {
+            ""
+        };
         let cpus = format!("{}/{}", n.free.cpus, n.offers.cpus);
-        table.row([n.node.to_string(), short(n.free.memory), short(n.offers.memory), cpus, format!("{}{closest}", n.verdict)]);
+        table.row([
+            n.node.to_string(),
+            short(n.free.memory),
+            short(n.offers.memory),
+            cpus,
+            format!("{}{closest}", n.verdict),
+        ]);
     }
     if !w.nodes.is_empty() {
         text.push_str(&table.text());
@@ -125,7 +199,11 @@ fn ways(w: &PendingExplanation) -> String {
     let roomy = w.nodes.iter().filter(|n| w.asks.fits(&n.free));
     let ways = roomy.filter_map(|n| Some(format!("rmctl node {} {}", verb(&n.verdict)?, n.node)));
     let ways: Vec<String> = ways.take(2).collect();
-    if ways.is_empty() { String::new() } else { format!("ways    {}\n", ways.join(" │ ")) }
+    if ways.is_empty() {
+        String::new()
+    } else {
+        format!("ways    {}\n", ways.join(" │ "))
+    }
 }
 
 #[cfg(test)]
@@ -140,24 +218,39 @@ mod tests {
         assert!(!of_requests(&fixture::app(), &waits, Paint::PLAIN).contains("ways"));
         waits[0].nodes[2].verdict = "draining".into();
         let text = of_requests(&fixture::app(), &waits, Paint::PLAIN);
-        assert!(text.contains("\nways    rmctl node undrain worker-04\n"), "{text}");
+        assert!(
+            text.contains("\nways    rmctl node undrain worker-04\n"),
+            "{text}"
+        );
         waits[0].nodes[2].verdict = "cordoned: a slow disk".into();
         let text = of_requests(&fixture::app(), &waits, Paint::PLAIN);
-        assert!(text.contains("\nways    rmctl node uncordon worker-04\n"), "{text}");
+        assert!(
+            text.contains("\nways    rmctl node uncordon worker-04\n"),
+            "{text}"
+        );
         waits[0].nodes[2].verdict = "not drained at all".into();
         assert!(!of_requests(&fixture::app(), &waits, Paint::PLAIN).contains("ways"));
     }
 
     #[test]
     fn a_job_that_waits_for_free_memory() {
-        insta::assert_snapshot!(of_app(&fixture::app(), &fixture::why(), fixture::NOW, Paint::PLAIN));
+        insta::assert_snapshot!(of_app(
+            &fixture::app(),
+            &fixture::why(),
+            fixture::NOW,
+            Paint::PLAIN
+        ));
     }
 
     #[test]
     fn a_request_with_a_reserved_node() {
         let mut waits = fixture::why();
         let free = waits[0].nodes[0].free.clone();
-        waits[0].reserved = Some(NodeReservation { node: waits[0].nodes[0].node.clone(), free, for_ms: 90_000 });
+        waits[0].reserved = Some(NodeReservation {
+            node: waits[0].nodes[0].node.clone(),
+            free,
+            for_ms: 90_000,
+        });
         let text = of_app(&fixture::app(), &waits, fixture::NOW, Paint::PLAIN);
         assert!(text.contains("worker-03 is reserved for it since 1m30s: 9.5 GiB, 2 cpus of 10 GiB, 2 cpus free now"), "{text}");
     }
@@ -165,13 +258,29 @@ mod tests {
     #[test]
     fn a_task_that_waits_for_its_own_container() {
         let app = fixture::app();
-        let row = app.job.as_ref().and_then(|j| j.tasks.last()).expect("a task");
-        insta::assert_snapshot!(of_task(&app, row, &fixture::why(), fixture::NOW, Paint::PLAIN));
+        let row = app
+            .job
+            .as_ref()
+            .and_then(|j| j.tasks.last())
+            .expect("a task");
+        insta::assert_snapshot!(of_task(
+            &app,
+            row,
+            &fixture::why(),
+            fixture::NOW,
+            Paint::PLAIN
+        ));
     }
 
     #[test]
     fn a_task_that_runs() {
-        let text = of_task(&fixture::app(), &fixture::escalated(), &fixture::why(), fixture::NOW, Paint::PLAIN);
+        let text = of_task(
+            &fixture::app(),
+            &fixture::escalated(),
+            &fixture::why(),
+            fixture::NOW,
+            Paint::PLAIN,
+        );
         insta::assert_snapshot!(text);
     }
 
@@ -180,9 +289,15 @@ mod tests {
         let mut row = fixture::done();
         row.attempts.clear();
         row.state = TaskState::Blocked;
-        assert!(of_task(&fixture::app(), &row, &[], fixture::NOW, Paint::PLAIN).contains("waits for the stages before it"));
+        assert!(
+            of_task(&fixture::app(), &row, &[], fixture::NOW, Paint::PLAIN)
+                .contains("waits for the stages before it")
+        );
         row.state = TaskState::Pending;
-        assert!(of_task(&fixture::app(), &row, &[], fixture::NOW, Paint::PLAIN).contains("waits for a slot"));
+        assert!(
+            of_task(&fixture::app(), &row, &[], fixture::NOW, Paint::PLAIN)
+                .contains("waits for a slot")
+        );
     }
 
     #[test]

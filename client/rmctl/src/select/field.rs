@@ -37,12 +37,18 @@ impl Doc {
     /// Creates the document of a row.
     pub(crate) fn of<T: ListRow>(row: &T) -> Doc {
         // A row that cannot be serialized has no fields; the lookup reports them as unknown.
-        Doc { figures: row.extra_columns(), ..Doc::bare(row) }
+        Doc {
+            figures: row.extra_columns(),
+            ..Doc::bare(row)
+        }
     }
 
     /// The field of that name: a column, or a key of the document, with dots between the levels.
     pub(crate) fn get(&self, name: &str) -> Option<Value> {
-        let figure = self.figures.iter().find(|(figure, _)| figure.eq_ignore_ascii_case(name));
+        let figure = self
+            .figures
+            .iter()
+            .find(|(figure, _)| figure.eq_ignore_ascii_case(name));
         if let Some((_, value)) = figure {
             return Some(value.clone());
         }
@@ -51,7 +57,10 @@ impl Doc {
 
     /// Creates the document of an item without additional columns.
     pub(crate) fn bare<T: Serialize>(item: &T) -> Doc {
-        Doc { value: serde_json::to_value(item).unwrap_or_default(), figures: Vec::new() }
+        Doc {
+            value: serde_json::to_value(item).unwrap_or_default(),
+            figures: Vec::new(),
+        }
     }
 
     /// The JSON document.
@@ -61,7 +70,11 @@ impl Doc {
 
     /// All field names.
     pub(crate) fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.figures.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let mut names: Vec<String> = self
+            .figures
+            .iter()
+            .map(|(name, _)| (*name).to_owned())
+            .collect();
         names.extend(flat(&self.value).into_iter().map(|(name, _)| name));
         names.sort();
         names.dedup();
@@ -73,7 +86,11 @@ impl Doc {
 pub(crate) fn inside(value: &Value, path: &str) -> Option<Value> {
     let step = |at: Option<Value>, key: &str| match at? {
         Value::Object(mut map) => map.remove(key),
-        Value::Array(mut list) => key.parse().ok().filter(|n| *n < list.len()).map(|n: usize| list.swap_remove(n)),
+        Value::Array(mut list) => key
+            .parse()
+            .ok()
+            .filter(|n| *n < list.len())
+            .map(|n: usize| list.swap_remove(n)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
     };
     path.split('.').fold(Some(value.clone()), step)
@@ -85,11 +102,19 @@ pub(crate) fn flat(value: &Value) -> Vec<(String, Value)> {
         match value {
             Value::Object(map) => {
                 for (key, value) in map {
-                    let name = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+                    let name = if prefix.is_empty() {
+                        key.clone()
+                    } else {
+                        format!("{prefix}.{key}")
+                    };
                     walk(&name, value, out);
                 }
             }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_) => {
                 out.push((prefix.to_owned(), value.clone()));
             }
         }
@@ -104,7 +129,10 @@ pub(crate) fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
-        Value::Object(map) => map.get("kind").and_then(Value::as_str).map_or_else(|| value.to_string(), str::to_owned),
+        Value::Object(map) => map
+            .get("kind")
+            .and_then(Value::as_str)
+            .map_or_else(|| value.to_string(), str::to_owned),
         Value::Bool(_) | Value::Number(_) | Value::Array(_) => value.to_string(),
     }
 }
@@ -186,16 +214,32 @@ impl ListRow for TaskRow {
             ("heap", json!(self.profile.heap)),
             ("overhead", json!(self.profile.overhead)),
             ("used", json!(last.and_then(|a| a.used))),
-            ("peak", json!(self.attempts.iter().rev().find_map(|a| a.peak))),
+            (
+                "peak",
+                json!(self.attempts.iter().rev().find_map(|a| a.peak)),
+            ),
             ("node", json!(last.map(|a| &a.node))),
             ("container", json!(last.map(|a| &a.container))),
             ("tries", json!(self.attempts.len())),
-            ("reason", json!(self.attempts.iter().rev().find_map(|a| a.reason).map(|r| r.name()))),
+            (
+                "reason",
+                json!(
+                    self.attempts
+                        .iter()
+                        .rev()
+                        .find_map(|a| a.reason)
+                        .map(|r| r.name())
+                ),
+            ),
         ]
     }
     fn begun(&self) -> Option<UnixMillis> {
         // A task that has not begun counts as the newest.
-        Some(self.attempts.first().map_or(UnixMillis(u64::MAX), |a| a.started))
+        Some(
+            self.attempts
+                .first()
+                .map_or(UnixMillis(u64::MAX), |a| a.started),
+        )
     }
 }
 
@@ -310,19 +354,34 @@ mod tests {
     #[test]
     fn fields_are_found_by_column_name_and_by_path() {
         let doc = Doc::of(&fixture::escalated());
-        let get = |name: &str| doc.get(name).map(|v| text(&v)).unwrap_or_else(|| "none".into());
+        let get = |name: &str| {
+            doc.get(name)
+                .map(|v| text(&v))
+                .unwrap_or_else(|| "none".into())
+        };
         assert_eq!(get("state"), "running");
         assert_eq!(get("REASON"), "overhead_oom");
         assert_eq!(get("attempts.0.node"), "worker-02");
-        assert_eq!((get("attempts.9.node"), get("nothing")), ("none".into(), "none".into()));
-        assert!(doc.names().contains(&"profile.heap".to_owned()), "{:?}", doc.names());
+        assert_eq!(
+            (get("attempts.9.node"), get("nothing")),
+            ("none".into(), "none".into())
+        );
+        assert!(
+            doc.names().contains(&"profile.heap".to_owned()),
+            "{:?}",
+            doc.names()
+        );
     }
 
     #[test]
     fn cells_are_texts_without_quotes() {
         assert_eq!(text(&json!({"kind": "exit", "code": 3})), "exit");
         assert_eq!(
-            (text(&json!("a b")), text(&json!(null)), text(&json!([1, 2]))),
+            (
+                text(&json!("a b")),
+                text(&json!(null)),
+                text(&json!([1, 2]))
+            ),
             ("a b".into(), String::new(), "[1,2]".into())
         );
     }

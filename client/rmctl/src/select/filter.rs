@@ -60,14 +60,18 @@ impl Filter {
             Filter::And(a, b) => a.holds(doc) && b.holds(doc),
             Filter::Or(a, b) => a.holds(doc) || b.holds(doc),
             Filter::Not(a) => !a.holds(doc),
-            Filter::Is(comparison) => comparison.holds(&doc.get(&comparison.field).unwrap_or_default()),
+            Filter::Is(comparison) => {
+                comparison.holds(&doc.get(&comparison.field).unwrap_or_default())
+            }
         }
     }
 
     /// All fields of the condition.
     pub(crate) fn fields(&self) -> Vec<&str> {
         match self {
-            Filter::And(a, b) | Filter::Or(a, b) => a.fields().into_iter().chain(b.fields()).collect(),
+            Filter::And(a, b) | Filter::Or(a, b) => {
+                a.fields().into_iter().chain(b.fields()).collect()
+            }
             Filter::Not(a) => a.fields(),
             Filter::Is(comparison) => vec![comparison.field.as_str()],
         }
@@ -81,7 +85,11 @@ impl Comparison {
             return match self.operator {
                 Operator::Equal => same,
                 Operator::Unequal => !same,
-                Operator::Contains | Operator::Less | Operator::AtMost | Operator::More | Operator::AtLeast => false,
+                Operator::Contains
+                | Operator::Less
+                | Operator::AtMost
+                | Operator::More
+                | Operator::AtLeast => false,
             };
         }
         if self.operator == Operator::Contains {
@@ -123,11 +131,17 @@ impl FromStr for Filter {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let tokens = tokens(text)?;
-        let mut reader = Reader { tokens: &tokens, at: 0 };
+        let mut reader = Reader {
+            tokens: &tokens,
+            at: 0,
+        };
         let filter = reader.either()?;
         match reader.peek() {
             None => Ok(filter),
-            Some(token) => Err(format!("{} is not expected; write for example {EXAMPLE}", token.shown())),
+            Some(token) => Err(format!(
+                "{} is not expected; write for example {EXAMPLE}",
+                token.shown()
+            )),
         }
     }
 }
@@ -149,7 +163,11 @@ impl Token {
     fn shown(&self) -> String {
         match self {
             Token::Word(word) => format!("{word:?}"),
-            Token::Operator(operator) => OPERATORS.iter().find(|(_, o)| o == operator).map_or("?", |(t, _)| t).to_owned(),
+            Token::Operator(operator) => OPERATORS
+                .iter()
+                .find(|(_, o)| o == operator)
+                .map_or("?", |(t, _)| t)
+                .to_owned(),
             Token::And => "&&".to_owned(),
             Token::Or => "||".to_owned(),
             Token::Not => "!".to_owned(),
@@ -171,7 +189,12 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
 }
 
 fn token(rest: &str, first: char) -> Result<(Token, usize), String> {
-    let fixed = [("&&", Token::And), ("||", Token::Or), ("(", Token::Open), (")", Token::Close)];
+    let fixed = [
+        ("&&", Token::And),
+        ("||", Token::Or),
+        ("(", Token::Open),
+        (")", Token::Close),
+    ];
     if let Some((text, token)) = fixed.into_iter().find(|(text, _)| rest.starts_with(text)) {
         return Ok((token, text.len()));
     }
@@ -181,13 +204,19 @@ fn token(rest: &str, first: char) -> Result<(Token, usize), String> {
     match first {
         '!' => Ok((Token::Not, 1)),
         '"' | '\'' => {
-            let end = rest[1..].find(first).ok_or_else(|| format!("the quote {first} is not closed"))?;
+            let end = rest[1..]
+                .find(first)
+                .ok_or_else(|| format!("the quote {first} is not closed"))?;
             Ok((Token::Word(rest[1..=end].to_owned()), end + 2))
         }
         _ => {
-            let end = rest.find(|c: char| c.is_whitespace() || "=!<>&|()\"'".contains(c)).unwrap_or(rest.len());
+            let end = rest
+                .find(|c: char| c.is_whitespace() || "=!<>&|()\"'".contains(c))
+                .unwrap_or(rest.len());
             if end == 0 {
-                return Err(format!("{first:?} is not understood; write for example {EXAMPLE}"));
+                return Err(format!(
+                    "{first:?} is not understood; write for example {EXAMPLE}"
+                ));
             }
             Ok((Token::Word(rest[..end].to_owned()), end))
         }
@@ -229,15 +258,25 @@ impl Reader<'_> {
         }
         if self.takes(&Token::Open) {
             let inner = self.either()?;
-            return if self.takes(&Token::Close) { Ok(inner) } else { Err("a ) is missing".to_owned()) };
+            return if self.takes(&Token::Close) {
+                Ok(inner)
+            } else {
+                Err("a ) is missing".to_owned())
+            };
         }
         let field = self.word("a field")?;
         let Some(Token::Operator(operator)) = self.peek().cloned() else {
-            return Err(format!("after {field:?} write ==, !=, <, <=, >, >= or =~; write for example {EXAMPLE}"));
+            return Err(format!(
+                "after {field:?} write ==, !=, <, <=, >, >= or =~; write for example {EXAMPLE}"
+            ));
         };
         self.at += 1;
         let value = self.word("a value")?;
-        Ok(Filter::Is(Comparison { field, operator, value }))
+        Ok(Filter::Is(Comparison {
+            field,
+            operator,
+            value,
+        }))
     }
     fn word(&mut self, what: &str) -> Result<String, String> {
         match self.peek().cloned() {
@@ -245,8 +284,13 @@ impl Reader<'_> {
                 self.at += 1;
                 Ok(word)
             }
-            Some(token) => Err(format!("{} found, but {what} is expected; write for example {EXAMPLE}", token.shown())),
-            None => Err(format!("{what} is missing at the end; write for example {EXAMPLE}")),
+            Some(token) => Err(format!(
+                "{} found, but {what} is expected; write for example {EXAMPLE}",
+                token.shown()
+            )),
+            None => Err(format!(
+                "{what} is missing at the end; write for example {EXAMPLE}"
+            )),
         }
     }
 }
@@ -257,7 +301,10 @@ mod tests {
     use crate::render::fixture;
 
     fn holds(filter: &str) -> bool {
-        filter.parse::<Filter>().unwrap_or_else(|e| panic!("{filter}: {e}")).holds(&Doc::of(&fixture::escalated()))
+        filter
+            .parse::<Filter>()
+            .unwrap_or_else(|e| panic!("{filter}: {e}"))
+            .holds(&Doc::of(&fixture::escalated()))
     }
 
     #[test]
@@ -276,7 +323,14 @@ mod tests {
         ] {
             assert!(holds(yes), "{yes}");
         }
-        for no in ["state==done", "limit<1GiB", "rung==1 || state==done", "rung != 3", "nothing != null", "used<1KiB"] {
+        for no in [
+            "state==done",
+            "limit<1GiB",
+            "rung==1 || state==done",
+            "rung != 3",
+            "nothing != null",
+            "used<1KiB",
+        ] {
             assert!(!holds(no), "{no}");
         }
     }

@@ -95,7 +95,9 @@ impl Serialize for Shown {
 impl<'de> Deserialize<'de> for Shown {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = String::deserialize(d)?;
-        text.parse().map(|output| Shown(output, text)).map_err(serde::de::Error::custom)
+        text.parse()
+            .map(|output| Shown(output, text))
+            .map_err(serde::de::Error::custom)
     }
 }
 impl std::fmt::Display for Shown {
@@ -115,15 +117,22 @@ impl Serialize for Time {
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = String::deserialize(d)?;
-        headroom_config::toml_reader::parse_duration(&text).map(Time).map_err(serde::de::Error::custom)
+        headroom_config::toml_reader::parse_duration(&text)
+            .map(Time)
+            .map_err(serde::de::Error::custom)
     }
 }
 
 /// Path of the user's file: `HEADROOM_CONFIG`, else below the configuration directory.
 pub(crate) fn user_place() -> SettingsPath {
-    let named = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let named = |name: &str| {
+        std::env::var_os(name)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+    };
     let usual = || {
-        let home = named("XDG_CONFIG_HOME").or_else(|| named("HOME").map(|home| home.join(".config")));
+        let home =
+            named("XDG_CONFIG_HOME").or_else(|| named("HOME").map(|home| home.join(".config")));
         home.unwrap_or_default().join("rmctl/config.toml")
     };
     named("HEADROOM_CONFIG").unwrap_or_else(usual)
@@ -136,21 +145,36 @@ pub(crate) fn machine_place() -> SettingsPath {
 
 /// Reads the user's file; a missing file has no settings.
 pub(crate) fn user(place: &Path) -> Result<UserFile, Failure> {
-    Ok(text(place)?.map(|text| read_user(&text, &place.display().to_string())).transpose()?.unwrap_or_default())
+    Ok(text(place)?
+        .map(|text| read_user(&text, &place.display().to_string()))
+        .transpose()?
+        .unwrap_or_default())
 }
 
 /// Reads the machine's file; a missing file has no settings.
 pub(crate) fn machine(place: &Path) -> Result<Option<(SettingsPath, Machine)>, Failure> {
     let text = text(place)?;
-    let read = text.map(|text| read_machine(&text, &place.display().to_string())).transpose()?;
+    let read = text
+        .map(|text| read_machine(&text, &place.display().to_string()))
+        .transpose()?;
     Ok(read.map(|read| (place.to_owned(), read)))
 }
 
 fn text(place: &Path) -> Result<Option<String>, Failure> {
     match std::fs::read_to_string(place) {
         Ok(text) => Ok(Some(text)),
-        Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => Ok(None),
-        Err(e) => Err(Failure::new(Exit::Usage, format!("{} cannot be read: {e}", place.display()))),
+        Err(e)
+            if matches!(
+                e.kind(),
+                std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(e) => Err(Failure::new(
+            Exit::Usage,
+            format!("{} cannot be read: {e}", place.display()),
+        )),
     }
 }
 
@@ -173,7 +197,9 @@ fn mistake(e: &toml::de::Error, text: &str, name: &str) -> Failure {
         let line = text[start..].lines().next().unwrap_or_default();
         problem.line = Some(before.matches('\n').count() + 1);
         problem.column = Some(before[start..].chars().count() + 1);
-        problem.width = text.get(span).map_or(1, |s| s.lines().next().unwrap_or_default().chars().count().max(1));
+        problem.width = text.get(span).map_or(1, |s| {
+            s.lines().next().unwrap_or_default().chars().count().max(1)
+        });
         problem.source = Some(line.to_owned());
     }
     problem.fix =
@@ -184,12 +210,19 @@ fn mistake(e: &toml::de::Error, text: &str, name: &str) -> Failure {
 
 /// Writes the user's file, whole or not at all.
 pub(crate) fn write(place: &Path, file: &UserFile) -> Result<(), Failure> {
-    let failed = |e: &dyn std::fmt::Display| Failure::new(Exit::Failed, format!("{} cannot be written: {e}", place.display()));
+    let failed = |e: &dyn std::fmt::Display| {
+        Failure::new(
+            Exit::Failed,
+            format!("{} cannot be written: {e}", place.display()),
+        )
+    };
     let text = toml::to_string(file).map_err(|e| failed(&e))?;
     let parent = place.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).map_err(|e| failed(&e))?;
     let beside = place.with_extension(format!("toml.{}", std::process::id()));
-    std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, place)).map_err(|e| failed(&e))
+    std::fs::write(&beside, text)
+        .and_then(|()| std::fs::rename(&beside, place))
+        .map_err(|e| failed(&e))
 }
 
 #[cfg(test)]
@@ -198,9 +231,18 @@ mod tests {
 
     #[test]
     fn mistakes_are_reported_with_their_place() {
-        let wrong = read_user("[contexts.prod]\nadr = \"x\"\n", "config.toml").expect_err("unknown key").to_string();
-        assert!(wrong.contains("config.toml:2:1") && wrong.contains("adr = \"x\"") && wrong.contains("^^^"), "{wrong}");
-        let wrong = read_machine("timeout = \"soon\"\n", "client.toml").expect_err("no time").to_string();
+        let wrong = read_user("[contexts.prod]\nadr = \"x\"\n", "config.toml")
+            .expect_err("unknown key")
+            .to_string();
+        assert!(
+            wrong.contains("config.toml:2:1")
+                && wrong.contains("adr = \"x\"")
+                && wrong.contains("^^^"),
+            "{wrong}"
+        );
+        let wrong = read_machine("timeout = \"soon\"\n", "client.toml")
+            .expect_err("no time")
+            .to_string();
         assert!(wrong.contains("client.toml:1"), "{wrong}");
         assert!(read_user("[contexts.a]\noutput = \"xml\"\n", "c").is_err());
     }
@@ -216,12 +258,23 @@ mod tests {
             output: Some(Shown::of(Output::plain(crate::args::Format::Table))),
             timeout: Some(Time(crate::settings::CALL)),
         };
-        let written: toml::Table = toml::from_str(&toml::to_string(&file).expect("writes")).expect("reads");
-        let mut known: Vec<&str> = headroom_config::reference::CLIENT_KEYS.iter().map(|key| key.name).collect();
+        let written: toml::Table =
+            toml::from_str(&toml::to_string(&file).expect("writes")).expect("reads");
+        let mut known: Vec<&str> = headroom_config::reference::CLIENT_KEYS
+            .iter()
+            .map(|key| key.name)
+            .collect();
         known.sort_unstable();
-        assert_eq!(written.keys().map(String::as_str).collect::<Vec<_>>(), known);
-        let with_default = headroom_config::reference::CLIENT_KEYS.iter().filter(|key| key.default != "none");
-        let defaults: String = with_default.map(|key| format!("{} = {}\n", key.name, key.default)).collect();
+        assert_eq!(
+            written.keys().map(String::as_str).collect::<Vec<_>>(),
+            known
+        );
+        let with_default = headroom_config::reference::CLIENT_KEYS
+            .iter()
+            .filter(|key| key.default != "none");
+        let defaults: String = with_default
+            .map(|key| format!("{} = {}\n", key.name, key.default))
+            .collect();
         let usual = read_machine(&defaults, "client.toml").expect("reads");
         assert_eq!(usual.addr.as_deref(), Some(crate::args::DEFAULT_ADDR));
         assert_eq!(usual.trusted(), CredentialFiles::default());
@@ -232,11 +285,21 @@ mod tests {
     fn a_written_file_is_read_back() {
         let dir = tempfile::tempdir().expect("directory");
         let place = dir.path().join("a/config.toml");
-        assert_eq!(user(&place), Ok(UserFile::default()), "a missing file has no settings");
+        assert_eq!(
+            user(&place),
+            Ok(UserFile::default()),
+            "a missing file has no settings"
+        );
         let text = "current = \"x\"\n[contexts.x]\naddr = \"http://h:1\"\noutput = \"cols=id,state\"\ntimeout = \"1500ms\"\n";
         let file = read_user(text, "c").expect("reads");
         write(&place, &file).expect("writes");
         assert_eq!(user(&place), Ok(file));
-        assert_eq!(std::fs::read_dir(dir.path().join("a")).expect("lists").count(), 1, "no temporary file is left");
+        assert_eq!(
+            std::fs::read_dir(dir.path().join("a"))
+                .expect("lists")
+                .count(),
+            1,
+            "no temporary file is left"
+        );
     }
 }

@@ -102,7 +102,9 @@ pub(crate) fn token_words(token: &TokenSource) -> Option<String> {
 /// same source.
 fn trust(token: Option<String>, said: [CredentialFiles; 3]) -> Result<ClientCredentials, Failure> {
     let first = |get: fn(&CredentialFiles) -> Option<PathBuf>| said.iter().find_map(get);
-    let own = said.iter().find(|proofs| proofs.cert.is_some() || proofs.key.is_some());
+    let own = said
+        .iter()
+        .find(|proofs| proofs.cert.is_some() || proofs.key.is_some());
     let own = match own.map(|proofs| (proofs.cert.clone(), proofs.key.clone())) {
         None => None,
         Some((Some(cert), Some(key))) => Some((cert, key)),
@@ -116,20 +118,33 @@ fn trust(token: Option<String>, said: [CredentialFiles; 3]) -> Result<ClientCred
         (None, None) => TokenSource::Nowhere,
     };
     Ok(ClientCredentials {
-        files: KeyFiles { ca: first(|proofs| proofs.ca.clone()), own },
+        files: KeyFiles {
+            ca: first(|proofs| proofs.ca.clone()),
+            own,
+        },
         token,
         ..ClientCredentials::default()
     })
 }
 
 fn half(there: &std::path::Path, lacks: &str) -> Failure {
-    let failure = Failure::new(Exit::Usage, format!("{} needs its {lacks}", there.display()));
+    let failure = Failure::new(
+        Exit::Usage,
+        format!("{} needs its {lacks}", there.display()),
+    );
     failure.help("--client-cert FILE and --client-key FILE, or cert and key of the same context")
 }
 
 /// The first given value of one setting, else the default.
-fn strongest<T>(given: impl IntoIterator<Item = Option<(T, SettingSource)>>, usual: T) -> SettingValue<T> {
-    let (value, by) = given.into_iter().flatten().next().unwrap_or((usual, SettingSource::Usual));
+fn strongest<T>(
+    given: impl IntoIterator<Item = Option<(T, SettingSource)>>,
+    usual: T,
+) -> SettingValue<T> {
+    let (value, by) = given
+        .into_iter()
+        .flatten()
+        .next()
+        .unwrap_or((usual, SettingSource::Usual));
     SettingValue { value, by }
 }
 
@@ -153,18 +168,36 @@ impl Given {
     /// environment.
     pub(crate) fn of(global: &Global, typed: impl Fn(&str) -> bool) -> Given {
         let by = |id: &str, argument, variable| {
-            if typed(id) { SettingSource::Argument(argument) } else { SettingSource::Variable(variable) }
+            if typed(id) {
+                SettingSource::Argument(argument)
+            } else {
+                SettingSource::Variable(variable)
+            }
         };
-        let named = |value: &Option<String>, by: SettingSource| value.clone().filter(|v| !v.is_empty()).map(|v| (v, by));
-        let output = global.output.clone().map(|o| (o, by("format", "-o", "HEADROOM_OUTPUT")));
-        let quiet = global.quiet.then(|| (Output::plain(Format::Name), SettingSource::Argument("-q")));
+        let named = |value: &Option<String>, by: SettingSource| {
+            value.clone().filter(|v| !v.is_empty()).map(|v| (v, by))
+        };
+        let output = global
+            .output
+            .clone()
+            .map(|o| (o, by("format", "-o", "HEADROOM_OUTPUT")));
+        let quiet = global
+            .quiet
+            .then(|| (Output::plain(Format::Name), SettingSource::Argument("-q")));
         Given {
             addr: named(&global.addr, by("addr", "--addr", "HEADROOM_ADDR")),
-            context: named(&global.context, by("context", "--context", "HEADROOM_CONTEXT")),
+            context: named(
+                &global.context,
+                by("context", "--context", "HEADROOM_CONTEXT"),
+            ),
             output: quiet.or(output),
-            timeout: global.call_timeout.map(|t| (t, by("call_timeout", "--call-timeout", "HEADROOM_TIMEOUT"))),
+            timeout: global
+                .call_timeout
+                .map(|t| (t, by("call_timeout", "--call-timeout", "HEADROOM_TIMEOUT"))),
             proofs: proofs(&global.trust),
-            token: std::env::var("HEADROOM_TOKEN").ok().filter(|token| !token.is_empty()),
+            token: std::env::var("HEADROOM_TOKEN")
+                .ok()
+                .filter(|token| !token.is_empty()),
             socket: None,
         }
     }
@@ -187,32 +220,69 @@ pub(crate) fn resolve_settings(
     user: &UserFile,
     machine: Option<(SettingsPath, Machine)>,
 ) -> Result<Settings, Failure> {
-    let current = user.current.clone().map(|name| (name, SettingSource::Usual));
+    let current = user
+        .current
+        .clone()
+        .map(|name| (name, SettingSource::Usual));
     let chosen = given.context.clone().or(current);
     let context = match &chosen {
         None => None,
-        Some((name, _)) => Some((name.clone(), user.contexts.get(name).ok_or_else(|| no_such_context(name, user))?.clone())),
+        Some((name, _)) => Some((
+            name.clone(),
+            user.contexts
+                .get(name)
+                .ok_or_else(|| no_such_context(name, user))?
+                .clone(),
+        )),
     };
     let of_context = |name: &String| SettingSource::Context(name.clone());
     let (place, machine) = machine.unwrap_or_default();
-    let of_this_context = context.as_ref().map(|(_, c)| c.trusted()).unwrap_or_default();
-    let trust = trust(given.token.clone(), [given.proofs.clone(), of_this_context, machine.trusted()])?;
+    let of_this_context = context
+        .as_ref()
+        .map(|(_, c)| c.trusted())
+        .unwrap_or_default();
+    let trust = trust(
+        given.token.clone(),
+        [given.proofs.clone(), of_this_context, machine.trusted()],
+    )?;
     let of_machine = || SettingSource::Machine(place.clone());
     // A context argument has precedence over the address of an environment variable, as every
     // argument has.
-    let typed = given.context.as_ref().is_some_and(|(_, by)| matches!(by, SettingSource::Argument(_)));
-    let from_context = context.as_ref().and_then(|(name, c)| Some((c.addr.clone()?, of_context(name))));
-    let variable = given.addr.as_ref().is_some_and(|(_, by)| matches!(by, SettingSource::Variable(_)));
-    let stronger = if typed && variable { from_context.clone() } else { None };
-    let addr = [stronger, given.addr, from_context, machine.addr.map(|a| (a, of_machine())), given.socket];
+    let typed = given
+        .context
+        .as_ref()
+        .is_some_and(|(_, by)| matches!(by, SettingSource::Argument(_)));
+    let from_context = context
+        .as_ref()
+        .and_then(|(name, c)| Some((c.addr.clone()?, of_context(name))));
+    let variable = given
+        .addr
+        .as_ref()
+        .is_some_and(|(_, by)| matches!(by, SettingSource::Variable(_)));
+    let stronger = if typed && variable {
+        from_context.clone()
+    } else {
+        None
+    };
+    let addr = [
+        stronger,
+        given.addr,
+        from_context,
+        machine.addr.map(|a| (a, of_machine())),
+        given.socket,
+    ];
     let output = [
         given.output,
-        context.as_ref().and_then(|(name, c)| Some((c.output.clone()?.0, of_context(name)))),
+        context
+            .as_ref()
+            .and_then(|(name, c)| Some((c.output.clone()?.0, of_context(name)))),
         machine.output.map(|o| (o.0, of_machine())),
     ];
     let timeout = [
         given.timeout,
-        context.as_ref().and_then(|(name, c)| Some((c.timeout?.0, of_context(name)))),
+        context
+            .as_ref()
+            .and_then(|(name, c)| Some((c.timeout?.0, of_context(name)))),
         machine.timeout.map(|t| (t.0, of_machine())),
     ];
     Ok(Settings {
@@ -232,21 +302,38 @@ fn no_such_context(name: &str, user: &UserFile) -> Failure {
 
 /// The address of the socket of a resource manager on this host, if the socket exists.
 fn socket() -> Option<(String, SettingSource)> {
-    std::path::Path::new(DEFAULT_SOCKET)
-        .exists()
-        .then(|| (format!("{}{DEFAULT_SOCKET}", headroom_client::UNIX), SettingSource::Socket))
+    std::path::Path::new(DEFAULT_SOCKET).exists().then(|| {
+        (
+            format!("{}{DEFAULT_SOCKET}", headroom_client::UNIX),
+            SettingSource::Socket,
+        )
+    })
 }
 
 /// Reads both files and determines the effective settings.
 pub(crate) fn load(given: Given) -> Result<Settings, Failure> {
     let user = file::user(&file::user_place())?;
     let machine = file::machine(&file::machine_place())?;
-    resolve_settings(Given { socket: socket(), ..given }, &user, machine)
+    resolve_settings(
+        Given {
+            socket: socket(),
+            ..given
+        },
+        &user,
+        machine,
+    )
 }
 
 /// Determines the effective settings without the files, for verbs that repair them.
 pub(crate) fn without_files(given: Given) -> Result<Settings, Failure> {
-    resolve_settings(Given { context: None, ..given }, &UserFile::default(), None)
+    resolve_settings(
+        Given {
+            context: None,
+            ..given
+        },
+        &UserFile::default(),
+        None,
+    )
 }
 
 #[cfg(test)]
@@ -262,9 +349,16 @@ mod tests {
     }
     fn machine() -> Option<(SettingsPath, Machine)> {
         let text = "addr = \"http://machine:1\"\noutput = \"json\"\ntimeout = \"3s\"\n";
-        Some((PathBuf::from("/etc/c.toml"), file::read_machine(text, "c.toml").expect("reads")))
+        Some((
+            PathBuf::from("/etc/c.toml"),
+            file::read_machine(text, "c.toml").expect("reads"),
+        ))
     }
-    fn addr(given: Given, user: &UserFile, machine: Option<(SettingsPath, Machine)>) -> (String, String) {
+    fn addr(
+        given: Given,
+        user: &UserFile,
+        machine: Option<(SettingsPath, Machine)>,
+    ) -> (String, String) {
         let settings = resolve_settings(given, user, machine).expect("weighs");
         (settings.addr.value, settings.addr.by.to_string())
     }
@@ -275,40 +369,83 @@ mod tests {
         let variable = |a: &str| Some((a.to_owned(), SettingSource::Variable("HEADROOM_ADDR")));
         let context = |name: &str, by| Some((name.to_owned(), by));
         let none = UserFile::default();
-        assert_eq!(addr(Given::default(), &none, None), (DEFAULT_ADDR.into(), "default".into()));
-        assert_eq!(addr(Given::default(), &none, machine()).0, "http://machine:1");
-        assert_eq!(addr(Given::default(), &user(), machine()), ("http://prod:7070".into(), "context prod".into()));
-        let given = Given { addr: variable("http://env:1"), ..Given::default() };
+        assert_eq!(
+            addr(Given::default(), &none, None),
+            (DEFAULT_ADDR.into(), "default".into())
+        );
+        assert_eq!(
+            addr(Given::default(), &none, machine()).0,
+            "http://machine:1"
+        );
+        assert_eq!(
+            addr(Given::default(), &user(), machine()),
+            ("http://prod:7070".into(), "context prod".into())
+        );
+        let given = Given {
+            addr: variable("http://env:1"),
+            ..Given::default()
+        };
         assert_eq!(addr(given.clone(), &user(), machine()).0, "http://env:1");
-        let typed = Given { context: context("lab", SettingSource::Argument("--context")), ..given.clone() };
-        assert_eq!(addr(typed.clone(), &user(), machine()).0, "http://lab:1", "an argument overrides the environment");
-        let both = Given { addr: argument("http://arg:1"), ..typed };
+        let typed = Given {
+            context: context("lab", SettingSource::Argument("--context")),
+            ..given.clone()
+        };
+        assert_eq!(
+            addr(typed.clone(), &user(), machine()).0,
+            "http://lab:1",
+            "an argument overrides the environment"
+        );
+        let both = Given {
+            addr: argument("http://arg:1"),
+            ..typed
+        };
         assert_eq!(addr(both, &user(), machine()).0, "http://arg:1");
-        let quietly = Given { context: context("lab", SettingSource::Variable("HEADROOM_CONTEXT")), ..given };
+        let quietly = Given {
+            context: context("lab", SettingSource::Variable("HEADROOM_CONTEXT")),
+            ..given
+        };
         assert_eq!(addr(quietly, &user(), machine()).0, "http://env:1");
     }
 
     #[test]
     fn the_socket_overrides_only_the_default_address() {
         let socket = Some(("unix:/run/x".to_owned(), SettingSource::Socket));
-        let given = Given { socket, ..Given::default() };
-        assert_eq!(addr(given.clone(), &UserFile::default(), None), ("unix:/run/x".into(), "socket of this host".into()));
-        assert_eq!(addr(given, &UserFile::default(), machine()).0, "http://machine:1");
+        let given = Given {
+            socket,
+            ..Given::default()
+        };
+        assert_eq!(
+            addr(given.clone(), &UserFile::default(), None),
+            ("unix:/run/x".into(), "socket of this host".into())
+        );
+        assert_eq!(
+            addr(given, &UserFile::default(), machine()).0,
+            "http://machine:1"
+        );
     }
 
     #[test]
     fn each_setting_is_resolved_separately() {
         let settings = resolve_settings(Given::default(), &user(), machine()).expect("weighs");
-        assert_eq!((settings.output.value.format, settings.output.by), (Format::Wide, SettingSource::Context("prod".into())));
+        assert_eq!(
+            (settings.output.value.format, settings.output.by),
+            (Format::Wide, SettingSource::Context("prod".into()))
+        );
         assert_eq!(settings.timeout.value, Duration::from_secs(3));
         assert_eq!(settings.context.map(|c| c.value), Some("prod".into()));
     }
 
     #[test]
     fn an_unknown_context_is_an_error() {
-        let given = Given { context: Some(("prd".into(), SettingSource::Argument("--context"))), ..Given::default() };
+        let given = Given {
+            context: Some(("prd".into(), SettingSource::Argument("--context"))),
+            ..Given::default()
+        };
         let wrong = resolve_settings(given, &user(), None).expect_err("no such context");
         assert_eq!(wrong.exit(), Exit::Usage);
-        assert!(wrong.to_string().contains("did you mean \"prod\"?"), "{wrong}");
+        assert!(
+            wrong.to_string().contains("did you mean \"prod\"?"),
+            "{wrong}"
+        );
     }
 }

@@ -95,12 +95,26 @@ impl KindObservations {
             let ratio = if self.history.points().is_empty() {
                 (way == PredictionMethod::Median).then_some(1.0)
             } else {
-                self.history.predict(way, point.input).map(|predicted| point.need / predicted)
+                self.history
+                    .predict(way, point.input)
+                    .map(|predicted| point.need / predicted)
             };
             let Some(ratio) = ratio else { continue };
-            let order = if way == PredictionMethod::Median { ErrorOrder::Need } else { ErrorOrder::Ratio };
-            let misses = self.misses.entry(way).or_insert_with(|| PredictionErrors::new(order));
-            misses.push(PredictionError { ratio, need: point.need, runtime: point.runtime, at: self.count });
+            let order = if way == PredictionMethod::Median {
+                ErrorOrder::Need
+            } else {
+                ErrorOrder::Ratio
+            };
+            let misses = self
+                .misses
+                .entry(way)
+                .or_insert_with(|| PredictionErrors::new(order));
+            misses.push(PredictionError {
+                ratio,
+                need: point.need,
+                runtime: point.runtime,
+                at: self.count,
+            });
         }
         self.history.push(point);
         self.count += 1;
@@ -118,25 +132,45 @@ impl KindObservations {
             self.ladders = Some(self.all_ladders(prices));
         }
         let history = &self.history;
-        let able = self.ladders.iter().flatten().filter_map(|one| Some((one, history.predict(one.way, input)?)));
+        let able = self
+            .ladders
+            .iter()
+            .flatten()
+            .filter_map(|one| Some((one, history.predict(one.way, input)?)));
         let (one, predicted) = able.min_by(|(a, _), (b, _)| a.cost.total_cmp(&b.cost))?;
-        Some(Ladder { way: one.way, predicted, ratios: &one.rungs.sizes })
+        Some(Ladder {
+            way: one.way,
+            predicted,
+            ratios: &one.rungs.sizes,
+        })
     }
 
     fn all_ladders(&self, prices: KillPrices) -> Vec<PricedLadder> {
-        PREDICTION_METHODS.into_iter().filter_map(|way| self.priced(way, prices)).collect()
+        PREDICTION_METHODS
+            .into_iter()
+            .filter_map(|way| self.priced(way, prices))
+            .collect()
     }
 
     fn priced(&self, way: PredictionMethod, prices: KillPrices) -> Option<PricedLadder> {
-        let misses = self.misses.get(&way).filter(|misses| misses.len() >= enough(way))?;
+        let misses = self
+            .misses
+            .get(&way)
+            .filter(|misses| misses.len() >= enough(way))?;
         let mean = misses.runtime_s();
         // The median is the same for all tasks, so their needs are compared with its current value,
         // not with its value at their time.
-        let median = (way == PredictionMethod::Median).then(|| self.history.predict(way, 0.0)).flatten();
+        let median = (way == PredictionMethod::Median)
+            .then(|| self.history.predict(way, 0.0))
+            .flatten();
         let seen = |miss: &PredictionError| {
             let weight = weight(self.count - miss.at);
             let need = median.map_or(miss.ratio, |median| miss.need / median);
-            ObservedTask { need, weight, time: weight * miss.runtime / mean }
+            ObservedTask {
+                need,
+                weight,
+                time: weight * miss.runtime / mean,
+            }
         };
         let mut seen: Vec<ObservedTask> = misses.sorted().map(seen).collect();
         if !self.open.is_empty() {
@@ -144,7 +178,11 @@ impl KindObservations {
             count_killed(&mut seen, self.open.values().filter_map(had));
         }
         let rungs = ladder::cheapest(&mut seen, prices);
-        Some(PricedLadder { way, cost: rungs.cost * self.history.mean(way), rungs })
+        Some(PricedLadder {
+            way,
+            cost: rungs.cost * self.history.mean(way),
+            rungs,
+        })
     }
 }
 
@@ -152,10 +190,15 @@ impl KindObservations {
 impl KindObservations {
     /// Allocated memory. Bytes.
     pub(super) fn bytes(&self) -> usize {
-        let ladder = |one: &PricedLadder| size_of::<PricedLadder>() + one.rungs.sizes.capacity() * size_of::<f64>();
+        let ladder = |one: &PricedLadder| {
+            size_of::<PricedLadder>() + one.rungs.sizes.capacity() * size_of::<f64>()
+        };
         let ladders: usize = self.ladders.iter().flatten().map(ladder).sum();
         let misses: usize = self.misses.values().map(PredictionErrors::bytes).sum();
-        self.history.bytes() + misses + ladders + self.open.len() * 2 * size_of::<(u64, (f64, f64))>()
+        self.history.bytes()
+            + misses
+            + ladders
+            + self.open.len() * 2 * size_of::<(u64, (f64, f64))>()
     }
 }
 
@@ -163,8 +206,15 @@ impl KindObservations {
 fn weight(age: u64) -> f64 {
     /// Precomputed weights of recent observations. Older ones exist only for a method that seldom
     /// predicts.
-    static WEIGHTS: LazyLock<Vec<f64>> = LazyLock::new(|| (0..=MAX_OBSERVATIONS).map(|age| half_lives(count(age))).collect());
-    let known = usize::try_from(age).ok().and_then(|age| WEIGHTS.get(age)).copied();
+    static WEIGHTS: LazyLock<Vec<f64>> = LazyLock::new(|| {
+        (0..=MAX_OBSERVATIONS)
+            .map(|age| half_lives(count(age)))
+            .collect()
+    });
+    let known = usize::try_from(age)
+        .ok()
+        .and_then(|age| WEIGHTS.get(age))
+        .copied();
     known.unwrap_or_else(|| half_lives(count_u64(age)))
 }
 
@@ -174,7 +224,11 @@ fn half_lives(age: f64) -> f64 {
 
 /// Minimum number of predictions of a method before it is used; the median is used at once.
 fn enough(way: PredictionMethod) -> usize {
-    if way == PredictionMethod::Median { 1 } else { 3 }
+    if way == PredictionMethod::Median {
+        1
+    } else {
+        3
+    }
 }
 
 /// Counts a killed task with the observed tasks that needed more than its size, because its need is
@@ -190,7 +244,11 @@ fn count_killed(seen: &mut Vec<ObservedTask>, had: impl Iterator<Item = f64>) {
     for had in had {
         let from = seen.partition_point(|s| s.need <= had);
         if above[from] < MIN_AGREEING_WEIGHT {
-            alone.push(ObservedTask { need: had * UNSEEN_NEED_FACTOR, weight: 1.0, time: 1.0 });
+            alone.push(ObservedTask {
+                need: had * UNSEEN_NEED_FACTOR,
+                weight: 1.0,
+                time: 1.0,
+            });
         } else {
             share[from] += 1.0 / above[from];
         }

@@ -106,7 +106,13 @@ impl Learner {
     /// Creates a learner without observations. `share` is the size of a task about which nothing is
     /// known.
     pub fn new(share: Bytes, prices: KillPrices) -> Learner {
-        Learner { kinds: BTreeMap::new(), pool: BTreeMap::new(), pooled: None, share, prices }
+        Learner {
+            kinds: BTreeMap::new(),
+            pool: BTreeMap::new(),
+            pooled: None,
+            share,
+            prices,
+        }
     }
 
     /// Sets the prices of kills relative to memory.
@@ -123,63 +129,117 @@ impl Learner {
     /// wave with a size that is too large would waste memory. The first successes are short tasks,
     /// which are seldom the large ones.
     pub fn may_start(&self, kind: &str, running: usize) -> bool {
-        let Some(known) = self.kinds.get(kind) else { return running < MAX_CANARIES };
+        let Some(known) = self.kinds.get(kind) else {
+            return running < MAX_CANARIES;
+        };
         let killed = u64::try_from(known.open.len()).unwrap_or(u64::MAX);
-        let more = known.count.saturating_sub(killed.saturating_mul(SUCCESSES_PER_KILL)).saturating_mul(RAMP);
+        let more = known
+            .count
+            .saturating_sub(killed.saturating_mul(SUCCESSES_PER_KILL))
+            .saturating_mul(RAMP);
         running < MAX_CANARIES.saturating_add(usize::try_from(more).unwrap_or(usize::MAX))
     }
 
     /// The first size of a task.
     pub fn first(&mut self, asks: &SizeRequest<'_>) -> FirstSize {
-        if let Some((size, way)) = self.ladder(asks).and_then(|ladder| Some((ladder.first()?, ladder.way))) {
+        if let Some((size, way)) = self
+            .ladder(asks)
+            .and_then(|ladder| Some((ladder.first()?, ladder.way)))
+        {
             let herd = self
                 .kinds
                 .get(asks.kind)
                 .filter(|kind| kind.wave.0 >= MIN_WAVE_KILLS)
                 .map_or(0.0, |kind| kind.wave.1 * WAVE_SIZE_FACTOR);
-            return FirstSize { size: step_to(size.max(herd), asks.request), source: SizeOrigin::Kind(way) };
+            return FirstSize {
+                size: step_to(size.max(herd), asks.request),
+                source: SizeOrigin::Kind(way),
+            };
         }
         let (known, source) = match asks.request {
             Some(request) => (request, SizeOrigin::Request),
             None => (self.share, SizeOrigin::Share),
         };
-        let floor = self.killed_at(asks.kind).map_or(0.0, |size| size * WAVE_SIZE_FACTOR);
-        let pooled = self.pooled().map(|ratio| ratio * float(known)).filter(|size| *size > floor);
+        let floor = self
+            .killed_at(asks.kind)
+            .map_or(0.0, |size| size * WAVE_SIZE_FACTOR);
+        let pooled = self
+            .pooled()
+            .map(|ratio| ratio * float(known))
+            .filter(|size| *size > floor);
         match pooled {
-            Some(size) => FirstSize { size: step_up(size), source: SizeOrigin::Pool },
-            None if floor > float(known) => FirstSize { size: step_up(floor), source: SizeOrigin::Killed },
-            None => FirstSize { size: step_up(float(known)), source },
+            Some(size) => FirstSize {
+                size: step_up(size),
+                source: SizeOrigin::Pool,
+            },
+            None if floor > float(known) => FirstSize {
+                size: step_up(floor),
+                source: SizeOrigin::Killed,
+            },
+            None => FirstSize {
+                size: step_up(float(known)),
+                source,
+            },
         }
     }
 
     /// The size after the kill number `failures` of a task at `size`; `largest` is the largest
     /// available size. The second attempt is above all observations of its kind, the third has
     /// `largest`. A task that is larger than any node therefore fails after three attempts.
-    pub fn next(&mut self, asks: &SizeRequest<'_>, size: Bytes, failures: u32, largest: Bytes) -> Bytes {
+    pub fn next(
+        &mut self,
+        asks: &SizeRequest<'_>,
+        size: Bytes,
+        failures: u32,
+        largest: Bytes,
+    ) -> Bytes {
         if failures > 1 {
             return largest;
         }
         let least = float(size) * MIN_STEP_FACTOR;
-        let known = self.ladder(asks).and_then(|ladder| ladder.last()).filter(|top| *top >= least);
+        let known = self
+            .ladder(asks)
+            .and_then(|ladder| ladder.last())
+            .filter(|top| *top >= least);
         step_up(known.unwrap_or(float(size) * 2.0)).min(largest)
     }
 
     /// The known need after the kill number `failures` of a task at `size`. Like [`Learner::next`],
     /// for callers with their own rule for an unknown need.
-    pub fn after_kill(&mut self, asks: &SizeRequest<'_>, size: Bytes, failures: u32) -> SizeAfterKill {
-        let Some(ladder) = self.ladder(asks) else { return SizeAfterKill::Unknown };
+    pub fn after_kill(
+        &mut self,
+        asks: &SizeRequest<'_>,
+        size: Bytes,
+        failures: u32,
+    ) -> SizeAfterKill {
+        let Some(ladder) = self.ladder(asks) else {
+            return SizeAfterKill::Unknown;
+        };
         if failures <= 1 {
-            let top = ladder.last().filter(|top| *top >= float(size) * MIN_STEP_FACTOR);
-            return top.map_or(SizeAfterKill::Unknown, |top| SizeAfterKill::Rung(step_up(top)));
+            let top = ladder
+                .last()
+                .filter(|top| *top >= float(size) * MIN_STEP_FACTOR);
+            return top.map_or(SizeAfterKill::Unknown, |top| {
+                SizeAfterKill::Rung(step_up(top))
+            });
         }
-        let known = self.kinds.get(asks.kind).is_some_and(|kind| count_u64(kind.count) >= MIN_AGREEING_WEIGHT);
-        if known { SizeAfterKill::Beyond } else { SizeAfterKill::Unknown }
+        let known = self
+            .kinds
+            .get(asks.kind)
+            .is_some_and(|kind| count_u64(kind.count) >= MIN_AGREEING_WEIGHT);
+        if known {
+            SizeAfterKill::Beyond
+        } else {
+            SizeAfterKill::Unknown
+        }
     }
 
     /// The size of a task that grows at its limit: the next rung, or one and a half times the size.
     pub fn grown(&mut self, asks: &SizeRequest<'_>, size: Bytes) -> Bytes {
         let least = float(size) * MIN_STEP_FACTOR;
-        let rung = self.ladder(asks).and_then(|ladder| ladder.sizes().find(|rung| *rung >= least));
+        let rung = self
+            .ladder(asks)
+            .and_then(|ladder| ladder.sizes().find(|rung| *rung >= least));
         step_up(rung.unwrap_or(float(size) * 1.5))
     }
 
@@ -197,7 +257,13 @@ impl Learner {
     }
 
     /// Records a success.
-    pub fn record_success(&mut self, asks: &SizeRequest<'_>, task: u64, peak: Bytes, runtime_s: f64) {
+    pub fn record_success(
+        &mut self,
+        asks: &SizeRequest<'_>,
+        task: u64,
+        peak: Bytes,
+        runtime_s: f64,
+    ) {
         let known = asks.request.unwrap_or(self.share);
         if !known.is_zero() {
             let ratio = float(peak) / float(known);
@@ -221,11 +287,18 @@ impl Learner {
 
     /// Mean run time of tasks of a kind. Seconds; 0 without a success.
     pub fn runtime_s(&self, kind: &str) -> f64 {
-        self.kinds.get(kind).map_or(0.0, KindObservations::runtime_s)
+        self.kinds
+            .get(kind)
+            .map_or(0.0, KindObservations::runtime_s)
     }
 
     fn killed_at(&self, kind: &str) -> Option<f64> {
-        self.kinds.get(kind)?.open.values().map(|(_, size)| *size).reduce(f64::max)
+        self.kinds
+            .get(kind)?
+            .open
+            .values()
+            .map(|(_, size)| *size)
+            .reduce(f64::max)
     }
 
     /// Typical ratio of need to first size over the kinds, for unknown kinds.
@@ -235,15 +308,23 @@ impl Learner {
         }
         let (pool, prices) = (&self.pool, self.prices);
         *self.pooled.get_or_insert_with(|| {
-            let mut seen: Vec<ObservedTask> =
-                pool.values().map(|need| ObservedTask { need: *need, weight: 1.0, time: 1.0 }).collect();
+            let mut seen: Vec<ObservedTask> = pool
+                .values()
+                .map(|need| ObservedTask {
+                    need: *need,
+                    weight: 1.0,
+                    time: 1.0,
+                })
+                .collect();
             ladder::cheapest(&mut seen, prices).sizes.first().copied()
         })
     }
 
     /// The ladder with the lowest cost for this task.
     fn ladder(&mut self, asks: &SizeRequest<'_>) -> Option<kind::Ladder<'_>> {
-        self.kinds.get_mut(asks.kind)?.ladder(asks.input.map_or(0.0, float), self.prices)
+        self.kinds
+            .get_mut(asks.kind)?
+            .ladder(asks.input.map_or(0.0, float), self.prices)
     }
 }
 
@@ -252,14 +333,20 @@ pub fn step_up(size: f64) -> Bytes {
     let size = size.max(1.0);
     let even = STEP / (FACTOR - 1.0);
     let above = (size / even).ln() / FACTOR.ln();
-    let stepped = if size <= even { (size / STEP).ceil() * STEP } else { even * FACTOR.powf(above.ceil()) };
+    let stepped = if size <= even {
+        (size / STEP).ceil() * STEP
+    } else {
+        even * FACTOR.powf(above.ceil())
+    };
     whole(stepped.max(size))
 }
 
 /// Rounds up to the size granularity, or to the request if that lies in between.
 fn step_to(size: f64, request: Option<Bytes>) -> Bytes {
     let stepped = step_up(size);
-    request.filter(|request| size <= float(*request)).map_or(stepped, |request| stepped.min(request))
+    request
+        .filter(|request| size <= float(*request))
+        .map_or(stepped, |request| stepped.min(request))
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // sizes are far below 2^53

@@ -31,8 +31,12 @@ pub enum PredictionMethod {
 }
 
 /// All methods.
-pub const PREDICTION_METHODS: [PredictionMethod; 4] =
-    [PredictionMethod::Median, PredictionMethod::Linear, PredictionMethod::LogLog, PredictionMethod::Nearest];
+pub const PREDICTION_METHODS: [PredictionMethod; 4] = [
+    PredictionMethod::Median,
+    PredictionMethod::Linear,
+    PredictionMethod::LogLog,
+    PredictionMethod::Nearest,
+];
 /// Number of neighbours of [`PredictionMethod::Nearest`].
 const NEIGHBOURS: usize = 5;
 /// The mean of a predictor uses one of this number of tasks.
@@ -78,9 +82,14 @@ impl History {
         if let Some(logs) = self.logs.get_mut(slot) {
             *logs = (point.input.ln(), point.need.ln());
         }
-        self.needs.insert(self.needs.partition_point(|need| *need < point.need), point.need);
+        self.needs.insert(
+            self.needs.partition_point(|need| *need < point.need),
+            point.need,
+        );
         if point.input > 0.0 {
-            let at = self.by_input.partition_point(|other| before(*other, (point.input, slot)));
+            let at = self
+                .by_input
+                .partition_point(|other| before(*other, (point.input, slot)));
             self.by_input.insert(at, (point.input, slot));
         }
         self.fit();
@@ -101,8 +110,14 @@ impl History {
         let (least, most) = (*self.needs.first()?, *self.needs.last()?);
         let raw = match way {
             PredictionMethod::Median => *self.needs.get(self.needs.len() / 2)?,
-            PredictionMethod::Linear => self.linear.filter(|_| input > 0.0).map(|(a, b)| a + b * input)?,
-            PredictionMethod::LogLog => self.loglog.filter(|_| input > 0.0).map(|(a, b)| (a + b * input.ln()).exp())?,
+            PredictionMethod::Linear => self
+                .linear
+                .filter(|_| input > 0.0)
+                .map(|(a, b)| a + b * input)?,
+            PredictionMethod::LogLog => self
+                .loglog
+                .filter(|_| input > 0.0)
+                .map(|(a, b)| (a + b * input.ln()).exp())?,
             PredictionMethod::Nearest => self.nearest(input)?,
         };
         // Predictions far beyond the observed needs are not credible.
@@ -115,9 +130,17 @@ impl History {
         if way == PredictionMethod::Median {
             return self.predict(way, 0.0).unwrap_or(f64::INFINITY);
         }
-        let sampled = self.points.iter().step_by(SAMPLED).filter_map(|point| self.predict(way, point.input));
+        let sampled = self
+            .points
+            .iter()
+            .step_by(SAMPLED)
+            .filter_map(|point| self.predict(way, point.input));
         let (sum, count) = sampled.fold((0.0, 0.0), |(sum, count), need| (sum + need, count + 1.0));
-        if count > 0.0 { sum / count } else { f64::INFINITY }
+        if count > 0.0 {
+            sum / count
+        } else {
+            f64::INFINITY
+        }
     }
 
     fn forget(&mut self, slot: usize, gone: Observation) {
@@ -125,17 +148,29 @@ impl History {
         if at < self.needs.len() {
             self.needs.remove(at);
         }
-        let at = self.by_input.partition_point(|other| before(*other, (gone.input, slot)));
+        let at = self
+            .by_input
+            .partition_point(|other| before(*other, (gone.input, slot)));
         if gone.input > 0.0 && at < self.by_input.len() {
             self.by_input.remove(at);
         }
     }
 
     fn fit(&mut self) {
-        self.runtime = self.points.iter().map(|point| point.runtime).sum::<f64>() / super::count(self.points.len()).max(1.0);
-        let known = || self.points.iter().zip(&self.logs).filter(|(point, _)| point.input > 0.0);
+        self.runtime = self.points.iter().map(|point| point.runtime).sum::<f64>()
+            / super::count(self.points.len()).max(1.0);
+        let known = || {
+            self.points
+                .iter()
+                .zip(&self.logs)
+                .filter(|(point, _)| point.input > 0.0)
+        };
         self.linear = line(known().map(|(point, _)| (point.input, point.need)));
-        self.loglog = line(known().filter(|(point, _)| point.need > 0.0).map(|(_, logs)| *logs));
+        self.loglog = line(
+            known()
+                .filter(|(point, _)| point.need > 0.0)
+                .map(|(_, logs)| *logs),
+        );
     }
 
     /// The largest need among the [`NEIGHBOURS`] tasks with the nearest inputs. Among equal
@@ -150,7 +185,11 @@ impl History {
         for _ in 0..NEIGHBOURS {
             let distance = |(other, slot): &(f64, usize)| ((other - input).abs(), *slot);
             let right = self.by_input.get(above).map(distance);
-            let left = self.by_input.get(below.at).filter(|_| below.at < below.end).map(distance);
+            let left = self
+                .by_input
+                .get(below.at)
+                .filter(|_| below.at < below.end)
+                .map(distance);
             let slot = match (left, right) {
                 (Some(left), right) if right.is_none_or(|right| before(left, right)) => {
                     below.at += 1;
@@ -173,8 +212,14 @@ impl History {
     /// The tasks before `end` in sort order that share the input of the last of them.
     fn equal_inputs_before(&self, end: usize) -> EqualInputs {
         let ahead = self.by_input.get(..end).unwrap_or_default();
-        let start = ahead.last().map_or(0, |(last, _)| ahead.partition_point(|(other, _)| other < last));
-        EqualInputs { start, at: start, end }
+        let start = ahead.last().map_or(0, |(last, _)| {
+            ahead.partition_point(|(other, _)| other < last)
+        });
+        EqualInputs {
+            start,
+            at: start,
+            end,
+        }
     }
 }
 
@@ -182,8 +227,11 @@ impl History {
 impl History {
     /// Allocated memory. Bytes.
     pub(super) fn bytes(&self) -> usize {
-        let points = self.points.capacity() * size_of::<Observation>() + self.logs.capacity() * size_of::<(f64, f64)>();
-        points + self.by_input.capacity() * size_of::<(f64, usize)>() + self.needs.capacity() * size_of::<f64>()
+        let points = self.points.capacity() * size_of::<Observation>()
+            + self.logs.capacity() * size_of::<(f64, f64)>();
+        points
+            + self.by_input.capacity() * size_of::<(f64, usize)>()
+            + self.needs.capacity() * size_of::<f64>()
     }
 }
 
@@ -202,12 +250,16 @@ fn before(one: (f64, usize), other: (f64, usize)) -> bool {
 
 /// Least-squares fit: intercept and slope. Requires two different x values.
 fn line(points: impl Iterator<Item = (f64, f64)> + Clone) -> Option<LinearFit> {
-    let (n, sx, sy) = points.clone().fold((0.0, 0.0, 0.0), |(n, sx, sy), (x, y)| (n + 1.0, sx + x, sy + y));
+    let (n, sx, sy) = points.clone().fold((0.0, 0.0, 0.0), |(n, sx, sy), (x, y)| {
+        (n + 1.0, sx + x, sy + y)
+    });
     if n < 3.0 {
         return None;
     }
     let (mx, my) = (sx / n, sy / n);
-    let (sxx, sxy) = points.fold((0.0, 0.0), |(sxx, sxy), (x, y)| (sxx + (x - mx) * (x - mx), sxy + (x - mx) * (y - my)));
+    let (sxx, sxy) = points.fold((0.0, 0.0), |(sxx, sxy), (x, y)| {
+        (sxx + (x - mx) * (x - mx), sxy + (x - mx) * (y - my))
+    });
     if sxx <= f64::EPSILON * mx.abs().max(1.0) {
         return None;
     }
@@ -221,7 +273,13 @@ mod tests {
 
     fn history(of: impl Fn(f64) -> f64) -> History {
         let mut history = History::default();
-        (1..50).for_each(|n| history.push(Observation { input: f64::from(n) * 1e6, need: of(f64::from(n) * 1e6), runtime: 1.0 }));
+        (1..50).for_each(|n| {
+            history.push(Observation {
+                input: f64::from(n) * 1e6,
+                need: of(f64::from(n) * 1e6),
+                runtime: 1.0,
+            })
+        });
         history
     }
     fn near(a: Option<f64>, b: f64) -> bool {
@@ -230,24 +288,37 @@ mod tests {
 
     #[test]
     fn a_linear_relation_is_learned() {
-        assert!(near(history(|x| 5e7 + 3.0 * x).predict(PredictionMethod::Linear, 7e7), 5e7 + 21e7));
+        assert!(near(
+            history(|x| 5e7 + 3.0 * x).predict(PredictionMethod::Linear, 7e7),
+            5e7 + 21e7
+        ));
     }
 
     #[test]
     fn a_power_relation_is_learned() {
-        assert!(near(history(|x| 2.0 * x.powf(1.2)).predict(PredictionMethod::LogLog, 6e7), 2.0 * 6e7_f64.powf(1.2)));
+        assert!(near(
+            history(|x| 2.0 * x.powf(1.2)).predict(PredictionMethod::LogLog, 6e7),
+            2.0 * 6e7_f64.powf(1.2)
+        ));
     }
 
     #[test]
     fn nearest_inputs_predict_their_largest_need() {
-        assert!(near(history(|x| x).predict(PredictionMethod::Nearest, 20.2e6), 22e6));
+        assert!(near(
+            history(|x| x).predict(PredictionMethod::Nearest, 20.2e6),
+            22e6
+        ));
     }
 
     #[test]
     fn without_an_input_only_the_median_predicts() {
         let history = history(|x| x);
         assert!(history.predict(PredictionMethod::Median, 0.0).is_some());
-        for way in [PredictionMethod::Linear, PredictionMethod::LogLog, PredictionMethod::Nearest] {
+        for way in [
+            PredictionMethod::Linear,
+            PredictionMethod::LogLog,
+            PredictionMethod::Nearest,
+        ] {
             assert_eq!(history.predict(way, 0.0), None);
         }
     }
@@ -256,7 +327,13 @@ mod tests {
     fn equal_inputs_yield_no_line() {
         let mut history = History::default();
         assert_eq!(history.predict(PredictionMethod::Median, 1.0), None);
-        (0..10).for_each(|_| history.push(Observation { input: 5.0, need: 7.0, runtime: 1.0 }));
+        (0..10).for_each(|_| {
+            history.push(Observation {
+                input: 5.0,
+                need: 7.0,
+                runtime: 1.0,
+            })
+        });
         assert_eq!(history.predict(PredictionMethod::Linear, 9.0), None);
     }
 }

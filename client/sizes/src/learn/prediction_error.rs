@@ -39,7 +39,10 @@ pub(super) struct PredictionErrors {
 
 impl PredictionErrors {
     pub(super) fn new(order: ErrorOrder) -> PredictionErrors {
-        PredictionErrors { order, ..PredictionErrors::default() }
+        PredictionErrors {
+            order,
+            ..PredictionErrors::default()
+        }
     }
 
     pub(super) fn push(&mut self, miss: PredictionError) {
@@ -59,7 +62,8 @@ impl PredictionErrors {
             slot
         };
         let at = self.place(&miss);
-        self.sorted.insert(at, u16::try_from(slot).unwrap_or(u16::MAX));
+        self.sorted
+            .insert(at, u16::try_from(slot).unwrap_or(u16::MAX));
     }
 
     pub(super) fn len(&self) -> usize {
@@ -69,12 +73,19 @@ impl PredictionErrors {
     /// Mean run time of the tasks. Seconds.
     pub(super) fn runtime_s(&self) -> f64 {
         let (newer, older) = self.kept.split_at(self.oldest.min(self.kept.len()));
-        older.iter().chain(newer).map(|miss| miss.runtime).sum::<f64>() / super::count(self.len()).max(1.0)
+        older
+            .iter()
+            .chain(newer)
+            .map(|miss| miss.runtime)
+            .sum::<f64>()
+            / super::count(self.len()).max(1.0)
     }
 
     /// Entries in sort order.
     pub(super) fn sorted(&self) -> impl Iterator<Item = &PredictionError> {
-        self.sorted.iter().filter_map(|slot| self.kept.get(usize::from(*slot)))
+        self.sorted
+            .iter()
+            .filter_map(|slot| self.kept.get(usize::from(*slot)))
     }
 
     fn place(&self, miss: &PredictionError) -> usize {
@@ -82,8 +93,14 @@ impl PredictionErrors {
             ErrorOrder::Ratio => miss.ratio,
             ErrorOrder::Need => miss.need,
         };
-        let before = |other: &PredictionError| key(other).total_cmp(&key(miss)).then(other.at.cmp(&miss.at)).is_lt();
-        self.sorted.partition_point(|slot| self.kept.get(usize::from(*slot)).is_some_and(before))
+        let before = |other: &PredictionError| {
+            key(other)
+                .total_cmp(&key(miss))
+                .then(other.at.cmp(&miss.at))
+                .is_lt()
+        };
+        self.sorted
+            .partition_point(|slot| self.kept.get(usize::from(*slot)).is_some_and(before))
     }
 }
 
@@ -91,6 +108,7 @@ impl PredictionErrors {
 impl PredictionErrors {
     /// Allocated memory. Bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.kept.capacity() * size_of::<PredictionError>() + self.sorted.capacity() * size_of::<u16>()
+        self.kept.capacity() * size_of::<PredictionError>()
+            + self.sorted.capacity() * size_of::<u16>()
     }
 }

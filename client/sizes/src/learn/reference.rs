@@ -41,14 +41,21 @@ impl ReferenceLearner {
         for way in PREDICTION_METHODS {
             let ratio = match self.points.is_empty() {
                 true => (way == PredictionMethod::Median).then_some(1.0),
-                false => self.predict(way, point.input).map(|predicted| point.need / predicted),
+                false => self
+                    .predict(way, point.input)
+                    .map(|predicted| point.need / predicted),
             };
             let Some(ratio) = ratio else { continue };
             let misses = self.misses.entry(way).or_default();
             if misses.len() >= MAX_OBSERVATIONS {
                 misses.remove(0);
             }
-            misses.push(Miss { ratio, need: point.need, runtime: point.runtime, at: self.count });
+            misses.push(Miss {
+                ratio,
+                need: point.need,
+                runtime: point.runtime,
+                at: self.count,
+            });
         }
         if self.points.len() < MAX_OBSERVATIONS {
             self.points.push(point);
@@ -67,17 +74,24 @@ impl ReferenceLearner {
         let raw = match way {
             PredictionMethod::Median => needs[needs.len() / 2],
             PredictionMethod::Linear => {
-                let (a, b) = line(known().map(|p| (p.input, p.need)).collect()).filter(|_| input > 0.0)?;
+                let (a, b) =
+                    line(known().map(|p| (p.input, p.need)).collect()).filter(|_| input > 0.0)?;
                 a + b * input
             }
             PredictionMethod::LogLog => {
-                let (a, b) = line(known().map(|p| (p.input.ln(), p.need.ln())).collect()).filter(|_| input > 0.0)?;
+                let (a, b) = line(known().map(|p| (p.input.ln(), p.need.ln())).collect())
+                    .filter(|_| input > 0.0)?;
                 (a + b * input.ln()).exp()
             }
             PredictionMethod::Nearest => {
-                let mut near: Vec<(f64, f64)> = known().map(|p| ((p.input - input).abs(), p.need)).collect();
+                let mut near: Vec<(f64, f64)> =
+                    known().map(|p| ((p.input - input).abs(), p.need)).collect();
                 near.sort_by(|a, b| a.0.total_cmp(&b.0));
-                near.iter().take(5).map(|(_, need)| *need).reduce(f64::max).filter(|_| input > 0.0)?
+                near.iter()
+                    .take(5)
+                    .map(|(_, need)| *need)
+                    .reduce(f64::max)
+                    .filter(|_| input > 0.0)?
             }
         };
         Some(raw.clamp(least * 0.5, most * 8.0)).filter(|need| *need > 0.0)
@@ -85,21 +99,33 @@ impl ReferenceLearner {
 
     fn seen(&self, way: PredictionMethod, misses: &[Miss]) -> Vec<ObservedTask> {
         let mean = misses.iter().map(|m| m.runtime).sum::<f64>() / count(misses.len());
-        let median = (way == PredictionMethod::Median).then(|| self.predict(way, 0.0)).flatten();
+        let median = (way == PredictionMethod::Median)
+            .then(|| self.predict(way, 0.0))
+            .flatten();
         let mut seen: Vec<ObservedTask> = Vec::new();
         for miss in misses {
             let weight = 0.5_f64.powf(count_u64(self.count - miss.at) / 125.0);
             let need = median.map_or(miss.ratio, |median| miss.need / median);
-            seen.push(ObservedTask { need, weight, time: weight * miss.runtime / mean });
+            seen.push(ObservedTask {
+                need,
+                weight,
+                time: weight * miss.runtime / mean,
+            });
         }
         seen.sort_by(|a, b| a.need.total_cmp(&b.need));
         let above = |from: usize| seen[from..].iter().rev().fold(0.0, |sum, s| sum + s.weight);
         let (mut alone, mut share) = (Vec::new(), vec![0.0; seen.len() + 1]);
         for (input, size) in self.open.values() {
-            let Some(had) = self.predict(way, *input).map(|predicted| size / predicted) else { continue };
+            let Some(had) = self.predict(way, *input).map(|predicted| size / predicted) else {
+                continue;
+            };
             let from = seen.partition_point(|s| s.need <= had);
             if above(from) < 3.0 {
-                alone.push(ObservedTask { need: had * 1.5, weight: 1.0, time: 1.0 });
+                alone.push(ObservedTask {
+                    need: had * 1.5,
+                    weight: 1.0,
+                    time: 1.0,
+                });
             } else {
                 share[from] += 1.0 / above(from);
             }
@@ -118,20 +144,45 @@ impl ReferenceLearner {
         if way == PredictionMethod::Median {
             return self.predict(way, 0.0).unwrap_or(f64::INFINITY);
         }
-        let of: Vec<f64> = self.points.iter().step_by(8).filter_map(|p| self.predict(way, p.input)).collect();
-        if of.is_empty() { f64::INFINITY } else { of.iter().sum::<f64>() / count(of.len()) }
+        let of: Vec<f64> = self
+            .points
+            .iter()
+            .step_by(8)
+            .filter_map(|p| self.predict(way, p.input))
+            .collect();
+        if of.is_empty() {
+            f64::INFINITY
+        } else {
+            of.iter().sum::<f64>() / count(of.len())
+        }
     }
 
     fn ladder(&self, input: f64, prices: KillPrices) -> Option<(PredictionMethod, Vec<f64>)> {
         let mut best: Option<(f64, PredictionMethod, Vec<f64>)> = None;
         for way in PREDICTION_METHODS {
-            let enough = if way == PredictionMethod::Median { 1 } else { 3 };
-            let Some(misses) = self.misses.get(&way).filter(|misses| misses.len() >= enough) else { continue };
-            let Some(predicted) = self.predict(way, input) else { continue };
+            let enough = if way == PredictionMethod::Median {
+                1
+            } else {
+                3
+            };
+            let Some(misses) = self
+                .misses
+                .get(&way)
+                .filter(|misses| misses.len() >= enough)
+            else {
+                continue;
+            };
+            let Some(predicted) = self.predict(way, input) else {
+                continue;
+            };
             let rungs = ladder::cheapest(&mut self.seen(way, misses), prices);
             let cost = rungs.cost * self.mean(way);
             if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
-                best = Some((cost, way, rungs.sizes.iter().map(|ratio| ratio * predicted).collect()));
+                best = Some((
+                    cost,
+                    way,
+                    rungs.sizes.iter().map(|ratio| ratio * predicted).collect(),
+                ));
             }
         }
         best.map(|(_, way, sizes)| (way, sizes))
@@ -140,9 +191,13 @@ impl ReferenceLearner {
 
 fn line(points: Vec<(f64, f64)>) -> Option<(f64, f64)> {
     let n = count(points.len());
-    let (sx, sy) = points.iter().fold((0.0, 0.0), |(sx, sy), (x, y)| (sx + x, sy + y));
+    let (sx, sy) = points
+        .iter()
+        .fold((0.0, 0.0), |(sx, sy), (x, y)| (sx + x, sy + y));
     let (mx, my) = (sx / n, sy / n);
-    let (sxx, sxy) = points.iter().fold((0.0, 0.0), |(xx, xy), (x, y)| (xx + (x - mx) * (x - mx), xy + (x - mx) * (y - my)));
+    let (sxx, sxy) = points.iter().fold((0.0, 0.0), |(xx, xy), (x, y)| {
+        (xx + (x - mx) * (x - mx), xy + (x - mx) * (y - my))
+    });
     let steep = (points.len() >= 3 && sxx > f64::EPSILON * mx.abs().max(1.0)).then(|| sxy / sxx)?;
     Some((my - steep * mx, steep))
 }
@@ -157,9 +212,9 @@ enum TaskHappening {
 
 /// Tasks: number, input and need (from few values, so that many are equal), and run time.
 fn history() -> impl Strategy<Value = Vec<(TaskHappening, u64, u64, u64, u32)>> {
-    let happens =
-        prop_oneof![10 => Just(TaskHappening::Ended), 2 => Just(TaskHappening::Killed), 1 => Just(TaskHappening::Dropped)];
-    let input = prop_oneof![1 => Just(0u64), 4 => (1u64..20).prop_map(|n| n << 20), 4 => 1u64..1 << 34];
+    let happens = prop_oneof![10 => Just(TaskHappening::Ended), 2 => Just(TaskHappening::Killed), 1 => Just(TaskHappening::Dropped)];
+    let input =
+        prop_oneof![1 => Just(0u64), 4 => (1u64..20).prop_map(|n| n << 20), 4 => 1u64..1 << 34];
     let need = prop_oneof![2 => (1u64..12).prop_map(|n| n << 26), 3 => 1u64 << 20..1 << 36];
     prop::collection::vec((happens, 0u64..40, input, need, 1u32..5000), 1..400)
 }

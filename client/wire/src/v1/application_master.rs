@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::{
-    AttemptId, Bytes, ContainerId, Epoch, ExitReport, FetchedFile, Name, NodeId, RequestId, Resource, ScaleOrder, TaskOrder,
-    UnixMillis,
+    AttemptId, Bytes, ContainerId, Epoch, ExitReport, FetchedFile, Name, NodeId, RequestId,
+    Resource, ScaleOrder, TaskOrder, UnixMillis,
 };
 use serde::{Deserialize, Serialize};
 

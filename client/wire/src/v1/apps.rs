@@ -2,7 +2,8 @@
 
 use headroom_types::exit::MemorySample;
 use headroom_types::{
-    AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, ExitReason, Name, NodeId, QueuePath, RequestId, Resource, UnixMillis,
+    AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, ExitReason, Name, NodeId, QueuePath,
+    RequestId, Resource, UnixMillis,
 };
 use serde::{Deserialize, Serialize};
 

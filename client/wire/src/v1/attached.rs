@@ -50,12 +50,23 @@ mod tests {
 
     #[test]
     fn both_reports_round_trip() {
-        let ready = StartReport::Ready(ManagerReady { url: "http://127.0.0.1:7070".into() });
+        let ready = StartReport::Ready(ManagerReady {
+            url: "http://127.0.0.1:7070".into(),
+        });
         let text = serde_json::to_string(&ready).expect("a line");
         assert_eq!(text, r#"{"ready":{"url":"http://127.0.0.1:7070"}}"#);
-        assert_eq!(serde_json::from_str::<StartReport<ManagerReady>>(&text).expect("reads"), ready);
+        assert_eq!(
+            serde_json::from_str::<StartReport<ManagerReady>>(&text).expect("reads"),
+            ready
+        );
         let text = r#"{"failed":{"error":"no space","address_in_use":false}}"#;
-        let failed = StartReport::Failed { error: "no space".into(), address_in_use: false };
-        assert_eq!(serde_json::from_str::<StartReport<NodeReady>>(text).expect("reads"), failed);
+        let failed = StartReport::Failed {
+            error: "no space".into(),
+            address_in_use: false,
+        };
+        assert_eq!(
+            serde_json::from_str::<StartReport<NodeReady>>(text).expect("reads"),
+            failed
+        );
     }
 }

@@ -129,7 +129,9 @@ impl TextOrBytes {
     pub fn bytes(&self) -> Result<Vec<u8>, String> {
         match self {
             TextOrBytes::Text(text) => Ok(text.clone().into_bytes()),
-            TextOrBytes::Base64(text) => STANDARD.decode(text).map_err(|error| format!("not base64: {error}")),
+            TextOrBytes::Base64(text) => STANDARD
+                .decode(text)
+                .map_err(|error| format!("not base64: {error}")),
         }
     }
 }
@@ -194,7 +196,10 @@ mod tests {
 
     #[test]
     fn valid_utf8_bytes_are_sent_as_text() {
-        assert_eq!(TextOrBytes::of("grün\n".as_bytes()), TextOrBytes::Text("grün\n".into()));
+        assert_eq!(
+            TextOrBytes::of("grün\n".as_bytes()),
+            TextOrBytes::Text("grün\n".into())
+        );
         for bytes in [&b"plain"[..], b"\xff\x00\xfe", b"", b"half \xc3"] {
             let text = serde_json::to_string(&TextOrBytes::of(bytes)).expect("writes");
             let read: TextOrBytes = serde_json::from_str(&text).expect("reads");

@@ -119,7 +119,9 @@ impl std::str::FromStr for ErrorCode {
     fn from_str(text: &str) -> Result<Self, String> {
         let digits = text.trim().to_ascii_uppercase();
         let digits = digits.strip_prefix("HR").unwrap_or(&digits);
-        let meant = ErrorCode::ALL.into_iter().find(|code| code.to_string()[2..] == format!("{digits:0>4}"));
+        let meant = ErrorCode::ALL
+            .into_iter()
+            .find(|code| code.to_string()[2..] == format!("{digits:0>4}"));
         meant.ok_or_else(|| format!("{text:?} is not an error code; write for example HR0404"))
     }
 }

@@ -49,9 +49,18 @@ pub fn page() -> String {
     let mut text = String::from(ABOUT);
     for topic in EventTopic::ALL {
         // Writing to a `String` cannot fail.
-        let _ = write!(text, "\n## {}\n\n| reason | level | when |\n| --- | --- | --- |\n", topic.as_str());
+        let _ = write!(
+            text,
+            "\n## {}\n\n| reason | level | when |\n| --- | --- | --- |\n",
+            topic.as_str()
+        );
         for reason in Reason::ALL.iter().filter(|r| r.topic() == topic) {
-            let _ = writeln!(text, "| `{reason}` | {} | {} |", reason.weight().as_str(), reason.when());
+            let _ = writeln!(
+                text,
+                "| `{reason}` | {} | {} |",
+                reason.weight().as_str(),
+                reason.when()
+            );
         }
     }
     text

@@ -31,7 +31,14 @@ impl ErrorCode {
     /// The explanation of this code.
     pub fn explanation(self) -> Explanation {
         let (cause, remedies) = cause_and_remedies(self);
-        Explanation { code: self, title: self.title(), status: self.status(), retryable: self.retryable(), cause, remedies }
+        Explanation {
+            code: self,
+            title: self.title(),
+            status: self.status(),
+            retryable: self.retryable(),
+            cause,
+            remedies,
+        }
     }
 }
 
@@ -123,7 +130,10 @@ const HR0413: CauseAndRemedies = (
 );
 const HR0416: CauseAndRemedies = (
     "The requested part of a log begins after its end. The program has not written so much yet.",
-    &["Try again later, from the same position.", "Leave the range out, or follow the log."],
+    &[
+        "Try again later, from the same position.",
+        "Leave the range out, or follow the log.",
+    ],
 );
 const HR0422: CauseAndRemedies = (
     "No node is large enough for the size, or the maximum of its queue is smaller. Waiting does not help, so the \
@@ -173,10 +183,24 @@ pub fn page() -> String {
          states whether the same call may succeed later. `rmctl explain CODE` shows a section of this page.\n",
     );
     for code in ErrorCode::ALL {
-        let Explanation { title, status, retryable, cause, remedies, .. } = code.explanation();
-        let again = if retryable { "may succeed later" } else { "does not succeed unchanged" };
+        let Explanation {
+            title,
+            status,
+            retryable,
+            cause,
+            remedies,
+            ..
+        } = code.explanation();
+        let again = if retryable {
+            "may succeed later"
+        } else {
+            "does not succeed unchanged"
+        };
         // Writing to a `String` cannot fail.
-        let _ = write!(text, "\n## {code}\n\n**{title}.** HTTP status {status}; the same call {again}.\n\n{cause}\n\n");
+        let _ = write!(
+            text,
+            "\n## {code}\n\n**{title}.** HTTP status {status}; the same call {again}.\n\n{cause}\n\n"
+        );
         for remedy in remedies {
             let _ = writeln!(text, "- {remedy}");
         }
@@ -191,11 +215,20 @@ mod tests {
 
     #[test]
     fn each_code_has_its_own_explanation() {
-        let all: Vec<Explanation> = ErrorCode::ALL.into_iter().map(ErrorCode::explanation).collect();
-        assert_eq!(all.iter().map(|e| e.cause).collect::<BTreeSet<_>>().len(), ErrorCode::ALL.len());
+        let all: Vec<Explanation> = ErrorCode::ALL
+            .into_iter()
+            .map(ErrorCode::explanation)
+            .collect();
+        assert_eq!(
+            all.iter().map(|e| e.cause).collect::<BTreeSet<_>>().len(),
+            ErrorCode::ALL.len()
+        );
         for e in all {
             assert!(e.cause.len() > 40 && e.cause.ends_with('.'), "{e:?}");
-            assert!(!e.remedies.is_empty() && e.remedies.iter().all(|r| r.ends_with('.')), "{e:?}");
+            assert!(
+                !e.remedies.is_empty() && e.remedies.iter().all(|r| r.ends_with('.')),
+                "{e:?}"
+            );
         }
     }
 
@@ -205,6 +238,9 @@ mod tests {
             assert_eq!(code.to_string().parse(), Ok(code));
             assert_eq!(code.to_string().to_lowercase().parse(), Ok(code));
         }
-        assert!("HR9999".parse::<ErrorCode>().is_err() && "404".parse::<ErrorCode>() == Ok(ErrorCode::HR0404));
+        assert!(
+            "HR9999".parse::<ErrorCode>().is_err()
+                && "404".parse::<ErrorCode>() == Ok(ErrorCode::HR0404)
+        );
     }
 }

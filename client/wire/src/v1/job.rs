@@ -2,15 +2,17 @@
 
 use headroom_types::exit::MemorySample;
 use headroom_types::{
-    AppliedTreatment, Bytes, ContainerId, Diagnosis, Dimension, Evidence, ExitReason, Name, NodeId, Profile, Remedy,
-    TaskAttemptId, TaskId, UnixMillis,
+    AppliedTreatment, Bytes, ContainerId, Diagnosis, Dimension, Evidence, ExitReason, Name, NodeId,
+    Profile, Remedy, TaskAttemptId, TaskId, UnixMillis,
 };
 use serde::{Deserialize, Serialize};
 
 use super::events::EventLevel;
 
 /// The mode of memory failures of a job.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryFailureMode {
@@ -171,7 +173,9 @@ pub struct FoldedTasks {
 impl JobTotals {
     /// The number of tasks without a row, over all stages.
     pub fn folded_tasks(&self) -> u32 {
-        self.folded.iter().fold(0, |sum, stage| sum.saturating_add(stage.done))
+        self.folded
+            .iter()
+            .fold(0, |sum, stage| sum.saturating_add(stage.done))
     }
 }
 
@@ -384,7 +388,15 @@ pub struct StageInputs {
 impl StageInputs {
     /// A stage without ended attempts.
     pub fn new(stage: Name) -> Self {
-        StageInputs { stage, attempts: 0, remote: 0, kills: 0, remote_kills: 0, more: 0, less: 0 }
+        StageInputs {
+            stage,
+            attempts: 0,
+            remote: 0,
+            kills: 0,
+            remote_kills: 0,
+            more: 0,
+            less: 0,
+        }
     }
     /// True if most killed attempts had a remote input. False for fewer than three kills.
     pub fn mostly_remote_kills(&self) -> bool {

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::exit::LeftoverOwner;
 use headroom_types::{
-    AppId, Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, Name, NodeId, RequestId, Resource, StopCause, UnixMillis,
+    AppId, Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, Name, NodeId, RequestId, Resource,
+    StopCause, UnixMillis,
 };
 use serde::{Deserialize, Serialize};
 
@@ -343,16 +344,28 @@ pub struct NodeView {
 impl NodeView {
     /// Memory that is free for containers. Bytes.
     pub fn free_memory(&self) -> Bytes {
-        self.offers.memory.saturating_sub(self.unattributed).saturating_sub(self.allocated.memory)
+        self.offers
+            .memory
+            .saturating_sub(self.unattributed)
+            .saturating_sub(self.allocated.memory)
     }
     /// Memory that ended containers left behind, in words; `None` for zero.
     pub fn leftover_text(&self) -> Option<String> {
-        (!self.unattributed.is_zero()).then(|| format!("{} left behind by ended containers", self.unattributed))
+        (!self.unattributed.is_zero())
+            .then(|| format!("{} left behind by ended containers", self.unattributed))
     }
     /// Reason that it takes no work: reported by the node, or set by an operator.
     pub fn not_ready_reason(&self) -> Option<&str> {
-        let decided = || self.mark.as_ref().map(|mark| mark.reason.as_str()).or(self.tags.cordon.as_deref());
-        self.reason.as_deref().or_else(decided).filter(|reason| !reason.is_empty())
+        let decided = || {
+            self.mark
+                .as_ref()
+                .map(|mark| mark.reason.as_str())
+                .or(self.tags.cordon.as_deref())
+        };
+        self.reason
+            .as_deref()
+            .or_else(decided)
+            .filter(|reason| !reason.is_empty())
     }
     /// The `rmctl node` verb that undoes an operator's mark, if there is one.
     pub fn undo_verb(&self) -> Option<&'static str> {

@@ -52,10 +52,19 @@ pub struct ClusterProfile {
 impl ClusterProfile {
     /// The size.
     pub fn size(&self) -> Profile {
-        Profile { heap: self.heap, overhead: self.overhead, cpus: self.cpus }
+        Profile {
+            heap: self.heap,
+            overhead: self.overhead,
+            cpus: self.cpus,
+        }
     }
     /// The specification that sets this profile.
     pub fn spec(&self) -> ProfileSpec {
-        ProfileSpec { heap: self.heap, overhead: self.overhead, cpus: self.cpus, about: self.about.clone() }
+        ProfileSpec {
+            heap: self.heap,
+            overhead: self.overhead,
+            cpus: self.cpus,
+            about: self.about.clone(),
+        }
     }
 }

@@ -32,7 +32,10 @@ pub const MAX_QUEUES: usize = 10_000;
 
 /// Parses a tree; returns the valid part and all errors.
 pub fn parse_queue_tree(value: &Value) -> (QueueSpec, Vec<QueueProblem>) {
-    let mut reader = QueueTreeParser { problems: Vec::new(), queues: 0 };
+    let mut reader = QueueTreeParser {
+        problems: Vec::new(),
+        queues: 0,
+    };
     let spec = reader.queue(&QueuePath::root(), value);
     (spec, reader.problems)
 }
@@ -43,16 +46,32 @@ struct QueueTreeParser {
 }
 
 impl QueueTreeParser {
-    fn note(&mut self, queue: &QueuePath, key: impl Into<String>, what: impl Into<String>, fix: impl Into<String>) {
+    fn note(
+        &mut self,
+        queue: &QueuePath,
+        key: impl Into<String>,
+        what: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
         let queue = queue.to_string();
-        self.problems.push(QueueProblem { queue, key: key.into(), what: what.into(), fix: fix.into() });
+        self.problems.push(QueueProblem {
+            queue,
+            key: key.into(),
+            what: what.into(),
+            fix: fix.into(),
+        });
     }
 
     fn queue(&mut self, path: &QueuePath, value: &Value) -> QueueSpec {
         let mut spec = QueueSpec::default();
         self.queues += 1;
         let Some(object) = value.as_object() else {
-            self.note(path, "", "a queue is an object with keys", "write {} for a queue without any");
+            self.note(
+                path,
+                "",
+                "a queue is an object with keys",
+                "write {} for a queue without any",
+            );
             return spec;
         };
         for (key, value) in object {
@@ -62,7 +81,12 @@ impl QueueTreeParser {
                 "guaranteed" => spec.guaranteed = self.share(path, key, value),
                 "maximum" => spec.maximum = self.share(path, key, value),
                 _ if known => self.plain(path, key, value, &mut spec),
-                _ => self.note(path, key, format!("a queue has no key {key:?}"), format!("the keys are {}", KEYS.join(", "))),
+                _ => self.note(
+                    path,
+                    key,
+                    format!("a queue has no key {key:?}"),
+                    format!("the keys are {}", KEYS.join(", ")),
+                ),
             }
         }
         spec
@@ -70,13 +94,23 @@ impl QueueTreeParser {
 
     fn children(&mut self, path: &QueuePath, value: &Value) -> BTreeMap<Name, QueueSpec> {
         let Some(object) = value.as_object() else {
-            self.note(path, "queues", "`queues` must be an object with queue names as keys", "write {\"etl\": {}}");
+            self.note(
+                path,
+                "queues",
+                "`queues` must be an object with queue names as keys",
+                "write {\"etl\": {}}",
+            );
             return BTreeMap::new();
         };
         let mut found = BTreeMap::new();
         for (name, value) in object {
             if self.queues >= MAX_QUEUES {
-                self.note(path, "queues", format!("more than {MAX_QUEUES} queues"), "use fewer queues");
+                self.note(
+                    path,
+                    "queues",
+                    format!("more than {MAX_QUEUES} queues"),
+                    "use fewer queues",
+                );
                 break;
             }
             let whole = format!("{path}.{name}");
@@ -85,7 +119,12 @@ impl QueueTreeParser {
                     let spec = self.queue(&below, value);
                     found.insert(name, spec);
                 }
-                (Err(e), _) | (_, Err(e)) => self.note(path, format!("queues.{name}"), e.to_string(), "choose another name"),
+                (Err(e), _) | (_, Err(e)) => self.note(
+                    path,
+                    format!("queues.{name}"),
+                    e.to_string(),
+                    "choose another name",
+                ),
             }
         }
         found
@@ -94,8 +133,17 @@ impl QueueTreeParser {
     fn share(&mut self, path: &QueuePath, key: &str, value: &Value) -> ResourceShare {
         ResourceShare::read(value).unwrap_or_else(|wrong| {
             for (part, what) in wrong {
-                let key = if part.is_empty() { key.to_owned() } else { format!("{key}.{part}") };
-                self.note(path, key, what, "write one percentage, or {\"memory\": \"80GiB\", \"cpus\": 16}");
+                let key = if part.is_empty() {
+                    key.to_owned()
+                } else {
+                    format!("{key}.{part}")
+                };
+                self.note(
+                    path,
+                    key,
+                    what,
+                    "write one percentage, or {\"memory\": \"80GiB\", \"cpus\": 16}",
+                );
             }
             ResourceShare::default()
         })
@@ -103,19 +151,33 @@ impl QueueTreeParser {
 
     fn plain(&mut self, path: &QueuePath, key: &str, value: &Value, spec: &mut QueueSpec) {
         fn set<'v, T: Deserialize<'v>>(place: &mut T, value: &'v Value) -> Result<(), String> {
-            T::deserialize(value).map(|v| *place = v).map_err(|e| e.to_string())
+            T::deserialize(value)
+                .map(|v| *place = v)
+                .map_err(|e| e.to_string())
         }
         let (read, fix) = match key {
             "weight" => (set(&mut spec.weight, value), "write a whole number from 1"),
             "priority" => (set(&mut spec.priority, value), "write a whole number"),
             "order" => (set(&mut spec.order, value), "write \"fifo\" or \"fair\""),
-            "user_limit" => (set(&mut spec.user_limit, value), "write a percentage such as \"25%\""),
-            "master_share" => (set(&mut spec.master_share, value), "write a percentage such as \"10%\""),
+            "user_limit" => (
+                set(&mut spec.user_limit, value),
+                "write a percentage such as \"25%\"",
+            ),
+            "master_share" => (
+                set(&mut spec.master_share, value),
+                "write a percentage such as \"10%\"",
+            ),
             "max_running" => (set(&mut spec.max_running, value), "write a whole number"),
             "max_apps" => (set(&mut spec.max_apps, value), "write a whole number"),
-            "gate" => (set(&mut spec.gate, value), "write \"open\", \"paused\", \"draining\" or \"closed\""),
+            "gate" => (
+                set(&mut spec.gate, value),
+                "write \"open\", \"paused\", \"draining\" or \"closed\"",
+            ),
             "preemptable" => (set(&mut spec.preemptable, value), "write true or false"),
-            _ => (set(&mut spec.max_lifetime_ms, value), "write a number of milliseconds"),
+            _ => (
+                set(&mut spec.max_lifetime_ms, value),
+                "write a number of milliseconds",
+            ),
         };
         if let Err(what) = read {
             self.note(path, key, what, fix);
@@ -133,7 +195,9 @@ pub fn apply_merge_patch(onto: &mut Value, patch: &Value) {
     if !onto.is_object() {
         *onto = Value::Object(serde_json::Map::new());
     }
-    let Some(object) = onto.as_object_mut() else { return };
+    let Some(object) = onto.as_object_mut() else {
+        return;
+    };
     for (key, change) in changes {
         if change.is_null() {
             object.remove(key);
@@ -158,7 +222,10 @@ mod tests {
             },
         });
         let (_, problems) = parse_queue_tree(&tree);
-        let mut found: Vec<String> = problems.iter().map(|p| format!("{} {}", p.queue, p.key)).collect();
+        let mut found: Vec<String> = problems
+            .iter()
+            .map(|p| format!("{} {}", p.queue, p.key))
+            .collect();
         found.sort();
         let wanted = [
             "root order",
@@ -183,11 +250,18 @@ mod tests {
         });
         let (by_hand, problems) = parse_queue_tree(&tree);
         assert_eq!(problems, []);
-        assert_eq!(serde_json::from_value::<QueueSpec>(tree.clone()).expect("reads"), by_hand);
+        assert_eq!(
+            serde_json::from_value::<QueueSpec>(tree.clone()).expect("reads"),
+            by_hand
+        );
         let written = serde_json::to_value(&by_hand).expect("writes");
         assert_eq!(parse_queue_tree(&written).0, by_hand);
         let etl = written["queues"]["etl"].as_object().expect("an object");
-        assert_eq!(etl.keys().collect::<Vec<_>>(), KEYS, "every key is in the list of known ones");
+        assert_eq!(
+            etl.keys().collect::<Vec<_>>(),
+            KEYS,
+            "every key is in the list of known ones"
+        );
     }
 
     #[test]
@@ -197,7 +271,10 @@ mod tests {
             &mut queue,
             &json!({"weight": null, "guaranteed": {"cpus": 8}, "queues": {"b": null, "c": {"priority": 1}}}),
         );
-        assert_eq!(queue, json!({"guaranteed": {"memory": "40%", "cpus": 8}, "queues": {"a": {}, "c": {"priority": 1}}}));
+        assert_eq!(
+            queue,
+            json!({"guaranteed": {"memory": "40%", "cpus": 8}, "queues": {"a": {}, "c": {"priority": 1}}})
+        );
         let mut short = json!({"guaranteed": "40%"});
         apply_merge_patch(&mut short, &json!({"guaranteed": {"memory": "1GiB"}}));
         assert_eq!(short, json!({"guaranteed": {"memory": "1GiB"}}));

@@ -95,8 +95,12 @@ pub enum QueueRunState {
 
 impl QueueRunState {
     /// All states.
-    pub const ALL: [QueueRunState; 4] =
-        [QueueRunState::Open, QueueRunState::Paused, QueueRunState::Draining, QueueRunState::Closed];
+    pub const ALL: [QueueRunState; 4] = [
+        QueueRunState::Open,
+        QueueRunState::Paused,
+        QueueRunState::Draining,
+        QueueRunState::Closed,
+    ];
 
     /// The word in JSON and on screens.
     pub fn as_str(self) -> &'static str {
@@ -122,7 +126,11 @@ pub enum Preemptable {
 
 impl From<bool> for Preemptable {
     fn from(yes: bool) -> Self {
-        if yes { Preemptable::Yes } else { Preemptable::No }
+        if yes {
+            Preemptable::Yes
+        } else {
+            Preemptable::No
+        }
     }
 }
 impl From<Preemptable> for bool {
@@ -246,6 +254,9 @@ impl QueueView {
         if self.path == *path {
             return Some(self);
         }
-        self.queues.iter().find(|q| path.is_within(&q.path))?.find(path)
+        self.queues
+            .iter()
+            .find(|q| path.is_within(&q.path))?
+            .find(path)
     }
 }

@@ -48,8 +48,14 @@ impl FromStr for Percent {
         if !digits(whole) || !digits(part) || part.len() > 1 {
             return Err(wrong());
         }
-        let (whole, part): (u32, u32) = (whole.parse().map_err(|_| wrong())?, part.parse().map_err(|_| wrong())?);
-        let thousandths = whole.checked_mul(10).and_then(|n| n.checked_add(part)).filter(|n| *n <= 1000);
+        let (whole, part): (u32, u32) = (
+            whole.parse().map_err(|_| wrong())?,
+            part.parse().map_err(|_| wrong())?,
+        );
+        let thousandths = whole
+            .checked_mul(10)
+            .and_then(|n| n.checked_add(part))
+            .filter(|n| *n <= 1000);
         thousandths.map(Percent).ok_or_else(wrong)
     }
 }
@@ -81,7 +87,8 @@ pub trait ShareQuantity: Sized + Copy + Serialize {
 }
 impl ShareQuantity for Bytes {
     fn read(value: &Value) -> Result<Self, String> {
-        Bytes::deserialize(value).map_err(|e| format!("{e}; write for example \"40%\" or \"80GiB\""))
+        Bytes::deserialize(value)
+            .map_err(|e| format!("{e}; write for example \"40%\" or \"80GiB\""))
     }
 }
 impl ShareQuantity for Cpus {
@@ -99,7 +106,10 @@ impl<T: ShareQuantity> ShareAmount<T> {
     /// Parses a percentage or a quantity.
     pub fn read(value: &Value) -> Result<Self, String> {
         match value.as_str() {
-            Some(text) if text.trim_end().ends_with('%') => text.parse().map(ShareAmount::Part).map_err(|e| format!("{e}")),
+            Some(text) if text.trim_end().ends_with('%') => text
+                .parse()
+                .map(ShareAmount::Part)
+                .map_err(|e| format!("{e}")),
             Some(_) | None => T::read(value).map(ShareAmount::Exactly),
         }
     }
@@ -137,9 +147,16 @@ impl ResourceShare {
     pub fn read(value: &Value) -> Result<Self, Vec<(String, String)>> {
         let one = |what: String| vec![(String::new(), what)];
         let Some(object) = value.as_object() else {
-            let text = value.as_str().ok_or_else(|| one("a share is a percentage such as \"40%\" or an object".to_owned()))?;
-            let percent: Percent = text.parse().map_err(|e: ParsePercentError| one(e.to_string()))?;
-            return Ok(ResourceShare { memory: Some(ShareAmount::Part(percent)), ..ResourceShare::default() });
+            let text = value.as_str().ok_or_else(|| {
+                one("a share is a percentage such as \"40%\" or an object".to_owned())
+            })?;
+            let percent: Percent = text
+                .parse()
+                .map_err(|e: ParsePercentError| one(e.to_string()))?;
+            return Ok(ResourceShare {
+                memory: Some(ShareAmount::Part(percent)),
+                ..ResourceShare::default()
+            });
         };
         let (mut share, mut wrong) = (ResourceShare::default(), Vec::new());
         for (key, value) in object {
@@ -157,13 +174,19 @@ impl ResourceShare {
                 wrong.push((key.clone(), what));
             }
         }
-        if wrong.is_empty() { Ok(share) } else { Err(wrong) }
+        if wrong.is_empty() {
+            Ok(share)
+        } else {
+            Err(wrong)
+        }
     }
 }
 
 impl Serialize for ResourceShare {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        if let (Some(ShareAmount::Part(percent)), None, true) = (self.memory, self.cpus, self.extra.is_empty()) {
+        if let (Some(ShareAmount::Part(percent)), None, true) =
+            (self.memory, self.cpus, self.extra.is_empty())
+        {
             return percent.serialize(s);
         }
         use serde::ser::SerializeMap as _;
@@ -184,7 +207,10 @@ impl Serialize for ResourceShare {
 impl<'de> Deserialize<'de> for ResourceShare {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         ResourceShare::read(&Value::deserialize(d)?).map_err(|wrong| {
-            let told: Vec<String> = wrong.into_iter().map(|(k, w)| if k.is_empty() { w } else { format!("{k}: {w}") }).collect();
+            let told: Vec<String> = wrong
+                .into_iter()
+                .map(|(k, w)| if k.is_empty() { w } else { format!("{k}: {w}") })
+                .collect();
             D::Error::custom(told.join("; "))
         })
     }
@@ -197,7 +223,9 @@ mod schema {
     use std::borrow::Cow;
 
     use utoipa::openapi::RefOr;
-    use utoipa::openapi::schema::{AdditionalProperties, ObjectBuilder, OneOfBuilder, Schema, SchemaType, Type};
+    use utoipa::openapi::schema::{
+        AdditionalProperties, ObjectBuilder, OneOfBuilder, Schema, SchemaType, Type,
+    };
     use utoipa::{PartialSchema, ToSchema};
 
     use super::{Percent, ResourceShare};
@@ -206,8 +234,13 @@ mod schema {
 
     impl PartialSchema for Percent {
         fn schema() -> RefOr<Schema> {
-            let text = ObjectBuilder::new().schema_type(Type::String).pattern(Some(PERCENT));
-            text.description(Some("A percentage, to one place.")).examples(["40%", "12.5%"]).build().into()
+            let text = ObjectBuilder::new()
+                .schema_type(Type::String)
+                .pattern(Some(PERCENT));
+            text.description(Some("A percentage, to one place."))
+                .examples(["40%", "12.5%"])
+                .build()
+                .into()
         }
     }
     impl ToSchema for Percent {
@@ -218,15 +251,36 @@ mod schema {
 
     impl PartialSchema for ResourceShare {
         fn schema() -> RefOr<Schema> {
-            let amount = || ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::String, Type::Number]));
-            let memory = amount().description(Some("`\"40%\"`, a size such as `\"80GiB\"`, or a number of bytes.")).build();
-            let cpus = amount().description(Some("`\"40%\"`, or a number of cores.")).build();
-            let extra = amount().description(Some("Of a countable resource: `\"40%\"`, or so many pieces.")).build();
-            let object = ObjectBuilder::new().property("memory", memory).property("cpus", cpus);
-            let object = object.additional_properties(Some(AdditionalProperties::from(RefOr::T(Schema::Object(extra)))));
+            let amount = || {
+                ObjectBuilder::new()
+                    .schema_type(SchemaType::from_iter([Type::String, Type::Number]))
+            };
+            let memory = amount()
+                .description(Some(
+                    "`\"40%\"`, a size such as `\"80GiB\"`, or a number of bytes.",
+                ))
+                .build();
+            let cpus = amount()
+                .description(Some("`\"40%\"`, or a number of cores."))
+                .build();
+            let extra = amount()
+                .description(Some(
+                    "Of a countable resource: `\"40%\"`, or so many pieces.",
+                ))
+                .build();
+            let object = ObjectBuilder::new()
+                .property("memory", memory)
+                .property("cpus", cpus);
+            let object = object.additional_properties(Some(AdditionalProperties::from(RefOr::T(
+                Schema::Object(extra),
+            ))));
             let what = "A share of the cluster: one percentage for all resources, or each resource by its name. A resource that \
                         is not named follows memory's percentage, or is unbounded where that has none.";
-            let either = OneOfBuilder::new().item(Percent::schema()).item(object.build()).description(Some(what)).build();
+            let either = OneOfBuilder::new()
+                .item(Percent::schema())
+                .item(object.build())
+                .description(Some(what))
+                .build();
             RefOr::T(Schema::OneOf(either))
         }
     }
@@ -246,7 +300,10 @@ mod tests {
     fn percentages_have_one_spelling_and_a_maximum() {
         for (text, thousandths) in [("40%", 400), ("12.5%", 125), ("0%", 0), ("100%", 1000)] {
             let percent: Percent = text.parse().expect(text);
-            assert_eq!((percent.thousandths(), percent.to_string().as_str()), (thousandths, text));
+            assert_eq!(
+                (percent.thousandths(), percent.to_string().as_str()),
+                (thousandths, text)
+            );
         }
         for text in ["", "%", "40", "101%", "12.55%", "-1%", ".5%", "5.%", "4 0%"] {
             assert!(text.parse::<Percent>().is_err(), "{text:?}");
@@ -261,15 +318,25 @@ mod tests {
         let long = json!({"memory": "80GiB", "cpus": 16, "gpu": 2});
         let long: ResourceShare = serde_json::from_value(long).expect("reads");
         assert_eq!(long.memory, Some(ShareAmount::Exactly(Bytes::from_gib(80))));
-        assert_eq!(long.extra.values().collect::<Vec<_>>(), [&ShareAmount::Exactly(2)]);
+        assert_eq!(
+            long.extra.values().collect::<Vec<_>>(),
+            [&ShareAmount::Exactly(2)]
+        );
         let text = serde_json::to_value(&long).expect("writes");
         assert_eq!(text, json!({"memory": 80_u64 << 30, "cpus": 16, "gpu": 2}));
-        assert_eq!(serde_json::from_value::<ResourceShare>(text).expect("reads"), long);
+        assert_eq!(
+            serde_json::from_value::<ResourceShare>(text).expect("reads"),
+            long
+        );
     }
 
     #[test]
     fn every_mistake_of_a_share_is_reported() {
-        let wrong = ResourceShare::read(&json!({"memory": "many", "cpus": "two", "g/u": 1})).expect_err("three");
-        assert_eq!(wrong.iter().map(|(k, _)| k.as_str()).collect::<Vec<_>>(), ["cpus", "g/u", "memory"]);
+        let wrong = ResourceShare::read(&json!({"memory": "many", "cpus": "two", "g/u": 1}))
+            .expect_err("three");
+        assert_eq!(
+            wrong.iter().map(|(k, _)| k.as_str()).collect::<Vec<_>>(),
+            ["cpus", "g/u", "memory"]
+        );
     }
 }

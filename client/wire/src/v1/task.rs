@@ -162,7 +162,9 @@ pub enum ToExecutor {
 
 impl FromExecutor {
     /// All kinds of this version.
-    pub const KINDS: [&'static str; 8] = ["hello", "started", "usage", "ended", "pressure", "resized", "leftover", "alive"];
+    pub const KINDS: [&'static str; 8] = [
+        "hello", "started", "usage", "ended", "pressure", "resized", "leftover", "alive",
+    ];
 
     /// Parses one line.
     pub fn read(line: &str) -> Result<Self, LineError> {
@@ -172,7 +174,9 @@ impl FromExecutor {
 
 impl ToExecutor {
     /// All kinds of this version.
-    pub const KINDS: [&'static str; 8] = ["start", "stop", "resize", "let_go", "ack", "shutdown", "refused", "alive"];
+    pub const KINDS: [&'static str; 8] = [
+        "start", "stop", "resize", "let_go", "ack", "shutdown", "refused", "alive",
+    ];
 
     /// Parses one line.
     pub fn read(line: &str) -> Result<Self, LineError> {
@@ -206,7 +210,10 @@ fn read<T: DeserializeOwned>(line: &str, kinds: &[&str]) -> Result<T, LineError>
         kind: String,
     }
     serde_json::from_str(line).map_err(|wrong| match serde_json::from_str::<Kind>(line) {
-        Ok(Kind { kind }) if kinds.contains(&kind.as_str()) => LineError::Wrong { kind, what: wrong.to_string() },
+        Ok(Kind { kind }) if kinds.contains(&kind.as_str()) => LineError::Wrong {
+            kind,
+            what: wrong.to_string(),
+        },
         Ok(Kind { kind }) => LineError::Unknown(kind),
         Err(e) => LineError::NoMessage(e.to_string()),
     })
@@ -226,7 +233,9 @@ pub struct HelloPreamble {
 impl HelloPreamble {
     /// Parses the first line of a connection; `None` if it is not a hello of any version.
     pub fn read(line: &str) -> Option<HelloPreamble> {
-        serde_json::from_str(line).ok().filter(|salute: &HelloPreamble| salute.kind == "hello")
+        serde_json::from_str(line)
+            .ok()
+            .filter(|salute: &HelloPreamble| salute.kind == "hello")
     }
 }
 
@@ -236,7 +245,8 @@ impl HelloPreamble {
 pub fn hello_token(beginning: &[u8]) -> Option<String> {
     let mut token = None;
     // The parse always fails at the end, because the rest of the line is missing.
-    let _ = serde_json::Deserializer::from_slice(beginning).deserialize_map(TokenVisitor(&mut token));
+    let _ =
+        serde_json::Deserializer::from_slice(beginning).deserialize_map(TokenVisitor(&mut token));
     token
 }
 
@@ -265,7 +275,9 @@ impl<'de> Visitor<'de> for TokenVisitor<'_> {
 impl std::fmt::Debug for HelloPreamble {
     /// Omits the secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HelloPreamble").field("version", &self.version).finish_non_exhaustive()
+        f.debug_struct("HelloPreamble")
+            .field("version", &self.version)
+            .finish_non_exhaustive()
     }
 }
 
@@ -306,8 +318,15 @@ mod tests {
 
     /// The variant names that serde lists in its error about an unknown variant.
     fn expected<T: DeserializeOwned + std::fmt::Debug>() -> Vec<String> {
-        let words = serde_json::from_str::<T>(r#"{"kind":"?"}"#).expect_err("no such kind").to_string();
-        words.split('`').skip(3).step_by(2).map(str::to_owned).collect()
+        let words = serde_json::from_str::<T>(r#"{"kind":"?"}"#)
+            .expect_err("no such kind")
+            .to_string();
+        words
+            .split('`')
+            .skip(3)
+            .step_by(2)
+            .map(str::to_owned)
+            .collect()
     }
 
     #[test]
@@ -318,25 +337,47 @@ mod tests {
 
     #[test]
     fn unknown_kinds_and_invalid_lines_are_different_errors() {
-        let stop = ToExecutor::Stop { attempt: "map/7@2".parse().expect("id") };
-        assert_eq!(ToExecutor::read(r#"{"kind":"stop","attempt":"map/7@2","later":[1]}"#), Ok(stop));
-        assert_eq!(ToExecutor::read(r#"{"kind":"stopp"}"#), Err(LineError::Unknown("stopp".into())));
-        for (line, says) in [(r#"{"kind":"stop"}"#, "attempt"), (r#"{"kind":"stop","attempt":"map"}"#, "map/7@2")] {
+        let stop = ToExecutor::Stop {
+            attempt: "map/7@2".parse().expect("id"),
+        };
+        assert_eq!(
+            ToExecutor::read(r#"{"kind":"stop","attempt":"map/7@2","later":[1]}"#),
+            Ok(stop)
+        );
+        assert_eq!(
+            ToExecutor::read(r#"{"kind":"stopp"}"#),
+            Err(LineError::Unknown("stopp".into()))
+        );
+        for (line, says) in [
+            (r#"{"kind":"stop"}"#, "attempt"),
+            (r#"{"kind":"stop","attempt":"map"}"#, "map/7@2"),
+        ] {
             let error = ToExecutor::read(line).expect_err(line);
-            assert!(matches!(&error, LineError::Wrong { kind, .. } if kind == "stop"), "{error}");
+            assert!(
+                matches!(&error, LineError::Wrong { kind, .. } if kind == "stop"),
+                "{error}"
+            );
             assert!(error.to_string().contains(says), "{error}");
         }
         for line in ["", "[]", "{}", r#"{"kind":7}"#, "GET / HTTP/1.1"] {
-            assert!(matches!(FromExecutor::read(line), Err(LineError::NoMessage(_))), "{line}");
+            assert!(
+                matches!(FromExecutor::read(line), Err(LineError::NoMessage(_))),
+                "{line}"
+            );
         }
     }
 
     #[test]
     fn the_preamble_of_a_later_version_is_readable() {
-        let salute = HelloPreamble::read(r#"{"kind":"hello","version":9,"token":"s","slots":{"cores":4}}"#).expect("a hello");
+        let salute =
+            HelloPreamble::read(r#"{"kind":"hello","version":9,"token":"s","slots":{"cores":4}}"#)
+                .expect("a hello");
         assert_eq!((salute.version, salute.token.as_str()), (9, "s"));
         assert!(!format!("{salute:?}").contains("\"s\""));
-        assert_eq!(HelloPreamble::read(r#"{"kind":"started","version":9,"token":"s"}"#), None);
+        assert_eq!(
+            HelloPreamble::read(r#"{"kind":"started","version":9,"token":"s"}"#),
+            None
+        );
     }
 
     #[test]
@@ -347,21 +388,42 @@ mod tests {
             token: "se\"cret".into(),
             slots: 1024,
             task_groups: true,
-            running: (1..2000).map(|n| format!("map/{n}@1").parse().expect("id")).collect(),
+            running: (1..2000)
+                .map(|n| format!("map/{n}@1").parse().expect("id"))
+                .collect(),
             unacked: Vec::new(),
         };
         let line = serde_json::to_vec(&hello).expect("writes");
-        let shown = line.windows(7).position(|w| w == b"\"slots\"").expect("follows the token");
+        let shown = line
+            .windows(7)
+            .position(|w| w == b"\"slots\"")
+            .expect("follows the token");
         for end in 0..line.len().min(MAX_UNAUTHENTICATED_BYTES) {
             let found = hello_token(&line[..end]);
-            assert!(found.is_none() || found.as_deref() == Some("se\"cret"), "{found:?} in {end} bytes");
+            assert!(
+                found.is_none() || found.as_deref() == Some("se\"cret"),
+                "{found:?} in {end} bytes"
+            );
             assert_eq!(found.is_some(), end >= shown - 1, "in {end} bytes");
         }
-        assert!(shown < 1024 && line.len() > MAX_UNAUTHENTICATED_BYTES, "a long hello has the token in its first bytes");
-        assert_eq!(hello_token(br#"{"running":[{"token":"a"}],"slots":{"token":["b"]},"token":"c","#).as_deref(), Some("c"));
-        for none in
-            ["", "[", r#"["token","a"]"#, r#"{"token":7}"#, r#"{"tokens":"a""#, "token", &"[".repeat(MAX_UNAUTHENTICATED_BYTES)]
-        {
+        assert!(
+            shown < 1024 && line.len() > MAX_UNAUTHENTICATED_BYTES,
+            "a long hello has the token in its first bytes"
+        );
+        assert_eq!(
+            hello_token(br#"{"running":[{"token":"a"}],"slots":{"token":["b"]},"token":"c","#)
+                .as_deref(),
+            Some("c")
+        );
+        for none in [
+            "",
+            "[",
+            r#"["token","a"]"#,
+            r#"{"token":7}"#,
+            r#"{"tokens":"a""#,
+            "token",
+            &"[".repeat(MAX_UNAUTHENTICATED_BYTES),
+        ] {
             assert_eq!(hello_token(none.as_bytes()), None, "{none:.40}");
         }
     }

@@ -24,7 +24,9 @@ fn bad(detail: impl Into<String>) -> ProblemDetails {
 /// Checks a launch. A file name must be one plain path component.
 pub fn check_launch(launch: &LaunchSpec) -> Result<(), ProblemDetails> {
     if launch.command.first().is_none_or(String::is_empty) {
-        return Err(bad("launch.command is empty").hint("name the program to run as its first element"));
+        return Err(
+            bad("launch.command is empty").hint("name the program to run as its first element")
+        );
     }
     if launch.command.len() > MAX_ARGS_AND_VARIABLES || launch.env.len() > MAX_ARGS_AND_VARIABLES {
         return Err(ProblemDetails::new(
@@ -32,28 +34,45 @@ pub fn check_launch(launch: &LaunchSpec) -> Result<(), ProblemDetails> {
             format!("launch has more than {MAX_ARGS_AND_VARIABLES} arguments or variables"),
         ));
     }
-    if launch.command.iter().chain(launch.env.keys()).chain(launch.env.values()).any(|w| w.contains('\0')) {
-        return Err(bad("launch.command and launch.env cannot contain a NUL character"));
+    if launch
+        .command
+        .iter()
+        .chain(launch.env.keys())
+        .chain(launch.env.values())
+        .any(|w| w.contains('\0'))
+    {
+        return Err(bad(
+            "launch.command and launch.env cannot contain a NUL character",
+        ));
     }
     if let Some(key) = launch.env.keys().find(|k| k.is_empty() || k.contains('=')) {
         return Err(bad(format!("launch.env: {key:?} is not a variable name")));
     }
     if let Some(name) = launch.files.keys().find(|n| !is_plain_file_name(n)) {
         return Err(
-            bad(format!("launch.files: {name:?} is not a plain file name")).hint("a file goes into the working directory itself")
+            bad(format!("launch.files: {name:?} is not a plain file name"))
+                .hint("a file goes into the working directory itself"),
         );
     }
     if launch.files.values().map(String::len).sum::<usize>() > MAX_SMALL_FILE_BYTES {
-        return Err(ProblemDetails::new(ErrorCode::HR0413, format!("launch.files hold more than {MAX_SMALL_FILE_BYTES} bytes")));
+        return Err(ProblemDetails::new(
+            ErrorCode::HR0413,
+            format!("launch.files hold more than {MAX_SMALL_FILE_BYTES} bytes"),
+        ));
     }
     if launch.fetch.len() > MAX_FETCHED_FILES {
-        return Err(ProblemDetails::new(ErrorCode::HR0413, format!("launch.fetch names more than {MAX_FETCHED_FILES} files")));
+        return Err(ProblemDetails::new(
+            ErrorCode::HR0413,
+            format!("launch.fetch names more than {MAX_FETCHED_FILES} files"),
+        ));
     }
     let mut names: BTreeSet<&str> = launch.files.keys().map(String::as_str).collect();
     for file in &launch.fetch {
-        check_fetched(file).map_err(|(what, fix)| bad(format!("launch.fetch: {what}")).hint(fix))?;
+        check_fetched(file)
+            .map_err(|(what, fix)| bad(format!("launch.fetch: {what}")).hint(fix))?;
         if !names.insert(&file.name) {
-            return Err(bad(format!("launch.fetch: {:?} is named twice", file.name)).hint("give each file its own name"));
+            return Err(bad(format!("launch.fetch: {:?} is named twice", file.name))
+                .hint("give each file its own name"));
         }
     }
     Ok(())
@@ -61,14 +80,25 @@ pub fn check_launch(launch: &LaunchSpec) -> Result<(), ProblemDetails> {
 
 /// Checks a file to be fetched. Returns the error and the correction.
 pub fn check_fetched(file: &FetchedFile) -> Result<(), (String, &'static str)> {
-    let FetchedFile { name, from, sha256, .. } = file;
+    let FetchedFile {
+        name, from, sha256, ..
+    } = file;
     if !is_plain_file_name(name) {
-        return Err((format!("{name:?} is not a plain file name"), "a file goes into the working directory itself"));
+        return Err((
+            format!("{name:?} is not a plain file name"),
+            "a file goes into the working directory itself",
+        ));
     }
     if from.len() > 2048 || from.chars().any(|c| c.is_control() || c == ' ') {
-        return Err((format!("{name}: `from` is not one word of at most 2048 characters"), "write an address or a path"));
+        return Err((
+            format!("{name}: `from` is not one word of at most 2048 characters"),
+            "write an address or a path",
+        ));
     }
-    let address = ["http://", "https://"].iter().any(|scheme| from.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()));
+    let address = ["http://", "https://"].iter().any(|scheme| {
+        from.strip_prefix(scheme)
+            .is_some_and(|rest| !rest.is_empty())
+    });
     match (address, sha256) {
         (true, Some(_)) => Ok(()),
         (true, None) => Err((
@@ -84,14 +114,19 @@ pub fn check_fetched(file: &FetchedFile) -> Result<(), (String, &'static str)> {
 }
 
 fn is_plain_file_name(name: &str) -> bool {
-    !matches!(name, "" | "." | "..") && !name.contains('/') && !name.contains('\0') && name.len() <= 128
+    !matches!(name, "" | "." | "..")
+        && !name.contains('/')
+        && !name.contains('\0')
+        && name.len() <= 128
 }
 
 /// Checks a container request.
 pub fn check_request(ask: &PlacementRequest) -> Result<(), ProblemDetails> {
     if ask.resource.memory.is_zero() {
-        return Err(bad(format!("request {}: resource.memory is 0", ask.request))
-            .hint("request at least the memory that the program needs to start"));
+        return Err(
+            bad(format!("request {}: resource.memory is 0", ask.request))
+                .hint("request at least the memory that the program needs to start"),
+        );
     }
     if ask.count > MAX_CONTAINERS || ask.settled > ask.count {
         return Err(bad(format!(
@@ -104,7 +139,11 @@ pub fn check_request(ask: &PlacementRequest) -> Result<(), ProblemDetails> {
 
 /// Checks a submission.
 pub fn check_submit(app: &SubmitApp) -> Result<(), ProblemDetails> {
-    if app.idempotency_key.as_ref().is_some_and(|k| k.is_empty() || k.len() > 64) {
+    if app
+        .idempotency_key
+        .as_ref()
+        .is_some_and(|k| k.is_empty() || k.len() > 64)
+    {
         return Err(bad("idempotency_key must have 1 to 64 characters"));
     }
     if app.user.as_ref().is_some_and(|u| u.len() > 64) {
@@ -112,9 +151,15 @@ pub fn check_submit(app: &SubmitApp) -> Result<(), ProblemDetails> {
     }
     match &app.master {
         ApplicationMaster::Unmanaged => Ok(()),
-        ApplicationMaster::Managed { resource, launch, max_attempts } => {
+        ApplicationMaster::Managed {
+            resource,
+            launch,
+            max_attempts,
+        } => {
             if resource.memory.is_zero() || !(1..=20).contains(max_attempts) {
-                return Err(bad("master: resource.memory must be above 0 and max_attempts between 1 and 20"));
+                return Err(bad(
+                    "master: resource.memory must be above 0 and max_attempts between 1 and 20",
+                ));
             }
             check_launch(launch)
         }
@@ -127,7 +172,10 @@ mod tests {
     use headroom_types::FileKind;
 
     fn launch() -> LaunchSpec {
-        LaunchSpec { command: vec!["/bin/true".into()], ..LaunchSpec::default() }
+        LaunchSpec {
+            command: vec!["/bin/true".into()],
+            ..LaunchSpec::default()
+        }
     }
 
     #[test]
@@ -144,7 +192,13 @@ mod tests {
         let sum = "ab".repeat(32).parse().ok();
         let problem = |name: &str, from: &str, sha256| {
             let mut l = launch();
-            l.fetch = vec![FetchedFile { name: name.into(), from: from.into(), sha256, kind: FileKind::File, most: None }];
+            l.fetch = vec![FetchedFile {
+                name: name.into(),
+                from: from.into(),
+                sha256,
+                kind: FileKind::File,
+                most: None,
+            }];
             l.files.insert("taken".into(), String::new());
             check_launch(&l).err().map(|p| p.detail)
         };

@@ -6,7 +6,10 @@ pub fn accepts_json<'a>(accepted: impl Iterator<Item = &'a str>) -> bool {
     let mut ranges = accepted.flat_map(|value| value.split(',')).peekable();
     let fits = |range: &str| {
         let kind = range.split(';').next().unwrap_or_default().trim();
-        matches!(kind, "*/*" | "application/*" | "application/json" | "text/html" | "")
+        matches!(
+            kind,
+            "*/*" | "application/*" | "application/json" | "text/html" | ""
+        )
     };
     ranges.peek().is_none() || ranges.any(fits)
 }
@@ -18,8 +21,13 @@ mod tests {
     #[test]
     fn only_clients_that_exclude_json_are_rejected() {
         let takes = |accept: &[&'static str]| accepts_json(accept.iter().copied());
-        assert!(takes(&[]) && takes(&["*/*"]) && takes(&["application/json;q=0.5, application/xml"]));
-        assert!(takes(&["text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"]), "a browser");
+        assert!(
+            takes(&[]) && takes(&["*/*"]) && takes(&["application/json;q=0.5, application/xml"])
+        );
+        assert!(
+            takes(&["text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"]),
+            "a browser"
+        );
         assert!(takes(&["application/xml", "application/json"]));
         assert!(!takes(&["application/xml"]) && !takes(&["text/xml, application/xml;q=0.9"]));
     }

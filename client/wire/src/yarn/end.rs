@@ -37,9 +37,13 @@ impl YarnContainerEnd {
                 // failed.
                 let used = self.peak.unwrap_or(self.limit).max(self.limit);
                 let (used, limit) = (format_size(used), format_size(self.limit));
-                format!("Container {container} was killed: {sentence}. Current usage: {used} of {limit} physical memory used.")
+                format!(
+                    "Container {container} was killed: {sentence}. Current usage: {used} of {limit} physical memory used."
+                )
             }
-            status if status > 0 => format!("Container exited with a non-zero exit code {status}: {sentence}."),
+            status if status > 0 => {
+                format!("Container exited with a non-zero exit code {status}: {sentence}.")
+            }
             _ => format!("Container {container}: {sentence}."),
         }
     }
@@ -49,7 +53,10 @@ impl YarnContainerEnd {
 fn format_size(bytes: Bytes) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB")];
     let n = bytes.get();
-    let (unit, name) = UNITS.into_iter().find(|(unit, _)| n >= *unit).unwrap_or((1 << 10, "KB"));
+    let (unit, name) = UNITS
+        .into_iter()
+        .find(|(unit, _)| n >= *unit)
+        .unwrap_or((1 << 10, "KB"));
     let tenths = u128::from(n) * 10 / u128::from(unit);
     format!("{}.{} {name}", tenths / 10, tenths % 10)
 }
@@ -59,25 +66,55 @@ mod tests {
     use super::*;
 
     fn end(reason: ExitReason, exit_code: Option<i32>) -> YarnContainerEnd {
-        YarnContainerEnd { reason, exit_code, limit: Bytes::from_mib(64), peak: Some(Bytes::from_mib(63)) }
+        YarnContainerEnd {
+            reason,
+            exit_code,
+            limit: Bytes::from_mib(64),
+            peak: Some(Bytes::from_mib(63)),
+        }
     }
 
     #[test]
     fn a_memory_kill_has_the_message_that_yarn_clients_search() {
         let text = end(ExitReason::OverheadOom, None).diagnostics("c");
-        assert!(text.ends_with("64.0 MB of 64.0 MB physical memory used."), "{text}");
-        let over = YarnContainerEnd { peak: Some(Bytes::from_mib(1536)), ..end(ExitReason::StalledAtLimit, None) };
-        assert!(over.diagnostics("c").contains(" 1.5 GB of 64.0 MB physical memory used"));
+        assert!(
+            text.ends_with("64.0 MB of 64.0 MB physical memory used."),
+            "{text}"
+        );
+        let over = YarnContainerEnd {
+            peak: Some(Bytes::from_mib(1536)),
+            ..end(ExitReason::StalledAtLimit, None)
+        };
+        assert!(
+            over.diagnostics("c")
+                .contains(" 1.5 GB of 64.0 MB physical memory used")
+        );
     }
 
     #[test]
     fn other_ends_do_not_have_the_memory_kill_message() {
-        for reason in [ExitReason::Exit { code: 3 }, ExitReason::Signal { signal: 9 }, ExitReason::Stopped, ExitReason::NodeOom] {
-            assert!(!end(reason, None).diagnostics("c").contains("physical memory used"), "{reason}");
+        for reason in [
+            ExitReason::Exit { code: 3 },
+            ExitReason::Signal { signal: 9 },
+            ExitReason::Stopped,
+            ExitReason::NodeOom,
+        ] {
+            assert!(
+                !end(reason, None)
+                    .diagnostics("c")
+                    .contains("physical memory used"),
+                "{reason}"
+            );
         }
         let heap = end(ExitReason::HeapOom, Some(3));
-        assert!(heap.status() == 3 && heap.diagnostics("c").contains("exit code 3"), "a full heap keeps the program's code");
-        assert_eq!(end(ExitReason::Exit { code: 0 }, Some(0)).diagnostics("c"), "");
+        assert!(
+            heap.status() == 3 && heap.diagnostics("c").contains("exit code 3"),
+            "a full heap keeps the program's code"
+        );
+        assert_eq!(
+            end(ExitReason::Exit { code: 0 }, Some(0)).diagnostics("c"),
+            ""
+        );
     }
 
     #[test]

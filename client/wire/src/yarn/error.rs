@@ -63,7 +63,9 @@ impl YarnErrorKind {
             YarnErrorKind::BadRequest => ("org.apache.hadoop.yarn.webapp", "BadRequestException"),
             YarnErrorKind::NotFound => ("org.apache.hadoop.yarn.webapp", "NotFoundException"),
             YarnErrorKind::Forbidden => ("org.apache.hadoop.yarn.webapp", "ForbiddenException"),
-            YarnErrorKind::NotAllowed | YarnErrorKind::NotAcceptable => ("javax.ws.rs", "WebApplicationException"),
+            YarnErrorKind::NotAllowed | YarnErrorKind::NotAcceptable => {
+                ("javax.ws.rs", "WebApplicationException")
+            }
             YarnErrorKind::NotImplemented => ("java.lang", "UnsupportedOperationException"),
             YarnErrorKind::Unavailable => ("org.apache.hadoop.ipc", "RetriableException"),
             YarnErrorKind::Internal => ("java.lang", "RuntimeException"),
@@ -91,7 +93,9 @@ mod tests {
 
     #[test]
     fn an_error_has_the_format_of_yarn() {
-        let text = serde_json::to_string(&RemoteError::new(YarnErrorKind::NotFound, "no such node")).expect("writes");
+        let text =
+            serde_json::to_string(&RemoteError::new(YarnErrorKind::NotFound, "no such node"))
+                .expect("writes");
         assert_eq!(
             text,
             r#"{"RemoteException":{"exception":"NotFoundException","message":"java.lang.Exception: no such node","javaClassName":"org.apache.hadoop.yarn.webapp.NotFoundException"}}"#

@@ -68,22 +68,36 @@ impl YarnApp {
 impl YarnAttempt {
     /// Converts a Headroom id.
     pub fn of(attempt: &AttemptId) -> Self {
-        YarnAttempt { app: YarnApp::of(&attempt.app), attempt: attempt.attempt }
+        YarnAttempt {
+            app: YarnApp::of(&attempt.app),
+            attempt: attempt.attempt,
+        }
     }
 }
 
 impl YarnContainer {
     /// Converts a Headroom id of a container that was granted in this run of its master.
     pub fn of(container: &ContainerId, attempt: u32) -> Self {
-        YarnContainer { app: YarnApp::of(&container.app), attempt, epoch: container.epoch, seq: container.seq }
+        YarnContainer {
+            app: YarnApp::of(&container.app),
+            attempt,
+            epoch: container.epoch,
+            seq: container.seq,
+        }
     }
     /// True if it identifies this container.
     pub fn identifies(&self, container: &ContainerId) -> bool {
-        self.app.0 == container.app.seq() && self.epoch == container.epoch && self.seq == container.seq
+        self.app.0 == container.app.seq()
+            && self.epoch == container.epoch
+            && self.seq == container.seq
     }
     /// The Headroom id, for a container of this application.
     pub fn to_container_id(&self, app: AppId) -> ContainerId {
-        ContainerId { app, epoch: self.epoch, seq: self.seq }
+        ContainerId {
+            app,
+            epoch: self.epoch,
+            seq: self.seq,
+        }
     }
 }
 
@@ -94,13 +108,26 @@ impl fmt::Display for YarnApp {
 }
 impl fmt::Display for YarnAttempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "appattempt_{CLUSTER_TIMESTAMP}_{:04}_{:06}", self.app.0, self.attempt)
+        write!(
+            f,
+            "appattempt_{CLUSTER_TIMESTAMP}_{:04}_{:06}",
+            self.app.0, self.attempt
+        )
     }
 }
 impl fmt::Display for YarnContainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let YarnContainer { app, attempt, epoch, seq } = self;
-        write!(f, "container_e{:02}_{CLUSTER_TIMESTAMP}_{:04}_{attempt:02}_{seq:06}", epoch.0, app.0)
+        let YarnContainer {
+            app,
+            attempt,
+            epoch,
+            seq,
+        } = self;
+        write!(
+            f,
+            "container_e{:02}_{CLUSTER_TIMESTAMP}_{:04}_{attempt:02}_{seq:06}",
+            epoch.0, app.0
+        )
     }
 }
 
@@ -111,7 +138,11 @@ fn numbers<const N: usize>(text: &str, prefix: &str) -> Option<[u64; N]> {
     let mut words = text.strip_prefix(prefix)?.split('_');
     for number in &mut numbers {
         let word = words.next()?;
-        *number = word.bytes().all(|b| b.is_ascii_digit()).then(|| word.parse().ok()).flatten()?;
+        *number = word
+            .bytes()
+            .all(|b| b.is_ascii_digit())
+            .then(|| word.parse().ok())
+            .flatten()?;
     }
     words.next().is_none().then_some(numbers)
 }
@@ -134,27 +165,49 @@ impl FromStr for YarnAttempt {
     type Err = ParseYarnId;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let read = || match numbers::<3>(text, "appattempt_")? {
-            [CLUSTER_TIMESTAMP, app, attempt] => Some(YarnAttempt { app: YarnApp(small(app)?), attempt: small(attempt)? }),
+            [CLUSTER_TIMESTAMP, app, attempt] => Some(YarnAttempt {
+                app: YarnApp(small(app)?),
+                attempt: small(attempt)?,
+            }),
             [_, _, _] => None,
         };
-        read().ok_or_else(|| wrong(text, "an application attempt", "appattempt_1700000000000_0007_000002"))
+        read().ok_or_else(|| {
+            wrong(
+                text,
+                "an application attempt",
+                "appattempt_1700000000000_0007_000002",
+            )
+        })
     }
 }
 impl FromStr for YarnContainer {
     type Err = ParseYarnId;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let read = || match numbers::<5>(text, "container_e")? {
-            [epoch, CLUSTER_TIMESTAMP, app, attempt, seq] => {
-                Some(YarnContainer { app: YarnApp(small(app)?), attempt: small(attempt)?, epoch: Epoch(small(epoch)?), seq })
-            }
+            [epoch, CLUSTER_TIMESTAMP, app, attempt, seq] => Some(YarnContainer {
+                app: YarnApp(small(app)?),
+                attempt: small(attempt)?,
+                epoch: Epoch(small(epoch)?),
+                seq,
+            }),
             [_, _, _, _, _] => None,
         };
-        read().ok_or_else(|| wrong(text, "a container", "container_e03_1700000000000_0007_02_000012"))
+        read().ok_or_else(|| {
+            wrong(
+                text,
+                "a container",
+                "container_e03_1700000000000_0007_02_000012",
+            )
+        })
     }
 }
 
 fn wrong(text: &str, what: &'static str, example: &'static str) -> ParseYarnId {
-    ParseYarnId { text: text.chars().take(80).collect(), what, example }
+    ParseYarnId {
+        text: text.chars().take(80).collect(),
+        what,
+        example,
+    }
 }
 
 headroom_types::textual!(YarnApp, YarnAttempt, YarnContainer);
@@ -167,23 +220,56 @@ mod tests {
     #[test]
     fn ids_have_the_format_of_yarn() {
         let id: ContainerId = "word-count.7.e3.c12".parse().expect("id");
-        assert_eq!(YarnApp::of(&id.app).to_string(), "application_1700000000000_0007");
-        let attempt = AttemptId { app: id.app.clone(), attempt: 2 };
-        assert_eq!(YarnAttempt::of(&attempt).to_string(), "appattempt_1700000000000_0007_000002");
-        assert_eq!(YarnContainer::of(&id, 2).to_string(), "container_e03_1700000000000_0007_02_000012");
+        assert_eq!(
+            YarnApp::of(&id.app).to_string(),
+            "application_1700000000000_0007"
+        );
+        let attempt = AttemptId {
+            app: id.app.clone(),
+            attempt: 2,
+        };
+        assert_eq!(
+            YarnAttempt::of(&attempt).to_string(),
+            "appattempt_1700000000000_0007_000002"
+        );
+        assert_eq!(
+            YarnContainer::of(&id, 2).to_string(),
+            "container_e03_1700000000000_0007_02_000012"
+        );
     }
 
     #[test]
     fn ids_of_other_clusters_and_kinds_are_refused() {
-        for text in
-            ["application_1_0007", "application_1700000000000_", "application_1700000000000_+7", "application_1700000000000_7_1"]
-        {
+        for text in [
+            "application_1_0007",
+            "application_1700000000000_",
+            "application_1700000000000_+7",
+            "application_1700000000000_7_1",
+        ] {
             assert!(text.parse::<YarnApp>().is_err(), "{text}");
         }
-        assert!("appattempt_1700000000000_0007".parse::<YarnAttempt>().is_err());
-        assert!("application_1700000000000_4294967296".parse::<YarnApp>().is_err(), "application numbers have 32 bits");
-        assert!("container_e03_1700000000000_0007_02_0000x2".parse::<YarnContainer>().is_err());
-        assert!("container_1700000000000_0007_02_000012".parse::<YarnContainer>().is_err(), "every container id has an epoch");
+        assert!(
+            "appattempt_1700000000000_0007"
+                .parse::<YarnAttempt>()
+                .is_err()
+        );
+        assert!(
+            "application_1700000000000_4294967296"
+                .parse::<YarnApp>()
+                .is_err(),
+            "application numbers have 32 bits"
+        );
+        assert!(
+            "container_e03_1700000000000_0007_02_0000x2"
+                .parse::<YarnContainer>()
+                .is_err()
+        );
+        assert!(
+            "container_1700000000000_0007_02_000012"
+                .parse::<YarnContainer>()
+                .is_err(),
+            "every container id has an epoch"
+        );
     }
 
     proptest! {

@@ -36,14 +36,22 @@ pub(crate) fn run() -> Result<()> {
 fn sh(script: &Path) -> Result<ExitStatus> {
     let text = fs::read_to_string(script).context("reading a script")?;
     let mut command = Command::new("sh");
-    command.args(["-c", &text]).env("DEBIAN_FRONTEND", "noninteractive").current_dir("/").stdin(Stdio::null());
-    command.stdout(File::create(script.with_extension("out"))?).stderr(File::create(script.with_extension("err"))?);
+    command
+        .args(["-c", &text])
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .current_dir("/")
+        .stdin(Stdio::null());
+    command
+        .stdout(File::create(script.with_extension("out"))?)
+        .stderr(File::create(script.with_extension("err"))?);
     Ok(command.status()?)
 }
 
 /// The exit code; 128 + n for signal n.
 fn code_of(status: ExitStatus) -> i32 {
-    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+    status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
 /// Writes the result file by rename, so that it appears complete.

@@ -31,8 +31,12 @@ fn main() -> Result<()> {
     if arguments.get(1).map(String::as_str) == Some(job::ERRANDS_ARGUMENT) {
         return errands::run();
     }
-    ensure!(std::process::id() == 1, "guest-init is process 1 of a test guest and does nothing elsewhere");
-    let dir = std::env::var(job::DIR_VARIABLE).context("no job directory on the kernel's command line")?;
+    ensure!(
+        std::process::id() == 1,
+        "guest-init is process 1 of a test guest and does nothing elsewhere"
+    );
+    let dir = std::env::var(job::DIR_VARIABLE)
+        .context("no job directory on the kernel's command line")?;
     if let Err(error) = serve(Path::new(&dir)) {
         complain(&format!("guest-init: {error:#}"));
     }
@@ -63,12 +67,22 @@ fn read_job() -> Result<GuestJob> {
 
 /// Runs the program and reaps all orphans meanwhile. Returns its exit code; 128 + n for signal n.
 fn run(task: &GuestJob) -> Result<i32> {
-    let append = |name| OpenOptions::new().append(true).open(Path::new(job::MOUNT).join(name));
-    let (program, arguments) = task.argv.split_first().context("the job names no program")?;
+    let append = |name| {
+        OpenOptions::new()
+            .append(true)
+            .open(Path::new(job::MOUNT).join(name))
+    };
+    let (program, arguments) = task
+        .argv
+        .split_first()
+        .context("the job names no program")?;
     let child = Command::new(program)
         .args(arguments)
         .env_clear()
-        .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        .env(
+            "PATH",
+            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        )
         .envs([("HOME", "/tmp"), ("LANG", "C.UTF-8"), ("TMPDIR", "/tmp")])
         .envs(&task.env)
         .current_dir(&task.cwd)
@@ -79,7 +93,10 @@ fn run(task: &GuestJob) -> Result<i32> {
     let child = match child {
         Ok(child) => child,
         Err(error) => {
-            writeln!(append(job::STDERR)?, "{program} could not be started in the guest: {error}")?;
+            writeln!(
+                append(job::STDERR)?,
+                "{program} could not be started in the guest: {error}"
+            )?;
             return Ok(127);
         }
     };
@@ -87,7 +104,9 @@ fn run(task: &GuestJob) -> Result<i32> {
     loop {
         match wait() {
             Ok(WaitStatus::Exited(pid, code)) if pid == main => return Ok(code),
-            Ok(WaitStatus::Signaled(pid, signal, _core)) if pid == main => return Ok(128 + signal as i32),
+            Ok(WaitStatus::Signaled(pid, signal, _core)) if pid == main => {
+                return Ok(128 + signal as i32);
+            }
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(error) => return Err(error).context("waiting for the program"),
         }

@@ -13,7 +13,11 @@ use nix::mount::{MsFlags, mount};
 pub(crate) fn make(dir: &Path) -> Result<()> {
     // proc comes first: until then /proc is the host's, seen through the root file system. The
     // kernel mounts /dev itself (devtmpfs.mount).
-    for (kind, at) in [("proc", "/proc"), ("sysfs", "/sys"), ("cgroup2", "/sys/fs/cgroup")] {
+    for (kind, at) in [
+        ("proc", "/proc"),
+        ("sysfs", "/sys"),
+        ("cgroup2", "/sys/fs/cgroup"),
+    ] {
         fresh(kind, at)?;
     }
     fs::create_dir_all("/dev/shm")?;
@@ -25,25 +29,34 @@ pub(crate) fn make(dir: &Path) -> Result<()> {
 
 /// Mounts host directories that a tmpfs hides.
 pub(crate) fn keep(dirs: &[PathBuf]) -> Result<()> {
-    dirs.iter().try_for_each(|dir| window(dir, dir, MsFlags::MS_RDONLY))
+    dirs.iter()
+        .try_for_each(|dir| window(dir, dir, MsFlags::MS_RDONLY))
 }
 
 /// Mounts the guest's own disk. After a power cut the kernel replays the file system's journal
 /// here.
 pub(crate) fn disk() -> Result<()> {
     fs::create_dir_all(job::DISK)?;
-    mount(Some(job::DISK_DEVICE), job::DISK, Some("ext4"), MsFlags::empty(), None::<&str>)
-        .with_context(|| format!("mounting {} at {}", job::DISK_DEVICE, job::DISK))
+    mount(
+        Some(job::DISK_DEVICE),
+        job::DISK,
+        Some("ext4"),
+        MsFlags::empty(),
+        None::<&str>,
+    )
+    .with_context(|| format!("mounting {} at {}", job::DISK_DEVICE, job::DISK))
 }
 
 /// Mounts a directory of the host at `at`.
 pub(crate) fn window(host: &Path, at: &Path, flags: MsFlags) -> Result<()> {
     fs::create_dir_all(at).with_context(|| format!("making {}", at.display()))?;
-    mount(Some("none"), at, Some("hostfs"), flags, Some(host)).with_context(|| format!("showing {} of the host", host.display()))
+    mount(Some("none"), at, Some("hostfs"), flags, Some(host))
+        .with_context(|| format!("showing {} of the host", host.display()))
 }
 
 pub(crate) fn fresh(kind: &str, at: &str) -> Result<()> {
-    mount(Some("none"), at, Some(kind), MsFlags::empty(), None::<&str>).with_context(|| format!("mounting {kind} at {at}"))
+    mount(Some("none"), at, Some(kind), MsFlags::empty(), None::<&str>)
+        .with_context(|| format!("mounting {kind} at {at}"))
 }
 
 /// Configures the loopback interface.
@@ -53,7 +66,13 @@ pub(crate) fn loopback_up() -> Result<()> {
 
 /// Configures the interface on the network of guests.
 pub(crate) fn network_up(place: &job::GuestAddress) -> Result<()> {
-    ip(&["addr", "add", &format!("{}/24", place.address()), "dev", "eth0"])?;
+    ip(&[
+        "addr",
+        "add",
+        &format!("{}/24", place.address()),
+        "dev",
+        "eth0",
+    ])?;
     ip(&["link", "set", "eth0", "up"])
 }
 

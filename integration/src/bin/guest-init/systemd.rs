@@ -62,13 +62,18 @@ const MASKED: [&str; 36] = [
     "systemd-tmpfiles-setup.service",
     "systemd-update-utmp.service",
 ];
-const MASKED_TOO: [&str; 4] =
-    ["systemd-udevd.service", "systemd-udev-trigger.service", "systemd-udevd-control.socket", "systemd-udevd-kernel.socket"];
+const MASKED_TOO: [&str; 4] = [
+    "systemd-udevd.service",
+    "systemd-udev-trigger.service",
+    "systemd-udevd-control.socket",
+    "systemd-udevd-kernel.socket",
+];
 
 /// The unit that runs this program with [`UNIT_ARGUMENT`], and the target that wants it. A guest
 /// with a disk also starts the enabled units of its installed packages.
 const TARGET: &str = "[Unit]\nWants=guest-job.service basic.target dbus.socket ENABLED\nAfter=basic.target\nAllowIsolate=yes\n";
-const SERVICE: &str = "[Unit]\nAfter=basic.target dbus.socket\n[Service]\nType=exec\nExecStart=INIT --unit\n";
+const SERVICE: &str =
+    "[Unit]\nAfter=basic.target dbus.socket\n[Service]\nType=exec\nExecStart=INIT --unit\n";
 
 /// Sets up the root and executes systemd; returns only on failure.
 pub(crate) fn become_systemd(
@@ -80,43 +85,83 @@ pub(crate) fn become_systemd(
     load_overlay()?;
     mounts::fresh("tmpfs", "/mnt")?;
     fs::create_dir(NEW_ROOT)?;
-    let written = Path::new(if task.disk.is_some() { job::DISK } else { "/mnt" });
+    let written = Path::new(if task.disk.is_some() {
+        job::DISK
+    } else {
+        "/mnt"
+    });
     let first = !written.join("upper").exists();
     for part in ["upper", "work"] {
         fs::create_dir_all(written.join(part))?;
     }
-    let options = format!("lowerdir=/,upperdir={0}/upper,workdir={0}/work", written.display());
-    mount(Some("none"), NEW_ROOT, Some("overlay"), MsFlags::empty(), Some(options.as_str())).context("the copy-on-write root")?;
+    let options = format!(
+        "lowerdir=/,upperdir={0}/upper,workdir={0}/work",
+        written.display()
+    );
+    mount(
+        Some("none"),
+        NEW_ROOT,
+        Some("overlay"),
+        MsFlags::empty(),
+        Some(options.as_str()),
+    )
+    .context("the copy-on-write root")?;
     for at in job::HIDDEN {
         mounts::fresh("tmpfs", &format!("{NEW_ROOT}{at}"))?;
     }
-    mounts::window(dir, Path::new(&format!("{NEW_ROOT}{}", job::MOUNT)), MsFlags::empty())?;
+    mounts::window(
+        dir,
+        Path::new(&format!("{NEW_ROOT}{}", job::MOUNT)),
+        MsFlags::empty(),
+    )?;
     for (at, host) in task.keep.iter().map(|kept| (kept, kept)).chain(windows) {
         mounts::window(host, &in_root(at)?, MsFlags::MS_RDONLY)?;
     }
     // A system that was on this disk before boots unchanged.
     if first {
-        lay(files, if task.disk.is_some() { "multi-user.target" } else { "" })?;
+        lay(
+            files,
+            if task.disk.is_some() {
+                "multi-user.target"
+            } else {
+                ""
+            },
+        )?;
     }
     chdir(NEW_ROOT)?;
-    mount(Some("."), "/", None::<&str>, MsFlags::MS_MOVE, None::<&str>).context("moving to the new root")?;
+    mount(Some("."), "/", None::<&str>, MsFlags::MS_MOVE, None::<&str>)
+        .context("moving to the new root")?;
     chroot(".")?;
     chdir("/")?;
-    let words = ["/lib/systemd/systemd", "--unit=guest-job.target", "--log-target=console", "--show-status=no"];
-    let words: Vec<CString> = words.iter().map(|w| CString::new(*w)).collect::<Result<_, _>>()?;
-    let never = execv(&words[0], &words).context("/lib/systemd/systemd: `apt-get install -y systemd dbus`")?;
+    let words = [
+        "/lib/systemd/systemd",
+        "--unit=guest-job.target",
+        "--log-target=console",
+        "--show-status=no",
+    ];
+    let words: Vec<CString> = words
+        .iter()
+        .map(|w| CString::new(*w))
+        .collect::<Result<_, _>>()?;
+    let never = execv(&words[0], &words)
+        .context("/lib/systemd/systemd: `apt-get install -y systemd dbus`")?;
     match never {}
 }
 
 fn load_overlay() -> Result<()> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
-    let path = format!("/usr/lib/uml/modules/{}/kernel/fs/overlayfs/overlay.ko", release.trim());
+    let path = format!(
+        "/usr/lib/uml/modules/{}/kernel/fs/overlayfs/overlay.ko",
+        release.trim()
+    );
     let file = File::open(&path).with_context(|| path.clone())?;
     finit_module(&file, c"", ModuleInitFlags::empty()).with_context(|| format!("loading {path}"))
 }
 
 fn in_root(path: &Path) -> Result<PathBuf> {
-    let relative = path.strip_prefix("/").with_context(|| format!("{} is not absolute", path.display()))?;
+    let relative = path
+        .strip_prefix("/")
+        .with_context(|| format!("{} is not absolute", path.display()))?;
     Ok(Path::new(NEW_ROOT).join(relative))
 }
 
@@ -144,11 +189,21 @@ fn lay(files: &BTreeMap<PathBuf, String>, enabled: &str) -> Result<()> {
     }
     fs::write(&id, "0123456789abcdef0123456789abcdef\n")?;
     let init = std::env::current_exe()?;
-    fs::write(units.join("guest-job.target"), TARGET.replace("ENABLED", enabled))?;
-    fs::write(units.join("guest-job.service"), SERVICE.replace("INIT", init.to_str().context("UTF-8")?))?;
+    fs::write(
+        units.join("guest-job.target"),
+        TARGET.replace("ENABLED", enabled),
+    )?;
+    fs::write(
+        units.join("guest-job.service"),
+        SERVICE.replace("INIT", init.to_str().context("UTF-8")?),
+    )?;
     for (path, text) in files {
         let path = in_root(path)?;
-        ensure!(path.components().all(|c| c.as_os_str() != ".."), "{} leaves the root", path.display());
+        ensure!(
+            path.components().all(|c| c.as_os_str() != ".."),
+            "{} leaves the root",
+            path.display()
+        );
         fs::create_dir_all(path.parent().context("a file needs a directory")?)?;
         fs::write(&path, text).with_context(|| format!("laying {}", path.display()))?;
     }

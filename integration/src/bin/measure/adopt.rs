@@ -20,11 +20,18 @@ const ROUND: Duration = Duration::from_secs(60);
 
 /// Runs the rounds. A seed of `None` is taken from the clock and printed.
 pub(crate) fn measure(rounds: u32, seed: Option<u64>) -> Result<AgentKillResults> {
-    let seed = seed.unwrap_or_else(|| u64::try_from(clock::realtime_nanos() % 1_000_000_007).unwrap_or(1));
+    let seed =
+        seed.unwrap_or_else(|| u64::try_from(clock::realtime_nanos() % 1_000_000_007).unwrap_or(1));
     progress::tell(&format!("adopt: {rounds} rounds of seed {seed}"));
     kill_rounds::run(rounds, seed, &mut |n, tally| {
         if (n + 1) % TELL == 0 {
-            progress::tell(&format!("{} rounds: {} kills, {} lost, {} twice", n + 1, tally.kills, tally.lost, tally.twice));
+            progress::tell(&format!(
+                "{} rounds: {} kills, {} lost, {} twice",
+                n + 1,
+                tally.kills,
+                tally.lost,
+                tally.twice
+            ));
         }
     })
 }

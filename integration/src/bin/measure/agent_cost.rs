@@ -46,23 +46,45 @@ pub(crate) struct AgentCostResults {
 /// Starts the containers and measures.
 pub(crate) fn measure(containers: u64) -> Result<AgentCostResults> {
     let desk = FakeManager::open()?;
-    let mut agent = SingleAgent::new(&desk, Shape { memory: Bytes::from_gib(16), cpus: 256 })?;
+    let mut agent = SingleAgent::new(
+        &desk,
+        Shape {
+            memory: Bytes::from_gib(16),
+            cpus: 256,
+        },
+    )?;
     agent.start(&desk)?;
     let ids: Vec<_> = (1..=containers).map(container).collect::<Result<_>>()?;
-    let orders: Result<Vec<_>> =
-        ids.iter().map(|id| Ok((id.clone(), order(Bytes::from_mib(32), words(&["/bin/sleep", "600"]))?))).collect();
+    let orders: Result<Vec<_>> = ids
+        .iter()
+        .map(|id| {
+            Ok((
+                id.clone(),
+                order(Bytes::from_mib(32), words(&["/bin/sleep", "600"]))?,
+            ))
+        })
+        .collect();
     desk.run(orders?);
     let all = |book: &integration::single_agent::fake_manager::ReceivedReports| {
-        ids.iter().all(|id| book.running.contains_key(id)).then_some(())
+        ids.iter()
+            .all(|id| book.running.contains_key(id))
+            .then_some(())
     };
-    desk.until("all containers to run", PATIENCE, all).with_context(|| agent.last_words())?;
-    progress::tell(&format!("{containers} containers run; measuring for {} s", WINDOW.as_secs()));
+    desk.until("all containers to run", PATIENCE, all)
+        .with_context(|| agent.last_words())?;
+    progress::tell(&format!(
+        "{containers} containers run; measuring for {} s",
+        WINDOW.as_secs()
+    ));
     clock::pause(SETTLE);
     let pid = agent.pid()?;
     let (before, begun) = (ticks(pid)?, Instant::now());
     clock::pause(WINDOW);
     let (after, took) = (ticks(pid)?, begun.elapsed().as_secs_f64());
-    let shims: Vec<f64> = ids.iter().filter_map(|id| private_kib(agent.process(id, "shim.pid")?)).collect();
+    let shims: Vec<f64> = ids
+        .iter()
+        .filter_map(|id| private_kib(agent.process(id, "shim.pid")?))
+        .collect();
     let count = |dir: &str| fs::read_dir(format!("/proc/{pid}/{dir}")).map_or(0, Iterator::count);
     Ok(AgentCostResults {
         containers,
@@ -79,8 +101,18 @@ pub(crate) fn measure(containers: u64) -> Result<AgentCostResults> {
 /// User and system time of the process itself so far. Ticks.
 fn ticks(pid: i32) -> Result<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let fields: Vec<&str> = stat.rsplit_once(") ").context("a stat")?.1.split(' ').collect();
-    Ok(fields.get(11..13).context("a stat")?.iter().filter_map(|field| field.parse::<f64>().ok()).sum())
+    let fields: Vec<&str> = stat
+        .rsplit_once(") ")
+        .context("a stat")?
+        .1
+        .split(' ')
+        .collect();
+    Ok(fields
+        .get(11..13)
+        .context("a stat")?
+        .iter()
+        .filter_map(|field| field.parse::<f64>().ok())
+        .sum())
 }
 
 fn status_kib(pid: i32, key: &str) -> Result<f64> {
@@ -95,7 +127,12 @@ fn private_kib(pid: i32) -> Option<f64> {
 }
 
 fn kib(text: &str, key: &str) -> Option<f64> {
-    text.lines().find_map(|line| line.strip_prefix(key))?.split_whitespace().next()?.parse().ok()
+    text.lines()
+        .find_map(|line| line.strip_prefix(key))?
+        .split_whitespace()
+        .next()?
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]
@@ -104,7 +141,13 @@ mod tests {
 
     #[test]
     fn a_value_is_found_by_its_key() {
-        assert_eq!(kib("Rss:  900 kB\nPrivate_Dirty:      64 kB\n", "Private_Dirty:"), Some(64.0));
+        assert_eq!(
+            kib(
+                "Rss:  900 kB\nPrivate_Dirty:      64 kB\n",
+                "Private_Dirty:"
+            ),
+            Some(64.0)
+        );
         assert_eq!(kib("Rss:  900 kB\n", "Pss:"), None);
     }
 }

@@ -36,8 +36,16 @@ pub(crate) fn measure(rounds: u32) -> Result<CliStartResults> {
         status.push(one(&["status", "--addr", &addr])?);
         alone.push(one(&["config", "show"])?);
     }
-    let at = |times: &[u128], percent| quantile(times, percent).map(millis).context("nothing was measured");
-    let build = if cfg!(debug_assertions) { "debug" } else { "release" };
+    let at = |times: &[u128], percent| {
+        quantile(times, percent)
+            .map(millis)
+            .context("nothing was measured")
+    };
+    let build = if cfg!(debug_assertions) {
+        "debug"
+    } else {
+        "release"
+    };
     Ok(CliStartResults {
         p50_ms: at(&status, 50)?,
         p99_ms: at(&status, 99)?,
@@ -53,6 +61,10 @@ fn one(arguments: &[&str]) -> Result<u128> {
     let begun = Instant::now();
     let output = command.output().context("starting rmctl")?;
     let time = begun.elapsed().as_nanos();
-    ensure!(output.status.success() && !output.stdout.is_empty(), "rmctl: {}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success() && !output.stdout.is_empty(),
+        "rmctl: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(time)
 }

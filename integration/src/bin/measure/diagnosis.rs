@@ -31,11 +31,23 @@ pub(crate) struct DiagnosisResults {
 /// Runs all programs with `only` in their name, for this number of rounds.
 pub(crate) fn measure(rounds: u32, only: &str) -> Result<DiagnosisResults> {
     let native = std::env::current_exe()?.with_file_name("provoke");
-    anyhow::ensure!(native.is_file(), "{} is not built: cargo build -p integration --bins", native.display());
+    anyhow::ensure!(
+        native.is_file(),
+        "{} is not built: cargo build -p integration --bins",
+        native.display()
+    );
     let bench = DiagnosisBench::new("diagnosis", &native)?;
-    let (wanted, missing): (Vec<DiagnosisCase>, Vec<DiagnosisCase>) =
-        cases().into_iter().filter(|case| case.program.contains(only)).partition(|case| case.needs.missing().is_none());
-    let skipped = missing.iter().map(|case| format!("{}: no {}", case.program, case.needs.missing().unwrap_or_default()));
+    let (wanted, missing): (Vec<DiagnosisCase>, Vec<DiagnosisCase>) = cases()
+        .into_iter()
+        .filter(|case| case.program.contains(only))
+        .partition(|case| case.needs.missing().is_none());
+    let skipped = missing.iter().map(|case| {
+        format!(
+            "{}: no {}",
+            case.program,
+            case.needs.missing().unwrap_or_default()
+        )
+    });
     let mut rows = Vec::new();
     for round in 0..rounds {
         for case in &wanted {
@@ -43,7 +55,14 @@ pub(crate) fn measure(rounds: u32, only: &str) -> Result<DiagnosisResults> {
         }
     }
     let right = rows.iter().filter(|row| row.right).count();
-    Ok(DiagnosisResults { enforcer: bench.kind(), rounds, programs: rows.len(), right, skipped: skipped.collect(), rows })
+    Ok(DiagnosisResults {
+        enforcer: bench.kind(),
+        rounds,
+        programs: rows.len(),
+        right,
+        skipped: skipped.collect(),
+        rows,
+    })
 }
 
 /// As `measure`, in a guest with cgroup v2.
@@ -56,7 +75,12 @@ pub(crate) fn in_a_guest(rounds: u32, only: &str) -> Result<DiagnosisResults> {
 fn one(bench: &DiagnosisBench, case: &DiagnosisCase, round: u32) -> Result<DiagnosisRow> {
     let report = bench.run(case)?;
     let row = DiagnosisRow::of(case, &report);
-    progress::tell(&format!("round {round}: {} is {} ({})", row.program, row.named, if row.right { "right" } else { "WRONG" }));
+    progress::tell(&format!(
+        "round {round}: {} is {} ({})",
+        row.program,
+        row.named,
+        if row.right { "right" } else { "WRONG" }
+    ));
     if !row.right {
         // A developer needs the whole report to correct the rules.
         progress::tell(&serde_json::to_string(&report).context("the report")?);
@@ -66,7 +90,10 @@ fn one(bench: &DiagnosisBench, case: &DiagnosisCase, round: u32) -> Result<Diagn
 
 /// The table as text, with one row for each run.
 pub(crate) fn table(figures: &DiagnosisResults) -> String {
-    let mut text = format!("{} of {} named right on {}\n", figures.right, figures.programs, figures.enforcer);
+    let mut text = format!(
+        "{} of {} named right on {}\n",
+        figures.right, figures.programs, figures.enforcer
+    );
     text.push_str(&format!(
         "{:22} {:8} {:18} {:18} {:9} {:6} FIX\n",
         "PROGRAM", "RUNTIME", "NAMED", "EXPECTED", "CERTAINTY", "RIGHT"
@@ -79,5 +106,9 @@ pub(crate) fn table(figures: &DiagnosisResults) -> String {
             r.program, r.runtime, r.named, r.expected, r.fix
         ));
     }
-    text + &figures.skipped.iter().map(|why| format!("skipped {why}\n")).collect::<String>()
+    text + &figures
+        .skipped
+        .iter()
+        .map(|why| format!("skipped {why}\n"))
+        .collect::<String>()
 }

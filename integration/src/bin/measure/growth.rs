@@ -67,28 +67,46 @@ pub(crate) struct GrowthResults {
 
 /// As `measure`, in a guest with cgroup v2.
 pub(crate) fn in_a_guest(rounds: u32) -> Result<Map<String, Value>> {
-    guest_run::in_a_guest(&["growth", "--rounds", &rounds.to_string()], Duration::from_secs(300) + ROUND * rounds)
+    guest_run::in_a_guest(
+        &["growth", "--rounds", &rounds.to_string()],
+        Duration::from_secs(300) + ROUND * rounds,
+    )
 }
 
 /// Runs both parts.
 pub(crate) fn measure(rounds: u32) -> Result<GrowthResults> {
     let jobs = rounds.div_ceil(AT_ONCE);
     let (mut kills_with, mut kills_without, mut grown, mut held) = (0, 0, 0, Vec::new());
-    let shape = NodeShape { memory: Bytes::from_mib(1536), cpus: 8, enforcer: None };
+    let shape = NodeShape {
+        memory: Bytes::from_mib(1536),
+        cpus: 8,
+        enforcer: None,
+    };
     let cluster = Cluster::start(&[shape])?;
     for n in 0..jobs {
         let with = job(&cluster, &format!("growing-{n}"), "")?;
         let without = job(&cluster, &format!("killing-{n}"), "grow = false")?;
-        let totals = |view: &AppView| view.job.as_ref().map(|job| job.totals.clone()).context("no job");
+        let totals = |view: &AppView| {
+            view.job
+                .as_ref()
+                .map(|job| job.totals.clone())
+                .context("no job")
+        };
         kills_with += totals(&with)?.memory_kills;
         kills_without += totals(&without)?.memory_kills;
         grown += totals(&with)?.grown;
         held.extend(holds(&with)?);
-        progress::tell(&format!("job {n}: {kills_with} kills with growth, {kills_without} without"));
+        progress::tell(&format!(
+            "job {n}: {kills_with} kills with growth, {kills_without} without"
+        ));
     }
     drop(cluster);
     let (told, enforcer) = told(jobs * AT_ONCE)?;
-    let at = |times: &[u128], percent| quantile(times, percent).map(millis).context("nothing was measured");
+    let at = |times: &[u128], percent| {
+        quantile(times, percent)
+            .map(millis)
+            .context("nothing was measured")
+    };
     Ok(GrowthResults {
         enforcer,
         rounds: jobs * AT_ONCE,
@@ -110,21 +128,41 @@ fn job(cluster: &Cluster, name: &str, more: &str) -> Result<AppView> {
     let job = JobFile::new(name, 1, AT_ONCE, LIMIT).stage("large", AT_ONCE, &command, more);
     let app = cluster.submit(job.text())?;
     let end = cluster.until_ended(&app)?;
-    ensure!(end.state == AppState::Finished, "{name} ended as {}: {}", end.state.as_str(), end.diagnostics);
+    ensure!(
+        end.state == AppState::Finished,
+        "{name} ended as {}: {}",
+        end.state.as_str(),
+        end.diagnostics
+    );
     Ok(end)
 }
 
 /// Times from the freeze of each task to its new limit. Nanoseconds.
 fn holds(end: &AppView) -> Result<Vec<u128>> {
     let job = end.job.as_ref().context("no job")?;
-    let grown = job.tasks.iter().flat_map(|task| &task.attempts).flat_map(|attempt| &attempt.grown);
-    Ok(grown.filter_map(|growth| growth.held_us).map(|us| u128::from(us) * 1000).collect())
+    let grown = job
+        .tasks
+        .iter()
+        .flat_map(|task| &task.attempts)
+        .flat_map(|attempt| &attempt.grown);
+    Ok(grown
+        .filter_map(|growth| growth.held_us)
+        .map(|us| u128::from(us) * 1000)
+        .collect())
 }
 
 fn workload(log: &Path, arguments: &[&str]) -> Result<Vec<String>> {
     let (program, log) = (programs::path("workload")?, log.display().to_string());
-    let words = [program.display().to_string(), "run".to_owned(), "--log".to_owned(), log];
-    Ok(words.into_iter().chain(arguments.iter().map(|word| (*word).to_owned())).collect())
+    let words = [
+        program.display().to_string(),
+        "run".to_owned(),
+        "--log".to_owned(),
+        log,
+    ];
+    Ok(words
+        .into_iter()
+        .chain(arguments.iter().map(|word| (*word).to_owned()))
+        .collect())
 }
 
 /// Times from the kernel's notification to the master's line in nanoseconds, and the enforcer.
@@ -134,7 +172,10 @@ fn told(rounds: u32) -> Result<(Vec<u128>, String)> {
     for n in 0..rounds {
         times.extend(lone.round(n).with_context(|| format!("round {n}"))?);
     }
-    progress::tell(&format!("{} of {rounds} pressure notifications were seen by both", times.len()));
+    progress::tell(&format!(
+        "{} of {rounds} pressure notifications were seen by both",
+        times.len()
+    ));
     let kind = lone.container()?.kind().to_string();
     lone.close()?;
     Ok((times, kind))
@@ -152,18 +193,43 @@ struct SingleExecutor {
 
 impl SingleExecutor {
     fn start() -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("headroom-growth-").tempdir().context("a directory")?;
+        let dir = tempfile::Builder::new()
+            .prefix("headroom-growth-")
+            .tempdir()
+            .context("a directory")?;
         let name = format!("headroom-growth-{}", std::process::id());
-        let enforcer = detect(&EnforcerRequest { kind: None, root: None, name, attached: false })?.enforcer;
-        ensure!(enforcer.kind().is_kernel(), "the kernel must enforce the limits here");
-        let group = enforcer.create("c1", &GroupLimits { memory: Some(Bytes::from_mib(1024)), ..GroupLimits::default() })?;
+        let enforcer = detect(&EnforcerRequest {
+            kind: None,
+            root: None,
+            name,
+            attached: false,
+        })?
+        .enforcer;
+        ensure!(
+            enforcer.kind().is_kernel(),
+            "the kernel must enforce the limits here"
+        );
+        let group = enforcer.create(
+            "c1",
+            &GroupLimits {
+                memory: Some(Bytes::from_mib(1024)),
+                ..GroupLimits::default()
+            },
+        )?;
         let listener = TcpListener::bind("127.0.0.1:0").context("a free port")?;
         let executor = executor(dir.path(), &group, listener.local_addr()?.port())?;
         let (write, _) = listener.accept().context("the executor")?;
         write.set_read_timeout(Some(PATIENCE))?;
         write.set_nodelay(true)?;
         let read = BufReader::new(write.try_clone()?);
-        Ok(SingleExecutor { dir, enforcer, group: Some(group), executor, write, read })
+        Ok(SingleExecutor {
+            dir,
+            enforcer,
+            group: Some(group),
+            executor,
+            write,
+            read,
+        })
     }
 
     fn container(&self) -> Result<&Group> {
@@ -197,10 +263,15 @@ impl SingleExecutor {
         std::fs::write(&gate, "").context("opening the gate")?;
         self.until(|line| matches!(line, FromExecutor::Pressure { .. }))?;
         let told = Instant::now();
-        self.send(&ToExecutor::Resize { attempt: attempt.clone(), limit: Bytes::from_mib(256) })?;
+        self.send(&ToExecutor::Resize {
+            attempt: attempt.clone(),
+            limit: Bytes::from_mib(256),
+        })?;
         self.until(|line| matches!(line, FromExecutor::Ended { .. }))?;
         self.send(&ToExecutor::Ack { attempt })?;
-        let Ok(rang) = watcher.join() else { bail!("the watching thread has ended") };
+        let Ok(rang) = watcher.join() else {
+            bail!("the watching thread has ended")
+        };
         // The executor can handle the same event before this thread runs; the difference then
         // counts as 0.
         Ok(rang?.map(|rang| told.saturating_duration_since(rang).as_nanos()))
@@ -215,7 +286,10 @@ impl SingleExecutor {
     fn until(&mut self, mut wanted: impl FnMut(&FromExecutor) -> bool) -> Result<()> {
         loop {
             let mut line = String::new();
-            let n = self.read.read_line(&mut line).context("a line of the executor")?;
+            let n = self
+                .read
+                .read_line(&mut line)
+                .context("a line of the executor")?;
             ensure!(n > 0, "the executor closed the connection");
             if wanted(&serde_json::from_str(&line).with_context(|| line.clone())?) {
                 return Ok(());
@@ -236,7 +310,9 @@ impl Drop for SingleExecutor {
         // for cgroups.
         let _ = self.executor.signal(9);
         if let Some(group) = self.group.take() {
-            let _ = group.kill().and_then(|()| group.remove(Duration::from_secs(10)));
+            let _ = group
+                .kill()
+                .and_then(|()| group.remove(Duration::from_secs(10)));
         }
         let _ = self.enforcer.remove_root();
     }
@@ -255,7 +331,10 @@ fn executor(dir: &Path, group: &Group, port: u16) -> Result<ChildProcess> {
         of("HEADROOM_CONTAINER", "growth.1.e1.c1"),
         of("HEADROOM_CONTAINER_DIR", &dir.display().to_string()),
         of("HEADROOM_ENFORCER", group.kind().as_str()),
-        of("HEADROOM_CGROUP", &group.path().context("its cgroup")?.display().to_string()),
+        of(
+            "HEADROOM_CGROUP",
+            &group.path().context("its cgroup")?.display().to_string(),
+        ),
     ];
     let log = std::fs::File::create(dir.join("stderr"))?;
     let (program, procs) = (programs::path("executor")?, group.procs_files());
@@ -283,7 +362,10 @@ impl Pressure {
             if let Some((_, task)) = container.tasks()?.into_iter().find(|(n, _)| *n == name) {
                 break task;
             }
-            ensure!(Instant::now() < deadline, "the task's cgroup does not exist");
+            ensure!(
+                Instant::now() < deadline,
+                "the task's cgroup does not exist"
+            );
             clock::pause(GLANCE);
         };
         let watch = match Watch::usage(&task, pressure_threshold(LIMIT))? {
@@ -297,13 +379,23 @@ impl Pressure {
     /// it was read.
     fn wait(self) -> Result<Option<Instant>> {
         go_first()?;
-        let most = Timespec { tv_sec: i64::try_from(PATIENCE.as_secs())?, tv_nsec: 0 };
+        let most = Timespec {
+            tv_sec: i64::try_from(PATIENCE.as_secs())?,
+            tv_nsec: 0,
+        };
         loop {
-            let ready = poll(&mut [PollFd::new(&self.watch, PollFlags::IN)], Some(&most)).context("the kernel's notification")?;
+            let ready = poll(&mut [PollFd::new(&self.watch, PollFlags::IN)], Some(&most))
+                .context("the kernel's notification")?;
             let rang = Instant::now();
-            ensure!(ready > 0, "no pressure notification for {} s", PATIENCE.as_secs());
+            ensure!(
+                ready > 0,
+                "no pressure notification for {} s",
+                PATIENCE.as_secs()
+            );
             self.watch.clear()?;
-            let Ok(facts) = self.task.facts() else { return Ok(None) };
+            let Ok(facts) = self.task.facts() else {
+                return Ok(None);
+            };
             if is_pressed(&facts, LIMIT) {
                 return Ok(Some(rang));
             }
@@ -314,8 +406,15 @@ impl Pressure {
 /// Gives this thread real-time priority.
 fn go_first() -> Result<()> {
     let own = rustix::thread::gettid().as_raw_nonzero().to_string();
-    let done = Command::new("chrt").args(["-f", "-p", "10", &own]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let done = Command::new("chrt")
+        .args(["-f", "-p", "10", &own])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
     let done = done.context("chrt: `apt-get install -y util-linux`")?;
-    ensure!(done.success(), "chrt: only root may set a real-time priority");
+    ensure!(
+        done.success(),
+        "chrt: only root may set a real-time priority"
+    );
     Ok(())
 }

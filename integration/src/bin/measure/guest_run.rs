@@ -20,14 +20,33 @@ pub(crate) fn in_a_guest(words: &[&str], longest: Duration) -> Result<Map<String
 }
 
 /// As [`in_a_guest`], in a guest with this much memory.
-pub(crate) fn in_a_guest_of(memory: Bytes, words: &[&str], longest: Duration) -> Result<Map<String, Value>> {
+pub(crate) fn in_a_guest_of(
+    memory: Bytes,
+    words: &[&str],
+    longest: Duration,
+) -> Result<Map<String, Value>> {
     let own = std::env::current_exe().context("the path of this program")?;
     let own = own.to_str().context("this program's path is not UTF-8")?;
     let disk = Disk::new(DISK)?;
-    let guest = Guest::new().with_programs().memory(memory).disk(&disk).env("TMPDIR", job::DISK).timeout(longest).quietly();
+    let guest = Guest::new()
+        .with_programs()
+        .memory(memory)
+        .disk(&disk)
+        .env("TMPDIR", job::DISK)
+        .timeout(longest)
+        .quietly();
     let all: Vec<&str> = [&[own], words, &["-o", "json"]].concat();
     let outcome = guest.run(&all)?;
-    let line = outcome.stdout.lines().rev().find(|line| line.starts_with('{'));
-    let line = line.with_context(|| format!("the guest returned no report and exit code {}", outcome.code))?;
+    let line = outcome
+        .stdout
+        .lines()
+        .rev()
+        .find(|line| line.starts_with('{'));
+    let line = line.with_context(|| {
+        format!(
+            "the guest returned no report and exit code {}",
+            outcome.code
+        )
+    })?;
     serde_json::from_str(line).context("the report of the guest")
 }

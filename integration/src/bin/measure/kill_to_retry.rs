@@ -27,7 +27,10 @@ use crate::guest_run;
 use crate::quantiles::{millis, quantile};
 
 /// Timeout of one task.
-const PATIENCE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 30,
+    tv_nsec: 0,
+};
 /// Timeout of a task in a guest on a busy machine.
 const TASK: Duration = Duration::from_secs(10);
 /// Allocation of a first attempt: above the share of one slot, below two.
@@ -43,20 +46,42 @@ pub(crate) struct KillToRetryResults {
 
 /// Runs the job.
 pub(crate) fn measure(count: usize) -> Result<KillToRetryResults> {
-    let cluster = Cluster::start(&[NodeShape { memory: Bytes::from_mib(512), cpus: 4, enforcer: None }])?;
+    let cluster = Cluster::start(&[NodeShape {
+        memory: Bytes::from_mib(512),
+        cpus: 4,
+        enforcer: None,
+    }])?;
     let socket = cluster.dir().join("stamps");
     let listener = UnixListener::bind(&socket).context("the socket for stamps")?;
     let app = cluster.submit(&job(count, &socket)?)?;
-    let times: Vec<u128> = (0..count).map(|n| one(&listener).with_context(|| format!("task {n}"))).collect::<Result<_>>()?;
+    let times: Vec<u128> = (0..count)
+        .map(|n| one(&listener).with_context(|| format!("task {n}")))
+        .collect::<Result<_>>()?;
     let end = cluster.until_ended(&app)?;
-    ensure!(end.state == AppState::Finished, "the job ended as {}: {}", end.state.as_str(), end.diagnostics);
-    let at = |percent| quantile(&times, percent).map(millis).context("nothing was measured");
-    Ok(KillToRetryResults { p50_ms: at(50)?, p99_ms: at(99)?, n: times.len() })
+    ensure!(
+        end.state == AppState::Finished,
+        "the job ended as {}: {}",
+        end.state.as_str(),
+        end.diagnostics
+    );
+    let at = |percent| {
+        quantile(&times, percent)
+            .map(millis)
+            .context("nothing was measured")
+    };
+    Ok(KillToRetryResults {
+        p50_ms: at(50)?,
+        p99_ms: at(99)?,
+        n: times.len(),
+    })
 }
 
 /// As `measure`, in a guest with cgroup v2.
 pub(crate) fn in_a_guest(count: u16) -> Result<Map<String, Value>> {
-    guest_run::in_a_guest(&["kill-to-retry", "--count", &count.to_string()], Duration::from_secs(120) + TASK * u32::from(count))
+    guest_run::in_a_guest(
+        &["kill-to-retry", "--count", &count.to_string()],
+        Duration::from_secs(120) + TASK * u32::from(count),
+    )
 }
 
 /// A chain of stages of one task each, on an executor with two slots.
@@ -68,7 +93,10 @@ fn job(count: usize, socket: &Path) -> Result<String> {
          [executors.main]\nprofile = \"exec\"\ncount = 1\nslots = 2\nreserve = \"96MiB\"\n",
     );
     for n in 0..count {
-        let after = n.checked_sub(1).map(|before| format!("after = [\"s{before}\"]\n")).unwrap_or_default();
+        let after = n
+            .checked_sub(1)
+            .map(|before| format!("after = [\"s{before}\"]\n"))
+            .unwrap_or_default();
         writeln!(
             text,
             "[[stage]]\nname = \"s{n}\"\ngrow = false\n{after}command = [{program:?}, \"stamp\", \"--socket\", {socket:?}, \"--mib\", \"{TAKES_MIB}\"]"
@@ -91,30 +119,53 @@ fn one(listener: &UnixListener) -> Result<u128> {
     ensure!(first.attempt == 1, "attempt {} came first", first.attempt);
     let killed = end_of(first)?;
     let second = next(listener)?;
-    ensure!(second.attempt == 2, "attempt {} came second", second.attempt);
-    second.born.checked_sub(killed).context("the clock moved backwards")
+    ensure!(
+        second.attempt == 2,
+        "attempt {} came second",
+        second.attempt
+    );
+    second
+        .born
+        .checked_sub(killed)
+        .context("the clock moved backwards")
 }
 
 fn next(listener: &UnixListener) -> Result<AttemptStart> {
-    let ready = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&PATIENCE)).context("waiting for an attempt")?;
+    let ready = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&PATIENCE))
+        .context("waiting for an attempt")?;
     ensure!(ready > 0, "no attempt for {} s", PATIENCE.tv_sec);
     let (line, _) = listener.accept()?;
     line.set_read_timeout(Some(Duration::from_secs(5)))?;
     let mut text = String::new();
-    BufReader::new(line.try_clone()?).read_line(&mut text).context("reading the line of an attempt")?;
+    BufReader::new(line.try_clone()?)
+        .read_line(&mut text)
+        .context("reading the line of an attempt")?;
     let words: Vec<&str> = text.split_whitespace().collect();
-    let [_task, attempt, pid, born] = words[..] else { bail!("an attempt sent {text:?}") };
-    Ok(AttemptStart { line, attempt: attempt.parse()?, pid: pid.parse()?, born: born.parse()? })
+    let [_task, attempt, pid, born] = words[..] else {
+        bail!("an attempt sent {text:?}")
+    };
+    Ok(AttemptStart {
+        line,
+        attempt: attempt.parse()?,
+        pid: pid.parse()?,
+        born: born.parse()?,
+    })
 }
 
 /// Lets an attempt continue to its kill and returns the time of its end.
 fn end_of(mut victim: AttemptStart) -> Result<u128> {
     let pid = rustix::process::Pid::from_raw(victim.pid).context("a process id")?;
-    let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).context("watching the attempt")?;
+    let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())
+        .context("watching the attempt")?;
     victim.line.write_all(b"!")?;
     let begun = Instant::now();
-    let gone = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&PATIENCE)).context("waiting for the kill")?;
+    let gone = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&PATIENCE))
+        .context("waiting for the kill")?;
     let killed = clock::realtime_nanos();
-    ensure!(gone > 0, "the attempt still runs {} s after its limit was exceeded", begun.elapsed().as_secs());
+    ensure!(
+        gone > 0,
+        "the attempt still runs {} s after its limit was exceeded",
+        begun.elapsed().as_secs()
+    );
     Ok(killed)
 }

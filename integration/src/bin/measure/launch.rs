@@ -68,17 +68,31 @@ pub(crate) struct LaunchResults {
 /// Runs all parts.
 pub(crate) fn measure(rounds: u32) -> Result<LaunchResults> {
     let desk = FakeManager::open()?;
-    let mut agent = SingleAgent::new(&desk, Shape { memory: Bytes::from_gib(4), cpus: 64 })?;
+    let mut agent = SingleAgent::new(
+        &desk,
+        Shape {
+            memory: Bytes::from_gib(4),
+            cpus: 64,
+        },
+    )?;
     agent.start(&desk)?;
     let mut next = 1;
     let (starts, ends) = one_by_one(&desk, &agent, &mut next, rounds)?;
-    let at = |times: &[u128], percent| quantile(times, percent).map(millis).context("nothing was measured");
+    let at = |times: &[u128], percent| {
+        quantile(times, percent)
+            .map(millis)
+            .context("nothing was measured")
+    };
     let bare = Bare::new(&agent)?;
     let (mut crowd, mut loops) = (Vec::new(), Vec::new());
     for turn in 0..TURNS {
         crowd.push(crowd_of(&desk, &agent, &mut next, u64::from(rounds))?);
         loops.push(bare.turn(rounds)?);
-        progress::tell(&format!("turn {turn}: {:?} and {:?}", crowd.last(), loops.last()));
+        progress::tell(&format!(
+            "turn {turn}: {:?} and {:?}",
+            crowd.last(),
+            loops.last()
+        ));
     }
     let crun_per_s = crun(agent.dir(), rounds.min(100))?;
     let (crowd, loops) = (median(crowd)?, median(loops)?);
@@ -99,7 +113,10 @@ pub(crate) fn measure(rounds: u32) -> Result<LaunchResults> {
 
 /// As `measure`, in a guest with cgroup v2.
 pub(crate) fn in_a_guest(rounds: u32) -> Result<Map<String, Value>> {
-    guest_run::in_a_guest(&["launch", "--rounds", &rounds.to_string()], Duration::from_secs(120) + ROUND * rounds)
+    guest_run::in_a_guest(
+        &["launch", "--rounds", &rounds.to_string()],
+        Duration::from_secs(120) + ROUND * rounds,
+    )
 }
 
 /// The results of one turn.
@@ -112,23 +129,40 @@ struct Pace {
 /// The turn with the median speed.
 fn median(mut paces: Vec<Pace>) -> Result<Pace> {
     paces.sort_by(|a, b| a.per_s.total_cmp(&b.per_s));
-    paces.get(paces.len() / 2).copied().context("nothing was measured")
+    paces
+        .get(paces.len() / 2)
+        .copied()
+        .context("nothing was measured")
 }
 
 /// Runs single containers. Returns nanoseconds from order to running, and from kill to report.
-fn one_by_one(desk: &FakeManager, agent: &SingleAgent, next: &mut u64, rounds: u32) -> Result<(Vec<u128>, Vec<u128>)> {
+fn one_by_one(
+    desk: &FakeManager,
+    agent: &SingleAgent,
+    next: &mut u64,
+    rounds: u32,
+) -> Result<(Vec<u128>, Vec<u128>)> {
     let (mut starts, mut ends) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let id = fresh(next)?;
         let begun = Instant::now();
         desk.run([(id.clone(), order(MEMORY, words(&["/bin/sleep", "60"]))?)]);
-        let running =
-            desk.until("a container", PATIENCE, |book| book.running.get(&id).copied()).with_context(|| agent.last_words())?;
+        let running = desk
+            .until("a container", PATIENCE, |book| {
+                book.running.get(&id).copied()
+            })
+            .with_context(|| agent.last_words())?;
         starts.push(running.duration_since(begun).as_nanos());
         let pid = agent.process(&id, "pid").context("the process id")?;
         let killed = Instant::now();
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).context("the kill")?;
-        let told = desk.until("the end of the container", PATIENCE, |book| book.ends.get(&id).map(|end| end.at))?;
+        nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(pid),
+            nix::sys::signal::Signal::SIGKILL,
+        )
+        .context("the kill")?;
+        let told = desk.until("the end of the container", PATIENCE, |book| {
+            book.ends.get(&id).map(|end| end.at)
+        })?;
         ends.push(told.duration_since(killed).as_nanos());
         let_go(desk, &[id]);
     }
@@ -152,7 +186,11 @@ fn crowd_of(desk: &FakeManager, agent: &SingleAgent, next: &mut u64, count: u64)
         desk.run(orders);
         let done: Vec<ContainerId> = desk
             .until("an end", PATIENCE, |book| {
-                let done: Vec<_> = open.iter().filter(|id| book.ends.contains_key(*id)).cloned().collect();
+                let done: Vec<_> = open
+                    .iter()
+                    .filter(|id| book.ends.contains_key(*id))
+                    .cloned()
+                    .collect();
                 (!done.is_empty()).then_some(done)
             })
             .with_context(|| agent.last_words())?;
@@ -164,10 +202,15 @@ fn crowd_of(desk: &FakeManager, agent: &SingleAgent, next: &mut u64, count: u64)
         .book()
         .ends
         .values()
-        .filter(|end| end.report.reason.name() != "exit" && end.report.reason.name() != "killed_externally")
+        .filter(|end| {
+            end.report.reason.name() != "exit" && end.report.reason.name() != "killed_externally"
+        })
         .count();
     ensure!(wrong == 0, "{wrong} containers ended for another reason");
-    Ok(Pace { per_s: as_f64(count) / took, cpu_ms: (cpu_of(agent)? - before) * 1e3 / as_f64(count) })
+    Ok(Pace {
+        per_s: as_f64(count) / took,
+        cpu_ms: (cpu_of(agent)? - before) * 1e3 / as_f64(count),
+    })
 }
 
 fn let_go(desk: &FakeManager, ids: &[ContainerId]) {
@@ -190,8 +233,18 @@ fn cpu_of(agent: &SingleAgent) -> Result<f64> {
     let mut ticks = 0;
     for pid in [agent.pid()?].into_iter().chain(agent.launcher()) {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let fields: Vec<&str> = stat.rsplit_once(") ").context("a stat")?.1.split(' ').collect();
-        ticks += fields.get(11..15).context("a stat")?.iter().filter_map(|f| f.parse::<u64>().ok()).sum::<u64>();
+        let fields: Vec<&str> = stat
+            .rsplit_once(") ")
+            .context("a stat")?
+            .1
+            .split(' ')
+            .collect();
+        ticks += fields
+            .get(11..15)
+            .context("a stat")?
+            .iter()
+            .filter_map(|f| f.parse::<u64>().ok())
+            .sum::<u64>();
     }
     Ok(as_f64(ticks) / 100.0)
 }
@@ -206,10 +259,15 @@ struct Bare {
 impl Bare {
     fn new(agent: &SingleAgent) -> Result<Self> {
         let roots = agent.cgroups();
-        let memory = roots.first().context("this host has no cgroups to compare with")?.join("containers");
+        let memory = roots
+            .first()
+            .context("this host has no cgroups to compare with")?
+            .join("containers");
         let v1 = memory.join("memory.limit_in_bytes").exists();
-        let pids =
-            roots.iter().map(|root| root.join("containers")).find(|dir| *dir != memory && dir.join("cgroup.procs").exists());
+        let pids = roots
+            .iter()
+            .map(|root| root.join("containers"))
+            .find(|dir| *dir != memory && dir.join("cgroup.procs").exists());
         Ok(Bare { memory, pids, v1 })
     }
 
@@ -220,7 +278,10 @@ impl Bare {
             self.one(n)?;
         }
         let (took, count) = (begun.elapsed().as_secs_f64(), f64::from(rounds));
-        Ok(Pace { per_s: count / took, cpu_ms: (own_cpu()? - before) * 1e3 / count })
+        Ok(Pace {
+            per_s: count / took,
+            cpu_ms: (own_cpu()? - before) * 1e3 / count,
+        })
     }
 
     fn one(&self, n: u32) -> Result<()> {
@@ -228,15 +289,26 @@ impl Bare {
         let main = dir.join("main");
         fs::create_dir(&dir)?;
         let bytes = MEMORY.get().to_string();
-        let limit = if self.v1 { "memory.limit_in_bytes" } else { "memory.max" };
+        let limit = if self.v1 {
+            "memory.limit_in_bytes"
+        } else {
+            "memory.max"
+        };
         fs::write(dir.join(limit), &bytes)?;
         fs::create_dir(&main)?;
-        let mirror = self.pids.as_ref().map(|pids| pids.join(format!("bare-{n}")));
+        let mirror = self
+            .pids
+            .as_ref()
+            .map(|pids| pids.join(format!("bare-{n}")));
         if let Some(mirror) = &mirror {
             fs::create_dir(mirror)?;
             fs::write(mirror.join("pids.max"), "4096")?;
         }
-        run_in(&main, mirror.as_deref(), if self.v1 { "tasks" } else { "cgroup.procs" })?;
+        run_in(
+            &main,
+            mirror.as_deref(),
+            if self.v1 { "tasks" } else { "cgroup.procs" },
+        )?;
         if let Some(mirror) = &mirror {
             fs::remove_dir(mirror)?;
         }
@@ -248,13 +320,19 @@ impl Bare {
 /// Runs the program in both groups, which the child enters by the file `door` of each, and waits
 /// for it. It uses `vfork`, the faster kind of fork.
 fn run_in(main: &Path, mirror: Option<&Path>, door: &str) -> Result<()> {
-    let groups: Vec<PathBuf> = std::iter::once(main).chain(mirror).map(|dir| dir.join(door)).collect();
+    let groups: Vec<PathBuf> = std::iter::once(main)
+        .chain(mirror)
+        .map(|dir| dir.join(door))
+        .collect();
     let command = headroom_node_exec::Command {
         procs_files: &groups,
         ..headroom_node_exec::Command::new(Path::new(PROGRAM), Path::new("/"))
     };
     let ended = headroom_node_exec::spawn(&command)?.wait()?;
-    ensure!(ended == headroom_node_exec::ProcessEnd::Code(0), "{PROGRAM} ended with {ended:?}");
+    ensure!(
+        ended == headroom_node_exec::ProcessEnd::Code(0),
+        "{PROGRAM} ended with {ended:?}"
+    );
     Ok(())
 }
 
@@ -263,7 +341,10 @@ fn remove(dir: &Path) -> Result<()> {
     loop {
         match fs::remove_dir(dir) {
             Ok(()) => return Ok(()),
-            Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy && begun.elapsed() < Duration::from_secs(2) => {
+            Err(e)
+                if e.kind() == std::io::ErrorKind::ResourceBusy
+                    && begun.elapsed() < Duration::from_secs(2) =>
+            {
                 std::thread::yield_now();
             }
             Err(e) => return Err(e).with_context(|| dir.display().to_string()),
@@ -277,7 +358,8 @@ fn own_cpu() -> Result<f64> {
     let of = |who| -> Result<f64> {
         let usage = getrusage(who)?;
         let seconds = |t: nix::sys::time::TimeVal| {
-            Duration::from_micros(u64::try_from(t.tv_sec() * 1_000_000 + t.tv_usec()).unwrap_or(0)).as_secs_f64()
+            Duration::from_micros(u64::try_from(t.tv_sec() * 1_000_000 + t.tv_usec()).unwrap_or(0))
+                .as_secs_f64()
         };
         Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
     };
@@ -287,7 +369,11 @@ fn own_cpu() -> Result<f64> {
 /// Runs `crun run` of the same program with a memory limit, one after the other. `None` if crun is
 /// not installed or does not work with this host's cgroups.
 fn crun(dir: &Path, rounds: u32) -> Result<Option<f64>> {
-    let installed = Command::new("crun").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let installed = Command::new("crun")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
     if !installed.is_ok_and(|status| status.success()) {
         progress::tell("crun is not installed; measuring without it");
         return Ok(None);
@@ -304,10 +390,16 @@ fn crun(dir: &Path, rounds: u32) -> Result<Option<f64>> {
         own = std::process::id()
     );
     let begun = Instant::now();
-    let output = Command::new("unshare").args(["-m", "sh", "-c", &script]).output().context("unshare")?;
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", &script])
+        .output()
+        .context("unshare")?;
     let took = begun.elapsed().as_secs_f64();
     if !output.status.success() {
-        progress::tell(&format!("crun does not run here: {}", String::from_utf8_lossy(&output.stderr).trim()));
+        progress::tell(&format!(
+            "crun does not run here: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        ));
         return Ok(None);
     }
     Ok(Some(f64::from(rounds) / took))

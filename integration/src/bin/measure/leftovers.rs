@@ -55,20 +55,45 @@ pub(crate) struct LeftoverResults {
 
 /// The host's tmpfs is below `/tmp`, which the job must see. Without a kernel's enforcer no cgroup is charged.
 fn leak(plan: &Plan) -> Result<Option<HostLeak>> {
-    let bench = LeftoverBench::new(NODE, plan.enforcer, TaskUser::Agent, "private_tmp = false\n")?;
-    if bench.enforcer() == EnforcerKind::Poll { Ok(None) } else { bench.leak_on_host_tmpfs(LEAK).map(Some) }
+    let bench = LeftoverBench::new(
+        NODE,
+        plan.enforcer,
+        TaskUser::Agent,
+        "private_tmp = false\n",
+    )?;
+    if bench.enforcer() == EnforcerKind::Poll {
+        Ok(None)
+    } else {
+        bench.leak_on_host_tmpfs(LEAK).map(Some)
+    }
 }
 
 /// Runs all programs as each user that this process can start.
 pub(crate) fn measure(plan: &Plan) -> Result<LeftoverResults> {
     let root = rustix::process::geteuid().is_root();
-    let users = if root { vec![TaskUser::Agent, TaskUser::Nobody] } else { vec![TaskUser::Agent] };
+    let users = if root {
+        vec![TaskUser::Agent, TaskUser::Nobody]
+    } else {
+        vec![TaskUser::Agent]
+    };
     let mut rows = Vec::new();
     for user in users {
         // A private /tmp needs CAP_SYS_ADMIN.
-        let tmp = if root { "private_tmp = true\ntmp_size = \"600MiB\"\n" } else { "private_tmp = false\n" };
-        let mut bench = LeftoverBench::new(NODE, plan.enforcer, user, &format!("ipc = \"{}\"\n{tmp}", plan.ipc))?;
-        for case in cases().iter().filter(|case| case.program.contains(&plan.only)) {
+        let tmp = if root {
+            "private_tmp = true\ntmp_size = \"600MiB\"\n"
+        } else {
+            "private_tmp = false\n"
+        };
+        let mut bench = LeftoverBench::new(
+            NODE,
+            plan.enforcer,
+            user,
+            &format!("ipc = \"{}\"\n{tmp}", plan.ipc),
+        )?;
+        for case in cases()
+            .iter()
+            .filter(|case| case.program.contains(&plan.only))
+        {
             rows.push(play(&mut bench, case)?);
         }
     }
@@ -97,7 +122,8 @@ fn play(bench: &mut LeftoverBench, case: &LeftoverCase) -> Result<LeftoverRow> {
 /// As `measure`, in a guest with cgroup v2.
 pub(crate) fn in_a_guest(plan: &Plan) -> Result<LeftoverResults> {
     let words = ["leftovers", "--only", &plan.only, "--ipc", &plan.ipc];
-    serde_json::from_value(Value::Object(guest_run::in_a_guest(&words, GUEST_TIMEOUT)?)).context("the report of the guest")
+    serde_json::from_value(Value::Object(guest_run::in_a_guest(&words, GUEST_TIMEOUT)?))
+        .context("the report of the guest")
 }
 
 fn line(row: &LeftoverRow) -> String {
@@ -120,9 +146,13 @@ fn line(row: &LeftoverRow) -> String {
 
 /// The table as text, with one row for each run.
 pub(crate) fn table(figures: &LeftoverResults) -> String {
-    let head =
-        format!("{:22} {:7} {:9} {:6} {:5} {:11} {}\n", "PROGRAM", "USER", "ENFORCER", "RIGHT", "LEFT", "COLLATERAL", "NEXT JOB");
-    let seen = figures.unattributed_seen_ms.map_or("not shown".to_owned(), |ms| format!("{ms} ms"));
+    let head = format!(
+        "{:22} {:7} {:9} {:6} {:5} {:11} {}\n",
+        "PROGRAM", "USER", "ENFORCER", "RIGHT", "LEFT", "COLLATERAL", "NEXT JOB"
+    );
+    let seen = figures
+        .unattributed_seen_ms
+        .map_or("not shown".to_owned(), |ms| format!("{ms} ms"));
     let sum = format!(
         "{} programs, {} collateral re-runs, {} poisoned jobs; a leak on a tmpfs of the host is shown after: {seen}\n",
         figures.programs, figures.collateral_reruns, figures.poisoned_jobs

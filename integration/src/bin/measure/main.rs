@@ -168,9 +168,21 @@ fn main() -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let left = || {
-        let (enforcer, only, ipc) = (cli.verdicts.enforcer, cli.verdicts.only.clone(), cli.ipc.clone());
-        let plan = leftovers::Plan { enforcer, only, ipc };
-        if cli.verdicts.guest { leftovers::in_a_guest(&plan) } else { leftovers::measure(&plan) }
+        let (enforcer, only, ipc) = (
+            cli.verdicts.enforcer,
+            cli.verdicts.only.clone(),
+            cli.ipc.clone(),
+        );
+        let plan = leftovers::Plan {
+            enforcer,
+            only,
+            ipc,
+        };
+        if cli.verdicts.guest {
+            leftovers::in_a_guest(&plan)
+        } else {
+            leftovers::measure(&plan)
+        }
     };
     if let (Measurement::Leftovers, Format::Table) = (cli.name, cli.format) {
         tell(&leftovers::table(&left()?));
@@ -182,28 +194,46 @@ fn main() -> Result<ExitCode> {
     }
     let figures = match cli.name {
         Measurement::KillToRetry if cli.verdicts.guest => kill_to_retry::in_a_guest(cli.count)?,
-        Measurement::KillToRetry if cli.loaded => figures(&kill_to_retry::loaded::measure(cli.rounds.unwrap_or(4))?)?,
+        Measurement::KillToRetry if cli.loaded => {
+            figures(&kill_to_retry::loaded::measure(cli.rounds.unwrap_or(4))?)?
+        }
         Measurement::KillToRetry => figures(&kill_to_retry::measure(usize::from(cli.count))?)?,
         Measurement::RmCore => figures(&rm_core::measure()?)?,
         Measurement::RmHttp => figures(&rm_http::measure(usize::try_from(cli.agents)?)?)?,
-        Measurement::AskToRunning => figures(&request_to_running::measure(cli.rounds.unwrap_or(200))?)?,
-        Measurement::RmRestart => figures(&rm_restart::measure(cli.rounds.unwrap_or(100), usize::try_from(cli.agents)?)?)?,
+        Measurement::AskToRunning => {
+            figures(&request_to_running::measure(cli.rounds.unwrap_or(200))?)?
+        }
+        Measurement::RmRestart => figures(&rm_restart::measure(
+            cli.rounds.unwrap_or(100),
+            usize::try_from(cli.agents)?,
+        )?)?,
         Measurement::Store => figures(&store::measure()?)?,
         Measurement::Launch if cli.verdicts.guest => launch::in_a_guest(cli.rounds.unwrap_or(100))?,
         Measurement::Launch => figures(&launch::measure(cli.rounds.unwrap_or(300))?)?,
-        Measurement::AgentCost => figures(&agent_cost::measure(u64::from(cli.rounds.unwrap_or(200)))?)?,
-        Measurement::Adopt if cli.verdicts.guest => adopt::in_a_guest(cli.rounds.unwrap_or(30), cli.seed)?,
+        Measurement::AgentCost => {
+            figures(&agent_cost::measure(u64::from(cli.rounds.unwrap_or(200)))?)?
+        }
+        Measurement::Adopt if cli.verdicts.guest => {
+            adopt::in_a_guest(cli.rounds.unwrap_or(30), cli.seed)?
+        }
         Measurement::Adopt => figures(&adopt::measure(cli.rounds.unwrap_or(100), cli.seed)?)?,
-        Measurement::MasterRestart => figures(&master_restart::measure(cli.rounds.unwrap_or(100), cli.seed)?)?,
+        Measurement::MasterRestart => figures(&master_restart::measure(
+            cli.rounds.unwrap_or(100),
+            cli.seed,
+        )?)?,
         Measurement::Upgrades => figures(&upgrades::measure(cli.rounds.unwrap_or(50))?)?,
-        Measurement::Verdicts => return verdicts::measure(cli.rounds.unwrap_or(10), &cli.verdicts, cli.format),
+        Measurement::Verdicts => {
+            return verdicts::measure(cli.rounds.unwrap_or(10), &cli.verdicts, cli.format);
+        }
         Measurement::Diagnosis => figures(&diagnosed()?)?,
         Measurement::Treatments => figures(&treatments::of(&cli.verdicts)?)?,
         Measurement::Growth if cli.verdicts.guest => growth::in_a_guest(cli.rounds.unwrap_or(40))?,
         Measurement::Growth => figures(&growth::measure(cli.rounds.unwrap_or(40))?)?,
         Measurement::Leftovers => figures(&left()?)?,
         Measurement::Modes => figures(&modes::measure(&cli.verdicts.only)?)?,
-        Measurement::NoisyNeighbour if cli.verdicts.guest => noisy_neighbour::in_a_guest(cli.seconds)?,
+        Measurement::NoisyNeighbour if cli.verdicts.guest => {
+            noisy_neighbour::in_a_guest(cli.seconds)?
+        }
         Measurement::NoisyNeighbour => figures(&noisy_neighbour::measure(cli.seconds)?)?,
         Measurement::CliStart => figures(&cli_start::measure(cli.rounds.unwrap_or(200))?)?,
         Measurement::Tasks => figures(&tasks::measure(cli.n)?)?,
@@ -217,7 +247,9 @@ fn main() -> Result<ExitCode> {
 
 /// The object of a measurement's results.
 fn figures<T: Serialize>(measured: &T) -> Result<Map<String, Value>> {
-    let Value::Object(figures) = serde_json::to_value(measured)? else { bail!("the result of a measurement is not an object") };
+    let Value::Object(figures) = serde_json::to_value(measured)? else {
+        bail!("the result of a measurement is not an object")
+    };
     Ok(figures)
 }
 
@@ -230,6 +262,8 @@ fn tell(text: &str) {
 fn print(figures: &Map<String, Value>, format: Format) {
     match format {
         Format::Json => println!("{}", Value::Object(figures.clone())),
-        Format::Table => figures.iter().for_each(|(name, figure)| println!("{name:24} {figure}")),
+        Format::Table => figures
+            .iter()
+            .for_each(|(name, figure)| println!("{name:24} {figure}")),
     }
 }

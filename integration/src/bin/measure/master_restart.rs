@@ -32,13 +32,26 @@ pub(crate) struct MasterRestartResults {
 
 /// Runs the rounds. A seed of `None` is taken from the clock and printed.
 pub(crate) fn measure(rounds: u32, seed: Option<u64>) -> Result<MasterRestartResults> {
-    let seed = seed.unwrap_or_else(|| u64::try_from(clock::realtime_nanos() % 1_000_000_007).unwrap_or(1));
+    let seed =
+        seed.unwrap_or_else(|| u64::try_from(clock::realtime_nanos() % 1_000_000_007).unwrap_or(1));
     progress::tell(&format!("master-restart: {rounds} rounds of seed {seed}"));
     let tally = masters::run(rounds, seed, &mut |n, tally| {
         if (n + 1) % TELL == 0 {
-            let masters::MasterKillResults { kills, mid_escalation, lost, twice, rerun_finished, .. } = tally;
-            let words = format!("{kills} kills, {mid_escalation} of them during an escalation, {lost} lost, {twice} twice");
-            progress::tell(&format!("{} rounds: {words}, {rerun_finished} run again", n + 1));
+            let masters::MasterKillResults {
+                kills,
+                mid_escalation,
+                lost,
+                twice,
+                rerun_finished,
+                ..
+            } = tally;
+            let words = format!(
+                "{kills} kills, {mid_escalation} of them during an escalation, {lost} lost, {twice} twice"
+            );
+            progress::tell(&format!(
+                "{} rounds: {words}, {rerun_finished} run again",
+                n + 1
+            ));
         }
     })?;
     let at = |percent| quantile(&tally.recoveries_ms, percent).context("no kill");

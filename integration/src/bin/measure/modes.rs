@@ -31,15 +31,30 @@ const SHARE: u32 = 64;
 const JVMS: u32 = 40;
 /// Arguments of `Hog` for each JVM: most need a small heap, one in ten a large heap, one in ten
 /// much memory beside it.
-const NEEDS: [&str; 10] =
-    ["heap 24", "heap 24", "heap 24", "direct 110", "heap 24", "heap 24", "heap 24", "heap 160", "heap 24", "heap 24"];
+const NEEDS: [&str; 10] = [
+    "heap 24",
+    "heap 24",
+    "heap 24",
+    "direct 110",
+    "heap 24",
+    "heap 24",
+    "heap 24",
+    "heap 160",
+    "heap 24",
+    "heap 24",
+];
 /// The sizings of the JVMs, with heap and overhead of the first size in MiB. The larger single
 /// parameter is the smallest with which the usual task runs: a JVM uses about 45 MiB beside its
 /// heap.
 const SIZINGS: [(&str, MemoryFailureMode, u32, u32); 3] = [
     ("jvm", MemoryFailureMode::Headroom, 64, 64),
     ("jvm-one-knob", MemoryFailureMode::Databricks, 480, 48),
-    ("jvm-one-knob-same-size", MemoryFailureMode::Databricks, 116, 12),
+    (
+        "jvm-one-knob-same-size",
+        MemoryFailureMode::Databricks,
+        116,
+        12,
+    ),
 ];
 
 /// Results.
@@ -88,22 +103,47 @@ struct Stage {
 
 /// Runs all stages with `only` in their name, in all modes.
 pub(crate) fn measure(only: &str) -> Result<ModeResults> {
-    let shape = NodeShape { memory: Bytes::from_mib(3072), cpus: 16, enforcer: None };
+    let shape = NodeShape {
+        memory: Bytes::from_mib(3072),
+        cpus: 16,
+        enforcer: None,
+    };
     let cluster = Cluster::start(&[shape])?;
     let mut runs = Vec::new();
-    for stage in stages().into_iter().filter(|stage| stage.name.contains(only)) {
-        let usual = |mode| (mode, false, if mode == MemoryFailureMode::Headroom { Holds::Task } else { Holds::Executor });
-        let also = [(MemoryFailureMode::Headroom, true, Holds::Task), (MemoryFailureMode::Headroom, false, Holds::Executor)];
+    for stage in stages()
+        .into_iter()
+        .filter(|stage| stage.name.contains(only))
+    {
+        let usual = |mode| {
+            (
+                mode,
+                false,
+                if mode == MemoryFailureMode::Headroom {
+                    Holds::Task
+                } else {
+                    Holds::Executor
+                },
+            )
+        };
+        let also = [
+            (MemoryFailureMode::Headroom, true, Holds::Task),
+            (MemoryFailureMode::Headroom, false, Holds::Executor),
+        ];
         for way in MemoryFailureMode::ALL.into_iter().map(usual).chain(also) {
-            let run = run(&cluster, &stage, way).with_context(|| format!("{} in mode {}", stage.name, way.0.as_str()))?;
+            let run = run(&cluster, &stage, way)
+                .with_context(|| format!("{} in mode {}", stage.name, way.0.as_str()))?;
             progress::tell(&format!("{run:?}"));
             runs.push(run);
         }
     }
     let classes = compiled(cluster.dir())?;
-    for (stage, mode, heap, overhead) in SIZINGS.into_iter().filter(|(stage, ..)| stage.contains(only)) {
+    for (stage, mode, heap, overhead) in SIZINGS
+        .into_iter()
+        .filter(|(stage, ..)| stage.contains(only))
+    {
         let app = cluster.submit(&jvms(stage, mode, (heap, overhead), &classes))?;
-        let run = told(stage, (mode, false, Holds::Task), &ended(&cluster, &app)?).with_context(|| stage.to_owned())?;
+        let run = told(stage, (mode, false, Holds::Task), &ended(&cluster, &app)?)
+            .with_context(|| stage.to_owned())?;
         progress::tell(&format!("{run:?}"));
         runs.push(run);
     }
@@ -123,15 +163,20 @@ fn compiled(dir: &Path) -> Result<PathBuf> {
 }
 
 /// A job with one executor of four slots. A task selects its arguments by its index.
-fn jvms(name: &str, mode: MemoryFailureMode, (heap, overhead): (u32, u32), classes: &Path) -> String {
+fn jvms(
+    name: &str,
+    mode: MemoryFailureMode,
+    (heap, overhead): (u32, u32),
+    classes: &Path,
+) -> String {
     let needs: Vec<String> = NEEDS.iter().map(|need| format!("'{need}'")).collect();
     // The heap is fully touched, like a heap that fills between two collections. Its unused part
     // cannot serve memory beside the heap.
-    let flags =
-        "-XX:+AlwaysPreTouch -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError -XX:MaxDirectMemorySize=1g";
+    let flags = "-XX:+AlwaysPreTouch -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError -XX:MaxDirectMemorySize=1g";
     let (classes, needs, of) = (classes.display(), needs.join(" "), NEEDS.len());
-    let script =
-        format!("n=$(($1 % {of})); x=$2; set -- {needs}; shift $n; exec java -Xmx$x -Xms$x {flags} -cp {classes} Hog $1");
+    let script = format!(
+        "n=$(($1 % {of})); x=$2; set -- {needs}; shift $n; exec java -Xmx$x -Xms$x {flags} -cp {classes} Hog $1"
+    );
     format!(
         "version = 1\nname = \"{name}\"\nmode = \"{}\"\n{}\
          [profiles.exec]\nmemory = \"{}MiB\"\ncpus = 4\n[profiles.task]\nheap = \"{heap}MiB\"\noverhead = \"{overhead}MiB\"\n\
@@ -139,7 +184,11 @@ fn jvms(name: &str, mode: MemoryFailureMode, (heap, overhead): (u32, u32), class
          [[stage]]\nname = \"work\"\ncount = {JVMS}\nprofile = \"task\"\nruntime = \"jvm\"\ngrow = false\nenv = {{ HOG_HOLD_MS = \"500\" }}\n\
          command = [\"sh\", \"-c\", \"{script}\", \"sh\", \"{{index}}\", \"{{heap}}\"]\n",
         mode.as_str(),
-        if mode == MemoryFailureMode::Headroom { "sizes = \"learned\"\n" } else { "" },
+        if mode == MemoryFailureMode::Headroom {
+            "sizes = \"learned\"\n"
+        } else {
+            ""
+        },
         (heap + overhead) * 4 + 32,
     )
 }
@@ -147,11 +196,31 @@ fn jvms(name: &str, mode: MemoryFailureMode, (heap, overhead): (u32, u32), class
 fn stages() -> Vec<Stage> {
     // The heavy tasks come first, so that they overlap.
     let uber = (0..20).map(|n| if n < 5 { 150 } else { 30 }).collect();
-    let skewed: Vec<u32> = (0..200u32).map(|n| if n % 50 == 13 { pareto(n / 50) } else { 20 + n % 25 }).collect();
+    let skewed: Vec<u32> = (0..200u32)
+        .map(|n| {
+            if n % 50 == 13 {
+                pareto(n / 50)
+            } else {
+                20 + n % 25
+            }
+        })
+        .collect();
     vec![
-        Stage { name: "uber", needs: uber, told: false },
-        Stage { name: "pinterest", needs: skewed.clone(), told: false },
-        Stage { name: "pinterest-told", needs: skewed, told: true },
+        Stage {
+            name: "uber",
+            needs: uber,
+            told: false,
+        },
+        Stage {
+            name: "pinterest",
+            needs: skewed.clone(),
+            told: false,
+        },
+        Stage {
+            name: "pinterest-told",
+            needs: skewed,
+            told: true,
+        },
     ]
 }
 
@@ -169,8 +238,13 @@ fn run(cluster: &Cluster, stage: &Stage, way: Way) -> Result<Run> {
 fn told(stage: &'static str, (mode, growth, enforce): Way, end: &AppView) -> Result<Run> {
     let view = end.job.as_ref().context("no job")?;
     let attempts: Vec<&AttemptRow> = view.tasks.iter().flat_map(|task| &task.attempts).collect();
-    let (first, last) = (attempts.iter().map(|a| a.started).min(), attempts.iter().filter_map(|a| a.ended).max());
-    let (Some(first), Some(last)) = (first, last) else { bail!("no attempt was made") };
+    let (first, last) = (
+        attempts.iter().map(|a| a.started).min(),
+        attempts.iter().filter_map(|a| a.ended).max(),
+    );
+    let (Some(first), Some(last)) = (first, last) else {
+        bail!("no attempt was made")
+    };
     Ok(Run {
         stage,
         mode,
@@ -178,7 +252,11 @@ fn told(stage: &'static str, (mode, growth, enforce): Way, end: &AppView) -> Res
         enforce,
         kills: view.totals.memory_kills,
         innocent_kills: view.totals.innocent_reruns,
-        lost: view.tasks.iter().filter(|task| task.state != TaskState::Done).count(),
+        lost: view
+            .tasks
+            .iter()
+            .filter(|task| task.state != TaskState::Done)
+            .count(),
         allocated_gib_s: gib_s(view.totals.allocated_byte_ms),
         used_gib_s: gib_s(attempts.iter().map(|a| used(a)).sum()),
         rerun_gib_s: gib_s(view.totals.rerun_byte_ms),
@@ -188,7 +266,9 @@ fn told(stage: &'static str, (mode, growth, enforce): Way, end: &AppView) -> Res
 
 /// Waits for the end. A job that loses a task fails, which some modes are measured for.
 fn ended(cluster: &Cluster, app: &AppId) -> Result<AppView> {
-    until("the job to end", PATIENCE, || Ok(cluster.app(app).ok().filter(|view| view.state.is_final())))
+    until("the job to end", PATIENCE, || {
+        Ok(cluster.app(app).ok().filter(|view| view.state.is_final()))
+    })
 }
 
 fn used(attempt: &AttemptRow) -> u128 {
@@ -208,9 +288,15 @@ fn job(stage: &Stage, (mode, growth, enforce): Way, log: &Path) -> Result<String
     let (needs, program) = (needs.join(" "), program.display());
     // A task with a declared input size reads that much, otherwise the master does not trust the
     // declaration.
-    let reads = if stage.told { "head -c $(($1 * 2))M /dev/zero > /dev/null; " } else { "" };
-    let script =
-        format!("n=$1; set -- {needs}; shift $n; {reads}exec {program} run --log {} --mib $1 --over-ms 300", log.display());
+    let reads = if stage.told {
+        "head -c $(($1 * 2))M /dev/zero > /dev/null; "
+    } else {
+        ""
+    };
+    let script = format!(
+        "n=$1; set -- {needs}; shift $n; {reads}exec {program} run --log {} --mib $1 --over-ms 300",
+        log.display()
+    );
     let own = mode == MemoryFailureMode::Headroom;
     let mut text = format!(
         "version = 1\nname = \"{}-{}{}{}\"\nmode = \"{}\"\n{}\
@@ -220,7 +306,11 @@ fn job(stage: &Stage, (mode, growth, enforce): Way, log: &Path) -> Result<String
         stage.name,
         mode.as_str(),
         if growth { "-grow" } else { "" },
-        if enforce == Holds::Executor { "-shared" } else { "" },
+        if enforce == Holds::Executor {
+            "-shared"
+        } else {
+            ""
+        },
         mode.as_str(),
         if own { "sizes = \"learned\"\n" } else { "" },
         SHARE * 4 + 32,
@@ -229,10 +319,18 @@ fn job(stage: &Stage, (mode, growth, enforce): Way, log: &Path) -> Result<String
     if enforce == Holds::Executor {
         text.push_str("enforce = \"executor\"\n");
     }
-    text.push_str(if growth { "grow = true\n" } else { "grow = false\n" });
+    text.push_str(if growth {
+        "grow = true\n"
+    } else {
+        "grow = false\n"
+    });
     if stage.told {
         // Twice the need: proportional to it, but not equal.
-        let inputs: Vec<String> = stage.needs.iter().map(|mib| format!("\"{}MiB\"", mib * 2)).collect();
+        let inputs: Vec<String> = stage
+            .needs
+            .iter()
+            .map(|mib| format!("\"{}MiB\"", mib * 2))
+            .collect();
         text.push_str(&format!("input = [{}]\n", inputs.join(", ")));
     }
     Ok(text)

@@ -77,23 +77,44 @@ pub(crate) struct IsolationResults {
 
 /// Runs the measurement with hostile jobs for `seconds`.
 pub(crate) fn measure(seconds: u64) -> Result<IsolationResults> {
-    ensure!(rustix::process::geteuid().is_root(), "only root can run the jobs of two users: run it as root, or with --guest");
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "only root can run the jobs of two users: run it as root, or with --guest"
+    );
     let cpus = processors();
     let cpu = if cpus == 1 { "limit" } else { "share" };
     let configuration = format!(
         "[isolation]\nprivate_tmp = false\ncpu = \"{cpu}\"\n[isolation.users]\nvictim = \"daemon\"\nhostile = \"nobody\"\n"
     );
-    let shape = NodeShape { memory: NODE, cpus, enforcer: None };
+    let shape = NodeShape {
+        memory: NODE,
+        cpus,
+        enforcer: None,
+    };
     let cluster = Cluster::start_configured(&[shape], &configuration)?;
-    let program = leftovers::compile(&cluster.dir().join("bin"))?.display().to_string();
-    let enforcer = cluster.call(cluster.client().nodes())?.first().context("no node")?.enforcer.to_string();
+    let program = leftovers::compile(&cluster.dir().join("bin"))?
+        .display()
+        .to_string();
+    let enforcer = cluster
+        .call(cluster.client().nodes())?
+        .first()
+        .context("no node")?
+        .enforcer
+        .to_string();
     let mut alone = victim(&cluster, &program)?;
     progress::tell(&format!("alone: {}", alone.line()));
     let (over, jobs, tasks) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
     let begun = Instant::now();
     let url = cluster.url();
     let beside = std::thread::scope(|scope| -> Result<(Victim, u32)> {
-        let hostile = scope.spawn(|| hostile(&url, &cluster.dir().join("hostile.toml"), &program, (&over, &jobs, &tasks)));
+        let hostile = scope.spawn(|| {
+            hostile(
+                &url,
+                &cluster.dir().join("hostile.toml"),
+                &program,
+                (&over, &jobs, &tasks),
+            )
+        });
         let mut all = Victim::default();
         let mut rounds = 0;
         let ended = (|| {
@@ -101,19 +122,29 @@ pub(crate) fn measure(seconds: u64) -> Result<IsolationResults> {
                 all.add(victim(&cluster, &program)?);
                 rounds += 1;
                 let at = begun.elapsed().as_secs();
-                progress::tell(&format!("{at} s, beside {} hostile jobs: {}", jobs.load(Ordering::Relaxed), all.line()));
+                progress::tell(&format!(
+                    "{at} s, beside {} hostile jobs: {}",
+                    jobs.load(Ordering::Relaxed),
+                    all.line()
+                ));
             }
             Ok(())
         })();
         over.store(true, Ordering::Relaxed);
-        hostile.join().map_err(|_| anyhow::anyhow!("the thread of the hostile jobs has ended"))??;
+        hostile
+            .join()
+            .map_err(|_| anyhow::anyhow!("the thread of the hostile jobs has ended"))??;
         ended.map(|()| (all, rounds))
     });
     let (beside, victim_jobs) = beside?;
     let seconds = begun.elapsed().as_secs();
     alone.add(victim(&cluster, &program)?);
     progress::tell(&format!("alone, before and after: {}", alone.line()));
-    ensure!(alone.failed == 0, "{} tasks failed that ran alone", alone.failed);
+    ensure!(
+        alone.failed == 0,
+        "{} tasks failed that ran alone",
+        alone.failed
+    );
     Ok(IsolationResults {
         victim_tasks: beside.tasks,
         victim_failed: beside.failed,
@@ -134,7 +165,11 @@ pub(crate) fn measure(seconds: u64) -> Result<IsolationResults> {
 /// As `measure`, in a guest with cgroup v2.
 pub(crate) fn in_a_guest(seconds: u64) -> Result<Map<String, Value>> {
     let words = ["noisy-neighbour", "--seconds", &seconds.to_string()];
-    guest_run::in_a_guest_of(GUEST, &words, Duration::from_secs(seconds) + JOB_TIMEOUT * 3)
+    guest_run::in_a_guest_of(
+        GUEST,
+        &words,
+        Duration::from_secs(seconds) + JOB_TIMEOUT * 3,
+    )
 }
 
 /// Ended jobs of the victim.
@@ -159,13 +194,17 @@ impl Victim {
     }
     fn line(&self) -> String {
         let (p50, p99) = (self.at(50), self.at(99));
-        format!("{} tasks, {} failed, p50 {p50} ms, p99 {p99} ms", self.tasks, self.failed)
+        format!(
+            "{} tasks, {} failed, p50 {p50} ms, p99 {p99} ms",
+            self.tasks, self.failed
+        )
     }
 }
 
 /// Number of processors that the node offers.
 fn processors() -> u32 {
-    let present = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(MAX_CPUS));
+    let present = std::thread::available_parallelism()
+        .map_or(1, |n| u32::try_from(n.get()).unwrap_or(MAX_CPUS));
     present.min(MAX_CPUS)
 }
 
@@ -179,25 +218,49 @@ fn half(job: JobFile) -> JobFile {
 fn victim(cluster: &Cluster, program: &str) -> Result<Victim> {
     let job = half(JobFile::new("victim", 1, 1, Bytes::from_mib(64)));
     let job = job.stage("work", TASKS, &[program, "work", "24"], "");
-    let app = submit(&cluster.url(), &cluster.dir().join("victim.toml"), &job, "victim")?;
-    let end =
-        cluster.until_app(&app, "the victim's job to end", JOB_TIMEOUT, |view| view.state.is_final().then(|| view.clone()))?;
+    let app = submit(
+        &cluster.url(),
+        &cluster.dir().join("victim.toml"),
+        &job,
+        "victim",
+    )?;
+    let end = cluster.until_app(&app, "the victim's job to end", JOB_TIMEOUT, |view| {
+        view.state.is_final().then(|| view.clone())
+    })?;
     Ok(judged(&end))
 }
 
 fn judged(end: &AppView) -> Victim {
     let tasks = end.job.iter().flat_map(|job| &job.tasks);
-    let mut all = Victim { tasks: TASKS, ..Victim::default() };
+    let mut all = Victim {
+        tasks: TASKS,
+        ..Victim::default()
+    };
     let mut well = 0;
     for task in tasks {
         let good = |attempt: &AttemptRow| attempt.reason == Some(ExitReason::Exit { code: 0 });
         well += u32::from(!task.attempts.is_empty() && task.attempts.iter().all(good));
-        let hit = |attempt: &&AttemptRow| matches!(attempt.reason, Some(ExitReason::AncestorOom | ExitReason::NodeOom));
-        all.collateral += u32::try_from(task.attempts.iter().filter(hit).count()).unwrap_or(u32::MAX);
+        let hit = |attempt: &&AttemptRow| {
+            matches!(
+                attempt.reason,
+                Some(ExitReason::AncestorOom | ExitReason::NodeOom)
+            )
+        };
+        all.collateral +=
+            u32::try_from(task.attempts.iter().filter(hit).count()).unwrap_or(u32::MAX);
         let took = |attempt: &AttemptRow| Some(attempt.ended?.since(attempt.started).as_millis());
-        all.latencies.extend(task.attempts.iter().filter(|attempt| good(attempt)).filter_map(took));
+        all.latencies.extend(
+            task.attempts
+                .iter()
+                .filter(|attempt| good(attempt))
+                .filter_map(took),
+        );
     }
-    all.failed = if end.state == AppState::Finished { TASKS - well } else { TASKS };
+    all.failed = if end.state == AppState::Finished {
+        TASKS - well
+    } else {
+        TASKS
+    };
     all
 }
 
@@ -208,20 +271,29 @@ fn hostile(
     program: &str,
     (over, jobs, tasks): (&AtomicBool, &AtomicU32, &AtomicU32),
 ) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let client = headroom_client::Client::new(url)?;
     while !over.load(Ordering::Relaxed) {
         let mut job = half(JobFile::new("hostile", 1, 4, Bytes::from_mib(200)));
         for (kind, amount) in HOSTILE {
             job = job.stage(kind, 2, &[program, kind, amount], "grow = false");
         }
-        let job = job.stage("last", 1, &["/bin/true"], "[retry]\nmax_attempts = 1\nmemory_attempts = 1");
+        let job = job.stage(
+            "last",
+            1,
+            &["/bin/true"],
+            "[retry]\nmax_attempts = 1\nmemory_attempts = 1",
+        );
         let app = submit(url, file, &job, "hostile")?;
         jobs.fetch_add(1, Ordering::Relaxed);
         loop {
             let view = runtime.block_on(client.app(&app)).ok();
             if let Some(view) = view.filter(|view| view.state.is_final()) {
-                let ended = view.job.map_or(0, |job| job.totals.done + job.totals.failed);
+                let ended = view
+                    .job
+                    .map_or(0, |job| job.totals.done + job.totals.failed);
                 tasks.fetch_add(ended, Ordering::Relaxed);
                 break;
             }
@@ -238,20 +310,40 @@ fn hostile(
 
 fn rmctl(url: &str, words: &[&str], user: &str) -> Result<integration::cluster::ProgramOutput> {
     let mut command = Command::new(programs::path("rmctl")?);
-    command.args(words).env("HEADROOM_ADDR", url).env("USER", user).env("LOGNAME", user);
+    command
+        .args(words)
+        .env("HEADROOM_ADDR", url)
+        .env("USER", user)
+        .env("LOGNAME", user);
     ran(command)
 }
 
 fn submit(url: &str, file: &std::path::Path, job: &JobFile, user: &str) -> Result<AppId> {
     std::fs::write(file, job.text())?;
-    let ran = rmctl(url, &["submit", &file.display().to_string(), "-o", "name"], user)?;
-    ensure!(ran.code == 0, "rmctl submit: exit code {}\n{}{}", ran.code, ran.stdout, ran.stderr);
-    ran.stdout.trim().parse().with_context(|| format!("rmctl submit -o name wrote {:?}", ran.stdout))
+    let ran = rmctl(
+        url,
+        &["submit", &file.display().to_string(), "-o", "name"],
+        user,
+    )?;
+    ensure!(
+        ran.code == 0,
+        "rmctl submit: exit code {}\n{}{}",
+        ran.code,
+        ran.stdout,
+        ran.stderr
+    );
+    ran.stdout
+        .trim()
+        .parse()
+        .with_context(|| format!("rmctl submit -o name wrote {:?}", ran.stdout))
 }
 
 fn stop(url: &str, app: &AppId) -> Result<()> {
     let ran = rmctl(url, &["kill", &app.to_string()], "hostile")?;
-    progress::tell(&format!("the hostile job is stopped: {}", ran.stdout.trim()));
+    progress::tell(&format!(
+        "the hostile job is stopped: {}",
+        ran.stdout.trim()
+    ));
     Ok(())
 }
 

@@ -64,41 +64,81 @@ pub(crate) struct PageResults {
 /// Runs the whole measurement.
 pub(crate) fn measure(agents: usize) -> Result<PageResults> {
     let descriptors = limits::raise()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     let daemon = Daemon::start()?;
     let rm = daemon.address();
     let room = u32::try_from(ON_A_NODE + 2)?;
-    let offers = Resource::new(Bytes::from_mib(1024 * u64::from(room)), Cpus::from_cores(room));
+    let offers = Resource::new(
+        Bytes::from_mib(1024 * u64::from(room)),
+        Cpus::from_cores(room),
+    );
     let size = Resource::new(Bytes::from_mib(1024), Cpus::from_milli(500));
     let report_lines = limits::report_lines(agents, descriptors);
     let staying = u32::try_from(agents * ON_A_NODE / MASTERS)?;
     let all = staying as usize * MASTERS;
-    let fleet = runtime.block_on(async { AgentFleet::start(&agents::AgentFleetPlan { rm, agents, offers, report_lines }) })?;
+    let fleet = runtime.block_on(async {
+        AgentFleet::start(&agents::AgentFleetPlan {
+            rm,
+            agents,
+            offers,
+            report_lines,
+        })
+    })?;
     let crowd = runtime.block_on(async {
-        until("agents listening", agents, ARRIVAL, || fleet.totals.listening.load(Ordering::Relaxed)).await?;
-        let crowd = MasterPool::start(&master::MasterPoolPlan { rm, masters: MASTERS, staying, size, life: LIFE }).await?;
-        until("containers", all, ARRIVAL, || usize::try_from(crowd.seen.staying.load(Ordering::Relaxed)).unwrap_or(0)).await?;
+        until("agents listening", agents, ARRIVAL, || {
+            fleet.totals.listening.load(Ordering::Relaxed)
+        })
+        .await?;
+        let crowd = MasterPool::start(&master::MasterPoolPlan {
+            rm,
+            masters: MASTERS,
+            staying,
+            size,
+            life: LIFE,
+        })
+        .await?;
+        until("containers", all, ARRIVAL, || {
+            usize::try_from(crowd.seen.staying.load(Ordering::Relaxed)).unwrap_or(0)
+        })
+        .await?;
         crowd.pace(RequestPace::Window(WINDOW));
         wait("settling", Duration::from_secs(5)).await;
         anyhow::Ok(crowd)
     })?;
-    let without = busy(&daemon, || runtime.block_on(async { wait("without the page", Duration::from_secs(WATCHED)).await }))?;
+    let without = busy(&daemon, || {
+        runtime.block_on(async { wait("without the page", Duration::from_secs(WATCHED)).await })
+    })?;
     let mut browser = Browser::start()?;
     browser.look(PageAppearance::LIGHT)?;
-    browser.call("Network.setCacheDisabled", serde_json::json!({"cacheDisabled": true}))?;
-    browser.call("Page.addScriptToEvaluateOnNewDocument", serde_json::json!({"source": FIRST_VIEW}))?;
+    browser.call(
+        "Network.setCacheDisabled",
+        serde_json::json!({"cacheDisabled": true}),
+    )?;
+    browser.call(
+        "Page.addScriptToEvaluateOnNewDocument",
+        serde_json::json!({"source": FIRST_VIEW}),
+    )?;
     browser.open(&format!("http://{rm}/ui/#/overview"))?;
     let first_view_ms = number(&browser.until("window.firstView", PATIENCE)?)?;
     let bytes = browser.received;
     let mut frames = Value::Null;
-    let with = busy(&daemon, || frames = browser.eval(&frames_for(WATCHED)).unwrap_or_default())?;
+    let with = busy(&daemon, || {
+        frames = browser.eval(&frames_for(WATCHED)).unwrap_or_default()
+    })?;
     let later = browser.received - bytes;
     ensure!(
         browser.eval("document.querySelector('[data-chip=nodes] b').innerText")? == grouped(agents),
         "the page does not count all nodes"
     );
     let list_view_ms = list(&mut browser)?;
-    ensure!(browser.complaints.is_empty(), "the page reported errors: {:?}", browser.complaints);
+    ensure!(
+        browser.complaints.is_empty(),
+        "the page reported errors: {:?}",
+        browser.complaints
+    );
     tell(&format!("frames: {frames}"));
     let figures = PageResults {
         nodes: agents,
@@ -158,7 +198,9 @@ fn busy(daemon: &Daemon, meanwhile: impl FnOnce()) -> Result<f64> {
 }
 
 fn number(value: &Value) -> Result<f64> {
-    value.as_f64().with_context(|| format!("{value} is not a number"))
+    value
+        .as_f64()
+        .with_context(|| format!("{value} is not a number"))
 }
 
 /// A number in the format of the page.
@@ -166,7 +208,11 @@ fn grouped(n: usize) -> String {
     let digits = n.to_string();
     let places = digits.len();
     let comma = |at: usize| at > 0 && (places - at).is_multiple_of(3);
-    digits.chars().enumerate().flat_map(|(at, c)| comma(at).then_some(',').into_iter().chain([c])).collect()
+    digits
+        .chars()
+        .enumerate()
+        .flat_map(|(at, c)| comma(at).then_some(',').into_iter().chain([c]))
+        .collect()
 }
 
 #[allow(clippy::cast_precision_loss)] // counts of one run are small

@@ -22,12 +22,20 @@ pub(crate) async fn wait(what: &str, time: Duration) {
 }
 
 /// Waits until `look` returns at least `wanted`.
-pub(crate) async fn until(what: &str, wanted: usize, time: Duration, mut look: impl FnMut() -> usize) -> Result<()> {
+pub(crate) async fn until(
+    what: &str,
+    wanted: usize,
+    time: Duration,
+    mut look: impl FnMut() -> usize,
+) -> Result<()> {
     let (begun, mut told) = (Instant::now(), Instant::now());
     loop {
         let there = look();
         if there >= wanted {
-            tell(&format!("{what}: {there} after {:.1} s", begun.elapsed().as_secs_f64()));
+            tell(&format!(
+                "{what}: {there} after {:.1} s",
+                begun.elapsed().as_secs_f64()
+            ));
             return Ok(());
         }
         if told.elapsed() >= TELL {
@@ -35,7 +43,10 @@ pub(crate) async fn until(what: &str, wanted: usize, time: Duration, mut look: i
             tell(&format!("{what}: {there} of {wanted}"));
         }
         if begun.elapsed() >= time {
-            bail!("timed out after {} s waiting for {wanted} {what}; there are {there}", time.as_secs());
+            bail!(
+                "timed out after {} s waiting for {wanted} {what}; there are {there}",
+                time.as_secs()
+            );
         }
         tokio::time::sleep(LOOK).await;
     }

@@ -21,7 +21,10 @@ mod tests {
     #[test]
     fn a_quantile_is_an_existing_value() {
         let values: Vec<u128> = (1..=50).rev().collect();
-        assert_eq!((quantile(&values, 50), quantile(&values, 99)), (Some(25), Some(50)));
+        assert_eq!(
+            (quantile(&values, 50), quantile(&values, 99)),
+            (Some(25), Some(50))
+        );
         assert_eq!(quantile(&[7], 99), Some(7));
         assert_eq!(quantile(&[], 50), None);
     }

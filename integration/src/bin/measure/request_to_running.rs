@@ -11,7 +11,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use headroom_client::{Client, JsonLineStream};
 use headroom_types::{AttemptId, Bytes, ContainerId, Cpus, Epoch, Resource};
 use headroom_wire::v1::application_master::{
-    ApplicationUpdate, ApplicationUpdateKind, LaunchSpec, MasterSync, PlacementRequest, RegisterMaster,
+    ApplicationUpdate, ApplicationUpdateKind, LaunchSpec, MasterSync, PlacementRequest,
+    RegisterMaster,
 };
 use integration::cluster::Cluster;
 use integration::load::master::unmanaged;
@@ -40,12 +41,27 @@ pub(crate) fn measure(rounds: u32) -> Result<RequestWaitResults> {
         let mut master = Master::start(cluster.client().clone()).await?;
         let mut times = Vec::new();
         for n in 1..=rounds {
-            times.push(master.round(n).await.with_context(|| format!("round {n}"))?.as_nanos());
+            times.push(
+                master
+                    .round(n)
+                    .await
+                    .with_context(|| format!("round {n}"))?
+                    .as_nanos(),
+            );
         }
         anyhow::Ok((times, enforcer))
     })?;
-    let at = |percent| quantile(&times, percent).map(millis).context("nothing was measured");
-    Ok(RequestWaitResults { p50_ms: at(50)?, p99_ms: at(99)?, n: times.len(), enforcer })
+    let at = |percent| {
+        quantile(&times, percent)
+            .map(millis)
+            .context("nothing was measured")
+    };
+    Ok(RequestWaitResults {
+        p50_ms: at(50)?,
+        p99_ms: at(99)?,
+        n: times.len(),
+        enforcer,
+    })
 }
 
 struct Master {
@@ -59,10 +75,21 @@ struct Master {
 impl Master {
     async fn start(client: Client) -> Result<Self> {
         let attempt = client.submit(&unmanaged("asker", None)?).await?.attempt;
-        let body = RegisterMaster { attempt: attempt.clone(), master_url: None };
+        let body = RegisterMaster {
+            attempt: attempt.clone(),
+            master_url: None,
+        };
         let registered = client.register_master(&attempt.app, &body).await?;
-        let lines = client.updates(&attempt.app, registered.epoch, registered.cursor).await?;
-        Ok(Master { client, attempt, epoch: registered.epoch, cursor: registered.cursor, lines })
+        let lines = client
+            .updates(&attempt.app, registered.epoch, registered.cursor)
+            .await?;
+        Ok(Master {
+            client,
+            attempt,
+            epoch: registered.epoch,
+            cursor: registered.cursor,
+            lines,
+        })
     }
 
     /// Requests the `n`th container and returns the time from the request to the report that it
@@ -73,7 +100,10 @@ impl Master {
         let container = loop {
             let update = self.update().await?;
             if let ApplicationUpdateKind::Exited { report, .. } = update {
-                bail!("the container ended by itself: {}", report.reason.sentence());
+                bail!(
+                    "the container ended by itself: {}",
+                    report.reason.sentence()
+                );
             }
             if let ApplicationUpdateKind::Running { container } = update {
                 break container;
@@ -88,7 +118,9 @@ impl Master {
     }
 
     async fn update(&mut self) -> Result<ApplicationUpdateKind> {
-        let update = tokio::time::timeout(PATIENCE, self.lines.next()).await.context("no update came")?;
+        let update = tokio::time::timeout(PATIENCE, self.lines.next())
+            .await
+            .context("no update came")?;
         let update = update.context("the updates ended")??;
         self.cursor = self.cursor.max(update.cursor);
         Ok(update.what)
@@ -106,14 +138,26 @@ impl Master {
             placement: Box::default(),
             deadline_ms: None,
             waited_ms: 0,
-            launch: Box::new(LaunchSpec { command: vec!["/bin/sleep".into(), "60".into()], ..LaunchSpec::default() }),
+            launch: Box::new(LaunchSpec {
+                command: vec!["/bin/sleep".into(), "60".into()],
+                ..LaunchSpec::default()
+            }),
         })
     }
 
     async fn say(&self, ask: Option<PlacementRequest>, release: Vec<ContainerId>) -> Result<()> {
         let asks: Vec<PlacementRequest> = ask.into_iter().collect();
-        let (attempt, epoch, ack, drop) = (self.attempt.clone(), self.epoch, self.cursor, Vec::new());
-        let sync = MasterSync { attempt, epoch, ack, asks, drop, release, job: None };
+        let (attempt, epoch, ack, drop) =
+            (self.attempt.clone(), self.epoch, self.cursor, Vec::new());
+        let sync = MasterSync {
+            attempt,
+            epoch,
+            ack,
+            asks,
+            drop,
+            release,
+            job: None,
+        };
         let reply = self.client.sync_master(&self.attempt.app, &sync).await?;
         ensure!(!reply.stop, "the application was ended");
         Ok(())

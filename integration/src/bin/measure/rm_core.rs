@@ -58,7 +58,10 @@ pub(crate) fn measure() -> Result<ManagerCoreResults> {
         at_small.push(small.round()?);
         at_large.push(large.round()?);
     }
-    ensure!(large.load.granted > DECISIONS, "too few containers were granted");
+    ensure!(
+        large.load.granted > DECISIONS,
+        "too few containers were granted"
+    );
     large.cluster.assert_invariants();
     let per_decision = median(at_large.iter().map(|round| round.per_decision).collect());
     let before = median(at_small.iter().map(|round| round.per_decision).collect());
@@ -76,9 +79,17 @@ pub(crate) fn measure() -> Result<ManagerCoreResults> {
 
 impl Run {
     fn new(nodes: u32) -> Run {
-        let shape = LoadShape { nodes, queues: nodes / NODES_PER_QUEUE, requests: REQUESTS, exits: 4 };
+        let shape = LoadShape {
+            nodes,
+            queues: nodes / NODES_PER_QUEUE,
+            requests: REQUESTS,
+            exits: 4,
+        };
         let epoch = Epoch(1);
-        let restored = Restored { epoch, ..Restored::default() };
+        let restored = Restored {
+            epoch,
+            ..Restored::default()
+        };
         let mut cluster = Cluster::new(ClusterLoad::settings(shape), restored, Tick(0));
         let mut load = ClusterLoad::new(shape, epoch);
         load.settle(|event| {
@@ -86,7 +97,11 @@ impl Run {
             cluster.step(Tick(1), event, &mut out);
             out
         });
-        let mut run = Run { cluster, load, shape };
+        let mut run = Run {
+            cluster,
+            load,
+            shape,
+        };
         // Runs until the cluster is full and all containers have been replaced.
         let enough = run.load.granted + u64::from(nodes) * 20;
         let mut out = Vec::new();
@@ -118,9 +133,15 @@ impl Run {
         }
         let all: Duration = times.iter().sum();
         times.sort_unstable();
-        let p99 = times.get(times.len() * 99 / 100).copied().unwrap_or_default();
+        let p99 = times
+            .get(times.len() * 99 / 100)
+            .copied()
+            .unwrap_or_default();
         let granted = u32::try_from(self.load.granted - before)?;
-        Ok(Round { per_decision: all / granted, p99 })
+        Ok(Round {
+            per_decision: all / granted,
+            p99,
+        })
     }
 }
 

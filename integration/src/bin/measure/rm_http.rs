@@ -67,7 +67,10 @@ pub(crate) struct ManagerApiResults {
 /// Runs the whole measurement.
 pub(crate) fn measure(agents: usize) -> Result<ManagerApiResults> {
     let descriptors = limits::raise()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     let daemon = Daemon::start()?;
     let pressed = runtime.block_on(press(&daemon, agents, descriptors))?;
     drop(daemon);
@@ -89,25 +92,61 @@ struct Phase {
 
 async fn press(daemon: &Daemon, agents: usize, descriptors: u64) -> Result<ManagerApiResults> {
     let size = Resource::new(Bytes::from_mib(1024), Cpus::from_milli(500));
-    let offers = Resource::new(Bytes::from_mib(1024 * u64::from(ON_A_NODE)), Cpus::from_cores(ON_A_NODE));
+    let offers = Resource::new(
+        Bytes::from_mib(1024 * u64::from(ON_A_NODE)),
+        Cpus::from_cores(ON_A_NODE),
+    );
     let report_lines = limits::report_lines(agents, descriptors);
     let rm: SocketAddr = daemon.address();
-    let fleet = AgentFleet::start(&agents::AgentFleetPlan { rm, agents, offers, report_lines })?;
-    until("agents listening", agents, ARRIVAL, || fleet.totals.listening.load(std::sync::atomic::Ordering::Relaxed)).await?;
+    let fleet = AgentFleet::start(&agents::AgentFleetPlan {
+        rm,
+        agents,
+        offers,
+        report_lines,
+    })?;
+    until("agents listening", agents, ARRIVAL, || {
+        fleet
+            .totals
+            .listening
+            .load(std::sync::atomic::Ordering::Relaxed)
+    })
+    .await?;
     let staying = u32::try_from(agents * STAYING / MASTERS).context("too many")?;
-    let crowd = MasterPool::start(&master::MasterPoolPlan { rm, masters: MASTERS, staying, size, life: LIFE }).await?;
+    let crowd = MasterPool::start(&master::MasterPoolPlan {
+        rm,
+        masters: MASTERS,
+        staying,
+        size,
+        life: LIFE,
+    })
+    .await?;
     let all = staying as usize * MASTERS;
-    until("containers that stay", all, ARRIVAL, || usize::try_from(count(&crowd.seen.staying)).unwrap_or(0)).await?;
+    until("containers that stay", all, ARRIVAL, || {
+        usize::try_from(count(&crowd.seen.staying)).unwrap_or(0)
+    })
+    .await?;
     let (idle_cpus, reports_per_s_idle) = idle(daemon, &fleet).await?;
     crowd.pace(RequestPace::Window(WINDOW));
     let full = watch("pressed", daemon, &crowd).await?;
-    let containers_at_once = u64::try_from(fleet.totals.running.load(std::sync::atomic::Ordering::Relaxed)).unwrap_or(0);
-    crowd.pace(RequestPace::Rate(full.per_s / 2.0 / f64::from(u32::try_from(MASTERS)?)));
+    let containers_at_once = u64::try_from(
+        fleet
+            .totals
+            .running
+            .load(std::sync::atomic::Ordering::Relaxed),
+    )
+    .unwrap_or(0);
+    crowd.pace(RequestPace::Rate(
+        full.per_s / 2.0 / f64::from(u32::try_from(MASTERS)?),
+    ));
     let half = watch("at half the rate", daemon, &crowd).await?;
     let balance = close(fleet, crowd).await?;
     let faults = daemon.faults()?;
     ensure!(faults.is_empty(), "the daemon logged errors: {faults:?}");
-    let at = |phase: &Phase, percent| quantile(&phase.times, percent).map(millis).context("no container ran");
+    let at = |phase: &Phase, percent| {
+        quantile(&phase.times, percent)
+            .map(millis)
+            .context("no container ran")
+    };
     Ok(ManagerApiResults {
         agents,
         containers_per_s: full.per_s,
@@ -139,8 +178,14 @@ async fn idle(daemon: &Daemon, fleet: &AgentFleet) -> Result<(f64, f64)> {
     wait("idle", WATCHED / 2).await;
     let after = daemon.usage()?;
     let seconds = after.at.duration_since(before.at).as_secs_f64();
-    let (cpus, per_s) = (after.cpus_since(&before), as_f64(count(&fleet.totals.reports) - reports) / seconds);
-    tell(&format!("idle: {cpus:.2} processors, {per_s:.0} reports/s, {} MiB", after.rss_mib));
+    let (cpus, per_s) = (
+        after.cpus_since(&before),
+        as_f64(count(&fleet.totals.reports) - reports) / seconds,
+    );
+    tell(&format!(
+        "idle: {cpus:.2} processors, {per_s:.0} reports/s, {} MiB",
+        after.rss_mib
+    ));
     Ok((cpus, per_s))
 }
 
@@ -150,18 +195,36 @@ async fn watch(what: &str, daemon: &Daemon, crowd: &MasterPool) -> Result<Phase>
     crowd.seen.take_times();
     let (before, running, begun) = (daemon.usage()?, count(&crowd.seen.running), Instant::now());
     wait(what, WATCHED).await;
-    let (ran, seconds) = (count(&crowd.seen.running) - running, begun.elapsed().as_secs_f64());
-    let times = crowd.seen.take_times().into_iter().map(|us| u128::from(us) * 1000).collect();
+    let (ran, seconds) = (
+        count(&crowd.seen.running) - running,
+        begun.elapsed().as_secs_f64(),
+    );
+    let times = crowd
+        .seen
+        .take_times()
+        .into_iter()
+        .map(|us| u128::from(us) * 1000)
+        .collect();
     let after = daemon.usage()?;
-    let phase = Phase { per_s: as_f64(ran) / seconds, times, cpus: after.cpus_since(&before), after };
+    let phase = Phase {
+        per_s: as_f64(ran) / seconds,
+        times,
+        cpus: after.cpus_since(&before),
+        after,
+    };
     let middle = quantile(&phase.times, 50).map(millis);
-    tell(&format!("{what}: {:.0} containers/s, p50 {middle:?} ms, {:.2} processors", phase.per_s, phase.cpus));
+    tell(&format!(
+        "{what}: {:.0} containers/s, p50 {middle:?} ms, {:.2} processors",
+        phase.per_s, phase.cpus
+    ));
     Ok(phase)
 }
 
 /// Ends all containers and compares the records of agents and masters.
 async fn close(fleet: AgentFleet, crowd: MasterPool) -> Result<RecordComparison> {
-    let masters = tokio::time::timeout(ARRIVAL, crowd.drain()).await.context("the masters did not end in time")??;
+    let masters = tokio::time::timeout(ARRIVAL, crowd.drain())
+        .await
+        .context("the masters did not end in time")??;
     let agents = fleet.end().await?;
     let balance = compare(&agents, &masters);
     tell(&format!("records: {balance:?}"));

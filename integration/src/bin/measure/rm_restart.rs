@@ -42,19 +42,45 @@ pub(crate) struct ManagerKillResults {
 
 /// Runs all rounds.
 pub(crate) fn measure(rounds: u32, agents: usize) -> Result<ManagerKillResults> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     let life = Duration::from_millis(800);
-    let small = RestartPlan { agents: SMALL, masters: 8, staying: 3, window: 40, life, submitters: 2, rounds, seed: 1 };
+    let small = RestartPlan {
+        agents: SMALL,
+        masters: 8,
+        staying: 3,
+        window: 40,
+        life,
+        submitters: 2,
+        rounds,
+        seed: 1,
+    };
     let small = runtime.block_on(run(&small, &|what| tell(&what)))?;
     let life = Duration::from_secs(2);
-    let large =
-        RestartPlan { agents, masters: 16, staying: STAYING, window: 10, life, submitters: 2, rounds: LARGE_ROUNDS, seed: 2 };
+    let large = RestartPlan {
+        agents,
+        masters: 16,
+        staying: STAYING,
+        window: 10,
+        life,
+        submitters: 2,
+        rounds: LARGE_ROUNDS,
+        seed: 2,
+    };
     let large = runtime.block_on(run(&large, &|what| tell(&what)))?;
     for outcome in [&small, &large] {
         tell(&format!("{:?}", outcome.balance));
-        ensure!(outcome.faults.is_empty(), "the daemon logged errors: {:?}", outcome.faults);
+        ensure!(
+            outcome.faults.is_empty(),
+            "the daemon logged errors: {:?}",
+            outcome.faults
+        );
     }
-    let at = |outcome: &RestartResults, percent| quantile(&outcome.recoveries_ms, percent).context("no round");
+    let at = |outcome: &RestartResults, percent| {
+        quantile(&outcome.recoveries_ms, percent).context("no round")
+    };
     Ok(ManagerKillResults {
         rounds,
         lost: lost(&small),

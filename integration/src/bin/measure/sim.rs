@@ -22,18 +22,33 @@ pub(crate) struct Measured {
 #[allow(clippy::print_stderr)] // only results go to standard output
 pub(crate) fn measure(from: u64, count: u64) -> Measured {
     let (begun, mut told, mut ran, mut violations) = (Instant::now(), Instant::now(), 0_u64, 0);
-    sweep(Seeds { from, count, until: None }, PlantedBug::Nothing, |outcome| {
-        ran += 1;
-        if let Some(what) = &outcome.violation {
-            violations += 1;
-            eprintln!("seed {}: {what}\n  replay: {}", outcome.seed, replay(outcome.seed));
-        }
-        if told.elapsed() >= TELL || ran == count {
-            told = Instant::now();
-            let ms = begun.elapsed().as_millis() / u128::from(ran);
-            eprintln!("{ran} of {count} seeds, {violations} violations, {ms} ms each");
-        }
-        SweepControl::On
-    });
-    Measured { seeds: ran, violations }
+    sweep(
+        Seeds {
+            from,
+            count,
+            until: None,
+        },
+        PlantedBug::Nothing,
+        |outcome| {
+            ran += 1;
+            if let Some(what) = &outcome.violation {
+                violations += 1;
+                eprintln!(
+                    "seed {}: {what}\n  replay: {}",
+                    outcome.seed,
+                    replay(outcome.seed)
+                );
+            }
+            if told.elapsed() >= TELL || ran == count {
+                told = Instant::now();
+                let ms = begun.elapsed().as_millis() / u128::from(ran);
+                eprintln!("{ran} of {count} seeds, {violations} violations, {ms} ms each");
+            }
+            SweepControl::On
+        },
+    );
+    Measured {
+        seeds: ran,
+        violations,
+    }
 }

@@ -93,6 +93,12 @@ fn open(dir: &Path, backend: StoreBackend) -> Result<DiskStore> {
 /// The records of commit `n`.
 fn batch(n: u64) -> Vec<RecordChange> {
     let key = |i: u64| (n * RECORDS + i).wrapping_mul(2_654_435_761) % KEYS;
-    let value = |i: u64| format!("\"{:>width$}\"", n * RECORDS + i, width = RECORD - 2).into_bytes();
-    (0..RECORDS).map(|i| RecordChange::Put { key: format!("measure/{:05}", key(i)), value: value(i) }).collect()
+    let value =
+        |i: u64| format!("\"{:>width$}\"", n * RECORDS + i, width = RECORD - 2).into_bytes();
+    (0..RECORDS)
+        .map(|i| RecordChange::Put {
+            key: format!("measure/{:05}", key(i)),
+            value: value(i),
+        })
+        .collect()
 }

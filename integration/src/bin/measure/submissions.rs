@@ -42,10 +42,22 @@ pub(crate) async fn measure() -> Result<SubmissionRates> {
         durable.push(rate(daemon.address(), turn).await?);
         empty(daemon.address()).await?;
         bare.push(rate(echo.address, turn).await?);
-        tell(&format!("applications {:?}/s, bare {:?}/s", durable.last(), bare.last()));
+        tell(&format!(
+            "applications {:?}/s, bare {:?}/s",
+            durable.last(),
+            bare.last()
+        ));
     }
-    let middle = |all: &[u128]| quantile(all, 50).and_then(|n| u32::try_from(n).ok()).map(f64::from).context("no turn");
-    Ok(SubmissionRates { durable_apps_per_s: middle(&durable)?, bare_axum_per_s: middle(&bare)? })
+    let middle = |all: &[u128]| {
+        quantile(all, 50)
+            .and_then(|n| u32::try_from(n).ok())
+            .map(f64::from)
+            .context("no turn")
+    };
+    Ok(SubmissionRates {
+        durable_apps_per_s: middle(&durable)?,
+        bare_axum_per_s: middle(&bare)?,
+    })
 }
 
 /// Runs all callers as fast as they get responses.
@@ -75,15 +87,29 @@ async fn rate(to: SocketAddr, turn: u32) -> Result<u128> {
 /// exist.
 async fn empty(rm: SocketAddr) -> Result<()> {
     let client = headroom_client::Client::new(&format!("http://{rm}"))?;
-    let live: Vec<_> = client.apps().await?.into_iter().filter(|a| !a.state.is_final()).map(|a| a.id).collect();
-    ensure!(live.len() == TURN as usize, "{TURN} applications were accepted, but {} are listed", live.len());
+    let live: Vec<_> = client
+        .apps()
+        .await?
+        .into_iter()
+        .filter(|a| !a.state.is_final())
+        .map(|a| a.id)
+        .collect();
+    ensure!(
+        live.len() == TURN as usize,
+        "{TURN} applications were accepted, but {} are listed",
+        live.len()
+    );
     let mut wire = HttpConnection::connect(rm, limits::address(0)).await?;
     let body = serde_json::to_vec(&KillApp { reason: None })?;
     for app in live {
         let answer = wire.post(&format!("/v1/apps/{app}/kill"), &body).await?;
         // An application that waited too long for its master has ended by itself and may be purged
         // already.
-        ensure!(answer.status == 200 || answer.status == 404, "ending {app}: status {}", answer.status);
+        ensure!(
+            answer.status == 200 || answer.status == 404,
+            "ending {app}: status {}",
+            answer.status
+        );
     }
     Ok(())
 }
@@ -96,11 +122,20 @@ struct Echo {
 
 impl Echo {
     fn start() -> Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?).arg(ECHO).stdout(Stdio::piped()).spawn()?;
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg(ECHO)
+            .stdout(Stdio::piped())
+            .spawn()?;
         let mut line = String::new();
-        let output = child.stdout.take().context("the output of the bare server")?;
+        let output = child
+            .stdout
+            .take()
+            .context("the output of the bare server")?;
         BufReader::new(output).read_line(&mut line)?;
-        let address = line.trim().parse().with_context(|| format!("the bare server printed {line:?}"))?;
+        let address = line
+            .trim()
+            .parse()
+            .with_context(|| format!("the bare server printed {line:?}"))?;
         Ok(Echo { child, address })
     }
 }
@@ -116,14 +151,21 @@ impl Drop for Echo {
 /// Prints its address and serves until it is killed.
 #[allow(clippy::print_stdout)] // read by the parent process
 pub(crate) fn echo() -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         println!("{}", listener.local_addr()?);
-        let router = axum::Router::new().route("/v1/apps", axum::routing::post(|body: axum::body::Bytes| async { body }));
+        let router = axum::Router::new().route(
+            "/v1/apps",
+            axum::routing::post(|body: axum::body::Bytes| async { body }),
+        );
         // The timeout ends the server if the measuring process is killed.
         let server = axum::serve(listener, router);
-        tokio::time::timeout(Duration::from_secs(600), server.into_future()).await.ok();
+        tokio::time::timeout(Duration::from_secs(600), server.into_future())
+            .await
+            .ok();
         Ok(())
     })
 }

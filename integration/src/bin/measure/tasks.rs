@@ -46,15 +46,25 @@ pub(crate) struct TaskRateResults {
 
 /// Runs `n` tasks.
 pub(crate) fn measure(n: u32) -> Result<TaskRateResults> {
-    let cluster = Cluster::start(&[NodeShape { memory: Bytes::from_gib(4), cpus: 4, enforcer: None }])?;
+    let cluster = Cluster::start(&[NodeShape {
+        memory: Bytes::from_gib(4),
+        cpus: 4,
+        enforcer: None,
+    }])?;
     let begun = Instant::now();
     let app = cluster.submit(&job(n))?;
     end_of(&cluster, &app, SELDOM)?;
     let all = begun.elapsed();
     let done = cluster.app(&app)?.job.map_or(0, |job| job.totals.done);
     ensure!(done == n, "{done} of {n} tasks are reported as done");
-    let singles: Vec<u128> = (0..SINGLES).map(|_| single(&cluster)).collect::<Result<_>>()?;
-    let at = |percent| quantile(&singles, percent).map(millis).context("nothing was measured");
+    let singles: Vec<u128> = (0..SINGLES)
+        .map(|_| single(&cluster))
+        .collect::<Result<_>>()?;
+    let at = |percent| {
+        quantile(&singles, percent)
+            .map(millis)
+            .context("nothing was measured")
+    };
     Ok(TaskRateResults {
         tasks_per_s: f64::from(n) / all.as_secs_f64(),
         us_per_task: all.as_secs_f64() * 1e6 / f64::from(n),
@@ -82,12 +92,24 @@ fn end_of(cluster: &Cluster, app: &AppId, every: Duration) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let apps = cluster.call(cluster.client().apps())?;
-        let view = apps.into_iter().find(|a| a.id == *app).with_context(|| format!("{app} is not listed"))?;
+        let view = apps
+            .into_iter()
+            .find(|a| a.id == *app)
+            .with_context(|| format!("{app} is not listed"))?;
         if view.state.is_final() {
-            ensure!(view.state == AppState::Finished, "{app} ended as {}: {}", view.state.as_str(), view.diagnostics);
+            ensure!(
+                view.state == AppState::Finished,
+                "{app} ended as {}: {}",
+                view.state.as_str(),
+                view.diagnostics
+            );
             return Ok(());
         }
-        ensure!(Instant::now() < deadline, "{app} has not ended within {} s", PATIENCE.as_secs());
+        ensure!(
+            Instant::now() < deadline,
+            "{app} has not ended within {} s",
+            PATIENCE.as_secs()
+        );
         clock::pause(every);
     }
 }
@@ -103,13 +125,22 @@ fn single(cluster: &Cluster) -> Result<u128> {
 /// Programs per second that another tool starts; `None` if it is not installed.
 fn peer(program: &str, args: &[&str]) -> Result<Option<f64>> {
     let begun = Instant::now();
-    let mut child = match Command::new(program).args(args).stdin(Stdio::piped()).stdout(Stdio::null()).spawn() {
+    let mut child = match Command::new(program)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+    {
         Ok(child) => child,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e).context(program.to_owned()),
     };
     let lines: String = (0..PEERS).map(|i| format!("{i}\n")).collect();
-    child.stdin.take().context("the input of the program")?.write_all(lines.as_bytes())?;
+    child
+        .stdin
+        .take()
+        .context("the input of the program")?
+        .write_all(lines.as_bytes())?;
     ensure!(child.wait()?.success(), "{program} failed");
     Ok(Some(f64::from(PEERS) / begun.elapsed().as_secs_f64()))
 }
@@ -118,17 +149,33 @@ fn peer(program: &str, args: &[&str]) -> Result<Option<f64>> {
 fn hyperqueue(n: u32) -> Result<Option<f64>> {
     let python = |code: &str| {
         let mut command = Command::new("python3");
-        command.args(["-c", code]).arg(n.to_string()).stdin(Stdio::null()).stderr(Stdio::null());
+        command
+            .args(["-c", code])
+            .arg(n.to_string())
+            .stdin(Stdio::null())
+            .stderr(Stdio::null());
         command
     };
-    if !python("import hyperqueue").stdout(Stdio::null()).status().is_ok_and(|status| status.success()) {
+    if !python("import hyperqueue")
+        .stdout(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+    {
         return Ok(None);
     }
     // HyperQueue writes a file for each task into its working directory.
     let dir = tempfile::tempdir().context("a directory for its files")?;
-    let output = python(include_str!("hyperqueue.py")).current_dir(dir.path()).output().context("python3")?;
-    ensure!(output.status.success(), "HyperQueue ended with {}", output.status);
+    let output = python(include_str!("hyperqueue.py"))
+        .current_dir(dir.path())
+        .output()
+        .context("python3")?;
+    ensure!(
+        output.status.success(),
+        "HyperQueue ended with {}",
+        output.status
+    );
     let told = String::from_utf8_lossy(&output.stdout);
     let rate = told.lines().rev().find_map(|line| line.trim().parse().ok());
-    rate.with_context(|| format!("HyperQueue printed no rate: {told}")).map(Some)
+    rate.with_context(|| format!("HyperQueue printed no rate: {told}"))
+        .map(Some)
 }

@@ -32,17 +32,34 @@ pub(crate) struct TreatmentResults {
 
 /// Runs on this host, or in a guest.
 pub(crate) fn of(args: &verdicts::Args) -> Result<TreatmentResults> {
-    if args.guest { in_a_guest(&args.only) } else { measure(&args.only) }
+    if args.guest {
+        in_a_guest(&args.only)
+    } else {
+        measure(&args.only)
+    }
 }
 
 /// Runs all programs with `only` in their name.
 fn measure(only: &str) -> Result<TreatmentResults> {
     let native = std::env::current_exe()?.with_file_name("provoke");
-    anyhow::ensure!(native.is_file(), "{} is not built: cargo build -p integration --bins", native.display());
+    anyhow::ensure!(
+        native.is_file(),
+        "{} is not built: cargo build -p integration --bins",
+        native.display()
+    );
     let ward = TreatmentBench::new(&native)?;
-    let chosen = all(&ward.programs).into_iter().filter(|case| case.program.contains(only));
-    let (wanted, missing): (Vec<TreatmentCase>, Vec<TreatmentCase>) = chosen.partition(|case| case.missing().is_none());
-    let skipped = missing.iter().map(|case| format!("{}: no {}", case.program, case.missing().unwrap_or_default()));
+    let chosen = all(&ward.programs)
+        .into_iter()
+        .filter(|case| case.program.contains(only));
+    let (wanted, missing): (Vec<TreatmentCase>, Vec<TreatmentCase>) =
+        chosen.partition(|case| case.missing().is_none());
+    let skipped = missing.iter().map(|case| {
+        format!(
+            "{}: no {}",
+            case.program,
+            case.missing().unwrap_or_default()
+        )
+    });
     let mut rows = Vec::new();
     for (n, case) in wanted.iter().enumerate() {
         let (row, end) = ward.run(case).with_context(|| case.program.clone())?;
@@ -66,7 +83,11 @@ fn measure(only: &str) -> Result<TreatmentResults> {
         causes: rows.len(),
         right: rows.iter().filter(|row| row.right).count(),
         wasted_attempts: rows.iter().map(TreatmentRow::wasted).sum(),
-        not_provoked: SubCause::ALL.iter().copied().filter(|cause| !seen.contains(cause)).collect(),
+        not_provoked: SubCause::ALL
+            .iter()
+            .copied()
+            .filter(|cause| !seen.contains(cause))
+            .collect(),
         skipped: skipped.collect(),
         rows,
     })
@@ -80,8 +101,14 @@ fn in_a_guest(only: &str) -> Result<TreatmentResults> {
 
 /// The table as text, with one row for each program.
 pub(crate) fn table(figures: &TreatmentResults) -> String {
-    let TreatmentResults { causes, right, wasted_attempts, .. } = figures;
-    let mut text = format!("{right} of {causes} treated right, {wasted_attempts} attempts wasted\n");
+    let TreatmentResults {
+        causes,
+        right,
+        wasted_attempts,
+        ..
+    } = figures;
+    let mut text =
+        format!("{right} of {causes} treated right, {wasted_attempts} attempts wasted\n");
     text.push_str(&format!(
         "{:22} {:18} {:18} {:24} {:>5} {:>5} {:5} END\n",
         "PROGRAM", "CAUSE", "NAMED", "TREATMENT", "TRIES", "LEAST", "RIGHT"
@@ -93,7 +120,17 @@ pub(crate) fn table(figures: &TreatmentResults) -> String {
             r.program, r.cause, r.named, r.treatment, r.attempts, r.least, r.outcome
         ));
     }
-    text.push_str(&figures.skipped.iter().map(|why| format!("skipped {why}\n")).collect::<String>());
-    let names: Vec<&str> = figures.not_provoked.iter().map(|cause| cause.as_str()).collect();
+    text.push_str(
+        &figures
+            .skipped
+            .iter()
+            .map(|why| format!("skipped {why}\n"))
+            .collect::<String>(),
+    );
+    let names: Vec<&str> = figures
+        .not_provoked
+        .iter()
+        .map(|cause| cause.as_str())
+        .collect();
     text + &format!("not provoked: {}\n", names.join(", "))
 }

@@ -25,9 +25,20 @@ pub(crate) fn measure(rounds: u32) -> Result<FleetRoundResults> {
     progress::tell("the hosts are installed");
     fault_rounds::run(&fleet, rounds, &mut |tally| {
         if tally.rounds % TELL == 0 {
-            let FleetRoundResults { rounds, restarts, kills, upgrades, lost, twice, verdicts_lost, .. } = tally;
+            let FleetRoundResults {
+                rounds,
+                restarts,
+                kills,
+                upgrades,
+                lost,
+                twice,
+                verdicts_lost,
+                ..
+            } = tally;
             let done = format!("{restarts} restarts, {kills} kills, {upgrades} upgrades");
-            progress::tell(&format!("{rounds} rounds: {done}, {lost} lost, {twice} twice, {verdicts_lost} verdicts lost"));
+            progress::tell(&format!(
+                "{rounds} rounds: {done}, {lost} lost, {twice} twice, {verdicts_lost} verdicts lost"
+            ));
         }
     })
 }

@@ -31,8 +31,15 @@ pub(crate) struct Args {
 }
 
 fn enforcer(text: &str) -> Result<EnforcerKind, String> {
-    let kinds = [EnforcerKind::Cgroup2, EnforcerKind::Cgroup1, EnforcerKind::Poll];
-    kinds.into_iter().find(|k| k.as_str() == text).ok_or_else(|| "use cgroup2, cgroup1 or poll".to_owned())
+    let kinds = [
+        EnforcerKind::Cgroup2,
+        EnforcerKind::Cgroup1,
+        EnforcerKind::Poll,
+    ];
+    kinds
+        .into_iter()
+        .find(|k| k.as_str() == text)
+        .ok_or_else(|| "use cgroup2, cgroup1 or poll".to_owned())
 }
 
 /// Runs the matrix, prints the results, and returns success if all were right.
@@ -41,7 +48,11 @@ pub(crate) fn measure(rounds: u32, args: &Args, format: Format) -> Result<ExitCo
     print(&figures, format)?;
     // In a guest the caller judges the results.
     let fine = figures.is_perfect() || in_guest();
-    Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if fine {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn play(rounds: u32, args: &Args) -> Result<MatrixResults> {
@@ -50,11 +61,25 @@ fn play(rounds: u32, args: &Args) -> Result<MatrixResults> {
     }
     if args.guest {
         let own = std::env::current_exe().context("the path of this program")?;
-        return in_guests(rounds, &args.only, &args.stages, &own, &["verdicts", "-o", "json"]);
+        return in_guests(
+            rounds,
+            &args.only,
+            &args.stages,
+            &own,
+            &["verdicts", "-o", "json"],
+        );
     }
-    let scratch = tempfile::Builder::new().prefix("headroom-scratch-").tempdir().context("a directory for files")?;
+    let scratch = tempfile::Builder::new()
+        .prefix("headroom-scratch-")
+        .tempdir()
+        .context("a directory for files")?;
     let enforcer = args.enforcer.unwrap_or_else(of_this_kernel);
-    let plan = Plan { enforcer, rounds, only: args.only.clone(), stages: args.stages.clone() };
+    let plan = Plan {
+        enforcer,
+        rounds,
+        only: args.only.clone(),
+        stages: args.stages.clone(),
+    };
     on_this_kernel(&plan, scratch.path())
 }
 

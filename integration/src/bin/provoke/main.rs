@@ -36,7 +36,9 @@ fn main() -> Result<()> {
         }
         ["hold", mib, seconds] => {
             own_data(mib.parse().context("how many MiB")?);
-            thread::sleep(Duration::from_secs(seconds.parse().context("how many seconds")?));
+            thread::sleep(Duration::from_secs(
+                seconds.parse().context("how many seconds")?,
+            ));
         }
         ["arenas"] => arenas(),
         ["children"] => children()?,
@@ -109,7 +111,10 @@ fn idle_arenas() {
 /// Runs a pool of `OMP_NUM_THREADS` threads, or 600 without the variable; each uses a deep stack
 /// once.
 fn pool() -> Result<()> {
-    let threads: u32 = std::env::var("OMP_NUM_THREADS").ok().and_then(|n| n.parse().ok()).unwrap_or(600);
+    let threads: u32 = std::env::var("OMP_NUM_THREADS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(600);
     let mut all = Vec::new();
     for _ in 0..threads {
         let deep = || {
@@ -129,7 +134,11 @@ fn pool() -> Result<()> {
 /// Writes a file of `mib` MiB below `TMPDIR`.
 fn temporary(mib: usize) -> Result<()> {
     let path = std::env::temp_dir().join(format!("provoke-{}", std::process::id()));
-    let mut file = OpenOptions::new().create(true).write(true).truncate(true).open(&path)?;
+    let mut file = OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .open(&path)?;
     for _ in 0..mib {
         file.write_all(&[1; MIB])?;
         thread::sleep(STEP);
@@ -167,7 +176,11 @@ fn threads() -> Result<()> {
 
 /// Writes a file in memory.
 fn tmpfs(file: &str) -> Result<()> {
-    let mut file = OpenOptions::new().create(true).write(true).truncate(true).open(file)?;
+    let mut file = OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .open(file)?;
     loop {
         file.write_all(&[1; MIB])?;
         thread::sleep(STEP);

@@ -62,7 +62,9 @@ fn one(held: &mut Held, word: &str, value: &str) -> Result<Option<u8>> {
         "sleep" => clock::pause(Duration::from_millis(value.parse()?)),
         "take" => take(held, value.parse()?),
         "hog" => return hog(held, value.parse()?).map(Some),
-        "tmpfs" => held.files.push(fill(unlinked(Path::new("/dev/shm"))?, value.parse()?)?),
+        "tmpfs" => held
+            .files
+            .push(fill(unlinked(Path::new("/dev/shm"))?, value.parse()?)?),
         "cache" => cache(value)?,
         "sockets" => sockets(held, value.parse()?)?,
         "sleepers" => sleepers(held, value.parse()?)?,
@@ -72,7 +74,9 @@ fn one(held: &mut Held, word: &str, value: &str) -> Result<Option<u8>> {
             child(value)?;
         }
 
-        "alone" => fs::write(group()?.join("main/memory.oom.group"), "0").context("memory.oom.group")?,
+        "alone" => {
+            fs::write(group()?.join("main/memory.oom.group"), "0").context("memory.oom.group")?
+        }
         "task" => return task(value).map(Some),
         "hold-term" => hold_term().thread_block()?,
         "await-term" => {
@@ -88,7 +92,9 @@ fn one(held: &mut Held, word: &str, value: &str) -> Result<Option<u8>> {
 }
 
 fn variable(name: &str) -> Result<PathBuf> {
-    std::env::var_os(name).map(PathBuf::from).with_context(|| format!("{name} is not set"))
+    std::env::var_os(name)
+        .map(PathBuf::from)
+        .with_context(|| format!("{name} is not set"))
 }
 
 /// The cgroup of this container.
@@ -130,7 +136,13 @@ fn hog(held: &mut Held, mib: usize) -> Result<u8> {
 /// An unlinked file, which is removed when its owner closes it.
 fn unlinked(dir: &Path) -> Result<File> {
     let path = dir.join(format!("headroom-workload-{}", std::process::id()));
-    let file = File::options().create(true).truncate(true).read(true).write(true).open(&path).context("a file")?;
+    let file = File::options()
+        .create(true)
+        .truncate(true)
+        .read(true)
+        .write(true)
+        .open(&path)
+        .context("a file")?;
     fs::remove_file(&path)?;
     Ok(file)
 }
@@ -147,7 +159,11 @@ fn fill(mut file: File, mib: usize) -> Result<File> {
 fn cache(value: &str) -> Result<()> {
     let mut words = value.split(',');
     let mut word = || words.next().context("DIR,MIB,TIMES");
-    let (dir, mib, times) = (PathBuf::from(word()?), word()?.parse()?, word()?.parse::<u32>()?);
+    let (dir, mib, times) = (
+        PathBuf::from(word()?),
+        word()?.parse()?,
+        word()?.parse::<u32>()?,
+    );
     let mut file = fill(unlinked(&dir)?, mib)?;
     let mut block = vec![0; 64 << 10];
     for _ in 0..times {
@@ -173,7 +189,12 @@ fn sockets(held: &mut Held, mib: usize) -> Result<()> {
 }
 
 fn sleeper() -> std::io::Result<Child> {
-    Command::new("/bin/sleep").arg("60").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+    Command::new("/bin/sleep")
+        .arg("60")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
 }
 
 fn sleepers(held: &mut Held, count: usize) -> Result<()> {
@@ -188,7 +209,12 @@ fn bomb(held: &mut Held, most: usize) -> Result<u8> {
     for _ in 0..most {
         match sleeper() {
             Ok(child) => held.children.push(child),
-            Err(error) => return Ok(error.raw_os_error().and_then(|n| u8::try_from(n).ok()).unwrap_or(UNHARMED)),
+            Err(error) => {
+                return Ok(error
+                    .raw_os_error()
+                    .and_then(|n| u8::try_from(n).ok())
+                    .unwrap_or(UNHARMED));
+            }
         }
     }
     Ok(UNHARMED)
@@ -196,8 +222,15 @@ fn bomb(held: &mut Held, most: usize) -> Result<u8> {
 
 /// Runs a child with these steps. Returns its exit code, or 128 + n for signal n, as a shell does.
 fn child(steps: &str) -> Result<u8> {
-    let status = Command::new(std::env::current_exe()?).arg("act").args(steps.split(',')).status().context("a child")?;
-    let code = status.code().or(status.signal().map(|n| 128 + n)).unwrap_or(1);
+    let status = Command::new(std::env::current_exe()?)
+        .arg("act")
+        .args(steps.split(','))
+        .status()
+        .context("a child")?;
+    let code = status
+        .code()
+        .or(status.signal().map(|n| 128 + n))
+        .unwrap_or(1);
     Ok(u8::try_from(code).unwrap_or(1))
 }
 
@@ -209,21 +242,35 @@ fn task(value: &str) -> Result<u8> {
     let dir = group()?.join("task-one-0-1");
     fs::create_dir(&dir)?;
     let limit = (mib.parse::<usize>()? * MIB).to_string();
-    let known = ["memory.max", "memory.limit_in_bytes"].into_iter().find(|name| dir.join(name).exists());
+    let known = ["memory.max", "memory.limit_in_bytes"]
+        .into_iter()
+        .find(|name| dir.join(name).exists());
     fs::write(dir.join(known.context("a memory limit")?), limit)?;
     if dir.join("memory.oom.group").exists() {
         fs::write(dir.join("memory.oom.group"), "1")?;
     }
-    let words: Vec<String> =
-        ["enter".to_owned(), dir.display().to_string()].into_iter().chain(steps.split(',').map(Into::into)).collect();
-    let status = Command::new(std::env::current_exe()?).args(words).status().context("a task")?;
-    Ok(if status.signal() == Some(9) { 0 } else { UNHARMED })
+    let words: Vec<String> = ["enter".to_owned(), dir.display().to_string()]
+        .into_iter()
+        .chain(steps.split(',').map(Into::into))
+        .collect();
+    let status = Command::new(std::env::current_exe()?)
+        .args(words)
+        .status()
+        .context("a task")?;
+    Ok(if status.signal() == Some(9) {
+        0
+    } else {
+        UNHARMED
+    })
 }
 
 /// Enters a cgroup and then runs the steps.
 pub(crate) fn enter(dir: &Path, steps: &[String]) -> Result<u8> {
     let procs = dir.join("cgroup.procs");
-    let mut file = OpenOptions::new().write(true).open(&procs).with_context(|| procs.display().to_string())?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .open(&procs)
+        .with_context(|| procs.display().to_string())?;
     file.write_all(b"0").context("entering the task's cgroup")?;
     act(steps)
 }

@@ -108,13 +108,24 @@ fn variable(name: &str) -> String {
 
 /// Writes a line in one write, so that lines of several tasks do not mix.
 fn note(log: &Path, what: &str) -> Result<()> {
-    let line = format!("{what} {} {} {}\n", variable("HEADROOM_TASK"), variable("HEADROOM_ATTEMPT"), std::process::id());
-    let mut file = OpenOptions::new().create(true).append(true).open(log).with_context(|| log.display().to_string())?;
+    let line = format!(
+        "{what} {} {} {}\n",
+        variable("HEADROOM_TASK"),
+        variable("HEADROOM_ATTEMPT"),
+        std::process::id()
+    );
+    let mut file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(log)
+        .with_context(|| log.display().to_string())?;
     file.write_all(line.as_bytes()).context("writing the log")
 }
 
 fn take(mib: usize, over: Duration) -> Vec<Vec<u8>> {
-    let pause = over.checked_div(u32::try_from(mib).unwrap_or(u32::MAX)).unwrap_or_default();
+    let pause = over
+        .checked_div(u32::try_from(mib).unwrap_or(u32::MAX))
+        .unwrap_or_default();
     let mut kept = Vec::with_capacity(mib);
     for _ in 0..mib {
         kept.push(std::hint::black_box(vec![1; 1 << 20]));
@@ -128,9 +139,15 @@ fn take(mib: usize, over: Duration) -> Vec<Vec<u8>> {
 fn stamp(socket: &Path, mib: usize, born: u128) -> Result<ExitCode> {
     let attempt = variable("HEADROOM_ATTEMPT");
     let mut line = UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
-    writeln!(line, "{} {attempt} {} {born}", variable("HEADROOM_TASK"), std::process::id())?;
+    writeln!(
+        line,
+        "{} {attempt} {} {born}",
+        variable("HEADROOM_TASK"),
+        std::process::id()
+    )?;
     if attempt == "1" {
-        line.read_exact(&mut [0]).context("waiting for the measuring program")?;
+        line.read_exact(&mut [0])
+            .context("waiting for the measuring program")?;
         drop(take(mib, Duration::ZERO));
     }
     Ok(ExitCode::SUCCESS)

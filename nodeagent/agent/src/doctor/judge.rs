@@ -22,29 +22,59 @@ const YEAR: u64 = 2025;
 
 /// Fix: boot with cgroup v2 only.
 const UNIFY: &str = "boot with systemd.unified_cgroup_hierarchy=1 and cgroup_no_v1=all";
-const DELEGATE: &str =
-    "run headroom-containers.service, or give your own cgroup with --cgroup-root (systemd-run --user -p Delegate=yes)";
+const DELEGATE: &str = "run headroom-containers.service, or give your own cgroup with --cgroup-root (systemd-run --user -p Delegate=yes)";
 
 pub(super) fn all(facts: &DoctorFacts, place: &DoctorSettings) -> Vec<DoctorFinding> {
     let mut findings = vec![cgroup(facts), controllers(facts), delegation(facts)];
     findings.extend([oom_group(facts), kill(facts), high(facts), psi(facts)]);
-    findings.extend(facts.calls.iter().map(|(call, there)| system_call(*call, *there, &facts.kernel)));
-    findings.extend([memory(facts), swap(facts), systemd(facts), open_files(facts), processes(facts)]);
-    findings.extend([disk(facts, place), clock(facts), users(facts), tmp(facts, place), namespaces(facts, place)]);
+    findings.extend(
+        facts
+            .calls
+            .iter()
+            .map(|(call, there)| system_call(*call, *there, &facts.kernel)),
+    );
+    findings.extend([
+        memory(facts),
+        swap(facts),
+        systemd(facts),
+        open_files(facts),
+        processes(facts),
+    ]);
+    findings.extend([
+        disk(facts, place),
+        clock(facts),
+        users(facts),
+        tmp(facts, place),
+        namespaces(facts, place),
+    ]);
     findings.push(left_behind(facts.left));
     findings
 }
 
 fn fine(code: &'static str, what: &'static str, found: impl Into<String>) -> DoctorFinding {
-    DoctorFinding { code: code.into(), state: CheckResult::Ok, what: what.into(), found: found.into(), fix: None }
+    DoctorFinding {
+        code: code.into(),
+        state: CheckResult::Ok,
+        what: what.into(),
+        found: found.into(),
+        fix: None,
+    }
 }
 
 impl DoctorFinding {
     fn warn(self, fix: impl Into<String>) -> DoctorFinding {
-        DoctorFinding { state: CheckResult::Warn, fix: Some(fix.into()), ..self }
+        DoctorFinding {
+            state: CheckResult::Warn,
+            fix: Some(fix.into()),
+            ..self
+        }
     }
     fn fail(self, fix: impl Into<String>) -> DoctorFinding {
-        DoctorFinding { state: CheckResult::Fail, fix: Some(fix.into()), ..self }
+        DoctorFinding {
+            state: CheckResult::Fail,
+            fix: Some(fix.into()),
+            ..self
+        }
     }
 }
 
@@ -54,66 +84,139 @@ fn cgroup(facts: &DoctorFacts) -> DoctorFinding {
         HierarchyMode::Unified => about("v2 with the memory controller"),
         HierarchyMode::Hybrid => about("v1 has the memory controller, v2 is empty").warn(UNIFY),
         HierarchyMode::V1 => about("v1 only").warn(UNIFY),
-        HierarchyMode::Nothing => about("no memory controller; limits would be measured, not enforced")
-            .warn("mount cgroup2 at /sys/fs/cgroup; boot without cgroup_disable=memory"),
+        HierarchyMode::Nothing => {
+            about("no memory controller; limits would be measured, not enforced")
+                .warn("mount cgroup2 at /sys/fs/cgroup; boot without cgroup_disable=memory")
+        }
     }
 }
 
 fn controllers(facts: &DoctorFacts) -> DoctorFinding {
     let has = |name: &str| facts.cgroup.controllers.iter().any(|c| c == name);
-    let disks = if facts.cgroup.mode == HierarchyMode::Unified { "io" } else { "blkio" };
-    let lacking: Vec<&str> = ["memory", "pids", "cpu", disks].into_iter().filter(|c| !has(c)).collect();
+    let disks = if facts.cgroup.mode == HierarchyMode::Unified {
+        "io"
+    } else {
+        "blkio"
+    };
+    let lacking: Vec<&str> = ["memory", "pids", "cpu", disks]
+        .into_iter()
+        .filter(|c| !has(c))
+        .collect();
     let found = match (facts.cgroup.controllers.as_slice(), lacking.as_slice()) {
         ([], _) => "none".to_owned(),
         (there, []) => there.join(" "),
         (there, lacking) => format!("{}; missing: {}", there.join(" "), lacking.join(", ")),
     };
-    let finding = fine("controllers", "memory, number of processes, shares of processors and of disks", found);
+    let finding = fine(
+        "controllers",
+        "memory, number of processes, shares of processors and of disks",
+        found,
+    );
     if lacking.is_empty() {
         return finding;
     }
-    finding.warn(format!("delegate {} to the cgroup of the agent (Delegate=yes)", lacking.join(", ")))
+    finding.warn(format!(
+        "delegate {} to the cgroup of the agent (Delegate=yes)",
+        lacking.join(", ")
+    ))
 }
 
 fn delegation(facts: &DoctorFacts) -> DoctorFinding {
-    let dir = facts.cgroup.dir.as_ref().map_or_else(|| "no directory".to_owned(), |dir| dir.display().to_string());
-    let about = |found: String| fine("delegation", "the agent creates a cgroup for each container", found);
+    let dir = facts.cgroup.dir.as_ref().map_or_else(
+        || "no directory".to_owned(),
+        |dir| dir.display().to_string(),
+    );
+    let about = |found: String| {
+        fine(
+            "delegation",
+            "the agent creates a cgroup for each container",
+            found,
+        )
+    };
     if facts.cgroup.writable {
         about(format!("{dir} is writable"))
     } else {
-        about(format!("{dir} is not writable; limits would be measured, not enforced")).warn(DELEGATE)
+        about(format!(
+            "{dir} is not writable; limits would be measured, not enforced"
+        ))
+        .warn(DELEGATE)
     }
 }
 
 /// A feature that only cgroup v2 has, since some kernel release.
-fn of_v2(facts: &DoctorFacts, about: DoctorFinding, there: Option<bool>, instead: &str, since: &str) -> DoctorFinding {
+fn of_v2(
+    facts: &DoctorFacts,
+    about: DoctorFinding,
+    there: Option<bool>,
+    instead: &str,
+    since: &str,
+) -> DoctorFinding {
     match (facts.cgroup.mode, there) {
-        (HierarchyMode::Unified, Some(true)) => DoctorFinding { found: "yes".into(), ..about },
-        (HierarchyMode::Unified, Some(false)) => {
-            DoctorFinding { found: format!("not in Linux {}; {instead}", facts.kernel), ..about }
-                .warn(format!("run Linux {since} or newer"))
+        (HierarchyMode::Unified, Some(true)) => DoctorFinding {
+            found: "yes".into(),
+            ..about
+        },
+        (HierarchyMode::Unified, Some(false)) => DoctorFinding {
+            found: format!("not in Linux {}; {instead}", facts.kernel),
+            ..about
         }
-        (HierarchyMode::Unified, None) => DoctorFinding { found: "unknown: there is no cgroup to inspect".into(), ..about }
-            .warn(format!("run Linux {since} or newer, which has it")),
-        (HierarchyMode::Hybrid | HierarchyMode::V1 | HierarchyMode::Nothing, _) => {
-            DoctorFinding { found: format!("cgroup v2 only; {instead}"), ..about }.warn(UNIFY)
+        .warn(format!("run Linux {since} or newer")),
+        (HierarchyMode::Unified, None) => DoctorFinding {
+            found: "unknown: there is no cgroup to inspect".into(),
+            ..about
         }
+        .warn(format!("run Linux {since} or newer, which has it")),
+        (HierarchyMode::Hybrid | HierarchyMode::V1 | HierarchyMode::Nothing, _) => DoctorFinding {
+            found: format!("cgroup v2 only; {instead}"),
+            ..about
+        }
+        .warn(UNIFY),
     }
 }
 
 fn oom_group(facts: &DoctorFacts) -> DoctorFinding {
-    let about = fine("memory_oom_group", "the kernel kills the whole container at its limit, not one process", "");
-    of_v2(facts, about, facts.cgroup.oom_group, "the agent kills the other processes", "4.19")
+    let about = fine(
+        "memory_oom_group",
+        "the kernel kills the whole container at its limit, not one process",
+        "",
+    );
+    of_v2(
+        facts,
+        about,
+        facts.cgroup.oom_group,
+        "the agent kills the other processes",
+        "4.19",
+    )
 }
 
 fn kill(facts: &DoctorFacts) -> DoctorFinding {
-    let about = fine("cgroup_kill", "one step kills a container, also while it forks", "");
-    of_v2(facts, about, facts.cgroup.kill, "the agent kills the processes one by one", "5.14")
+    let about = fine(
+        "cgroup_kill",
+        "one step kills a container, also while it forks",
+        "",
+    );
+    of_v2(
+        facts,
+        about,
+        facts.cgroup.kill,
+        "the agent kills the processes one by one",
+        "5.14",
+    )
 }
 
 fn high(facts: &DoctorFacts) -> DoctorFinding {
-    let about = fine("memory_high", "the kernel throttles a container before its limit, so that it can grow", "");
-    of_v2(facts, about, facts.cgroup.high, "only the limit itself triggers growth", "4.19")
+    let about = fine(
+        "memory_high",
+        "the kernel throttles a container before its limit, so that it can grow",
+        "",
+    );
+    of_v2(
+        facts,
+        about,
+        facts.cgroup.high,
+        "only the limit itself triggers growth",
+        "4.19",
+    )
 }
 
 fn psi(facts: &DoctorFacts) -> DoctorFinding {
@@ -127,40 +230,78 @@ fn psi(facts: &DoctorFacts) -> DoctorFinding {
 
 fn system_call(call: KernelCall, there: bool, kernel: &str) -> DoctorFinding {
     let (code, what, since) = match call {
-        KernelCall::PidfdOpen => ("pidfd", "a process is watched and signalled by descriptor, not by a reused process id", "5.3"),
+        KernelCall::PidfdOpen => (
+            "pidfd",
+            "a process is watched and signalled by descriptor, not by a reused process id",
+            "5.3",
+        ),
         KernelCall::Openat2 => ("openat2", "files are opened only below a directory", "5.6"),
-        KernelCall::Clone3 => ("clone3", "a program is cloned into its cgroup of version 2 instead of moved", "5.7"),
+        KernelCall::Clone3 => (
+            "clone3",
+            "a program is cloned into its cgroup of version 2 instead of moved",
+            "5.7",
+        ),
     };
     if there {
         return fine(code, what, "yes");
     }
-    let lacking = fine(code, what, format!("Linux {kernel} does not have it, or a filter forbids it"));
-    let fix = format!("run Linux {since} or newer; in a container, allow it in the seccomp profile");
+    let lacking = fine(
+        code,
+        what,
+        format!("Linux {kernel} does not have it, or a filter forbids it"),
+    );
+    let fix =
+        format!("run Linux {since} or newer; in a container, allow it in the seccomp profile");
     // The agent itself requires pidfds; the other calls serve programs.
-    if call == KernelCall::PidfdOpen { lacking.fail(fix) } else { lacking.warn(fix) }
+    if call == KernelCall::PidfdOpen {
+        lacking.fail(fix)
+    } else {
+        lacking.warn(fix)
+    }
 }
 
 fn memory(facts: &DoctorFacts) -> DoctorFinding {
     let finding = fine("memory", "memory of the host", facts.memory.to_string());
-    if facts.memory < MEMORY { finding.fail(format!("a node needs at least {MEMORY}")) } else { finding }
+    if facts.memory < MEMORY {
+        finding.fail(format!("a node needs at least {MEMORY}"))
+    } else {
+        finding
+    }
 }
 
 fn swap(facts: &DoctorFacts) -> DoctorFinding {
-    let about = |found: String| fine("swap", "containers get no swap, so that the memory limit is exact", found);
-    match (facts.swap.is_zero(), facts.cgroup.mode, facts.cgroup.writable) {
+    let about = |found: String| {
+        fine(
+            "swap",
+            "containers get no swap, so that the memory limit is exact",
+            found,
+        )
+    };
+    match (
+        facts.swap.is_zero(),
+        facts.cgroup.mode,
+        facts.cgroup.writable,
+    ) {
         (true, _, _) => about("none".into()),
         (false, HierarchyMode::Unified | HierarchyMode::Hybrid | HierarchyMode::V1, true) => {
             about(format!("{}, not available to containers", facts.swap))
         }
         (false, HierarchyMode::Unified | HierarchyMode::Hybrid | HierarchyMode::V1, false)
         | (false, HierarchyMode::Nothing, _) => {
-            about(format!("{}, and containers can use it", facts.swap)).warn("switch it off: swapoff -a")
+            about(format!("{}, and containers can use it", facts.swap))
+                .warn("switch it off: swapoff -a")
         }
     }
 }
 
 fn systemd(facts: &DoctorFacts) -> DoctorFinding {
-    let about = |found: String| fine("systemd", "keeps containers alive while the agent is replaced", found);
+    let about = |found: String| {
+        fine(
+            "systemd",
+            "keeps containers alive while the agent is replaced",
+            found,
+        )
+    };
     match &facts.systemd {
         Some(version) => about(version.clone()),
         None => about(format!("process 1 is {}", facts.first_process))
@@ -169,33 +310,62 @@ fn systemd(facts: &DoctorFacts) -> DoctorFinding {
 }
 
 fn bounded(finding: DoctorFinding, most: Option<u64>, wanted: u64, fix: &str) -> DoctorFinding {
-    let finding = DoctorFinding { found: most.map_or_else(|| "no limit".to_owned(), |n| n.to_string()), ..finding };
-    if most.is_some_and(|n| n < wanted) { finding.warn(fix) } else { finding }
+    let finding = DoctorFinding {
+        found: most.map_or_else(|| "no limit".to_owned(), |n| n.to_string()),
+        ..finding
+    };
+    if most.is_some_and(|n| n < wanted) {
+        finding.warn(fix)
+    } else {
+        finding
+    }
 }
 
 fn open_files(facts: &DoctorFacts) -> DoctorFinding {
     let about = fine("open_files", "a container needs about eight", "");
     let fix = "LimitNOFILE=1048576 in the unit, or `ulimit -Hn 1048576` as root";
     let finding = bounded(about, facts.open_files, FILES, fix);
-    if facts.open_files.is_some_and(|n| n < FEWEST_FILES) { finding.fail(fix) } else { finding }
+    if facts.open_files.is_some_and(|n| n < FEWEST_FILES) {
+        finding.fail(fix)
+    } else {
+        finding
+    }
 }
 
 fn processes(facts: &DoctorFacts) -> DoctorFinding {
-    let about = fine("processes", "processes of this user in all containers together", "");
-    bounded(about, facts.processes, PROCESSES, "LimitNPROC=infinity and TasksMax=infinity in the unit, or raise `ulimit -Hu`")
+    let about = fine(
+        "processes",
+        "processes of this user in all containers together",
+        "",
+    );
+    bounded(
+        about,
+        facts.processes,
+        PROCESSES,
+        "LimitNPROC=infinity and TasksMax=infinity in the unit, or raise `ulimit -Hu`",
+    )
 }
 
 fn disk(facts: &DoctorFacts, place: &DoctorSettings) -> DoctorFinding {
     let disk = &facts.disk;
-    let about = |found: String| fine("disk", "records, logs and working directories of containers", found);
+    let about = |found: String| {
+        fine(
+            "disk",
+            "records, logs and working directories of containers",
+            found,
+        )
+    };
     let (at, full) = (disk.dir.display(), u64::from(place.disk_full));
     match disk.room {
-        None => about(format!("the free space of {at} cannot be read")).fail("choose another --state"),
-        Some(_) if !disk.writable => {
-            about(format!("{at} is not writable")).fail("run as a user with write permission, or choose another --state")
+        None => {
+            about(format!("the free space of {at} cannot be read")).fail("choose another --state")
         }
-        Some((used, free)) if used >= full => about(format!("{at}: {used} % in use, {free} free (limit {full} %)"))
-            .fail("free space, choose another --state, or raise disk_full under [health]"),
+        Some(_) if !disk.writable => about(format!("{at} is not writable"))
+            .fail("run as a user with write permission, or choose another --state"),
+        Some((used, free)) if used >= full => about(format!(
+            "{at}: {used} % in use, {free} free (limit {full} %)"
+        ))
+        .fail("free space, choose another --state, or raise disk_full under [health]"),
         Some((used, free)) => about(format!("{at}: {used} % in use, {free} free")),
     }
 }
@@ -204,15 +374,24 @@ fn clock(facts: &DoctorFacts) -> DoctorFinding {
     let about = |found: String| fine("clock", "times of several nodes are compared", found);
     let fix = "run chronyd or systemd-timesyncd";
     match facts.clock {
-        (_, year) if year < YEAR => about(format!("the year is {year}; the clock was never set")).warn(fix),
+        (_, year) if year < YEAR => {
+            about(format!("the year is {year}; the clock was never set")).warn(fix)
+        }
         (Some(true), _) => about("synchronized".into()),
         (Some(false), _) => about("not synchronized".into()).warn(fix),
-        (None, _) => about("unknown".into()).warn("allow adjtimex in the seccomp profile, and synchronize the clock of the host"),
+        (None, _) => about("unknown".into())
+            .warn("allow adjtimex in the seccomp profile, and synchronize the clock of the host"),
     }
 }
 
 fn users(facts: &DoctorFacts) -> DoctorFinding {
-    let about = |found: &str| fine("users", "programs run as the user who submitted them", found);
+    let about = |found: &str| {
+        fine(
+            "users",
+            "programs run as the user who submitted them",
+            found,
+        )
+    };
     if facts.rights.root {
         about("the agent may start programs as other users")
     } else {
@@ -222,20 +401,34 @@ fn users(facts: &DoctorFacts) -> DoctorFinding {
 }
 
 fn tmp(facts: &DoctorFacts, place: &DoctorSettings) -> DoctorFinding {
-    let about = |found: String| fine("private_tmp", "programs do not see each other's files in /tmp", found);
+    let about = |found: String| {
+        fine(
+            "private_tmp",
+            "programs do not see each other's files in /tmp",
+            found,
+        )
+    };
     let only = "all programs share the /tmp of the host; only TMPDIR is private";
     match (place.private_tmp, facts.rights.mounts) {
         (true, true) => about("each container has its own".into()),
-        (true, false) => about(format!("no CAP_SYS_ADMIN (user namespaces: {}); {only}", facts.user_namespaces))
-            .warn("give the agent CAP_SYS_ADMIN, as its unit does"),
-        (false, _) => {
-            about(format!("not configured; {only}")).warn("set private_tmp = true under [isolation], without --shared-tmp")
-        }
+        (true, false) => about(format!(
+            "no CAP_SYS_ADMIN (user namespaces: {}); {only}",
+            facts.user_namespaces
+        ))
+        .warn("give the agent CAP_SYS_ADMIN, as its unit does"),
+        (false, _) => about(format!("not configured; {only}"))
+            .warn("set private_tmp = true under [isolation], without --shared-tmp"),
     }
 }
 
 fn namespaces(facts: &DoctorFacts, place: &DoctorSettings) -> DoctorFinding {
-    let about = |found: &str| fine("namespaces", "shared memory and IPC objects of a program are removed with it", found);
+    let about = |found: &str| {
+        fine(
+            "namespaces",
+            "shared memory and IPC objects of a program are removed with it",
+            found,
+        )
+    };
     match (place.ipc, facts.rights.namespaces) {
         (IpcScope::Task | IpcScope::Container, Some(Privilege::SysAdmin)) => {
             about("each container has its own; tasks of user 0 too, and tasks of other users if user namespaces are available")
@@ -255,7 +448,13 @@ fn namespaces(facts: &DoctorFacts, place: &DoctorSettings) -> DoctorFinding {
 
 /// The finding about unattributed memory. `left` is the memory and the limit of all containers.
 pub(crate) fn left_behind(left: Option<(Bytes, Bytes)>) -> DoctorFinding {
-    let about = |found: String| fine("unattributed", "memory of ended containers is free for the next ones", found);
+    let about = |found: String| {
+        fine(
+            "unattributed",
+            "memory of ended containers is free for the next ones",
+            found,
+        )
+    };
     match left {
         None => about("this host has no cgroup of a node agent".to_owned()),
         Some((memory, _)) if memory.is_zero() => about("no memory of ended containers".to_owned()),
@@ -273,7 +472,13 @@ mod tests {
     use std::path::PathBuf;
 
     fn place() -> DoctorSettings {
-        DoctorSettings { state: PathBuf::from("/s"), cgroup_root: None, disk_full: 90, private_tmp: true, ipc: IpcScope::Task }
+        DoctorSettings {
+            state: PathBuf::from("/s"),
+            cgroup_root: None,
+            disk_full: 90,
+            private_tmp: true,
+            ipc: IpcScope::Task,
+        }
     }
 
     fn good() -> DoctorFacts {
@@ -289,7 +494,12 @@ mod tests {
                 kill: Some(true),
                 high: Some(true),
             },
-            calls: [KernelCall::PidfdOpen, KernelCall::Openat2, KernelCall::Clone3].map(|call| (call, true)),
+            calls: [
+                KernelCall::PidfdOpen,
+                KernelCall::Openat2,
+                KernelCall::Clone3,
+            ]
+            .map(|call| (call, true)),
             psi: true,
             memory: Bytes::from_gib(8),
             swap: Bytes::from_gib(1),
@@ -297,7 +507,11 @@ mod tests {
             first_process: "systemd".into(),
             open_files: Some(1 << 20),
             processes: None,
-            disk: Disk { dir: "/s".into(), room: Some((40, Bytes::from_gib(50))), writable: true },
+            disk: Disk {
+                dir: "/s".into(),
+                room: Some((40, Bytes::from_gib(50))),
+                writable: true,
+            },
             clock: (Some(true), 2026),
             rights: AgentPrivileges {
                 root: true,
@@ -315,10 +529,21 @@ mod tests {
     fn ills(facts: &DoctorFacts) -> Vec<(String, CheckResult)> {
         let findings = all(facts, &place());
         for finding in &findings {
-            assert_eq!(finding.fix.is_none(), finding.state == CheckResult::Ok, "{finding:?}");
-            assert!(!finding.found.is_empty() && !finding.what.is_empty(), "{finding:?}");
+            assert_eq!(
+                finding.fix.is_none(),
+                finding.state == CheckResult::Ok,
+                "{finding:?}"
+            );
+            assert!(
+                !finding.found.is_empty() && !finding.what.is_empty(),
+                "{finding:?}"
+            );
         }
-        findings.into_iter().filter(|f| f.state != CheckResult::Ok).map(|f| (f.code.into_owned(), f.state)).collect()
+        findings
+            .into_iter()
+            .filter(|f| f.state != CheckResult::Ok)
+            .map(|f| (f.code.into_owned(), f.state))
+            .collect()
     }
 
     #[test]
@@ -331,19 +556,31 @@ mod tests {
     fn each_missing_feature_has_its_own_finding() {
         type Spoil = fn(&mut DoctorFacts);
         let cases: [(&str, CheckResult, Spoil); 15] = [
-            ("unattributed", CheckResult::Warn, |f| f.left = Some((Bytes::from_mib(300), Bytes::from_gib(3)))),
-            ("controllers", CheckResult::Warn, |f| f.cgroup.controllers.retain(|c| c != "pids")),
-            ("memory_oom_group", CheckResult::Warn, |f| f.cgroup.oom_group = Some(false)),
+            ("unattributed", CheckResult::Warn, |f| {
+                f.left = Some((Bytes::from_mib(300), Bytes::from_gib(3)))
+            }),
+            ("controllers", CheckResult::Warn, |f| {
+                f.cgroup.controllers.retain(|c| c != "pids")
+            }),
+            ("memory_oom_group", CheckResult::Warn, |f| {
+                f.cgroup.oom_group = Some(false)
+            }),
             ("cgroup_kill", CheckResult::Warn, |f| f.cgroup.kill = None),
-            ("memory_high", CheckResult::Warn, |f| f.cgroup.high = Some(false)),
+            ("memory_high", CheckResult::Warn, |f| {
+                f.cgroup.high = Some(false)
+            }),
             ("psi", CheckResult::Warn, |f| f.psi = false),
             ("pidfd", CheckResult::Fail, |f| f.calls[0].1 = false),
             ("openat2", CheckResult::Warn, |f| f.calls[1].1 = false),
             ("systemd", CheckResult::Warn, |f| f.systemd = None),
-            ("open_files", CheckResult::Warn, |f| f.open_files = Some(1024)),
+            ("open_files", CheckResult::Warn, |f| {
+                f.open_files = Some(1024)
+            }),
             ("open_files", CheckResult::Fail, |f| f.open_files = Some(64)),
             ("processes", CheckResult::Warn, |f| f.processes = Some(100)),
-            ("disk", CheckResult::Fail, |f| f.disk.room = Some((91, Bytes::from_gib(1)))),
+            ("disk", CheckResult::Fail, |f| {
+                f.disk.room = Some((91, Bytes::from_gib(1)))
+            }),
             ("disk", CheckResult::Fail, |f| f.disk.writable = false),
             ("clock", CheckResult::Warn, |f| f.clock = (Some(true), 1970)),
         ];
@@ -358,20 +595,53 @@ mod tests {
     fn a_v1_host_has_warnings_for_v2_features_and_for_swap() {
         let mut facts = good();
         facts.cgroup.mode = HierarchyMode::Hybrid;
-        facts.cgroup.controllers = vec!["memory".into(), "pids".into(), "cpu".into(), "blkio".into()];
+        facts.cgroup.controllers =
+            vec!["memory".into(), "pids".into(), "cpu".into(), "blkio".into()];
         let names: Vec<_> = ills(&facts).into_iter().map(|(code, _)| code).collect();
-        assert_eq!(names, ["cgroup", "memory_oom_group", "cgroup_kill", "memory_high"]);
+        assert_eq!(
+            names,
+            ["cgroup", "memory_oom_group", "cgroup_kill", "memory_high"]
+        );
         facts.cgroup.writable = false;
         let names: Vec<_> = ills(&facts).into_iter().map(|(code, _)| code).collect();
-        assert_eq!(names, ["cgroup", "delegation", "memory_oom_group", "cgroup_kill", "memory_high", "swap"]);
+        assert_eq!(
+            names,
+            [
+                "cgroup",
+                "delegation",
+                "memory_oom_group",
+                "cgroup_kill",
+                "memory_high",
+                "swap"
+            ]
+        );
     }
 
     #[test]
     fn without_mount_permission_only_tmpdir_is_private() {
         let mut facts = good();
-        facts.rights = AgentPrivileges { root: true, mounts: false, namespaces: None, maps_root: false, limits: false };
+        facts.rights = AgentPrivileges {
+            root: true,
+            mounts: false,
+            namespaces: None,
+            maps_root: false,
+            limits: false,
+        };
         let finding = tmp(&facts, &place());
-        assert!(finding.state == CheckResult::Warn && finding.found.contains("only TMPDIR is private"), "{finding:?}");
-        assert!(tmp(&good(), &DoctorSettings { private_tmp: false, ..place() }).found.contains("not configured"));
+        assert!(
+            finding.state == CheckResult::Warn && finding.found.contains("only TMPDIR is private"),
+            "{finding:?}"
+        );
+        assert!(
+            tmp(
+                &good(),
+                &DoctorSettings {
+                    private_tmp: false,
+                    ..place()
+                }
+            )
+            .found
+            .contains("not configured")
+        );
     }
 }

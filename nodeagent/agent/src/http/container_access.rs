@@ -17,8 +17,8 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use headroom_types::{ContainerId, Signal};
 use headroom_wire::v1::container_access::{
-    ContainerFileEntry, DEFAULT_EXEC_TIMEOUT_MS, ExecContainer, ExecLine, MAX_EXEC_INPUT_BYTES, MAX_EXEC_TIMEOUT_MS,
-    NODE_KEY_HEADER, SignalContainer, SignalDelivered, TextOrBytes,
+    ContainerFileEntry, DEFAULT_EXEC_TIMEOUT_MS, ExecContainer, ExecLine, MAX_EXEC_INPUT_BYTES,
+    MAX_EXEC_TIMEOUT_MS, NODE_KEY_HEADER, SignalContainer, SignalDelivered, TextOrBytes,
 };
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::nodes::NodeContainerPhase;
@@ -48,33 +48,60 @@ pub(crate) fn key() -> io::Result<String> {
 }
 
 fn admit(shared: &Shared, headers: &HeaderMap) -> Result<(), Refused> {
-    let given = headers.get(NODE_KEY_HEADER).map(axum::http::HeaderValue::as_bytes).unwrap_or_default();
+    let given = headers
+        .get(NODE_KEY_HEADER)
+        .map(axum::http::HeaderValue::as_bytes)
+        .unwrap_or_default();
     let own = shared.key.as_bytes();
     // All bytes are compared, so that the duration reveals nothing about the key.
-    let differs = own.iter().zip(given).fold(usize::from(given.len() != own.len()), |sum, (a, b)| sum | usize::from(a ^ b));
+    let differs = own
+        .iter()
+        .zip(given)
+        .fold(usize::from(given.len() != own.len()), |sum, (a, b)| {
+            sum | usize::from(a ^ b)
+        });
     if differs == 0 {
         return Ok(());
     }
-    let mut problem = ProblemDetails::new(ErrorCode::HR0403, "only the resource manager of this node may make this call");
-    problem.hints.push("call the resource manager: rmctl container".to_owned());
+    let mut problem = ProblemDetails::new(
+        ErrorCode::HR0403,
+        "only the resource manager of this node may make this call",
+    );
+    problem
+        .hints
+        .push("call the resource manager: rmctl container".to_owned());
     Err(Refused(Box::new(problem)))
 }
 
 /// The data of a container whose program runs.
 async fn running(shared: &Shared, id: &ContainerId) -> Result<Box<AccessTarget>, Refused> {
     let found = ask(shared, |reply| AgentQuery::Inside(id.clone(), reply)).await?;
-    let found = found.ok_or_else(|| refuse(ErrorCode::HR0404, format!("container {id} is not on this node")))?;
+    let found = found.ok_or_else(|| {
+        refuse(
+            ErrorCode::HR0404,
+            format!("container {id} is not on this node"),
+        )
+    })?;
     match found.phase {
         NodeContainerPhase::Running | NodeContainerPhase::Stopping => Ok(found),
-        NodeContainerPhase::Preparing | NodeContainerPhase::Starting => {
-            Err(refuse(ErrorCode::HR0409, format!("container {id} does not run yet")))
-        }
-        NodeContainerPhase::Exited => Err(refuse(ErrorCode::HR0409, format!("container {id} has ended"))),
+        NodeContainerPhase::Preparing | NodeContainerPhase::Starting => Err(refuse(
+            ErrorCode::HR0409,
+            format!("container {id} does not run yet"),
+        )),
+        NodeContainerPhase::Exited => Err(refuse(
+            ErrorCode::HR0409,
+            format!("container {id} has ended"),
+        )),
     }
 }
 
 fn body<T>(body: Result<Json<T>, JsonRejection>) -> Result<T, Refused> {
-    body.map(|Json(body)| body).map_err(|error| refuse(ErrorCode::HR0400, format!("the body: {}", error.body_text())))
+    body.map(|Json(body)| body).map_err(|error| {
+        refuse(
+            ErrorCode::HR0400,
+            format!("the body: {}", error.body_text()),
+        )
+    })
 }
 
 /// Sends a signal.
@@ -91,24 +118,60 @@ pub(super) async fn signal(
     tracing::info!(container_id = %id, signal = %asked.signal, all = asked.all, "a caller requests a signal");
     if asked.signal == Signal::KILL {
         let group = found.group.clone();
-        let living = spawn_blocking(move || group.and_then(|group| group.pids().ok()).map_or(1, |pids| pids.len()));
+        let living = spawn_blocking(move || {
+            group
+                .and_then(|group| group.pids().ok())
+                .map_or(1, |pids| pids.len())
+        });
         let processes = u32::try_from(living.await.unwrap_or(1)).unwrap_or(u32::MAX);
         let (reply, killed) = oneshot::channel();
-        shared.inputs.send(AgentInput::Kill(id.clone(), reply)).await.map_err(|_| over())?;
+        shared
+            .inputs
+            .send(AgentInput::Kill(id.clone(), reply))
+            .await
+            .map_err(|_| over())?;
         return if killed.await.unwrap_or(false) {
-            Ok(Json(SignalDelivered { signal: asked.signal, processes }))
+            Ok(Json(SignalDelivered {
+                signal: asked.signal,
+                processes,
+            }))
         } else {
             Err(over())
         };
     }
-    let (site, of, whom) =
-        (Arc::clone(&shared.site), id.clone(), if asked.all { SignalTarget::All } else { SignalTarget::Program });
-    let sent = spawn_blocking(move || stop::deliver(&site, &of, found.group.as_deref(), asked.signal.number(), whom)).await;
+    let (site, of, whom) = (
+        Arc::clone(&shared.site),
+        id.clone(),
+        if asked.all {
+            SignalTarget::All
+        } else {
+            SignalTarget::Program
+        },
+    );
+    let sent = spawn_blocking(move || {
+        stop::deliver(
+            &site,
+            &of,
+            found.group.as_deref(),
+            asked.signal.number(),
+            whom,
+        )
+    })
+    .await;
     match sent {
         Ok(Ok(0)) => Err(over()),
-        Ok(Ok(processes)) => Ok(Json(SignalDelivered { signal: asked.signal, processes })),
-        Ok(Err(error)) => Err(refuse(ErrorCode::HR0500, format!("{} for container {id}: {error:#}", asked.signal))),
-        Err(_) => Err(refuse(ErrorCode::HR0500, "the signal was not sent; see the log of the node agent")),
+        Ok(Ok(processes)) => Ok(Json(SignalDelivered {
+            signal: asked.signal,
+            processes,
+        })),
+        Ok(Err(error)) => Err(refuse(
+            ErrorCode::HR0500,
+            format!("{} for container {id}: {error:#}", asked.signal),
+        )),
+        Err(_) => Err(refuse(
+            ErrorCode::HR0500,
+            "the signal was not sent; see the log of the node agent",
+        )),
     }
 }
 
@@ -120,14 +183,23 @@ pub(super) struct At {
 }
 
 fn place(at: &At) -> Result<ContainerPath, Refused> {
-    at.path.parse().map_err(|why: String| refuse(ErrorCode::HR0400, why))
+    at.path
+        .parse()
+        .map_err(|why: String| refuse(ErrorCode::HR0400, why))
 }
 
 fn unread(id: &ContainerId, at: &At, error: &io::Error) -> Refused {
-    let path = if at.path.is_empty() { "files" } else { &at.path };
+    let path = if at.path.is_empty() {
+        "files"
+    } else {
+        &at.path
+    };
     let is = |kinds: &[io::ErrorKind]| kinds.contains(&error.kind());
     if is(&[io::ErrorKind::NotFound, io::ErrorKind::NotADirectory]) {
-        return refuse(ErrorCode::HR0404, format!("container {id} has no {path} on this node"));
+        return refuse(
+            ErrorCode::HR0404,
+            format!("container {id} has no {path} on this node"),
+        );
     }
     let (code, problem) = if is(&[io::ErrorKind::PermissionDenied]) {
         (ErrorCode::HR0400, "is not accessible")
@@ -151,7 +223,10 @@ pub(super) async fn list(
     admit(&shared, &headers)?;
     let (id, place) = (parse(&id)?, place(&at)?);
     let dir = shared.site.layout.container(&id);
-    let listed = spawn_blocking(move || files::list(&dir, &place)).await.map_err(io::Error::other).and_then(|listed| listed);
+    let listed = spawn_blocking(move || files::list(&dir, &place))
+        .await
+        .map_err(io::Error::other)
+        .and_then(|listed| listed);
     listed.map(Json).map_err(|error| unread(&id, &at, &error))
 }
 
@@ -164,10 +239,20 @@ pub(super) async fn content(
 ) -> Result<Response, Refused> {
     admit(&shared, &headers)?;
     let (id, place, range) = (parse(&id)?, place(&at)?, Range::of(&headers)?);
-    let busy = |_| refuse(ErrorCode::HR0503, format!("{READ} files are read on this node, its limit; try later"));
-    let seat = Arc::clone(&shared.readers).try_acquire_owned().map_err(busy)?;
+    let busy = |_| {
+        refuse(
+            ErrorCode::HR0503,
+            format!("{READ} files are read on this node, its limit; try later"),
+        )
+    };
+    let seat = Arc::clone(&shared.readers)
+        .try_acquire_owned()
+        .map_err(busy)?;
     let dir = shared.site.layout.container(&id);
-    let opened = spawn_blocking(move || files::open(&dir, &place)).await.map_err(io::Error::other).and_then(|opened| opened);
+    let opened = spawn_blocking(move || files::open(&dir, &place))
+        .await
+        .map_err(io::Error::other)
+        .and_then(|opened| opened);
     let (file, length) = opened.map_err(|error| unread(&id, &at, &error))?;
     let (from, to) = match range {
         None => (0, length),
@@ -179,12 +264,19 @@ pub(super) async fn content(
         let facts = [kind, (header::CONTENT_RANGE, format!("bytes */{length}"))];
         return Ok((StatusCode::RANGE_NOT_SATISFIABLE, facts).into_response());
     }
-    let facts = [kind, (header::ACCEPT_RANGES, "bytes".to_owned()), (header::CONTENT_LENGTH, (to - from).to_string())];
+    let facts = [
+        kind,
+        (header::ACCEPT_RANGES, "bytes".to_owned()),
+        (header::CONTENT_LENGTH, (to - from).to_string()),
+    ];
     let sent = Body::from_stream(pieces(Arc::new(file), from, to, seat));
     Ok(match range {
         None => (facts, sent).into_response(),
         Some(_) => {
-            let part = [(header::CONTENT_RANGE, format!("bytes {from}-{}/{length}", to - 1))];
+            let part = [(
+                header::CONTENT_RANGE,
+                format!("bytes {from}-{}/{length}", to - 1),
+            )];
             (StatusCode::PARTIAL_CONTENT, part, facts, sent).into_response()
         }
     })
@@ -209,7 +301,13 @@ fn pieces(
             Ok::<_, io::Error>(room)
         });
         let read = read.await.map_err(io::Error::other).and_then(|read| read);
-        let read = read.and_then(|bytes| if bytes.is_empty() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) });
+        let read = read.and_then(|bytes| {
+            if bytes.is_empty() {
+                Err(io::ErrorKind::UnexpectedEof.into())
+            } else {
+                Ok(bytes)
+            }
+        });
         match read {
             Ok(bytes) => {
                 let next = at + bytes.len() as u64;
@@ -232,20 +330,51 @@ pub(super) async fn run(
     let input = checked(&asked)?;
     let found = running(&shared, &id).await?;
     if found.phase == NodeContainerPhase::Stopping {
-        return Err(refuse(ErrorCode::HR0409, format!("container {id} is about to end")));
+        return Err(refuse(
+            ErrorCode::HR0409,
+            format!("container {id} is about to end"),
+        ));
     }
     let (Some(order), Some(group)) = (found.order, found.group) else {
-        return Err(refuse(ErrorCode::HR0409, format!("the launch of container {id} is not known any more")));
+        return Err(refuse(
+            ErrorCode::HR0409,
+            format!("the launch of container {id} is not known any more"),
+        ));
     };
-    let busy = |_| refuse(ErrorCode::HR0503, format!("{} exec programs run on this node, its limit; try later", exec::AT_ONCE));
-    let seat = Arc::clone(&shared.execs).try_acquire_owned().map_err(busy)?;
+    let busy = |_| {
+        refuse(
+            ErrorCode::HR0503,
+            format!(
+                "{} exec programs run on this node, its limit; try later",
+                exec::AT_ONCE
+            ),
+        )
+    };
+    let seat = Arc::clone(&shared.execs)
+        .try_acquire_owned()
+        .map_err(busy)?;
     let time = Duration::from_millis(asked.timeout_ms.unwrap_or(DEFAULT_EXEC_TIMEOUT_MS));
     tracing::info!(container_id = %id, program = asked.command.first(), "a caller runs an exec program");
-    let wish = ExecRequest { id: id.clone(), order, group, command: asked.command, input, time };
+    let wish = ExecRequest {
+        id: id.clone(),
+        order,
+        group,
+        command: asked.command,
+        input,
+        time,
+    };
     let words = exec::run(Arc::clone(&shared.site), wish, seat).await;
-    let words =
-        words.map_err(|error| refuse(ErrorCode::HR0500, format!("no program was started in container {id}: {error:#}")))?;
-    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines(words))).into_response())
+    let words = words.map_err(|error| {
+        refuse(
+            ErrorCode::HR0500,
+            format!("no program was started in container {id}: {error:#}"),
+        )
+    })?;
+    Ok((
+        [(header::CONTENT_TYPE, "application/x-ndjson")],
+        Body::from_stream(lines(words)),
+    )
+        .into_response())
 }
 
 fn checked(asked: &ExecContainer) -> Result<Option<Vec<u8>>, Refused> {
@@ -253,15 +382,30 @@ fn checked(asked: &ExecContainer) -> Result<Option<Vec<u8>>, Refused> {
         return Err(refuse(ErrorCode::HR0400, "command: the program is missing"));
     }
     if asked.command.iter().any(|word| word.contains('\0')) {
-        return Err(refuse(ErrorCode::HR0400, "command: an argument contains a NUL character"));
+        return Err(refuse(
+            ErrorCode::HR0400,
+            "command: an argument contains a NUL character",
+        ));
     }
-    if asked.timeout_ms.is_some_and(|ms| ms == 0 || ms > MAX_EXEC_TIMEOUT_MS) {
-        return Err(refuse(ErrorCode::HR0400, format!("timeout_ms: write a number from 1 to {MAX_EXEC_TIMEOUT_MS}")));
+    if asked
+        .timeout_ms
+        .is_some_and(|ms| ms == 0 || ms > MAX_EXEC_TIMEOUT_MS)
+    {
+        return Err(refuse(
+            ErrorCode::HR0400,
+            format!("timeout_ms: write a number from 1 to {MAX_EXEC_TIMEOUT_MS}"),
+        ));
     }
     let input = asked.input.as_ref().map(TextOrBytes::bytes).transpose();
     let input = input.map_err(|why| refuse(ErrorCode::HR0400, format!("input: {why}")))?;
-    if input.as_ref().is_some_and(|input| input.len() > MAX_EXEC_INPUT_BYTES) {
-        return Err(refuse(ErrorCode::HR0413, format!("input: longer than {MAX_EXEC_INPUT_BYTES} bytes")));
+    if input
+        .as_ref()
+        .is_some_and(|input| input.len() > MAX_EXEC_INPUT_BYTES)
+    {
+        return Err(refuse(
+            ErrorCode::HR0413,
+            format!("input: longer than {MAX_EXEC_INPUT_BYTES} bytes"),
+        ));
     }
     Ok(input)
 }
@@ -274,14 +418,20 @@ fn lines(words: mpsc::Receiver<ExecOutput>) -> impl futures_util::Stream<Item = 
             Ok(word) => word?,
         };
         let line = match word {
-            ExecOutput::Stdout(bytes) => ExecLine::Stdout { data: TextOrBytes::of(&bytes) },
-            ExecOutput::Stderr(bytes) => ExecLine::Stderr { data: TextOrBytes::of(&bytes) },
+            ExecOutput::Stdout(bytes) => ExecLine::Stdout {
+                data: TextOrBytes::of(&bytes),
+            },
+            ExecOutput::Stderr(bytes) => ExecLine::Stderr {
+                data: TextOrBytes::of(&bytes),
+            },
             ExecOutput::Ended(end) => ExecLine::Ended { end },
         };
-        let text = serde_json::to_vec(&line).map_err(io::Error::other).map(|mut text| {
-            text.push(b'\n');
-            Bytes::from(text)
-        });
+        let text = serde_json::to_vec(&line)
+            .map_err(io::Error::other)
+            .map(|mut text| {
+                text.push(b'\n');
+                Bytes::from(text)
+            });
         Some((text, words))
     })
 }

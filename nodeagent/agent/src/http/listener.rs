@@ -15,7 +15,10 @@ use axum::response::{IntoResponse as _, Response};
 use headroom_identity::Role;
 use headroom_telemetry::names::{NODE_CALLS_REFUSED, NODE_CONNECTIONS_REFUSED};
 use headroom_telemetry::{MetricsPage, RejectedConnections, RejectionReason};
-use headroom_transport::{ConnectionLimiter, ConnectionPermit, LoopbackPolicy, PeerIdentity, ReloadingKeys, accept_handshake};
+use headroom_transport::{
+    ConnectionLimiter, ConnectionPermit, LoopbackPolicy, PeerIdentity, ReloadingKeys,
+    accept_handshake,
+};
 use headroom_wire::v1::error::ErrorCode;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -67,8 +70,15 @@ impl RefusalCounts {
     /// Adds the counts to a metrics page.
     pub(crate) fn put(&self, page: &mut MetricsPage) {
         self.connections.put(page, &NODE_CONNECTIONS_REFUSED);
-        for (code, count) in [(ErrorCode::HR0401, &self.unknown), (ErrorCode::HR0403, &self.forbidden)] {
-            page.count(&NODE_CALLS_REFUSED, &[&code.to_string()], count.load(Ordering::Relaxed));
+        for (code, count) in [
+            (ErrorCode::HR0401, &self.unknown),
+            (ErrorCode::HR0403, &self.forbidden),
+        ] {
+            page.count(
+                &NODE_CALLS_REFUSED,
+                &[&code.to_string()],
+                count.load(Ordering::Relaxed),
+            );
         }
     }
 }
@@ -112,10 +122,18 @@ impl NodeListener {
                 Ok((stream, peer)) => {
                     let Some(present) = self.peers.acquire(peer.ip()) else {
                         let open = format_args!("{} connections are open", self.peers.most());
-                        self.refusals.connections.record_rejection(peer.ip(), RejectionReason::Crowded, &open);
+                        self.refusals.connections.record_rejection(
+                            peer.ip(),
+                            RejectionReason::Crowded,
+                            &open,
+                        );
                         continue;
                     };
-                    let inside = ConnectionPermits { strangers: strangers.clone(), _present: present, _place: place };
+                    let inside = ConnectionPermits {
+                        strangers: strangers.clone(),
+                        _present: present,
+                        _place: place,
+                    };
                     let visit = NodeConnection {
                         inside,
                         peer,
@@ -152,7 +170,9 @@ impl NodeConnection {
     async fn serve_http(self, stream: TcpStream, router: Router) -> io::Result<()> {
         let _ = stream.set_nodelay(true); // on failure only latency suffers
         let away = |why, error: io::Error| {
-            self.refusals.connections.record_rejection(self.peer.ip(), why, &error);
+            self.refusals
+                .connections
+                .record_rejection(self.peer.ip(), why, &error);
             error
         };
         let greeted = accept_handshake(stream, self.keys.as_ref().map(|keys| keys.server())).await;
@@ -160,13 +180,24 @@ impl NodeConnection {
         let stranger = match caller {
             PeerIdentity::Nobody => {
                 let strangers = self.inside.strangers.clone().try_acquire_owned();
-                let full = || io::Error::other(format!("{MAX_UNAUTHENTICATED} callers without a certificate are connected"));
+                let full = || {
+                    io::Error::other(format!(
+                        "{MAX_UNAUTHENTICATED} callers without a certificate are connected"
+                    ))
+                };
                 Some(strangers.map_err(|_| away(RejectionReason::Strangers, full()))?)
             }
             PeerIdentity::Unasked | PeerIdentity::Known(_) => None,
         };
-        let headers = if stranger.is_some() { self.headers.min(UNAUTHENTICATED_HEADER_TIMEOUT) } else { self.headers };
-        let guest = ConnectInfo(ConnectedCaller { caller, peer: self.peer });
+        let headers = if stranger.is_some() {
+            self.headers.min(UNAUTHENTICATED_HEADER_TIMEOUT)
+        } else {
+            self.headers
+        };
+        let guest = ConnectInfo(ConnectedCaller {
+            caller,
+            peer: self.peer,
+        });
         let routes = TowerToHyperService::new(router);
         let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
             request.extensions_mut().insert(guest.clone());
@@ -174,28 +205,48 @@ impl NodeConnection {
         });
         let mut http = hyper::server::conn::http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(headers);
-        http.serve_connection(TokioIo::new(stream), service).await.map_err(io::Error::other)
+        http.serve_connection(TokioIo::new(stream), service)
+            .await
+            .map_err(io::Error::other)
     }
 }
 
 /// Checks permissions: the resource manager may call all routes, users only the routes about the
 /// node itself. Without authentication all callers may call all routes.
-pub(crate) async fn guard(ConnectInfo(guest): ConnectInfo<ConnectedCaller>, request: Request, next: Next) -> Response {
+pub(crate) async fn guard(
+    ConnectInfo(guest): ConnectInfo<ConnectedCaller>,
+    request: Request,
+    next: Next,
+) -> Response {
     let path = request.uri().path();
     let of_the_node = matches!(path, "/livez" | "/metrics" | "/v1/doctor");
     let (code, why) = match &guest.caller {
-        PeerIdentity::Unasked | PeerIdentity::Known(Role::Manager) => return next.run(request).await,
+        PeerIdentity::Unasked | PeerIdentity::Known(Role::Manager) => {
+            return next.run(request).await;
+        }
         PeerIdentity::Known(Role::User(_)) if of_the_node => return next.run(request).await,
-        PeerIdentity::Known(Role::Node(_)) | PeerIdentity::Nobody if path == "/livez" => return next.run(request).await,
-        PeerIdentity::Known(role) => (ErrorCode::HR0403, format!("{role} may not make this call; call the resource manager")),
-        PeerIdentity::Nobody => (ErrorCode::HR0401, "this call requires a client certificate".to_owned()),
+        PeerIdentity::Known(Role::Node(_)) | PeerIdentity::Nobody if path == "/livez" => {
+            return next.run(request).await;
+        }
+        PeerIdentity::Known(role) => (
+            ErrorCode::HR0403,
+            format!("{role} may not make this call; call the resource manager"),
+        ),
+        PeerIdentity::Nobody => (
+            ErrorCode::HR0401,
+            "this call requires a client certificate".to_owned(),
+        ),
     };
     warn!(peer = %guest.peer, path, why, "a call was refused");
     refuse(code, why).into_response()
 }
 
 /// Counts calls that were refused with 401 or 403, by any layer.
-pub(crate) async fn count(State(refusals): State<Arc<RefusalCounts>>, request: Request, next: Next) -> Response {
+pub(crate) async fn count(
+    State(refusals): State<Arc<RefusalCounts>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let answer = next.run(request).await;
     match answer.status() {
         StatusCode::UNAUTHORIZED => refusals.unknown.fetch_add(1, Ordering::Relaxed),
@@ -224,16 +275,25 @@ mod tests {
     async fn door(headers: Duration) -> (SocketAddr, tokio::task::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("an address");
-        let door = NodeListener { headers, ..NodeListener::new(listener, None) };
+        let door = NodeListener {
+            headers,
+            ..NodeListener::new(listener, None)
+        };
         let router = Router::new().route("/", get(|| async { "well" }));
         (address, tokio::spawn(door.serve(router)))
     }
 
     async fn asked(address: SocketAddr) -> String {
         let mut stream = TcpStream::connect(address).await.expect("connects");
-        stream.write_all(b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n").await.expect("writes");
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n")
+            .await
+            .expect("writes");
         let mut text = String::new();
-        timeout(SOON, stream.read_to_string(&mut text)).await.expect("an answer").expect("reads");
+        timeout(SOON, stream.read_to_string(&mut text))
+            .await
+            .expect("an answer")
+            .expect("reads");
         text
     }
 
@@ -246,7 +306,10 @@ mod tests {
             let mut stream = TcpStream::connect(address).await.expect("connects");
             dripping.push(tokio::spawn(async move {
                 let from = Instant::now();
-                for byte in b"GET / HTTP/1.1\r\nx: ".iter().chain(std::iter::repeat(&b'a')) {
+                for byte in b"GET / HTTP/1.1\r\nx: "
+                    .iter()
+                    .chain(std::iter::repeat(&b'a'))
+                {
                     if stream.write_all(&[*byte]).await.is_err() {
                         break;
                     }
@@ -257,7 +320,10 @@ mod tests {
         }
         assert!(asked(address).await.ends_with("well"));
         for drip in dripping {
-            timeout(SOON, drip).await.expect("the connection is closed").expect("ends");
+            timeout(SOON, drip)
+                .await
+                .expect("the connection is closed")
+                .expect("ends");
         }
         assert!(asked(address).await.ends_with("well"));
         serving.abort();
@@ -269,36 +335,63 @@ mod tests {
         let (address, serving) = door(Duration::from_millis(500)).await;
         let mut silent = TcpStream::connect(address).await.expect("connects");
         let mut text = Vec::new();
-        timeout(SOON, silent.read_to_end(&mut text)).await.expect("the connection is closed").expect("reads");
+        timeout(SOON, silent.read_to_end(&mut text))
+            .await
+            .expect("the connection is closed")
+            .expect("reads");
         assert!(asked(address).await.ends_with("well"));
         serving.abort();
     }
 
     /// Certificates of one authority for a resource manager and a node, each in its own directory.
     fn papers(dir: &std::path::Path) {
-        let since = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a clock");
+        let since = std::time::SystemTime::UNIX_EPOCH
+            .elapsed()
+            .expect("a clock");
         let now = headroom_types::UnixMillis(u64::try_from(since.as_millis()).expect("a time"));
         let lifetime = Duration::from_secs(86_400);
         let made = authority::create("test", now, lifetime).expect("an authority");
         let ca = Authority::open(&made.certificate, &made.key).expect("opens");
         for role in ["manager", "node/n1"] {
             let names = ["127.0.0.1".to_owned()];
-            let wanted = CertificateRequest { role: role.parse().expect("a role"), names: &names, now, lifetime };
+            let wanted = CertificateRequest {
+                role: role.parse().expect("a role"),
+                names: &names,
+                now,
+                lifetime,
+            };
             let issued = ca.issue(&wanted).expect("issued");
             let at = dir.join(role.replace('/', "-"));
             std::fs::create_dir_all(&at).expect("a directory");
-            let all = [("ca.pem", &made.certificate), ("cert.pem", &issued.certificate), ("key.pem", &issued.key)];
+            let all = [
+                ("ca.pem", &made.certificate),
+                ("cert.pem", &issued.certificate),
+                ("key.pem", &issued.key),
+            ];
             for (name, text) in all {
-                files::write(&at.join(name), text, FileReaders::Owner, OverwritePolicy::Keep).expect("writes");
+                files::write(
+                    &at.join(name),
+                    text,
+                    FileReaders::Owner,
+                    OverwritePolicy::Keep,
+                )
+                .expect("writes");
             }
         }
     }
 
     async fn shake(address: SocketAddr, files: &KeyFiles) -> TlsStream<TcpStream> {
-        let config = Arc::new(files.client(PeerExpectation::Node).expect("the caller's files"));
+        let config = Arc::new(
+            files
+                .client(PeerExpectation::Node)
+                .expect("the caller's files"),
+        );
         let stream = TcpStream::connect(address).await.expect("connects");
         let name = "127.0.0.1".try_into().expect("a name");
-        TlsConnector::from(config).connect(name, stream).await.expect("a handshake")
+        TlsConnector::from(config)
+            .connect(name, stream)
+            .await
+            .expect("a handshake")
     }
 
     /// Callers without a certificate use no permits of authenticated callers, and have a short time
@@ -314,26 +407,40 @@ mod tests {
         let refusals = door.refusals().clone();
         let serving = tokio::spawn(door.serve(Router::new().route("/", get(|| async { "well" }))));
         let manager = KeyFiles::of(&dir.path().join("manager"));
-        let nobody = KeyFiles { own: None, ..manager.clone() };
+        let nobody = KeyFiles {
+            own: None,
+            ..manager.clone()
+        };
         let mut silent = Vec::new();
         for _ in 0..=MAX_UNAUTHENTICATED {
             silent.push(shake(address, &nobody).await);
         }
         let mut known = shake(address, &manager).await;
-        known.write_all(b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n").await.expect("writes");
+        known
+            .write_all(b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n")
+            .await
+            .expect("writes");
         let mut text = String::new();
-        timeout(SOON, known.read_to_string(&mut text)).await.expect("an answer").expect("reads");
+        timeout(SOON, known.read_to_string(&mut text))
+            .await
+            .expect("an answer")
+            .expect("reads");
         assert!(text.ends_with("well"), "{text}");
         for mut one in silent {
             let mut said = Vec::new();
             // Closed with or without a response, such as 408.
-            let _ = timeout(SOON, one.read_to_end(&mut said)).await.expect("the connection is closed");
+            let _ = timeout(SOON, one.read_to_end(&mut said))
+                .await
+                .expect("the connection is closed");
             assert!(!String::from_utf8_lossy(&said).contains("well"));
         }
         let mut page = MetricsPage::new();
         refusals.put(&mut page);
         let page = page.write(headroom_telemetry::Format::Text);
-        assert!(page.contains("headroom_node_connections_refused_total{reason=\"strangers\"} 1.0\n"), "{page}");
+        assert!(
+            page.contains("headroom_node_connections_refused_total{reason=\"strangers\"} 1.0\n"),
+            "{page}"
+        );
         serving.abort();
     }
 
@@ -344,7 +451,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("an address");
         let peers = ConnectionLimiter::new(2, LoopbackPolicy::Counted);
-        let door = NodeListener { peers: peers.clone(), ..NodeListener::new(listener, None) };
+        let door = NodeListener {
+            peers: peers.clone(),
+            ..NodeListener::new(listener, None)
+        };
         let refusals = door.refusals().clone();
         let serving = tokio::spawn(door.serve(Router::new().route("/", get(|| async { "well" }))));
         let mut inside = Vec::new();
@@ -353,12 +463,17 @@ mod tests {
         }
         let mut third = TcpStream::connect(address).await.expect("connects");
         let mut said = Vec::new();
-        let _ = timeout(SOON, third.read_to_end(&mut said)).await.expect("the connection is closed"); // a reset counts as closed
+        let _ = timeout(SOON, third.read_to_end(&mut said))
+            .await
+            .expect("the connection is closed"); // a reset counts as closed
         assert!(said.is_empty());
         let mut page = MetricsPage::new();
         refusals.put(&mut page);
         let page = page.write(headroom_telemetry::Format::Text);
-        assert!(page.contains("headroom_node_connections_refused_total{reason=\"crowded\"} 1.0\n"), "{page}");
+        assert!(
+            page.contains("headroom_node_connections_refused_total{reason=\"crowded\"} 1.0\n"),
+            "{page}"
+        );
         drop(inside);
         let gone = async {
             while peers.addresses() > 0 {

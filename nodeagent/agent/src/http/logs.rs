@@ -56,23 +56,42 @@ pub(super) async fn log(
         ));
     }
     let range = Range::of(&headers)?;
-    let file = Arc::new(Source { dir: shared.layout.container(&id), name: name.clone() });
+    let file = Arc::new(Source {
+        dir: shared.layout.container(&id),
+        name: name.clone(),
+    });
     let failed = |error: io::Error| {
         if error.kind() == io::ErrorKind::NotFound {
-            refuse(ErrorCode::HR0404, format!("container {id} has no log {name} on this node"))
+            refuse(
+                ErrorCode::HR0404,
+                format!("container {id} has no log {name} on this node"),
+            )
         } else {
-            refuse(ErrorCode::HR0500, format!("the log {name} of {id} cannot be read: {error}"))
+            refuse(
+                ErrorCode::HR0500,
+                format!("the log {name} of {id} cannot be read: {error}"),
+            )
         }
     };
     if wish.follow {
         let (from, start) = file.first(range, wish.tail).await.map_err(failed)?;
-        let busy = |_| refuse(ErrorCode::HR0503, format!("{FOLLOWED} logs are followed on this node, its limit; try later"));
-        let permit = Arc::clone(&shared.followers).try_acquire_owned().map_err(busy)?;
+        let busy = |_| {
+            refuse(
+                ErrorCode::HR0503,
+                format!("{FOLLOWED} logs are followed on this node, its limit; try later"),
+            )
+        };
+        let permit = Arc::clone(&shared.followers)
+            .try_acquire_owned()
+            .map_err(busy)?;
         return Ok(follow(file, from.max(start), permit));
     }
     let reader = Arc::clone(&file);
     let read = tokio::task::spawn_blocking(move || reader.read(range, wish.tail)).await;
-    let piece = read.map_err(io::Error::other).and_then(|read| read).map_err(failed)?;
+    let piece = read
+        .map_err(io::Error::other)
+        .and_then(|read| read)
+        .map_err(failed)?;
     Ok(piece.into_response(range))
 }
 
@@ -97,15 +116,28 @@ impl Source {
         let log = ContainerLog::open(&self.dir, &self.name)?;
         let (from, most) = span(&log, range, tail);
         let (from, bytes) = log.read(from, most)?;
-        Ok(Piece { from, bytes, start: log.start, end: log.end })
+        Ok(Piece {
+            from,
+            bytes,
+            start: log.start,
+            end: log.end,
+        })
     }
 
     /// The first requested position, and the first kept position of the log.
-    async fn first(self: &Arc<Self>, range: Option<Range>, tail: Option<u64>) -> io::Result<(u64, u64)> {
+    async fn first(
+        self: &Arc<Self>,
+        range: Option<Range>,
+        tail: Option<u64>,
+    ) -> io::Result<(u64, u64)> {
         let source = Arc::clone(self);
-        let job =
-            move || ContainerLog::open(&source.dir, &source.name).map(|log| (span(&log, range, tail).0.min(log.end), log.start));
-        tokio::task::spawn_blocking(job).await.map_err(io::Error::other)?
+        let job = move || {
+            ContainerLog::open(&source.dir, &source.name)
+                .map(|log| (span(&log, range, tail).0.min(log.end), log.start))
+        };
+        tokio::task::spawn_blocking(job)
+            .await
+            .map_err(io::Error::other)?
     }
 
     /// The bytes from `from` on, and whether the container had ended before they were read.
@@ -113,14 +145,27 @@ impl Source {
         let over = !self.dir.exists() || self.dir.join(file::REPORT).exists();
         let log = ContainerLog::open(&self.dir, &self.name)?;
         let (from, bytes) = log.read(from, PIECE)?;
-        Ok((Piece { from, bytes, start: log.start, end: log.end }, over))
+        Ok((
+            Piece {
+                from,
+                bytes,
+                start: log.start,
+                end: log.end,
+            },
+            over,
+        ))
     }
 }
 
 /// First position and maximum number of bytes.
 fn span(log: &ContainerLog, range: Option<Range>, tail: Option<u64>) -> (u64, u64) {
     match range {
-        Some(Range::From(from, to)) => (from, to.map_or(logs::MOST, |to| (to + 1).saturating_sub(from.max(log.start)))),
+        Some(Range::From(from, to)) => (
+            from,
+            to.map_or(logs::MOST, |to| {
+                (to + 1).saturating_sub(from.max(log.start))
+            }),
+        ),
         Some(Range::Last(most)) => (log.end.saturating_sub(most), most),
         None => {
             let most = tail.unwrap_or(logs::SERVED).min(logs::MOST);
@@ -131,15 +176,28 @@ fn span(log: &ContainerLog, range: Option<Range>, tail: Option<u64>) -> (u64, u6
 
 impl Piece {
     fn into_response(self, range: Option<Range>) -> Response {
-        let Piece { from, bytes, start, end } = self;
+        let Piece {
+            from,
+            bytes,
+            start,
+            end,
+        } = self;
         let kind = (header::CONTENT_TYPE, "text/plain; charset=utf-8".to_owned());
-        let facts = [kind, (header::ACCEPT_RANGES, "bytes".to_owned()), (START, start.to_string()), (END, end.to_string())];
+        let facts = [
+            kind,
+            (header::ACCEPT_RANGES, "bytes".to_owned()),
+            (START, start.to_string()),
+            (END, end.to_string()),
+        ];
         match range {
             // A cut character becomes `U+FFFD` in displayed text; a range returns the exact bytes.
             None => (facts, String::from_utf8_lossy(&bytes).into_owned()).into_response(),
-            Some(_) if bytes.is_empty() => {
-                (StatusCode::RANGE_NOT_SATISFIABLE, [(header::CONTENT_RANGE, format!("bytes */{end}"))], facts).into_response()
-            }
+            Some(_) if bytes.is_empty() => (
+                StatusCode::RANGE_NOT_SATISFIABLE,
+                [(header::CONTENT_RANGE, format!("bytes */{end}"))],
+                facts,
+            )
+                .into_response(),
             Some(_) => {
                 let last = from + bytes.len() as u64 - 1;
                 let part = [(header::CONTENT_RANGE, format!("bytes {from}-{last}/{end}"))];
@@ -161,8 +219,15 @@ pub(super) enum Range {
 impl Range {
     /// Parses the `Range` header of a call.
     pub(super) fn of(headers: &HeaderMap) -> Result<Option<Range>, Refused> {
-        let wrong = || refuse(ErrorCode::HR0400, "Range must be bytes=FROM-, bytes=FROM-TO or bytes=-LAST");
-        let asked = headers.get(header::RANGE).map(|value| value.to_str().ok().and_then(Range::parse).ok_or_else(wrong));
+        let wrong = || {
+            refuse(
+                ErrorCode::HR0400,
+                "Range must be bytes=FROM-, bytes=FROM-TO or bytes=-LAST",
+            )
+        };
+        let asked = headers
+            .get(header::RANGE)
+            .map(|value| value.to_str().ok().and_then(Range::parse).ok_or_else(wrong));
         asked.transpose()
     }
 
@@ -181,23 +246,35 @@ impl Range {
 
 /// Streams new bytes until the container has ended and all of them are sent.
 fn follow(source: Arc<Source>, first: u64, permit: OwnedSemaphorePermit) -> Response {
-    let pieces = stream::unfold((source, first, permit), |(source, from, permit)| async move {
-        let mut looks = tokio::time::interval(LOOK);
-        loop {
-            looks.tick().await;
-            let reader = Arc::clone(&source);
-            let (piece, over) = tokio::task::spawn_blocking(move || reader.more(from)).await.ok()?.ok()?;
-            if !piece.bytes.is_empty() {
-                let next = piece.from + piece.bytes.len() as u64;
-                return Some((Ok::<_, io::Error>(Bytes::from(piece.bytes)), (source, next, permit)));
+    let pieces = stream::unfold(
+        (source, first, permit),
+        |(source, from, permit)| async move {
+            let mut looks = tokio::time::interval(LOOK);
+            loop {
+                looks.tick().await;
+                let reader = Arc::clone(&source);
+                let (piece, over) = tokio::task::spawn_blocking(move || reader.more(from))
+                    .await
+                    .ok()?
+                    .ok()?;
+                if !piece.bytes.is_empty() {
+                    let next = piece.from + piece.bytes.len() as u64;
+                    return Some((
+                        Ok::<_, io::Error>(Bytes::from(piece.bytes)),
+                        (source, next, permit),
+                    ));
+                }
+                if over {
+                    return None;
+                }
             }
-            if over {
-                return None;
-            }
-        }
-    });
+        },
+    );
     // The position of the first byte of the stream.
-    let facts = [(header::CONTENT_TYPE, "text/plain; charset=utf-8".to_owned()), (START, first.to_string())];
+    let facts = [
+        (header::CONTENT_TYPE, "text/plain; charset=utf-8".to_owned()),
+        (START, first.to_string()),
+    ];
     (facts, Body::from_stream(pieces)).into_response()
 }
 
@@ -215,7 +292,15 @@ mod tests {
         assert_eq!(Range::parse("bytes=5-"), Some(Range::From(5, None)));
         assert_eq!(Range::parse("bytes=5-9"), Some(Range::From(5, Some(9))));
         assert_eq!(Range::parse("bytes=-9"), Some(Range::Last(9)));
-        for wrong in ["", "bytes", "bytes=-", "bytes=9-5", "bytes=1-2,4-5", "lines=1-", "bytes=a-"] {
+        for wrong in [
+            "",
+            "bytes",
+            "bytes=-",
+            "bytes=9-5",
+            "bytes=1-2,4-5",
+            "lines=1-",
+            "bytes=a-",
+        ] {
             assert_eq!(Range::parse(wrong), None, "{wrong:?}");
         }
     }

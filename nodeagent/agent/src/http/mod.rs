@@ -22,7 +22,9 @@ use headroom_types::exit::MemorySample;
 use headroom_types::{ContainerId, ExitReport, NodeId, Resource, UnixMillis};
 use headroom_wire::v1::apps::ContainerTimeline;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
-use headroom_wire::v1::nodes::{NodeContainerPhase, NodeHealthState, NodeTraits, ObservedContainer, RunOrder};
+use headroom_wire::v1::nodes::{
+    NodeContainerPhase, NodeHealthState, NodeTraits, ObservedContainer, RunOrder,
+};
 use serde::Serialize;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tower_http::timeout::RequestBodyDeadlineLayer;
@@ -150,12 +152,18 @@ pub(crate) fn router(
         .route("/v1/containers/{id}/logs/{file}", get(logs::log))
         .route("/v1/containers/{id}/signal", post(container_access::signal))
         .route("/v1/containers/{id}/files", get(container_access::list))
-        .route("/v1/containers/{id}/files/content", get(container_access::content))
+        .route(
+            "/v1/containers/{id}/files/content",
+            get(container_access::content),
+        )
         .route("/v1/containers/{id}/exec", post(container_access::run))
         .merge(yarn::router())
         .layer(RequestBodyDeadlineLayer::new(BODY))
         .layer(axum::middleware::from_fn(listener::guard))
-        .layer(axum::middleware::from_fn_with_state(Arc::clone(refusals), listener::count))
+        .layer(axum::middleware::from_fn_with_state(
+            Arc::clone(refusals),
+            listener::count,
+        ))
         .with_state(shared)
 }
 
@@ -163,8 +171,14 @@ struct Refused(Box<ProblemDetails>);
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        (status, [(header::CONTENT_TYPE, "application/problem+json")], Json(self.0)).into_response()
+        let status =
+            StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (
+            status,
+            [(header::CONTENT_TYPE, "application/problem+json")],
+            Json(self.0),
+        )
+            .into_response()
     }
 }
 
@@ -172,10 +186,17 @@ fn refuse(code: ErrorCode, detail: impl Into<String>) -> Refused {
     Refused(Box::new(ProblemDetails::new(code, detail)))
 }
 
-async fn ask<T>(shared: &Shared, question: impl FnOnce(oneshot::Sender<T>) -> AgentQuery) -> Result<T, Refused> {
+async fn ask<T>(
+    shared: &Shared,
+    question: impl FnOnce(oneshot::Sender<T>) -> AgentQuery,
+) -> Result<T, Refused> {
     let gone = || refuse(ErrorCode::HR0503, "the node agent is shutting down");
     let (reply, answer) = oneshot::channel();
-    shared.inputs.send(AgentInput::Question(question(reply))).await.map_err(|_| gone())?;
+    shared
+        .inputs
+        .send(AgentInput::Question(question(reply)))
+        .await
+        .map_err(|_| gone())?;
     answer.await.map_err(|_| gone())
 }
 
@@ -184,7 +205,9 @@ async fn alive(State(shared): State<Shared>) -> Result<&'static str, Refused> {
     let diagnosis = ask(&shared, AgentQuery::Doctor).await?;
     Ok(match diagnosis.resource_manager {
         NodeMembership::Registered | NodeMembership::Searching => "ok\n",
-        NodeMembership::Decommissioned => "ok\nthis node is decommissioned: `rmctl node undrain` takes it back\n",
+        NodeMembership::Decommissioned => {
+            "ok\nthis node is decommissioned: `rmctl node undrain` takes it back\n"
+        }
     })
 }
 
@@ -192,15 +215,19 @@ async fn alive(State(shared): State<Shared>) -> Result<&'static str, Refused> {
 async fn scrape(State(shared): State<Shared>, headers: HeaderMap) -> Result<Response, Refused> {
     let format = Format::wanted(headers.get(header::ACCEPT).and_then(|a| a.to_str().ok()));
     let mut page = ask(&shared, AgentQuery::Metrics).await?;
-    let (started, refusals) = (Duration::from_millis(shared.about.started.0).as_secs_f64(), shared.refusals);
+    let (started, refusals) = (
+        Duration::from_millis(shared.about.started.0).as_secs_f64(),
+        shared.refusals,
+    );
     let whole = move || {
         metrics::put_host(&mut page);
         refusals.put(&mut page);
         process::add_process_metrics(&mut page, started);
         page.write(format)
     };
-    let text =
-        tokio::task::spawn_blocking(whole).await.map_err(|_| refuse(ErrorCode::HR0500, "the page could not be written"))?;
+    let text = tokio::task::spawn_blocking(whole)
+        .await
+        .map_err(|_| refuse(ErrorCode::HR0500, "the page could not be written"))?;
     Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response())
 }
 
@@ -212,28 +239,58 @@ async fn containers(State(shared): State<Shared>) -> Result<Json<Vec<ObservedCon
     ask(&shared, AgentQuery::Containers).await.map(Json)
 }
 
-async fn container(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<Box<Detail>>, Refused> {
+async fn container(
+    State(shared): State<Shared>,
+    Path(id): Path<String>,
+) -> Result<Json<Box<Detail>>, Refused> {
     let id = parse(&id)?;
     let detail = ask(&shared, |reply| AgentQuery::Container(id.clone(), reply)).await?;
-    detail.map(Json).ok_or_else(|| refuse(ErrorCode::HR0404, format!("container {id} is not on this node")))
+    detail.map(Json).ok_or_else(|| {
+        refuse(
+            ErrorCode::HR0404,
+            format!("container {id} is not on this node"),
+        )
+    })
 }
 
 /// The timeline of a known container, or of one whose report is still on disk.
-async fn timeline(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<ContainerTimeline>, Refused> {
+async fn timeline(
+    State(shared): State<Shared>,
+    Path(id): Path<String>,
+) -> Result<Json<ContainerTimeline>, Refused> {
     let id = parse(&id)?;
     let detail = ask(&shared, |reply| AgentQuery::Container(id.clone(), reply)).await?;
     let (reason, samples) = match detail {
-        Some(detail) => (detail.report.as_ref().map(|report| report.reason), detail.timeline),
+        Some(detail) => (
+            detail.report.as_ref().map(|report| report.reason),
+            detail.timeline,
+        ),
         None => {
             let (layout, of) = (shared.layout.clone(), id.clone());
-            let report = tokio::task::spawn_blocking(move || layout.report(&of)).await.ok().flatten();
-            let report = report.ok_or_else(|| refuse(ErrorCode::HR0404, format!("container {id} is not on this node")))?;
+            let report = tokio::task::spawn_blocking(move || layout.report(&of))
+                .await
+                .ok()
+                .flatten();
+            let report = report.ok_or_else(|| {
+                refuse(
+                    ErrorCode::HR0404,
+                    format!("container {id} is not on this node"),
+                )
+            })?;
             (Some(report.reason), report.timeline)
         }
     };
-    Ok(Json(ContainerTimeline { container: id, node: shared.about.node.clone(), reason, samples }))
+    Ok(Json(ContainerTimeline {
+        container: id,
+        node: shared.about.node.clone(),
+        reason,
+        samples,
+    }))
 }
 
 fn parse(id: &str) -> Result<ContainerId, Refused> {
-    id.parse().map_err(|error: headroom_types::ids::ParseIdError| refuse(ErrorCode::HR0400, error.to_string()))
+    id.parse()
+        .map_err(|error: headroom_types::ids::ParseIdError| {
+            refuse(ErrorCode::HR0400, error.to_string())
+        })
 }

@@ -51,23 +51,37 @@ struct YarnProblem(YarnErrorKind, String);
 
 impl IntoResponse for YarnProblem {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.0.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let status =
+            StatusCode::from_u16(self.0.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         (status, Json(RemoteError::new(self.0, &self.1))).into_response()
     }
 }
 
 impl From<Refused> for YarnProblem {
     fn from(Refused(problem): Refused) -> Self {
-        YarnProblem(if problem.retryable { YarnErrorKind::Unavailable } else { YarnErrorKind::Internal }, problem.detail)
+        YarnProblem(
+            if problem.retryable {
+                YarnErrorKind::Unavailable
+            } else {
+                YarnErrorKind::Internal
+            },
+            problem.detail,
+        )
     }
 }
 
 async fn no_route(uri: axum::http::Uri) -> YarnProblem {
-    YarnProblem(YarnErrorKind::NotFound, format!("there is nothing at {}", uri.path()))
+    YarnProblem(
+        YarnErrorKind::NotFound,
+        format!("there is nothing at {}", uri.path()),
+    )
 }
 
 async fn no_method(method: axum::http::Method, uri: axum::http::Uri) -> YarnProblem {
-    YarnProblem(YarnErrorKind::NotAllowed, format!("{} does not support {method}", uri.path()))
+    YarnProblem(
+        YarnErrorKind::NotAllowed,
+        format!("{} does not support {method}", uri.path()),
+    )
 }
 
 async fn json_only(request: Request, next: Next) -> Response {
@@ -75,8 +89,11 @@ async fn json_only(request: Request, next: Next) -> Response {
     if accept::accepts_json(accepted.iter().filter_map(|value| value.to_str().ok())) {
         return next.run(request).await;
     }
-    YarnProblem(YarnErrorKind::NotAcceptable, "the response is application/json; omit Accept, or accept application/json".into())
-        .into_response()
+    YarnProblem(
+        YarnErrorKind::NotAcceptable,
+        "the response is application/json; omit Accept, or accept application/json".into(),
+    )
+    .into_response()
 }
 
 /// One container of this node, from the loop or from disk.
@@ -104,15 +121,31 @@ pub(super) enum ShownPhase {
 
 impl ShownContainer {
     fn of(detail: Detail) -> Self {
-        let Detail { observed, timeline, report } = detail;
+        let Detail {
+            observed,
+            timeline,
+            report,
+        } = detail;
         let measured = timeline.iter().map(|sample| sample.current).max();
-        let peak = report.as_ref().and_then(|report| report.evidence.own.peak).or(measured);
-        let life = report.map_or(ShownPhase::Live(observed.phase), |report| ShownPhase::Over(Box::new(report)));
+        let peak = report
+            .as_ref()
+            .and_then(|report| report.evidence.own.peak)
+            .or(measured);
+        let life = report.map_or(ShownPhase::Live(observed.phase), |report| {
+            ShownPhase::Over(Box::new(report))
+        });
         let used = match life {
             ShownPhase::Live(_) => observed.used,
             ShownPhase::Over(_) | ShownPhase::Forgotten(_) => None,
         };
-        ShownContainer { id: observed.container, attempt: observed.attempt, size: observed.resource, life, used, peak }
+        ShownContainer {
+            id: observed.container,
+            attempt: observed.attempt,
+            size: observed.resource,
+            life,
+            used,
+            peak,
+        }
     }
     fn forgotten(id: ContainerId, order: RunOrder, report: ExitReport) -> Self {
         let peak = report.evidence.own.peak;
@@ -129,31 +162,61 @@ impl ShownContainer {
 
 /// The containers of the loop, then those whose directories remain.
 async fn held(shared: &Shared) -> Result<Vec<ShownContainer>, YarnProblem> {
-    let mut all: Vec<ShownContainer> = ask(shared, AgentQuery::Details).await?.into_iter().map(ShownContainer::of).collect();
+    let mut all: Vec<ShownContainer> = ask(shared, AgentQuery::Details)
+        .await?
+        .into_iter()
+        .map(ShownContainer::of)
+        .collect();
     let layout = shared.layout.clone();
     let left = tokio::task::spawn_blocking(move || left(&layout)).await;
-    let left = left.map_err(|_| YarnProblem(YarnErrorKind::Internal, "the directories of containers cannot be read".into()))?;
+    let left = left.map_err(|_| {
+        YarnProblem(
+            YarnErrorKind::Internal,
+            "the directories of containers cannot be read".into(),
+        )
+    })?;
     let known = |id: &ContainerId, all: &[ShownContainer]| all.iter().any(|held| held.id == *id);
-    let left: Vec<ShownContainer> = left.into_iter().filter(|held| !known(&held.id, &all)).collect();
+    let left: Vec<ShownContainer> = left
+        .into_iter()
+        .filter(|held| !known(&held.id, &all))
+        .collect();
     all.extend(left);
     Ok(all)
 }
 
 /// The forgotten containers. A directory without a complete order and report is skipped.
 fn left(layout: &StateLayout) -> Vec<ShownContainer> {
-    let ids = layout.list().unwrap_or_default().into_iter().filter(|id| layout.is_forgotten(id));
-    ids.filter_map(|id| Some(ShownContainer::forgotten(id.clone(), layout.order(&id)?.order, layout.report(&id)?))).collect()
+    let ids = layout
+        .list()
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|id| layout.is_forgotten(id));
+    ids.filter_map(|id| {
+        Some(ShownContainer::forgotten(
+            id.clone(),
+            layout.order(&id)?.order,
+            layout.report(&id)?,
+        ))
+    })
+    .collect()
 }
 
 async fn find(shared: &Shared, name: YarnContainer) -> Result<ShownContainer, YarnProblem> {
-    let found = held(shared).await?.into_iter().find(|held| name.identifies(&held.id));
+    let found = held(shared)
+        .await?
+        .into_iter()
+        .find(|held| name.identifies(&held.id));
     found.ok_or_else(|| {
-        YarnProblem(YarnErrorKind::NotFound, format!("container {name} is not on this node, or is no longer kept"))
+        YarnProblem(
+            YarnErrorKind::NotFound,
+            format!("container {name} is not on this node, or is no longer kept"),
+        )
     })
 }
 
 fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, YarnProblem> {
-    text.parse().map_err(|e| YarnProblem(YarnErrorKind::BadRequest, format!("the address: {e}")))
+    text.parse()
+        .map_err(|e| YarnProblem(YarnErrorKind::BadRequest, format!("the address: {e}")))
 }
 
 /// `GET /ws/v1/node/info`.
@@ -163,7 +226,12 @@ async fn info(State(shared): State<Shared>) -> Result<Json<Value>, YarnProblem> 
         NodeHealthState::Healthy => (true, String::new()),
         NodeHealthState::Unhealthy { reason } => (false, reason),
     };
-    Ok(Json(yarn_json::info(&shared.about, (healthy, report), &diagnosis.enforcer, clock::unix_now())))
+    Ok(Json(yarn_json::info(
+        &shared.about,
+        (healthy, report),
+        &diagnosis.enforcer,
+        clock::unix_now(),
+    )))
 }
 
 /// Parameters of the list of applications.
@@ -174,31 +242,54 @@ struct Wanted {
 }
 
 /// `GET /ws/v1/node/apps`.
-async fn apps(State(shared): State<Shared>, Query(wanted): Query<Wanted>) -> Result<Json<Apps>, YarnProblem> {
-    let state = wanted.state.filter(|s| !s.is_empty()).map(|name| yarn_json::app_state(&name)).transpose();
+async fn apps(
+    State(shared): State<Shared>,
+    Query(wanted): Query<Wanted>,
+) -> Result<Json<Apps>, YarnProblem> {
+    let state = wanted
+        .state
+        .filter(|s| !s.is_empty())
+        .map(|name| yarn_json::app_state(&name))
+        .transpose();
     let state = state.map_err(|what| YarnProblem(YarnErrorKind::BadRequest, what))?;
     let user = wanted.user.filter(|user| !user.is_empty());
     Ok(Json(Apps::of(&held(&shared).await?, |app| {
-        state.is_none_or(|state| app.state == state) && user.as_ref().is_none_or(|user| *user == app.user)
+        state.is_none_or(|state| app.state == state)
+            && user.as_ref().is_none_or(|user| *user == app.user)
     })))
 }
 
 /// `GET /ws/v1/node/apps/{app}`.
-async fn app(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<OneApp>, YarnProblem> {
+async fn app(
+    State(shared): State<Shared>,
+    Path(id): Path<String>,
+) -> Result<Json<OneApp>, YarnProblem> {
     let id: YarnApp = parse(&id)?;
-    let found = yarn_json::apps(&held(&shared).await?).into_iter().find(|app| app.id == id);
-    let none = || YarnProblem(YarnErrorKind::NotFound, format!("{id} has no container on this node, or none is kept"));
+    let found = yarn_json::apps(&held(&shared).await?)
+        .into_iter()
+        .find(|app| app.id == id);
+    let none = || {
+        YarnProblem(
+            YarnErrorKind::NotFound,
+            format!("{id} has no container on this node, or none is kept"),
+        )
+    };
     found.map(|app| Json(OneApp { app })).ok_or_else(none)
 }
 
 /// `GET /ws/v1/node/containers`.
 async fn containers(State(shared): State<Shared>) -> Result<Json<Containers>, YarnProblem> {
     let all = held(&shared).await?;
-    Ok(Json(Containers::of(all.iter().map(|held| yarn_json::container(held, &shared.about, files(&shared, &held.id))))))
+    Ok(Json(Containers::of(all.iter().map(|held| {
+        yarn_json::container(held, &shared.about, files(&shared, &held.id))
+    }))))
 }
 
 /// `GET /ws/v1/node/containers/{container}`.
-async fn container(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<OneContainer>, YarnProblem> {
+async fn container(
+    State(shared): State<Shared>,
+    Path(id): Path<String>,
+) -> Result<Json<OneContainer>, YarnProblem> {
     let found = find(&shared, parse(&id)?).await?;
     let container = yarn_json::container(&found, &shared.about, files(&shared, &found.id));
     Ok(Json(OneContainer { container }))
@@ -210,12 +301,19 @@ fn files(shared: &Shared, id: &ContainerId) -> Vec<String> {
 }
 
 /// `GET /ws/v1/node/containers/{container}/logs`.
-async fn log_files(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<Value>, YarnProblem> {
+async fn log_files(
+    State(shared): State<Shared>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, YarnProblem> {
     let found = find(&shared, parse(&id)?).await?;
     let dir = shared.layout.container(&found.id);
     let about = |name: &String| {
         let facts = logs::place(name).and_then(|place| dir.join(place).symlink_metadata().ok());
-        let changed = facts.as_ref().and_then(|facts| facts.modified().ok()).map(clock::unix_of).unwrap_or_default();
+        let changed = facts
+            .as_ref()
+            .and_then(|facts| facts.modified().ok())
+            .map(clock::unix_of)
+            .unwrap_or_default();
         yarn_json::log_file(name, facts.map_or(0, |facts| facts.len()), changed)
     };
     let files: Vec<Value> = logs::names(&dir).iter().map(about).collect();
@@ -244,18 +342,29 @@ async fn log(
         None | Some("" | "text") => "text/plain; charset=utf-8",
         Some("octet-stream") => "application/octet-stream",
         Some(other) => {
-            return Err(YarnProblem(YarnErrorKind::BadRequest, format!("format is text or octet-stream, not {other:?}")));
+            return Err(YarnProblem(
+                YarnErrorKind::BadRequest,
+                format!("format is text or octet-stream, not {other:?}"),
+            ));
         }
     };
     let found = find(&shared, parse(&id)?).await?;
-    let none = || YarnProblem(YarnErrorKind::NotFound, format!("container {id} has no log {file} on this node"));
+    let none = || {
+        YarnProblem(
+            YarnErrorKind::NotFound,
+            format!("container {id} has no log {file} on this node"),
+        )
+    };
     logs::place(&file).ok_or_else(none)?;
     let (dir, name) = (shared.layout.container(&found.id), file.clone());
     let read = tokio::task::spawn_blocking(move || logs::part(&dir, &name, part.size)).await;
     match read {
         Ok(Ok(bytes)) => Ok(([(header::CONTENT_TYPE, kind)], Body::from(bytes)).into_response()),
         Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => Err(none()),
-        Ok(Err(_)) | Err(_) => Err(YarnProblem(YarnErrorKind::Internal, format!("the log {file} of {id} cannot be read"))),
+        Ok(Err(_)) | Err(_) => Err(YarnProblem(
+            YarnErrorKind::Internal,
+            format!("the log {file} of {id} cannot be read"),
+        )),
     }
 }
 

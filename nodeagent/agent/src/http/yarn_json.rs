@@ -63,14 +63,22 @@ const APP_STATES: [(&str, AppState); 6] = [
     ("NEW", AppState::New),
     ("INITING", AppState::Initing),
     ("RUNNING", AppState::Running),
-    ("FINISHING_CONTAINERS_WAIT", AppState::FinishingContainersWait),
-    ("APPLICATION_RESOURCES_CLEANINGUP", AppState::ApplicationResourcesCleaningup),
+    (
+        "FINISHING_CONTAINERS_WAIT",
+        AppState::FinishingContainersWait,
+    ),
+    (
+        "APPLICATION_RESOURCES_CLEANINGUP",
+        AppState::ApplicationResourcesCleaningup,
+    ),
     ("FINISHED", AppState::Finished),
 ];
 
 /// Parses the name of a state.
 pub(super) fn app_state(name: &str) -> Result<AppState, String> {
-    let found = APP_STATES.iter().find(|(word, _)| word.eq_ignore_ascii_case(name));
+    let found = APP_STATES
+        .iter()
+        .find(|(word, _)| word.eq_ignore_ascii_case(name));
     found.map(|(_, state)| *state).ok_or_else(|| {
         let names: Vec<&str> = APP_STATES.iter().map(|(word, _)| *word).collect();
         format!("state: {name:?} is none of {}", names.join(", "))
@@ -80,7 +88,11 @@ pub(super) fn app_state(name: &str) -> Result<AppState, String> {
 impl Apps {
     /// The applications that match the filter.
     pub(super) fn of(held: &[ShownContainer], wanted: impl Fn(&App) -> bool) -> Self {
-        Apps { apps: AppList { app: apps(held).into_iter().filter(wanted).collect() } }
+        Apps {
+            apps: AppList {
+                app: apps(held).into_iter().filter(wanted).collect(),
+            },
+        }
     }
 }
 
@@ -88,13 +100,23 @@ impl Apps {
 pub(super) fn apps(held: &[ShownContainer]) -> Vec<App> {
     let mut by_app: BTreeMap<YarnApp, Vec<&ShownContainer>> = BTreeMap::new();
     for one in held {
-        by_app.entry(YarnApp::of(&one.id.app)).or_default().push(one);
+        by_app
+            .entry(YarnApp::of(&one.id.app))
+            .or_default()
+            .push(one);
     }
     let app = |(id, all): (YarnApp, Vec<&ShownContainer>)| App {
         id,
         user: user(),
-        state: all.iter().map(|one| state_through(&one.life)).min().unwrap_or(AppState::Finished),
-        containers: all.iter().map(|one| YarnContainer::of(&one.id, one.attempt)).collect(),
+        state: all
+            .iter()
+            .map(|one| state_through(&one.life))
+            .min()
+            .unwrap_or(AppState::Finished),
+        containers: all
+            .iter()
+            .map(|one| YarnContainer::of(&one.id, one.attempt))
+            .collect(),
     };
     by_app.into_iter().map(app).collect()
 }
@@ -129,7 +151,11 @@ struct ContainerList {
 
 impl Containers {
     pub(super) fn of(all: impl Iterator<Item = Container>) -> Self {
-        Containers { containers: ContainerList { container: all.collect() } }
+        Containers {
+            containers: ContainerList {
+                container: all.collect(),
+            },
+        }
     }
 }
 
@@ -165,7 +191,11 @@ pub(super) struct Container {
 }
 
 /// One container with all fields.
-pub(super) fn container(held: &ShownContainer, about: &NodeSummary, files: Vec<String>) -> Container {
+pub(super) fn container(
+    held: &ShownContainer,
+    about: &NodeSummary,
+    files: Vec<String>,
+) -> Container {
     let id = YarnContainer::of(&held.id, held.attempt);
     let end = held.life.report().map(|report| YarnContainerEnd {
         reason: report.reason,
@@ -176,8 +206,13 @@ pub(super) fn container(held: &ShownContainer, about: &NodeSummary, files: Vec<S
     Container {
         id,
         state: state(&held.life, end.as_ref()),
-        exit_code: end.as_ref().map_or(NOT_ENDED_STATUS, YarnContainerEnd::status),
-        diagnostics: end.as_ref().map(|end| end.diagnostics(&id.to_string())).unwrap_or_default(),
+        exit_code: end
+            .as_ref()
+            .map_or(NOT_ENDED_STATUS, YarnContainerEnd::status),
+        diagnostics: end
+            .as_ref()
+            .map(|end| end.diagnostics(&id.to_string()))
+            .unwrap_or_default(),
         user: user(),
         total_memory_needed_mb: held.size.memory.whole_mib(),
         total_v_cores_needed: held.size.cpus.milli().div_ceil(1000),
@@ -207,14 +242,29 @@ fn state(life: &ShownPhase, end: Option<&YarnContainerEnd>) -> &'static str {
 
 /// Name and port of this node, in the form that the resource manager uses.
 pub(super) fn node_id(about: &NodeSummary) -> String {
-    format!("{}:{}", about.node, about.url.rsplit_once(':').map_or("0", |(_, port)| port.trim_end_matches('/')))
+    format!(
+        "{}:{}",
+        about.node,
+        about
+            .url
+            .rsplit_once(':')
+            .map_or("0", |(_, port)| port.trim_end_matches('/'))
+    )
 }
 
 /// `{"nodeInfo":…}`. Memory is the offer of the node. Virtual memory is not limited, so the same
 /// value is returned for it.
-pub(super) fn info(about: &NodeSummary, (healthy, report): (bool, String), enforcer: &str, now: UnixMillis) -> Value {
+pub(super) fn info(
+    about: &NodeSummary,
+    (healthy, report): (bool, String),
+    enforcer: &str,
+    now: UnixMillis,
+) -> Value {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
-    let (memory, cores) = (about.offers.memory.whole_mib(), about.offers.cpus.milli().div_ceil(1000));
+    let (memory, cores) = (
+        about.offers.memory.whole_mib(),
+        about.offers.cpus.milli().div_ceil(1000),
+    );
     json!({"nodeInfo": {
         "id": node_id(about),
         "nodeHostName": about.node,
@@ -250,7 +300,14 @@ mod tests {
     fn held(seq: u64, life: ShownPhase) -> ShownContainer {
         let size = Resource::new(Bytes::from_mib(64), Cpus::from_milli(1500));
         let id = format!("job.7.e2.c{seq}").parse().expect("id");
-        ShownContainer { id, attempt: 3, size, life, used: Some(Bytes::from_mib(5)), peak: Some(Bytes::from_mib(64)) }
+        ShownContainer {
+            id,
+            attempt: 3,
+            size,
+            life,
+            used: Some(Bytes::from_mib(5)),
+            peak: Some(Bytes::from_mib(64)),
+        }
     }
 
     fn report(reason: ExitReason) -> Box<ExitReport> {
@@ -270,30 +327,74 @@ mod tests {
 
     fn about() -> NodeSummary {
         let offers = Resource::new(Bytes::from_gib(1), Cpus::from_cores(2));
-        NodeSummary { node: "n1".parse().expect("name"), url: "http://127.0.0.1:7072".into(), offers, started: UnixMillis(5) }
+        NodeSummary {
+            node: "n1".parse().expect("name"),
+            url: "http://127.0.0.1:7072".into(),
+            offers,
+            started: UnixMillis(5),
+        }
     }
 
     #[test]
     fn a_memory_kill_has_the_status_and_text_of_yarn() {
-        let over = container(&held(1, ShownPhase::Over(report(ExitReason::OverheadOom))), &about(), vec!["stdout".into()]);
-        assert_eq!((over.exit_code, over.state, over.total_v_cores_needed), (-104, "EXITED_WITH_FAILURE", 2));
-        assert!(over.diagnostics.contains("64.0 MB of 64.0 MB physical memory used"), "{}", over.diagnostics);
-        assert_eq!(over.id.to_string(), "container_e02_1700000000000_0007_03_000001");
-        let live = container(&held(2, ShownPhase::Live(NodeContainerPhase::Running)), &about(), Vec::new());
-        assert_eq!((live.exit_code, live.state, live.diagnostics.as_str()), (-1000, "RUNNING", ""));
-        assert_eq!((live.memory_used_bytes, live.node_id.as_str()), (Some(5 << 20), "n1:7072"));
+        let over = container(
+            &held(1, ShownPhase::Over(report(ExitReason::OverheadOom))),
+            &about(),
+            vec!["stdout".into()],
+        );
+        assert_eq!(
+            (over.exit_code, over.state, over.total_v_cores_needed),
+            (-104, "EXITED_WITH_FAILURE", 2)
+        );
+        assert!(
+            over.diagnostics
+                .contains("64.0 MB of 64.0 MB physical memory used"),
+            "{}",
+            over.diagnostics
+        );
+        assert_eq!(
+            over.id.to_string(),
+            "container_e02_1700000000000_0007_03_000001"
+        );
+        let live = container(
+            &held(2, ShownPhase::Live(NodeContainerPhase::Running)),
+            &about(),
+            Vec::new(),
+        );
+        assert_eq!(
+            (live.exit_code, live.state, live.diagnostics.as_str()),
+            (-1000, "RUNNING", "")
+        );
+        assert_eq!(
+            (live.memory_used_bytes, live.node_id.as_str()),
+            (Some(5 << 20), "n1:7072")
+        );
     }
 
     #[test]
     fn the_state_of_an_application_is_that_of_its_last_container() {
         let states = |lives: Vec<ShownPhase>| {
-            let all: Vec<ShownContainer> = lives.into_iter().zip(1..).map(|(life, seq)| held(seq, life)).collect();
+            let all: Vec<ShownContainer> = lives
+                .into_iter()
+                .zip(1..)
+                .map(|(life, seq)| held(seq, life))
+                .collect();
             apps(&all).iter().map(|app| app.state).collect::<Vec<_>>()
         };
         let over = || ShownPhase::Over(report(ExitReason::Stopped));
         let gone = || ShownPhase::Forgotten(report(ExitReason::Stopped));
-        assert_eq!(states(vec![gone(), ShownPhase::Live(NodeContainerPhase::Starting), over()]), [AppState::Running]);
-        assert_eq!(states(vec![gone(), over()]), [AppState::FinishingContainersWait]);
+        assert_eq!(
+            states(vec![
+                gone(),
+                ShownPhase::Live(NodeContainerPhase::Starting),
+                over()
+            ]),
+            [AppState::Running]
+        );
+        assert_eq!(
+            states(vec![gone(), over()]),
+            [AppState::FinishingContainersWait]
+        );
         assert_eq!(states(vec![gone()]), [AppState::Finished]);
         assert!(app_state("running") == Ok(AppState::Running) && app_state("ASLEEP").is_err());
     }

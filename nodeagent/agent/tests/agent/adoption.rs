@@ -17,13 +17,19 @@ async fn a_running_container_is_adopted_and_its_exit_is_reported() {
     let pid = node.pid(&id);
     node.crash();
     node.start_again();
-    let again = rm.until("a second registration", |b| b.registrations.get(1).cloned()).await;
+    let again = rm
+        .until("a second registration", |b| b.registrations.get(1).cloned())
+        .await;
     assert_eq!(again.containers.len(), 1, "{again:#?}");
     assert_eq!(node.pid(&id), pid);
     std::fs::write(node.file(&id, "work/go"), "").expect("writes");
     let report = rm.exit(&id).await;
     assert_eq!(report.reason, ExitReason::Exit { code: 4 }, "{report:#?}");
-    assert_eq!(node.text(&id, "work/launches"), "launched\n", "the container was launched once");
+    assert_eq!(
+        node.text(&id, "work/launches"),
+        "launched\n",
+        "the container was launched once"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -31,7 +37,11 @@ async fn an_exit_without_an_agent_is_reported_after_the_restart() {
     let rm = FakeRm::start().await;
     let mut node = Node::start(&rm.url, 256, &[]);
     let plain = rm.run(1, 32, sh(COUNTED));
-    let greedy = rm.run(2, 24, sh(&format!("while [ ! -e go ]; do sleep 0.05; done; {GREEDY}")));
+    let greedy = rm.run(
+        2,
+        24,
+        sh(&format!("while [ ! -e go ]; do sleep 0.05; done; {GREEDY}")),
+    );
     rm.running(&plain).await;
     rm.running(&greedy).await;
     assert_eq!(node.terminate(), Some(0));
@@ -41,11 +51,18 @@ async fn an_exit_without_an_agent_is_reported_after_the_restart() {
     // Without kernel enforcement an agent must run to see the second end.
     let kernel = rm.with(|b| b.registrations[0].enforcer.is_kernel());
     let ended = |id| node.file(id, "exit").exists();
-    rm.until("both records", |_| (ended(&plain) && (ended(&greedy) || !kernel)).then_some(())).await;
+    rm.until("both records", |_| {
+        (ended(&plain) && (ended(&greedy) || !kernel)).then_some(())
+    })
+    .await;
     node.start_again();
     assert_eq!(rm.exit(&plain).await.reason, ExitReason::Exit { code: 4 });
     assert_eq!(rm.exit(&greedy).await.reason, ExitReason::OverheadOom);
-    assert_eq!(node.text(&plain, "work/launches"), "launched\n", "the container was launched once");
+    assert_eq!(
+        node.text(&plain, "work/launches"),
+        "launched\n",
+        "the container was launched once"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -56,14 +73,30 @@ async fn a_container_without_its_shim_is_killed_and_reported() {
     rm.running(&id).await;
     node.crash();
     let pid = node.pid(&id);
-    let shim: i32 = node.text(&id, "shim.pid").split(' ').next().and_then(|n| n.parse().ok()).expect("pid");
+    let shim: i32 = node
+        .text(&id, "shim.pid")
+        .split(' ')
+        .next()
+        .and_then(|n| n.parse().ok())
+        .expect("pid");
     kill(shim, 9);
     node.start_again();
     let report = rm.exit(&id).await;
     assert_eq!(report.reason, ExitReason::KilledExternally, "{report:#?}");
-    assert!(report.evidence.missing.iter().any(|m| m.contains("shim was lost")), "{:#?}", report.evidence.missing);
+    assert!(
+        report
+            .evidence
+            .missing
+            .iter()
+            .any(|m| m.contains("shim was lost")),
+        "{:#?}",
+        report.evidence.missing
+    );
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    assert!(state.is_empty() || state.contains(") Z "), "the program still runs: {state}");
+    assert!(
+        state.is_empty() || state.contains(") Z "),
+        "the program still runs: {state}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,17 +105,28 @@ async fn an_unacknowledged_report_survives_a_restart() {
     let mut node = Node::start(&rm.url, 256, &[]);
     rm.with(|b| b.deaf = true);
     let id = rm.run(1, 32, sh("exit 6"));
-    rm.until("the report in a file", |_| node.file(&id, "report.json").exists().then_some(())).await;
+    rm.until("the report in a file", |_| {
+        node.file(&id, "report.json").exists().then_some(())
+    })
+    .await;
     node.crash();
     rm.with(|b| b.deaf = false);
     node.start_again();
     assert_eq!(rm.exit(&id).await.reason, ExitReason::Exit { code: 6 });
     rm.forget(&id);
-    rm.until("the container to be forgotten", |_| node.file(&id, "forgotten").exists().then_some(())).await;
+    rm.until("the container to be forgotten", |_| {
+        node.file(&id, "forgotten").exists().then_some(())
+    })
+    .await;
     node.crash();
     node.start_again();
-    let last = rm.until("a third registration", |b| b.registrations.get(2).cloned()).await;
-    assert!(last.containers.is_empty() && last.exits.is_empty(), "{last:#?}");
+    let last = rm
+        .until("a third registration", |b| b.registrations.get(2).cloned())
+        .await;
+    assert!(
+        last.containers.is_empty() && last.exits.is_empty(),
+        "{last:#?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,9 +136,15 @@ async fn a_recorded_stop_is_finished_by_the_next_agent() {
     let mut launch = sh("trap '' TERM; echo up; while :; do sleep 0.05; done");
     launch.stop_grace_ms = Some(60_000);
     let id = rm.run(1, 32, launch);
-    rm.until("the first output", |_| (node.text(&id, "stdout") == "up\n").then_some(())).await;
+    rm.until("the first output", |_| {
+        (node.text(&id, "stdout") == "up\n").then_some(())
+    })
+    .await;
     rm.stop(&id, StopCause::Timeout);
-    rm.until("the recorded stop", |_| node.file(&id, "stop").exists().then_some(())).await;
+    rm.until("the recorded stop", |_| {
+        node.file(&id, "stop").exists().then_some(())
+    })
+    .await;
     node.crash();
     node.start_again();
     assert_eq!(rm.exit(&id).await.reason, ExitReason::Timeout);
@@ -107,21 +157,39 @@ async fn a_lost_launcher_is_replaced_and_loses_no_container() {
     let before = rm.run(1, 32, sh(COUNTED));
     rm.running(&before).await;
     let first = node.launcher().expect("a launcher");
-    let name =
-        std::fs::read_to_string(format!("/proc/{}/cmdline", node.text(&before, "shim.pid").split(' ').next().expect("a pid")));
-    assert!(name.expect("a command line").contains(&before.to_string()), "the command line of the shim names the container");
+    let name = std::fs::read_to_string(format!(
+        "/proc/{}/cmdline",
+        node.text(&before, "shim.pid")
+            .split(' ')
+            .next()
+            .expect("a pid")
+    ));
+    assert!(
+        name.expect("a command line").contains(&before.to_string()),
+        "the command line of the shim names the container"
+    );
     // Orders in progress while the launcher dies are launched once each, by it or by the next
     // launcher.
-    let ids: Vec<_> = (2..10).map(|n| rm.run(n, 16, sh("echo launched >> launches; exit 5"))).collect();
+    let ids: Vec<_> = (2..10)
+        .map(|n| rm.run(n, 16, sh("echo launched >> launches; exit 5")))
+        .collect();
     kill(first, 9);
     for id in &ids {
         let report = rm.exit(id).await;
         assert_eq!(report.reason, ExitReason::Exit { code: 5 }, "{report:#?}");
-        assert_eq!(node.text(id, "work/launches"), "launched\n", "the container was launched once");
+        assert_eq!(
+            node.text(id, "work/launches"),
+            "launched\n",
+            "the container was launched once"
+        );
     }
     let after = rm.run(10, 16, sh("exit 6"));
     assert_eq!(rm.exit(&after).await.reason, ExitReason::Exit { code: 6 });
     assert_ne!(node.launcher().expect("another launcher"), first);
     std::fs::write(node.file(&before, "work/go"), "").expect("writes");
-    assert_eq!(rm.exit(&before).await.reason, ExitReason::Exit { code: 4 }, "the shim does not depend on the launcher");
+    assert_eq!(
+        rm.exit(&before).await.reason,
+        ExitReason::Exit { code: 4 },
+        "the shim does not depend on the launcher"
+    );
 }

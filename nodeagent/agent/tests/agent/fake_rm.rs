@@ -12,12 +12,15 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use headroom_types::{Bytes as Size, ContainerId, Cpus, Epoch, ExitReport, Resource, StopCause, UnixMillis};
+use headroom_types::{
+    Bytes as Size, ContainerId, Cpus, Epoch, ExitReport, Resource, StopCause, UnixMillis,
+};
 use headroom_wire::v1::application_master::LaunchSpec;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::nodes::{
-    ConfigReload, ContainerDesiredState, DesiredContainer, DesiredStateLine, NodeContainerPhase, NodeHealthState, NodeRegistered,
-    NodeReport, NodeReportReply, ObservedContainer, RegisterNode, RunOrder,
+    ConfigReload, ContainerDesiredState, DesiredContainer, DesiredStateLine, NodeContainerPhase,
+    NodeHealthState, NodeRegistered, NodeReport, NodeReportReply, ObservedContainer, RegisterNode,
+    RunOrder,
 };
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
@@ -97,7 +100,14 @@ impl FakeRm {
         self.run_as(n, memory_mib, launch, None, None)
     }
 
-    fn run_as(&self, n: u64, memory_mib: u64, launch: LaunchSpec, user: Option<String>, request: Option<&str>) -> ContainerId {
+    fn run_as(
+        &self,
+        n: u64,
+        memory_mib: u64,
+        launch: LaunchSpec,
+        user: Option<String>,
+        request: Option<&str>,
+    ) -> ContainerId {
         let id: ContainerId = format!("test.1.e1.c{n}").parse().expect("id");
         let order = RunOrder {
             app: id.app.clone(),
@@ -121,9 +131,14 @@ impl FakeRm {
 
     /// Orders another size of a container.
     pub(crate) fn resize(&self, id: &ContainerId, version: u32, memory_mib: u64) {
-        let mut want = self.with(|book| book.wants.get(id).cloned()).expect("an ordered container");
+        let mut want = self
+            .with(|book| book.wants.get(id).cloned())
+            .expect("an ordered container");
         if let ContainerDesiredState::Run(order) = &mut want {
-            (order.version, order.resource) = (version, Resource::new(Size::from_mib(memory_mib), Cpus::from_cores(2)));
+            (order.version, order.resource) = (
+                version,
+                Resource::new(Size::from_mib(memory_mib), Cpus::from_cores(2)),
+            );
         }
         self.want(id, want);
     }
@@ -165,7 +180,11 @@ impl FakeRm {
     }
 
     /// Waits until `f` returns a value from the record.
-    pub(crate) async fn until<T>(&self, event: &str, mut f: impl FnMut(&mut FakeRmState) -> Option<T>) -> T {
+    pub(crate) async fn until<T>(
+        &self,
+        event: &str,
+        mut f: impl FnMut(&mut FakeRmState) -> Option<T>,
+    ) -> T {
         let wait = async {
             loop {
                 let changed = self.shared.changed.notified();
@@ -178,18 +197,25 @@ impl FakeRm {
         };
         match tokio::time::timeout(PATIENCE, wait).await {
             Ok(found) => found,
-            Err(_) => panic!("timeout while waiting for {event}: {:#?}", self.with(|b| format!("{b:#?}"))),
+            Err(_) => panic!(
+                "timeout while waiting for {event}: {:#?}",
+                self.with(|b| format!("{b:#?}"))
+            ),
         }
     }
 
     /// Waits for the report on a container.
     pub(crate) async fn exit(&self, id: &ContainerId) -> ExitReport {
-        self.until(&format!("the end of {id}"), |b| b.exits.get(id).cloned()).await
+        self.until(&format!("the end of {id}"), |b| b.exits.get(id).cloned())
+            .await
     }
 
     /// Waits until a container runs.
     pub(crate) async fn running(&self, id: &ContainerId) {
-        self.until(&format!("{id} to run"), |b| b.running.contains(id).then_some(())).await;
+        self.until(&format!("{id} to run"), |b| {
+            b.running.contains(id).then_some(())
+        })
+        .await;
     }
 }
 
@@ -215,12 +241,20 @@ impl FakeRmState {
             container: container.clone(),
             want: want.clone(),
         };
-        DesiredStateLine { epoch: Epoch(self.epoch), full: true, containers: self.wants.iter().map(of).collect() }
+        DesiredStateLine {
+            epoch: Epoch(self.epoch),
+            full: true,
+            containers: self.wants.iter().map(of).collect(),
+        }
     }
 }
 
 fn absent() -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, Json(ProblemDetails::new(ErrorCode::HR0503, "no service"))).into_response()
+    (
+        StatusCode::SERVICE_UNAVAILABLE,
+        Json(ProblemDetails::new(ErrorCode::HR0503, "no service")),
+    )
+        .into_response()
 }
 
 fn stale() -> Response {
@@ -240,8 +274,10 @@ async fn register(State(shared): State<Arc<Shared>>, Json(body): Json<RegisterNo
             return (StatusCode::CONFLICT, Json(problem)).into_response();
         }
         if body.serial <= book.above {
-            let problem =
-                ProblemDetails { above: Some(book.above), ..ProblemDetails::new(ErrorCode::HR0409, "a later agent exists") };
+            let problem = ProblemDetails {
+                above: Some(book.above),
+                ..ProblemDetails::new(ErrorCode::HR0409, "a later agent exists")
+            };
             return (StatusCode::CONFLICT, Json(problem)).into_response();
         }
         book.above = body.serial;
@@ -250,7 +286,11 @@ async fn register(State(shared): State<Arc<Shared>>, Json(body): Json<RegisterNo
         Epoch(book.epoch)
     };
     shared.changed.notify_waiters();
-    Json(NodeRegistered { epoch, acked: vec![] }).into_response()
+    Json(NodeRegistered {
+        epoch,
+        acked: vec![],
+    })
+    .into_response()
 }
 
 async fn report(State(shared): State<Arc<Shared>>, Json(body): Json<NodeReport>) -> Response {
@@ -262,9 +302,16 @@ async fn report(State(shared): State<Arc<Shared>>, Json(body): Json<NodeReport>)
         if body.epoch != Epoch(book.epoch) {
             return stale();
         }
-        let received = if book.deaf { vec![] } else { body.exits.iter().map(|r| r.container.clone()).collect() };
+        let received = if book.deaf {
+            vec![]
+        } else {
+            body.exits.iter().map(|r| r.container.clone()).collect()
+        };
         book.health = Some(body.health);
-        if let Some(reload) = body.reload.filter(|reload| book.reloads.last() != Some(reload)) {
+        if let Some(reload) = body
+            .reload
+            .filter(|reload| book.reloads.last() != Some(reload))
+        {
             book.reloads.push(reload);
         }
         book.observe(body.containers, body.exits);
@@ -290,19 +337,20 @@ async fn desired(
     }
     let mut wanted = shared.wanted.subscribe();
     wanted.mark_changed();
-    let lines = futures_util::stream::unfold((shared, wanted), move |(shared, mut wanted)| async move {
-        wanted.changed().await.ok()?;
-        let line = {
-            let book = shared.book.lock().expect("lock");
-            // A restarted resource manager has lost its connections.
-            if book.epoch != epoch || book.gone {
-                return None;
-            }
-            let mut line = serde_json::to_vec(&book.all()).expect("json");
-            line.push(b'\n');
-            line
-        };
-        Some((Ok::<_, Infallible>(Bytes::from(line)), (shared, wanted)))
-    });
+    let lines =
+        futures_util::stream::unfold((shared, wanted), move |(shared, mut wanted)| async move {
+            wanted.changed().await.ok()?;
+            let line = {
+                let book = shared.book.lock().expect("lock");
+                // A restarted resource manager has lost its connections.
+                if book.epoch != epoch || book.gone {
+                    return None;
+                }
+                let mut line = serde_json::to_vec(&book.all()).expect("json");
+                line.push(b'\n');
+                line
+            };
+            Some((Ok::<_, Infallible>(Bytes::from(line)), (shared, wanted)))
+        });
     Body::from_stream(lines).into_response()
 }

@@ -29,7 +29,9 @@ const TEXT: &[u8] = b"#!/bin/sh\necho fetched\n";
 impl Server {
     async fn start() -> Server {
         let asked = Arc::new(AtomicU32::new(0));
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("binds");
         let url = format!("http://{}", listener.local_addr().expect("address"));
         let router = router(&asked);
         tokio::spawn(async move { axum::serve(listener, router).await });
@@ -48,7 +50,13 @@ impl Server {
 
     fn file(&self, name: &str, bytes: &[u8], kind: FileKind) -> FetchedFile {
         let sha256 = Some(Sha256::new(sha2::Sha256::digest(bytes).into()));
-        FetchedFile { name: "it".into(), from: format!("{}/{name}", self.url), sha256, kind, most: None }
+        FetchedFile {
+            name: "it".into(),
+            from: format!("{}/{name}", self.url),
+            sha256,
+            kind,
+            most: None,
+        }
     }
 
     fn asked(&self) -> u32 {
@@ -57,7 +65,9 @@ impl Server {
 }
 
 fn router(asked: &Arc<AtomicU32>) -> Router {
-    Router::new().route("/{file}", get(serve)).with_state(Arc::clone(asked))
+    Router::new()
+        .route("/{file}", get(serve))
+        .with_state(Arc::clone(asked))
 }
 
 async fn serve(State(asked): State<Arc<AtomicU32>>, Path(file): Path<String>) -> Response {
@@ -95,7 +105,10 @@ fn tar_with(name: &str) -> Vec<u8> {
 }
 
 fn with(file: FetchedFile, script: &str) -> LaunchSpec {
-    LaunchSpec { fetch: vec![file], ..sh(script) }
+    LaunchSpec {
+        fetch: vec![file],
+        ..sh(script)
+    }
 }
 
 /// The reason why the container did not start.
@@ -110,18 +123,35 @@ async fn refusal(rm: &FakeRm, n: u64, file: FetchedFile) -> String {
 async fn files_are_fetched_before_the_program_starts() {
     let (rm, server) = (FakeRm::start().await, Server::start().await);
     let node = Node::start(&rm.url, 256, &[]);
-    let program = rm.run(1, 32, with(server.file("a", TEXT, FileKind::Program), "./it"));
+    let program = rm.run(
+        1,
+        32,
+        with(server.file("a", TEXT, FileKind::Program), "./it"),
+    );
     assert_eq!(rm.exit(&program).await.reason, ExitReason::Exit { code: 0 });
     assert_eq!(node.text(&program, "stdout"), "fetched\n");
     let archive = server.file("good.tar", &tar_with("bin/it"), FileKind::Archive);
     let archive = rm.run(2, 32, with(archive, "./it/bin/it; ls -a . it"));
     assert_eq!(rm.exit(&archive).await.reason, ExitReason::Exit { code: 0 });
-    assert!(node.text(&archive, "stdout").starts_with("fetched\n"), "{}", node.text(&archive, "stdout"));
-    assert!(!node.text(&archive, "stdout").contains(".fetching"), "temporary files are left");
+    assert!(
+        node.text(&archive, "stdout").starts_with("fetched\n"),
+        "{}",
+        node.text(&archive, "stdout")
+    );
+    assert!(
+        !node.text(&archive, "stdout").contains(".fetching"),
+        "temporary files are left"
+    );
     let local = node.state().join("data");
     std::fs::write(&local, "local").expect("writes");
     let from = local.to_str().expect("text").to_owned();
-    let file = FetchedFile { name: "it".into(), from, sha256: None, kind: FileKind::File, most: None };
+    let file = FetchedFile {
+        name: "it".into(),
+        from,
+        sha256: None,
+        kind: FileKind::File,
+        most: None,
+    };
     let id = rm.run(3, 32, with(file, "cat it"));
     assert_eq!(rm.exit(&id).await.reason, ExitReason::Exit { code: 0 });
     assert_eq!(node.text(&id, "stdout"), "local");
@@ -132,17 +162,29 @@ async fn an_invalid_file_fails_the_launch_with_a_reason() {
     let (rm, server) = (FakeRm::start().await, Server::start().await);
     let node = Node::start(&rm.url, 256, &[]);
     let other = refusal(&rm, 1, server.file("a", b"other bytes", FileKind::File)).await;
-    assert!(other.contains("its SHA-256 is") && other.contains("sha256sum"), "{other}");
-    let escape = server.file("escape.tar", &tar_with("../../../escaped"), FileKind::Archive);
+    assert!(
+        other.contains("its SHA-256 is") && other.contains("sha256sum"),
+        "{other}"
+    );
+    let escape = server.file(
+        "escape.tar",
+        &tar_with("../../../escaped"),
+        FileKind::Archive,
+    );
     let escape = refusal(&rm, 2, escape).await;
     assert!(escape.contains("leads out of the archive"), "{escape}");
     assert!(!node.state().join("escaped").exists() && !node.state().join("cache/escaped").exists());
     let missing = refusal(&rm, 3, server.file("missing", TEXT, FileKind::File)).await;
     assert!(missing.contains("404"), "{missing}");
-    let large = FetchedFile { most: Some(Bytes::new(5)), ..server.file("a", TEXT, FileKind::File) };
+    let large = FetchedFile {
+        most: Some(Bytes::new(5)),
+        ..server.file("a", TEXT, FileKind::File)
+    };
     let large = refusal(&rm, 4, large).await;
     assert!(large.contains("larger than"), "{large}");
-    let kept = std::fs::read_dir(node.state().join("cache")).expect("lists").count();
+    let kept = std::fs::read_dir(node.state().join("cache"))
+        .expect("lists")
+        .count();
     assert_eq!(kept, 0, "the cache keeps a refused file");
 }
 
@@ -150,7 +192,15 @@ async fn an_invalid_file_fails_the_launch_with_a_reason() {
 async fn containers_share_one_fetch_and_a_later_agent_uses_the_cache() {
     let (rm, server) = (FakeRm::start().await, Server::start().await);
     let mut node = Node::start(&rm.url, 512, &[]);
-    let ids: Vec<_> = (1..=6).map(|n| rm.run(n, 32, with(server.file("slow", TEXT, FileKind::Program), "./it"))).collect();
+    let ids: Vec<_> = (1..=6)
+        .map(|n| {
+            rm.run(
+                n,
+                32,
+                with(server.file("slow", TEXT, FileKind::Program), "./it"),
+            )
+        })
+        .collect();
     for id in &ids {
         assert_eq!(rm.exit(id).await.reason, ExitReason::Exit { code: 0 });
         assert_eq!(node.text(id, "stdout"), "fetched\n");
@@ -158,7 +208,11 @@ async fn containers_share_one_fetch_and_a_later_agent_uses_the_cache() {
     assert_eq!(server.asked(), 1, "all containers share one fetch");
     node.crash();
     node.start_again();
-    let id = rm.run(7, 32, with(server.file("slow", TEXT, FileKind::Program), "./it"));
+    let id = rm.run(
+        7,
+        32,
+        with(server.file("slow", TEXT, FileKind::Program), "./it"),
+    );
     assert_eq!(rm.exit(&id).await.reason, ExitReason::Exit { code: 0 });
     assert_eq!(server.asked(), 1, "the cache outlives the agent");
 }
@@ -172,7 +226,10 @@ async fn a_fetch_from_a_silent_server_times_out() {
         .expect("writes");
     let _node = Node::start(&rm.url, 256, &[&format!("--config={}", config.display())]);
     let late = refusal(&rm, 1, server.file("never", TEXT, FileKind::File)).await;
-    assert!(late.contains("did not finish within 1s") && late.contains("deadline"), "{late}");
+    assert!(
+        late.contains("did not finish within 1s") && late.contains("deadline"),
+        "{late}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -180,39 +237,74 @@ async fn a_tls_server_is_trusted_if_its_authority_is_configured() {
     let rm = FakeRm::start().await;
     let (server, pem) = Server::secure().await;
     let dir = tempfile::tempdir().expect("dir");
-    let (config, authorities) = (dir.path().join("nodeagent.toml"), dir.path().join("authorities.pem"));
+    let (config, authorities) = (
+        dir.path().join("nodeagent.toml"),
+        dir.path().join("authorities.pem"),
+    );
     std::fs::write(&authorities, pem).expect("writes");
     let text = "[isolation]\nrun_as = 'agent'\nallow_root = true\nprivate_tmp = false\n[cache]\n";
-    std::fs::write(&config, format!("{text}ca_file = '{}'\n", authorities.display())).expect("writes");
+    std::fs::write(
+        &config,
+        format!("{text}ca_file = '{}'\n", authorities.display()),
+    )
+    .expect("writes");
     let node = Node::start(&rm.url, 256, &[&format!("--config={}", config.display())]);
     for (n, name) in [(1, "a"), (2, "moved")] {
-        let id = rm.run(n, 32, with(server.file(name, TEXT, FileKind::Program), "./it"));
+        let id = rm.run(
+            n,
+            32,
+            with(server.file(name, TEXT, FileKind::Program), "./it"),
+        );
         assert_eq!(rm.exit(&id).await.reason, ExitReason::Exit { code: 0 });
         assert_eq!(node.text(&id, "stdout"), "fetched\n");
     }
     let down = refusal(&rm, 3, server.file("down", b"else", FileKind::File)).await;
-    assert!(down.contains("redirects from https to http://localhost:1/a"), "{down}");
+    assert!(
+        down.contains("redirects from https to http://localhost:1/a"),
+        "{down}"
+    );
     let round = refusal(&rm, 4, server.file("round", b"else", FileKind::File)).await;
     assert!(round.contains("more than 10 times"), "{round}");
     let stranger = FakeRm::start().await;
     let _other = Node::start(&stranger.url, 256, &[]);
     let distrusted = refusal(&stranger, 1, server.file("a", TEXT, FileKind::File)).await;
-    assert!(distrusted.contains("certificate of the server is not trusted") && distrusted.contains("ca_file"), "{distrusted}");
+    assert!(
+        distrusted.contains("certificate of the server is not trusted")
+            && distrusted.contains("ca_file"),
+        "{distrusted}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_does_not_wait_for_a_fetch() {
     let (rm, server) = (FakeRm::start().await, Server::start().await);
     let node = Node::start(&rm.url, 256, &[]);
-    let fetching = rm.run(1, 32, with(server.file("never", TEXT, FileKind::File), "exit 0"));
+    let fetching = rm.run(
+        1,
+        32,
+        with(server.file("never", TEXT, FileKind::File), "exit 0"),
+    );
     // A second container waits for the same fetch.
-    let waiting = rm.run(2, 32, with(server.file("never", TEXT, FileKind::File), "exit 0"));
-    rm.until("a request to the server", |_| (server.asked() == 1).then_some(())).await;
+    let waiting = rm.run(
+        2,
+        32,
+        with(server.file("never", TEXT, FileKind::File), "exit 0"),
+    );
+    rm.until("a request to the server", |_| {
+        (server.asked() == 1).then_some(())
+    })
+    .await;
     for id in [&fetching, &waiting] {
         rm.stop(id, StopCause::Asked);
         let report = rm.exit(id).await;
-        assert_eq!((report.reason, report.started), (ExitReason::Stopped, None), "{report:#?}");
+        assert_eq!(
+            (report.reason, report.started),
+            (ExitReason::Stopped, None),
+            "{report:#?}"
+        );
     }
-    let kept = std::fs::read_dir(node.state().join("cache")).expect("lists").count();
+    let kept = std::fs::read_dir(node.state().join("cache"))
+        .expect("lists")
+        .count();
     assert_eq!(kept, 0, "the cache keeps a partial file");
 }

@@ -12,8 +12,19 @@ use crate::node::{Node, sh};
 async fn the_health_script_makes_the_node_unhealthy_and_healthy_again() {
     let rm = FakeRm::start().await;
     let dir = tempfile::tempdir().expect("dir");
-    let (config, check, ill) = (dir.path().join("node.toml"), dir.path().join("check"), dir.path().join("ill"));
-    fs::write(&check, format!("#!/bin/sh\n[ ! -f {} ] || echo 'ERROR scratch is read-only'\n", ill.display())).expect("writes");
+    let (config, check, ill) = (
+        dir.path().join("node.toml"),
+        dir.path().join("check"),
+        dir.path().join("ill"),
+    );
+    fs::write(
+        &check,
+        format!(
+            "#!/bin/sh\n[ ! -f {} ] || echo 'ERROR scratch is read-only'\n",
+            ill.display()
+        ),
+    )
+    .expect("writes");
     fs::set_permissions(&check, fs::Permissions::from_mode(0o755)).expect("mode");
     let text = format!(
         "[isolation]\nrun_as = 'agent'\nallow_root = true\n[health]\ndisk_full = 100\ninodes_full = 100\nscript = '{}'\nscript_every = '100ms'\n",
@@ -29,9 +40,15 @@ async fn the_health_script_makes_the_node_unhealthy_and_healthy_again() {
         Some(NodeHealthState::Healthy) | None => None,
     });
     assert_eq!(reason.await, "ERROR scratch is read-only");
-    assert!(rm.with(|book| !book.exits.contains_key(&runs)), "the running container is not ended");
+    assert!(
+        rm.with(|book| !book.exits.contains_key(&runs)),
+        "the running container is not ended"
+    );
     fs::remove_file(&ill).expect("removes");
-    rm.until("a healthy node", |book| (book.health == Some(NodeHealthState::Healthy)).then_some(())).await;
+    rm.until("a healthy node", |book| {
+        (book.health == Some(NodeHealthState::Healthy)).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -39,8 +56,19 @@ async fn a_full_disk_is_reported_at_registration() {
     let rm = FakeRm::start().await;
     let dir = tempfile::tempdir().expect("dir");
     let config = dir.path().join("node.toml");
-    fs::write(&config, "[isolation]\nrun_as = 'agent'\nallow_root = true\n[health]\ndisk_full = 1\n").expect("writes");
+    fs::write(
+        &config,
+        "[isolation]\nrun_as = 'agent'\nallow_root = true\n[health]\ndisk_full = 1\n",
+    )
+    .expect("writes");
     let _node = Node::start(&rm.url, 256, &[&format!("--config={}", config.display())]);
-    let health = rm.until("a registration", |book| book.registrations.first().map(|r| r.health.clone())).await;
-    assert!(matches!(&health, NodeHealthState::Unhealthy { reason } if reason.starts_with("disk full: ")), "{health:?}");
+    let health = rm
+        .until("a registration", |book| {
+            book.registrations.first().map(|r| r.health.clone())
+        })
+        .await;
+    assert!(
+        matches!(&health, NodeHealthState::Unhealthy { reason } if reason.starts_with("disk full: ")),
+        "{health:?}"
+    );
 }

@@ -26,7 +26,11 @@ fn is_root(test: &str) -> bool {
 /// A node whose tasks run as their submitters, including system users.
 async fn node(dir: &Path) -> (FakeRm, Node) {
     let config = dir.join("nodeagent.toml");
-    fs::write(&config, "[isolation]\nrun_as = \"submitter\"\nmin_uid = 1\n").expect("writes");
+    fs::write(
+        &config,
+        "[isolation]\nrun_as = \"submitter\"\nmin_uid = 1\n",
+    )
+    .expect("writes");
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 512, &["--config", config.to_str().expect("UTF-8")]);
     fs::set_permissions(node.state(), fs::Permissions::from_mode(0o711)).expect("mode");
@@ -38,17 +42,33 @@ fn groups(pid: i32) -> Vec<std::path::PathBuf> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it lives");
     let of = |line: &str| {
         let mut parts = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (parts.next()?.to_owned(), parts.next()?.trim_start_matches('/').to_owned());
-        let bases = if controllers.is_empty() { vec![String::new(), "unified".into()] } else { vec![controllers] };
-        bases.into_iter().map(|b| Path::new("/sys/fs/cgroup").join(b).join(&path)).find(|p| p.join("cgroup.procs").exists())
+        let (controllers, path) = (
+            parts.next()?.to_owned(),
+            parts.next()?.trim_start_matches('/').to_owned(),
+        );
+        let bases = if controllers.is_empty() {
+            vec![String::new(), "unified".into()]
+        } else {
+            vec![controllers]
+        };
+        bases
+            .into_iter()
+            .map(|b| Path::new("/sys/fs/cgroup").join(b).join(&path))
+            .find(|p| p.join("cgroup.procs").exists())
     };
-    text.lines().filter_map(of).filter(|p| p.to_string_lossy().contains("headroom-")).collect()
+    text.lines()
+        .filter_map(of)
+        .filter(|p| p.to_string_lossy().contains("headroom-"))
+        .collect()
 }
 
 /// The result of one attempt. Each output line has the form `attempt=result`.
 fn tried(text: &str, attempt: &str) -> String {
-    let line = text.lines().find_map(|l| l.strip_prefix(attempt)?.strip_prefix('='));
-    line.unwrap_or_else(|| panic!("no result of {attempt} in {text}")).to_owned()
+    let line = text
+        .lines()
+        .find_map(|l| l.strip_prefix(attempt)?.strip_prefix('='));
+    line.unwrap_or_else(|| panic!("no result of {attempt} in {text}"))
+        .to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,7 +78,11 @@ async fn a_task_cannot_leave_its_cgroup_raise_its_limit_or_reach_others() {
     }
     let dir = tempfile::tempdir().expect("a directory");
     let (rm, node) = node(dir.path()).await;
-    let victim = rm.run_by(1, Some("www-data"), sh("echo secret > kept; chmod 600 kept; exec sleep 600"));
+    let victim = rm.run_by(
+        1,
+        Some("www-data"),
+        sh("echo secret > kept; chmod 600 kept; exec sleep 600"),
+    );
     rm.running(&victim).await;
     let (pid, agent) = (node.pid(&victim), node.agent());
     let others = groups(pid);
@@ -87,19 +111,47 @@ async fn a_task_cannot_leave_its_cgroup_raise_its_limit_or_reach_others() {
          try node cat {state}/node.json\n\
          try oom-score 'echo -1000 > /proc/self/oom_score_adj'\n\
          exit 0",
-        others = others.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(" "),
+        others = others
+            .iter()
+            .map(|p| p.display().to_string())
+            .collect::<Vec<_>>()
+            .join(" "),
         state = node.state().display(),
         own = "work",
     );
     let id = rm.run_by(2, Some("nobody"), sh(&script));
     let report = rm.exit(&id).await;
     let text = node.text(&id, "stdout");
-    assert_eq!(report.reason, ExitReason::Exit { code: 0 }, "{report:#?}\n{text}{}", node.text(&id, "stderr"));
-    assert_eq!(tried(&text, "own-signal"), "done", "the script can send signals: {text}");
-    for attempt in ["signal", "signal-agent", "signal-shim", "environment", "memory", "trace", "descriptors"] {
+    assert_eq!(
+        report.reason,
+        ExitReason::Exit { code: 0 },
+        "{report:#?}\n{text}{}",
+        node.text(&id, "stderr")
+    );
+    assert_eq!(
+        tried(&text, "own-signal"),
+        "done",
+        "the script can send signals: {text}"
+    );
+    for attempt in [
+        "signal",
+        "signal-agent",
+        "signal-shim",
+        "environment",
+        "memory",
+        "trace",
+        "descriptors",
+    ] {
         assert_eq!(tried(&text, attempt), "refused", "{attempt}: {text}");
     }
-    for attempt in ["agent-environment", "file", "order", "token", "node", "oom-score"] {
+    for attempt in [
+        "agent-environment",
+        "file",
+        "order",
+        "token",
+        "node",
+        "oom-score",
+    ] {
         assert_eq!(tried(&text, attempt), "refused", "{attempt}: {text}");
     }
     for done in ["raised=", "left=", "made="] {
@@ -109,8 +161,15 @@ async fn a_task_cannot_leave_its_cgroup_raise_its_limit_or_reach_others() {
     if others.is_empty() {
         eprintln!("SKIPPED: the part about cgroups; tasks of this host have no cgroup");
     } else {
-        assert!(text.contains("limit=/sys/fs/cgroup"), "the task found no limit file: {text}");
-        assert_eq!(groups(pid), others, "the other container is still in its groups");
+        assert!(
+            text.contains("limit=/sys/fs/cgroup"),
+            "the task found no limit file: {text}"
+        );
+        assert_eq!(
+            groups(pid),
+            others,
+            "the other container is still in its groups"
+        );
     }
     rm.stop(&victim, StopCause::Asked);
     rm.exit(&victim).await;
@@ -127,21 +186,33 @@ async fn a_program_whose_name_is_not_utf8_is_adopted() {
     let cut = dir.path().join("ääääääää");
     fs::copy("/bin/sleep", &cut).expect("copies");
     let command = vec![cut.to_str().expect("UTF-8").to_owned(), "600".into()];
-    let by_chance = rm.run(2, 64, headroom_wire::v1::application_master::LaunchSpec { command, ..Default::default() });
+    let by_chance = rm.run(
+        2,
+        64,
+        headroom_wire::v1::application_master::LaunchSpec {
+            command,
+            ..Default::default()
+        },
+    );
     rm.running(&by_chance).await;
     // A name with an invalid UTF-8 byte, followed by the characters that end the name in
     // `/proc/PID/stat`.
-    let script = "name=$(printf 'x\\377) R 1 1'); cp /bin/sleep \"./$name\" && exec \"./$name\" 600";
+    let script =
+        "name=$(printf 'x\\377) R 1 1'); cp /bin/sleep \"./$name\" && exec \"./$name\" 600";
     let id = rm.run(1, 64, sh(script));
     rm.running(&id).await;
     let pid = node.pid(&id);
-    let named = || fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with(b"x\xff"));
-    rm.until("the program to have its name", |_| named().then_some(())).await;
+    let named =
+        || fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with(b"x\xff"));
+    rm.until("the program to have its name", |_| named().then_some(()))
+        .await;
     node.crash();
     rm.restart();
     node.start_again();
     let seen = |book: &mut crate::fake_rm::FakeRmState| book.seen.get(&id).map(|o| o.phase);
-    let phase = rm.until("the container in a report of the next agent", seen).await;
+    let phase = rm
+        .until("the container in a report of the next agent", seen)
+        .await;
     assert_eq!(phase, headroom_wire::v1::nodes::NodeContainerPhase::Running);
     assert!(named(), "the process is the same");
     for (id, pid) in [(&id, pid), (&by_chance, node.pid(&by_chance))] {
@@ -176,14 +247,21 @@ fn get(node: &Node, key: &str, path: &str) -> (Option<u16>, String) {
 fn lives(node: &Node) {
     let from = Instant::now();
     assert_eq!(get(node, "", "/livez").0, Some(200));
-    assert!(from.elapsed() < Duration::from_secs(10), "other calls are served meanwhile");
+    assert!(
+        from.elapsed() < Duration::from_secs(10),
+        "other calls are served meanwhile"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn malformed_calls_are_refused_without_blocking_other_calls() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
-    let key = rm.until("the key of the node", |book| book.registrations.last().and_then(|r| r.key.clone())).await;
+    let key = rm
+        .until("the key of the node", |book| {
+            book.registrations.last().and_then(|r| r.key.clone())
+        })
+        .await;
     let id = rm.run(1, 64, sh("echo said; exec sleep 600"));
     rm.running(&id).await;
     let post = |body: &str| {
@@ -196,26 +274,60 @@ async fn malformed_calls_are_refused_without_blocking_other_calls() {
     };
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let nested = format!("{{\"command\":{deep}}}");
-    for body in [deep.as_str(), &nested, "", "\0", "{\"command\":[]}", "{\"command\":[\"a\\u0000b\"]}"] {
+    for body in [
+        deep.as_str(),
+        &nested,
+        "",
+        "\0",
+        "{\"command\":[]}",
+        "{\"command\":[\"a\\u0000b\"]}",
+    ] {
         let answer = post(body);
-        assert!(matches!(status(&answer), Some(400 | 422)), "{:.80}: {answer:.300}", body);
+        assert!(
+            matches!(status(&answer), Some(400 | 422)),
+            "{:.80}: {answer:.300}",
+            body
+        );
         assert!(answer.len() < 4096, "the error does not repeat the body");
     }
-    let huge = format!("{{\"command\":[\"true\"],\"input\":\"{}\"}}", "a".repeat(16 << 20));
+    let huge = format!(
+        "{{\"command\":[\"true\"],\"input\":\"{}\"}}",
+        "a".repeat(16 << 20)
+    );
     let answer = post(&huge);
-    assert!(matches!(status(&answer), None | Some(413 | 400)), "{answer:.300}");
-    for bytes in [&b"\x16\x03\x01\x02\x00\x01\x00"[..], b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", &[0; 4096]] {
+    assert!(
+        matches!(status(&answer), None | Some(413 | 400)),
+        "{answer:.300}"
+    );
+    for bytes in [
+        &b"\x16\x03\x01\x02\x00\x01\x00"[..],
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        &[0; 4096],
+    ] {
         let answer = call(&node, bytes);
         assert!(matches!(status(&answer), None | Some(400)), "{answer:.300}");
     }
-    let long = format!("GET /livez HTTP/1.1\r\nhost: h\r\nx: {}\r\n\r\n", "b".repeat(4 << 20));
-    assert!(matches!(status(&call(&node, long.as_bytes())), None | Some(431 | 400)));
-    let both =
-        "POST /v1/containers/x/exec HTTP/1.1\r\nhost: h\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
-    assert_ne!(status(&call(&node, both.as_bytes())), Some(200), "two body lengths are refused");
+    let long = format!(
+        "GET /livez HTTP/1.1\r\nhost: h\r\nx: {}\r\n\r\n",
+        "b".repeat(4 << 20)
+    );
+    assert!(matches!(
+        status(&call(&node, long.as_bytes())),
+        None | Some(431 | 400)
+    ));
+    let both = "POST /v1/containers/x/exec HTTP/1.1\r\nhost: h\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
+    assert_ne!(
+        status(&call(&node, both.as_bytes())),
+        Some(200),
+        "two body lengths are refused"
+    );
     lives(&node);
     names_lead_nowhere(&node, &key, &id);
-    assert!(rm.with(|book| !book.exits.contains_key(&id)), "the container still runs");
+    assert!(
+        rm.with(|book| !book.exits.contains_key(&id)),
+        "the container still runs"
+    );
 }
 
 /// A body arrives byte by byte and never ends. Clients with and without the node's key try it.
@@ -223,40 +335,68 @@ async fn malformed_calls_are_refused_without_blocking_other_calls() {
 async fn a_slow_body_is_cut_off_without_blocking_other_calls() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
-    let key = rm.until("the key of the node", |book| book.registrations.last().and_then(|r| r.key.clone())).await;
+    let key = rm
+        .until("the key of the node", |book| {
+            book.registrations.last().and_then(|r| r.key.clone())
+        })
+        .await;
     let id = rm.run(1, 64, sh("exec sleep 600"));
     rm.running(&id).await;
     let mut dripping = Vec::new();
-    for (path, body) in [("exec", "{\"command\":[\"true\"]"), ("signal", "{\"signal\":\"TERM\"")] {
+    for (path, body) in [
+        ("exec", "{\"command\":[\"true\"]"),
+        ("signal", "{\"signal\":\"TERM\""),
+    ] {
         for key in [key.as_str(), "guess"] {
-            let head = "HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\ncontent-length: 100000";
-            let text = format!("POST /v1/containers/{id}/{path} {head}\r\n{NODE_KEY_HEADER}: {key}\r\n\r\n{body}");
+            let head =
+                "HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\ncontent-length: 100000";
+            let text = format!(
+                "POST /v1/containers/{id}/{path} {head}\r\n{NODE_KEY_HEADER}: {key}\r\n\r\n{body}"
+            );
             let url = node.url.trim_start_matches("http://").to_owned();
-            dripping.push((key != "guess", tokio::task::spawn_blocking(move || drip(&url, &text))));
+            dripping.push((
+                key != "guess",
+                tokio::task::spawn_blocking(move || drip(&url, &text)),
+            ));
         }
     }
     lives(&node);
     for (known, drip) in dripping {
-        let answer = tokio::time::timeout(PATIENCE, drip).await.expect("the connection is closed").expect("ends");
+        let answer = tokio::time::timeout(PATIENCE, drip)
+            .await
+            .expect("the connection is closed")
+            .expect("ends");
         let status = status(&answer);
-        assert!(status == Some(400) || (!known && status == Some(403)), "{answer:.300}");
+        assert!(
+            status == Some(400) || (!known && status == Some(403)),
+            "{answer:.300}"
+        );
         lives(&node);
     }
-    assert!(rm.with(|book| !book.exits.contains_key(&id)), "the container still runs");
+    assert!(
+        rm.with(|book| !book.exits.contains_key(&id)),
+        "the container still runs"
+    );
 }
 
 /// Sends blanks until the agent closes the connection. Returns the response.
 fn drip(address: &str, beginning: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("connects");
     stream.write_all(beginning.as_bytes()).expect("writes");
-    stream.set_read_timeout(Some(Duration::from_millis(50))).expect("a deadline");
+    stream
+        .set_read_timeout(Some(Duration::from_millis(50)))
+        .expect("a deadline");
     let (mut text, mut room, end) = (Vec::new(), [0; 4096], Instant::now() + PATIENCE);
     while Instant::now() < end {
         let _ = stream.write_all(b" "); // the read below detects the end
         match stream.read(&mut room) {
             Ok(0) => return String::from_utf8_lossy(&text).into_owned(),
             Ok(n) => text.extend_from_slice(&room[..n]),
-            Err(e) if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {}
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
+                ) => {}
             Err(_) => return String::from_utf8_lossy(&text).into_owned(),
         }
     }
@@ -265,18 +405,42 @@ fn drip(address: &str, beginning: &str) -> String {
 
 /// Each of these names would lead to another file if it were not checked.
 fn names_lead_nowhere(node: &Node, key: &str, id: &ContainerId) {
-    assert!(get(node, key, &format!("/v1/containers/{id}/logs/stdout")).1.contains("said"));
+    assert!(
+        get(node, key, &format!("/v1/containers/{id}/logs/stdout"))
+            .1
+            .contains("said")
+    );
     let long = "a".repeat(5000);
-    let names =
-        ["..%2f..%2fnode.json", "%2e%2e%2fnode.json", "%2fetc%2fpasswd", "stdout%00", "..", ".token", "order.json", &long];
+    let names = [
+        "..%2f..%2fnode.json",
+        "%2e%2e%2fnode.json",
+        "%2fetc%2fpasswd",
+        "stdout%00",
+        "..",
+        ".token",
+        "order.json",
+        &long,
+    ];
     for name in names {
         let (status, answer) = get(node, key, &format!("/v1/containers/{id}/logs/{name}"));
-        assert!(matches!(status, Some(400 | 404 | 414)), "{name}: {answer:.300}");
-        let (status, answer) =
-            get(node, key, &format!("/v1/containers/{id}/files/content?path=work/{name}%2f..%2f..%2forder.json"));
-        assert!(matches!(status, Some(400 | 404 | 414)), "{name}: {answer:.300}");
+        assert!(
+            matches!(status, Some(400 | 404 | 414)),
+            "{name}: {answer:.300}"
+        );
+        let (status, answer) = get(
+            node,
+            key,
+            &format!("/v1/containers/{id}/files/content?path=work/{name}%2f..%2f..%2forder.json"),
+        );
+        assert!(
+            matches!(status, Some(400 | 404 | 414)),
+            "{name}: {answer:.300}"
+        );
         let (status, answer) = get(node, key, &format!("/v1/containers/{name}/logs/stdout"));
-        assert!(matches!(status, Some(400 | 404 | 414)), "{name}: {answer:.300}");
+        assert!(
+            matches!(status, Some(400 | 404 | 414)),
+            "{name}: {answer:.300}"
+        );
     }
     lives(node);
 }
@@ -287,7 +451,11 @@ fn names_lead_nowhere(node: &Node, key: &str, id: &ContainerId) {
 async fn links_swapped_during_reads_do_not_lead_out() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
-    let key = rm.until("the key of the node", |book| book.registrations.last().and_then(|r| r.key.clone())).await;
+    let key = rm
+        .until("the key of the node", |book| {
+            book.registrations.last().and_then(|r| r.key.clone())
+        })
+        .await;
     let script = "cd ..; echo own > work/f; mkdir -p tasks real; echo own > tasks/map-0-1.out; echo own > real/map-0-1.out\n\
         while :; do ln -sfn /etc work/d; ln -sf /etc/shadow work/g; ln -sf /etc/shadow work/h; mv -f work/h work/f\n\
         echo own > work/i; mv -f work/i work/f; ln -sf /etc/shadow tasks/x; mv -f tasks/x tasks/map-0-1.out\n\
@@ -295,13 +463,19 @@ async fn links_swapped_during_reads_do_not_lead_out() {
     let id = rm.run(1, 64, sh(script));
     rm.running(&id).await;
     let link = node.file(&id, "work").join("g");
-    rm.until("the links to be there", |_| link.symlink_metadata().is_ok().then_some(())).await;
+    rm.until("the links to be there", |_| {
+        link.symlink_metadata().is_ok().then_some(())
+    })
+    .await;
     let (mut own, mut refused) = (0, 0);
     let deadline = Instant::now() + Duration::from_secs(5);
     while Instant::now() < deadline {
-        for path in
-            ["files/content?path=work/f", "files/content?path=work/d/shadow", "files/content?path=work/g", "logs/map-0-1.out"]
-        {
+        for path in [
+            "files/content?path=work/f",
+            "files/content?path=work/d/shadow",
+            "files/content?path=work/g",
+            "logs/map-0-1.out",
+        ] {
             let (status, answer) = get(&node, &key, &format!("/v1/containers/{id}/{path}"));
             assert!(!answer.contains("root:"), "{path}: {answer}");
             match status {
@@ -310,7 +484,10 @@ async fn links_swapped_during_reads_do_not_lead_out() {
             }
         }
     }
-    assert!(own > 0 && refused > 0, "the test needs both results: {own} read, {refused} refused");
+    assert!(
+        own > 0 && refused > 0,
+        "the test needs both results: {own} read, {refused} refused"
+    );
     rm.stop(&id, StopCause::Asked);
     rm.exit(&id).await;
 }

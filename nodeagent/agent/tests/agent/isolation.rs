@@ -26,7 +26,9 @@ fn node(rm: &FakeRm, extra: &[&str]) -> Node {
 
 /// The value of a line `name: value` or `name=value`.
 fn field<'t>(text: &'t str, name: &str) -> &'t str {
-    let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix([':', '=']));
+    let line = text
+        .lines()
+        .find_map(|l| l.strip_prefix(name)?.strip_prefix([':', '=']));
     line.unwrap_or_else(|| panic!("no {name} in {text}")).trim()
 }
 
@@ -50,35 +52,79 @@ async fn a_program_has_only_the_rights_of_its_user() {
     let id = rm.run(1, 64, sh(LOOK));
     let report = rm.exit(&id).await;
     let text = node.text(&id, "stdout");
-    assert_eq!((report.reason, report.evidence.exit_code), (ExitReason::Exit { code: 0 }, Some(0)), "{report:#?}\n{text}");
-    let nobody = nix::unistd::User::from_name("nobody").expect("asks").expect("there");
+    assert_eq!(
+        (report.reason, report.evidence.exit_code),
+        (ExitReason::Exit { code: 0 }, Some(0)),
+        "{report:#?}\n{text}"
+    );
+    let nobody = nix::unistd::User::from_name("nobody")
+        .expect("asks")
+        .expect("there");
     let four = |n: u32| format!("{n}\t{n}\t{n}\t{n}");
     assert_eq!(
         (field(&text, "Uid"), field(&text, "Gid")),
-        (four(nobody.uid.as_raw()).as_str(), four(nobody.gid.as_raw()).as_str())
+        (
+            four(nobody.uid.as_raw()).as_str(),
+            four(nobody.gid.as_raw()).as_str()
+        )
     );
-    assert_eq!(field(&text, "Groups"), nobody.gid.as_raw().to_string(), "the program has no group of root");
+    assert_eq!(
+        field(&text, "Groups"),
+        nobody.gid.as_raw().to_string(),
+        "the program has no group of root"
+    );
     for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
         assert_eq!(field(&text, set), "0000000000000000", "{set}");
     }
-    assert_eq!((field(&text, "NoNewPrivs"), field(&text, "umask")), ("1", "0027"));
+    assert_eq!(
+        (field(&text, "NoNewPrivs"), field(&text, "umask")),
+        ("1", "0027")
+    );
     // Root without CAP_SYS_RESOURCE cannot grant more than its own limit.
-    let own = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).expect("a limit").1;
+    let own = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)
+        .expect("a limit")
+        .1;
     let files = field(&text, "files").parse::<u64>().expect("a number");
-    assert!(files == 65_536 || files == own && own < 65_536, "{files} of {own}");
+    assert!(
+        files == 65_536 || files == own && own < 65_536,
+        "{files} of {own}"
+    );
     assert_eq!((field(&text, "core"), field(&text, "oom")), ("0", "200"));
-    assert_eq!(field(&text, "fds"), "0 1 2 3", "3 is the directory that ls reads");
+    assert_eq!(
+        field(&text, "fds"),
+        "0 1 2 3",
+        "3 is the directory that ls reads"
+    );
     assert_eq!(field(&text, "stdin"), "/dev/null");
-    assert_eq!(field(&text, "session_of"), field(&text, "own"), "the program leads its session");
-    assert_eq!((field(&text, "records"), field(&text, "order")), ("closed", "closed"), "the shim's records are accessible");
+    assert_eq!(
+        field(&text, "session_of"),
+        field(&text, "own"),
+        "the program leads its session"
+    );
+    assert_eq!(
+        (field(&text, "records"), field(&text, "order")),
+        ("closed", "closed"),
+        "the shim's records are accessible"
+    );
     assert_eq!(field(&text, "made"), "-rw-r-----");
-    let names: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("env ")?.split('=').next()).collect();
+    let names: Vec<&str> = text
+        .lines()
+        .filter_map(|l| l.strip_prefix("env ")?.split('=').next())
+        .collect();
     let foreign: Vec<&&str> = names
         .iter()
         .filter(|n| !n.starts_with("HEADROOM_"))
-        .filter(|n| !["HOME", "LANG", "LOGNAME", "OLDPWD", "PATH", "PWD", "SHLVL", "TMPDIR", "USER", "_"].contains(*n))
+        .filter(|n| {
+            ![
+                "HOME", "LANG", "LOGNAME", "OLDPWD", "PATH", "PWD", "SHLVL", "TMPDIR", "USER", "_",
+            ]
+            .contains(*n)
+        })
         .collect();
-    assert!(foreign.is_empty() && !names.contains(&"HEADROOM_LOG"), "variables of the agent were inherited: {foreign:?}");
+    assert!(
+        foreign.is_empty() && !names.contains(&"HEADROOM_LOG"),
+        "variables of the agent were inherited: {foreign:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,10 +139,17 @@ async fn a_program_of_root_has_no_capabilities() {
     rm.exit(&id).await;
     let text = node.text(&id, "stdout");
     assert_eq!(
-        (field(&text, "CapEff"), field(&text, "CapBnd"), field(&text, "NoNewPrivs")),
+        (
+            field(&text, "CapEff"),
+            field(&text, "CapBnd"),
+            field(&text, "NoNewPrivs")
+        ),
         ("0000000000000000", "0000000000000000", "1")
     );
-    assert_eq!((field(&text, "Uid"), field(&text, "mounted")), ("0\t0\t0\t0", "no"));
+    assert_eq!(
+        (field(&text, "Uid"), field(&text, "mounted")),
+        ("0\t0\t0\t0", "no")
+    );
 }
 
 /// Shared memory of a program is freed at its end, for any user.
@@ -117,10 +170,21 @@ async fn shared_memory_is_freed_with_its_container() {
         let report = rm.exit(&id).await;
         let text = node.text(&id, "stdout");
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
-        assert_eq!(&lines[..3], [name.as_str(), "67108864", "1"], "{text}{report:#?}");
+        assert_eq!(
+            &lines[..3],
+            [name.as_str(), "67108864", "1"],
+            "{text}{report:#?}"
+        );
         let own = fs::read_link("/proc/self/ns/ipc").expect("a link");
-        assert_ne!(lines.get(3).copied(), own.to_str(), "the container uses the IPC namespace of the host");
-        assert!(!std::path::Path::new("/dev/shm").join(&name).exists(), "the file is on the host");
+        assert_ne!(
+            lines.get(3).copied(),
+            own.to_str(),
+            "the container uses the IPC namespace of the host"
+        );
+        assert!(
+            !std::path::Path::new("/dev/shm").join(&name).exists(),
+            "the file is on the host"
+        );
     }
 }
 
@@ -144,11 +208,24 @@ async fn each_container_has_its_own_tmp() {
         let (text, words) = (node.text(&id, "stdout"), node.text(&id, "stderr"));
         assert_eq!(report.evidence.exit_code, Some(0), "{report:#?}\n{words}");
         // Both names are the same directory, which was empty before.
-        assert_eq!(text, format!("{n}\n{n}\ntmpdir=/tmp\nown=there\n"), "{words}");
-        assert!(!node.text(&id, "work/before").contains(&name), "a container sees the files of another");
-        assert!(node.file(&id, "tmp").join(&name).exists(), "the file is in the directory of the container");
+        assert_eq!(
+            text,
+            format!("{n}\n{n}\ntmpdir=/tmp\nown=there\n"),
+            "{words}"
+        );
+        assert!(
+            !node.text(&id, "work/before").contains(&name),
+            "a container sees the files of another"
+        );
+        assert!(
+            node.file(&id, "tmp").join(&name).exists(),
+            "the file is in the directory of the container"
+        );
     }
-    assert!(!std::path::Path::new("/tmp").join(&name).exists(), "the file is in the /tmp of the host");
+    assert!(
+        !std::path::Path::new("/tmp").join(&name).exists(),
+        "the file is in the /tmp of the host"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -168,7 +245,10 @@ async fn a_refused_user_gets_a_cause_and_a_fix() {
         let report = rm.exit(&id).await;
         assert_eq!(report.reason, ExitReason::LaunchFailed, "{report:#?}");
         let diagnosis = &report.diagnosis[0];
-        assert!(diagnosis.cause.contains(why) && diagnosis.fix.contains("submit"), "{user:?}: {diagnosis:?}");
+        assert!(
+            diagnosis.cause.contains(why) && diagnosis.fix.contains("submit"),
+            "{user:?}: {diagnosis:?}"
+        );
     }
     let id = rm.run_by(5, Some("nobody"), sh("id -un"));
     assert_eq!(rm.exit(&id).await.evidence.exit_code, Some(0));

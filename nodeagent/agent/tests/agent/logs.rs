@@ -12,7 +12,11 @@ fn call(node: &Node, path: &str, headers: &str) -> (String, String) {
     let host = node.url.trim_start_matches("http://");
     let mut stream = TcpStream::connect(host).expect("connects");
     stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {host}\r\n{headers}\r\n").expect("asks");
+    write!(
+        stream,
+        "GET {path} HTTP/1.0\r\nHost: {host}\r\n{headers}\r\n"
+    )
+    .expect("asks");
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("answers");
     let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
@@ -27,19 +31,32 @@ async fn a_range_request_continues_a_log() {
     rm.exit(&id).await;
     let log = |headers: &str| call(&node, &format!("/v1/containers/{id}/logs/stdout"), headers);
     let (head, body) = log("");
-    assert!(head.starts_with("http/1.0 200") && head.contains("headroom-log-end: 10"), "{head}");
+    assert!(
+        head.starts_with("http/1.0 200") && head.contains("headroom-log-end: 10"),
+        "{head}"
+    );
     assert_eq!(body, "0123456789");
     let (head, body) = log("Range: bytes=4-\r\n");
-    assert!(head.starts_with("http/1.0 206") && head.contains("content-range: bytes 4-9/10"), "{head}");
+    assert!(
+        head.starts_with("http/1.0 206") && head.contains("content-range: bytes 4-9/10"),
+        "{head}"
+    );
     assert_eq!(body, "456789");
     let (head, body) = log("Range: bytes=2-3\r\n");
     assert!(head.contains("content-range: bytes 2-3/10"), "{head}");
     assert_eq!(body, "23");
     assert_eq!(log("Range: bytes=-2\r\n").1, "89");
     let (head, _) = log("Range: bytes=10-\r\n");
-    assert!(head.starts_with("http/1.0 416") && head.contains("content-range: bytes */10"), "{head}");
+    assert!(
+        head.starts_with("http/1.0 416") && head.contains("content-range: bytes */10"),
+        "{head}"
+    );
     assert!(log("Range: lines=1-\r\n").0.starts_with("http/1.0 400"));
-    let (head, _) = call(&node, &format!("/v1/containers/{id}/logs/..%2Forder.json"), "");
+    let (head, _) = call(
+        &node,
+        &format!("/v1/containers/{id}/logs/..%2Forder.json"),
+        "",
+    );
     assert!(head.starts_with("http/1.0 400"), "{head}");
 }
 
@@ -47,12 +64,19 @@ async fn a_range_request_continues_a_log() {
 async fn a_follower_gets_every_line_until_the_end() {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, &[]);
-    let id = rm.run(1, 64, sh("for n in 1 2 3 4 5 6; do echo line $n; sleep 0.2; done; exit 0"));
+    let id = rm.run(
+        1,
+        64,
+        sh("for n in 1 2 3 4 5 6; do echo line $n; sleep 0.2; done; exit 0"),
+    );
     rm.running(&id).await;
     let path = format!("/v1/containers/{id}/logs/stdout?follow=true");
     let (head, body) = tokio::task::block_in_place(|| call(&node, &path, "Range: bytes=0-\r\n"));
     assert!(head.starts_with("http/1.0 200"), "{head}");
-    assert_eq!(body, (1..=6).map(|n| format!("line {n}\n")).collect::<String>());
+    assert_eq!(
+        body,
+        (1..=6).map(|n| format!("line {n}\n")).collect::<String>()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,20 +92,44 @@ async fn a_log_is_bounded_and_a_killed_agent_loses_no_line() {
     rm.running(&id).await;
     // During the writes: no agent reads or trims the log, and the program does not block.
     node.crash();
-    rm.until("the last line", |_| node.text(&id, "stdout").ends_with("done\n").then_some(())).await;
+    rm.until("the last line", |_| {
+        node.text(&id, "stdout").ends_with("done\n").then_some(())
+    })
+    .await;
     let whole = node.text(&id, "stdout");
     let lines: Vec<&str> = whole.trim_start_matches('\0').lines().collect();
     assert_eq!(lines.last(), Some(&"done"));
     let first: usize = lines[1].parse().expect("a whole line");
-    assert!(lines[1..lines.len() - 1].iter().zip(first..).all(|(line, n)| *line == n.to_string()), "a line is missing");
+    assert!(
+        lines[1..lines.len() - 1]
+            .iter()
+            .zip(first..)
+            .all(|(line, n)| *line == n.to_string()),
+        "a line is missing"
+    );
     node.start_again();
-    let facts = || std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(node.file(&id, "stdout")).expect("facts")) * 512;
+    let facts = || {
+        std::os::unix::fs::MetadataExt::blocks(
+            &std::fs::metadata(node.file(&id, "stdout")).expect("facts"),
+        ) * 512
+    };
     let deadline = Instant::now() + PATIENCE;
     while facts() > 2 * 65_536 + 4096 {
-        assert!(Instant::now() < deadline, "{} bytes are still on the disk", facts());
+        assert!(
+            Instant::now() < deadline,
+            "{} bytes are still on the disk",
+            facts()
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let (head, body) = call(&node, &format!("/v1/containers/{id}/logs/stdout"), "Range: bytes=0-\r\n");
-    assert!(head.contains("headroom-log-start: 262144") || head.contains("headroom-log-start: 196608"), "{head}");
+    let (head, body) = call(
+        &node,
+        &format!("/v1/containers/{id}/logs/stdout"),
+        "Range: bytes=0-\r\n",
+    );
+    assert!(
+        head.contains("headroom-log-start: 262144") || head.contains("headroom-log-start: 196608"),
+        "{head}"
+    );
     assert!(body.ends_with("59999\ndone\n") && body.len() <= 2 * 65_536);
 }

@@ -26,34 +26,60 @@ pub(crate) fn bin_dir() -> PathBuf {
     if let Some(dir) = std::env::var_os("HEADROOM_BIN_DIR") {
         return dir.into();
     }
-    let dir = Path::new(env!("CARGO_BIN_EXE_nodeagent")).parent().expect("has a directory").to_owned();
+    let dir = Path::new(env!("CARGO_BIN_EXE_nodeagent"))
+        .parent()
+        .expect("has a directory")
+        .to_owned();
     if !dir.join("container-shim").exists() {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut build = Command::new(cargo);
-        build.args(["build", "-q", "-p", "headroom-container-shim", "--bin", "container-shim"]);
+        build.args([
+            "build",
+            "-q",
+            "-p",
+            "headroom-container-shim",
+            "--bin",
+            "container-shim",
+        ]);
         if let Some(target) = dir.parent() {
             build.env("CARGO_TARGET_DIR", target);
         }
-        assert!(build.status().expect("cargo runs").success(), "container-shim can be built");
+        assert!(
+            build.status().expect("cargo runs").success(),
+            "container-shim can be built"
+        );
     }
     dir
 }
 
 /// The agent's program.
 pub(crate) fn program() -> PathBuf {
-    std::env::var_os("HEADROOM_BIN_DIR")
-        .map_or_else(|| env!("CARGO_BIN_EXE_nodeagent").into(), |d| PathBuf::from(d).join("nodeagent"))
+    std::env::var_os("HEADROOM_BIN_DIR").map_or_else(
+        || env!("CARGO_BIN_EXE_nodeagent").into(),
+        |d| PathBuf::from(d).join("nodeagent"),
+    )
 }
 
 impl Node {
     /// Starts an agent that offers `memory_mib`, with further arguments.
     pub(crate) fn start(rm: &str, memory_mib: u64, extra: &[&str]) -> Node {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "test-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
         let mut extra: Vec<String> = extra.iter().map(|s| (*s).to_owned()).collect();
         extra.push(format!("--memory={memory_mib}MiB"));
         let dir = tempfile::tempdir().expect("dir");
-        let mut node = Node { name, rm: rm.to_owned(), dir, child: None, extra, url: String::new() };
+        let mut node = Node {
+            name,
+            rm: rm.to_owned(),
+            dir,
+            child: None,
+            extra,
+            url: String::new(),
+        };
         node.start_again();
         node
     }
@@ -61,7 +87,14 @@ impl Node {
     /// Starts the agent (again) and waits until it is ready.
     pub(crate) fn start_again(&mut self) {
         let mut child = Command::new(program())
-            .args(["--rm", &self.rm, "--name", &self.name, "--listen", "127.0.0.1:0"])
+            .args([
+                "--rm",
+                &self.rm,
+                "--name",
+                &self.name,
+                "--listen",
+                "127.0.0.1:0",
+            ])
             .arg("--state")
             .arg(self.dir.path())
             .arg("--bin-dir")
@@ -77,10 +110,18 @@ impl Node {
         self.child = Some(child);
         let mut lines = BufReader::new(log).lines();
         let mut said = Vec::new();
-        let ready = lines.by_ref().map_while(Result::ok).inspect(|l| said.push(l.clone())).any(|l| l.contains("agent is ready"));
+        let ready = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .inspect(|l| said.push(l.clone()))
+            .any(|l| l.contains("agent is ready"));
         assert!(ready, "the agent did not become ready: {said:#?}");
         // The rest of its log belongs to the output of the test.
-        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("agent: {line}")));
+        std::thread::spawn(move || {
+            lines
+                .map_while(Result::ok)
+                .for_each(|line| eprintln!("agent: {line}"))
+        });
         let record = fs::read_to_string(self.dir.path().join("node.json")).expect("node.json");
         let record: serde_json::Value = serde_json::from_str(&record).expect("json");
         self.url = record["url"].as_str().expect("url").to_owned();
@@ -89,7 +130,11 @@ impl Node {
     /// Isolation arguments. By default programs run as the user of the test and share its `/tmp`,
     /// because most tests do not test isolation.
     fn isolation(&self) -> &[&'static str] {
-        if self.extra.iter().any(|arg| arg.starts_with("--run-as") || arg.starts_with("--config")) {
+        if self
+            .extra
+            .iter()
+            .any(|arg| arg.starts_with("--run-as") || arg.starts_with("--config"))
+        {
             &[]
         } else {
             &["--run-as=agent", "--allow-root", "--shared-tmp"]
@@ -124,16 +169,23 @@ impl Node {
         let is_it = |pid: &i32| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1).map(str::to_owned));
+            let parent = stat
+                .rsplit_once(") ")
+                .and_then(|(_, rest)| rest.split(' ').nth(1).map(str::to_owned));
             line.windows(10).any(|w| w == b"--launcher") && parent.as_deref() == Some(&agent)
         };
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(is_it)
+        entries
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .find(is_it)
     }
 
     /// The agent's own pid.
     pub(crate) fn agent(&self) -> i32 {
-        self.child.as_ref().and_then(|child| i32::try_from(child.id()).ok()).expect("it runs")
+        self.child
+            .as_ref()
+            .and_then(|child| i32::try_from(child.id()).ok())
+            .expect("it runs")
     }
 
     /// The state directory.
@@ -143,7 +195,11 @@ impl Node {
 
     /// A file of a container.
     pub(crate) fn file(&self, id: &ContainerId, name: &str) -> PathBuf {
-        self.dir.path().join("containers").join(id.to_string()).join(name)
+        self.dir
+            .path()
+            .join("containers")
+            .join(id.to_string())
+            .join(name)
     }
 
     /// The text of a file of a container. Empty if it does not exist.
@@ -154,14 +210,21 @@ impl Node {
     /// The program's pid.
     pub(crate) fn pid(&self, id: &ContainerId) -> i32 {
         let text = self.text(id, "pid");
-        text.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("no pid in {text:?}"))
+        text.split(' ')
+            .next()
+            .and_then(|n| n.parse().ok())
+            .unwrap_or_else(|| panic!("no pid in {text:?}"))
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
         self.crash();
-        for root in ["/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/pids"] {
+        for root in [
+            "/sys/fs/cgroup",
+            "/sys/fs/cgroup/memory",
+            "/sys/fs/cgroup/pids",
+        ] {
             remove(Path::new(root), &format!("headroom-{}", self.name), 4);
         }
     }
@@ -187,7 +250,12 @@ fn remove_tree(dir: &Path) {
     for pid in pids().lines().filter_map(|l| l.parse().ok()) {
         kill(pid, 9);
     }
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten().filter(|e| e.path().is_dir()) {
+    for entry in fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|e| e.path().is_dir())
+    {
         remove_tree(&entry.path());
     }
     let end = std::time::Instant::now() + std::time::Duration::from_secs(5);
@@ -204,8 +272,12 @@ pub(crate) fn kill(pid: i32, signal: i32) {
 
 /// A launch of `/bin/sh -c script`.
 pub(crate) fn sh(script: &str) -> LaunchSpec {
-    LaunchSpec { command: vec!["/bin/sh".into(), "-c".into(), script.into()], ..LaunchSpec::default() }
+    LaunchSpec {
+        command: vec!["/bin/sh".into(), "-c".into(), script.into()],
+        ..LaunchSpec::default()
+    }
 }
 
 /// Allocates 64 MiB and more in any POSIX shell, and keeps them. Bounded, for slow enforcers.
-pub(crate) const GREEDY: &str = "x=0123456789abcdef; n=0; while [ $n -lt 22 ]; do x=$x$x; n=$((n+1)); done; sleep 62";
+pub(crate) const GREEDY: &str =
+    "x=0123456789abcdef; n=0; while [ $n -lt 22 ]; do x=$x$x; n=$((n+1)); done; sleep 62";

@@ -22,25 +22,62 @@ async fn a_reload_applies_the_whole_file_or_no_key() {
 
     let script = dir.path().join("ill");
     std::fs::write(&script, "#!/bin/sh\necho ERROR the fan is off\n").expect("writes");
-    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("may be run");
-    write(&format!("umask = '077'\n[logs]\ncount = 7\n[health]\nscript = '{}'\n", script.display()));
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("may be run");
+    write(&format!(
+        "umask = '077'\n[logs]\ncount = 7\n[health]\nscript = '{}'\n",
+        script.display()
+    ));
     node.hang_up();
-    let seen = rm.until("the result of the reload", |book| book.reloads.first().cloned()).await;
-    assert!(!seen.refused && seen.message.contains("logs.count: ") && seen.message.contains(" → 7; health.script: "), "{seen:?}");
-    assert!(seen.message.ends_with("; after a restart: isolation.umask"), "{seen:?}");
-    let ill =
-        |health: &NodeHealthState| matches!(health, NodeHealthState::Unhealthy { reason } if reason.contains("the fan is off"));
-    rm.until("the result of the new script", |book| book.health.as_ref().is_some_and(ill).then_some(())).await;
+    let seen = rm
+        .until("the result of the reload", |book| {
+            book.reloads.first().cloned()
+        })
+        .await;
+    assert!(
+        !seen.refused
+            && seen.message.contains("logs.count: ")
+            && seen.message.contains(" → 7; health.script: "),
+        "{seen:?}"
+    );
+    assert!(
+        seen.message.ends_with("; after a restart: isolation.umask"),
+        "{seen:?}"
+    );
+    let ill = |health: &NodeHealthState| matches!(health, NodeHealthState::Unhealthy { reason } if reason.contains("the fan is off"));
+    rm.until("the result of the new script", |book| {
+        book.health.as_ref().is_some_and(ill).then_some(())
+    })
+    .await;
 
     write("[logs]\ncount = 1\n[health]\nevery = '1s'\n");
     node.hang_up();
-    let seen = rm.until("the result of the reload", |book| book.reloads.get(1).cloned()).await;
-    assert!(seen.refused && seen.message.starts_with("nothing has changed: ") && seen.message.contains("logs.count"), "{seen:?}");
+    let seen = rm
+        .until("the result of the reload", |book| {
+            book.reloads.get(1).cloned()
+        })
+        .await;
+    assert!(
+        seen.refused
+            && seen.message.starts_with("nothing has changed: ")
+            && seen.message.contains("logs.count"),
+        "{seen:?}"
+    );
 
     write("");
     node.hang_up();
-    let seen = rm.until("the result of the reload", |book| book.reloads.get(2).cloned()).await;
-    assert!(seen.message.contains("logs.count: 7 → "), "the refused file was not applied: {seen:?}");
-    rm.until("a healthy host", |book| (book.health == Some(NodeHealthState::Healthy)).then_some(())).await;
+    let seen = rm
+        .until("the result of the reload", |book| {
+            book.reloads.get(2).cloned()
+        })
+        .await;
+    assert!(
+        seen.message.contains("logs.count: 7 → "),
+        "the refused file was not applied: {seen:?}"
+    );
+    rm.until("a healthy host", |book| {
+        (book.health == Some(NodeHealthState::Healthy)).then_some(())
+    })
+    .await;
     rm.with(|book| assert!(book.exits.is_empty(), "the reloads ended no container"));
 }

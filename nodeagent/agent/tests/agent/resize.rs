@@ -17,18 +17,30 @@ fn let_it(node: &Node, id: &ContainerId, file: &str) {
 }
 
 async fn has_version(rm: &FakeRm, id: &ContainerId, version: u32) -> ObservedContainer {
-    rm.until(&format!("version {version}"), |b| b.seen.get(id).filter(|o| o.version == version).cloned()).await
+    rm.until(&format!("version {version}"), |b| {
+        b.seen.get(id).filter(|o| o.version == version).cloned()
+    })
+    .await
 }
 
 async fn is_refused(rm: &FakeRm, id: &ContainerId, version: u32) -> ObservedContainer {
     let refused = |o: &&ObservedContainer| o.refused.as_ref().is_some_and(|r| r.version == version);
-    rm.until(&format!("a refusal of version {version}"), |b| b.seen.get(id).filter(refused).cloned()).await
+    rm.until(&format!("a refusal of version {version}"), |b| {
+        b.seen.get(id).filter(refused).cloned()
+    })
+    .await
 }
 
 async fn grown(rm: &FakeRm, node: &Node, id: &ContainerId) {
-    rm.until("the allocation of the program", |_| node.text(id, "stdout").ends_with("grown\n").then_some(())).await;
+    rm.until("the allocation of the program", |_| {
+        node.text(id, "stdout").ends_with("grown\n").then_some(())
+    })
+    .await;
     let enough = Some(Bytes::from_mib(16));
-    rm.until("the use of the container", |b| b.seen.get(id).filter(|o| o.used >= enough).map(|_| ())).await;
+    rm.until("the use of the container", |b| {
+        b.seen.get(id).filter(|o| o.used >= enough).map(|_| ())
+    })
+    .await;
 }
 
 /// The same scenario for each enforcer.
@@ -39,15 +51,30 @@ async fn grows_within_the_raised_limit_and_shrinks_no_further_than_its_use(more:
     rm.running(&id).await;
     rm.resize(&id, 2, 120);
     let seen = has_version(&rm, &id, 2).await;
-    assert_eq!((seen.resource.memory, seen.resource.cpus.milli(), seen.refused), (Bytes::from_mib(120), 2000, None));
+    assert_eq!(
+        (
+            seen.resource.memory,
+            seen.resource.cpus.milli(),
+            seen.refused
+        ),
+        (Bytes::from_mib(120), 2000, None)
+    );
     let_it(&node, &id, "go");
     grown(&rm, &node, &id).await;
 
     rm.resize(&id, 3, 8);
     let seen = is_refused(&rm, &id, 3).await;
     let why = seen.refused.expect("a refusal").why;
-    assert_eq!((seen.version, seen.resource.memory), (2, Bytes::from_mib(120)), "the container keeps its size");
-    assert!(why.contains("a limit of 8 MiB is below the ") && why.contains("the container keeps 120 MiB"), "{why}");
+    assert_eq!(
+        (seen.version, seen.resource.memory),
+        (2, Bytes::from_mib(120)),
+        "the container keeps its size"
+    );
+    assert!(
+        why.contains("a limit of 8 MiB is below the ")
+            && why.contains("the container keeps 120 MiB"),
+        "{why}"
+    );
     rm.resize(&id, 4, 96);
     assert_eq!(has_version(&rm, &id, 4).await.refused, None);
 
@@ -55,10 +82,20 @@ async fn grows_within_the_raised_limit_and_shrinks_no_further_than_its_use(more:
     let report = rm.exit(&id).await;
     assert_eq!(report.reason, ExitReason::Exit { code: 0 }, "{report:#?}");
     assert_eq!(report.evidence.own.limit, Some(Bytes::from_mib(96)));
-    assert!(report.evidence.own.peak > Some(Bytes::from_mib(12)), "the peak exceeds the first limit: {:#?}", report.evidence.own);
+    assert!(
+        report.evidence.own.peak > Some(Bytes::from_mib(12)),
+        "the peak exceeds the first limit: {:#?}",
+        report.evidence.own
+    );
     let limits: Vec<Option<Bytes>> = report.timeline.iter().map(|s| s.limit).collect();
-    assert!(limits.contains(&Some(Bytes::from_mib(120))), "the timeline contains the change: {limits:?}");
-    assert!(node.text(&id, "stdout").starts_with("12582912\n"), "the environment has the size at launch");
+    assert!(
+        limits.contains(&Some(Bytes::from_mib(120))),
+        "the timeline contains the change: {limits:?}"
+    );
+    assert!(
+        node.text(&id, "stdout").starts_with("12582912\n"),
+        "the environment has the size at launch"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,7 +118,11 @@ async fn a_program_beyond_the_raised_limit_is_killed_at_that_limit() {
     has_version(&rm, &id, 2).await;
     let_it(&node, &id, "go");
     let report = rm.exit(&id).await;
-    assert_eq!((report.reason, report.evidence.own.limit), (ExitReason::OverheadOom, Some(Bytes::from_mib(16))), "{report:#?}");
+    assert_eq!(
+        (report.reason, report.evidence.own.limit),
+        (ExitReason::OverheadOom, Some(Bytes::from_mib(16))),
+        "{report:#?}"
+    );
 }
 
 /// Rewrites the record of an order as an agent leaves it that is killed during a change.
@@ -106,8 +147,13 @@ async fn a_later_agent_reports_the_size_in_the_kernel() {
     let kernel = rm.with(|b| b.registrations[0].enforcer.is_kernel());
     let registered = async |node: &mut Node, n: usize| {
         node.start_again();
-        let told = rm.until("a registration", |b| b.registrations.get(n).cloned()).await;
-        (told.containers[0].version, told.containers[0].resource.memory)
+        let told = rm
+            .until("a registration", |b| b.registrations.get(n).cloned())
+            .await;
+        (
+            told.containers[0].version,
+            told.containers[0].resource.memory,
+        )
     };
 
     node.crash();
@@ -124,7 +170,11 @@ async fn a_later_agent_reports_the_size_in_the_kernel() {
     node.crash();
     std::fs::write(node.file(&id, "order.json"), first).expect("writes");
     torn(&node, &id, 2, 120);
-    let wanted = if kernel { (2, Bytes::from_mib(120)) } else { (1, Bytes::from_mib(12)) };
+    let wanted = if kernel {
+        (2, Bytes::from_mib(120))
+    } else {
+        (1, Bytes::from_mib(12))
+    };
     assert_eq!(registered(&mut node, 3).await, wanted);
     let_it(&node, &id, "go");
     let_it(&node, &id, "end");

@@ -25,7 +25,8 @@ pub(crate) struct TlsTestListener {
 impl TlsTestListener {
     /// Binds the listener. Returns it with its certificate, in PEM, for the name `localhost`.
     pub(crate) async fn bind() -> (TlsTestListener, String) {
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+        let made =
+            rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -35,7 +36,14 @@ impl TlsTestListener {
             .expect("the certificate belongs to the key");
         let tcp = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let port = tcp.local_addr().expect("address").port();
-        (TlsTestListener { tcp, tls: TlsAcceptor::from(Arc::new(config)), port }, made.cert.pem())
+        (
+            TlsTestListener {
+                tcp,
+                tls: TlsAcceptor::from(Arc::new(config)),
+                port,
+            },
+            made.cert.pem(),
+        )
     }
 }
 

@@ -23,12 +23,24 @@ pub struct Host {
 impl Host {
     /// The kernel enforcer of this host, in a root named after the test and this process.
     pub fn new(test: &str) -> Host {
-        let prefix = std::env::var("HEADROOM_TEST_ROOT_NAME").unwrap_or_else(|_| "headroom-test".into());
-        let wanted =
-            EnforcerRequest { kind: None, root: None, name: format!("{prefix}-{}-{test}", std::process::id()), attached: false };
+        let prefix =
+            std::env::var("HEADROOM_TEST_ROOT_NAME").unwrap_or_else(|_| "headroom-test".into());
+        let wanted = EnforcerRequest {
+            kind: None,
+            root: None,
+            name: format!("{prefix}-{}-{test}", std::process::id()),
+            attached: false,
+        };
         let found = detect(&wanted).expect("an enforcer");
-        assert!(found.enforcer.kind().is_kernel(), "these tests need root and a cgroup memory controller: {:?}", found.notes);
-        Host { enforcer: found.enforcer, notes: found.notes }
+        assert!(
+            found.enforcer.kind().is_kernel(),
+            "these tests need root and a cgroup memory controller: {:?}",
+            found.notes
+        );
+        Host {
+            enforcer: found.enforcer,
+            notes: found.notes,
+        }
     }
 
     pub fn is_v1(&self) -> bool {
@@ -36,7 +48,9 @@ impl Host {
     }
 
     pub fn container(&self, name: &str, mib: u64) -> Group {
-        self.enforcer.create(name, &memory(mib)).expect("a container group")
+        self.enforcer
+            .create(name, &memory(mib))
+            .expect("a container group")
     }
 }
 
@@ -47,13 +61,23 @@ impl Drop for Host {
             assert!(std::thread::panicking(), "{error}");
         }
         if let Some(root) = root {
-            assert!(std::thread::panicking() || !root.exists(), "{} was not removed", root.display());
+            assert!(
+                std::thread::panicking() || !root.exists(),
+                "{} was not removed",
+                root.display()
+            );
         }
     }
 }
 
 pub fn memory(mib: u64) -> GroupLimits {
-    GroupLimits { memory: Some(Bytes::from_mib(mib)), processes: None, cpu_weight: None, oom_group: OomGroup::Yes, low: None }
+    GroupLimits {
+        memory: Some(Bytes::from_mib(mib)),
+        processes: None,
+        cpu_weight: None,
+        oom_group: OomGroup::Yes,
+        low: None,
+    }
 }
 
 /// Starts a shell script that runs inside the group from its first instruction on.
@@ -62,9 +86,16 @@ pub fn run_in(group: &Group, script: &str) -> Child {
 }
 
 pub fn run_with(procs: &[PathBuf], script: &str) -> Child {
-    let joins: String = procs.iter().map(|p| format!("echo 0 > {} || exit 99\n", p.display())).collect();
+    let joins: String = procs
+        .iter()
+        .map(|p| format!("echo 0 > {} || exit 99\n", p.display()))
+        .collect();
     let mut command = Command::new("/bin/sh");
-    command.args(["-c", &format!("{joins}{script}")]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .args(["-c", &format!("{joins}{script}")])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     command.spawn().expect("a shell")
 }
 
@@ -81,7 +112,10 @@ pub fn holder(mib: u64) -> String {
 pub fn until(description: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
-        assert!(Instant::now() < deadline, "timeout while waiting until: {description}");
+        assert!(
+            Instant::now() < deadline,
+            "timeout while waiting until: {description}"
+        );
         // A fixed wait, because the kernel has no event for these conditions.
         let _ = nix::poll::poll(&mut [], 5u8);
     }

@@ -27,7 +27,10 @@ pub(super) fn beyond_budget(c: &Case<'_>) -> Option<Diagnosis> {
     if heap.max <= budget.mul_ratio(105, 100) {
         return None;
     }
-    let cause = format!("the runtime may let its heap grow to {}, beyond its budget of {budget}", heap.max);
+    let cause = format!(
+        "the runtime may let its heap grow to {}, beyond its budget of {budget}",
+        heap.max
+    );
     let fix = format!(
         "pass the budget to the runtime (-Xmx{}k, or {{heap}} in the command), or declare a heap of {}",
         budget.get() >> 10,
@@ -35,7 +38,11 @@ pub(super) fn beyond_budget(c: &Case<'_>) -> Option<Diagnosis> {
     );
     let row = row(SubCause::BudgetNotPassed, Certainty::Certain, cause, fix);
     let beyond = heap.used.saturating_sub(budget);
-    Some(if beyond.is_zero() { row } else { row.with_would_fit(c.without(beyond)) })
+    Some(if beyond.is_zero() {
+        row
+    } else {
+        row.with_would_fit(c.without(beyond))
+    })
 }
 
 /// A cache must fit into the old generation. The rest of it takes memory from new objects, and each
@@ -46,8 +53,10 @@ pub(super) fn cache(c: &Case<'_>) -> Option<Diagnosis> {
     if !is_heap(c) || cached <= old {
         return None;
     }
-    let cause =
-        format!("{cached} are kept as a cache; the old generation, where long-lived objects go, holds {old} of {}", heap.max);
+    let cause = format!(
+        "{cached} are kept as a cache; the old generation, where long-lived objects go, holds {old} of {}",
+        heap.max
+    );
     // The old generation also holds other objects: a tenth of the cache.
     let room = cached.mul_ratio(11, 10);
     let other = match (2..=MOST_OLD).find(|ratio| heap.max.mul_ratio(*ratio, ratio + 1) >= room) {
@@ -78,7 +87,10 @@ pub(super) fn smaller(c: &Case<'_>) -> Option<SmallerHeap> {
     if !c.beside_heap() || live >= budget.mul_ratio(60, 100) {
         return None;
     }
-    let size = live.mul_ratio(3, 2).round_up(Bytes::from_mib(8)).max(Bytes::from_mib(16));
+    let size = live
+        .mul_ratio(3, 2)
+        .round_up(Bytes::from_mib(8))
+        .max(Bytes::from_mib(16));
     let freed = budget.checked_sub(size).filter(|b| !b.is_zero())?;
     Some(SmallerHeap { live, size, freed })
 }
@@ -86,16 +98,26 @@ pub(super) fn smaller(c: &Case<'_>) -> Option<SmallerHeap> {
 /// The memory outside the heap ran out while the heap had much free memory.
 pub(super) fn idle(c: &Case<'_>) -> Option<Diagnosis> {
     let (heap, budget) = c.heap()?;
-    let SmallerHeap { live, size: smaller, freed } = smaller(c)?;
+    let SmallerHeap {
+        live,
+        size: smaller,
+        freed,
+    } = smaller(c)?;
     let row = row(
         SubCause::HeapIdle,
         Certainty::Likely,
         format!("the heap uses {live} of its {budget}; the memory outside it ran out"),
-        format!("make the heap {smaller}: the same container then has {freed} more for other memory"),
+        format!(
+            "make the heap {smaller}: the same container then has {freed} more for other memory"
+        ),
     )
     .with_trade_off("the collector runs more often");
     let given_back = heap.committed.saturating_sub(smaller);
-    Some(if given_back.is_zero() { row } else { row.with_would_fit(c.without(given_back)) })
+    Some(if given_back.is_zero() {
+        row
+    } else {
+        row.with_would_fit(c.without(given_back))
+    })
 }
 
 /// Collection took most of the time and freed almost nothing.
@@ -104,20 +126,36 @@ pub(super) fn bound(c: &Case<'_>) -> Option<Diagnosis> {
         return None;
     }
     let gc = c.e.heap.and_then(|h| h.gc);
-    let busy = gc.filter(|gc| gc.recent_percent.is_some_and(|p| p >= BOUND) && gc.spent_ms >= BOUND_MS);
+    let busy =
+        gc.filter(|gc| gc.recent_percent.is_some_and(|p| p >= BOUND) && gc.spent_ms >= BOUND_MS);
     if busy.is_none() && !c.message_contains("gc overhead limit") {
         return None;
     }
     let figures = gc.map(|gc| {
-        let recent = gc.recent_percent.map(|p| format!("{p} % of its last seconds")).unwrap_or_else(|| "most of its time".into());
-        format!(": {recent} in {} collections, {} of the whole heap", gc.collections, gc.full)
+        let recent = gc
+            .recent_percent
+            .map(|p| format!("{p} % of its last seconds"))
+            .unwrap_or_else(|| "most of its time".into());
+        format!(
+            ": {recent} in {} collections, {} of the whole heap",
+            gc.collections, gc.full
+        )
     });
-    let cause = format!("the runtime spent its time collecting a nearly full heap{}", figures.unwrap_or_default());
-    let wanted = c.e.heap_budget.map(|b| format!("heap {}", next_size(b))).unwrap_or_else(|| "a larger heap".to_owned());
-    let fix = format!("{wanted}; or a smaller working set: smaller partitions, fewer tasks at once, less caching");
+    let cause = format!(
+        "the runtime spent its time collecting a nearly full heap{}",
+        figures.unwrap_or_default()
+    );
+    let wanted =
+        c.e.heap_budget
+            .map(|b| format!("heap {}", next_size(b)))
+            .unwrap_or_else(|| "a larger heap".to_owned());
+    let fix = format!(
+        "{wanted}; or a smaller working set: smaller partitions, fewer tasks at once, less caching"
+    );
     Some(
-        row(SubCause::GcBound, Certainty::Certain, cause, fix)
-            .with_trade_off("a larger heap means fewer tasks on a node; smaller partitions mean more tasks"),
+        row(SubCause::GcBound, Certainty::Certain, cause, fix).with_trade_off(
+            "a larger heap means fewer tasks on a node; smaller partitions mean more tasks",
+        ),
     )
 }
 
@@ -130,17 +168,37 @@ pub(super) fn full(c: &Case<'_>) -> Option<Diagnosis> {
         return (!c.was_refused()).then(|| untold(c));
     };
     let larger = next_size(budget.max(heap.used));
-    let long_lived = heap.old_used.map(|live| format!(", {live} of it long-lived")).unwrap_or_default();
+    let long_lived = heap
+        .old_used
+        .map(|live| format!(", {live} of it long-lived"))
+        .unwrap_or_default();
     if let Some(row) = fragmented(&heap, budget, larger, &long_lived) {
         return Some(row);
     }
     // An old generation is two thirds of the heap unless a flag changes that.
-    let certain = heap.old_used.is_some_and(|live| live >= budget.mul_ratio(60, 100)) && bound(c).is_none();
-    let certainty = if certain { Certainty::Certain } else { Certainty::Likely };
-    let cause = format!("the heap of {budget} is full: {} in use{long_lived}", heap.used);
+    let certain = heap
+        .old_used
+        .is_some_and(|live| live >= budget.mul_ratio(60, 100))
+        && bound(c).is_none();
+    let certainty = if certain {
+        Certainty::Certain
+    } else {
+        Certainty::Likely
+    };
+    let cause = format!(
+        "the heap of {budget} is full: {} in use{long_lived}",
+        heap.used
+    );
     Some(
-        row(SubCause::LiveHeap, certainty, cause, format!("heap {larger}, or smaller partitions"))
-            .with_trade_off("a larger heap means fewer tasks on a node; smaller partitions mean more tasks"),
+        row(
+            SubCause::LiveHeap,
+            certainty,
+            cause,
+            format!("heap {larger}, or smaller partitions"),
+        )
+        .with_trade_off(
+            "a larger heap means fewer tasks on a node; smaller partitions mean more tasks",
+        ),
     )
 }
 
@@ -163,7 +221,12 @@ fn untold(c: &Case<'_>) -> Diagnosis {
     }
 }
 
-fn fragmented(heap: &HeapReport, budget: Bytes, larger: Bytes, long_lived: &str) -> Option<Diagnosis> {
+fn fragmented(
+    heap: &HeapReport,
+    budget: Bytes,
+    larger: Bytes,
+    long_lived: &str,
+) -> Option<Diagnosis> {
     let gc = heap.gc.unwrap_or_default();
     let regions = gc.humongous.filter(|n| *n > 0);
     let asked_large = gc.cause == Some(GcCause::Humongous);
@@ -171,8 +234,14 @@ fn fragmented(heap: &HeapReport, budget: Bytes, larger: Bytes, long_lived: &str)
         return None;
     }
     let by_regions = matches!(gc.collector, Some(GarbageCollector::G1));
-    let certainty = if by_regions && (asked_large || regions.is_some()) { Certainty::Certain } else { Certainty::Likely };
-    let of_them = regions.map(|n| format!("; {n} regions hold one large object each")).unwrap_or_default();
+    let certainty = if by_regions && (asked_large || regions.is_some()) {
+        Certainty::Certain
+    } else {
+        Certainty::Likely
+    };
+    let of_them = regions
+        .map(|n| format!("; {n} regions hold one large object each"))
+        .unwrap_or_default();
     let size = gc.region.map(|r| format!(", now {r}")).unwrap_or_default();
     let cause = format!(
         "the heap of {budget} failed with only {} in use{long_lived}: a very large allocation, or a fragmented heap{of_them}",

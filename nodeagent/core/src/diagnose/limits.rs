@@ -26,8 +26,13 @@ pub(super) fn refused(c: &Case<'_>) -> Option<Diagnosis> {
 }
 
 fn rlimit(c: &Case<'_>, limit: OwnLimit, asked: Option<Bytes>) -> Diagnosis {
-    let wanted = asked.map(|asked| format!(" for a request of {asked}")).unwrap_or_default();
-    let cause = format!("the program's own limit {limit} refused memory{wanted}, with {} of {} in use", c.seen, c.limit);
+    let wanted = asked
+        .map(|asked| format!(" for a request of {asked}"))
+        .unwrap_or_default();
+    let cause = format!(
+        "the program's own limit {limit} refused memory{wanted}, with {} of {} in use",
+        c.seen, c.limit
+    );
     let fix = format!(
         "remove or raise {} in the command or script; the container allows {}, and a larger container does not help",
         limit.kind.setting(),
@@ -37,11 +42,24 @@ fn rlimit(c: &Case<'_>, limit: OwnLimit, asked: Option<Bytes>) -> Diagnosis {
 }
 
 fn impossible(c: &Case<'_>, asked: Option<Bytes>) -> Diagnosis {
-    let request = asked.map_or_else(|| "one request".to_owned(), |asked| format!("one request for {asked}"));
-    let cause = format!("{request} was refused at once, with {} of {} in use: the host has less memory", c.seen, c.limit);
+    let request = asked.map_or_else(
+        || "one request".to_owned(),
+        |asked| format!("one request for {asked}"),
+    );
+    let cause = format!(
+        "{request} was refused at once, with {} of {} in use: the host has less memory",
+        c.seen, c.limit
+    );
     let fix = "request less at once: smaller arrays, blocks or partitions; a larger container does not help";
-    let certainty = if asked.is_some() { Certainty::Certain } else { Certainty::Likely };
-    Diagnosis { asked, ..row(SubCause::ImpossibleRequest, certainty, cause, fix) }
+    let certainty = if asked.is_some() {
+        Certainty::Certain
+    } else {
+        Certainty::Likely
+    };
+    Diagnosis {
+        asked,
+        ..row(SubCause::ImpossibleRequest, certainty, cause, fix)
+    }
 }
 
 /// A Java array cannot have that many elements with any heap size.
@@ -50,7 +68,12 @@ pub(super) fn array_size(c: &Case<'_>) -> Option<Diagnosis> {
         return None;
     }
     let cause = "the program requested an array with more elements than a JVM allows";
-    Some(row(SubCause::ImpossibleRequest, Certainty::Certain, cause, "use several smaller arrays; a larger heap does not help"))
+    Some(row(
+        SubCause::ImpossibleRequest,
+        Certainty::Certain,
+        cause,
+        "use several smaller arrays; a larger heap does not help",
+    ))
 }
 
 /// The heap is full at a maximum that was set by hand below the budget.
@@ -59,13 +82,21 @@ pub(super) fn heap(c: &Case<'_>) -> Option<Diagnosis> {
     if !super::heap::is_heap(c) {
         return None;
     }
-    let flag = c.e.own_limits.iter().find(|limit| matches!(limit.kind, OwnLimitKind::JvmHeap | OwnLimitKind::NodeHeap));
+    let flag =
+        c.e.own_limits
+            .iter()
+            .find(|limit| matches!(limit.kind, OwnLimitKind::JvmHeap | OwnLimitKind::NodeHeap));
     let by_flag = flag.filter(|limit| limit.value < budget.mul_ratio(BELOW, 100));
-    let reported = c.e.heap.map(|heap| heap.max).filter(|max| !max.is_zero() && *max < budget.mul_ratio(WELL_BELOW, 100));
+    let reported =
+        c.e.heap
+            .map(|heap| heap.max)
+            .filter(|max| !max.is_zero() && *max < budget.mul_ratio(WELL_BELOW, 100));
     let (cause, setting, certainty) = match (by_flag, reported) {
-        (Some(limit), _) => {
-            (format!("the heap is full at {limit}, below its budget of {budget}"), limit.kind.setting(), Certainty::Certain)
-        }
+        (Some(limit), _) => (
+            format!("the heap is full at {limit}, below its budget of {budget}"),
+            limit.kind.setting(),
+            Certainty::Certain,
+        ),
         (None, Some(max)) if flag.is_none() => (
             format!("the heap is full at a maximum of {max}, below its budget of {budget}"),
             "the maximum heap",

@@ -24,19 +24,38 @@ pub(super) fn thrashing(c: &Case<'_>, taken: bool) -> Option<Diagnosis> {
         "the limit of {} left no memory for code and files of the program: it read {reads} pages of them repeatedly",
         c.limit
     );
-    let fix = format!("add at least 32 MiB to the memory that it needs, {} in all", next_size(c.seen));
-    let certainty = if taken { Certainty::Likely } else { Certainty::Certain };
-    Some(row(SubCause::Thrashing, certainty, cause, fix).with_trade_off("the memory is idle when the program needs less"))
+    let fix = format!(
+        "add at least 32 MiB to the memory that it needs, {} in all",
+        next_size(c.seen)
+    );
+    let certainty = if taken {
+        Certainty::Likely
+    } else {
+        Certainty::Certain
+    };
+    Some(
+        row(SubCause::Thrashing, certainty, cause, fix)
+            .with_trade_off("the memory is idle when the program needs less"),
+    )
 }
 
 pub(super) fn tmpfs(c: &Case<'_>) -> Option<Diagnosis> {
     let shmem = c.e.own.stat.shmem.filter(|shmem| c.is_share(*shmem, 25))?;
-    let certainty = if c.is_share(shmem, 50) { Certainty::Certain } else { Certainty::Likely };
+    let certainty = if c.is_share(shmem, 50) {
+        Certainty::Certain
+    } else {
+        Certainty::Likely
+    };
     let fix = "write temporary files to a disk (set TMPDIR), or remove them sooner";
     Some(
-        row(SubCause::Tmpfs, certainty, format!("{shmem} of tmpfs files or shared memory are charged to it"), fix)
-            .with_trade_off("a disk is slower than memory")
-            .with_would_fit(c.without(shmem)),
+        row(
+            SubCause::Tmpfs,
+            certainty,
+            format!("{shmem} of tmpfs files or shared memory are charged to it"),
+            fix,
+        )
+        .with_trade_off("a disk is slower than memory")
+        .with_would_fit(c.without(shmem)),
     )
 }
 
@@ -63,15 +82,27 @@ pub(super) fn children(c: &Case<'_>) -> Option<Diagnosis> {
 
 /// The memory of all processes except the largest.
 pub(super) fn others(c: &Case<'_>) -> Bytes {
-    c.e.victims.iter().skip(1).fold(Bytes::ZERO, |sum, v| sum.saturating_add(v.rss))
+    c.e.victims
+        .iter()
+        .skip(1)
+        .fold(Bytes::ZERO, |sum, v| sum.saturating_add(v.rss))
 }
 
 pub(super) fn threads(c: &Case<'_>) -> Option<Diagnosis> {
     // Each thread has a kernel stack of 16 KiB on every supported architecture.
     let by_kernel = c.e.own.stat.kernel_stack.map(|b| b.get() / (16 << 10));
     let by_maps = c.e.inside.map(|i| u64::from(i.stack_count));
-    let count = c.e.heap.and_then(|h| h.threads).into_iter().chain(by_kernel).chain(by_maps).max()?;
-    let measured = c.e.inside.map(|i| i.stacks).filter(|stacks| c.is_share(*stacks, 25));
+    let count =
+        c.e.heap
+            .and_then(|h| h.threads)
+            .into_iter()
+            .chain(by_kernel)
+            .chain(by_maps)
+            .max()?;
+    let measured =
+        c.e.inside
+            .map(|i| i.stacks)
+            .filter(|stacks| c.is_share(*stacks, 25));
     let guessed = Bytes::from_kib(64).mul_ratio(count, 1);
     let (taken, certainty) = match measured {
         Some(stacks) => (stacks, Certainty::Certain),
@@ -91,11 +122,16 @@ pub(super) fn threads(c: &Case<'_>) -> Option<Diagnosis> {
 }
 
 pub(super) fn arenas(c: &Case<'_>) -> Option<Diagnosis> {
-    let inside = c.e.inside.filter(|i| i.arena_count >= MANY_ARENAS && c.is_share(i.arenas, 30))?;
+    let inside =
+        c.e.inside
+            .filter(|i| i.arena_count >= MANY_ARENAS && c.is_share(i.arenas, 30))?;
     if c.told.is_some() {
         return None;
     }
-    let cause = format!("{} arenas of the native allocator, one per few threads, hold {}", inside.arena_count, inside.arenas);
+    let cause = format!(
+        "{} arenas of the native allocator, one per few threads, hold {}",
+        inside.arena_count, inside.arenas
+    );
     let kept = inside.arenas.mul_ratio(2, u64::from(inside.arena_count));
     Some(
         row(
@@ -104,23 +140,37 @@ pub(super) fn arenas(c: &Case<'_>) -> Option<Diagnosis> {
             cause,
             "MALLOC_ARENA_MAX=2, or another allocator (jemalloc), or fewer threads",
         )
-        .with_trade_off("fewer arenas cost some speed with many threads; memory in use does not shrink")
+        .with_trade_off(
+            "fewer arenas cost some speed with many threads; memory in use does not shrink",
+        )
         .with_would_fit(c.without(inside.arenas.saturating_sub(kept))),
     )
 }
 
 pub(super) fn page_cache(c: &Case<'_>) -> Option<Diagnosis> {
-    let file = c.e.own.stat.file?.saturating_sub(c.e.own.stat.shmem.unwrap_or_default());
+    let file =
+        c.e.own
+            .stat
+            .file?
+            .saturating_sub(c.e.own.stat.shmem.unwrap_or_default());
     let demand = c.e.own.stat.demand()?;
     if !c.is_share(file, 30) || c.is_share(demand, 85) || c.told.is_some() {
         return None;
     }
-    let mapped = c.e.inside.map(|i| i.file).filter(|mapped| c.is_share(*mapped, 30));
+    let mapped =
+        c.e.inside
+            .map(|i| i.file)
+            .filter(|mapped| c.is_share(*mapped, 30));
     let (certainty, part) = match mapped {
-        Some(mapped) => (Certainty::Likely, format!(", {mapped} of it mapped or locked by the largest process")),
+        Some(mapped) => (
+            Certainty::Likely,
+            format!(", {mapped} of it mapped or locked by the largest process"),
+        ),
         None => (Certainty::Possible, String::new()),
     };
-    let cause = format!("{file} were page cache or mapped files at the last measurement{part}; {demand} could not be reclaimed");
+    let cause = format!(
+        "{file} were page cache or mapped files at the last measurement{part}; {demand} could not be reclaimed"
+    );
     let fix = "read through smaller windows (no mmap or mlock of whole files), or try the same size again: cache is reclaimable";
     Some(
         row(SubCause::PageCache, certainty, cause, fix)
@@ -130,23 +180,40 @@ pub(super) fn page_cache(c: &Case<'_>) -> Option<Diagnosis> {
 }
 
 pub(super) fn sockets(c: &Case<'_>) -> Option<Diagnosis> {
-    let fix = "fewer connections at once, faster readers, or smaller buffers (SO_SNDBUF, SO_RCVBUF)";
+    let fix =
+        "fewer connections at once, faster readers, or smaller buffers (SO_SNDBUF, SO_RCVBUF)";
     let dear = "each transfer may be slower";
     if let Some(sock) = c.e.own.stat.sock.filter(|sock| c.is_share(*sock, 15)) {
         let cause = format!("{sock} are buffers of sockets");
-        return Some(row(SubCause::Sockets, Certainty::Certain, cause, fix).with_trade_off(dear).with_would_fit(c.without(sock)));
+        return Some(
+            row(SubCause::Sockets, Certainty::Certain, cause, fix)
+                .with_trade_off(dear)
+                .with_would_fit(c.without(sock)),
+        );
     }
     // Buffers of local sockets and pipes are plain kernel memory. A process with many of them open
     // probably owns that memory.
     let kernel = kernel_beside_stacks(c).filter(|kernel| c.is_share(*kernel, 25))?;
-    let ProcessMemory { sockets, pipes, .. } = c.e.inside.filter(|i| i.sockets.saturating_add(i.pipes) >= MANY_ENDS)?;
-    let cause = format!("{kernel} of kernel memory, with {sockets} sockets and {pipes} pipe ends open: unread data in them");
-    Some(row(SubCause::Sockets, Certainty::Likely, cause, fix).with_trade_off(dear).with_would_fit(c.without(kernel)))
+    let ProcessMemory { sockets, pipes, .. } =
+        c.e.inside
+            .filter(|i| i.sockets.saturating_add(i.pipes) >= MANY_ENDS)?;
+    let cause = format!(
+        "{kernel} of kernel memory, with {sockets} sockets and {pipes} pipe ends open: unread data in them"
+    );
+    Some(
+        row(SubCause::Sockets, Certainty::Likely, cause, fix)
+            .with_trade_off(dear)
+            .with_would_fit(c.without(kernel)),
+    )
 }
 
 fn kernel_beside_stacks(c: &Case<'_>) -> Option<Bytes> {
     let stat = &c.e.own.stat;
-    Some(stat.kernel.or(stat.slab_unreclaimable)?.saturating_sub(stat.kernel_stack.unwrap_or_default()))
+    Some(
+        stat.kernel
+            .or(stat.slab_unreclaimable)?
+            .saturating_sub(stat.kernel_stack.unwrap_or_default()),
+    )
 }
 
 pub(super) fn kernel(c: &Case<'_>) -> Option<Diagnosis> {
@@ -156,16 +223,24 @@ pub(super) fn kernel(c: &Case<'_>) -> Option<Diagnosis> {
     }
     let cause = format!("{kernel} are kernel memory: page tables, directory entries, pipes");
     let fix = "fewer open files and mappings, or huge pages for a large sparse mapping";
-    Some(row(SubCause::KernelMemory, Certainty::Likely, cause, fix).with_would_fit(c.without(kernel)))
+    Some(
+        row(SubCause::KernelMemory, Certainty::Likely, cause, fix)
+            .with_would_fit(c.without(kernel)),
+    )
 }
 
 pub(super) fn metaspace(c: &Case<'_>) -> Option<Diagnosis> {
     let heap = c.e.heap.filter(|_| c.beside_heap())?;
-    let metaspace = heap.metaspace.filter(|m| *m >= c.seen.saturating_sub(heap.committed).mul_ratio(40, 100))?;
+    let metaspace = heap
+        .metaspace
+        .filter(|m| *m >= c.seen.saturating_sub(heap.committed).mul_ratio(40, 100))?;
     if !c.is_share(metaspace, 20) {
         return None;
     }
-    let cause = format!("{metaspace} of class metadata, outside a heap of {}", heap.committed);
+    let cause = format!(
+        "{metaspace} of class metadata, outside a heap of {}",
+        heap.committed
+    );
     let fix = format!(
         "generate or load fewer classes, or close their loaders; else overhead {}; -XX:MaxMetaspaceSize shows a leak sooner",
         next_size(c.seen.saturating_sub(heap.committed))
@@ -174,12 +249,17 @@ pub(super) fn metaspace(c: &Case<'_>) -> Option<Diagnosis> {
 }
 
 pub(super) fn code(c: &Case<'_>) -> Option<Diagnosis> {
-    let code = c.e.inside.map(|i| i.code).filter(|code| c.is_share(*code, 20) && c.is_kill())?;
+    let code =
+        c.e.inside
+            .map(|i| i.code)
+            .filter(|code| c.is_share(*code, 20) && c.is_kill())?;
     let cause = format!("{code} of code generated at run time");
     let fix = "-XX:ReservedCodeCacheSize below the overhead (48m is enough for most programs); or generate less code";
     Some(
         row(SubCause::CodeCache, Certainty::Certain, cause, fix)
-            .with_trade_off("with a full code cache, the rest of the program is interpreted, which is slow")
+            .with_trade_off(
+                "with a full code cache, the rest of the program is interpreted, which is slow",
+            )
             .with_would_fit(c.without(code.mul_ratio(1, 2))),
     )
 }
@@ -188,7 +268,9 @@ pub(super) fn code(c: &Case<'_>) -> Option<Diagnosis> {
 pub(super) fn direct(c: &Case<'_>) -> Option<Diagnosis> {
     let (heap, _) = c.heap()?;
     let inside = c.e.inside.filter(|_| c.beside_heap())?;
-    let known = heap.committed.saturating_add(heap.metaspace.unwrap_or_default());
+    let known = heap
+        .committed
+        .saturating_add(heap.metaspace.unwrap_or_default());
     let blocks = inside.other.saturating_sub(known);
     let overhead = c.overhead()?;
     if !c.is_share(blocks, 20) || blocks < overhead.mul_ratio(40, 100) {
@@ -196,7 +278,11 @@ pub(super) fn direct(c: &Case<'_>) -> Option<Diagnosis> {
     }
     // A heap that can free as much is the cheaper cure: it costs a flag.
     let idle = heap::smaller(c).is_some_and(|smaller| smaller.freed >= blocks);
-    let certainty = if idle { Certainty::Possible } else { Certainty::Likely };
+    let certainty = if idle {
+        Certainty::Possible
+    } else {
+        Certainty::Likely
+    };
     let cause = format!(
         "{blocks} in large native blocks outside the heap, with {overhead} planned: direct (NIO) buffers, or a native library"
     );
@@ -204,7 +290,10 @@ pub(super) fn direct(c: &Case<'_>) -> Option<Diagnosis> {
     let fix = format!(
         "fewer tasks or fetches at once; or overhead {wanted} instead of {overhead}; -XX:MaxDirectMemorySize shows a leak sooner"
     );
-    Some(row(SubCause::DirectBuffers, certainty, cause, fix).with_trade_off(format!("{LESS_AT_ONCE}; {MORE_OVERHEAD}")))
+    Some(
+        row(SubCause::DirectBuffers, certainty, cause, fix)
+            .with_trade_off(format!("{LESS_AT_ONCE}; {MORE_OVERHEAD}")),
+    )
 }
 
 /// Memory outside the heap without a more exact cause.
@@ -213,9 +302,14 @@ pub(super) fn unknown(c: &Case<'_>) -> Option<Diagnosis> {
         return None;
     }
     let (overhead, heap) = (c.overhead()?, c.e.heap);
-    let beside = heap.map(|h| c.seen.saturating_sub(h.committed)).filter(|b| *b > overhead);
+    let beside = heap
+        .map(|h| c.seen.saturating_sub(h.committed))
+        .filter(|b| *b > overhead);
     let wanted = next_size(beside.unwrap_or(overhead).max(Bytes::from_mib(16)));
-    let meta = heap.and_then(|h| h.metaspace).map(|m| format!(" (class metadata is {m} of it)")).unwrap_or_default();
+    let meta = heap
+        .and_then(|h| h.metaspace)
+        .map(|m| format!(" (class metadata is {m} of it)"))
+        .unwrap_or_default();
     let (certainty, cause) = match beside {
         Some(b) if c.e.inside.is_none() => (
             Certainty::Likely,
@@ -223,13 +317,21 @@ pub(super) fn unknown(c: &Case<'_>) -> Option<Diagnosis> {
                 "{b} outside the heap{meta} with {overhead} planned for it: direct buffers, native libraries or allocator arenas"
             ),
         ),
-        Some(b) => (Certainty::Possible, format!("{b} outside the heap{meta} with {overhead} planned for it")),
-        None => (Certainty::Possible, format!("memory outside the heap exceeded the {overhead} planned for it")),
+        Some(b) => (
+            Certainty::Possible,
+            format!("{b} outside the heap{meta} with {overhead} planned for it"),
+        ),
+        None => (
+            Certainty::Possible,
+            format!("memory outside the heap exceeded the {overhead} planned for it"),
+        ),
     };
-    let fix =
-        format!("overhead {wanted} instead of {overhead}; or fewer tasks at once, or MALLOC_ARENA_MAX=2 for native allocators");
+    let fix = format!(
+        "overhead {wanted} instead of {overhead}; or fewer tasks at once, or MALLOC_ARENA_MAX=2 for native allocators"
+    );
     Some(
-        row(SubCause::BesideHeap, certainty, cause, fix)
-            .with_trade_off(format!("{MORE_OVERHEAD}; fewer arenas cost some speed with many threads")),
+        row(SubCause::BesideHeap, certainty, cause, fix).with_trade_off(format!(
+            "{MORE_OVERHEAD}; fewer arenas cost some speed with many threads"
+        )),
     )
 }

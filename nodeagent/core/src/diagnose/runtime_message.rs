@@ -12,8 +12,13 @@ fn says(c: &Case<'_>, words: &str) -> bool {
 pub(super) fn direct(c: &Case<'_>) -> Option<Diagnosis> {
     let fix = "fewer tasks or fetches at once; or raise -XX:MaxDirectMemorySize and the overhead by the same amount";
     says(c, "direct buffer").then(|| {
-        row(SubCause::DirectBuffers, Certainty::Certain, "direct (NIO) buffers reached the runtime's own maximum", fix)
-            .with_trade_off(format!("{LESS_AT_ONCE}; {MORE_OVERHEAD}"))
+        row(
+            SubCause::DirectBuffers,
+            Certainty::Certain,
+            "direct (NIO) buffers reached the runtime's own maximum",
+            fix,
+        )
+        .with_trade_off(format!("{LESS_AT_ONCE}; {MORE_OVERHEAD}"))
     })
 }
 
@@ -21,7 +26,11 @@ pub(super) fn metaspace(c: &Case<'_>) -> Option<Diagnosis> {
     if !says(c, "metaspace") && !says(c, "class space") {
         return None;
     }
-    let used = c.e.heap.and_then(|h| h.metaspace).map(|m| format!(" ({m} in use)")).unwrap_or_default();
+    let used =
+        c.e.heap
+            .and_then(|h| h.metaspace)
+            .map(|m| format!(" ({m} in use)"))
+            .unwrap_or_default();
     let fix = "load fewer classes or generate less code; or raise -XX:MaxMetaspaceSize and the overhead by the same amount";
     let cause = format!("class metadata reached its maximum{used}");
     Some(row(SubCause::Metaspace, Certainty::Certain, cause, fix).with_trade_off(MORE_OVERHEAD))
@@ -40,7 +49,11 @@ pub(super) fn threads(c: &Case<'_>) -> Option<Diagnosis> {
     if !says(c, "native thread") {
         return None;
     }
-    let many = c.e.heap.and_then(|h| h.threads).map(|n| format!(" in addition to its {n}")).unwrap_or_default();
+    let many =
+        c.e.heap
+            .and_then(|h| h.threads)
+            .map(|n| format!(" in addition to its {n}"))
+            .unwrap_or_default();
     let fix = "smaller thread pools or fewer tasks at once; or raise max_processes of the launch";
     let cause = format!("the runtime could not create another thread{many}");
     Some(row(SubCause::ThreadLimit, Certainty::Certain, cause, fix).with_trade_off(LESS_AT_ONCE))

@@ -31,27 +31,59 @@ impl Cluster {
     }
 
     fn check_accounts(&self) {
-        let mut sums: BTreeMap<QueueIx, Sum> = self.queue.slots().map(|(ix, _)| (ix, Sum::default())).collect();
+        let mut sums: BTreeMap<QueueIx, Sum> = self
+            .queue
+            .slots()
+            .map(|(ix, _)| (ix, Sum::default()))
+            .collect();
         for c in self.containers.values().filter(|c| c.state.is_alive()) {
-            let app = self.apps.get(&c.id.app).unwrap_or_else(|| panic!("{} has no application", c.id));
-            let leaf = self.queue.leaf_of(&app.id).unwrap_or_else(|| panic!("{} has containers and no leaf", app.id));
+            let app = self
+                .apps
+                .get(&c.id.app)
+                .unwrap_or_else(|| panic!("{} has no application", c.id));
+            let leaf = self
+                .queue
+                .leaf_of(&app.id)
+                .unwrap_or_else(|| panic!("{} has containers and no leaf", app.id));
             for (ix, slot) in self.queue.path_of(leaf) {
-                let sum = sums.get_mut(&ix).unwrap_or_else(|| panic!("queue {} has no sum", slot.path));
+                let sum = sums
+                    .get_mut(&ix)
+                    .unwrap_or_else(|| panic!("queue {} has no sum", slot.path));
                 add(sum, c);
                 if ix == leaf {
                     let user = sum.users.entry(app.spec.user.as_str().into()).or_default();
-                    *user = user.checked_add(&c.counted().0).expect("the sum of the containers is representable");
+                    *user = user
+                        .checked_add(&c.counted().0)
+                        .expect("the sum of the containers is representable");
                 }
             }
         }
         for (ix, slot) in self.queue.slots() {
-            let account = self.ledger.queue(ix).unwrap_or_else(|| panic!("{} has no account", slot.path));
+            let account = self
+                .ledger
+                .queue(ix)
+                .unwrap_or_else(|| panic!("{} has no account", slot.path));
             let used = |user: &crate::ledger::UserAccount| user.used.clone();
-            let users = account.users.iter().map(|(user, account)| (user.clone(), used(account)));
-            let users = users.filter(|(_, used)| *used != Resource::default()).collect();
+            let users = account
+                .users
+                .iter()
+                .map(|(user, account)| (user.clone(), used(account)));
+            let users = users
+                .filter(|(_, used)| *used != Resource::default())
+                .collect();
             let (containers, masters) = (account.containers, account.masters.clone());
-            let told = Sum { containers, used: account.used.clone(), masters, users };
-            assert_eq!(Some(told), sums.remove(&ix), "{}: the ledger differs from the sum of its containers", slot.path);
+            let told = Sum {
+                containers,
+                used: account.used.clone(),
+                masters,
+                users,
+            };
+            assert_eq!(
+                Some(told),
+                sums.remove(&ix),
+                "{}: the ledger differs from the sum of its containers",
+                slot.path
+            );
         }
     }
 
@@ -59,15 +91,31 @@ impl Cluster {
         let mut live = 0;
         for app in self.apps.values() {
             let leaf = self.queue.leaf_of(&app.id);
-            assert_eq!(leaf.is_none(), app.state.is_over(), "{}: a live application is in a leaf, and no other is", app.id);
-            let path = leaf.and_then(|leaf| self.queue.slot(leaf)).map(|slot| &slot.path);
-            assert!(path.is_none_or(|path| *path == app.queue), "{} has queue {} and is in {path:?}", app.id, app.queue);
+            assert_eq!(
+                leaf.is_none(),
+                app.state.is_over(),
+                "{}: a live application is in a leaf, and no other is",
+                app.id
+            );
+            let path = leaf
+                .and_then(|leaf| self.queue.slot(leaf))
+                .map(|slot| &slot.path);
+            assert!(
+                path.is_none_or(|path| *path == app.queue),
+                "{} has queue {} and is in {path:?}",
+                app.id,
+                app.queue
+            );
             live += usize::from(leaf.is_some());
         }
         let listed: usize = self.queue.slots().map(|(_, slot)| slot.apps.len()).sum();
         assert_eq!(listed, live, "leaves list removed applications");
         for (_, slot) in self.queue.slots() {
-            let running = slot.apps.iter().filter(|app| self.queue.is_running(app)).count();
+            let running = slot
+                .apps
+                .iter()
+                .filter(|app| self.queue.is_running(app))
+                .count();
             assert_eq!(
                 usize::try_from(slot.running).ok(),
                 Some(running),
@@ -81,30 +129,64 @@ impl Cluster {
         let all = self.queue.all(&self.ledger);
         assert_eq!(all.len(), self.queue.len(), "the count of waiters is wrong");
         for waiter in &all {
-            let app = self.apps.get(&waiter.app).expect("the application of a waiter exists");
+            let app = self
+                .apps
+                .get(&waiter.app)
+                .expect("the application of a waiter exists");
             if let Some(request) = &waiter.request {
-                assert!(app.missing(request) > 0, "{}/{request} is queued and needs no container", waiter.app);
+                assert!(
+                    app.missing(request) > 0,
+                    "{}/{request} is queued and needs no container",
+                    waiter.app
+                );
             }
-            let need = PlacementNeed::of(app, waiter.request.as_ref()).expect("a waiter has a size");
-            let free = self.held(app).is_none() && self.limit(app, part(waiter.request.as_ref()), need.size).is_none();
+            let need =
+                PlacementNeed::of(app, waiter.request.as_ref()).expect("a waiter has a size");
+            let free = self.held(app).is_none()
+                && self
+                    .limit(app, part(waiter.request.as_ref()), need.size)
+                    .is_none();
             assert!(
                 !free || !self.could_place(need),
                 "{waiter:?} waits although a node has enough free resources and no limit applies"
             );
         }
-        let missing = self.apps.values().flat_map(|a| a.requests.keys().map(move |r| a.missing(r))).filter(|n| *n > 0);
+        let missing = self
+            .apps
+            .values()
+            .flat_map(|a| a.requests.keys().map(move |r| a.missing(r)))
+            .filter(|n| *n > 0);
         let queued = all.iter().filter(|w| w.request.is_some()).count();
-        assert_eq!(missing.count(), queued, "waiting requests that are not queued");
+        assert_eq!(
+            missing.count(),
+            queued,
+            "waiting requests that are not queued"
+        );
     }
 
     /// A queue above a lowered maximum gets no containers.
     fn check_limits(&self) {
         for (ix, slot) in self.queue.slots() {
-            let used = &self.ledger.queue(ix).expect("every queue has an account").used;
+            let used = &self
+                .ledger
+                .queue(ix)
+                .expect("every queue has an account")
+                .used;
             let over = slot.maximum.passed(used, &Resource::default()).is_some();
-            for app in slot.apps.iter().filter_map(|app| self.apps.get(app)).filter(|_| over) {
-                let held = self.limit(app, ContainerRole::Work, &Resource::default()).is_some();
-                assert!(held, "{} uses {used}, more than its maximum, and {} would get more", slot.path, app.id);
+            for app in slot
+                .apps
+                .iter()
+                .filter_map(|app| self.apps.get(app))
+                .filter(|_| over)
+            {
+                let held = self
+                    .limit(app, ContainerRole::Work, &Resource::default())
+                    .is_some();
+                assert!(
+                    held,
+                    "{} uses {used}, more than its maximum, and {} would get more",
+                    slot.path, app.id
+                );
             }
         }
     }
@@ -113,8 +195,14 @@ impl Cluster {
 fn add(sum: &mut Sum, c: &Container) {
     sum.containers += 1;
     let (size, _) = c.counted();
-    sum.used = sum.used.checked_add(&size).expect("the sum of the containers is representable");
+    sum.used = sum
+        .used
+        .checked_add(&size)
+        .expect("the sum of the containers is representable");
     if part(c.request.as_ref()) == ContainerRole::Master {
-        sum.masters = sum.masters.checked_add(&size).expect("the sum of the containers is representable");
+        sum.masters = sum
+            .masters
+            .checked_add(&size)
+            .expect("the sum of the containers is representable");
     }
 }

@@ -74,12 +74,18 @@ impl LogLine {
             LogMessage::Text(text) => text.clone(),
             LogMessage::Runs(request) => {
                 let name = request.as_ref().map_or("master", RequestId::as_str);
-                format!("{name} runs on {}", self.node.as_ref().map_or("a node", NodeId::as_str))
+                format!(
+                    "{name} runs on {}",
+                    self.node.as_ref().map_or("a node", NodeId::as_str)
+                )
             }
             LogMessage::Ended(reason) => reason.sentence(),
             LogMessage::Granted(request, container, waited) => {
                 let node = self.node.as_ref().map_or("a node", NodeId::as_str);
-                format!("{request} has {container} on {node} after {} ms", waited.as_millis())
+                format!(
+                    "{request} has {container} on {node} after {} ms",
+                    waited.as_millis()
+                )
             }
         }
     }
@@ -118,9 +124,21 @@ mod tests {
             node: Some(id("n1")),
             words,
         };
-        assert_eq!(line(LogMessage::Runs(Some(id("main")))).message(), "main runs on n1");
+        assert_eq!(
+            line(LogMessage::Runs(Some(id("main")))).message(),
+            "main runs on n1"
+        );
         assert_eq!(line(LogMessage::Runs(None)).message(), "master runs on n1");
-        assert_eq!(line(LogMessage::Ended(ExitReason::Exit { code: 3 })).message(), "the program ended with exit code 3");
-        assert_eq!((object.to_string().as_str(), line(String::new().into()).app()), ("job.1.e1.c2", Some(&id("job.1"))));
+        assert_eq!(
+            line(LogMessage::Ended(ExitReason::Exit { code: 3 })).message(),
+            "the program ended with exit code 3"
+        );
+        assert_eq!(
+            (
+                object.to_string().as_str(),
+                line(String::new().into()).app()
+            ),
+            ("job.1.e1.c2", Some(&id("job.1")))
+        );
     }
 }

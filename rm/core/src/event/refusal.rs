@@ -2,7 +2,9 @@
 //!
 //! Plain data. A refused call changes nothing.
 
-use headroom_types::{AppId, AttemptId, ContainerId, Epoch, NodeId, QueuePath, RequestId, Resource, TaskId};
+use headroom_types::{
+    AppId, AttemptId, ContainerId, Epoch, NodeId, QueuePath, RequestId, Resource, TaskId,
+};
 
 use crate::queue::spec::QueueProblem;
 
@@ -35,7 +37,9 @@ pub enum CallRefusal {
         task: TaskId,
     },
     /// The message is for an earlier incarnation of the resource manager.
-    #[error("the message is for epoch {given} of the resource manager; the current epoch is {current}")]
+    #[error(
+        "the message is for epoch {given} of the resource manager; the current epoch is {current}"
+    )]
     StaleEpoch {
         /// Epoch in the message.
         given: Epoch,

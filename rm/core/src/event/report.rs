@@ -3,7 +3,9 @@
 //! Plain data.
 
 use headroom_types::exit::Unattributed;
-use headroom_types::{Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, RequestId, Resource, UnixMillis};
+use headroom_types::{
+    Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, RequestId, Resource, UnixMillis,
+};
 
 use super::NodeProperties;
 

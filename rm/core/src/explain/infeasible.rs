@@ -5,78 +5,139 @@ use headroom_types::{NodeId, Resource};
 use super::place::{either, rules};
 use crate::cluster::Cluster;
 use crate::request::{AttributeCondition, PlacementRules, RelaxPolicy};
-use crate::sched::constraint::{ANYWHERE, candidates, has_rules, is_choosy, lasting_misfit, misfits};
+use crate::sched::constraint::{
+    ANYWHERE, candidates, has_rules, is_choosy, lasting_misfit, misfits,
+};
 use crate::sched::index::IndexedNode;
 
 impl Cluster {
     /// Checks whether a container is infeasible. Returns the reason and the largest capacity of a
     /// matching node. `None` while nothing is certain: without nodes, or during recovery.
-    pub(crate) fn infeasible_reason(&self, size: &Resource, place: &PlacementRules) -> Option<(String, Resource)> {
+    pub(crate) fn infeasible_reason(
+        &self,
+        size: &Resource,
+        place: &PlacementRules,
+    ) -> Option<(String, Resource)> {
         if self.recovery.is_some() || self.offers.is_empty() {
             return None;
         }
         if !has_rules(place) && size.extra.is_empty() {
             // usually the first node is large enough
-            let open = |node: &NodeId| self.slot_of(node).is_some_and(|slot| lasting_misfit(place, slot).is_none());
-            if self.offers_down().any(|(node, offers)| size.fits(offers) && open(node)) {
+            let open = |node: &NodeId| {
+                self.slot_of(node)
+                    .is_some_and(|slot| lasting_misfit(place, slot).is_none())
+            };
+            if self
+                .offers_down()
+                .any(|(node, offers)| size.fits(offers) && open(node))
+            {
                 return None;
             }
         }
-        let named = place.nodes.iter().chain(place.prefer_nodes.iter().filter(|_| place.relax == RelaxPolicy::Never));
-        if named.into_iter().any(|node| self.slot_of(node).is_none_or(|slot| slot.offers.is_none())) {
+        let named = place.nodes.iter().chain(
+            place
+                .prefer_nodes
+                .iter()
+                .filter(|_| place.relax == RelaxPolicy::Never),
+        );
+        if named
+            .into_iter()
+            .any(|node| self.slot_of(node).is_none_or(|slot| slot.offers.is_none()))
+        {
             return None; // the node may still register
         }
         let could = |slot: &&IndexedNode| lasting_misfit(place, slot).is_none();
         let group = || candidates(&self.index, place, size);
-        if group().filter(could).any(|slot| slot.offers.as_ref().is_some_and(|offers| size.fits(offers))) {
+        if group()
+            .filter(could)
+            .any(|slot| slot.offers.as_ref().is_some_and(|offers| size.fits(offers)))
+        {
             return None;
         }
-        let largest = |slots: &mut dyn Iterator<Item = &IndexedNode>| -> Option<(NodeId, Resource)> {
-            let sized = slots.filter_map(|slot| Some((slot.offers.clone()?, &slot.node)));
-            sized.max_by_key(|(offers, node)| (offers.memory, offers.cpus, *node)).map(|(offers, node)| (node.clone(), offers))
-        };
+        let largest =
+            |slots: &mut dyn Iterator<Item = &IndexedNode>| -> Option<(NodeId, Resource)> {
+                let sized = slots.filter_map(|slot| Some((slot.offers.clone()?, &slot.node)));
+                sized
+                    .max_by_key(|(offers, node)| (offers.memory, offers.cpus, *node))
+                    .map(|(offers, node)| (node.clone(), offers))
+            };
         let kind = largest(&mut group().filter(could));
         let sentence = self.nobody_has(place, size).or_else(|| match &kind {
             Some((node, offers)) => Some(too_small(size, place, node, offers)),
             None => self.closest(place),
         })?;
-        let most = kind.map(|(_, offers)| offers).or_else(|| self.largest().map(|(_, largest)| largest.clone()));
+        let most = kind
+            .map(|(_, offers)| offers)
+            .or_else(|| self.largest().map(|(_, largest)| largest.clone()));
         Some((sentence, most.unwrap_or_default()))
     }
 
     /// First required property that no node has.
     fn nobody_has(&self, place: &PlacementRules, size: &Resource) -> Option<String> {
         let index = &self.index;
-        if let Some(label) = place.labels.iter().find(|label| !index.labels.contains_key(*label)) {
+        if let Some(label) = place
+            .labels
+            .iter()
+            .find(|label| !index.labels.contains_key(*label))
+        {
             return Some(format!("no node has label {label}"));
         }
-        if !place.racks.is_empty() && !place.racks.iter().any(|rack| index.racks.contains_key(rack)) {
+        if !place.racks.is_empty()
+            && !place
+                .racks
+                .iter()
+                .any(|rack| index.racks.contains_key(rack))
+        {
             return Some(format!("no node is in rack {}", either(place.racks.iter())));
         }
-        if let Some(name) = size.extra.iter().find(|(name, n)| **n > 0 && !index.extras.contains_key(*name)).map(|(name, _)| name)
+        if let Some(name) = size
+            .extra
+            .iter()
+            .find(|(name, n)| **n > 0 && !index.extras.contains_key(*name))
+            .map(|(name, _)| name)
         {
             return Some(format!("no node has {name}"));
         }
-        place.attributes.iter().find_map(|(name, wanted)| match wanted {
-            AttributeCondition::OneOf(values) => {
-                let known = index.attributes.get(name);
-                let nobody = !values.iter().any(|value| known.is_some_and(|known| known.contains_key(value)));
-                nobody.then(|| format!("no node has {name} {}", either(values.iter())))
-            }
-            AttributeCondition::Exists | AttributeCondition::Absent | AttributeCondition::NoneOf(_) => None,
-        })
+        place
+            .attributes
+            .iter()
+            .find_map(|(name, wanted)| match wanted {
+                AttributeCondition::OneOf(values) => {
+                    let known = index.attributes.get(name);
+                    let nobody = !values
+                        .iter()
+                        .any(|value| known.is_some_and(|known| known.contains_key(value)));
+                    nobody.then(|| format!("no node has {name} {}", either(values.iter())))
+                }
+                AttributeCondition::Exists
+                | AttributeCondition::Absent
+                | AttributeCondition::NoneOf(_) => None,
+            })
     }
 
     /// Reason when no node matches the rules: names the working node with the fewest mismatches.
     fn closest(&self, place: &PlacementRules) -> Option<String> {
-        let memory = |slot: &IndexedNode| std::cmp::Reverse(slot.offers.as_ref().map(|offers| offers.memory));
-        let working = candidates(&self.index, &ANYWHERE, &Resource::default()).filter(|slot| self.works(&slot.node));
+        let memory = |slot: &IndexedNode| {
+            std::cmp::Reverse(slot.offers.as_ref().map(|offers| offers.memory))
+        };
+        let working = candidates(&self.index, &ANYWHERE, &Resource::default())
+            .filter(|slot| self.works(&slot.node));
         let rows = working.map(|slot| (misfits(place, slot), slot));
         let best = rows.min_by_key(|(against, slot)| (against.len(), memory(slot)));
-        let kind = if is_choosy(place) { rules(place) } else { "open to all requests".into() };
-        let Some((against, slot)) = best else { return Some(format!("no node is {kind}, and none takes work now")) };
+        let kind = if is_choosy(place) {
+            rules(place)
+        } else {
+            "open to all requests".into()
+        };
+        let Some((against, slot)) = best else {
+            return Some(format!("no node is {kind}, and none takes work now"));
+        };
         let reasons: Vec<String> = against.iter().map(ToString::to_string).collect();
-        Some(format!("no node is {kind}; closest is {}: {}", slot.node, reasons.join(", ")))
+        Some(format!(
+            "no node is {kind}; closest is {}: {}",
+            slot.node,
+            reasons.join(", ")
+        ))
     }
 
     fn works(&self, node: &NodeId) -> bool {
@@ -92,12 +153,18 @@ fn too_small(size: &Resource, place: &PlacementRules, node: &NodeId, offers: &Re
     if !is_choosy(place) {
         return format!("needs {size} on one node; the largest node is {node} with {offers}");
     }
-    let only_named = PlacementRules { nodes: place.nodes.clone(), ..PlacementRules::default() };
+    let only_named = PlacementRules {
+        nodes: place.nodes.clone(),
+        ..PlacementRules::default()
+    };
     if rules(&only_named) == rules(place) {
         return format!(
             "needs {size} on one of the {} named nodes; the largest of them is {node} with {offers}",
             place.nodes.len()
         );
     }
-    format!("needs {size} on a node {}; the largest of those is {node} with {offers}", rules(place))
+    format!(
+        "needs {size} on a node {}; the largest of those is {node} with {offers}",
+        rules(place)
+    )
 }

@@ -7,7 +7,9 @@ use headroom_types::{AppId, RequestId, Tick};
 use crate::cluster::Cluster;
 use crate::ledger::NodeAccount;
 use crate::request::{AttributeCondition, PlacementRules, RelaxPolicy};
-use crate::sched::constraint::{ANYWHERE, candidates, has_rules, is_choosy, lasting_misfit, misfit};
+use crate::sched::constraint::{
+    ANYWHERE, candidates, has_rules, is_choosy, lasting_misfit, misfit,
+};
 use crate::sched::fit::{self, PlacementNeed};
 use crate::sched::index::{FreeIndex, IndexedNode};
 use crate::sched::locality::{ExcludedPlaces, LocalityLevel};
@@ -18,10 +20,17 @@ use crate::timer::TimerKey;
 impl Cluster {
     /// Reason why a container cannot be placed now.
     pub(crate) fn place_sentence(&self, need: PlacementNeed<'_>, now: Tick) -> String {
-        if let Some(sentence) = self.patience_sentence(need, now).or_else(|| self.apart_sentence(need)) {
+        if let Some(sentence) = self
+            .patience_sentence(need, now)
+            .or_else(|| self.apart_sentence(need))
+        {
             return sentence;
         }
-        let sentence = if is_choosy(need.place) { self.kind_sentence(need) } else { self.open_sentence(need) };
+        let sentence = if is_choosy(need.place) {
+            self.kind_sentence(need)
+        } else {
+            self.open_sentence(need)
+        };
         match self.kept_sentence(need, now) {
             Some(kept) => format!("{sentence}; {kept}"),
             None => sentence,
@@ -32,27 +41,43 @@ impl Cluster {
     /// request.
     fn kept_sentence(&self, need: PlacementNeed<'_>, now: Tick) -> Option<String> {
         let free = |kept: &Reservation| self.ledger.node(&kept.node).map(NodeAccount::free);
-        let own = need.of.and_then(|(app, request)| self.reservations.of(&app.id, request));
+        let own = need
+            .of
+            .and_then(|(app, request)| self.reservations.of(&app.id, request));
         if let Some((_, kept)) = own {
             let (node, since) = (&kept.node, now.since(kept.since).as_secs());
             let short = super::shortfall(need.size, &free(kept)?);
             let frees = self.frees_up(kept, now).unwrap_or_default();
-            return Some(format!("{node} is reserved for this request since {since} s, {short}{frees}"));
+            return Some(format!(
+                "{node} is reserved for this request since {since} s, {short}{frees}"
+            ));
         }
         let would = |kept: &&Reservation| {
             let slot = self.index.ix(&kept.node).and_then(|ix| self.index.slot(ix));
-            free(kept).is_some_and(|free| need.size.fits(&free)) && slot.is_some_and(|slot| misfit(need.place, slot).is_none())
+            free(kept).is_some_and(|free| need.size.fits(&free))
+                && slot.is_some_and(|slot| misfit(need.place, slot).is_none())
         };
         let kept = self.reservations().find(would)?;
-        Some(format!("{} has enough free resources and is {}", kept.node, reserved_for(kept, now)))
+        Some(format!(
+            "{} has enough free resources and is {}",
+            kept.node,
+            reserved_for(kept, now)
+        ))
     }
 
     fn frees_up(&self, kept: &Reservation, now: Tick) -> Option<String> {
         let node = self.nodes.get(&kept.node)?;
-        let alive = node.containers.iter().filter_map(|id| self.containers.get(id)).filter(|c| c.state.is_alive());
+        let alive = node
+            .containers
+            .iter()
+            .filter_map(|id| self.containers.get(id))
+            .filter(|c| c.state.is_alive());
         let oldest = alive.min_by_key(|c| (c.granted, &c.id))?;
         let age = self.wall(now).0.saturating_sub(oldest.granted.0) / 1000;
-        Some(format!("; its containers must end first; {} has run longest, for {age} s", oldest.id))
+        Some(format!(
+            "; its containers must end first; {} has run longest, for {age} s",
+            oldest.id
+        ))
     }
 
     /// Reason when a node has enough free resources, but the request still waits for a preferred
@@ -60,24 +85,45 @@ impl Cluster {
     fn patience_sentence(&self, need: PlacementNeed<'_>, now: Tick) -> Option<String> {
         let preferred = match (need.place.relax, need.reach) {
             (RelaxPolicy::After(_), LocalityLevel::Nodes) => either(need.prefer.iter()),
-            (RelaxPolicy::After(_), LocalityLevel::Racks) => format!("a preferred rack, such as {}", self.near(need)?),
-            (RelaxPolicy::AtOnce | RelaxPolicy::Never, _) | (RelaxPolicy::After(_), LocalityLevel::Anywhere) => return None,
+            (RelaxPolicy::After(_), LocalityLevel::Racks) => {
+                format!("a preferred rack, such as {}", self.near(need)?)
+            }
+            (RelaxPolicy::AtOnce | RelaxPolicy::Never, _)
+            | (RelaxPolicy::After(_), LocalityLevel::Anywhere) => return None,
         };
         let (app, request) = need.of?;
-        let elsewhere = self.index.id(fit::choose(&self.index, PlacementNeed { reach: LocalityLevel::Anywhere, ..need })?)?;
+        let elsewhere = self.index.id(fit::choose(
+            &self.index,
+            PlacementNeed {
+                reach: LocalityLevel::Anywhere,
+                ..need
+            },
+        )?)?;
         let left = self.wait_left(&app.id, request, now);
-        Some(format!("waits {left} s more for {preferred}; {elsewhere} has enough free resources"))
+        Some(format!(
+            "waits {left} s more for {preferred}; {elsewhere} has enough free resources"
+        ))
     }
 
     fn near(&self, need: PlacementNeed<'_>) -> Option<String> {
         let of_node = |ix| self.index.slot(ix)?.traits.rack.as_ref();
-        let of_nodes = need.prefer.iter().filter_map(|node| of_node(self.index.ix(node)?));
-        need.place.prefer_racks.iter().chain(of_nodes).next().map(ToString::to_string)
+        let of_nodes = need
+            .prefer
+            .iter()
+            .filter_map(|node| of_node(self.index.ix(node)?));
+        need.place
+            .prefer_racks
+            .iter()
+            .chain(of_nodes)
+            .next()
+            .map(ToString::to_string)
     }
 
     /// Seconds until the preference is relaxed by one level, rounded up.
     pub(super) fn wait_left(&self, app: &AppId, request: &RequestId, now: Tick) -> f64 {
-        let due = self.timers.of(&TimerKey::Reach(app.clone(), request.clone()));
+        let due = self
+            .timers
+            .of(&TimerKey::Reach(app.clone(), request.clone()));
         due.map_or(0.0, |due| due.since(now).as_secs_f64().ceil())
     }
 
@@ -88,24 +134,50 @@ impl Cluster {
         if barred.nodes.is_empty() && barred.racks.is_empty() {
             return None;
         }
-        let beside = self.index.id(fit::choose(&self.index, PlacementNeed { of: None, ..need })?)?;
-        Some(format!("{beside} has enough free resources, but anti-affinity with containers there excludes it"))
+        let beside = self.index.id(fit::choose(
+            &self.index,
+            PlacementNeed { of: None, ..need },
+        )?)?;
+        Some(format!(
+            "{beside} has enough free resources, but anti-affinity with containers there excludes it"
+        ))
     }
 
     /// Reason why no node that matches the placement rules has enough free resources.
     fn kind_sentence(&self, need: PlacementNeed<'_>) -> String {
         let (place, size) = (need.place, need.size);
-        let kind: Vec<&IndexedNode> = candidates(&self.index, place, size).filter(|slot| misfit(place, slot).is_none()).collect();
+        let kind: Vec<&IndexedNode> = candidates(&self.index, place, size)
+            .filter(|slot| misfit(place, slot).is_none())
+            .collect();
         let named = has_rules(place)
-            && rules(place) == rules(&PlacementRules { nodes: place.nodes.clone(), ..PlacementRules::default() });
+            && rules(place)
+                == rules(&PlacementRules {
+                    nodes: place.nodes.clone(),
+                    ..PlacementRules::default()
+                });
         let count = if named { place.nodes.len() } else { kind.len() };
-        let those = if named { "that the request names".into() } else { rules(place) };
-        let open = kind.iter().filter_map(|slot| Some((slot.room.as_ref()?, &slot.node)));
-        let Some((room, node)) = open.max_by_key(|(room, node)| (size.fits(room), room.memory, room.cpus, *node)) else {
+        let those = if named {
+            "that the request names".into()
+        } else {
+            rules(place)
+        };
+        let open = kind
+            .iter()
+            .filter_map(|slot| Some((slot.room.as_ref()?, &slot.node)));
+        let Some((room, node)) =
+            open.max_by_key(|(room, node)| (size.fits(room), room.memory, room.cpus, *node))
+        else {
             let but = |slot: &&IndexedNode| lasting_misfit(place, slot).is_none();
-            let tainted = candidates(&self.index, place, size).find(but).filter(|_| count == 0);
-            return if let Some((slot, misfit)) = tainted.and_then(|slot| Some((slot, misfit(place, slot)?))) {
-                format!("no node {those} takes this request now; {}: {misfit}", slot.node)
+            let tainted = candidates(&self.index, place, size)
+                .find(but)
+                .filter(|_| count == 0);
+            return if let Some((slot, misfit)) =
+                tainted.and_then(|slot| Some((slot, misfit(place, slot)?)))
+            {
+                format!(
+                    "no node {those} takes this request now; {}: {misfit}",
+                    slot.node
+                )
             } else if count == 0 {
                 format!("no node is {those} now")
             } else {
@@ -115,12 +187,21 @@ impl Cluster {
         if size.fits(room) {
             return "a node has enough free resources; the container is about to be placed".into();
         }
-        let largest = kind.iter().filter_map(|slot| Some((slot.offers.as_ref()?, &slot.node)));
-        let largest = largest.max_by_key(|(offers, node)| (size.fits(offers), offers.memory, *node));
+        let largest = kind
+            .iter()
+            .filter_map(|slot| Some((slot.offers.as_ref()?, &slot.node)));
+        let largest =
+            largest.max_by_key(|(offers, node)| (size.fits(offers), offers.memory, *node));
         if let Some((offers, node)) = largest.filter(|(offers, _)| !size.fits(offers)) {
-            return format!("needs {size} on a node {those}, and the largest that is left, {node}, has only {offers} in all");
+            return format!(
+                "needs {size} on a node {those}, and the largest that is left, {node}, has only {offers} in all"
+            );
         }
-        let left = if size.memory > room.memory { self.left_words(node) } else { String::new() };
+        let left = if size.memory > room.memory {
+            self.left_words(node)
+        } else {
+            String::new()
+        };
         if named {
             return format!(
                 "needs {} on one of the {count} named nodes; best of them is {node} with {room} free{left}",
@@ -132,30 +213,50 @@ impl Cluster {
 
     /// Reason why no schedulable node has enough free resources.
     fn open_sentence(&self, need: PlacementNeed<'_>) -> String {
-        let Some((most, room)) = self.index.most_memory() else { return self.nobody_sentence() };
+        let Some((most, room)) = self.index.most_memory() else {
+            return self.nobody_sentence();
+        };
         let size = need.size;
         if self.offers_down().all(|(_, offers)| !size.fits(offers))
             && let Some((node, largest)) = self.largest()
         {
-            return format!("needs {size} on one node, and the largest node that is left, {node}, has only {largest} in all");
+            return format!(
+                "needs {size} on one node, and the largest node that is left, {node}, has only {largest} in all"
+            );
         }
         if room.memory < size.memory {
             let left = self.left_words(most);
-            return format!("needs {} on one node; best is {most} with {} free{left}", size.memory, room.memory);
+            return format!(
+                "needs {} on one node; best is {most} with {} free{left}",
+                size.memory, room.memory
+            );
         }
         if self.index.best_fit(size).is_some() {
             return "a node has enough free resources; the container is about to be placed".into();
         }
-        let (node, room) = self.most_pieces(need).or_else(|| self.index.most_cpus(size.memory)).unwrap_or((most, room));
+        let (node, room) = self
+            .most_pieces(need)
+            .or_else(|| self.index.most_cpus(size.memory))
+            .unwrap_or((most, room));
         format!("needs {size} on one node; best is {node} with {room} free")
     }
 
     /// Node with the most free pieces of the rarest countable resource of a need.
-    fn most_pieces(&self, need: PlacementNeed<'_>) -> Option<(&headroom_types::NodeId, &headroom_types::Resource)> {
-        let known = need.size.extra.keys().filter_map(|name| Some((name, self.index.extras.get(name)?)));
+    fn most_pieces(
+        &self,
+        need: PlacementNeed<'_>,
+    ) -> Option<(&headroom_types::NodeId, &headroom_types::Resource)> {
+        let known = need
+            .size
+            .extra
+            .keys()
+            .filter_map(|name| Some((name, self.index.extras.get(name)?)));
         let (name, extra) = known.min_by_key(|(_, extra)| extra.members.len())?;
-        let rooms =
-            extra.members.iter().filter_map(|ix| self.index.slot(*ix)).filter_map(|slot| Some((&slot.node, slot.room.as_ref()?)));
+        let rooms = extra
+            .members
+            .iter()
+            .filter_map(|ix| self.index.slot(*ix))
+            .filter_map(|slot| Some((&slot.node, slot.room.as_ref()?)));
         rooms.max_by_key(|(node, room)| (room.extra.get(name).copied(), room.memory, *node))
     }
 
@@ -166,17 +267,28 @@ impl Cluster {
         let members = self.nodes.values().filter(|n| n.state.is_member()).count();
         if let Some(kept) = self.index.rooms().map(|(node, _)| node).next() {
             let why = self.slot_of(kept).and_then(|slot| misfit(&ANYWHERE, slot));
-            let why = why.map(|misfit| format!("; {kept}: {misfit}")).unwrap_or_default();
+            let why = why
+                .map(|misfit| format!("; {kept}: {misfit}"))
+                .unwrap_or_default();
             return format!("none of {members} nodes takes this work now{why}");
         }
         let left = self.left_words(&node.id);
-        format!("none of {members} nodes takes work now; {} is {}{left}", node.id, self.standing_words(node))
+        format!(
+            "none of {members} nodes takes work now; {} is {}{left}",
+            node.id,
+            self.standing_words(node)
+        )
     }
 }
 
 /// Owner of a reservation, as text.
 pub(super) fn reserved_for(kept: &Reservation, now: Tick) -> String {
-    format!("reserved for {}/{} since {} s", kept.app, kept.request, now.since(kept.since).as_secs())
+    format!(
+        "reserved for {}/{} since {} s",
+        kept.app,
+        kept.request,
+        now.since(kept.since).as_secs()
+    )
 }
 
 /// Placement rules as text that follows "a node" or "no node is".
@@ -188,21 +300,37 @@ pub(super) fn rules(place: &PlacementRules) -> String {
     if !place.racks.is_empty() {
         all.push(format!("in rack {}", either(place.racks.iter())));
     }
-    all.extend(place.labels.iter().map(|label| format!("with label {label}")));
+    all.extend(
+        place
+            .labels
+            .iter()
+            .map(|label| format!("with label {label}")),
+    );
     all.extend(place.attributes.iter().map(|(name, wanted)| match wanted {
         AttributeCondition::Exists => format!("with attribute {name}"),
         AttributeCondition::Absent => format!("without attribute {name}"),
         AttributeCondition::OneOf(values) => format!("with {name} {}", either(values.iter())),
-        AttributeCondition::NoneOf(values) => format!("with {name} other than {}", either(values.iter())),
+        AttributeCondition::NoneOf(values) => {
+            format!("with {name} other than {}", either(values.iter()))
+        }
     }));
     if !place.tolerate.is_empty() {
-        let taints = place.tolerate.iter().map(|(name, value)| pair(name, value.as_deref().unwrap_or_default()));
+        let taints = place
+            .tolerate
+            .iter()
+            .map(|(name, value)| pair(name, value.as_deref().unwrap_or_default()));
         all.push(format!("without taints other than {}", either(taints)));
     }
     if place.relax == RelaxPolicy::Never && !place.prefer_nodes.is_empty() {
-        all.push(format!("among its required preferences: {}", either(place.prefer_nodes.iter())));
+        all.push(format!(
+            "among its required preferences: {}",
+            either(place.prefer_nodes.iter())
+        ));
     } else if place.relax == RelaxPolicy::Never && !place.prefer_racks.is_empty() {
-        all.push(format!("in one of its required racks: {}", either(place.prefer_racks.iter())));
+        all.push(format!(
+            "in one of its required racks: {}",
+            either(place.prefer_racks.iter())
+        ));
     }
     all.join(" and ")
 }
@@ -216,17 +344,32 @@ pub(crate) fn either<T: fmt::Display>(values: impl Iterator<Item = T>) -> String
         words.truncate(NAMED);
         words.push(format!("{more} more"));
     }
-    let Some(last) = words.pop() else { return "nothing".into() };
-    if words.is_empty() { last } else { format!("{} or {last}", words.join(", ")) }
+    let Some(last) = words.pop() else {
+        return "nothing".into();
+    };
+    if words.is_empty() {
+        last
+    } else {
+        format!("{} or {last}", words.join(", "))
+    }
 }
 
 /// Reason why anti-affinity excludes a node.
-pub(super) fn barred(index: &FreeIndex, need: PlacementNeed<'_>, slot: &IndexedNode) -> Option<String> {
+pub(super) fn barred(
+    index: &FreeIndex,
+    need: PlacementNeed<'_>,
+    slot: &IndexedNode,
+) -> Option<String> {
     let (app, request) = need.of?;
     let barred = ExcludedPlaces::apart(index, app, request, need.place);
     let ix = index.ix(&slot.node)?;
     match &slot.traits.rack {
-        Some(rack) if barred.racks.contains(rack) => Some(format!("anti-affinity with containers in rack {rack}")),
-        Some(_) | None => barred.nodes.contains(&ix).then(|| "anti-affinity with containers there".into()),
+        Some(rack) if barred.racks.contains(rack) => {
+            Some(format!("anti-affinity with containers in rack {rack}"))
+        }
+        Some(_) | None => barred
+            .nodes
+            .contains(&ix)
+            .then(|| "anti-affinity with containers there".into()),
     }
 }

@@ -44,7 +44,10 @@ const SAID: usize = 8;
 
 impl SentenceCache {
     fn of(&self, size: &Resource) -> Option<Arc<str>> {
-        self.of.iter().find(|(known, _)| known == size).map(|(_, sentence)| sentence.clone())
+        self.of
+            .iter()
+            .find(|(known, _)| known == size)
+            .map(|(_, sentence)| sentence.clone())
     }
     fn keep(&mut self, size: &Resource, sentence: &Arc<str>) {
         if self.of.len() < SAID && !self.of.iter().any(|(known, _)| known == size) {
@@ -76,18 +79,33 @@ impl WaitReasonLog {
         if self.0.len() >= MOST {
             self.0.pop_front();
         }
-        self.0.push_back(WaitReason { since: at, at, times: 1, request: request.clone(), sentence });
+        self.0.push_back(WaitReason {
+            since: at,
+            at,
+            times: 1,
+            request: request.clone(),
+            sentence,
+        });
     }
 }
 
 impl Cluster {
     /// Recent reasons why requests of an application were not placed, oldest first.
     pub fn undecided(&self, app: &AppId) -> impl Iterator<Item = &WaitReason> {
-        self.apps.get(app).into_iter().flat_map(|app| app.undecided.iter())
+        self.apps
+            .get(app)
+            .into_iter()
+            .flat_map(|app| app.undecided.iter())
     }
 
     /// Records the reason why a request was not granted.
-    pub(crate) fn note_undecided(&mut self, app: &AppId, request: &RequestId, sentence: Arc<str>, now: Tick) {
+    pub(crate) fn note_undecided(
+        &mut self,
+        app: &AppId,
+        request: &RequestId,
+        sentence: Arc<str>,
+        now: Tick,
+    ) {
         let wall = self.wall(now);
         if let Some(app) = self.apps.get_mut(app) {
             app.undecided.note(wall, request, sentence);
@@ -96,11 +114,20 @@ impl Cluster {
 
     /// Verdict on a request that was just accepted; recorded when it waits. Requests of one size
     /// without specific reasons share the first sentence in `said`.
-    pub(crate) fn decided(&mut self, id: &AppId, request: &RequestId, said: &mut SentenceCache, now: Tick) -> RequestVerdict {
-        let Some(app) = self.apps.get(id) else { return RequestVerdict::Fits };
+    pub(crate) fn decided(
+        &mut self,
+        id: &AppId,
+        request: &RequestId,
+        said: &mut SentenceCache,
+        now: Tick,
+    ) -> RequestVerdict {
+        let Some(app) = self.apps.get(id) else {
+            return RequestVerdict::Fits;
+        };
         let size = self.size_that_tells(app, request);
         let known = size.and_then(|size| said.of(size));
-        let Some(sentence) = known.or_else(|| self.sentence(app, request, now).map(Arc::from)) else {
+        let Some(sentence) = known.or_else(|| self.sentence(app, request, now).map(Arc::from))
+        else {
             return RequestVerdict::Fits;
         };
         if let Some(size) = size {
@@ -113,8 +140,10 @@ impl Cluster {
     /// Size of a waiting request, if only its size explains the wait. `None` with placement rules,
     /// a reservation or a claim.
     fn size_that_tells<'a>(&self, app: &'a App, request: &RequestId) -> Option<&'a Resource> {
-        let need = PlacementNeed::of(app, Some(request)).filter(|need| need.is_plain() && app.missing(request) > 0)?;
-        let own = self.reservations.of(&app.id, request).is_some() || self.claims.has(&app.id, request);
+        let need = PlacementNeed::of(app, Some(request))
+            .filter(|need| need.is_plain() && app.missing(request) > 0)?;
+        let own =
+            self.reservations.of(&app.id, request).is_some() || self.claims.has(&app.id, request);
         (!own).then_some(need.size)
     }
 
@@ -135,12 +164,21 @@ impl Cluster {
     /// that are reviewed.
     fn some_waiting(&self, from: Option<&(AppId, usize)>) -> Vec<(AppId, Vec<RequestId>, usize)> {
         let (first, done) = from.map_or((None, 0), |(app, done)| (Some(app), *done));
-        let before = self.apps.keys().take_while(|app| first.is_some_and(|first| *app < first));
+        let before = self
+            .apps
+            .keys()
+            .take_while(|app| first.is_some_and(|first| *app < first));
         let ends = first.into_iter().map(|app| (app, 0, done));
-        let behind = self.apps.keys_from(first).map(|app| (app, if Some(app) == first { done } else { 0 }, usize::MAX));
+        let behind = self
+            .apps
+            .keys_from(first)
+            .map(|app| (app, if Some(app) == first { done } else { 0 }, usize::MAX));
         let mut left = AT_ONCE;
         let mut some = Vec::new();
-        for (app, skip, end) in behind.chain(before.map(|app| (app, 0, usize::MAX))).chain(ends) {
+        for (app, skip, end) in behind
+            .chain(before.map(|app| (app, 0, usize::MAX)))
+            .chain(ends)
+        {
             if left == 0 {
                 break;
             }
@@ -168,11 +206,17 @@ mod tests {
         ring.note(UnixMillis(2), &b, "full".into());
         ring.note(UnixMillis(3), &a, "full".into());
         let first = ring.iter().next().expect("noted");
-        assert_eq!((first.since, first.at, first.times), (UnixMillis(1), UnixMillis(3), 2));
+        assert_eq!(
+            (first.since, first.at, first.times),
+            (UnixMillis(1), UnixMillis(3), 2)
+        );
         for n in 0..MOST as u64 {
             ring.note(UnixMillis(n), &a, format!("{n} short").into());
         }
         assert_eq!(ring.iter().count(), MOST);
-        assert_eq!(ring.iter().next().map(|entry| &*entry.sentence), Some("0 short"));
+        assert_eq!(
+            ring.iter().next().map(|entry| &*entry.sentence),
+            Some("0 short")
+        );
     }
 }

@@ -46,11 +46,17 @@ impl SizeClass {
 
     /// The class of a size.
     pub fn of(size: &Resource) -> SizeClass {
-        SizeClass { memory: step(size.memory.get()), cpus: step(size.cpus.milli().into()) }
+        SizeClass {
+            memory: step(size.memory.get()),
+            cpus: step(size.cpus.milli().into()),
+        }
     }
     /// Minimum of both classes in each resource.
     pub fn least(self, other: SizeClass) -> SizeClass {
-        SizeClass { memory: self.memory.min(other.memory), cpus: self.cpus.min(other.cpus) }
+        SizeClass {
+            memory: self.memory.min(other.memory),
+            cpus: self.cpus.min(other.cpus),
+        }
     }
     /// Lower bound of all sizes in the class.
     pub fn floor(self) -> Resource {
@@ -90,7 +96,9 @@ impl SiblingOrder {
     }
     /// Removes a sibling.
     pub fn remove(&mut self, class: SizeClass, rank: &SiblingRank) {
-        let Some(ranks) = self.classes.get_mut(&class) else { return };
+        let Some(ranks) = self.classes.get_mut(&class) else {
+            return;
+        };
         ranks.remove(rank);
         if ranks.is_empty() {
             self.classes.remove(&class);
@@ -102,7 +110,9 @@ impl SiblingOrder {
     }
     /// True when the sibling is present.
     pub(crate) fn has(&self, class: SizeClass, rank: &SiblingRank) -> bool {
-        self.classes.get(&class).is_some_and(|ranks| ranks.contains(rank))
+        self.classes
+            .get(&class)
+            .is_some_and(|ranks| ranks.contains(rank))
     }
     /// Minimum of all classes. `None` when no sibling waits.
     pub fn least(&self) -> Option<SizeClass> {
@@ -121,7 +131,9 @@ impl SiblingOrder {
                 continue;
             }
             let from = after.map_or(Unbounded, Excluded);
-            let mut rest = ranks.range((from, Unbounded)).take_while(|rank| first.is_none_or(|f| **rank < f));
+            let mut rest = ranks
+                .range((from, Unbounded))
+                .take_while(|rank| first.is_none_or(|f| **rank < f));
             first = rest.find(|rank| !passed(rank)).copied().or(first);
         }
         first
@@ -146,13 +158,25 @@ mod tests {
     #[test]
     fn the_first_rank_of_all_open_classes_is_next() {
         let rank = |priority, share, who| {
-            let share =
-                DominantShare::of_all(&Resource::new(Bytes::new(share), Cpus::ZERO), &Resource::new(Bytes::new(100), Cpus::ZERO));
-            SiblingRank { priority: Reverse(priority), standing: GuaranteePosition::Above, share, who }
+            let share = DominantShare::of_all(
+                &Resource::new(Bytes::new(share), Cpus::ZERO),
+                &Resource::new(Bytes::new(100), Cpus::ZERO),
+            );
+            SiblingRank {
+                priority: Reverse(priority),
+                standing: GuaranteePosition::Above,
+                share,
+                who,
+            }
         };
         let class = |gib| SizeClass::of(&Resource::new(Bytes::from_gib(gib), Cpus::ZERO));
         let mut seats = SiblingOrder::default();
-        for (gib, rank) in [(1, rank(0, 30, 1)), (8, rank(0, 20, 2)), (1, rank(0, 40, 3)), (8, rank(1, 90, 4))] {
+        for (gib, rank) in [
+            (1, rank(0, 30, 1)),
+            (8, rank(0, 20, 2)),
+            (1, rank(0, 40, 3)),
+            (8, rank(1, 90, 4)),
+        ] {
             seats.put(class(gib), rank);
         }
         let mut order = Vec::new();
@@ -162,7 +186,12 @@ mod tests {
             at = Some(next);
         }
         assert_eq!(order, [4, 2, 1]);
-        assert_eq!(seats.next(None, |c| c == class(1), |_| false).map(|r| r.who), Some(1));
+        assert_eq!(
+            seats
+                .next(None, |c| c == class(1), |_| false)
+                .map(|r| r.who),
+            Some(1)
+        );
         assert_eq!(seats.least(), Some(class(1)));
     }
 }

@@ -121,14 +121,22 @@ impl QueueTree {
     /// All problems of the tree.
     pub fn new(root: QueueSpec) -> Result<QueueTree, Vec<QueueProblem>> {
         let problems = super::valid::problems(&root);
-        if problems.is_empty() { Ok(QueueTree { root }) } else { Err(problems) }
+        if problems.is_empty() {
+            Ok(QueueTree { root })
+        } else {
+            Err(problems)
+        }
     }
     /// Copy of the tree with another state of one queue. `None` when the queue does not exist.
     pub(crate) fn with_gate(&self, queue: &QueuePath, gate: QueueState) -> Option<QueueTree> {
         let mut tree = self.clone();
         let mut spec = &mut tree.root;
         for word in queue.as_str().split('.').skip(1) {
-            spec = spec.children.iter_mut().find(|(name, _)| name.as_str() == word)?.1;
+            spec = spec
+                .children
+                .iter_mut()
+                .find(|(name, _)| name.as_str() == word)?
+                .1;
         }
         spec.gate = gate;
         Some(tree)
@@ -139,13 +147,20 @@ impl QueueTree {
     }
     /// Paths of all leaves.
     pub fn leaves(&self) -> impl Iterator<Item = QueuePath> {
-        self.walk().into_iter().filter(|(_, spec)| spec.children.is_empty()).map(|(path, _)| path)
+        self.walk()
+            .into_iter()
+            .filter(|(_, spec)| spec.children.is_empty())
+            .map(|(path, _)| path)
     }
     fn walk(&self) -> Vec<(QueuePath, &QueueSpec)> {
         let mut all = vec![(QueuePath::root(), &self.root)];
         let mut at = 0;
         while let Some((path, spec)) = all.get(at).cloned() {
-            all.extend(spec.children.iter().map(|(name, child)| (path.child(name), child)));
+            all.extend(
+                spec.children
+                    .iter()
+                    .map(|(name, child)| (path.child(name), child)),
+            );
             at += 1;
         }
         all
@@ -160,8 +175,17 @@ impl Default for QueueTree {
     /// One leaf, `root.default`, without limits.
     fn default() -> Self {
         let leaf = QueueSpec::default();
-        let children = "default".parse::<Name>().map(|name| (name, leaf)).into_iter().collect();
-        QueueTree { root: QueueSpec { children, ..QueueSpec::default() } }
+        let children = "default"
+            .parse::<Name>()
+            .map(|name| (name, leaf))
+            .into_iter()
+            .collect();
+        QueueTree {
+            root: QueueSpec {
+                children,
+                ..QueueSpec::default()
+            },
+        }
     }
 }
 

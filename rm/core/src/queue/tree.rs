@@ -160,8 +160,11 @@ impl Queues {
             ranked: None,
             failed: 0,
         });
-        let children: Vec<QueueIx> =
-            spec.children.iter().map(|(name, child)| self.plant(path.child(name), child, Some(ix))).collect();
+        let children: Vec<QueueIx> = spec
+            .children
+            .iter()
+            .map(|(name, child)| self.plant(path.child(name), child, Some(ix)))
+            .collect();
         if let Some(slot) = self.slots.get_mut(ix.index()) {
             slot.children = children;
         }
@@ -182,7 +185,9 @@ impl Queues {
         }
         next.round = self.round + 1;
         next.fresh = true;
-        ledger.regroup(&next.parents(), |app| next.members.get(&app.seq()).map(|member| member.leaf));
+        ledger.regroup(&next.parents(), |app| {
+            next.members.get(&app.seq()).map(|member| member.leaf)
+        });
         *self = next;
         self.total = ledger.total().clone();
         self.resolve();
@@ -225,7 +230,8 @@ impl Queues {
     }
     /// Finds a leaf by path.
     pub fn leaf(&self, path: &QueuePath) -> Option<QueueIx> {
-        self.find(path).filter(|ix| self.slot(*ix).is_some_and(|slot| slot.children.is_empty()))
+        self.find(path)
+            .filter(|ix| self.slot(*ix).is_some_and(|slot| slot.children.is_empty()))
     }
     /// First leaf in or below a queue.
     pub fn first_leaf(&self, queue: QueueIx) -> QueueIx {
@@ -237,7 +243,8 @@ impl Queues {
     }
     /// Leaf for applications whose queue was removed: the default leaf, or else the first one.
     pub fn fallback(&self) -> QueueIx {
-        self.leaf(&QueuePath::default_leaf()).unwrap_or_else(|| self.first_leaf(QueueIx::ROOT))
+        self.leaf(&QueuePath::default_leaf())
+            .unwrap_or_else(|| self.first_leaf(QueueIx::ROOT))
     }
     /// The queue and its ancestors, innermost first.
     pub fn path_of(&self, queue: QueueIx) -> impl Iterator<Item = (QueueIx, &QueueEntry)> {
@@ -255,23 +262,37 @@ impl Queues {
     }
     /// True when the application counts against `max_running`.
     pub fn is_running(&self, app: &AppId) -> bool {
-        self.members.get(&app.seq()).is_some_and(|member| member.running)
+        self.members
+            .get(&app.seq())
+            .is_some_and(|member| member.running)
     }
 
     /// Adds an application to a leaf.
     pub fn open(&mut self, app: &AppId, leaf: QueueIx, priority: i32) {
         let waits = WaitingRequests::default();
-        let member = Member { id: app.clone(), leaf, priority, running: false, waits, seat: None, failed: 0 };
+        let member = Member {
+            id: app.clone(),
+            leaf,
+            priority,
+            running: false,
+            waits,
+            seat: None,
+            failed: 0,
+        };
         self.seat_member(app.seq(), member);
     }
     /// Removes an ended application.
     pub fn close(&mut self, app: &AppId, ledger: &Ledger) {
-        let Some(member) = self.members.get(&app.seq()) else { return };
+        let Some(member) = self.members.get(&app.seq()) else {
+            return;
+        };
         let (leaf, waiting) = (member.leaf, member.waits.len());
         self.unseat(app.seq());
         self.wait_less(leaf, waiting);
         self.reseat_path(leaf, ledger);
-        let Some(member) = self.members.remove(&app.seq()) else { return };
+        let Some(member) = self.members.remove(&app.seq()) else {
+            return;
+        };
         if let Some(slot) = self.slots.get_mut(leaf.index()) {
             slot.apps.remove(app);
             slot.running = slot.running.saturating_sub(u32::from(member.running));
@@ -282,7 +303,9 @@ impl Queues {
     }
     /// Moves an application to another leaf, or changes its priority.
     pub fn change(&mut self, app: &AppId, leaf: QueueIx, priority: i32, ledger: &Ledger) {
-        let Some(mut member) = self.members.get(&app.seq()).cloned() else { return };
+        let Some(mut member) = self.members.get(&app.seq()).cloned() else {
+            return;
+        };
         self.close(app, ledger);
         (member.leaf, member.priority, member.seat, member.failed) = (leaf, priority, None, 0);
         self.seat_member(app.seq(), member);
@@ -291,7 +314,13 @@ impl Queues {
     }
     /// Counts an application against `max_running`.
     pub fn run(&mut self, app: &AppId) {
-        let Some(member) = self.members.get_mut(&app.seq()).filter(|member| !member.running) else { return };
+        let Some(member) = self
+            .members
+            .get_mut(&app.seq())
+            .filter(|member| !member.running)
+        else {
+            return;
+        };
         member.running = true;
         if let Some(slot) = self.slots.get_mut(member.leaf.index()) {
             slot.running += 1;
@@ -299,7 +328,11 @@ impl Queues {
     }
     /// True when the leaf has reached `max_running`.
     pub fn is_full(&self, leaf: QueueIx) -> bool {
-        self.slot(leaf).is_some_and(|slot| slot.spec.max_running.is_some_and(|most| slot.running >= most))
+        self.slot(leaf).is_some_and(|slot| {
+            slot.spec
+                .max_running
+                .is_some_and(|most| slot.running >= most)
+        })
     }
 
     /// Adds the waiting master of an application.
@@ -316,10 +349,14 @@ impl Queues {
         ledger: &Ledger,
     ) {
         let ((app, request), (priority, arrival)) = (waiter, at);
-        self.put(app, ledger, |waits| waits.put(request, size, priority, arrival, whereto));
+        self.put(app, ledger, |waits| {
+            waits.put(request, size, priority, arrival, whereto)
+        });
     }
     fn put(&mut self, app: &AppId, ledger: &Ledger, what: impl FnOnce(&mut WaitingRequests)) {
-        let Some(member) = self.members.get_mut(&app.seq()) else { return };
+        let Some(member) = self.members.get_mut(&app.seq()) else {
+            return;
+        };
         let before = member.waits.len();
         what(&mut member.waits);
         member.failed = 0;
@@ -335,7 +372,9 @@ impl Queues {
     }
     /// Removes a waiter.
     pub fn remove(&mut self, waiter: &Waiter, ledger: &Ledger) {
-        let Some(member) = self.members.get_mut(&waiter.app.seq()) else { return };
+        let Some(member) = self.members.get_mut(&waiter.app.seq()) else {
+            return;
+        };
         let before = member.waits.len();
         member.waits.remove(waiter.request.as_ref());
         let (leaf, less) = (member.leaf, before - member.waits.len());
@@ -346,15 +385,25 @@ impl Queues {
     }
     /// True when the waiter waits.
     pub fn contains(&self, waiter: &Waiter) -> bool {
-        self.members.get(&waiter.app.seq()).is_some_and(|member| member.waits.contains(waiter.request.as_ref()))
+        self.members
+            .get(&waiter.app.seq())
+            .is_some_and(|member| member.waits.contains(waiter.request.as_ref()))
     }
     /// True when the request waits.
     pub(crate) fn waits(&self, app: &AppId, request: &RequestId) -> bool {
-        self.members.get(&app.seq()).is_some_and(|member| member.waits.contains(Some(request)))
+        self.members
+            .get(&app.seq())
+            .is_some_and(|member| member.waits.contains(Some(request)))
     }
     /// Waiting requests of an application in scheduling order.
     pub(crate) fn requests_of(&self, app: &AppId) -> Vec<&RequestId> {
-        self.members.get(&app.seq()).map(|member| member.waits.all()).into_iter().flatten().flatten().collect()
+        self.members
+            .get(&app.seq())
+            .map(|member| member.waits.all())
+            .into_iter()
+            .flatten()
+            .flatten()
+            .collect()
     }
     /// Number of waiters.
     pub fn len(&self) -> usize {
@@ -374,33 +423,70 @@ impl Queues {
         self.list(QueueIx::ROOT, leaves, ledger, &mut all);
         all
     }
-    fn list(&self, queue: QueueIx, but: &BTreeSet<QueueIx>, ledger: &Ledger, all: &mut Vec<Waiter>) {
-        let Some(slot) = self.slot(queue).filter(|slot| slot.waiting > 0 && !but.contains(&queue)) else { return };
-        let mut children: Vec<SiblingRank> =
-            slot.children.iter().filter_map(|ix| Some(self.rank(*ix, self.slot(*ix)?, ledger))).collect();
+    fn list(
+        &self,
+        queue: QueueIx,
+        but: &BTreeSet<QueueIx>,
+        ledger: &Ledger,
+        all: &mut Vec<Waiter>,
+    ) {
+        let Some(slot) = self
+            .slot(queue)
+            .filter(|slot| slot.waiting > 0 && !but.contains(&queue))
+        else {
+            return;
+        };
+        let mut children: Vec<SiblingRank> = slot
+            .children
+            .iter()
+            .filter_map(|ix| Some(self.rank(*ix, self.slot(*ix)?, ledger)))
+            .collect();
         children.sort_unstable();
         for child in children {
             self.list(QueueIx(child.who), but, ledger, all);
         }
         for number in self.in_order(slot, ledger) {
-            let Some(member) = self.members.get(&number) else { continue };
+            let Some(member) = self.members.get(&number) else {
+                continue;
+            };
             let waits = member.waits.all().into_iter();
-            all.extend(waits.map(|request| Waiter { app: member.id.clone(), request: request.cloned() }));
+            all.extend(waits.map(|request| Waiter {
+                app: member.id.clone(),
+                request: request.cloned(),
+            }));
         }
     }
     /// Waiting applications of a leaf in scheduling order.
     fn in_order(&self, leaf: &QueueEntry, ledger: &Ledger) -> Vec<u32> {
-        let members = leaf.apps.iter().filter_map(|app| self.members.get(&app.seq())).filter(|member| !member.waits.is_empty());
-        let mut ranks: Vec<SiblingRank> = members.map(|member| self.rank_app(member, leaf, ledger)).collect();
+        let members = leaf
+            .apps
+            .iter()
+            .filter_map(|app| self.members.get(&app.seq()))
+            .filter(|member| !member.waits.is_empty());
+        let mut ranks: Vec<SiblingRank> = members
+            .map(|member| self.rank_app(member, leaf, ledger))
+            .collect();
         ranks.sort_unstable();
         ranks.into_iter().map(|rank| rank.who).collect()
     }
     /// Number of waiters of the same leaf that precede this one.
     pub fn ahead(&self, waiter: &Waiter, ledger: &Ledger) -> usize {
         let number = waiter.app.seq();
-        let Some((member, leaf)) = self.members.get(&number).and_then(|m| Some((m, self.slot(m.leaf)?))) else { return 0 };
-        let before = self.in_order(leaf, ledger).into_iter().take_while(|other| *other != number);
-        let others: usize = before.filter_map(|other| self.members.get(&other)).map(|other| other.waits.len()).sum();
+        let Some((member, leaf)) = self
+            .members
+            .get(&number)
+            .and_then(|m| Some((m, self.slot(m.leaf)?)))
+        else {
+            return 0;
+        };
+        let before = self
+            .in_order(leaf, ledger)
+            .into_iter()
+            .take_while(|other| *other != number);
+        let others: usize = before
+            .filter_map(|other| self.members.get(&other))
+            .map(|other| other.waits.len())
+            .sum();
         others + member.waits.ahead(waiter.request.as_ref())
     }
 

@@ -21,18 +21,36 @@ const MAX_PATH: usize = 255;
 
 /// All problems, in the order of the tree.
 pub(super) fn problems(root: &QueueSpec) -> Vec<QueueProblem> {
-    let mut check = Check { queues: 0, problems: Vec::new() };
+    let mut check = Check {
+        queues: 0,
+        problems: Vec::new(),
+    };
     let path = QueuePath::root();
     if root.children.is_empty() {
-        check.wrong(&path, "queues", "has no child queue".into(), "add one, such as default");
+        check.wrong(
+            &path,
+            "queues",
+            "has no child queue".into(),
+            "add one, such as default",
+        );
     }
     if root.guaranteed != QueueShare::default() {
-        check.wrong(&path, "guaranteed", "the root queue cannot have a guarantee".into(), "remove it");
+        check.wrong(
+            &path,
+            "guaranteed",
+            "the root queue cannot have a guarantee".into(),
+            "remove it",
+        );
     }
     check.queue(&path, root, 0);
     if check.queues > MAX_QUEUES {
         let what = format!("{} queues are too many", check.queues);
-        check.wrong(&path, "queues", what, "define at most 10000, and let several users share a leaf");
+        check.wrong(
+            &path,
+            "queues",
+            what,
+            "define at most 10000, and let several users share a leaf",
+        );
     }
     check.problems
 }
@@ -44,7 +62,12 @@ struct Check {
 
 impl Check {
     fn wrong(&mut self, queue: &QueuePath, key: &'static str, what: String, fix: &str) {
-        self.problems.push(QueueProblem { queue: queue.clone(), key, what, fix: fix.to_owned() });
+        self.problems.push(QueueProblem {
+            queue: queue.clone(),
+            key,
+            what,
+            fix: fix.to_owned(),
+        });
     }
 
     fn queue(&mut self, path: &QueuePath, spec: &QueueSpec, depth: usize) {
@@ -65,24 +88,51 @@ impl Check {
         for (name, child) in &spec.children {
             let path = path.child(name);
             if path.as_str().len() > MAX_PATH {
-                self.wrong(&path, "queues", format!("its path is longer than {MAX_PATH} bytes"), "use shorter names");
+                self.wrong(
+                    &path,
+                    "queues",
+                    format!("its path is longer than {MAX_PATH} bytes"),
+                    "use shorter names",
+                );
             }
             self.queue(&path, child, depth + 1);
         }
     }
 
     fn share(&mut self, path: &QueuePath, key: &'static str, share: &QueueShare) {
-        let memory = share.memory.map(|amount| ("memory", part(amount), amount == Amount::Exactly(Default::default())));
-        let cpus = share.cpus.map(|amount| ("cpus", part(amount), amount == Amount::Exactly(Default::default())));
-        let extra = share.extra.iter().map(|(name, amount)| (name.as_str(), part(*amount), false));
+        let memory = share.memory.map(|amount| {
+            (
+                "memory",
+                part(amount),
+                amount == Amount::Exactly(Default::default()),
+            )
+        });
+        let cpus = share.cpus.map(|amount| {
+            (
+                "cpus",
+                part(amount),
+                amount == Amount::Exactly(Default::default()),
+            )
+        });
+        let extra = share
+            .extra
+            .iter()
+            .map(|(name, amount)| (name.as_str(), part(*amount), false));
         for (resource, part, zero) in memory.into_iter().chain(cpus).chain(extra) {
             if part.is_some_and(|part| part > WHOLE) {
                 let what = format!("{resource} is more than 100 % of the parent queue");
                 self.wrong(path, key, what, "write at most 100 %");
             }
             // a queue may be excluded from a countable resource
-            if key == "maximum" && (zero || (part == Some(0) && matches!(resource, "memory" | "cpus"))) {
-                self.wrong(path, key, format!("{resource} is 0"), "write more than 0, or close the queue with its key gate");
+            if key == "maximum"
+                && (zero || (part == Some(0) && matches!(resource, "memory" | "cpus")))
+            {
+                self.wrong(
+                    path,
+                    key,
+                    format!("{resource} is 0"),
+                    "write more than 0, or close the queue with its key gate",
+                );
             }
         }
     }
@@ -97,7 +147,12 @@ impl Check {
         if is_less(high.cpus.or(follow(high)), low.cpus.or(follow(low))) {
             short.push("cpus".to_owned());
         }
-        for name in low.extra.keys().chain(high.extra.keys()).collect::<BTreeSet<_>>() {
+        for name in low
+            .extra
+            .keys()
+            .chain(high.extra.keys())
+            .collect::<BTreeSet<_>>()
+        {
             let of = |share: &QueueShare| share.extra.get(name).copied().or(follow(share));
             if is_less(of(high), of(low)) {
                 short.push(name.to_string());
@@ -105,17 +160,38 @@ impl Check {
         }
         for resource in short {
             let what = format!("less {resource} than is guaranteed");
-            self.wrong(path, "maximum", what, "raise it to the guarantee, or lower the guarantee");
+            self.wrong(
+                path,
+                "maximum",
+                what,
+                "raise it to the guarantee, or lower the guarantee",
+            );
         }
     }
 
     fn limits(&mut self, path: &QueuePath, spec: &QueueSpec) {
-        if spec.weight.is_some_and(|weight| !(1..=MAX_WEIGHT).contains(&weight)) {
-            self.wrong(path, "weight", "is not a valid weight".into(), "write 1 to 1000000");
+        if spec
+            .weight
+            .is_some_and(|weight| !(1..=MAX_WEIGHT).contains(&weight))
+        {
+            self.wrong(
+                path,
+                "weight",
+                "is not a valid weight".into(),
+                "write 1 to 1000000",
+            );
         }
-        for (key, part) in [("user_limit", spec.user_limit), ("master_share", spec.master_share)] {
+        for (key, part) in [
+            ("user_limit", spec.user_limit),
+            ("master_share", spec.master_share),
+        ] {
             if part.is_some_and(|part| !(1..=WHOLE).contains(&part)) {
-                self.wrong(path, key, "is not a valid share of the queue".into(), "write more than 0 and at most 100 %");
+                self.wrong(
+                    path,
+                    key,
+                    "is not a valid share of the queue".into(),
+                    "write more than 0 and at most 100 %",
+                );
             }
         }
         for (key, zero) in [
@@ -124,7 +200,12 @@ impl Check {
             ("max_lifetime", spec.max_lifetime_ms == Some(0)),
         ] {
             if zero {
-                self.wrong(path, key, "is 0".into(), "write more than 0, or close the queue with its key gate");
+                self.wrong(
+                    path,
+                    key,
+                    "is 0".into(),
+                    "write more than 0, or close the queue with its key gate",
+                );
             }
         }
     }
@@ -140,7 +221,12 @@ impl Check {
             ("max_lifetime", spec.max_lifetime_ms.is_some()),
         ] {
             if set {
-                self.wrong(path, key, "has no effect on a queue with child queues".into(), "set it on its leaves");
+                self.wrong(
+                    path,
+                    key,
+                    "has no effect on a queue with child queues".into(),
+                    "set it on its leaves",
+                );
             }
         }
     }
@@ -150,25 +236,68 @@ impl Check {
         let children = || spec.children.values().map(|child| &child.guaranteed);
         let own = &spec.guaranteed;
         let memory = sum(children().map(|share| share.memory), |b| b.get());
-        self.promised(path, "memory", memory, own.memory.and_then(exactly).map(headroom_types::Bytes::get));
-        let cpus = sum(children().map(|share| share.cpus.or(follow(share))), |c| u64::from(c.milli()));
-        self.promised(path, "cpus", cpus, own.cpus.and_then(exactly).map(|c| u64::from(c.milli())));
+        self.promised(
+            path,
+            "memory",
+            memory,
+            own.memory.and_then(exactly).map(headroom_types::Bytes::get),
+        );
+        let cpus = sum(children().map(|share| share.cpus.or(follow(share))), |c| {
+            u64::from(c.milli())
+        });
+        self.promised(
+            path,
+            "cpus",
+            cpus,
+            own.cpus.and_then(exactly).map(|c| u64::from(c.milli())),
+        );
         let names: BTreeSet<&Name> = children().flat_map(|share| share.extra.keys()).collect();
         for name in names {
-            let given = sum(children().map(|share| share.extra.get(name).copied().or(follow(share))), |n| n);
-            self.promised(path, name.as_str(), given, own.extra.get(name).copied().and_then(exactly));
+            let given = sum(
+                children().map(|share| share.extra.get(name).copied().or(follow(share))),
+                |n| n,
+            );
+            self.promised(
+                path,
+                name.as_str(),
+                given,
+                own.extra.get(name).copied().and_then(exactly),
+            );
         }
     }
 
-    fn promised(&mut self, path: &QueuePath, resource: &str, (parts, exact): (u64, u64), own: Option<u64>) {
+    fn promised(
+        &mut self,
+        path: &QueuePath,
+        resource: &str,
+        (parts, exact): (u64, u64),
+        own: Option<u64>,
+    ) {
         if parts > u64::from(WHOLE) {
-            let what = format!("its child queues are guaranteed {}.{} % of its {resource} together", parts / 10, parts % 10);
-            self.wrong(path, "guaranteed", what, "lower them to at most 100 % together");
+            let what = format!(
+                "its child queues are guaranteed {}.{} % of its {resource} together",
+                parts / 10,
+                parts % 10
+            );
+            self.wrong(
+                path,
+                "guaranteed",
+                what,
+                "lower them to at most 100 % together",
+            );
         }
-        let left = own.map(|own| own.saturating_sub(own.saturating_mul(parts.min(u64::from(WHOLE))) / u64::from(WHOLE)));
+        let left = own.map(|own| {
+            own.saturating_sub(own.saturating_mul(parts.min(u64::from(WHOLE))) / u64::from(WHOLE))
+        });
         if left.is_some_and(|left| exact > left) {
-            let what = format!("its child queues are guaranteed more {resource} than the queue itself");
-            self.wrong(path, "guaranteed", what, "lower them, or raise the guarantee of the queue");
+            let what =
+                format!("its child queues are guaranteed more {resource} than the queue itself");
+            self.wrong(
+                path,
+                "guaranteed",
+                what,
+                "lower them, or raise the guarantee of the queue",
+            );
         }
     }
 }
@@ -202,9 +331,14 @@ fn is_less<T: PartialOrd>(high: Option<Amount<T>>, low: Option<Amount<T>>) -> bo
 }
 
 /// Sums of the parts and of the absolute amounts.
-fn sum<T>(amounts: impl Iterator<Item = Option<Amount<T>>>, plain: impl Fn(T) -> u64) -> (u64, u64) {
-    amounts.flatten().fold((0, 0), |(parts, exact), amount| match amount {
-        Amount::Part(part) => (parts.saturating_add(u64::from(part)), exact),
-        Amount::Exactly(n) => (parts, exact.saturating_add(plain(n))),
-    })
+fn sum<T>(
+    amounts: impl Iterator<Item = Option<Amount<T>>>,
+    plain: impl Fn(T) -> u64,
+) -> (u64, u64) {
+    amounts
+        .flatten()
+        .fold((0, 0), |(parts, exact), amount| match amount {
+            Amount::Part(part) => (parts.saturating_add(u64::from(part)), exact),
+            Amount::Exactly(n) => (parts, exact.saturating_add(plain(n))),
+        })
 }

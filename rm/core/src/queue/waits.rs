@@ -63,16 +63,35 @@ pub struct Head {
 impl WaitingRequests {
     /// Adds the master.
     pub fn put_master(&mut self, size: &Resource) {
-        self.master = Some((if size.extra.is_empty() { SizeClass::of(size) } else { SizeClass::ANY }, 0));
+        self.master = Some((
+            if size.extra.is_empty() {
+                SizeClass::of(size)
+            } else {
+                SizeClass::ANY
+            },
+            0,
+        ));
     }
     /// Adds a request.
-    pub fn put(&mut self, request: &RequestId, size: &Resource, priority: i32, arrival: u64, whereto: LineSharing) {
+    pub fn put(
+        &mut self,
+        request: &RequestId,
+        size: &Resource,
+        priority: i32,
+        arrival: u64,
+        whereto: LineSharing,
+    ) {
         self.remove(Some(request));
         let alone = match whereto {
             LineSharing::Anywhere if size.extra.is_empty() => None,
             LineSharing::Anywhere | LineSharing::Somewhere => Some(arrival),
         };
-        let key = LineKey { priority: Reverse(priority), memory: size.memory, cpus: size.cpus, alone };
+        let key = LineKey {
+            priority: Reverse(priority),
+            memory: size.memory,
+            cpus: size.cpus,
+            alone,
+        };
         let line = self.lines.entry(key).or_default();
         let head = line.requests.first_key_value().map(|(arrival, _)| *arrival);
         line.requests.insert(arrival, request.clone());
@@ -91,8 +110,12 @@ impl WaitingRequests {
             self.master = None;
             return;
         };
-        let Some((arrival, key)) = self.of.remove(request) else { return };
-        let Some(line) = self.lines.get_mut(&key) else { return };
+        let Some((arrival, key)) = self.of.remove(request) else {
+            return;
+        };
+        let Some(line) = self.lines.get_mut(&key) else {
+            return;
+        };
         line.requests.remove(&arrival);
         if self.heads.remove(&(key.priority, arrival)).is_some()
             && let Some((next, _)) = line.requests.first_key_value()
@@ -105,7 +128,9 @@ impl WaitingRequests {
     }
     /// True when the waiter waits.
     pub fn contains(&self, request: Option<&RequestId>) -> bool {
-        request.map_or(self.master.is_some(), |request| self.of.contains_key(request))
+        request.map_or(self.master.is_some(), |request| {
+            self.of.contains_key(request)
+        })
     }
     /// Number of waiters.
     pub fn len(&self) -> usize {
@@ -122,7 +147,9 @@ impl WaitingRequests {
             Some(_) => SizeClass::ANY,
         };
         let lines = self.lines.keys().map(class);
-        lines.chain(self.master.map(|(class, _)| class)).reduce(SizeClass::least)
+        lines
+            .chain(self.master.map(|(class, _)| class))
+            .reduce(SizeClass::least)
     }
     /// First line after `after` that has not failed in this round.
     pub fn next(&self, after: Option<&Head>, round: u64) -> Option<Head> {
@@ -130,18 +157,31 @@ impl WaitingRequests {
             && let Some((_, failed)) = self.master
             && failed != round
         {
-            return Some(Head { request: None, at: None });
+            return Some(Head {
+                request: None,
+                at: None,
+            });
         }
         let from = after
             .and_then(|head| head.at)
-            .map_or(std::ops::Bound::Unbounded, |(priority, arrival)| std::ops::Bound::Excluded((Reverse(priority), arrival)));
-        let lines = self.heads.range((from, std::ops::Bound::Unbounded)).filter_map(|(at, key)| Some((at, self.lines.get(key)?)));
+            .map_or(std::ops::Bound::Unbounded, |(priority, arrival)| {
+                std::ops::Bound::Excluded((Reverse(priority), arrival))
+            });
+        let lines = self
+            .heads
+            .range((from, std::ops::Bound::Unbounded))
+            .filter_map(|(at, key)| Some((at, self.lines.get(key)?)));
         let (at, line) = lines.into_iter().find(|(_, line)| line.failed != round)?;
-        Some(Head { request: line.requests.get(&at.1).cloned(), at: Some((at.0.0, at.1)) })
+        Some(Head {
+            request: line.requests.get(&at.1).cloned(),
+            at: Some((at.0.0, at.1)),
+        })
     }
     /// All requests of a line, in order.
     pub fn line(&self, head: &Head) -> impl Iterator<Item = &RequestId> {
-        let at = head.at.map(|(priority, arrival)| (Reverse(priority), arrival));
+        let at = head
+            .at
+            .map(|(priority, arrival)| (Reverse(priority), arrival));
         let line = at.and_then(|at| self.lines.get(self.heads.get(&at)?));
         line.into_iter().flat_map(|line| line.requests.values())
     }
@@ -169,8 +209,11 @@ impl WaitingRequests {
             self.merge(&mut all);
             return all;
         }
-        let mut requests: Vec<(At, &RequestId)> =
-            self.of.iter().map(|(request, (arrival, key))| ((key.priority, *arrival), request)).collect();
+        let mut requests: Vec<(At, &RequestId)> = self
+            .of
+            .iter()
+            .map(|(request, (arrival, key))| ((key.priority, *arrival), request))
+            .collect();
         requests.sort_unstable_by_key(|(at, _)| *at);
         all.extend(requests.into_iter().map(|(_, request)| Some(request)));
         all
@@ -179,10 +222,15 @@ impl WaitingRequests {
     fn merge<'a>(&'a self, all: &mut Vec<Option<&'a RequestId>>) {
         let begin = |(key, line): (&LineKey, &'a Line)| {
             let mut rest = line.requests.iter();
-            rest.next().map(|(arrival, request)| ((key.priority, *arrival), request, rest))
+            rest.next()
+                .map(|(arrival, request)| ((key.priority, *arrival), request, rest))
         };
         let mut lines: Vec<_> = self.lines.iter().filter_map(begin).collect();
-        while let Some((at, (first, ..))) = lines.iter().enumerate().min_by_key(|(_, (first, ..))| *first) {
+        while let Some((at, (first, ..))) = lines
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, (first, ..))| *first)
+        {
             let priority = first.0;
             let (first, request, rest) = &mut lines[at];
             all.push(Some(*request));
@@ -194,9 +242,15 @@ impl WaitingRequests {
     }
     /// Number of waiters that precede this one.
     pub fn ahead(&self, request: Option<&RequestId>) -> usize {
-        let Some((arrival, key)) = request.and_then(|request| self.of.get(request)) else { return 0 };
+        let Some((arrival, key)) = request.and_then(|request| self.of.get(request)) else {
+            return 0;
+        };
         let at = (key.priority, *arrival);
-        let before = self.of.values().filter(|(arrival, key)| (key.priority, *arrival) < at).count();
+        let before = self
+            .of
+            .values()
+            .filter(|(arrival, key)| (key.priority, *arrival) < at)
+            .count();
         before + usize::from(self.master.is_some())
     }
 }
@@ -215,7 +269,11 @@ mod tests {
         let mut seen = Vec::new();
         let mut at = None;
         while let Some(head) = waits.next(at.as_ref(), round) {
-            seen.push(head.request.as_ref().map_or("master".to_owned(), ToString::to_string));
+            seen.push(
+                head.request
+                    .as_ref()
+                    .map_or("master".to_owned(), ToString::to_string),
+            );
             at = Some(head);
         }
         seen
@@ -230,10 +288,24 @@ mod tests {
         waits.put(&id("d"), &size(4), 7, 4, LineSharing::Somewhere);
         assert_eq!(walk(&waits, 1), ["d", "a", "b"], "c waits behind a");
         assert_eq!(waits.all().len(), 4);
-        assert_eq!((waits.ahead(Some(&id("c"))), waits.least()), (3, Some(SizeClass::ANY)), "d may fit on some node");
-        waits.fail(&Head { request: Some(id("a")), at: Some((0, 1)) }, 1);
+        assert_eq!(
+            (waits.ahead(Some(&id("c"))), waits.least()),
+            (3, Some(SizeClass::ANY)),
+            "d may fit on some node"
+        );
+        waits.fail(
+            &Head {
+                request: Some(id("a")),
+                at: Some((0, 1)),
+            },
+            1,
+        );
         assert_eq!(walk(&waits, 1), ["d", "b"]);
-        assert_eq!(walk(&waits, 2), ["d", "a", "b"], "a failure holds for one pass");
+        assert_eq!(
+            walk(&waits, 2),
+            ["d", "a", "b"],
+            "a failure holds for one pass"
+        );
         waits.put(&id("d"), &size(4), 7, 4, LineSharing::Anywhere);
         waits.remove(Some(&id("a")));
         assert_eq!(walk(&waits, 2), ["d", "b", "c"], "and b came before c");

@@ -39,6 +39,10 @@ mod tests {
         assert!(!hopeless.covers(&size(3, 2)) && !hopeless.covers(&size(8, 1)));
         hopeless.add(&size(2, 1));
         assert!(hopeless.covers(&size(3, 1)));
-        assert_eq!(hopeless.sizes.len(), 1, "the smaller size covers the larger one");
+        assert_eq!(
+            hopeless.sizes.len(),
+            1,
+            "the smaller size covers the larger one"
+        );
     }
 }

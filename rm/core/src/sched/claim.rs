@@ -20,7 +20,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headroom_types::{AppId, Bytes, ContainerId, NodeId, Reason, RequestId, Resource, StopCause, Tick, UnixMillis};
+use headroom_types::{
+    AppId, Bytes, ContainerId, NodeId, Reason, RequestId, Resource, StopCause, Tick, UnixMillis,
+};
 
 use super::fit::PlacementNeed;
 use super::index::NodeIx;
@@ -89,7 +91,11 @@ impl Claims {
     }
     /// Claims on one node, oldest first.
     pub fn on<'a>(&'a self, node: &NodeId) -> impl Iterator<Item = &'a Claim> {
-        self.by_node.get(node).into_iter().flatten().filter_map(|number| self.all.get(number))
+        self.by_node
+            .get(node)
+            .into_iter()
+            .flatten()
+            .filter_map(|number| self.all.get(number))
     }
     /// Claim of which a container is a victim.
     pub fn against(&self, victim: &ContainerId) -> Option<&Claim> {
@@ -97,17 +103,30 @@ impl Claims {
     }
     /// Number of claims of one waiter.
     pub fn of(&self, waiter: &Waiter) -> usize {
-        self.all.values().filter(|claim| claim.waiter == *waiter).count()
+        self.all
+            .values()
+            .filter(|claim| claim.waiter == *waiter)
+            .count()
     }
     /// True when a request has a claim.
     pub(crate) fn has(&self, app: &AppId, request: &RequestId) -> bool {
         !self.all.is_empty()
-            && self.all.values().any(|claim| claim.waiter.app == *app && claim.waiter.request.as_ref() == Some(request))
+            && self.all.values().any(|claim| {
+                claim.waiter.app == *app && claim.waiter.request.as_ref() == Some(request)
+            })
     }
     fn add(&mut self, claim: Claim) -> u64 {
         self.made += 1;
-        self.by_node.entry(claim.node.clone()).or_default().insert(self.made);
-        self.victims.extend(claim.victims.iter().map(|victim| (victim.clone(), self.made)));
+        self.by_node
+            .entry(claim.node.clone())
+            .or_default()
+            .insert(self.made);
+        self.victims.extend(
+            claim
+                .victims
+                .iter()
+                .map(|victim| (victim.clone(), self.made)),
+        );
         self.all.insert(self.made, claim);
         self.made
     }
@@ -135,46 +154,96 @@ impl Cluster {
     /// Free resources of a node after all claims. A reservation counts as free: the caller is that
     /// request, or one that takes precedence over it.
     pub(crate) fn room_beside_claims(&self, node: &NodeId) -> Resource {
-        let free = self.ledger.node(node).map(crate::ledger::NodeAccount::free).unwrap_or_default();
-        self.claims.on(node).fold(free, |free, claim| beside(&free, &claim.size))
+        let free = self
+            .ledger
+            .node(node)
+            .map(crate::ledger::NodeAccount::free)
+            .unwrap_or_default();
+        self.claims
+            .on(node)
+            .fold(free, |free, claim| beside(&free, &claim.size))
     }
 
     /// Free resources of a node for all requests, without its reservation and its claims.
     pub(crate) fn room_for_all(&self, node: &NodeId) -> Resource {
-        let free = self.ledger.node(node).map(crate::ledger::NodeAccount::free).unwrap_or_default();
-        self.index.ix(node).map(|ix| self.room_beside(node, ix, free.clone())).unwrap_or(free)
+        let free = self
+            .ledger
+            .node(node)
+            .map(crate::ledger::NodeAccount::free)
+            .unwrap_or_default();
+        self.index
+            .ix(node)
+            .map(|ix| self.room_beside(node, ix, free.clone()))
+            .unwrap_or(free)
     }
 
     /// Like [`Cluster::room_for_all`], from the given free resources.
     pub(crate) fn room_beside(&self, node: &NodeId, ix: NodeIx, free: Resource) -> Resource {
         let kept = self.reservations.on(ix).map(|kept| &kept.size);
-        kept.into_iter().chain(self.claims.on(node).map(|claim| &claim.size)).fold(free, |free, size| beside(&free, size))
+        kept.into_iter()
+            .chain(self.claims.on(node).map(|claim| &claim.size))
+            .fold(free, |free, size| beside(&free, size))
     }
 
     /// Creates a claim and warns the masters of its victims.
     pub(crate) fn claim(&mut self, claim: Claim, why: &str, ctx: &mut StepContext<'_>) {
         let (node, at) = (claim.node.clone(), claim.at);
         let size = claim.size.clone();
-        let who = claim.waiter.request.as_ref().map_or("the master".to_owned(), ToString::to_string);
-        let message = format!("{who} needs {size}: {} containers on {node} will be preempted", claim.victims.len());
-        ctx.log_app(LogSeverity::Normal, Reason::PreemptPlanned, &claim.waiter.app, message);
+        let who = claim
+            .waiter
+            .request
+            .as_ref()
+            .map_or("the master".to_owned(), ToString::to_string);
+        let message = format!(
+            "{who} needs {size}: {} containers on {node} will be preempted",
+            claim.victims.len()
+        );
+        ctx.log_app(
+            LogSeverity::Normal,
+            Reason::PreemptPlanned,
+            &claim.waiter.app,
+            message,
+        );
         for victim in &claim.victims {
-            let what = UpdateKind::PreemptSoon { container: victim.clone(), at, why: why.to_owned() };
+            let what = UpdateKind::PreemptSoon {
+                container: victim.clone(),
+                at,
+                why: why.to_owned(),
+            };
             self.update(&victim.app, what, ctx);
-            ctx.log(container_line(LogSeverity::Normal, Reason::PreemptSoon, victim, &node, why.to_owned()));
+            ctx.log(container_line(
+                LogSeverity::Normal,
+                Reason::PreemptSoon,
+                victim,
+                &node,
+                why.to_owned(),
+            ));
         }
         self.claim_instead(&claim.waiter, &node, ctx);
         let number = self.claims.add(claim);
-        self.timers.set(TimerKey::Claim(number), Tick(at.0.saturating_sub(self.settings.unix_at_zero.0)).max(ctx.now));
+        self.timers.set(
+            TimerKey::Claim(number),
+            Tick(at.0.saturating_sub(self.settings.unix_at_zero.0)).max(ctx.now),
+        );
         self.reindex(&node);
     }
 
     /// Cancels the reservation of the same request, and the reservation on the same node.
     fn claim_instead(&mut self, waiter: &Waiter, node: &NodeId, ctx: &mut StepContext<'_>) {
-        if let Some(ix) = self.index.ix(node).filter(|ix| self.reservations.on(*ix).is_some()) {
-            self.unreserve(ix, "preemption frees resources there for a queue below its guarantee", ctx);
+        if let Some(ix) = self
+            .index
+            .ix(node)
+            .filter(|ix| self.reservations.on(*ix).is_some())
+        {
+            self.unreserve(
+                ix,
+                "preemption frees resources there for a queue below its guarantee",
+                ctx,
+            );
         }
-        let Some(request) = &waiter.request else { return };
+        let Some(request) = &waiter.request else {
+            return;
+        };
         if let Some((ix, _)) = self.reservations.of(&waiter.app, request) {
             self.unreserve(ix, "preemption frees resources for the request", ctx);
         }
@@ -183,16 +252,31 @@ impl Cluster {
     /// Handles the end of the warning: stops the victims.
     pub(crate) fn claim_due(&mut self, number: u64, ctx: &mut StepContext<'_>) {
         self.serve_claims(ctx);
-        let Some(claim) = self.claims.all.get(&number) else { return };
-        let victims: Vec<ContainerId> = claim.victims.iter().filter(|victim| self.can_go(victim)).cloned().collect();
+        let Some(claim) = self.claims.all.get(&number) else {
+            return;
+        };
+        let victims: Vec<ContainerId> = claim
+            .victims
+            .iter()
+            .filter(|victim| self.can_go(victim))
+            .cloned()
+            .collect();
         if !self.may_still_take(claim, &victims) {
-            return self.call_off(number, "the queues do not allow the preemption any more", ctx);
+            return self.call_off(
+                number,
+                "the queues do not allow the preemption any more",
+                ctx,
+            );
         }
         if let Some(claim) = self.claims.all.get_mut(&number) {
             claim.stage = ClaimStage::Taken;
         }
         for victim in victims {
-            self.container_event(&victim, container::ContainerEvent::Stop(StopCause::Preempted), ctx);
+            self.container_event(
+                &victim,
+                container::ContainerEvent::Stop(StopCause::Preempted),
+                ctx,
+            );
         }
         self.advance_claim(number, ctx);
     }
@@ -206,25 +290,45 @@ impl Cluster {
     }
 
     fn advance_claim(&mut self, number: u64, ctx: &mut StepContext<'_>) {
-        let Some(claim) = self.claims.all.get(&number) else { return };
+        let Some(claim) = self.claims.all.get(&number) else {
+            return;
+        };
         if let Some(why) = self.is_vain(number, claim) {
             return self.call_off(number, why, ctx);
         }
-        let earlier = self.claims.on(&claim.node).take_while(|other| *other != claim);
-        let free = self.ledger.node(&claim.node).map(crate::ledger::NodeAccount::free).unwrap_or_default();
+        let earlier = self
+            .claims
+            .on(&claim.node)
+            .take_while(|other| *other != claim);
+        let free = self
+            .ledger
+            .node(&claim.node)
+            .map(crate::ledger::NodeAccount::free)
+            .unwrap_or_default();
         let free = earlier.fold(free, |free, other| excess(&free, &other.size));
         if claim.size.fits(&free) {
             return self.fulfil(number, ctx);
         }
-        let left = claim.victims.iter().any(|v| self.containers.get(v).is_some_and(|c| c.state.is_alive()));
+        let left = claim
+            .victims
+            .iter()
+            .any(|v| self.containers.get(v).is_some_and(|c| c.state.is_alive()));
         if !left {
-            self.call_off(number, "all victims have ended, and the free resources are not enough", ctx);
+            self.call_off(
+                number,
+                "all victims have ended, and the free resources are not enough",
+                ctx,
+            );
         }
     }
 
     /// Reason why a claim is obsolete.
     fn is_vain(&self, number: u64, claim: &Claim) -> Option<&'static str> {
-        let Some(app) = self.apps.get(&claim.waiter.app).filter(|_| self.queue.contains(&claim.waiter)) else {
+        let Some(app) = self
+            .apps
+            .get(&claim.waiter.app)
+            .filter(|_| self.queue.contains(&claim.waiter))
+        else {
             return Some("the request does not wait any more");
         };
         let request = claim.waiter.request.as_ref();
@@ -233,7 +337,12 @@ impl Cluster {
             return Some("the size of the request has changed");
         }
         let missing = request.map_or(1, |request| app.missing(request));
-        let before = self.claims.all.range(..number).filter(|(_, other)| other.waiter == claim.waiter).count();
+        let before = self
+            .claims
+            .all
+            .range(..number)
+            .filter(|(_, other)| other.waiter == claim.waiter)
+            .count();
         if before >= usize::try_from(missing).unwrap_or(usize::MAX) {
             return Some("the request was granted elsewhere");
         }
@@ -244,10 +353,18 @@ impl Cluster {
     }
 
     fn fulfil(&mut self, number: u64, ctx: &mut StepContext<'_>) {
-        let Some(claim) = self.claims.all.get(&number) else { return };
-        let Some(app) = self.apps.get(&claim.waiter.app) else { return };
+        let Some(claim) = self.claims.all.get(&number) else {
+            return;
+        };
+        let Some(app) = self.apps.get(&claim.waiter.app) else {
+            return;
+        };
         let request = claim.waiter.request.clone();
-        if self.held(app).is_some() || self.limit(app, part(request.as_ref()), &claim.size).is_some() {
+        if self.held(app).is_some()
+            || self
+                .limit(app, part(request.as_ref()), &claim.size)
+                .is_some()
+        {
             return; // the limit may change; if not, the deadline or the next round ends the claim
         }
         let (id, node) = (claim.waiter.app.clone(), claim.node.clone());
@@ -260,9 +377,19 @@ impl Cluster {
     }
 
     fn call_off(&mut self, number: u64, why: &str, ctx: &mut StepContext<'_>) {
-        let Some(claim) = self.drop_claim(number) else { return };
-        let message = format!("preemption for {} on {} is cancelled: {why}", claim.size, claim.node);
-        ctx.log_app(LogSeverity::Normal, Reason::PreemptCalledOff, &claim.waiter.app, message);
+        let Some(claim) = self.drop_claim(number) else {
+            return;
+        };
+        let message = format!(
+            "preemption for {} on {} is cancelled: {why}",
+            claim.size, claim.node
+        );
+        ctx.log_app(
+            LogSeverity::Normal,
+            Reason::PreemptCalledOff,
+            &claim.waiter.app,
+            message,
+        );
     }
 
     fn drop_claim(&mut self, number: u64) -> Option<Claim> {
@@ -281,23 +408,39 @@ impl Cluster {
         Some(match claim.stage {
             ClaimStage::Warned => {
                 let left = at.since(now).as_secs_f64().ceil();
-                format!("preemption frees resources on {node}: {victims} containers of other queues are stopped in {left} s")
+                format!(
+                    "preemption frees resources on {node}: {victims} containers of other queues are stopped in {left} s"
+                )
             }
             ClaimStage::Taken => {
-                format!("preemption frees resources on {node}: {victims} containers of other queues are being stopped")
+                format!(
+                    "preemption frees resources on {node}: {victims} containers of other queues are being stopped"
+                )
             }
         })
     }
 
     /// Sentence about the claim because of which a size does not fit on a node.
     pub(crate) fn claimed_sentence(&self, node: &NodeId, size: &Resource) -> Option<String> {
-        let claim = self.claims.on(node).next().filter(|_| !size.fits(&self.room_for_all(node)))?;
-        Some(format!("its free resources are set aside for {} by preemption", claim.waiter.app))
+        let claim = self
+            .claims
+            .on(node)
+            .next()
+            .filter(|_| !size.fits(&self.room_for_all(node)))?;
+        Some(format!(
+            "its free resources are set aside for {} by preemption",
+            claim.waiter.app
+        ))
     }
 
     /// Sentence about an application's own containers that will be preempted.
     pub(crate) fn loss_sentence(&self, app: &AppId) -> Option<String> {
-        let going = self.claims.victims.keys().filter(|victim| victim.app == *app).count();
+        let going = self
+            .claims
+            .victims
+            .keys()
+            .filter(|victim| victim.app == *app)
+            .count();
         let queue = self.apps.get(app).map(|app| app.queue.short().to_owned())?;
         (going > 0).then(|| {
             format!("queue {queue} has more than its guarantee, and {going} containers of the application will be preempted")
@@ -308,19 +451,39 @@ impl Cluster {
     pub(crate) fn check_claims(&self) {
         for (number, claim) in &self.claims.all {
             let timed = self.timers.of(&TimerKey::Claim(*number)).is_some();
-            assert_eq!(timed, claim.stage == ClaimStage::Warned, "the timer of a claim on {} contradicts its stage", claim.node);
+            assert_eq!(
+                timed,
+                claim.stage == ClaimStage::Warned,
+                "the timer of a claim on {} contradicts its stage",
+                claim.node
+            );
             assert!(
-                self.claims.by_node.get(&claim.node).is_some_and(|all| all.contains(number)),
+                self.claims
+                    .by_node
+                    .get(&claim.node)
+                    .is_some_and(|all| all.contains(number)),
                 "{} does not list its claim",
                 claim.node
             );
             for victim in &claim.victims {
-                assert_eq!(self.claims.victims.get(victim), Some(number), "{victim} is a victim of two claims");
-                let master = self.containers.get(victim).is_some_and(|c| c.request.is_none());
+                assert_eq!(
+                    self.claims.victims.get(victim),
+                    Some(number),
+                    "{victim} is a victim of two claims"
+                );
+                let master = self
+                    .containers
+                    .get(victim)
+                    .is_some_and(|c| c.request.is_none());
                 assert!(!master, "{victim} is a master and a victim");
             }
         }
-        let listed: usize = self.claims.all.values().map(|claim| claim.victims.len()).sum();
+        let listed: usize = self
+            .claims
+            .all
+            .values()
+            .map(|claim| claim.victims.len())
+            .sum();
         assert_eq!(listed, self.claims.victims.len(), "victims without a claim");
     }
 }

@@ -62,7 +62,10 @@ pub enum ConstraintMismatch<'a> {
 }
 
 /// First mismatch of a node. `None` when the placement allows the node.
-pub fn misfit<'a>(place: &'a PlacementRules, slot: &'a IndexedNode) -> Option<ConstraintMismatch<'a>> {
+pub fn misfit<'a>(
+    place: &'a PlacementRules,
+    slot: &'a IndexedNode,
+) -> Option<ConstraintMismatch<'a>> {
     if !place.nodes.is_empty() && !place.nodes.contains(&slot.node) {
         return Some(ConstraintMismatch::NotNamed);
     }
@@ -71,14 +74,25 @@ pub fn misfit<'a>(place: &'a PlacementRules, slot: &'a IndexedNode) -> Option<Co
 
 /// First permanent mismatch of a node. Taints are not permanent, like drains: a request may wait
 /// for their removal.
-pub(crate) fn lasting_misfit<'a>(place: &'a PlacementRules, slot: &'a IndexedNode) -> Option<ConstraintMismatch<'a>> {
-    misfits(place, slot).into_iter().find(|misfit| !matches!(misfit, ConstraintMismatch::Taint { .. }))
+pub(crate) fn lasting_misfit<'a>(
+    place: &'a PlacementRules,
+    slot: &'a IndexedNode,
+) -> Option<ConstraintMismatch<'a>> {
+    misfits(place, slot)
+        .into_iter()
+        .find(|misfit| !matches!(misfit, ConstraintMismatch::Taint { .. }))
 }
 
 /// All mismatches of a node.
-pub fn misfits<'a>(place: &'a PlacementRules, slot: &'a IndexedNode) -> Vec<ConstraintMismatch<'a>> {
+pub fn misfits<'a>(
+    place: &'a PlacementRules,
+    slot: &'a IndexedNode,
+) -> Vec<ConstraintMismatch<'a>> {
     let named = place.nodes.is_empty() || place.nodes.contains(&slot.node);
-    let mut all: Vec<ConstraintMismatch<'a>> = (!named).then_some(ConstraintMismatch::NotNamed).into_iter().collect();
+    let mut all: Vec<ConstraintMismatch<'a>> = (!named)
+        .then_some(ConstraintMismatch::NotNamed)
+        .into_iter()
+        .collect();
     let traits = &slot.traits;
     all.extend(of_rack(place, traits));
     all.extend(of_labels(place, traits));
@@ -91,8 +105,10 @@ pub fn misfits<'a>(place: &'a PlacementRules, slot: &'a IndexedNode) -> Vec<Cons
 
 /// True when a placement allows only some nodes.
 pub(crate) fn has_rules(place: &PlacementRules) -> bool {
-    let insists = place.relax == RelaxPolicy::Never && place.prefer_nodes.len() + place.prefer_racks.len() > 0;
-    insists || place.nodes.len() + place.racks.len() + place.labels.len() + place.attributes.len() > 0
+    let insists = place.relax == RelaxPolicy::Never
+        && place.prefer_nodes.len() + place.prefer_racks.len() > 0;
+    insists
+        || place.nodes.len() + place.racks.len() + place.labels.len() + place.attributes.len() > 0
 }
 
 /// True when a placement allows other nodes than those that are open to all requests: fewer or
@@ -110,70 +126,147 @@ pub(crate) fn candidates<'a>(
 ) -> Box<dyn Iterator<Item = &'a IndexedNode> + 'a> {
     let member = |ix: NodeIx| index.slot(ix).filter(|slot| slot.offers.is_some());
     if !place.nodes.is_empty() {
-        return Box::new(place.nodes.iter().filter_map(|node| index.ix(node)).filter_map(member));
+        return Box::new(
+            place
+                .nodes
+                .iter()
+                .filter_map(|node| index.ix(node))
+                .filter_map(member),
+        );
     }
     let mut sets: Vec<Vec<&BTreeSet<NodeIx>>> = Vec::new();
-    let of_racks = |racks: &[Name]| racks.iter().filter_map(|rack| index.racks.get(rack)).map(|group| &group.members).collect();
+    let of_racks = |racks: &[Name]| {
+        racks
+            .iter()
+            .filter_map(|rack| index.racks.get(rack))
+            .map(|group| &group.members)
+            .collect()
+    };
     if !place.racks.is_empty() {
         sets.push(of_racks(&place.racks));
     }
-    sets.extend(place.labels.iter().map(|label| index.labels.get(label).map(|group| &group.members).into_iter().collect()));
+    sets.extend(place.labels.iter().map(|label| {
+        index
+            .labels
+            .get(label)
+            .map(|group| &group.members)
+            .into_iter()
+            .collect()
+    }));
     let extras = size.extra.iter().filter(|(_, pieces)| **pieces > 0);
-    sets.extend(extras.map(|(name, _)| index.extras.get(name).map(|extra| &extra.members).into_iter().collect()));
+    sets.extend(extras.map(|(name, _)| {
+        index
+            .extras
+            .get(name)
+            .map(|extra| &extra.members)
+            .into_iter()
+            .collect()
+    }));
     for (name, wanted) in &place.attributes {
         if let AttributeCondition::OneOf(values) = wanted {
             let known = index.attributes.get(name);
-            sets.push(values.iter().filter_map(|value| known?.get(value)).collect());
+            sets.push(
+                values
+                    .iter()
+                    .filter_map(|value| known?.get(value))
+                    .collect(),
+            );
         }
     }
-    let smallest = sets.into_iter().min_by_key(|sets| sets.iter().map(|set| set.len()).sum::<usize>());
+    let smallest = sets
+        .into_iter()
+        .min_by_key(|sets| sets.iter().map(|set| set.len()).sum::<usize>());
     match smallest {
         Some(sets) => Box::new(sets.into_iter().flatten().copied().filter_map(member)),
         None => Box::new(index.members().iter().copied().filter_map(member)),
     }
 }
 
-fn of_traits<'a>(place: &'a PlacementRules, traits: &'a NodeProperties) -> Option<ConstraintMismatch<'a>> {
+fn of_traits<'a>(
+    place: &'a PlacementRules,
+    traits: &'a NodeProperties,
+) -> Option<ConstraintMismatch<'a>> {
     let rack = of_rack(place, traits).or_else(|| of_labels(place, traits).next());
-    let kept = rack.or_else(|| of_exclusive(place, traits)).or_else(|| of_taints(place, traits).next());
+    let kept = rack
+        .or_else(|| of_exclusive(place, traits))
+        .or_else(|| of_taints(place, traits).next());
     kept.or_else(|| of_attributes(place, traits).next())
 }
 
-fn of_rack<'a>(place: &'a PlacementRules, traits: &'a NodeProperties) -> Option<ConstraintMismatch<'a>> {
-    let wrong = !place.racks.is_empty() && !traits.rack.as_ref().is_some_and(|rack| place.racks.contains(rack));
+fn of_rack<'a>(
+    place: &'a PlacementRules,
+    traits: &'a NodeProperties,
+) -> Option<ConstraintMismatch<'a>> {
+    let wrong = !place.racks.is_empty()
+        && !traits
+            .rack
+            .as_ref()
+            .is_some_and(|rack| place.racks.contains(rack));
     wrong.then_some(ConstraintMismatch::Rack(traits.rack.as_ref()))
 }
 
-fn of_labels<'a>(place: &'a PlacementRules, traits: &'a NodeProperties) -> impl Iterator<Item = ConstraintMismatch<'a>> {
-    place.labels.iter().filter(|label| !traits.labels.contains(*label)).map(ConstraintMismatch::Label)
+fn of_labels<'a>(
+    place: &'a PlacementRules,
+    traits: &'a NodeProperties,
+) -> impl Iterator<Item = ConstraintMismatch<'a>> {
+    place
+        .labels
+        .iter()
+        .filter(|label| !traits.labels.contains(*label))
+        .map(ConstraintMismatch::Label)
 }
 
-fn of_exclusive<'a>(place: &'a PlacementRules, traits: &'a NodeProperties) -> Option<ConstraintMismatch<'a>> {
+fn of_exclusive<'a>(
+    place: &'a PlacementRules,
+    traits: &'a NodeProperties,
+) -> Option<ConstraintMismatch<'a>> {
     match traits.exclusive {
         Exclusive::No => None,
-        Exclusive::Yes => traits.labels.is_disjoint(&place.labels).then_some(ConstraintMismatch::Exclusive(&traits.labels)),
+        Exclusive::Yes => traits
+            .labels
+            .is_disjoint(&place.labels)
+            .then_some(ConstraintMismatch::Exclusive(&traits.labels)),
     }
 }
 
-fn of_taints<'a>(place: &'a PlacementRules, traits: &'a NodeProperties) -> impl Iterator<Item = ConstraintMismatch<'a>> {
-    let refused = traits.taints.iter().filter(|(name, value)| !place.tolerates(name, value));
+fn of_taints<'a>(
+    place: &'a PlacementRules,
+    traits: &'a NodeProperties,
+) -> impl Iterator<Item = ConstraintMismatch<'a>> {
+    let refused = traits
+        .taints
+        .iter()
+        .filter(|(name, value)| !place.tolerates(name, value));
     refused.map(|(name, value)| ConstraintMismatch::Taint { name, value })
 }
 
-fn of_attributes<'a>(place: &'a PlacementRules, traits: &'a NodeProperties) -> impl Iterator<Item = ConstraintMismatch<'a>> {
+fn of_attributes<'a>(
+    place: &'a PlacementRules,
+    traits: &'a NodeProperties,
+) -> impl Iterator<Item = ConstraintMismatch<'a>> {
     place.attributes.iter().filter_map(|(name, wanted)| {
         let has = traits.attributes.get(name).map(String::as_str);
         (!compares(wanted, has)).then_some(ConstraintMismatch::Attribute { name, wanted, has })
     })
 }
 
-fn of_preference<'a>(place: &'a PlacementRules, node: &NodeId, traits: &'a NodeProperties) -> Option<ConstraintMismatch<'a>> {
+fn of_preference<'a>(
+    place: &'a PlacementRules,
+    node: &NodeId,
+    traits: &'a NodeProperties,
+) -> Option<ConstraintMismatch<'a>> {
     match place.relax {
         RelaxPolicy::AtOnce | RelaxPolicy::After(_) => None,
-        RelaxPolicy::Never if place.prefer_nodes.is_empty() && place.prefer_racks.is_empty() => None,
+        RelaxPolicy::Never if place.prefer_nodes.is_empty() && place.prefer_racks.is_empty() => {
+            None
+        }
         RelaxPolicy::Never => {
-            let near = traits.rack.as_ref().is_some_and(|rack| place.prefer_racks.contains(rack));
-            (!near && !place.prefer_nodes.contains(node)).then_some(ConstraintMismatch::NotPreferred)
+            let near = traits
+                .rack
+                .as_ref()
+                .is_some_and(|rack| place.prefer_racks.contains(rack));
+            (!near && !place.prefer_nodes.contains(node))
+                .then_some(ConstraintMismatch::NotPreferred)
         }
     }
 }
@@ -192,12 +285,24 @@ impl fmt::Display for ConstraintMismatch<'_> {
         match self {
             ConstraintMismatch::NotNamed => write!(f, "not among the named nodes"),
             ConstraintMismatch::Rack(None) => write!(f, "in no rack"),
-            ConstraintMismatch::Rack(Some(rack)) => write!(f, "in rack {rack}, which the request does not name"),
+            ConstraintMismatch::Rack(Some(rack)) => {
+                write!(f, "in rack {rack}, which the request does not name")
+            }
             ConstraintMismatch::NotPreferred => write!(f, "not among the required preferences"),
             ConstraintMismatch::Label(label) => write!(f, "does not have label {label}"),
-            ConstraintMismatch::Exclusive(labels) if labels.is_empty() => write!(f, "exclusive, and has no label"),
-            ConstraintMismatch::Exclusive(labels) => write!(f, "exclusive for requests with label {}", either(labels.iter())),
-            ConstraintMismatch::Taint { name, value } => write!(f, "has taint {}, which it does not tolerate", pair(name, value)),
+            ConstraintMismatch::Exclusive(labels) if labels.is_empty() => {
+                write!(f, "exclusive, and has no label")
+            }
+            ConstraintMismatch::Exclusive(labels) => write!(
+                f,
+                "exclusive for requests with label {}",
+                either(labels.iter())
+            ),
+            ConstraintMismatch::Taint { name, value } => write!(
+                f,
+                "has taint {}, which it does not tolerate",
+                pair(name, value)
+            ),
             ConstraintMismatch::Attribute { name, wanted, has } => {
                 match has {
                     Some(has) => write!(f, "attribute {name} is {has}")?,
@@ -206,8 +311,12 @@ impl fmt::Display for ConstraintMismatch<'_> {
                 match wanted {
                     AttributeCondition::Exists => Ok(()),
                     AttributeCondition::Absent => write!(f, ", required none"),
-                    AttributeCondition::OneOf(values) => write!(f, ", required {}", either(values.iter())),
-                    AttributeCondition::NoneOf(values) => write!(f, ", required any but {}", either(values.iter())),
+                    AttributeCondition::OneOf(values) => {
+                        write!(f, ", required {}", either(values.iter()))
+                    }
+                    AttributeCondition::NoneOf(values) => {
+                        write!(f, ", required any but {}", either(values.iter()))
+                    }
                 }
             }
         }
@@ -219,11 +328,30 @@ mod tests {
     use super::*;
     use crate::testkit::id;
 
-    fn slot(rack: Option<&str>, labels: &[&str], exclusive: Exclusive, zone: Option<&str>) -> IndexedNode {
-        let attributes = zone.map(|zone| (id("zone"), zone.to_owned())).into_iter().collect();
+    fn slot(
+        rack: Option<&str>,
+        labels: &[&str],
+        exclusive: Exclusive,
+        zone: Option<&str>,
+    ) -> IndexedNode {
+        let attributes = zone
+            .map(|zone| (id("zone"), zone.to_owned()))
+            .into_iter()
+            .collect();
         let labels = labels.iter().map(|l| id(l)).collect();
-        let traits = NodeProperties { rack: rack.map(id), labels, exclusive, attributes, taints: BTreeMap::new() };
-        IndexedNode { node: id("n1"), traits, offers: None, room: None }
+        let traits = NodeProperties {
+            rack: rack.map(id),
+            labels,
+            exclusive,
+            attributes,
+            taints: BTreeMap::new(),
+        };
+        IndexedNode {
+            node: id("n1"),
+            traits,
+            offers: None,
+            room: None,
+        }
     }
     fn with(change: impl FnOnce(&mut PlacementRules)) -> PlacementRules {
         let mut place = PlacementRules::default();
@@ -242,29 +370,58 @@ mod tests {
         let rows: [(PlacementRules, Option<&str>); 13] = [
             (PlacementRules::default(), None),
             (with(|p| p.nodes = vec![id("n1")]), None),
-            (with(|p| p.nodes = vec![id("n2")]), Some("not among the named nodes")),
+            (
+                with(|p| p.nodes = vec![id("n2")]),
+                Some("not among the named nodes"),
+            ),
             (with(|p| p.racks = vec![id("r2"), id("r1")]), None),
-            (with(|p| p.racks = vec![id("r2")]), Some("in rack r1, which the request does not name")),
+            (
+                with(|p| p.racks = vec![id("r2")]),
+                Some("in rack r1, which the request does not name"),
+            ),
             (with(|p| p.labels = [id("ssd")].into()), None),
-            (with(|p| p.labels = [id("gpu"), id("ssd")].into()), Some("does not have label gpu")),
-            (with(|p| p.attributes = [(id("zone"), AttributeCondition::Exists)].into()), None),
+            (
+                with(|p| p.labels = [id("gpu"), id("ssd")].into()),
+                Some("does not have label gpu"),
+            ),
+            (
+                with(|p| p.attributes = [(id("zone"), AttributeCondition::Exists)].into()),
+                None,
+            ),
             (
                 with(|p| p.attributes = [(id("zone"), AttributeCondition::Absent)].into()),
                 Some("attribute zone is a, required none"),
             ),
             (
-                with(|p| p.attributes = [(id("zone"), AttributeCondition::OneOf(set(&["b", "c"])))].into()),
+                with(|p| {
+                    p.attributes =
+                        [(id("zone"), AttributeCondition::OneOf(set(&["b", "c"])))].into()
+                }),
                 Some("attribute zone is a, required b or c"),
             ),
             (
-                with(|p| p.attributes = [(id("zone"), AttributeCondition::NoneOf(set(&["a"])))].into()),
+                with(|p| {
+                    p.attributes = [(id("zone"), AttributeCondition::NoneOf(set(&["a"])))].into()
+                }),
                 Some("attribute zone is a, required any but a"),
             ),
-            (with(|p| p.attributes = [(id("kernel"), AttributeCondition::NoneOf(set(&["5"])))].into()), None),
-            (with(|p| p.attributes = [(id("kernel"), AttributeCondition::Exists)].into()), Some("has no attribute kernel")),
+            (
+                with(|p| {
+                    p.attributes = [(id("kernel"), AttributeCondition::NoneOf(set(&["5"])))].into()
+                }),
+                None,
+            ),
+            (
+                with(|p| p.attributes = [(id("kernel"), AttributeCondition::Exists)].into()),
+                Some("has no attribute kernel"),
+            ),
         ];
         for (place, reason) in rows {
-            assert_eq!(misfit(&place, &node).map(|m| m.to_string()).as_deref(), reason, "{place:?}");
+            assert_eq!(
+                misfit(&place, &node).map(|m| m.to_string()).as_deref(),
+                reason,
+                "{place:?}"
+            );
         }
     }
 
@@ -272,11 +429,19 @@ mod tests {
     fn an_exclusive_node_accepts_only_requests_with_one_of_its_labels() {
         let node = slot(None, &["gpu", "big"], Exclusive::Yes, None);
         assert_eq!(
-            misfit(&PlacementRules::default(), &node).map(|m| m.to_string()).as_deref(),
+            misfit(&PlacementRules::default(), &node)
+                .map(|m| m.to_string())
+                .as_deref(),
             Some("exclusive for requests with label big or gpu")
         );
-        assert!(misfit(&with(|p| p.nodes = vec![id("n1")]), &node).is_some(), "a request that only names the node is excluded");
-        assert_eq!(misfit(&with(|p| p.labels = [id("gpu")].into()), &node), None);
+        assert!(
+            misfit(&with(|p| p.nodes = vec![id("n1")]), &node).is_some(),
+            "a request that only names the node is excluded"
+        );
+        assert_eq!(
+            misfit(&with(|p| p.labels = [id("gpu")].into()), &node),
+            None
+        );
         let nobody = slot(None, &[], Exclusive::Yes, None);
         assert!(misfit(&PlacementRules::default(), &nobody).is_some());
     }
@@ -286,15 +451,36 @@ mod tests {
         let mut node = slot(None, &[], Exclusive::No, None);
         node.traits.taints = [(id("etl"), String::new()), (id("user"), "ada".to_owned())].into();
         let tolerating = |pairs: &[(&str, Option<&str>)]| {
-            with(|p| p.tolerate = pairs.iter().map(|(name, value)| (id(name), value.map(str::to_owned))).collect())
+            with(|p| {
+                p.tolerate = pairs
+                    .iter()
+                    .map(|(name, value)| (id(name), value.map(str::to_owned)))
+                    .collect()
+            })
         };
         let said = |place: &PlacementRules| misfit(place, &node).map(|m| m.to_string());
-        assert_eq!(said(&PlacementRules::default()).as_deref(), Some("has taint etl, which it does not tolerate"));
-        assert_eq!(said(&tolerating(&[("etl", None)])).as_deref(), Some("has taint user=ada, which it does not tolerate"));
-        assert!(said(&tolerating(&[("etl", None), ("user", Some("bob"))])).is_some(), "a toleration of another value");
-        assert_eq!(said(&tolerating(&[("etl", None), ("user", Some("ada"))])), None);
         assert_eq!(
-            said(&tolerating(&[("etl", None), ("user", None), ("spot", None)])),
+            said(&PlacementRules::default()).as_deref(),
+            Some("has taint etl, which it does not tolerate")
+        );
+        assert_eq!(
+            said(&tolerating(&[("etl", None)])).as_deref(),
+            Some("has taint user=ada, which it does not tolerate")
+        );
+        assert!(
+            said(&tolerating(&[("etl", None), ("user", Some("bob"))])).is_some(),
+            "a toleration of another value"
+        );
+        assert_eq!(
+            said(&tolerating(&[("etl", None), ("user", Some("ada"))])),
+            None
+        );
+        assert_eq!(
+            said(&tolerating(&[
+                ("etl", None),
+                ("user", None),
+                ("spot", None)
+            ])),
             None,
             "tolerations of any value, and of a missing taint"
         );
@@ -314,7 +500,17 @@ mod tests {
         assert_eq!(misfit(&never(&[], &[]), &node), None);
         assert_eq!(misfit(&never(&["n1"], &[]), &node), None);
         assert_eq!(misfit(&never(&["n2"], &["r1"]), &node), None);
-        assert_eq!(misfit(&never(&["n2"], &["r2"]), &node), Some(ConstraintMismatch::NotPreferred));
-        assert_eq!(misfits(&with(|p| (p.nodes, p.racks) = (vec![id("x")], vec![id("y")])), &node).len(), 2);
+        assert_eq!(
+            misfit(&never(&["n2"], &["r2"]), &node),
+            Some(ConstraintMismatch::NotPreferred)
+        );
+        assert_eq!(
+            misfits(
+                &with(|p| (p.nodes, p.racks) = (vec![id("x")], vec![id("y")])),
+                &node
+            )
+            .len(),
+            2
+        );
     }
 }

@@ -9,7 +9,9 @@ use headroom_types::{NodeId, RequestId, Resource};
 use super::constraint::{ANYWHERE, misfit};
 use super::free_memory_index::FreeMemoryIndex;
 use super::index::{FreeIndex, IndexedNode, NodeIx, fits};
-use super::locality::{ExcludedPlaces, LocalityLevel, Spots, looks_around, places_by_count, preferred_racks};
+use super::locality::{
+    ExcludedPlaces, LocalityLevel, Spots, looks_around, places_by_count, preferred_racks,
+};
 use crate::app::App;
 use crate::request::{AttributeCondition, PlacementRules};
 
@@ -37,28 +39,53 @@ impl<'a> PlacementNeed<'a> {
         let Some(request) = request else {
             let size = &app.master.as_ref()?.resource;
             let (avoid, prefer) = (app.master_avoid.as_slice(), app.master_node.as_slice());
-            return Some(PlacementNeed { size, place: &ANYWHERE, avoid, prefer, reach: LocalityLevel::Anywhere, of: None });
+            return Some(PlacementNeed {
+                size,
+                place: &ANYWHERE,
+                avoid,
+                prefer,
+                reach: LocalityLevel::Anywhere,
+                of: None,
+            });
         };
         let (request, asked) = app.requests.get_key_value(request)?;
         let place = &asked.ask.place;
-        let (avoid, prefer, reach) = (place.avoid_nodes.as_slice(), place.prefer_nodes.as_slice(), asked.reach);
-        Some(PlacementNeed { size: &asked.ask.resource, place, avoid, prefer, reach, of: Some((app, request)) })
+        let (avoid, prefer, reach) = (
+            place.avoid_nodes.as_slice(),
+            place.prefer_nodes.as_slice(),
+            asked.reach,
+        );
+        Some(PlacementNeed {
+            size: &asked.ask.resource,
+            place,
+            avoid,
+            prefer,
+            reach,
+            of: Some((app, request)),
+        })
     }
     /// True when every schedulable node with enough free resources is suitable. If such a need does
     /// not fit, no larger one fits.
     pub fn is_anywhere(&self) -> bool {
         let p = self.place;
-        let rules = p.nodes.len() + p.racks.len() + p.labels.len() + p.attributes.len() + p.tolerate.len();
-        rules == 0 && self.reach == LocalityLevel::Anywhere && p.apart.is_none() && !self.has_shy_neighbours()
+        let rules =
+            p.nodes.len() + p.racks.len() + p.labels.len() + p.attributes.len() + p.tolerate.len();
+        rules == 0
+            && self.reach == LocalityLevel::Anywhere
+            && p.apart.is_none()
+            && !self.has_shy_neighbours()
     }
     /// True when only the size decides.
     pub(crate) fn is_plain(&self) -> bool {
         let p = self.place;
-        let wishes = self.avoid.len() + self.prefer.len() + p.avoid_racks.len() + p.prefer_racks.len();
+        let wishes =
+            self.avoid.len() + self.prefer.len() + p.avoid_racks.len() + p.prefer_racks.len();
         wishes == 0 && self.is_anywhere() && p.spread.is_none()
     }
     fn has_shy_neighbours(&self) -> bool {
-        self.of.and_then(|(app, _)| app.spots.as_ref()).is_some_and(|spots| spots.has_shy())
+        self.of
+            .and_then(|(app, _)| app.spots.as_ref())
+            .is_some_and(|spots| spots.has_shy())
     }
     fn spots(&self) -> Option<&'a Spots> {
         let (app, request) = self.of?;
@@ -71,10 +98,18 @@ pub fn choose(index: &FreeIndex, need: PlacementNeed<'_>) -> Option<NodeIx> {
     if need.is_plain() {
         return index.best_fit(need.size);
     }
-    let apart = need.of.filter(|_| looks_around(need.place) || need.has_shy_neighbours());
-    let barred = apart.map(|(app, request)| ExcludedPlaces::apart(index, app, request, need.place)).unwrap_or_default();
+    let apart = need
+        .of
+        .filter(|_| looks_around(need.place) || need.has_shy_neighbours());
+    let barred = apart
+        .map(|(app, request)| ExcludedPlaces::apart(index, app, request, need.place))
+        .unwrap_or_default();
     let stages = stages(index, &need);
-    let place = |barred: &ExcludedPlaces<'_>| stages.iter().find_map(|stage| Search { index, need, stage }.spread(barred));
+    let place = |barred: &ExcludedPlaces<'_>| {
+        stages
+            .iter()
+            .find_map(|stage| Search { index, need, stage }.spread(barred))
+    };
     if need.avoid.is_empty() && need.place.avoid_racks.is_empty() {
         return place(&barred);
     }
@@ -126,18 +161,28 @@ impl<'a> Search<'a, '_> {
     /// fit.
     fn spread(&self, barred: &ExcludedPlaces<'a>) -> Option<NodeIx> {
         let none = Spots::new();
-        let Some(level) = self.need.place.spread else { return self.tightest(barred, None) };
+        let Some(level) = self.need.place.spread else {
+            return self.tightest(barred, None);
+        };
         let crowds = places_by_count(self.index, self.need.spots().unwrap_or(&none), level);
         let mut empty = barred.clone();
         for crowd in crowds.values() {
             empty.nodes.extend(&crowd.nodes);
             empty.racks.extend(&crowd.racks);
         }
-        let crowded = || crowds.values().find_map(|crowd| self.tightest(barred, Some(crowd)));
+        let crowded = || {
+            crowds
+                .values()
+                .find_map(|crowd| self.tightest(barred, Some(crowd)))
+        };
         self.tightest(&empty, None).or_else(crowded)
     }
 
-    fn tightest(&self, barred: &ExcludedPlaces<'a>, only: Option<&ExcludedPlaces<'a>>) -> Option<NodeIx> {
+    fn tightest(
+        &self,
+        barred: &ExcludedPlaces<'a>,
+        only: Option<&ExcludedPlaces<'a>>,
+    ) -> Option<NodeIx> {
         let (index, size) = (self.index, self.need.size);
         let good = |ix: NodeIx| {
             index.slot(ix).is_some_and(|slot| {
@@ -150,14 +195,20 @@ impl<'a> Search<'a, '_> {
             })
         };
         let source = match only {
-            Some(crowd) => {
-                Source { nodes: crowd.nodes.iter().copied().collect(), shelves: racks(index, crowd.racks.iter().copied()) }
-            }
+            Some(crowd) => Source {
+                nodes: crowd.nodes.iter().copied().collect(),
+                shelves: racks(index, crowd.racks.iter().copied()),
+            },
             None => self.source(barred),
         };
         let named = source.nodes.into_iter().filter(|ix| good(*ix));
-        let named = named.filter_map(|ix| Some((index.room(ix)?.memory, ix))).min();
-        let shelved = source.shelves.iter().filter_map(|shelf| shelf.first_fit(size.memory, size.cpus, good));
+        let named = named
+            .filter_map(|ix| Some((index.room(ix)?.memory, ix)))
+            .min();
+        let shelved = source
+            .shelves
+            .iter()
+            .filter_map(|shelf| shelf.first_fit(size.memory, size.cpus, good));
         let shelved = shelved.map(|entry| (entry.memory, entry.node)).min();
         named.into_iter().chain(shelved).min().map(|(_, ix)| ix)
     }
@@ -165,7 +216,11 @@ impl<'a> Search<'a, '_> {
     fn in_stage(&self, slot: &IndexedNode) -> bool {
         match self.stage {
             Stage::Nodes(nodes) => nodes.contains(&slot.node),
-            Stage::Racks(racks) => slot.traits.rack.as_ref().is_some_and(|rack| racks.contains(&rack)),
+            Stage::Racks(racks) => slot
+                .traits
+                .rack
+                .as_ref()
+                .is_some_and(|rack| racks.contains(&rack)),
             Stage::Anywhere => true,
         }
     }
@@ -175,64 +230,117 @@ impl<'a> Search<'a, '_> {
         let (index, place) = (self.index, self.need.place);
         let named = match self.stage {
             Stage::Nodes(nodes) => Some(*nodes),
-            Stage::Racks(_) | Stage::Anywhere => (!place.nodes.is_empty()).then_some(place.nodes.as_slice()),
+            Stage::Racks(_) | Stage::Anywhere => {
+                (!place.nodes.is_empty()).then_some(place.nodes.as_slice())
+            }
         };
         if let Some(nodes) = named {
-            return Source { nodes: nodes.iter().filter_map(|node| index.ix(node)).collect(), shelves: vec![] };
+            return Source {
+                nodes: nodes.iter().filter_map(|node| index.ix(node)).collect(),
+                shelves: vec![],
+            };
         }
         let mut smallest = self.by_label();
         let mut offer = |shelves: Vec<&'a FreeMemoryIndex>, searches: usize| {
             let nodes: usize = shelves.iter().map(|shelf| shelf.len()).sum();
-            if smallest.as_ref().is_none_or(|(best, _)| nodes.min(searches) < *best) {
+            if smallest
+                .as_ref()
+                .is_none_or(|(best, _)| nodes.min(searches) < *best)
+            {
                 smallest = Some((nodes.min(searches), shelves));
             }
         };
         let open_racks = |rack: &&headroom_types::Name| !barred.racks.contains(*rack);
         match self.stage {
-            Stage::Racks(near) => offer(racks(index, near.iter().copied().filter(open_racks)), usize::MAX),
+            Stage::Racks(near) => offer(
+                racks(index, near.iter().copied().filter(open_racks)),
+                usize::MAX,
+            ),
             Stage::Nodes(_) | Stage::Anywhere => {}
         }
         if !place.racks.is_empty() {
-            offer(racks(index, place.racks.iter().filter(open_racks)), usize::MAX);
+            offer(
+                racks(index, place.racks.iter().filter(open_racks)),
+                usize::MAX,
+            );
         }
         if let Some((_, shelves)) = index.rarest_extra(self.need.size) {
             offer(shelves.collect(), usize::MAX);
         }
         if place.labels.is_empty() {
             let tainted = (!place.tolerate.is_empty()).then_some(&index.tainted);
-            offer([&index.open].into_iter().chain(tainted).collect(), usize::MAX);
+            offer(
+                [&index.open].into_iter().chain(tainted).collect(),
+                usize::MAX,
+            );
         }
-        let passed_over: usize = racks(index, barred.racks.iter().copied()).iter().map(|shelf| shelf.len()).sum();
+        let passed_over: usize = racks(index, barred.racks.iter().copied())
+            .iter()
+            .map(|shelf| shelf.len())
+            .sum();
         if passed_over > SEARCH * index.racks.len() {
             let others = racks(index, index.racks.keys().filter(open_racks));
             let searches = SEARCH * others.len();
-            offer(others.into_iter().chain([&index.rackless]).collect(), searches);
+            offer(
+                others.into_iter().chain([&index.rackless]).collect(),
+                searches,
+            );
         }
         let (size, shelves) = smallest.unwrap_or_default();
         match self.by_value() {
-            Some((nodes, values)) if nodes.saturating_mul(nodes.min(SEARCH)) < size => {
-                Source { nodes: values.flatten().copied().collect(), shelves: vec![] }
-            }
-            Some(_) | None => Source { nodes: vec![], shelves },
+            Some((nodes, values)) if nodes.saturating_mul(nodes.min(SEARCH)) < size => Source {
+                nodes: values.flatten().copied().collect(),
+                shelves: vec![],
+            },
+            Some(_) | None => Source {
+                nodes: vec![],
+                shelves,
+            },
         }
     }
 
     fn by_label(&self) -> Option<(usize, Vec<&'a FreeMemoryIndex>)> {
-        let shelves = self.need.place.labels.iter().map(|label| self.index.labels.get(label).map(|group| &group.free));
+        let shelves = self
+            .need
+            .place
+            .labels
+            .iter()
+            .map(|label| self.index.labels.get(label).map(|group| &group.free));
         let smallest = shelves.min_by_key(|shelf| shelf.map_or(0, FreeMemoryIndex::len))?;
-        Some((smallest.map_or(0, FreeMemoryIndex::len), smallest.into_iter().collect()))
+        Some((
+            smallest.map_or(0, FreeMemoryIndex::len),
+            smallest.into_iter().collect(),
+        ))
     }
 
     /// Attribute condition with the fewest nodes that have one of the values.
-    fn by_value(&self) -> Option<(usize, impl Iterator<Item = &'a std::collections::BTreeSet<NodeIx>>)> {
-        let listed = self.need.place.attributes.iter().filter_map(|(name, wanted)| match wanted {
-            AttributeCondition::OneOf(values) => {
-                let known = self.index.attributes.get(name);
-                let nodes = values.iter().filter_map(move |value| known?.get(value));
-                Some((nodes.clone().map(std::collections::BTreeSet::len).sum::<usize>(), nodes))
-            }
-            AttributeCondition::Exists | AttributeCondition::Absent | AttributeCondition::NoneOf(_) => None,
-        });
+    fn by_value(
+        &self,
+    ) -> Option<(
+        usize,
+        impl Iterator<Item = &'a std::collections::BTreeSet<NodeIx>>,
+    )> {
+        let listed = self
+            .need
+            .place
+            .attributes
+            .iter()
+            .filter_map(|(name, wanted)| match wanted {
+                AttributeCondition::OneOf(values) => {
+                    let known = self.index.attributes.get(name);
+                    let nodes = values.iter().filter_map(move |value| known?.get(value));
+                    Some((
+                        nodes
+                            .clone()
+                            .map(std::collections::BTreeSet::len)
+                            .sum::<usize>(),
+                        nodes,
+                    ))
+                }
+                AttributeCondition::Exists
+                | AttributeCondition::Absent
+                | AttributeCondition::NoneOf(_) => None,
+            });
         listed.min_by_key(|(nodes, _)| *nodes)
     }
 }
@@ -241,8 +349,14 @@ impl<'a> Search<'a, '_> {
 /// nodes.
 const SEARCH: usize = if cfg!(test) { 1 } else { 8 };
 
-fn racks<'a>(index: &'a FreeIndex, names: impl Iterator<Item = &'a headroom_types::Name>) -> Vec<&'a FreeMemoryIndex> {
-    names.filter_map(|rack| index.racks.get(rack)).map(|group| &group.free).collect()
+fn racks<'a>(
+    index: &'a FreeIndex,
+    names: impl Iterator<Item = &'a headroom_types::Name>,
+) -> Vec<&'a FreeMemoryIndex> {
+    names
+        .filter_map(|rack| index.racks.get(rack))
+        .map(|group| &group.free)
+        .collect()
 }
 
 #[cfg(test)]
@@ -255,13 +369,20 @@ mod tests {
     fn index() -> FreeIndex {
         let mut index = FreeIndex::default();
         for (name, gib, rack) in [("big", 16, "r1"), ("mid", 8, "r2"), ("small", 4, "r1")] {
-            let traits = NodeProperties { rack: Some(id(rack)), ..NodeProperties::default() };
+            let traits = NodeProperties {
+                rack: Some(id(rack)),
+                ..NodeProperties::default()
+            };
             let ix = index.enter(&id(name), &traits, &size(gib, 4));
             index.put(ix, size(gib, 4));
         }
         index
     }
-    fn pick(gib: u64, reach: LocalityLevel, change: impl FnOnce(&mut PlacementRules)) -> Option<String> {
+    fn pick(
+        gib: u64,
+        reach: LocalityLevel,
+        change: impl FnOnce(&mut PlacementRules),
+    ) -> Option<String> {
         let mut place = PlacementRules::default();
         change(&mut place);
         let need = PlacementNeed {
@@ -273,7 +394,9 @@ mod tests {
             of: None,
         };
         let index = index();
-        choose(&index, need).and_then(|ix| index.id(ix)).map(ToString::to_string)
+        choose(&index, need)
+            .and_then(|ix| index.id(ix))
+            .map(ToString::to_string)
     }
     fn any(gib: u64, change: impl FnOnce(&mut PlacementRules)) -> Option<String> {
         pick(gib, LocalityLevel::Anywhere, change)
@@ -288,28 +411,54 @@ mod tests {
 
     #[test]
     fn an_avoided_place_is_taken_only_when_no_other_fits() {
-        assert_eq!(any(3, |p| p.avoid_nodes = vec![id("small")]).as_deref(), Some("mid"));
-        assert_eq!(any(9, |p| p.avoid_nodes = vec![id("big")]).as_deref(), Some("big"));
-        assert_eq!(any(3, |p| p.avoid_racks = vec![id("r1")]).as_deref(), Some("mid"));
-        assert_eq!(any(9, |p| p.avoid_racks = vec![id("r1")]).as_deref(), Some("big"));
+        assert_eq!(
+            any(3, |p| p.avoid_nodes = vec![id("small")]).as_deref(),
+            Some("mid")
+        );
+        assert_eq!(
+            any(9, |p| p.avoid_nodes = vec![id("big")]).as_deref(),
+            Some("big")
+        );
+        assert_eq!(
+            any(3, |p| p.avoid_racks = vec![id("r1")]).as_deref(),
+            Some("mid")
+        );
+        assert_eq!(
+            any(9, |p| p.avoid_racks = vec![id("r1")]).as_deref(),
+            Some("big")
+        );
     }
 
     #[test]
     fn named_places_are_a_constraint() {
-        assert_eq!(any(3, |p| p.nodes = vec![id("big"), id("mid")]).as_deref(), Some("mid"));
+        assert_eq!(
+            any(3, |p| p.nodes = vec![id("big"), id("mid")]).as_deref(),
+            Some("mid")
+        );
         assert_eq!(any(9, |p| p.nodes = vec![id("mid")]), None);
         assert_eq!(any(5, |p| p.racks = vec![id("r1")]).as_deref(), Some("big"));
-        let both = |p: &mut PlacementRules| (p.nodes, p.avoid_nodes) = (vec![id("big"), id("mid")], vec![id("mid")]);
+        let both = |p: &mut PlacementRules| {
+            (p.nodes, p.avoid_nodes) = (vec![id("big"), id("mid")], vec![id("mid")])
+        };
         assert_eq!(any(3, both).as_deref(), Some("big"));
     }
 
     #[test]
     fn a_preference_applies_up_to_its_locality_level() {
-        let near = |p: &mut PlacementRules| (p.prefer_nodes, p.relax) = (vec![id("small")], RelaxPolicy::AtOnce);
+        let near = |p: &mut PlacementRules| {
+            (p.prefer_nodes, p.relax) = (vec![id("small")], RelaxPolicy::AtOnce)
+        };
         assert_eq!(any(3, near).as_deref(), Some("small"));
-        assert_eq!(any(5, near).as_deref(), Some("big"), "the rack of the preferred node comes before a tighter node elsewhere");
+        assert_eq!(
+            any(5, near).as_deref(),
+            Some("big"),
+            "the rack of the preferred node comes before a tighter node elsewhere"
+        );
         assert_eq!(pick(5, LocalityLevel::Nodes, near), None);
         assert_eq!(pick(5, LocalityLevel::Racks, near).as_deref(), Some("big"));
-        assert_eq!(any(3, |p| p.prefer_racks = vec![id("r2")]).as_deref(), Some("mid"));
+        assert_eq!(
+            any(3, |p| p.prefer_racks = vec![id("r2")]).as_deref(),
+            Some("mid")
+        );
     }
 }

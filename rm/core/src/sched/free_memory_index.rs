@@ -67,7 +67,10 @@ impl FreeMemoryIndex {
         self.len += 1;
         if self.blocks.is_empty() {
             self.blocks.push(Vec::with_capacity(MOST + 1));
-            self.heads.push(Head { last: entry.key(), cpus: entry.cpus });
+            self.heads.push(Head {
+                last: entry.key(),
+                cpus: entry.cpus,
+            });
             self.tops.push(entry.cpus);
         }
         let at = self.block_of(entry.key()).min(self.blocks.len() - 1);
@@ -91,14 +94,19 @@ impl FreeMemoryIndex {
         let (old, new) = ((memory, entry.node), entry.key());
         let at = self.block_of(old);
         let stays = self.heads.get(at).is_some_and(|head| new <= head.last)
-            && at.checked_sub(1).and_then(|before| self.heads.get(before)).is_none_or(|head| head.last < new);
+            && at
+                .checked_sub(1)
+                .and_then(|before| self.heads.get(before))
+                .is_none_or(|head| head.last < new);
         if !stays {
             self.remove(memory, entry.node);
             self.insert(entry);
             return;
         }
         let block = &mut self.blocks[at];
-        let Ok(from) = block.binary_search_by_key(&old, Entry::key) else { return };
+        let Ok(from) = block.binary_search_by_key(&old, Entry::key) else {
+            return;
+        };
         let (gone, last) = (block[from].cpus, from + 1 == block.len());
         let to = block.partition_point(|e| e.key() < new);
         if from < to {
@@ -125,14 +133,24 @@ impl FreeMemoryIndex {
     }
     /// Recomputes the summaries of all groups after heads were added or removed.
     fn top_all(&mut self) {
-        let tops = self.heads.chunks(GROUP).map(|heads| heads.iter().map(|head| head.cpus).max().unwrap_or(Cpus::ZERO));
+        let tops = self.heads.chunks(GROUP).map(|heads| {
+            heads
+                .iter()
+                .map(|head| head.cpus)
+                .max()
+                .unwrap_or(Cpus::ZERO)
+        });
         self.tops = tops.collect();
     }
     /// Removes a node.
     pub(crate) fn remove(&mut self, memory: Bytes, node: NodeIx) {
         let at = self.block_of((memory, node));
-        let Some(block) = self.blocks.get_mut(at) else { return };
-        let Ok(place) = block.binary_search_by_key(&(memory, node), Entry::key) else { return };
+        let Some(block) = self.blocks.get_mut(at) else {
+            return;
+        };
+        let Ok(place) = block.binary_search_by_key(&(memory, node), Entry::key) else {
+            return;
+        };
         let gone = block.remove(place);
         self.len -= 1;
         if block.is_empty() {
@@ -158,15 +176,25 @@ impl FreeMemoryIndex {
     }
     /// Tightest entry with enough memory and processors that `pass` accepts. Calls `pass` once for
     /// each refused entry.
-    pub(crate) fn first_fit(&self, memory: Bytes, cpus: Cpus, mut pass: impl FnMut(NodeIx) -> bool) -> Option<Entry> {
+    pub(crate) fn first_fit(
+        &self,
+        memory: Bytes,
+        cpus: Cpus,
+        mut pass: impl FnMut(NodeIx) -> bool,
+    ) -> Option<Entry> {
         let mut at = self.heads.partition_point(|head| head.last.0 < memory);
         while let Some(head) = self.heads.get(at) {
-            if at.is_multiple_of(GROUP) && self.tops.get(at / GROUP).is_some_and(|top| *top < cpus) {
+            if at.is_multiple_of(GROUP) && self.tops.get(at / GROUP).is_some_and(|top| *top < cpus)
+            {
                 at += GROUP;
                 continue;
             }
             if head.cpus >= cpus {
-                let enough = self.blocks.get(at)?.iter().filter(|e| e.memory >= memory && e.cpus >= cpus);
+                let enough = self
+                    .blocks
+                    .get(at)?
+                    .iter()
+                    .filter(|e| e.memory >= memory && e.cpus >= cpus);
                 for entry in enough {
                     if pass(entry.node) {
                         return Some(*entry);
@@ -180,7 +208,13 @@ impl FreeMemoryIndex {
     /// Entries with at least this much free memory that `pass` accepts, with the most free
     /// processors, counted up to `cpus`. At most `most` entries, tightest first. Blocks with fewer
     /// processors are skipped.
-    pub(crate) fn roomiest(&self, memory: Bytes, cpus: Cpus, most: usize, pass: impl Fn(NodeIx) -> bool) -> Vec<NodeIx> {
+    pub(crate) fn roomiest(
+        &self,
+        memory: Bytes,
+        cpus: Cpus,
+        most: usize,
+        pass: impl Fn(NodeIx) -> bool,
+    ) -> Vec<NodeIx> {
         let first = self.heads.partition_point(|head| head.last.0 < memory);
         let (mut best, mut found) = (Cpus::ZERO, Vec::new());
         for (head, block) in self.heads.iter().zip(&self.blocks).skip(first) {
@@ -202,7 +236,10 @@ impl FreeMemoryIndex {
     }
     /// All entries, the most free memory first.
     pub(crate) fn down(&self) -> impl Iterator<Item = &Entry> {
-        self.blocks.iter().rev().flat_map(|block| block.iter().rev())
+        self.blocks
+            .iter()
+            .rev()
+            .flat_map(|block| block.iter().rev())
     }
     /// Entry with the most free memory.
     pub(crate) fn most_memory(&self) -> Option<&Entry> {
@@ -215,9 +252,19 @@ impl FreeMemoryIndex {
         let (heads, blocks) = (self.heads.get(first..)?, self.blocks.get(first..)?);
         // only the first block may contain entries with too little memory; for the others the heads
         // are exact
-        let largest = heads.iter().zip(blocks).skip(1).min_by_key(|(head, _)| std::cmp::Reverse(head.cpus));
-        let blocks = blocks.first().into_iter().chain(largest.map(|(_, block)| block));
-        blocks.flatten().filter(|e| e.memory >= memory).min_by_key(|e| std::cmp::Reverse(e.cpus))
+        let largest = heads
+            .iter()
+            .zip(blocks)
+            .skip(1)
+            .min_by_key(|(head, _)| std::cmp::Reverse(head.cpus));
+        let blocks = blocks
+            .first()
+            .into_iter()
+            .chain(largest.map(|(_, block)| block));
+        blocks
+            .flatten()
+            .filter(|e| e.memory >= memory)
+            .min_by_key(|e| std::cmp::Reverse(e.cpus))
     }
     /// All entries, tightest first.
     #[cfg(test)]
@@ -232,8 +279,13 @@ impl FreeMemoryIndex {
 }
 
 fn head_of(block: &[Entry]) -> Head {
-    let last = block.last().map_or((Bytes::ZERO, NodeIx::FIRST), Entry::key);
-    Head { last, cpus: block.iter().map(|e| e.cpus).max().unwrap_or(Cpus::ZERO) }
+    let last = block
+        .last()
+        .map_or((Bytes::ZERO, NodeIx::FIRST), Entry::key);
+    Head {
+        last,
+        cpus: block.iter().map(|e| e.cpus).max().unwrap_or(Cpus::ZERO),
+    }
 }
 
 #[cfg(test)]

@@ -108,7 +108,10 @@ impl FreeIndex {
     /// [`put`](Self::put).
     pub fn enter(&mut self, node: &NodeId, traits: &NodeProperties, offers: &Resource) -> NodeIx {
         let ix = self.handle(node);
-        let known = self.slots.get(ix.index()).is_some_and(|s| s.traits == *traits && s.offers.as_ref() == Some(offers));
+        let known = self
+            .slots
+            .get(ix.index())
+            .is_some_and(|s| s.traits == *traits && s.offers.as_ref() == Some(offers));
         if known {
             return ix;
         }
@@ -118,27 +121,48 @@ impl FreeIndex {
         }
         self.all.insert(ix);
         for label in &traits.labels {
-            self.labels.entry(label.clone()).or_default().members.insert(ix);
+            self.labels
+                .entry(label.clone())
+                .or_default()
+                .members
+                .insert(ix);
         }
         if let Some(rack) = &traits.rack {
             if self.racks.is_empty() {
                 self.shelve_rackless();
             }
-            self.racks.entry(rack.clone()).or_default().members.insert(ix);
+            self.racks
+                .entry(rack.clone())
+                .or_default()
+                .members
+                .insert(ix);
         }
         for (name, value) in &traits.attributes {
-            self.attributes.entry(name.clone()).or_default().entry(value.clone()).or_default().insert(ix);
+            self.attributes
+                .entry(name.clone())
+                .or_default()
+                .entry(value.clone())
+                .or_default()
+                .insert(ix);
         }
         for name in offers.extra.keys() {
-            self.extras.entry(name.clone()).or_default().members.insert(ix);
+            self.extras
+                .entry(name.clone())
+                .or_default()
+                .members
+                .insert(ix);
         }
         ix
     }
     /// Removes a node from the members. Its number stays reserved.
     pub fn leave(&mut self, ix: NodeIx) {
         self.remove(ix);
-        let Some(slot) = self.slots.get_mut(ix.index()) else { return };
-        let Some(offers) = slot.offers.take() else { return };
+        let Some(slot) = self.slots.get_mut(ix.index()) else {
+            return;
+        };
+        let Some(offers) = slot.offers.take() else {
+            return;
+        };
         let traits = std::mem::take(&mut slot.traits);
         self.all.remove(&ix);
         for label in &traits.labels {
@@ -151,7 +175,9 @@ impl FreeIndex {
             }
         }
         for (name, value) in &traits.attributes {
-            let Some(values) = self.attributes.get_mut(name) else { continue };
+            let Some(values) = self.attributes.get_mut(name) else {
+                continue;
+            };
             if let Some(nodes) = values.get_mut(value) {
                 nodes.remove(&ix);
             }
@@ -161,7 +187,9 @@ impl FreeIndex {
             }
         }
         for name in offers.extra.keys() {
-            let Some(extra) = self.extras.get_mut(name) else { continue };
+            let Some(extra) = self.extras.get_mut(name) else {
+                continue;
+            };
             extra.members.remove(&ix);
             if extra.members.is_empty() {
                 self.extras.remove(name);
@@ -170,11 +198,22 @@ impl FreeIndex {
     }
     /// Makes a member schedulable with these free resources, or updates them.
     pub fn put(&mut self, ix: NodeIx, free: Resource) {
-        if self.slots.get(ix.index()).is_none_or(|s| s.offers.is_none() || s.room.as_ref() == Some(&free)) {
+        if self
+            .slots
+            .get(ix.index())
+            .is_none_or(|s| s.offers.is_none() || s.room.as_ref() == Some(&free))
+        {
             return;
         }
-        let entry = Entry { memory: free.memory, node: ix, cpus: free.cpus };
-        let before = self.slots.get_mut(ix.index()).and_then(|slot| slot.room.as_mut());
+        let entry = Entry {
+            memory: free.memory,
+            node: ix,
+            cpus: free.cpus,
+        };
+        let before = self
+            .slots
+            .get_mut(ix.index())
+            .and_then(|slot| slot.room.as_mut());
         if let Some(room) = before.filter(|room| room.extra.has_none() && free.extra.has_none()) {
             let memory = std::mem::replace(room, free.clone()).memory;
             self.shelves(ix, &free, |shelf| shelf.shift(memory, entry));
@@ -189,13 +228,21 @@ impl FreeIndex {
     }
     /// Makes a node unschedulable.
     pub fn remove(&mut self, ix: NodeIx) {
-        let Some(free) = self.slots.get_mut(ix.index()).and_then(|slot| slot.room.take()) else { return };
+        let Some(free) = self
+            .slots
+            .get_mut(ix.index())
+            .and_then(|slot| slot.room.take())
+        else {
+            return;
+        };
         self.working -= 1;
         self.shelves(ix, &free, |shelf| shelf.remove(free.memory, ix));
     }
     /// Calls `each` for every sorted list that contains a member with these free resources.
     fn shelves(&mut self, ix: NodeIx, free: &Resource, mut each: impl FnMut(&mut FreeMemoryIndex)) {
-        let Some(slot) = self.slots.get(ix.index()) else { return };
+        let Some(slot) = self.slots.get(ix.index()) else {
+            return;
+        };
         match slot.traits.exclusive {
             Exclusive::No if slot.traits.taints.is_empty() => each(&mut self.open),
             Exclusive::No => each(&mut self.tainted),
@@ -220,10 +267,18 @@ impl FreeIndex {
     }
     /// Collects the nodes without a rack when the first rack appears.
     fn shelve_rackless(&mut self) {
-        let rooms = self.slots.iter().zip(0u32..).filter(|(slot, _)| slot.traits.rack.is_none());
+        let rooms = self
+            .slots
+            .iter()
+            .zip(0u32..)
+            .filter(|(slot, _)| slot.traits.rack.is_none());
         let entries = rooms.filter_map(|(slot, n)| {
             let room = slot.room.as_ref()?;
-            Some(Entry { memory: room.memory, node: NodeIx(n), cpus: room.cpus })
+            Some(Entry {
+                memory: room.memory,
+                node: NodeIx(n),
+                cpus: room.cpus,
+            })
         });
         entries.for_each(|entry| self.rackless.insert(entry));
     }
@@ -232,7 +287,12 @@ impl FreeIndex {
             return *ix;
         }
         let ix = NodeIx(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
-        self.slots.push(IndexedNode { node: node.clone(), traits: NodeProperties::default(), offers: None, room: None });
+        self.slots.push(IndexedNode {
+            node: node.clone(),
+            traits: NodeProperties::default(),
+            offers: None,
+            room: None,
+        });
         self.handles.insert(node.clone(), ix);
         ix
     }
@@ -263,25 +323,45 @@ impl FreeIndex {
     }
     /// All schedulable nodes with their free resources.
     pub fn rooms(&self) -> impl Iterator<Item = (&NodeId, &Resource)> {
-        self.slots.iter().filter_map(|slot| Some((&slot.node, slot.room.as_ref()?)))
+        self.slots
+            .iter()
+            .filter_map(|slot| Some((&slot.node, slot.room.as_ref()?)))
     }
     /// Node without taints or exclusive labels that fits `size` with the least remaining memory.
     pub fn best_fit(&self, size: &Resource) -> Option<NodeIx> {
         if size.extra.values().all(|pieces| *pieces == 0) {
-            return self.open.first_fit(size.memory, size.cpus, |_| true).map(|e| e.node);
+            return self
+                .open
+                .first_fit(size.memory, size.cpus, |_| true)
+                .map(|e| e.node);
         }
-        let open = |ix: NodeIx| self.slot(ix).is_some_and(|s| s.traits.takes_all() && fits(s, size));
+        let open = |ix: NodeIx| {
+            self.slot(ix)
+                .is_some_and(|s| s.traits.takes_all() && fits(s, size))
+        };
         let shelves = self.rarest_extra(size)?.1;
-        shelves.filter_map(|shelf| shelf.first_fit(size.memory, size.cpus, open)).min().map(|e| e.node)
+        shelves
+            .filter_map(|shelf| shelf.first_fit(size.memory, size.cpus, open))
+            .min()
+            .map(|e| e.node)
     }
     /// Countable resource in `size` that the fewest nodes have free: the number of nodes, and the
     /// sorted lists with enough of it. `None` when `size` has no countable resources.
-    pub(crate) fn rarest_extra(&self, size: &Resource) -> Option<(usize, impl Iterator<Item = &FreeMemoryIndex>)> {
+    pub(crate) fn rarest_extra(
+        &self,
+        size: &Resource,
+    ) -> Option<(usize, impl Iterator<Item = &FreeMemoryIndex>)> {
         let wanted = size.extra.iter().filter(|(_, pieces)| **pieces > 0);
         let with = wanted.map(|(name, pieces)| {
-            let classes = self.extras.get(name).map(|extra| extra.free.range(class(*pieces)..));
+            let classes = self
+                .extras
+                .get(name)
+                .map(|extra| extra.free.range(class(*pieces)..));
             let shelves = classes.into_iter().flatten().map(|(_, shelf)| shelf);
-            (shelves.clone().map(FreeMemoryIndex::len).sum::<usize>(), shelves)
+            (
+                shelves.clone().map(FreeMemoryIndex::len).sum::<usize>(),
+                shelves,
+            )
         });
         with.min_by_key(|(nodes, _)| *nodes)
     }
@@ -306,7 +386,9 @@ pub(crate) fn fits(slot: &IndexedNode, size: &Resource) -> bool {
 }
 
 fn leave_group(groups: &mut BTreeMap<Name, Group>, name: &Name, ix: NodeIx) {
-    let Some(group) = groups.get_mut(name) else { return };
+    let Some(group) = groups.get_mut(name) else {
+        return;
+    };
     group.members.remove(&ix);
     if group.members.is_empty() {
         groups.remove(name);

@@ -34,13 +34,20 @@ impl Cluster {
         if let Some((path, gate)) = self.queue.barred(leaf) {
             return Some(Limit::Gate(path.clone(), gate));
         }
-        let path = |queue: QueueIx| self.queue.slot(queue).map_or_else(QueuePath::root, |slot| slot.path.clone());
+        let path = |queue: QueueIx| {
+            self.queue
+                .slot(queue)
+                .map_or_else(QueuePath::root, |slot| slot.path.clone())
+        };
         if !self.queue.is_running(&app.id) && self.queue.is_full(leaf) {
             return Some(Limit::Running(path(leaf)));
         }
         for (queue, slot) in self.queue.path_of(leaf) {
             if !slot.maximum.is_open()
-                && self.ledger.queue(queue).is_some_and(|account| !slot.maximum.admits(&account.used, size))
+                && self
+                    .ledger
+                    .queue(queue)
+                    .is_some_and(|account| !slot.maximum.admits(&account.used, size))
             {
                 return Some(Limit::Maximum(slot.path.clone()));
             }
@@ -59,18 +66,40 @@ impl Cluster {
     }
 
     /// Limit that prevents a container of this size, as a sentence with numbers.
-    pub(crate) fn limit_sentence(&self, app: &App, part: ContainerRole, size: &Resource) -> Option<String> {
+    pub(crate) fn limit_sentence(
+        &self,
+        app: &App,
+        part: ContainerRole,
+        size: &Resource,
+    ) -> Option<String> {
         let limit = self.limit(app, part, size)?;
-        let of = |path: &QueuePath| self.queue.find(path).and_then(|ix| Some((self.queue.slot(ix)?, self.ledger.queue(ix)?)));
+        let of = |path: &QueuePath| {
+            self.queue
+                .find(path)
+                .and_then(|ix| Some((self.queue.slot(ix)?, self.ledger.queue(ix)?)))
+        };
         Some(match &limit {
-            Limit::Gate(path, gate) => format!("queue {} is {} and grants no containers", path.short(), gate.as_str()),
+            Limit::Gate(path, gate) => format!(
+                "queue {} is {} and grants no containers",
+                path.short(),
+                gate.as_str()
+            ),
             Limit::Running(path) => {
                 let (slot, _) = of(path)?;
-                format!("{} applications run in queue {}, as many as max_running allows", slot.running, path.short())
+                format!(
+                    "{} applications run in queue {}, as many as max_running allows",
+                    slot.running,
+                    path.short()
+                )
             }
             Limit::Maximum(path) => {
                 let (slot, account) = of(path)?;
-                full(&format!("queue {} is at its maximum", path.short()), &slot.maximum, &account.used, size)?
+                full(
+                    &format!("queue {} is at its maximum", path.short()),
+                    &slot.maximum,
+                    &account.used,
+                    size,
+                )?
             }
             Limit::User(path) => {
                 let (slot, account) = of(path)?;
@@ -84,7 +113,12 @@ impl Cluster {
             }
             Limit::Masters(path) => {
                 let (slot, account) = of(path)?;
-                full(&format!("masters in queue {} are at their limit", path.short()), &slot.masters, &account.masters, size)?
+                full(
+                    &format!("masters in queue {} are at their limit", path.short()),
+                    &slot.masters,
+                    &account.masters,
+                    size,
+                )?
             }
         })
     }
@@ -93,31 +127,52 @@ impl Cluster {
     /// % of its maximum".
     pub(crate) fn fill_sentence(&self, app: &AppId) -> Option<String> {
         let leaf = self.queue.leaf_of(app)?;
-        let bounded = self.queue.path_of(leaf).filter(|(_, slot)| !slot.maximum.is_open());
+        let bounded = self
+            .queue
+            .path_of(leaf)
+            .filter(|(_, slot)| !slot.maximum.is_open());
         let fill = |ix, maximum: &ResourceBound| {
             let used = &self.ledger.queue(ix)?.used;
             Some(crate::queue::bound::DominantShare::of_bound(used, maximum).thousandths() / 10)
         };
-        let (percent, slot) =
-            bounded.filter_map(|(ix, slot)| Some((fill(ix, &slot.maximum)?, slot))).max_by_key(|(fill, _)| *fill)?;
-        Some(format!("queue {} is at {percent} % of its maximum", slot.path.short()))
+        let (percent, slot) = bounded
+            .filter_map(|(ix, slot)| Some((fill(ix, &slot.maximum)?, slot)))
+            .max_by_key(|(fill, _)| *fill)?;
+        Some(format!(
+            "queue {} is at {percent} % of its maximum",
+            slot.path.short()
+        ))
     }
 
     /// Checks whether the limits of the queues make a container infeasible. Returns the reason and
     /// the largest possible size.
-    pub(crate) fn never_in_queue(&self, leaf: QueueIx, part: ContainerRole, size: &Resource) -> Option<(String, Resource)> {
+    pub(crate) fn never_in_queue(
+        &self,
+        leaf: QueueIx,
+        part: ContainerRole,
+        size: &Resource,
+    ) -> Option<(String, Resource)> {
         let nothing = Resource::default();
         for (_, slot) in self.queue.path_of(leaf) {
             if let Some(passed) = slot.maximum.passed(&nothing, size) {
                 let Passed { needs, most, .. } = passed;
-                let sentence = format!("needs {needs}, and queue {} may never have more than {most}", slot.path.short());
+                let sentence = format!(
+                    "needs {needs}, and queue {} may never have more than {most}",
+                    slot.path.short()
+                );
                 return Some((sentence, slot.maximum.over(self.ledger.total())));
             }
         }
         let slot = self.queue.slot(leaf)?;
-        let passed = slot.user.passed(&nothing, size).filter(|_| part == ContainerRole::Work)?;
+        let passed = slot
+            .user
+            .passed(&nothing, size)
+            .filter(|_| part == ContainerRole::Work)?;
         let (needs, most) = (passed.needs, passed.most);
-        let sentence = format!("needs {needs}, and one user may never have more than {most} in queue {}", slot.path.short());
+        let sentence = format!(
+            "needs {needs}, and one user may never have more than {most} in queue {}",
+            slot.path.short()
+        );
         Some((sentence, slot.user.over(self.ledger.total())))
     }
 }
@@ -126,6 +181,10 @@ impl Cluster {
 /// needed amount.
 fn full(who: &str, bound: &ResourceBound, used: &Resource, size: &Resource) -> Option<String> {
     let Passed { used, most, needs } = bound.passed(used, size)?;
-    let rest = if used == most { String::new() } else { format!(", and this needs {needs}") };
+    let rest = if used == most {
+        String::new()
+    } else {
+        format!(", and this needs {needs}")
+    };
     Some(format!("{who}: {used} of {most}{rest}"))
 }

@@ -33,13 +33,19 @@ impl LocalityLevel {
             RelaxPolicy::After(_) if !place.prefer_nodes.is_empty() => LocalityLevel::Nodes,
             RelaxPolicy::After(_) if !place.prefer_racks.is_empty() => LocalityLevel::Racks,
             RelaxPolicy::After(_) => LocalityLevel::Anywhere,
-            RelaxPolicy::Never if place.prefer_nodes.is_empty() && place.prefer_racks.is_empty() => LocalityLevel::Anywhere,
+            RelaxPolicy::Never
+                if place.prefer_nodes.is_empty() && place.prefer_racks.is_empty() =>
+            {
+                LocalityLevel::Anywhere
+            }
             RelaxPolicy::Never => LocalityLevel::Racks,
         }
     }
     /// Next level, and the wait until then. `None` when the level does not change any more.
     pub fn next(self, place: &PlacementRules) -> Option<(LocalityLevel, Duration)> {
-        let RelaxPolicy::After(wait) = place.relax else { return None };
+        let RelaxPolicy::After(wait) = place.relax else {
+            return None;
+        };
         match self {
             LocalityLevel::Nodes => Some((LocalityLevel::Racks, wait)),
             LocalityLevel::Racks => Some((LocalityLevel::Anywhere, wait)),
@@ -49,12 +55,17 @@ impl LocalityLevel {
 }
 
 /// Preferred racks, including the racks of preferred nodes.
-pub(crate) fn preferred_racks<'a>(index: &'a FreeIndex, place: &'a PlacementRules) -> BTreeSet<&'a Name> {
+pub(crate) fn preferred_racks<'a>(
+    index: &'a FreeIndex,
+    place: &'a PlacementRules,
+) -> BTreeSet<&'a Name> {
     let of_nodes = match place.relax {
         RelaxPolicy::AtOnce | RelaxPolicy::After(_) => place.prefer_nodes.as_slice(),
         RelaxPolicy::Never => &[],
     };
-    let of_nodes = of_nodes.iter().filter_map(|node| index.slot(index.ix(node)?)?.traits.rack.as_ref());
+    let of_nodes = of_nodes
+        .iter()
+        .filter_map(|node| index.slot(index.ix(node)?)?.traits.rack.as_ref());
     place.prefer_racks.iter().chain(of_nodes).collect()
 }
 
@@ -73,12 +84,19 @@ pub struct ContainerLocations {
 impl ContainerLocations {
     /// Adds a container.
     pub(crate) fn came(&mut self, request: &RequestId, node: NodeIx) {
-        let count = self.of.entry(request.clone()).or_default().entry(node).or_default();
+        let count = self
+            .of
+            .entry(request.clone())
+            .or_default()
+            .entry(node)
+            .or_default();
         *count = count.saturating_add(1);
     }
     /// Removes an ended container.
     pub(crate) fn went(&mut self, request: &RequestId, node: NodeIx) {
-        let Some(spots) = self.of.get_mut(request) else { return };
+        let Some(spots) = self.of.get_mut(request) else {
+            return;
+        };
         if let Some(count) = spots.get_mut(&node) {
             *count = count.saturating_sub(1);
         }
@@ -93,7 +111,9 @@ impl ContainerLocations {
     }
     /// Updates the anti-affinity of a request after it was accepted, changed or dropped.
     pub(crate) fn says(&mut self, request: &RequestId, place: Option<&PlacementRules>) {
-        let shy = place.and_then(|p| p.apart.as_ref()).is_some_and(|apart| !apart.from.is_empty());
+        let shy = place
+            .and_then(|p| p.apart.as_ref())
+            .is_some_and(|apart| !apart.from.is_empty());
         if shy {
             self.shy.insert(request.clone());
         } else {
@@ -113,11 +133,15 @@ impl ContainerLocations {
 impl Cluster {
     /// Updates the placement data of a request after it was accepted, changed or dropped.
     pub(crate) fn place_changed(&mut self, app_id: &AppId, request: &RequestId) {
-        let Some(app) = self.apps.get(app_id) else { return };
+        let Some(app) = self.apps.get(app_id) else {
+            return;
+        };
         let place = app.requests.get(request).map(|r| &r.ask.place);
         let wanted = place.is_some_and(looks_around);
         let fresh = (app.spots.is_none() && wanted).then(|| self.whereabouts(app));
-        let Some(app) = self.apps.get_mut(app_id) else { return };
+        let Some(app) = self.apps.get_mut(app_id) else {
+            return;
+        };
         let Some(spots) = app.spots.as_mut() else {
             app.spots = fresh;
             return;
@@ -130,7 +154,12 @@ impl Cluster {
     /// Recomputes the nodes of an application's live containers.
     pub(crate) fn whereabouts(&self, app: &App) -> ContainerLocations {
         let mut spots = ContainerLocations::default();
-        for c in app.containers.iter().filter_map(|id| self.containers.get(id)).filter(|c| c.state.is_alive()) {
+        for c in app
+            .containers
+            .iter()
+            .filter_map(|id| self.containers.get(id))
+            .filter(|c| c.state.is_alive())
+        {
             if let (Some(request), Some(ix)) = (&c.request, self.index.ix(&c.node)) {
                 spots.came(request, ix);
             }
@@ -158,19 +187,36 @@ pub(crate) struct ExcludedPlaces<'a> {
 
 impl<'a> ExcludedPlaces<'a> {
     /// Nodes and racks that anti-affinity excludes for a request, in both directions.
-    pub(crate) fn apart(index: &'a FreeIndex, app: &'a App, request: &RequestId, place: &'a PlacementRules) -> Self {
+    pub(crate) fn apart(
+        index: &'a FreeIndex,
+        app: &'a App,
+        request: &RequestId,
+        place: &'a PlacementRules,
+    ) -> Self {
         let mut barred = ExcludedPlaces::default();
-        let Some(spots) = &app.spots else { return barred };
+        let Some(spots) = &app.spots else {
+            return barred;
+        };
         if let Some(apart) = &place.apart {
             let own = std::slice::from_ref(request);
-            let from = if apart.from.is_empty() { own } else { apart.from.as_slice() };
+            let from = if apart.from.is_empty() {
+                own
+            } else {
+                apart.from.as_slice()
+            };
             for other in from {
                 barred.add(index, spots.of(other), apart.level);
             }
         }
         // anti-affinity applies in both directions
         for shy in spots.shy.iter().filter(|shy| *shy != request) {
-            let Some(apart) = app.requests.get(shy).and_then(|r| r.ask.place.apart.as_ref()) else { continue };
+            let Some(apart) = app
+                .requests
+                .get(shy)
+                .and_then(|r| r.ask.place.apart.as_ref())
+            else {
+                continue;
+            };
             if apart.from.contains(request) {
                 barred.add(index, spots.of(shy), apart.level);
             }
@@ -178,9 +224,17 @@ impl<'a> ExcludedPlaces<'a> {
         barred
     }
     /// Also excludes the nodes or racks of `spots`.
-    pub(crate) fn add(&mut self, index: &'a FreeIndex, spots: Option<&Spots>, level: PlacementScope) {
+    pub(crate) fn add(
+        &mut self,
+        index: &'a FreeIndex,
+        spots: Option<&Spots>,
+        level: PlacementScope,
+    ) {
         for ix in spots.into_iter().flat_map(BTreeMap::keys) {
-            match (level, index.slot(*ix).and_then(|slot| slot.traits.rack.as_ref())) {
+            match (
+                level,
+                index.slot(*ix).and_then(|slot| slot.traits.rack.as_ref()),
+            ) {
                 (PlacementScope::Rack, Some(rack)) => {
                     self.racks.insert(rack);
                 }
@@ -192,7 +246,8 @@ impl<'a> ExcludedPlaces<'a> {
     }
     /// Also excludes these nodes and racks.
     pub(crate) fn avoid(&mut self, index: &'a FreeIndex, nodes: &[NodeId], racks: &'a [Name]) {
-        self.nodes.extend(nodes.iter().filter_map(|node| index.ix(node)));
+        self.nodes
+            .extend(nodes.iter().filter_map(|node| index.ix(node)));
         self.racks.extend(racks);
     }
     /// True when the node or its rack is excluded.
@@ -210,7 +265,10 @@ pub(crate) fn places_by_count<'a>(
     let mut racks: BTreeMap<&'a Name, u32> = BTreeMap::new();
     let mut by_count: BTreeMap<u32, ExcludedPlaces<'a>> = BTreeMap::new();
     for (ix, count) in spots {
-        match (level, index.slot(*ix).and_then(|slot| slot.traits.rack.as_ref())) {
+        match (
+            level,
+            index.slot(*ix).and_then(|slot| slot.traits.rack.as_ref()),
+        ) {
             (PlacementScope::Rack, Some(rack)) => {
                 let sum = racks.entry(rack).or_default();
                 *sum = sum.saturating_add(*count);

@@ -66,7 +66,10 @@ impl Cluster {
     /// First waiter below a queue that can be granted, with its node.
     fn next_in(&self, queue: QueueIx, walk: &mut Walk) -> Option<(Waiter, NodeId)> {
         let mut after: Option<SiblingRank> = None;
-        while let Some((rank, seat)) = self.queue.next(queue, after, |class| self.has_room(class, walk)) {
+        while let Some((rank, seat)) = self
+            .queue
+            .next(queue, after, |class| self.has_room(class, walk))
+        {
             after = Some(rank);
             let found = match seat {
                 PassTarget::Queue(queue) => self.next_in(queue, walk),
@@ -115,7 +118,13 @@ impl Cluster {
         let mut after: Option<Head> = None;
         while let Some((_, head)) = self.queue.next_line(number, after.as_ref()) {
             if let Some((request, node)) = self.try_line(app, number, &head, walk) {
-                return Some((Waiter { app: app.id.clone(), request }, node));
+                return Some((
+                    Waiter {
+                        app: app.id.clone(),
+                        request,
+                    },
+                    node,
+                ));
             }
             walk.failed.push(Failed::Line(number, head.clone()));
             after = Some(head);
@@ -125,7 +134,13 @@ impl Cluster {
 
     /// First request of a line that fits. If the head has no placement rules and fails, the others
     /// fail too.
-    fn try_line(&self, app: &App, number: u32, head: &Head, walk: &mut Walk) -> Option<(Option<RequestId>, NodeId)> {
+    fn try_line(
+        &self,
+        app: &App,
+        number: u32,
+        head: &Head,
+        walk: &mut Walk,
+    ) -> Option<(Option<RequestId>, NodeId)> {
         if let Some(node) = self.try_place(app, head.request.as_ref(), walk) {
             return Some((head.request.clone(), node));
         }
@@ -133,7 +148,12 @@ impl Cluster {
             return None;
         }
         let behind = self.queue.line(number, head).skip(1);
-        behind.into_iter().find_map(|request| Some((Some(request.clone()), self.try_place(app, Some(request), walk)?)))
+        behind.into_iter().find_map(|request| {
+            Some((
+                Some(request.clone()),
+                self.try_place(app, Some(request), walk)?,
+            ))
+        })
     }
 
     fn try_place(&self, app: &App, request: Option<&RequestId>, walk: &mut Walk) -> Option<NodeId> {
@@ -145,7 +165,9 @@ impl Cluster {
         if self.limit(app, part(request), need.size).is_some() {
             return None;
         }
-        let chosen = fit::choose(&self.index, need).and_then(|ix| self.index.id(ix)).cloned();
+        let chosen = fit::choose(&self.index, need)
+            .and_then(|ix| self.index.id(ix))
+            .cloned();
         if chosen.is_none() && anywhere {
             walk.hopeless.add(need.size);
         }
@@ -154,31 +176,61 @@ impl Cluster {
 
     /// Adds a request to its queue or removes it, by the number of missing containers.
     pub(crate) fn requeue(&mut self, app_id: &AppId, request: &RequestId) {
-        let Some(app) = self.apps.get(app_id) else { return };
+        let Some(app) = self.apps.get(app_id) else {
+            return;
+        };
         self.reservations.mark_request_dirty(app_id, request);
-        let asked = app.requests.get(request).filter(|asked| app.missing_of(request, asked) > 0);
+        let asked = app
+            .requests
+            .get(request)
+            .filter(|asked| app.missing_of(request, asked) > 0);
         match (self.queue.waits(app_id, request), asked) {
             (true, Some(_)) | (false, None) => {}
             (false, Some(asked)) if !app.state.is_ending() => {
-                let anywhere = PlacementNeed::of(app, Some(request)).is_some_and(|need| need.is_anywhere());
-                let whereto = if anywhere { LineSharing::Anywhere } else { LineSharing::Somewhere };
+                let anywhere =
+                    PlacementNeed::of(app, Some(request)).is_some_and(|need| need.is_anywhere());
+                let whereto = if anywhere {
+                    LineSharing::Anywhere
+                } else {
+                    LineSharing::Somewhere
+                };
                 let at = (asked.ask.priority, asked.arrival);
-                self.queue.put_request((app_id, request), &asked.ask.resource, at, whereto, &self.ledger);
+                self.queue.put_request(
+                    (app_id, request),
+                    &asked.ask.resource,
+                    at,
+                    whereto,
+                    &self.ledger,
+                );
             }
-            (true, None) => self.queue.remove(&Waiter { app: app_id.clone(), request: Some(request.clone()) }, &self.ledger),
+            (true, None) => self.queue.remove(
+                &Waiter {
+                    app: app_id.clone(),
+                    request: Some(request.clone()),
+                },
+                &self.ledger,
+            ),
             (false, Some(_)) => {}
         }
     }
 
     /// Removes a request from its queue and adds it again, so that the next pass tries it.
     pub(crate) fn try_again(&mut self, app_id: &AppId, request: &RequestId) {
-        self.queue.remove(&Waiter { app: app_id.clone(), request: Some(request.clone()) }, &self.ledger);
+        self.queue.remove(
+            &Waiter {
+                app: app_id.clone(),
+                request: Some(request.clone()),
+            },
+            &self.ledger,
+        );
         self.requeue(app_id, request);
     }
 
     /// Adds a managed master to its queue.
     pub(crate) fn enqueue_master(&mut self, app_id: &AppId) {
-        let Some(size) = self.apps.get(app_id).and_then(|app| app.master.as_ref()) else { return };
+        let Some(size) = self.apps.get(app_id).and_then(|app| app.master.as_ref()) else {
+            return;
+        };
         let size: Resource = size.resource.clone();
         self.queue.put_master(app_id, &size, &self.ledger);
     }
@@ -186,13 +238,21 @@ impl Cluster {
     /// Next container id; ids are never reused.
     pub(crate) fn next_container_id(&mut self, app: &AppId) -> ContainerId {
         self.container_seq += 1;
-        ContainerId { app: app.clone(), epoch: self.epoch, seq: self.container_seq }
+        ContainerId {
+            app: app.clone(),
+            epoch: self.epoch,
+            seq: self.container_seq,
+        }
     }
 }
 
 /// Role of a waiter's container in its application.
 pub(crate) fn part(request: Option<&RequestId>) -> ContainerRole {
-    if request.is_some() { ContainerRole::Work } else { ContainerRole::Master }
+    if request.is_some() {
+        ContainerRole::Work
+    } else {
+        ContainerRole::Master
+    }
 }
 
 /// Reason why an application gets no containers at all.

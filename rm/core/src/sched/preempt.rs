@@ -60,7 +60,13 @@ struct Victim {
 }
 
 /// Order of victims: queue furthest above its guarantee, least escalated, lowest priority, newest.
-type Order = (Reverse<DominantShare>, u64, i32, Reverse<UnixMillis>, Reverse<u64>);
+type Order = (
+    Reverse<DominantShare>,
+    u64,
+    i32,
+    Reverse<UnixMillis>,
+    Reverse<u64>,
+);
 
 /// Order of waiters: application's priority and number, request's priority and arrival.
 type Turn = (Reverse<i32>, u32, Reverse<i64>, u64);
@@ -98,7 +104,8 @@ impl Cluster {
     pub(crate) fn arm_preemption(&mut self, ctx: &StepContext<'_>) {
         if !self.claims.armed && self.settings.preempt_part > 0 && !self.queue.is_empty() {
             self.claims.armed = true;
-            self.timers.set(TimerKey::Preempt, ctx.now.plus(self.settings.preempt_every));
+            self.timers
+                .set(TimerKey::Preempt, ctx.now.plus(self.settings.preempt_every));
         }
     }
 
@@ -114,9 +121,17 @@ impl Cluster {
             self.claims.spare = Bytes::ZERO;
             return;
         }
-        let part = self.ledger.total().memory.mul_ratio(self.settings.preempt_part.into(), 1000);
+        let part = self
+            .ledger
+            .total()
+            .memory
+            .mul_ratio(self.settings.preempt_part.into(), 1000);
         let mut left = part.saturating_add(self.claims.spare);
-        let mut round = Round { victims: self.victims(), tries: MOST_TRIES, hopeless: BlockedSizes::default() };
+        let mut round = Round {
+            victims: self.victims(),
+            tries: MOST_TRIES,
+            hopeless: BlockedSizes::default(),
+        };
         self.claims.spare = Bytes::ZERO;
         for leaf in short {
             round.hopeless = BlockedSizes::default();
@@ -136,18 +151,33 @@ impl Cluster {
     }
 
     fn memory_of(&self, claim: &Claim) -> Bytes {
-        let sizes = claim.victims.iter().filter_map(|victim| self.containers.get(victim)).map(|c| c.counted().0.memory);
+        let sizes = claim
+            .victims
+            .iter()
+            .filter_map(|victim| self.containers.get(victim))
+            .map(|c| c.counted().0.memory);
         sizes.fold(Bytes::ZERO, Bytes::saturating_add)
     }
 
     /// Leaves with waiters and an unfilled guarantee on their path, the smallest used part first.
     fn short_leaves(&self) -> Vec<QueueIx> {
-        let leaves = self.queue.slots().filter(|(_, slot)| slot.children.is_empty() && slot.waiting > 0);
+        let leaves = self
+            .queue
+            .slots()
+            .filter(|(_, slot)| slot.children.is_empty() && slot.waiting > 0);
         let fill = |leaf: QueueIx| {
             let named = self.queue.path_of(leaf).filter(|(_, slot)| is_named(slot));
-            named.filter_map(|(ix, slot)| Some(DominantShare::of_bound(&self.ledger.queue(ix)?.used, &slot.guaranteed))).min()
+            named
+                .filter_map(|(ix, slot)| {
+                    Some(DominantShare::of_bound(
+                        &self.ledger.queue(ix)?.used,
+                        &slot.guaranteed,
+                    ))
+                })
+                .min()
         };
-        let mut short: Vec<(DominantShare, QueueIx)> = leaves.filter_map(|(ix, _)| Some((fill(ix)?, ix))).collect();
+        let mut short: Vec<(DominantShare, QueueIx)> =
+            leaves.filter_map(|(ix, _)| Some((fill(ix)?, ix))).collect();
         short.retain(|(fill, _)| !fill.is_whole());
         short.sort_unstable();
         short.into_iter().map(|(_, leaf)| leaf).collect()
@@ -157,31 +187,66 @@ impl Cluster {
     fn waiters(&self, leaf: QueueIx, ctx: &StepContext<'_>) -> Vec<Waiter> {
         let every = self.settings.preempt_every;
         let mut all: Vec<(Turn, Waiter)> = Vec::new();
-        let apps = self.queue.slot(leaf).into_iter().flat_map(|slot| &slot.apps).filter_map(|id| self.apps.get(id));
+        let apps = self
+            .queue
+            .slot(leaf)
+            .into_iter()
+            .flat_map(|slot| &slot.apps)
+            .filter_map(|id| self.apps.get(id));
         for app in apps.filter(|app| self.held(app).is_none()) {
             let mut add = |request: Option<&RequestId>, priority: i64, arrival: u64| {
-                let waiter = Waiter { app: app.id.clone(), request: request.cloned() };
+                let waiter = Waiter {
+                    app: app.id.clone(),
+                    request: request.cloned(),
+                };
                 if self.queue.contains(&waiter) {
-                    all.push(((Reverse(app.priority), app.id.seq(), Reverse(priority), arrival), waiter));
+                    all.push((
+                        (
+                            Reverse(app.priority),
+                            app.id.seq(),
+                            Reverse(priority),
+                            arrival,
+                        ),
+                        waiter,
+                    ));
                 }
             };
-            let begun = app.runs.iter().rev().nth(1).and_then(|run| run.ended).unwrap_or(app.submitted);
+            let begun = app
+                .runs
+                .iter()
+                .rev()
+                .nth(1)
+                .and_then(|run| run.ended)
+                .unwrap_or(app.submitted);
             if app.is_managed() && ctx.wall.since(begun) >= every {
                 add(None, i64::MAX, 0);
             }
-            for (request, asked) in app.requests.iter().filter(|(_, asked)| ctx.now.since(asked.waiting) >= every) {
+            for (request, asked) in app
+                .requests
+                .iter()
+                .filter(|(_, asked)| ctx.now.since(asked.waiting) >= every)
+            {
                 add(Some(request), asked.ask.priority.into(), asked.arrival);
             }
         }
         all.sort_unstable();
-        all.into_iter().take(MOST_WAITERS).map(|(_, waiter)| waiter).collect()
+        all.into_iter()
+            .take(MOST_WAITERS)
+            .map(|(_, waiter)| waiter)
+            .collect()
     }
 
     /// Potential victims in queues above their guarantee, in order.
     fn victims(&self) -> Vec<Victim> {
         let mut all: Vec<(Order, Victim)> = Vec::new();
-        for (leaf, slot) in self.queue.slots().filter(|(_, slot)| slot.children.is_empty() && !slot.apps.is_empty()) {
-            let Some(account) = self.ledger.queue(leaf) else { continue };
+        for (leaf, slot) in self
+            .queue
+            .slots()
+            .filter(|(_, slot)| slot.children.is_empty() && !slot.apps.is_empty())
+        {
+            let Some(account) = self.ledger.queue(leaf) else {
+                continue;
+            };
             let sure = slot.guaranteed.over(&Resource::default());
             let above = DominantShare::of_all(&excess(&account.used, &sure), self.ledger.total());
             if above == DominantShare::default() || !self.is_preemptable(leaf) {
@@ -189,7 +254,10 @@ impl Cluster {
             }
             for app in slot.apps.iter().filter_map(|id| self.apps.get(id)) {
                 let least = self.least(app);
-                let containers = app.containers.iter().filter(|id| self.can_go(id) && self.claims.against(id).is_none());
+                let containers = app
+                    .containers
+                    .iter()
+                    .filter(|id| self.can_go(id) && self.claims.against(id).is_none());
                 for c in containers.filter_map(|id| self.containers.get(id)) {
                     all.push((order(app, c, least, above), victim(c, leaf)));
                 }
@@ -206,19 +274,32 @@ impl Cluster {
     /// Memory of the smallest container that an application has or requests.
     fn least(&self, app: &App) -> Bytes {
         let asked = app.requests.values().map(|asked| asked.ask.resource.memory);
-        let has = app.containers.iter().filter_map(|id| self.containers.get(id)).filter(|c| c.request.is_some());
-        asked.chain(has.map(|c| c.resource.memory)).min().unwrap_or_default()
+        let has = app
+            .containers
+            .iter()
+            .filter_map(|id| self.containers.get(id))
+            .filter(|c| c.request.is_some());
+        asked
+            .chain(has.map(|c| c.resource.memory))
+            .min()
+            .unwrap_or_default()
     }
 
     fn is_preemptable(&self, leaf: QueueIx) -> bool {
-        self.queue.path_of(leaf).all(|(_, slot)| slot.spec.preemptable == crate::queue::spec::Preemptable::Yes)
+        self.queue
+            .path_of(leaf)
+            .all(|(_, slot)| slot.spec.preemptable == crate::queue::spec::Preemptable::Yes)
     }
 
     /// True when the container is not a master and was not ordered to stop.
     pub(crate) fn can_go(&self, id: &ContainerId) -> bool {
         self.containers.get(id).is_some_and(|c| match c.state {
-            ContainerState::Allocated | ContainerState::Launching | ContainerState::Running => c.request.is_some(),
-            ContainerState::Stopping { .. } | ContainerState::Exited { .. } | ContainerState::Done { .. } => false,
+            ContainerState::Allocated | ContainerState::Launching | ContainerState::Running => {
+                c.request.is_some()
+            }
+            ContainerState::Stopping { .. }
+            | ContainerState::Exited { .. }
+            | ContainerState::Done { .. } => false,
         })
     }
 
@@ -226,34 +307,68 @@ impl Cluster {
     /// precedence.
     pub(crate) fn allows(&self, need: PlacementNeed<'_>, node: &NodeId) -> bool {
         let open = self.nodes.get(node).is_some_and(|node| self.is_open(node));
-        let Some((ix, slot)) = self.index.ix(node).and_then(|ix| Some((ix, self.index.slot(ix)?))) else { return false };
-        let barred =
-            need.of.map(|(app, request)| ExcludedPlaces::apart(&self.index, app, request, need.place)).unwrap_or_default();
-        let own = |kept: &Reservation| need.of.is_some_and(|(app, request)| (&app.id, request) == (&kept.app, &kept.request));
-        let kept = self.reservations.on(ix).is_some_and(|kept| !own(kept) && self.is_sure_of(kept));
-        open && !kept && misfit(need.place, slot).is_none() && !barred.bars(ix, slot.traits.rack.as_ref())
+        let Some((ix, slot)) = self
+            .index
+            .ix(node)
+            .and_then(|ix| Some((ix, self.index.slot(ix)?)))
+        else {
+            return false;
+        };
+        let barred = need
+            .of
+            .map(|(app, request)| ExcludedPlaces::apart(&self.index, app, request, need.place))
+            .unwrap_or_default();
+        let own = |kept: &Reservation| {
+            need.of
+                .is_some_and(|(app, request)| (&app.id, request) == (&kept.app, &kept.request))
+        };
+        let kept = self
+            .reservations
+            .on(ix)
+            .is_some_and(|kept| !own(kept) && self.is_sure_of(kept));
+        open && !kept
+            && misfit(need.place, slot).is_none()
+            && !barred.bars(ix, slot.traits.rack.as_ref())
     }
 
     /// True when a reservation is within its queue's guarantee. A reservation beyond the guarantee
     /// yields to queues below theirs.
     fn is_sure_of(&self, kept: &Reservation) -> bool {
-        let Some(leaf) = self.queue.leaf_of(&kept.app) else { return false };
-        let mut named = self.queue.path_of(leaf).filter(|(_, slot)| is_named(slot)).peekable();
-        let fits =
-            |ix: QueueIx, slot: &QueueEntry| self.ledger.queue(ix).is_some_and(|a| slot.guaranteed.admits(&a.used, &kept.size));
+        let Some(leaf) = self.queue.leaf_of(&kept.app) else {
+            return false;
+        };
+        let mut named = self
+            .queue
+            .path_of(leaf)
+            .filter(|(_, slot)| is_named(slot))
+            .peekable();
+        let fits = |ix: QueueIx, slot: &QueueEntry| {
+            self.ledger
+                .queue(ix)
+                .is_some_and(|a| slot.guaranteed.admits(&a.used, &kept.size))
+        };
         named.peek().is_some() && named.all(|(ix, slot)| fits(ix, slot))
     }
 
     /// Next claim for a waiter, if any victims make it fit.
-    fn plan(&self, waiter: &Waiter, leaf: QueueIx, round: &mut Round, ctx: &StepContext<'_>) -> Option<(Claim, String)> {
+    fn plan(
+        &self,
+        waiter: &Waiter,
+        leaf: QueueIx,
+        round: &mut Round,
+        ctx: &StepContext<'_>,
+    ) -> Option<(Claim, String)> {
         let app = self.apps.get(&waiter.app)?;
         let request = waiter.request.as_ref();
         let missing = request.map_or(1, |request| app.missing(request));
-        if self.claims.len() >= MOST_CLAIMS || self.claims.of(waiter) >= usize::try_from(missing).unwrap_or(usize::MAX) {
+        if self.claims.len() >= MOST_CLAIMS
+            || self.claims.of(waiter) >= usize::try_from(missing).unwrap_or(usize::MAX)
+        {
             return None;
         }
         let need = PlacementNeed::of(app, request)?;
-        let settled = need.reach == LocalityLevel::Anywhere || need.place.relax == RelaxPolicy::Never;
+        let settled =
+            need.reach == LocalityLevel::Anywhere || need.place.relax == RelaxPolicy::Never;
         if !settled || self.limit(app, part(request), need.size).is_some() {
             // its preference may still be satisfied, or a limit prevents the grant anyway
             return None;
@@ -268,21 +383,37 @@ impl Cluster {
             }
             return None;
         };
-        let at =
-            UnixMillis(ctx.wall.0.saturating_add(u64::try_from(self.settings.preempt_warning.as_millis()).unwrap_or(u64::MAX)));
+        let at = UnixMillis(ctx.wall.0.saturating_add(
+            u64::try_from(self.settings.preempt_warning.as_millis()).unwrap_or(u64::MAX),
+        ));
         let why = self.claim_reason(leaf, need.size, &node);
-        let claim =
-            Claim { waiter: waiter.clone(), size: need.size.clone(), node, victims: taken, at, stage: ClaimStage::Warned };
+        let claim = Claim {
+            waiter: waiter.clone(),
+            size: need.size.clone(),
+            node,
+            victims: taken,
+            at,
+            stage: ClaimStage::Warned,
+        };
         Some((claim, why))
     }
 
     fn claim_reason(&self, leaf: QueueIx, size: &Resource, node: &NodeId) -> String {
-        let short = self.queue.path_of(leaf).find(|(ix, slot)| is_named(slot) && !self.filled(*ix, slot).is_whole());
-        let (name, fill) = short.map_or(("", 0), |(ix, slot)| (slot.path.short(), self.filled(ix, slot).thousandths() / 10));
+        let short = self
+            .queue
+            .path_of(leaf)
+            .find(|(ix, slot)| is_named(slot) && !self.filled(*ix, slot).is_whole());
+        let (name, fill) = short.map_or(("", 0), |(ix, slot)| {
+            (slot.path.short(), self.filled(ix, slot).thousandths() / 10)
+        });
         format!("queue {name} has {fill} % of its guarantee and needs {size} on {node}")
     }
     fn filled(&self, ix: QueueIx, slot: &QueueEntry) -> DominantShare {
-        self.ledger.queue(ix).map_or(DominantShare::default(), |account| DominantShare::of_bound(&account.used, &slot.guaranteed))
+        self.ledger
+            .queue(ix)
+            .map_or(DominantShare::default(), |account| {
+                DominantShare::of_bound(&account.used, &slot.guaranteed)
+            })
     }
 
     /// First node on which victims free enough resources for `need`, with those victims.
@@ -294,23 +425,37 @@ impl Cluster {
     ) -> Option<(NodeId, std::collections::BTreeSet<ContainerId>)> {
         let moving = self.moving(|_| true);
         let meets: Vec<QueueIx> = self.queue.path_of(leaf).map(|(ix, _)| ix).collect();
-        let entitled: Vec<bool> = meets.iter().map(|meet| self.is_entitled(leaf, *meet, need.size, &moving)).collect();
+        let entitled: Vec<bool> = meets
+            .iter()
+            .map(|meet| self.is_entitled(leaf, *meet, need.size, &moving))
+            .collect();
         if !entitled.contains(&true) {
             return None;
         }
         let mut piles: BTreeMap<&NodeId, Option<NodeVictims<'_>>> = BTreeMap::new();
-        for victim in victims.iter().filter(|victim| self.claims.against(&victim.id).is_none()) {
-            let Some((at, meet)) = self.meet(victim.leaf, &meets) else { continue };
+        for victim in victims
+            .iter()
+            .filter(|victim| self.claims.against(&victim.id).is_none())
+        {
+            let Some((at, meet)) = self.meet(victim.leaf, &meets) else {
+                continue;
+            };
             if !entitled.get(at).copied().unwrap_or(false) {
                 continue;
             }
             let start = || {
-                self.allows(need, &victim.node)
-                    .then(|| NodeVictims { room: self.room_beside_claims(&victim.node), ..NodeVictims::default() })
+                self.allows(need, &victim.node).then(|| NodeVictims {
+                    room: self.room_beside_claims(&victim.node),
+                    ..NodeVictims::default()
+                })
             };
-            let Some(pile) = piles.entry(&victim.node).or_insert_with(start) else { continue };
+            let Some(pile) = piles.entry(&victim.node).or_insert_with(start) else {
+                continue;
+            };
             let short = excess(need.size, &pile.room);
-            if !helps(&victim.size, &short) || !self.can_lose(victim, meet, &moving.goes, &pile.goes) {
+            if !helps(&victim.size, &short)
+                || !self.can_lose(victim, meet, &moving.goes, &pile.goes)
+            {
                 continue;
             }
             add(&mut pile.room, &victim.size);
@@ -326,16 +471,24 @@ impl Cluster {
 
     /// Lowest common queue of `leaf` and the waiter's leaf, with its index in `meets`.
     fn meet(&self, leaf: QueueIx, meets: &[QueueIx]) -> Option<(usize, QueueIx)> {
-        self.queue.path_of(leaf).find_map(|(ix, _)| Some((meets.iter().position(|meet| *meet == ix)?, ix)))
+        self.queue
+            .path_of(leaf)
+            .find_map(|(ix, _)| Some((meets.iter().position(|meet| *meet == ix)?, ix)))
     }
 
     /// True when the size fits every guarantee between the common queue and the leaf, and there is
     /// one.
     fn is_entitled(&self, leaf: QueueIx, meet: QueueIx, size: &Resource, moving: &Moving) -> bool {
-        let way = self.queue.path_of(leaf).take_while(|(ix, _)| *ix != meet).filter(|(_, slot)| is_named(slot));
+        let way = self
+            .queue
+            .path_of(leaf)
+            .take_while(|(ix, _)| *ix != meet)
+            .filter(|(_, slot)| is_named(slot));
         let mut any = false;
         for (ix, slot) in way {
-            let Some(account) = self.ledger.queue(ix) else { return false };
+            let Some(account) = self.ledger.queue(ix) else {
+                return false;
+            };
             let mut used = account.used.clone();
             if let Some(comes) = moving.comes.get(&ix) {
                 add(&mut used, comes);
@@ -351,30 +504,48 @@ impl Cluster {
     /// True when every queue between the common queue and the victim keeps its guarantee without
     /// the victim.
     fn can_lose(&self, victim: &Victim, meet: QueueIx, going: &ByQueue, pile: &ByQueue) -> bool {
-        self.queue.path_of(victim.leaf).take_while(|(ix, _)| *ix != meet).filter(|(_, slot)| is_named(slot)).all(|(ix, slot)| {
-            let Some(account) = self.ledger.queue(ix) else { return false };
-            let gone = [going.get(&ix), pile.get(&ix), Some(&victim.size)];
-            let rest = gone.into_iter().flatten().fold(account.used.clone(), |rest, size| excess(&rest, size));
-            DominantShare::of_bound(&rest, &slot.guaranteed).is_whole()
-        })
+        self.queue
+            .path_of(victim.leaf)
+            .take_while(|(ix, _)| *ix != meet)
+            .filter(|(_, slot)| is_named(slot))
+            .all(|(ix, slot)| {
+                let Some(account) = self.ledger.queue(ix) else {
+                    return false;
+                };
+                let gone = [going.get(&ix), pile.get(&ix), Some(&victim.size)];
+                let rest = gone
+                    .into_iter()
+                    .flatten()
+                    .fold(account.used.clone(), |rest, size| excess(&rest, size));
+                DominantShare::of_bound(&rest, &slot.guaranteed).is_whole()
+            })
     }
 
     /// Repeats the checks of the plan at the end of the warning.
     pub(crate) fn may_still_take(&self, claim: &Claim, victims: &[ContainerId]) -> bool {
-        let Some(leaf) = self.queue.leaf_of(&claim.waiter.app) else { return false };
+        let Some(leaf) = self.queue.leaf_of(&claim.waiter.app) else {
+            return false;
+        };
         let moving = self.moving(|other| other.stage == ClaimStage::Taken);
         let meets: Vec<QueueIx> = self.queue.path_of(leaf).map(|(ix, _)| ix).collect();
         let mut gone = ByQueue::new();
-        victims.iter().filter_map(|id| self.containers.get(id)).all(|c| {
-            let Some(theirs) = self.queue.leaf_of(&c.id.app) else { return false };
-            let Some((_, meet)) = self.meet(theirs, &meets) else { return false };
-            let victim = victim(c, theirs);
-            let right = self.is_preemptable(theirs)
-                && self.is_entitled(leaf, meet, &claim.size, &moving)
-                && self.can_lose(&victim, meet, &moving.goes, &gone);
-            self.book_path(theirs, &victim.size, &mut gone);
-            right
-        })
+        victims
+            .iter()
+            .filter_map(|id| self.containers.get(id))
+            .all(|c| {
+                let Some(theirs) = self.queue.leaf_of(&c.id.app) else {
+                    return false;
+                };
+                let Some((_, meet)) = self.meet(theirs, &meets) else {
+                    return false;
+                };
+                let victim = victim(c, theirs);
+                let right = self.is_preemptable(theirs)
+                    && self.is_entitled(leaf, meet, &claim.size, &moving)
+                    && self.can_lose(&victim, meet, &moving.goes, &gone);
+                self.book_path(theirs, &victim.size, &mut gone);
+                right
+            })
     }
 
     /// Resources that current claims move between queues.
@@ -384,7 +555,11 @@ impl Cluster {
             if let Some(leaf) = self.queue.leaf_of(&claim.waiter.app) {
                 self.book_path(leaf, &claim.size, &mut moving.comes);
             }
-            let alive = claim.victims.iter().filter_map(|id| self.containers.get(id)).filter(|c| c.state.is_alive());
+            let alive = claim
+                .victims
+                .iter()
+                .filter_map(|id| self.containers.get(id))
+                .filter(|c| c.state.is_alive());
             for c in alive {
                 if let Some(leaf) = self.queue.leaf_of(&c.id.app) {
                     self.book_path(leaf, &c.counted().0, &mut moving.goes);
@@ -406,28 +581,53 @@ fn is_named(slot: &QueueEntry) -> bool {
 }
 
 fn victim(c: &Container, leaf: QueueIx) -> Victim {
-    Victim { id: c.id.clone(), node: c.node.clone(), leaf, size: c.counted().0 }
+    Victim {
+        id: c.id.clone(),
+        node: c.node.clone(),
+        leaf,
+        size: c.counted().0,
+    }
 }
 
 /// Position among the potential victims.
 fn order(app: &App, c: &Container, least: Bytes, above: DominantShare) -> Order {
     let times = c.resource.memory.get().saturating_mul(1000) / least.get().max(1);
-    let priority = c.request.as_ref().and_then(|request| app.requests.get(request)).map_or(0, |asked| asked.ask.priority);
-    (Reverse(above), times, priority, Reverse(c.granted), Reverse(c.id.seq))
+    let priority = c
+        .request
+        .as_ref()
+        .and_then(|request| app.requests.get(request))
+        .map_or(0, |asked| asked.ask.priority);
+    (
+        Reverse(above),
+        times,
+        priority,
+        Reverse(c.granted),
+        Reverse(c.id.seq),
+    )
 }
 
 /// True when the size contains a missing resource.
 fn helps(size: &Resource, short: &Resource) -> bool {
     let memory = !short.memory.is_zero() && !size.memory.is_zero();
     let cpus = short.cpus.milli() > 0 && size.cpus.milli() > 0;
-    memory || cpus || short.extra.keys().any(|name| size.extra.get(name).is_some_and(|n| *n > 0))
+    memory
+        || cpus
+        || short
+            .extra
+            .keys()
+            .any(|name| size.extra.get(name).is_some_and(|n| *n > 0))
 }
 
 /// Victims that are really needed: later ones in the order are dropped first.
-fn needed_victims(pile: &NodeVictims<'_>, size: &Resource) -> std::collections::BTreeSet<ContainerId> {
+fn needed_victims(
+    pile: &NodeVictims<'_>,
+    size: &Resource,
+) -> std::collections::BTreeSet<ContainerId> {
     let (mut room, mut taken) = (pile.room.clone(), pile.members.clone());
     for at in (0..taken.len()).rev() {
-        let Some(member) = taken.get(at) else { continue };
+        let Some(member) = taken.get(at) else {
+            continue;
+        };
         let rest = excess(&room, &member.size);
         if size.fits(&rest) {
             room = rest;

@@ -11,7 +11,9 @@ use super::index::{FreeIndex, IndexedNode, NodeIx};
 use super::locality::LocalityLevel;
 use crate::app::App;
 use crate::event::{AppSubmission, Exclusive, MasterKind, NodeProperties};
-use crate::request::{AntiAffinity, AttributeCondition, PendingRequest, PlacementRules, PlacementScope, RelaxPolicy};
+use crate::request::{
+    AntiAffinity, AttributeCondition, PendingRequest, PlacementRules, PlacementScope, RelaxPolicy,
+};
 use crate::testkit::{ask, id};
 
 const RACKS: [&str; 3] = ["r0", "r1", "r2"];
@@ -37,32 +39,55 @@ fn some_of<T: std::str::FromStr<Err: std::fmt::Debug> + Ord + std::fmt::Debug>(
     words: &'static [&'static str],
     most: usize,
 ) -> impl Strategy<Value = BTreeSet<T>> {
-    proptest::sample::subsequence(words, 0..=most).prop_map(|words| words.into_iter().map(id).collect())
+    proptest::sample::subsequence(words, 0..=most)
+        .prop_map(|words| words.into_iter().map(id).collect())
 }
 
 fn any_taints() -> impl Strategy<Value = BTreeMap<Name, String>> {
-    let one = (proptest::sample::select(&TAINTS[..]), proptest::sample::select(&VALUES[..2]));
+    let one = (
+        proptest::sample::select(&TAINTS[..]),
+        proptest::sample::select(&VALUES[..2]),
+    );
     let some = proptest::collection::vec(one, 1..3);
-    let some = some.prop_map(|pairs| pairs.into_iter().map(|(name, value)| (id(name), value.to_owned())).collect());
+    let some = some.prop_map(|pairs| {
+        pairs
+            .into_iter()
+            .map(|(name, value)| (id(name), value.to_owned()))
+            .collect()
+    });
     prop_oneof![2 => Just(BTreeMap::new()), 1 => some]
 }
 
 fn any_tolerated() -> impl Strategy<Value = BTreeMap<Name, Option<String>>> {
     let value = proptest::option::of(proptest::sample::select(&VALUES[..2]));
     let some = proptest::collection::vec((proptest::sample::select(&TAINTS[..]), value), 0..3);
-    some.prop_map(|pairs| pairs.into_iter().map(|(name, value)| (id(name), value.map(str::to_owned))).collect())
+    some.prop_map(|pairs| {
+        pairs
+            .into_iter()
+            .map(|(name, value)| (id(name), value.map(str::to_owned)))
+            .collect()
+    })
 }
 
 fn any_traits() -> impl Strategy<Value = NodeProperties> {
     let rack = proptest::option::of(proptest::sample::select(&RACKS[..]));
     let zone = proptest::option::of(proptest::sample::select(&VALUES[..]));
-    (rack, some_of(&LABELS, 3), 0u8..4, zone, any_taints()).prop_map(|(rack, labels, exclusive, zone, taints)| NodeProperties {
-        taints,
-        rack: rack.map(id),
-        labels,
-        exclusive: if exclusive == 0 { Exclusive::Yes } else { Exclusive::No },
-        attributes: zone.map(|zone| (id("zone"), zone.to_owned())).into_iter().collect(),
-    })
+    (rack, some_of(&LABELS, 3), 0u8..4, zone, any_taints()).prop_map(
+        |(rack, labels, exclusive, zone, taints)| NodeProperties {
+            taints,
+            rack: rack.map(id),
+            labels,
+            exclusive: if exclusive == 0 {
+                Exclusive::Yes
+            } else {
+                Exclusive::No
+            },
+            attributes: zone
+                .map(|zone| (id("zone"), zone.to_owned()))
+                .into_iter()
+                .collect(),
+        },
+    )
 }
 
 fn any_match() -> impl Strategy<Value = AttributeCondition> {
@@ -95,22 +120,39 @@ fn any_place() -> impl Strategy<Value = PlacementRules> {
     let labels = prop_oneof![2 => Just(BTreeSet::new()), 1 => some_of::<Name>(&LABELS, 2)];
     let attributes = prop_oneof![2 => Just(None), 1 => any_match().prop_map(Some)];
     let apart = proptest::option::of((some_of::<RequestId>(&REQUESTS, 2), any_level()));
-    let soft = (some_nodes(), some_racks(), some_nodes(), some_racks(), relax);
-    let hard = (some_nodes(), some_racks(), labels, attributes, any_tolerated());
-    (hard, soft, apart, proptest::option::of(any_level())).prop_map(|(hard, soft, apart, spread)| PlacementRules {
-        nodes: hard.0,
-        racks: hard.1,
-        labels: hard.2,
-        attributes: hard.3.map(|m| (id("zone"), m)).into_iter().collect(),
-        tolerate: hard.4,
-        avoid_nodes: soft.0,
-        avoid_racks: soft.1,
-        prefer_nodes: soft.2,
-        prefer_racks: soft.3,
-        relax: soft.4,
-        apart: apart.map(|(from, level)| AntiAffinity { from: from.into_iter().collect(), level }),
-        spread,
-    })
+    let soft = (
+        some_nodes(),
+        some_racks(),
+        some_nodes(),
+        some_racks(),
+        relax,
+    );
+    let hard = (
+        some_nodes(),
+        some_racks(),
+        labels,
+        attributes,
+        any_tolerated(),
+    );
+    (hard, soft, apart, proptest::option::of(any_level())).prop_map(
+        |(hard, soft, apart, spread)| PlacementRules {
+            nodes: hard.0,
+            racks: hard.1,
+            labels: hard.2,
+            attributes: hard.3.map(|m| (id("zone"), m)).into_iter().collect(),
+            tolerate: hard.4,
+            avoid_nodes: soft.0,
+            avoid_racks: soft.1,
+            prefer_nodes: soft.2,
+            prefer_racks: soft.3,
+            relax: soft.4,
+            apart: apart.map(|(from, level)| AntiAffinity {
+                from: from.into_iter().collect(),
+                level,
+            }),
+            spread,
+        },
+    )
 }
 
 /// Containers of an application: request number and node number.
@@ -137,7 +179,15 @@ fn world(
             index.remove(ix);
         }
         let room = works.then(|| room.clone());
-        plain.insert(ix, IndexedNode { node: node(*n), traits: traits.clone(), offers: None, room });
+        plain.insert(
+            ix,
+            IndexedNode {
+                node: node(*n),
+                traits: traits.clone(),
+                offers: None,
+                room,
+            },
+        );
     }
     let spec = AppSubmission {
         name: id("job"),
@@ -154,7 +204,8 @@ fn world(
         let mut ask = ask(request, 1, size);
         spots.says(&id(request), Some(&place));
         ask.place = place;
-        app.requests.insert(id(request), PendingRequest::new(ask, 0, Tick(0)));
+        app.requests
+            .insert(id(request), PendingRequest::new(ask, 0, Tick(0)));
     }
     for (request, n) in containers {
         if let Some(ix) = index.ix(&node(*n)) {
@@ -167,33 +218,73 @@ fn world(
 
 impl World {
     fn rack(&self, ix: NodeIx) -> Result<&Name, NodeIx> {
-        self.plain.get(&ix).and_then(|s| s.traits.rack.as_ref()).ok_or(ix)
+        self.plain
+            .get(&ix)
+            .and_then(|s| s.traits.rack.as_ref())
+            .ok_or(ix)
     }
     fn count(&self, request: &RequestId, ix: NodeIx, level: PlacementScope) -> u32 {
-        let spots = self.app.spots.as_ref().and_then(|s| s.of(request)).cloned().unwrap_or_default();
+        let spots = self
+            .app
+            .spots
+            .as_ref()
+            .and_then(|s| s.of(request))
+            .cloned()
+            .unwrap_or_default();
         let same = |other: &NodeIx| match level {
             PlacementScope::Node => *other == ix,
             PlacementScope::Rack => self.rack(*other) == self.rack(ix),
         };
-        spots.iter().filter(|(other, _)| same(other)).map(|(_, n)| n).sum()
+        spots
+            .iter()
+            .filter(|(other, _)| same(other))
+            .map(|(_, n)| n)
+            .sum()
     }
     fn allowed(&self, request: &RequestId, place: &PlacementRules, slot: &IndexedNode) -> bool {
         let t = &slot.traits;
         let in_racks = |racks: &[Name]| t.rack.as_ref().is_some_and(|r| racks.contains(r));
-        let compares = place.attributes.iter().all(|(name, wanted)| match (wanted, t.attributes.get(name)) {
-            (AttributeCondition::Exists, has) => has.is_some(),
-            (AttributeCondition::Absent, has) => has.is_none(),
-            (AttributeCondition::OneOf(values), has) => has.is_some_and(|h| values.contains(h)),
-            (AttributeCondition::NoneOf(values), has) => !has.is_some_and(|h| values.contains(h)),
-        });
+        let compares =
+            place
+                .attributes
+                .iter()
+                .all(|(name, wanted)| match (wanted, t.attributes.get(name)) {
+                    (AttributeCondition::Exists, has) => has.is_some(),
+                    (AttributeCondition::Absent, has) => has.is_none(),
+                    (AttributeCondition::OneOf(values), has) => {
+                        has.is_some_and(|h| values.contains(h))
+                    }
+                    (AttributeCondition::NoneOf(values), has) => {
+                        !has.is_some_and(|h| values.contains(h))
+                    }
+                });
         let ix = self.index.ix(&slot.node).expect("the node is in the index");
         let beside = |asking: &RequestId, other: &RequestId| {
-            let Some(apart) = self.app.requests.get(asking).and_then(|r| r.ask.place.apart.as_ref()) else { return false };
-            let named = if apart.from.is_empty() { asking == other } else { apart.from.contains(other) };
+            let Some(apart) = self
+                .app
+                .requests
+                .get(asking)
+                .and_then(|r| r.ask.place.apart.as_ref())
+            else {
+                return false;
+            };
+            let named = if apart.from.is_empty() {
+                asking == other
+            } else {
+                apart.from.contains(other)
+            };
             (named, apart.level).0
         };
         let level = |of: &RequestId| {
-            self.app.requests.get(of).expect("asked").ask.place.apart.as_ref().map_or(PlacementScope::Node, |a| a.level)
+            self.app
+                .requests
+                .get(of)
+                .expect("asked")
+                .ask
+                .place
+                .apart
+                .as_ref()
+                .map_or(PlacementScope::Node, |a| a.level)
         };
         let lonely = self.app.requests.keys().all(|other| {
             let mine = beside(request, other) && self.count(other, ix, level(request)) > 0;
@@ -204,20 +295,32 @@ impl World {
             && (place.racks.is_empty() || in_racks(&place.racks))
             && place.labels.is_subset(&t.labels)
             && (t.exclusive == Exclusive::No || !t.labels.is_disjoint(&place.labels))
-            && t.taints.iter().all(|(name, value)| match place.tolerate.get(name) {
-                Some(Some(wanted)) => wanted == value,
-                Some(None) => true,
-                None => false,
-            })
+            && t.taints
+                .iter()
+                .all(|(name, value)| match place.tolerate.get(name) {
+                    Some(Some(wanted)) => wanted == value,
+                    Some(None) => true,
+                    None => false,
+                })
             && compares
             && lonely
     }
     /// Distance of a node from its preference: 0 preferred, 1 in a preferred rack, 2 elsewhere.
     fn distance(&self, place: &PlacementRules, slot: &IndexedNode) -> u8 {
-        let Some(rack) = &slot.traits.rack else { return if place.prefer_nodes.contains(&slot.node) { 0 } else { 2 } };
-        let of_nodes =
-            self.plain.values().filter(|s| place.prefer_nodes.contains(&s.node)).any(|s| s.traits.rack.as_ref() == Some(rack));
-        let near = place.prefer_racks.contains(rack) || (of_nodes && place.relax != RelaxPolicy::Never);
+        let Some(rack) = &slot.traits.rack else {
+            return if place.prefer_nodes.contains(&slot.node) {
+                0
+            } else {
+                2
+            };
+        };
+        let of_nodes = self
+            .plain
+            .values()
+            .filter(|s| place.prefer_nodes.contains(&s.node))
+            .any(|s| s.traits.rack.as_ref() == Some(rack));
+        let near =
+            place.prefer_racks.contains(rack) || (of_nodes && place.relax != RelaxPolicy::Never);
         match (place.prefer_nodes.contains(&slot.node), near) {
             (true, _) => 0,
             (false, true) => 1,
@@ -233,12 +336,27 @@ impl World {
             LocalityLevel::Anywhere => 2,
         };
         let rows = self.plain.iter().filter_map(|(ix, slot)| {
-            let room = slot.room.as_ref().filter(|room| asked.ask.resource.fits(room))?;
+            let room = slot
+                .room
+                .as_ref()
+                .filter(|room| asked.ask.resource.fits(room))?;
             let avoided = place.avoid_nodes.contains(&slot.node)
-                || slot.traits.rack.as_ref().is_some_and(|r| place.avoid_racks.contains(r));
+                || slot
+                    .traits
+                    .rack
+                    .as_ref()
+                    .is_some_and(|r| place.avoid_racks.contains(r));
             let distance = self.distance(place, slot);
-            let crowd = place.spread.map_or(0, |level| self.count(request, *ix, level));
-            (self.allowed(request, place, slot) && distance <= farthest).then_some((avoided, distance, crowd, room.memory, *ix))
+            let crowd = place
+                .spread
+                .map_or(0, |level| self.count(request, *ix, level));
+            (self.allowed(request, place, slot) && distance <= farthest).then_some((
+                avoided,
+                distance,
+                crowd,
+                room.memory,
+                *ix,
+            ))
         });
         rows.min().map(|(.., ix)| ix)
     }
@@ -247,7 +365,12 @@ impl World {
 type AnyNode = (u32, NodeProperties, Resource, bool);
 
 fn any_node() -> impl Strategy<Value = AnyNode> {
-    (0..NODES, any_traits(), any_room(), (0u8..6).prop_map(|n| n > 0))
+    (
+        0..NODES,
+        any_traits(),
+        any_room(),
+        (0u8..6).prop_map(|n| n > 0),
+    )
 }
 
 proptest! {

@@ -19,7 +19,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use headroom_types::{AppId, Bytes, Cpus, ExtraResources, Name, NodeId, Reason, RequestId, Resource, Tick, UnixMillis};
+use headroom_types::{
+    AppId, Bytes, Cpus, ExtraResources, Name, NodeId, Reason, RequestId, Resource, Tick, UnixMillis,
+};
 
 use super::constraint::{candidates, is_choosy, misfit};
 use super::fit::PlacementNeed;
@@ -109,7 +111,9 @@ fn note<T: Ord>(stack: &mut Vec<(u64, T)>, seq: u64, amount: T) {
 }
 
 fn least_since<T: Copy>(stack: &[(u64, T)], seq: u64) -> Option<T> {
-    stack.get(stack.partition_point(|(at, _)| *at <= seq)).map(|(_, least)| *least)
+    stack
+        .get(stack.partition_point(|(at, _)| *at <= seq))
+        .map(|(_, least)| *least)
 }
 
 impl Reservations {
@@ -146,20 +150,31 @@ impl Reservations {
         self.on.iter().map(|(ix, r)| (*ix, r))
     }
     fn put(&mut self, ix: NodeIx, reservation: Reservation) {
-        self.of.insert((reservation.app.clone(), reservation.request.clone()), ix);
+        self.of
+            .insert((reservation.app.clone(), reservation.request.clone()), ix);
         self.on.insert(ix, reservation);
     }
     fn take(&mut self, ix: NodeIx) -> Option<Reservation> {
         let reservation = self.on.remove(&ix)?;
-        self.of.remove(&(reservation.app.clone(), reservation.request.clone()));
+        self.of
+            .remove(&(reservation.app.clone(), reservation.request.clone()));
         Some(reservation)
     }
 }
 
 /// Free resources without the amount that is set aside.
 pub(crate) fn beside(free: &Resource, aside: &Resource) -> Resource {
-    let left = |(name, n): (&Name, &u64)| (name.clone(), n.saturating_sub(aside.extra.get(name).copied().unwrap_or(0)));
-    let extra = if free.extra.has_none() { ExtraResources::default() } else { free.extra.iter().map(left).collect() };
+    let left = |(name, n): (&Name, &u64)| {
+        (
+            name.clone(),
+            n.saturating_sub(aside.extra.get(name).copied().unwrap_or(0)),
+        )
+    };
+    let extra = if free.extra.has_none() {
+        ExtraResources::default()
+    } else {
+        free.extra.iter().map(left).collect()
+    };
     Resource {
         memory: free.memory.saturating_sub(aside.memory),
         cpus: free.cpus.checked_sub(aside.cpus).unwrap_or(Cpus::ZERO),
@@ -172,7 +187,10 @@ type Lack = (Bytes, u64, Cpus);
 
 /// Missing resources of a node for a size: memory first.
 fn lacks(free: &Resource, size: &Resource) -> Lack {
-    let pieces = size.extra.iter().map(|(name, n)| n.saturating_sub(free.extra.get(name).copied().unwrap_or(0)));
+    let pieces = size
+        .extra
+        .iter()
+        .map(|(name, n)| n.saturating_sub(free.extra.get(name).copied().unwrap_or(0)));
     let cpus = size.cpus.checked_sub(free.cpus).unwrap_or(Cpus::ZERO);
     (size.memory.saturating_sub(free.memory), pieces.sum(), cpus)
 }
@@ -238,20 +256,36 @@ impl Cluster {
         let mut leaves: BTreeSet<QueueIx> = self.kept_leaves().collect();
         let waiting = self.queue.all_but(&leaves, &self.ledger);
         let mut found = Vec::new();
-        let rows = waiting.iter().filter_map(|waiter| Some((self.apps.get(&waiter.app)?, waiter.request.as_ref()?)));
+        let rows = waiting
+            .iter()
+            .filter_map(|waiter| Some((self.apps.get(&waiter.app)?, waiter.request.as_ref()?)));
         for (app, request) in rows {
             if self.reservations.on.len() + found.len() >= self.most_reservations() {
                 break;
             }
-            let Some(leaf) = self.queue.leaf_of(&app.id) else { continue };
+            let Some(leaf) = self.queue.leaf_of(&app.id) else {
+                continue;
+            };
             if leaves.contains(&leaf) || !self.starves(app, request, ctx.now) {
                 continue;
             }
             let taken: BTreeSet<NodeIx> = found.iter().map(|(ix, _)| *ix).collect();
-            let Some(need) = PlacementNeed::of(app, Some(request)) else { continue };
+            let Some(need) = PlacementNeed::of(app, Some(request)) else {
+                continue;
+            };
             if let Some((lack, ix, node)) = self.soonest(need, &taken) {
                 let (app, request, size) = (app.id.clone(), request.clone(), need.size.clone());
-                found.push((ix, Reservation { node, app, request, size, since: ctx.now, lacks: (lack, ctx.now) }));
+                found.push((
+                    ix,
+                    Reservation {
+                        node,
+                        app,
+                        request,
+                        size,
+                        since: ctx.now,
+                        lacks: (lack, ctx.now),
+                    },
+                ));
                 leaves.insert(leaf);
             }
         }
@@ -262,15 +296,21 @@ impl Cluster {
 
     /// Leaf queues with a reservation; each leaf has at most one.
     pub(crate) fn kept_leaves(&self) -> impl Iterator<Item = QueueIx> {
-        self.reservations().filter_map(|r| self.queue.leaf_of(&r.app))
+        self.reservations()
+            .filter_map(|r| self.queue.leaf_of(&r.app))
     }
 
     /// True when a request has waited long enough, smaller containers were granted in the meantime,
     /// and its preference is fully relaxed.
     fn starves(&self, app: &App, request: &RequestId, now: Tick) -> bool {
-        let Some(asked) = app.requests.get(request) else { return false };
+        let Some(asked) = app.requests.get(request) else {
+            return false;
+        };
         now.since(asked.waiting) >= self.settings.reserve_after
-            && self.reservations.lately.smaller_since(asked.served, &asked.ask.resource)
+            && self
+                .reservations
+                .lately
+                .smaller_since(asked.served, &asked.ask.resource)
             && asked.reach.next(&asked.ask.place).is_none()
             && self.may_be_served(app, &asked.ask.resource)
             && !self.claims.has(&app.id, request) // a claim frees resources for it
@@ -289,13 +329,21 @@ impl Cluster {
     /// True when the node has enough memory without its containers. Unattributed memory does not
     /// count.
     fn could_hold(&self, node: &NodeId, size: &Resource) -> bool {
-        self.ledger.node(node).is_none_or(|account| size.memory <= account.offers.memory.saturating_sub(account.unattributed))
+        self.ledger.node(node).is_none_or(|account| {
+            size.memory <= account.offers.memory.saturating_sub(account.unattributed)
+        })
     }
 
     /// Suitable node with the least missing memory, and that amount.
-    fn soonest(&self, need: PlacementNeed<'_>, taken: &BTreeSet<NodeIx>) -> Option<(Bytes, NodeIx, NodeId)> {
-        let barred =
-            need.of.map(|(app, request)| ExcludedPlaces::apart(&self.index, app, request, need.place)).unwrap_or_default();
+    fn soonest(
+        &self,
+        need: PlacementNeed<'_>,
+        taken: &BTreeSet<NodeIx>,
+    ) -> Option<(Bytes, NodeIx, NodeId)> {
+        let barred = need
+            .of
+            .map(|(app, request)| ExcludedPlaces::apart(&self.index, app, request, need.place))
+            .unwrap_or_default();
         let could = |slot: &&IndexedNode, ix: NodeIx| {
             slot.offers.as_ref().is_some_and(|offers| need.size.fits(offers))
                 && misfit(need.place, slot).is_none()
@@ -311,19 +359,29 @@ impl Cluster {
         };
         let mut least = Least::default();
         if is_choosy(need.place) {
-            candidates(&self.index, need.place, need.size).filter_map(|slot| lack(self.index.ix(&slot.node)?)).for_each(|row| {
-                least.look_at(row);
-            });
+            candidates(&self.index, need.place, need.size)
+                .filter_map(|slot| lack(self.index.ix(&slot.node)?))
+                .for_each(|row| {
+                    least.look_at(row);
+                });
         } else {
             self.least_of_all(need.size, lack, &mut least);
         }
-        let (lack, ix) = least.rows.into_iter().min_by_key(|(_, ix)| (self.oldest_on(*ix), *ix))?;
+        let (lack, ix) = least
+            .rows
+            .into_iter()
+            .min_by_key(|(_, ix)| (self.oldest_on(*ix), *ix))?;
         Some((lack.0, ix, self.index.id(ix)?.clone()))
     }
 
     /// Considers nodes that are open to all requests: those with enough memory and the most
     /// processors, or else those with the most memory.
-    fn least_of_all(&self, size: &Resource, lack: impl Fn(NodeIx) -> Option<(Lack, NodeIx)>, least: &mut Least) {
+    fn least_of_all(
+        &self,
+        size: &Resource,
+        lack: impl Fn(NodeIx) -> Option<(Lack, NodeIx)>,
+        least: &mut Least,
+    ) {
         let open = &self.index.open;
         if size.extra.is_empty() {
             let roomiest = open.roomiest(size.memory, size.cpus, COMPARED, |ix| lack(ix).is_some());
@@ -342,27 +400,61 @@ impl Cluster {
     /// Time of the grant of the oldest live container on a node.
     fn oldest_on(&self, ix: NodeIx) -> Option<UnixMillis> {
         let node = self.nodes.get(self.index.id(ix)?)?;
-        node.containers.iter().filter_map(|c| self.containers.get(c)).filter(|c| c.state.is_alive()).map(|c| c.granted).min()
+        node.containers
+            .iter()
+            .filter_map(|c| self.containers.get(c))
+            .filter(|c| c.state.is_alive())
+            .map(|c| c.granted)
+            .min()
     }
 
     fn move_reservations(&mut self, ctx: &mut StepContext<'_>) {
-        let held: Vec<(NodeIx, Reservation)> = self.reservations.all().map(|(ix, r)| (ix, r.clone())).collect();
+        let held: Vec<(NodeIx, Reservation)> = self
+            .reservations
+            .all()
+            .map(|(ix, r)| (ix, r.clone()))
+            .collect();
         for (ix, reservation) in held {
-            let free = self.ledger.node(&reservation.node).map(crate::ledger::NodeAccount::free).unwrap_or_default();
+            let free = self
+                .ledger
+                .node(&reservation.node)
+                .map(crate::ledger::NodeAccount::free)
+                .unwrap_or_default();
             let app = self.apps.get(&reservation.app);
-            let Some(need) = app.and_then(|app| PlacementNeed::of(app, Some(&reservation.request))) else { continue };
-            let better = self.soonest(need, &BTreeSet::new()).filter(|(lack, ..)| *lack < lacks(&free, need.size).0);
+            let Some(need) = app.and_then(|app| PlacementNeed::of(app, Some(&reservation.request)))
+            else {
+                continue;
+            };
+            let better = self
+                .soonest(need, &BTreeSet::new())
+                .filter(|(lack, ..)| *lack < lacks(&free, need.size).0);
             if let Some((lack, to, node)) = better {
                 self.unreserve(ix, &format!("{node} lacks fewer resources"), ctx);
-                self.reserve(to, Reservation { node, lacks: (lack, ctx.now), ..reservation }, ctx);
+                self.reserve(
+                    to,
+                    Reservation {
+                        node,
+                        lacks: (lack, ctx.now),
+                        ..reservation
+                    },
+                    ctx,
+                );
             }
         }
     }
 
     fn reserve(&mut self, ix: NodeIx, reservation: Reservation, ctx: &mut StepContext<'_>) {
         let node = reservation.node.clone();
-        let message = format!("{node} is reserved for {}, {}", reservation.request, reservation.size);
-        ctx.log_app(LogSeverity::Normal, Reason::NodeReserved, &reservation.app, message);
+        let message = format!(
+            "{node} is reserved for {}, {}",
+            reservation.request, reservation.size
+        );
+        ctx.log_app(
+            LogSeverity::Normal,
+            Reason::NodeReserved,
+            &reservation.app,
+            message,
+        );
         self.reservations.put(ix, reservation);
         self.reservations.mark_all_dirty();
         self.reindex(&node);
@@ -370,11 +462,21 @@ impl Cluster {
 
     /// Cancels a reservation.
     pub(crate) fn unreserve(&mut self, ix: NodeIx, why: &str, ctx: &mut StepContext<'_>) {
-        let Some(reservation) = self.reservations.take(ix) else { return };
+        let Some(reservation) = self.reservations.take(ix) else {
+            return;
+        };
         self.room_changed = true;
         self.reindex(&reservation.node);
-        let message = format!("{} is not reserved for {} any more: {why}", reservation.node, reservation.request);
-        ctx.log_app(LogSeverity::Normal, Reason::ReservationEnded, &reservation.app, message);
+        let message = format!(
+            "{} is not reserved for {} any more: {why}",
+            reservation.node, reservation.request
+        );
+        ctx.log_app(
+            LogSeverity::Normal,
+            Reason::ReservationEnded,
+            &reservation.app,
+            message,
+        );
     }
 
     /// Releases reservations without progress for one pass. Two applications can block each other:
@@ -383,7 +485,11 @@ impl Cluster {
     fn release_stalled_reservations(&mut self, ctx: &mut StepContext<'_>) {
         let mut still = Vec::new();
         for (ix, reservation) in &mut self.reservations.on {
-            let free = self.ledger.node(&reservation.node).map(crate::ledger::NodeAccount::free).unwrap_or_default();
+            let free = self
+                .ledger
+                .node(&reservation.node)
+                .map(crate::ledger::NodeAccount::free)
+                .unwrap_or_default();
             let now = reservation.size.memory.saturating_sub(free.memory);
             if now < reservation.lacks.0 {
                 reservation.lacks = (now, ctx.now);
@@ -392,7 +498,11 @@ impl Cluster {
             }
         }
         for ix in still {
-            self.unreserve(ix, "no container ended there; other requests have a turn", ctx);
+            self.unreserve(
+                ix,
+                "no container ended there; other requests have a turn",
+                ctx,
+            );
         }
     }
 
@@ -405,28 +515,53 @@ impl Cluster {
         let held: Vec<NodeIx> = self.reservations.on.keys().copied().collect();
         let mut leaves = BTreeSet::new();
         for ix in held {
-            let Some(reservation) = self.reservations.on(ix).cloned() else { continue };
+            let Some(reservation) = self.reservations.on(ix).cloned() else {
+                continue;
+            };
             let leaf = self.queue.leaf_of(&reservation.app);
             if let Some(why) = self.is_void(ix, &reservation) {
                 self.unreserve(ix, why, ctx);
             } else if !leaves.insert(leaf) {
-                self.unreserve(ix, "its application moved to a queue that has another reservation", ctx);
-            } else if self.ledger.node(&reservation.node).is_some_and(|account| reservation.size.fits(&account.free())) {
-                self.grant_request(&reservation.app, &reservation.request, &reservation.node, ctx);
+                self.unreserve(
+                    ix,
+                    "its application moved to a queue that has another reservation",
+                    ctx,
+                );
+            } else if self
+                .ledger
+                .node(&reservation.node)
+                .is_some_and(|account| reservation.size.fits(&account.free()))
+            {
+                self.grant_request(
+                    &reservation.app,
+                    &reservation.request,
+                    &reservation.node,
+                    ctx,
+                );
                 self.queue.run(&reservation.app);
                 self.queue.update_order(&mut self.ledger);
             }
         }
         while self.reservations.on.len() > most {
-            let newest = self.reservations.all().max_by_key(|(ix, r)| (r.since, *ix)).map(|(ix, _)| ix);
+            let newest = self
+                .reservations
+                .all()
+                .max_by_key(|(ix, r)| (r.since, *ix))
+                .map(|(ix, _)| ix);
             let Some(newest) = newest else { break };
-            self.unreserve(newest, "too few nodes are left for so many reservations", ctx);
+            self.unreserve(
+                newest,
+                "too few nodes are left for so many reservations",
+                ctx,
+            );
         }
     }
 
     /// Reason why a reservation is obsolete. `None` when it is valid.
     fn is_void(&self, ix: NodeIx, reservation: &Reservation) -> Option<&'static str> {
-        let Some(app) = self.apps.get(&reservation.app) else { return Some("its application does not exist any more") };
+        let Some(app) = self.apps.get(&reservation.app) else {
+            return Some("its application does not exist any more");
+        };
         if app.missing(&reservation.request) == 0 {
             return Some("the request does not wait any more");
         }
@@ -439,22 +574,50 @@ impl Cluster {
         if !self.may_be_served(app, need.size) {
             return Some("the request may not get containers now");
         }
-        let Some(slot) = self.index.slot(ix).filter(|slot| slot.room.is_some()) else { return Some("the node takes no work") };
-        let large = slot.offers.as_ref().is_some_and(|offers| need.size.fits(offers));
-        if !large || !self.could_hold(&reservation.node, need.size) || misfit(need.place, slot).is_some() {
+        let Some(slot) = self.index.slot(ix).filter(|slot| slot.room.is_some()) else {
+            return Some("the node takes no work");
+        };
+        let large = slot
+            .offers
+            .as_ref()
+            .is_some_and(|offers| need.size.fits(offers));
+        if !large
+            || !self.could_hold(&reservation.node, need.size)
+            || misfit(need.place, slot).is_some()
+        {
             return Some("the request may not use the node now");
         }
         let barred = ExcludedPlaces::apart(&self.index, app, &reservation.request, need.place);
-        barred.bars(ix, slot.traits.rack.as_ref()).then_some("anti-affinity with new containers there")
+        barred
+            .bars(ix, slot.traits.rack.as_ref())
+            .then_some("anti-affinity with new containers there")
     }
 
     /// True when a container of this request uses no resources that are set aside for others on the
     /// node.
-    pub(crate) fn may_take(&self, app: &AppId, request: &RequestId, size: &Resource, node: &NodeId) -> bool {
-        let own = || self.reservations.of(app, request).is_some_and(|(_, kept)| kept.node == *node);
-        let made =
-            || self.claims.on(node).any(|claim| claim.waiter.app == *app && claim.waiter.request.as_ref() == Some(request));
-        self.reservations.is_empty() || own() || made() || self.room_for_others(node).is_some_and(|room| size.fits(room))
+    pub(crate) fn may_take(
+        &self,
+        app: &AppId,
+        request: &RequestId,
+        size: &Resource,
+        node: &NodeId,
+    ) -> bool {
+        let own = || {
+            self.reservations
+                .of(app, request)
+                .is_some_and(|(_, kept)| kept.node == *node)
+        };
+        let made = || {
+            self.claims.on(node).any(|claim| {
+                claim.waiter.app == *app && claim.waiter.request.as_ref() == Some(request)
+            })
+        };
+        self.reservations.is_empty()
+            || own()
+            || made()
+            || self
+                .room_for_others(node)
+                .is_some_and(|room| size.fits(room))
     }
 
     /// Free resources of a node for all requests without a reservation there. `None` when it is not
@@ -476,7 +639,10 @@ mod tests {
         let mut aside = size(8, 1);
         aside.extra.insert(id("gpu"), 1);
         let rest = beside(&free, &aside);
-        assert_eq!((rest.memory, rest.cpus, rest.extra[&id("gpu")]), (Bytes::ZERO, Cpus::from_cores(3), 2));
+        assert_eq!(
+            (rest.memory, rest.cpus, rest.extra[&id("gpu")]),
+            (Bytes::ZERO, Cpus::from_cores(3), 2)
+        );
         assert_eq!(lacks(&free, &aside), (Bytes::from_gib(2), 0, Cpus::ZERO));
     }
 
@@ -492,6 +658,9 @@ mod tests {
         assert!(since(1, 5) && since(2, 5));
         assert!(!since(3, 5), "only 6 GiB was granted later");
         assert!(!since(4, 100), "no container was granted later");
-        assert!(lately.smaller_since(3, &size(1, 5)), "the grant has fewer processors");
+        assert!(
+            lately.smaller_since(3, &size(1, 5)),
+            "the grant has fewer processors"
+        );
     }
 }

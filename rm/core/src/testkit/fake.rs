@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 
 use headroom_types::exit::Unattributed;
 use headroom_types::{
-    ContainerId, EnforcerKind, Evidence, ExitReason, ExitReport, NodeId, RequestId, Resource, StopCause, UnixMillis,
+    ContainerId, EnforcerKind, Evidence, ExitReason, ExitReport, NodeId, RequestId, Resource,
+    StopCause, UnixMillis,
 };
 
 use crate::event::{
-    ContainerCommand, ContainerPhase, NodeHealth, NodeProperties, NodeRegistration, RefusedSize, ReportedContainer,
+    ContainerCommand, ContainerPhase, NodeHealth, NodeProperties, NodeRegistration, RefusedSize,
+    ReportedContainer,
 };
 
 /// Fake node.
@@ -61,7 +63,12 @@ impl FakeContainer {
             return;
         }
         match rigid {
-            Some(why) => self.refused = Some(RefusedSize { version, why: why.clone() }),
+            Some(why) => {
+                self.refused = Some(RefusedSize {
+                    version,
+                    why: why.clone(),
+                })
+            }
             None => (self.resource, self.version, self.refused) = (resource, version, None),
         }
     }
@@ -150,14 +157,26 @@ impl FakeNode {
             }
         }
         for (container, cause) in std::mem::take(&mut self.asked_to_stop) {
-            if self.has.get(&container).is_some_and(|held| held.phase != ContainerPhase::Exited) {
+            if self
+                .has
+                .get(&container)
+                .is_some_and(|held| held.phase != ContainerPhase::Exited)
+            {
                 self.end(name, &container, stopped(cause), wall);
             }
         }
     }
     /// Ends a container's program.
-    pub fn end(&mut self, name: &NodeId, container: &ContainerId, reason: ExitReason, ended: UnixMillis) {
-        let Some(held) = self.has.get_mut(container) else { return };
+    pub fn end(
+        &mut self,
+        name: &NodeId,
+        container: &ContainerId,
+        reason: ExitReason,
+        ended: UnixMillis,
+    ) {
+        let Some(held) = self.has.get_mut(container) else {
+            return;
+        };
         held.phase = ContainerPhase::Exited;
         let report = ExitReport {
             container: container.clone(),

@@ -5,10 +5,13 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use headroom_identity::role::is_user;
-use headroom_identity::{Accessor, Principal, QueuePermission, Right, Rights, SecretTokenKind, Token};
+use headroom_identity::{
+    Accessor, Principal, QueuePermission, Right, Rights, SecretTokenKind, Token,
+};
 use headroom_types::UnixMillis;
 use headroom_wire::v1::acl::{
-    MAX_ABOUT_BYTES, MintedToken, NewJoinToken, NewToken, PolicySpec, PolicyView, SecretText, TokenView, WhoAmI,
+    MAX_ABOUT_BYTES, MintedToken, NewJoinToken, NewToken, PolicySpec, PolicyView, SecretText,
+    TokenView, WhoAmI,
 };
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
@@ -27,7 +30,10 @@ const DAY: u64 = 86_400;
 /// Lists the valid tokens, without their secrets.
 #[utoipa::path(get, path = "/v1/acl/tokens", tag = "access",
     responses((status = 200, body = Vec<TokenView>), Bad, TooMany))]
-pub(crate) async fn tokens(State(web): State<Web>, Params(EmptyQuery {}): Params<EmptyQuery>) -> Json<Vec<TokenView>> {
+pub(crate) async fn tokens(
+    State(web): State<Web>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+) -> Json<Vec<TokenView>> {
     let access = web.shared.access.borrow().clone();
     Json(access.tokens(web.clock.unix_now()))
 }
@@ -43,7 +49,12 @@ pub(crate) async fn mint(
     Params(EmptyQuery {}): Params<EmptyQuery>,
     Body(body): Body<NewToken>,
 ) -> Result<Response, ProblemResponse> {
-    let NewToken { user, rights, lifetime_s, about } = body;
+    let NewToken {
+        user,
+        rights,
+        lifetime_s,
+        about,
+    } = body;
     let rights = access::checked(&rights)?;
     let user = in_the_name_of(&principal, user)?;
     within(&principal, &rights)?;
@@ -63,11 +74,24 @@ pub(crate) async fn bootstrap(
     peer: Option<Extension<Peer>>,
 ) -> Result<Response, ProblemResponse> {
     if !peer.is_some_and(|Extension(Peer(peer))| peer.is_loopback()) {
-        let problem = ProblemDetails::new(ErrorCode::HR0403, "the first token can be created only on the manager's host");
+        let problem = ProblemDetails::new(
+            ErrorCode::HR0403,
+            "the first token can be created only on the manager's host",
+        );
         return Err(problem.hint("run rmctl acl bootstrap on that host").into());
     }
-    let whose = TokenPurpose::User { user: "admin".to_owned(), rights: Rights::all() };
-    give(&web, &principal, whose, ("the first token".to_owned(), None), true).await
+    let whose = TokenPurpose::User {
+        user: "admin".to_owned(),
+        rights: Rights::all(),
+    };
+    give(
+        &web,
+        &principal,
+        whose,
+        ("the first token".to_owned(), None),
+        true,
+    )
+    .await
 }
 
 /// Creates a token with which one host joins as a node, once.
@@ -82,13 +106,28 @@ pub(crate) async fn mint_join(
     Body(body): Body<NewJoinToken>,
 ) -> Result<Response, ProblemResponse> {
     if web.authority.is_none() {
-        let problem =
-            ProblemDetails::new(ErrorCode::HR0409, "this manager has no authority to sign certificates, so hosts cannot join");
-        return Err(problem.hint("set authority = \"/etc/headroom/authority\" in resourcemanager.toml").into());
+        let problem = ProblemDetails::new(
+            ErrorCode::HR0409,
+            "this manager has no authority to sign certificates, so hosts cannot join",
+        );
+        return Err(problem
+            .hint("set authority = \"/etc/headroom/authority\" in resourcemanager.toml")
+            .into());
     }
-    let NewJoinToken { node, names, lifetime_s } = body;
+    let NewJoinToken {
+        node,
+        names,
+        lifetime_s,
+    } = body;
     let whose = TokenPurpose::Join { node, names };
-    give(&web, &principal, whose, (String::new(), lifetime_s.or(Some(DAY))), false).await
+    give(
+        &web,
+        &principal,
+        whose,
+        (String::new(), lifetime_s.or(Some(DAY))),
+        false,
+    )
+    .await
 }
 
 /// Revokes a token, from the next call on.
@@ -100,22 +139,45 @@ pub(crate) async fn revoke(
     Id(accessor): Id<Accessor>,
     Params(EmptyQuery {}): Params<EmptyQuery>,
 ) -> Result<(Extension<AuditChange>, Json<TokenView>), ProblemResponse> {
-    let whose = web.shared.access.borrow().token(&accessor).and_then(|view| view.user);
+    let whose = web
+        .shared
+        .access
+        .borrow()
+        .token(&accessor)
+        .and_then(|view| view.user);
     let may = match &principal {
         Principal::Open => true,
-        Principal::User { name, rights, .. } => rights.has(&Right::Admin) || whose.as_ref() == Some(name),
-        Principal::Anonymous | Principal::Manager | Principal::Node(_) | Principal::Master(_) | Principal::Executor(_) => false,
+        Principal::User { name, rights, .. } => {
+            rights.has(&Right::Admin) || whose.as_ref() == Some(name)
+        }
+        Principal::Anonymous
+        | Principal::Manager
+        | Principal::Node(_)
+        | Principal::Master(_)
+        | Principal::Executor(_) => false,
     };
     if !may {
         let who = principal.audit_name().unwrap_or_default();
-        return Err(
-            ProblemDetails::new(ErrorCode::HR0403, format!("{who} may not revoke this token: it needs the right admin")).into()
-        );
+        return Err(ProblemDetails::new(
+            ErrorCode::HR0403,
+            format!("{who} may not revoke this token: it needs the right admin"),
+        )
+        .into());
     }
     let held = rule(&web, AccessChange::Revoke(accessor)).await?;
     let view = held.ok_or_else(super::unexpected)?.view(&accessor);
-    let before = format!("{} {}", view.user.as_deref().unwrap_or("join"), view.rights.join(","));
-    Ok((Extension(AuditChange { before, after: String::new() }), Json(view)))
+    let before = format!(
+        "{} {}",
+        view.user.as_deref().unwrap_or("join"),
+        view.rights.join(",")
+    );
+    Ok((
+        Extension(AuditChange {
+            before,
+            after: String::new(),
+        }),
+        Json(view),
+    ))
 }
 
 /// Shows the caller's identity and rights.
@@ -128,20 +190,30 @@ pub(crate) async fn who(
     let words = |rights: &Rights| rights.0.iter().map(Right::to_string).collect();
     let (token, rights) = match &principal {
         Principal::Open => (None, words(&Rights::all())),
-        Principal::User { token, rights, .. } => {
-            (token.and_then(|accessor| web.shared.access.borrow().token(&accessor)), words(rights))
-        }
-        Principal::Anonymous | Principal::Manager | Principal::Node(_) | Principal::Master(_) | Principal::Executor(_) => {
-            (None, Vec::new())
-        }
+        Principal::User { token, rights, .. } => (
+            token.and_then(|accessor| web.shared.access.borrow().token(&accessor)),
+            words(rights),
+        ),
+        Principal::Anonymous
+        | Principal::Manager
+        | Principal::Node(_)
+        | Principal::Master(_)
+        | Principal::Executor(_) => (None, Vec::new()),
     };
-    Json(WhoAmI { who: principal.audit_name(), token, rights })
+    Json(WhoAmI {
+        who: principal.audit_name(),
+        token,
+        rights,
+    })
 }
 
 /// Lists the policies of users and groups that differ from the default rights.
 #[utoipa::path(get, path = "/v1/acl/policies", tag = "access",
     responses((status = 200, body = Vec<PolicyView>), Bad, TooMany))]
-pub(crate) async fn policies(State(web): State<Web>, Params(EmptyQuery {}): Params<EmptyQuery>) -> Json<Vec<PolicyView>> {
+pub(crate) async fn policies(
+    State(web): State<Web>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+) -> Json<Vec<PolicyView>> {
     Json(web.shared.access.borrow().policies())
 }
 
@@ -161,9 +233,19 @@ pub(crate) async fn allow(
     within(&principal, &rights)?;
     let before = said(&web, &subject);
     let after = rights.to_string();
-    rule(&web, AccessChange::Allow { subject: subject.clone(), rights }).await?;
+    rule(
+        &web,
+        AccessChange::Allow {
+            subject: subject.clone(),
+            rights,
+        },
+    )
+    .await?;
     let rights = after.split(',').map(str::to_owned).collect();
-    Ok((Extension(AuditChange { before, after }), Json(PolicyView { subject, rights })))
+    Ok((
+        Extension(AuditChange { before, after }),
+        Json(PolicyView { subject, rights }),
+    ))
 }
 
 /// Removes the policy of a user or group, so that the default rights apply again.
@@ -176,9 +258,21 @@ pub(crate) async fn forget(
 ) -> Result<(Extension<AuditChange>, Json<PolicyView>), ProblemResponse> {
     let subject = access::subject(&subject)?;
     let before = said(&web, &subject);
-    rule(&web, AccessChange::Forget { subject: subject.clone() }).await?;
+    rule(
+        &web,
+        AccessChange::Forget {
+            subject: subject.clone(),
+        },
+    )
+    .await?;
     let rights = before.split(',').map(str::to_owned).collect();
-    Ok((Extension(AuditChange { before, after: String::new() }), Json(PolicyView { subject, rights })))
+    Ok((
+        Extension(AuditChange {
+            before,
+            after: String::new(),
+        }),
+        Json(PolicyView { subject, rights }),
+    ))
 }
 
 /// Signs in to the web page.
@@ -192,14 +286,31 @@ pub(crate) async fn session(
     Body(SecretText(token)): Body<SecretText>,
 ) -> Result<Response, ProblemResponse> {
     let token = token.trim();
-    let principal = web.shared.access.borrow().bearer(token, web.clock.unix_now())?;
+    let principal = web
+        .shared
+        .access
+        .borrow()
+        .bearer(token, web.clock.unix_now())?;
     let Principal::User { .. } = &principal else {
-        let problem = ProblemDetails::new(ErrorCode::HR0401, "this is an application's token; the web page needs a user's token");
-        return Err(problem.hint("create one: rmctl acl token create --right cluster:read,job:read").into());
+        let problem = ProblemDetails::new(
+            ErrorCode::HR0401,
+            "this is an application's token; the web page needs a user's token",
+        );
+        return Err(problem
+            .hint("create one: rmctl acl token create --right cluster:read,job:read")
+            .into());
     };
     let after = format!("{} signed in", principal.audit_name().unwrap_or_default());
-    let changed = Extension(AuditChange { before: String::new(), after });
-    Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie(&web, token))], changed).into_response())
+    let changed = Extension(AuditChange {
+        before: String::new(),
+        after,
+    });
+    Ok((
+        StatusCode::NO_CONTENT,
+        [(header::SET_COOKIE, cookie(&web, token))],
+        changed,
+    )
+        .into_response())
 }
 
 /// Session cookie with this token; an empty token deletes it. Scripts cannot read it, and other
@@ -207,38 +318,59 @@ pub(crate) async fn session(
 fn cookie(web: &Web, token: &str) -> String {
     let secure = if web.nodes.encrypts() { "; Secure" } else { "" };
     let end = if token.is_empty() { "; Max-Age=0" } else { "" };
-    format!("{}={token}; Path=/; HttpOnly; SameSite=Strict{secure}{end}", callers::COOKIE)
+    format!(
+        "{}={token}; Path=/; HttpOnly; SameSite=Strict{secure}{end}",
+        callers::COOKIE
+    )
 }
 
 /// Signs out of the web page.
 #[utoipa::path(delete, path = "/v1/session", tag = "access",
     responses((status = 204, description = "The cookie is deleted."), Bad, TooMany))]
-pub(crate) async fn leave(State(web): State<Web>, Params(EmptyQuery {}): Params<EmptyQuery>) -> Response {
-    (StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie(&web, ""))]).into_response()
+pub(crate) async fn leave(
+    State(web): State<Web>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+) -> Response {
+    (
+        StatusCode::NO_CONTENT,
+        [(header::SET_COOKIE, cookie(&web, ""))],
+    )
+        .into_response()
 }
 
 fn said(web: &Web, subject: &str) -> String {
     let all = web.shared.access.borrow().policies();
-    all.into_iter().find(|policy| policy.subject == subject).map(|policy| policy.rights.join(",")).unwrap_or_default()
+    all.into_iter()
+        .find(|policy| policy.subject == subject)
+        .map(|policy| policy.rights.join(","))
+        .unwrap_or_default()
 }
 
 /// Refuses rights that the caller does not have.
 fn within(principal: &Principal, rights: &Rights) -> Result<(), ProblemDetails> {
-    let Some((name, own)) = giver(principal)? else { return Ok(()) };
-    let lacks = rights.0.iter().find(|right| match right.queue_permission() {
-        Some((QueuePermission::Submit, queue)) => !own.may_submit_to(queue),
-        Some((QueuePermission::View, queue)) => !own.may_view_queue(queue),
-        Some((QueuePermission::Administer, queue)) => !own.may_administer(queue),
-        None => !own.has(right),
-    });
+    let Some((name, own)) = giver(principal)? else {
+        return Ok(());
+    };
+    let lacks = rights
+        .0
+        .iter()
+        .find(|right| match right.queue_permission() {
+            Some((QueuePermission::Submit, queue)) => !own.may_submit_to(queue),
+            Some((QueuePermission::View, queue)) => !own.may_view_queue(queue),
+            Some((QueuePermission::Administer, queue)) => !own.may_administer(queue),
+            None => !own.has(right),
+        });
     // A token that names no queue is valid for all queues.
     let wider = !own.has(&Right::Admin) && own.names_queues() && !rights.names_queues();
     match lacks {
-        Some(right) => {
-            Err(ProblemDetails::new(ErrorCode::HR0403, format!("{name} may not grant the right {right}, which {name} lacks")))
-        }
+        Some(right) => Err(ProblemDetails::new(
+            ErrorCode::HR0403,
+            format!("{name} may not grant the right {right}, which {name} lacks"),
+        )),
         None if wider => {
-            let detail = format!("{name} may use only some queues, so a token of {name} must name them: queue:NAME");
+            let detail = format!(
+                "{name} may use only some queues, so a token of {name} must name them: queue:NAME"
+            );
             Err(ProblemDetails::new(ErrorCode::HR0403, detail))
         }
         None => Ok(()),
@@ -249,9 +381,14 @@ fn within(principal: &Principal, rights: &Rights) -> Result<(), ProblemDetails> 
 fn in_the_name_of(principal: &Principal, wanted: Option<String>) -> Result<String, ProblemDetails> {
     if let Some(bad) = wanted.as_ref().filter(|user| !is_user(user)) {
         let shown: String = bad.chars().take(80).collect();
-        return Err(ProblemDetails::new(ErrorCode::HR0400, format!("{shown:?} is not a valid user name")));
+        return Err(ProblemDetails::new(
+            ErrorCode::HR0400,
+            format!("{shown:?} is not a valid user name"),
+        ));
     }
-    let Some((name, rights)) = giver(principal)? else { return Ok(wanted.unwrap_or_else(|| "admin".to_owned())) };
+    let Some((name, rights)) = giver(principal)? else {
+        return Ok(wanted.unwrap_or_else(|| "admin".to_owned()));
+    };
     match wanted {
         Some(other) if other != *name && !rights.has(&Right::Admin) => Err(ProblemDetails::new(
             ErrorCode::HR0403,
@@ -268,13 +405,20 @@ fn giver(principal: &Principal) -> Result<Option<(&str, &Rights)>, ProblemDetail
     let refused = |why: String| Err(ProblemDetails::new(ErrorCode::HR0403, why));
     match principal {
         Principal::Open => Ok(None),
-        Principal::User { name, token: Some(token), rights, .. } if !rights.has(&Right::Admin) => {
-            refused(format!("{name} (token {token}) may not grant rights with a token: it needs the right admin"))
-        }
+        Principal::User {
+            name,
+            token: Some(token),
+            rights,
+            ..
+        } if !rights.has(&Right::Admin) => refused(format!(
+            "{name} (token {token}) may not grant rights with a token: it needs the right admin"
+        )),
         Principal::User { name, rights, .. } => Ok(Some((name, rights))),
-        Principal::Anonymous | Principal::Manager | Principal::Node(_) | Principal::Master(_) | Principal::Executor(_) => {
-            refused("only a user can grant rights".to_owned())
-        }
+        Principal::Anonymous
+        | Principal::Manager
+        | Principal::Node(_)
+        | Principal::Master(_)
+        | Principal::Executor(_) => refused("only a user can grant rights".to_owned()),
     }
 }
 
@@ -288,7 +432,10 @@ async fn give(
     if about.len() > MAX_ABOUT_BYTES {
         return Err(ProblemDetails::new(
             ErrorCode::HR0413,
-            format!("about has {} bytes; at most {MAX_ABOUT_BYTES} are allowed", about.len()),
+            format!(
+                "about has {} bytes; at most {MAX_ABOUT_BYTES} are allowed",
+                about.len()
+            ),
         )
         .into());
     }
@@ -296,21 +443,61 @@ async fn give(
         TokenPurpose::User { .. } => SecretTokenKind::User,
         TokenPurpose::Join { .. } => SecretTokenKind::Join,
     };
-    let token = Token::mint(kind).map_err(|error| ProblemDetails::new(ErrorCode::HR0503, error.to_string()))?;
+    let token = Token::mint(kind)
+        .map_err(|error| ProblemDetails::new(ErrorCode::HR0503, error.to_string()))?;
     let created: UnixMillis = web.clock.unix_now();
     let expires = lifetime_s.map(|seconds| access::until(created, seconds));
-    let by = principal.audit_name().unwrap_or_else(|| "unauthenticated".to_owned());
-    let held = StoredToken { hash: token.hash(), whose, about, by, created, expires };
+    let by = principal
+        .audit_name()
+        .unwrap_or_else(|| "unauthenticated".to_owned());
+    let held = StoredToken {
+        hash: token.hash(),
+        whose,
+        about,
+        by,
+        created,
+        expires,
+    };
     let (accessor, view) = (token.accessor(), held.view(&token.accessor()));
-    rule(web, AccessChange::Keep { accessor, held, first }).await?;
-    let rights = if view.rights.is_empty() { String::new() } else { format!(": {}", view.rights.join(",")) };
-    let after = format!("token {accessor} for {}{rights}", view.user.as_deref().unwrap_or("a node"));
-    let minted = MintedToken { token: SecretText(token.reveal()), view };
-    let changed = Extension(AuditChange { before: String::new(), after });
-    Ok((StatusCode::CREATED, [(header::CACHE_CONTROL, "no-store")], changed, Json(minted)).into_response())
+    rule(
+        web,
+        AccessChange::Keep {
+            accessor,
+            held,
+            first,
+        },
+    )
+    .await?;
+    let rights = if view.rights.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", view.rights.join(","))
+    };
+    let after = format!(
+        "token {accessor} for {}{rights}",
+        view.user.as_deref().unwrap_or("a node")
+    );
+    let minted = MintedToken {
+        token: SecretText(token.reveal()),
+        view,
+    };
+    let changed = Extension(AuditChange {
+        before: String::new(),
+        after,
+    });
+    Ok((
+        StatusCode::CREATED,
+        [(header::CACHE_CONTROL, "no-store")],
+        changed,
+        Json(minted),
+    )
+        .into_response())
 }
 
 async fn rule(web: &Web, wish: AccessChange) -> Result<Option<StoredToken>, ProblemResponse> {
     let wish = Box::new(wish);
-    Ok(web.handle.ask(|reply| LoopInput::Access { wish, reply }).await??)
+    Ok(web
+        .handle
+        .ask(|reply| LoopInput::Access { wish, reply })
+        .await??)
 }

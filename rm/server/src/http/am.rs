@@ -9,8 +9,8 @@ use axum::response::Response;
 use headroom_rm_core::{CallAnswer, ClusterCall, DryRun};
 use headroom_types::{AppId, Epoch, RequestId};
 use headroom_wire::v1::application_master::{
-    ApplicationUpdate, FinishApp, MasterRegistered, MasterSync, MasterSyncReply, PlacementRequest, PlacementResponse,
-    RegisterMaster,
+    ApplicationUpdate, FinishApp, MasterRegistered, MasterSync, MasterSyncReply, PlacementRequest,
+    PlacementResponse, RegisterMaster,
 };
 use headroom_wire::v1::apps::AppView;
 use serde::Deserialize;
@@ -32,14 +32,30 @@ pub(crate) async fn register(
     Body(body): Body<RegisterMaster>,
 ) -> Result<Json<MasterRegistered>, ProblemResponse> {
     let (attempt, url) = from_wire::register_master(&app, body)?;
-    let CallAnswer::Master { largest, containers, cursor } = web.handle.register_master(attempt, url).await? else {
+    let CallAnswer::Master {
+        largest,
+        containers,
+        cursor,
+    } = web.handle.register_master(attempt, url).await?
+    else {
         return Err(unexpected());
     };
     let containers = containers.into_iter().map(to_wire::granted).collect();
     let user = apps::without_job(&web, &app).await?.user;
-    let known = web.shared.families.get(&user, app.name()).map(|family| Box::new(Arc::unwrap_or_clone(family)));
+    let known = web
+        .shared
+        .families
+        .get(&user, app.name())
+        .map(|family| Box::new(Arc::unwrap_or_clone(family)));
     let traces = web.traces.as_deref().map(str::to_owned);
-    Ok(Json(MasterRegistered { epoch: web.epoch, largest, containers, cursor, known, traces }))
+    Ok(Json(MasterRegistered {
+        epoch: web.epoch,
+        largest,
+        containers,
+        cursor,
+        known,
+        traces,
+    }))
 }
 
 /// Heartbeat of a master: requests, releases and acknowledgement in one call.
@@ -51,10 +67,17 @@ pub(crate) async fn sync(
     Body(mut body): Body<MasterSync>,
 ) -> Result<Json<MasterSyncReply>, ProblemResponse> {
     let job = body.job.take().map(|patch| (app.clone(), patch));
-    let CallAnswer::Synced { verdicts, stop } = web.handle.call_with(from_wire::sync(&app, body)?, job).await? else {
+    let CallAnswer::Synced { verdicts, stop } = web
+        .handle
+        .call_with(from_wire::sync(&app, body)?, job)
+        .await?
+    else {
         return Err(unexpected());
     };
-    let verdicts = verdicts.into_iter().map(|(request, verdict)| to_wire::ask_answer(request, verdict)).collect();
+    let verdicts = verdicts
+        .into_iter()
+        .map(|(request, verdict)| to_wire::ask_answer(request, verdict))
+        .collect();
     Ok(Json(MasterSyncReply { verdicts, stop }))
 }
 
@@ -67,7 +90,9 @@ pub(crate) async fn finish(
     Body(mut body): Body<FinishApp>,
 ) -> Result<Json<AppView>, ProblemResponse> {
     let job = body.job.take().map(|patch| (app.clone(), patch));
-    web.handle.call_with(from_wire::finish(&app, body)?, job).await?;
+    web.handle
+        .call_with(from_wire::finish(&app, body)?, job)
+        .await?;
     Ok(Json(apps::without_job(&web, &app).await?))
 }
 
@@ -92,8 +117,13 @@ pub(crate) async fn ask(
 ) -> Result<Json<PlacementResponse>, ProblemResponse> {
     let ask = Box::new(from_wire::ask(body.ask)?);
     let request = ask.request.clone();
-    let how = if change.dry_run { DryRun::DryRun } else { DryRun::Really };
-    let CallAnswer::Asked { verdict } = web.handle.call(ClusterCall::Ask { app, ask, how }).await? else {
+    let how = if change.dry_run {
+        DryRun::DryRun
+    } else {
+        DryRun::Really
+    };
+    let CallAnswer::Asked { verdict } = web.handle.call(ClusterCall::Ask { app, ask, how }).await?
+    else {
         return Err(unexpected());
     };
     Ok(Json(to_wire::ask_answer(request, verdict)))
@@ -107,7 +137,12 @@ pub(crate) async fn withdraw(
     State(web): State<Web>,
     Ids(app, request): Ids<AppId, RequestId>,
 ) -> Result<Json<AppView>, ProblemResponse> {
-    web.handle.call(ClusterCall::Withdraw { app: app.clone(), request }).await?;
+    web.handle
+        .call(ClusterCall::Withdraw {
+            app: app.clone(),
+            request,
+        })
+        .await?;
     Ok(Json(apps::without_job(&web, &app).await?))
 }
 
@@ -141,7 +176,22 @@ pub(crate) async fn updates(
     Params(from): Params<UpdatesQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
-    let (epoch, cursor) = (from.epoch, stream::last_seen(&headers).unwrap_or(from.cursor));
-    let mailbox = web.handle.ask(|reply| LoopInput::WatchApp { app, epoch, cursor, reply }).await??;
-    Ok(stream::updates(stream::Format::wanted(&headers), cursor, mailbox))
+    let (epoch, cursor) = (
+        from.epoch,
+        stream::last_seen(&headers).unwrap_or(from.cursor),
+    );
+    let mailbox = web
+        .handle
+        .ask(|reply| LoopInput::WatchApp {
+            app,
+            epoch,
+            cursor,
+            reply,
+        })
+        .await??;
+    Ok(stream::updates(
+        stream::Format::wanted(&headers),
+        cursor,
+        mailbox,
+    ))
 }

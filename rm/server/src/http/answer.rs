@@ -29,9 +29,19 @@ pub(crate) fn single<T: Serialize, S: Serialize>(
     steady: &S,
 ) -> Result<Response, ProblemResponse> {
     let tag = tag(version, steady)?;
-    let known = asked.get_all(header::IF_NONE_MATCH).iter().filter_map(|v| v.to_str().ok());
-    let has_it = known.flat_map(|v| v.split(',')).map(str::trim).any(|t| t == "*" || t == tag || t == format!("W/{tag}"));
-    let mut response = if has_it { StatusCode::NOT_MODIFIED.into_response() } else { json(value)? };
+    let known = asked
+        .get_all(header::IF_NONE_MATCH)
+        .iter()
+        .filter_map(|v| v.to_str().ok());
+    let has_it = known
+        .flat_map(|v| v.split(','))
+        .map(str::trim)
+        .any(|t| t == "*" || t == tag || t == format!("W/{tag}"));
+    let mut response = if has_it {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        json(value)?
+    };
     let headers = response.headers_mut();
     put(headers, header::ETAG, &tag);
     put(headers, INDEX, &index.to_string());
@@ -39,7 +49,12 @@ pub(crate) fn single<T: Serialize, S: Serialize>(
 }
 
 /// Responds with one page of a list as JSON.
-pub(crate) fn list<T: Serialize>(uri: &Uri, index: u64, rows: &[T], next: Option<&str>) -> Result<Response, ProblemResponse> {
+pub(crate) fn list<T: Serialize>(
+    uri: &Uri,
+    index: u64,
+    rows: &[T],
+    next: Option<&str>,
+) -> Result<Response, ProblemResponse> {
     let mut response = json(&rows)?;
     let headers = response.headers_mut();
     put(headers, INDEX, &index.to_string());
@@ -53,13 +68,21 @@ pub(crate) fn list<T: Serialize>(uri: &Uri, index: u64, rows: &[T], next: Option
 
 /// Sets the `Link` header with the address of the next page.
 pub(crate) fn link(response: &mut Response, next: &str) {
-    put(response.headers_mut(), header::LINK, &format!("<{next}>; rel=\"next\""));
+    put(
+        response.headers_mut(),
+        header::LINK,
+        &format!("<{next}>; rel=\"next\""),
+    );
 }
 
 /// Address of the page after `next`.
 fn further(uri: &Uri, next: &str) -> String {
     let once = ["after=", "wait=", "index="];
-    let kept = uri.query().unwrap_or_default().split('&').filter(|p| !p.is_empty() && !once.iter().any(|o| p.starts_with(o)));
+    let kept = uri
+        .query()
+        .unwrap_or_default()
+        .split('&')
+        .filter(|p| !p.is_empty() && !once.iter().any(|o| p.starts_with(o)));
     let mut query: Vec<&str> = kept.collect();
     let after = format!("after={next}");
     query.push(&after);
@@ -68,12 +91,23 @@ fn further(uri: &Uri, next: &str) -> String {
 
 fn json<T: Serialize>(value: &T) -> Result<Response, ProblemResponse> {
     let body = serde_json::to_vec(value).map_err(|e| unwritten(&e))?;
-    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response())
+    Ok((
+        [(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        )],
+        body,
+    )
+        .into_response())
 }
 
 fn unwritten(error: &serde_json::Error) -> ProblemResponse {
     tracing::error!(%error, "cannot write a response as JSON; the caller received an internal error");
-    ProblemDetails::new(ErrorCode::HR0500, "internal error in the resource manager; its log has the details").into()
+    ProblemDetails::new(
+        ErrorCode::HR0500,
+        "internal error in the resource manager; its log has the details",
+    )
+    .into()
 }
 
 fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
@@ -118,24 +152,41 @@ impl IfMatch {
                 ProblemDetails::new(ErrorCode::HR0400, "If-Match is not a list of ETags")
                     .hint("send the ETag as it was received, or *")
             };
-            for tag in value.to_str().map_err(|_| wrong())?.split(',').map(str::trim) {
+            for tag in value
+                .to_str()
+                .map_err(|_| wrong())?
+                .split(',')
+                .map(str::trim)
+            {
                 if tag == "*" {
                     return Ok(IfMatch::Any);
                 }
                 let quoted = tag.strip_prefix("W/").unwrap_or(tag);
-                let bare = quoted.strip_prefix('"').and_then(|t| t.strip_suffix('"')).ok_or_else(wrong)?;
+                let bare = quoted
+                    .strip_prefix('"')
+                    .and_then(|t| t.strip_suffix('"'))
+                    .ok_or_else(wrong)?;
                 versions.push(bare.split('.').next().unwrap_or(bare).to_owned());
             }
         }
-        Ok(if versions.is_empty() { IfMatch::Absent } else { IfMatch::Versions(versions) })
+        Ok(if versions.is_empty() {
+            IfMatch::Absent
+        } else {
+            IfMatch::Versions(versions)
+        })
     }
 
     /// The one version as a number; `None` if the header is absent or `*`.
     pub(crate) fn number<N: std::str::FromStr>(&self) -> Result<Option<N>, ProblemDetails> {
-        let IfMatch::Versions(versions) = self else { return Ok(None) };
+        let IfMatch::Versions(versions) = self else {
+            return Ok(None);
+        };
         let wrong = || {
-            ProblemDetails::new(ErrorCode::HR0400, "If-Match does not name a version of this object")
-                .hint("send the ETag as it was received, or *")
+            ProblemDetails::new(
+                ErrorCode::HR0400,
+                "If-Match does not name a version of this object",
+            )
+            .hint("send the ETag as it was received, or *")
         };
         match versions.as_slice() {
             [one] => one.parse().map(Some).map_err(|_| wrong()),
@@ -148,8 +199,11 @@ impl IfMatch {
         match self {
             IfMatch::Absent | IfMatch::Any => Ok(()),
             IfMatch::Versions(versions) if versions.iter().any(|v| v == current) => Ok(()),
-            IfMatch::Versions(_) => Err(ProblemDetails::new(ErrorCode::HR0409, format!("{what} has changed since it was read"))
-                .hint("read it again, and send its current ETag")),
+            IfMatch::Versions(_) => Err(ProblemDetails::new(
+                ErrorCode::HR0409,
+                format!("{what} has changed since it was read"),
+            )
+            .hint("read it again, and send its current ETag")),
         }
     }
 }
@@ -172,12 +226,34 @@ mod tests {
         let steady = json!({"a": 1});
         let first = single(&HeaderMap::new(), Some("3"), 9, &value, &steady).expect("answers");
         let tag = text(&first, header::ETAG);
-        assert!(tag.starts_with("\"3.") && text(&first, INDEX) == "9", "{tag}");
-        for known in [tag.clone(), format!("W/{tag}"), format!("\"x\", {tag}"), "*".into()] {
-            let again = single(&headers(header::IF_NONE_MATCH, &known), Some("3"), 9, &value, &steady).expect("answers");
+        assert!(
+            tag.starts_with("\"3.") && text(&first, INDEX) == "9",
+            "{tag}"
+        );
+        for known in [
+            tag.clone(),
+            format!("W/{tag}"),
+            format!("\"x\", {tag}"),
+            "*".into(),
+        ] {
+            let again = single(
+                &headers(header::IF_NONE_MATCH, &known),
+                Some("3"),
+                9,
+                &value,
+                &steady,
+            )
+            .expect("answers");
             assert_eq!(again.status(), StatusCode::NOT_MODIFIED, "{known}");
         }
-        let moved = single(&headers(header::IF_NONE_MATCH, &tag), Some("3"), 9, &value, &json!({"a": 2})).expect("answers");
+        let moved = single(
+            &headers(header::IF_NONE_MATCH, &tag),
+            Some("3"),
+            9,
+            &value,
+            &json!({"a": 2}),
+        )
+        .expect("answers");
         assert_eq!(moved.status(), StatusCode::OK);
     }
 
@@ -189,15 +265,27 @@ mod tests {
         assert_eq!(read("\"7.00ff\"").expect("reads").number(), Ok(Some(7_u64)));
         assert_eq!(read("W/\"7\"").expect("reads").number(), Ok(Some(7_u64)));
         assert!(read("\"7.00ff\"").expect("reads").check("it", "7").is_ok());
-        assert_eq!(read("\"7.00ff\"").expect("reads").check("it", "8").expect_err("changed").code, ErrorCode::HR0409);
+        assert_eq!(
+            read("\"7.00ff\"")
+                .expect("reads")
+                .check("it", "8")
+                .expect_err("changed")
+                .code,
+            ErrorCode::HR0409
+        );
         assert!(read("7").is_err() && read("\"x\"").expect("reads").number::<u64>().is_err());
     }
 
     #[test]
     fn a_list_links_to_its_next_page() {
-        let uri: Uri = "/v1/apps?limit=2&after=a.1&index=4&state=running".parse().expect("an address");
+        let uri: Uri = "/v1/apps?limit=2&after=a.1&index=4&state=running"
+            .parse()
+            .expect("an address");
         let piece = list(&uri, 3, &[1, 2], Some("b.2")).expect("answers");
-        assert_eq!(text(&piece, header::LINK), "</v1/apps?limit=2&state=running&after=b.2>; rel=\"next\"");
+        assert_eq!(
+            text(&piece, header::LINK),
+            "</v1/apps?limit=2&state=running&after=b.2>; rel=\"next\""
+        );
         assert_eq!(text(&piece, NEXT), "b.2");
         let last = list(&uri, 3, &[1], None).expect("answers");
         assert!(!last.headers().contains_key(header::LINK));

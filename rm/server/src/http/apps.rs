@@ -12,7 +12,10 @@ use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall, DryRun, Lifetime};
 use headroom_types::{AppId, AttemptId, JobOrder, QueuePath, ScaleOrder, UnixMillis};
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::application_master::PlacementRequest;
-use headroom_wire::v1::apps::{AppState, AppView, ChangeApp, KillApp, PendingExplanation, ScaleApp, SubmissionResult, SubmitApp};
+use headroom_wire::v1::apps::{
+    AppState, AppView, ChangeApp, KillApp, PendingExplanation, ScaleApp, SubmissionResult,
+    SubmitApp,
+};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::job::JobView;
 use serde::Deserialize;
@@ -59,17 +62,30 @@ pub(crate) async fn submit(
     let access = std::mem::take(&mut body.access);
     let key = headers.get(idempotency::KEY).and_then(|k| k.to_str().ok());
     body.idempotency_key = body.idempotency_key.or(key.map(str::to_owned));
-    let CallAnswer::Submitted { app, attempt } = web.handle.call(from_wire::submit(body)?).await? else {
+    let CallAnswer::Submitted { app, attempt } = web.handle.call(from_wire::submit(body)?).await?
+    else {
         return Err(unexpected());
     };
     // A caller without a response sends the call again with the same key; the access lists are then
     // stored again.
     if !access.is_empty() {
-        let wish = Box::new(AccessChange::Share { app: app.clone(), access });
-        web.handle.ask(|reply| LoopInput::Access { wish, reply }).await??;
+        let wish = Box::new(AccessChange::Share {
+            app: app.clone(),
+            access,
+        });
+        web.handle
+            .ask(|reply| LoopInput::Access { wish, reply })
+            .await??;
     }
-    let attempt = AttemptId { app: app.clone(), attempt };
-    Ok(Json(SubmissionResult { app, attempt, epoch: web.epoch }))
+    let attempt = AttemptId {
+        app: app.clone(),
+        attempt,
+    };
+    Ok(Json(SubmissionResult {
+        app,
+        attempt,
+        epoch: web.epoch,
+    }))
 }
 
 /// Selection of applications.
@@ -113,17 +129,38 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> Result<Response, ProblemResponse> {
     let sight = AppVisibility::of(&web, &principal);
-    let view = wait::view(&web, ViewSection::Apps, LongPollParams { wait: asked.wait, index: asked.index }).await?;
+    let view = wait::view(
+        &web,
+        ViewSection::Apps,
+        LongPollParams {
+            wait: asked.wait,
+            index: asked.index,
+        },
+    )
+    .await?;
     let wanted = |a: &&AppView| {
         asked.state.is_none_or(|s| s == a.state)
             && asked.queue.as_ref().is_none_or(|q| a.queue.is_within(q))
             && asked.user.as_ref().is_none_or(|u| *u == a.user)
-            && asked.name.as_ref().is_none_or(|n| a.id.name().as_str().starts_with(n))
+            && asked
+                .name
+                .as_ref()
+                .is_none_or(|n| a.id.name().as_str().starts_with(n))
             && sight.as_ref().is_none_or(|sight| sight.sees(a))
     };
     let all = view.apps.values().filter(wanted);
-    let (rows, next) = pages::piece(all, |a| &a.id, asked.after.as_ref(), pages::limit(asked.limit)?);
-    answer::list(&uri, view.index(ViewSection::Apps), &rows, next.map(|a| a.to_string()).as_deref())
+    let (rows, next) = pages::piece(
+        all,
+        |a| &a.id,
+        asked.after.as_ref(),
+        pages::limit(asked.limit)?,
+    );
+    answer::list(
+        &uri,
+        view.index(ViewSection::Apps),
+        &rows,
+        next.map(|a| a.to_string()).as_deref(),
+    )
 }
 
 /// Shows one application with its tasks and application attempts.
@@ -145,7 +182,10 @@ pub(crate) async fn one(
     // The index is read first, so that the next wait sees every later change.
     let index = wait::index(&web, ViewSection::Apps, patience).await?;
     let mut found = without_job(&web, &app).await?;
-    found.attempts = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Attempts(app.clone(), reply))).await?;
+    found.attempts = web
+        .handle
+        .ask(|reply| LoopInput::Query(ClusterQuery::Attempts(app.clone(), reply)))
+        .await?;
     let (job, next) = job_with(&web, &app, asked.tasks).await;
     found.job = job;
     let mut answer = single(&headers, Some(&version(&found)), index, &found, &found)?;
@@ -156,14 +196,36 @@ pub(crate) async fn one(
 }
 
 /// The selected task rows, and the number of the next page.
-async fn job_with(web: &Web, app: &AppId, tasks: TaskRowSelection) -> (Option<JobView>, Option<usize>) {
+async fn job_with(
+    web: &Web,
+    app: &AppId,
+    tasks: TaskRowSelection,
+) -> (Option<JobView>, Option<usize>) {
     if let Some(snapshot) = web.shared.jobs.snapshot(app) {
-        let rows = tasks.of(snapshot.rows(), |row| row).into_iter().cloned().collect();
-        return (Some(JobView { totals: snapshot.totals().clone(), tasks: rows }), tasks.next(snapshot.len()));
+        let rows = tasks
+            .of(snapshot.rows(), |row| row)
+            .into_iter()
+            .cloned()
+            .collect();
+        return (
+            Some(JobView {
+                totals: snapshot.totals().clone(),
+                tasks: rows,
+            }),
+            tasks.next(snapshot.len()),
+        );
     }
-    let Some(JobView { totals, tasks: all }) = job(web, app).await else { return (None, None) };
+    let Some(JobView { totals, tasks: all }) = job(web, app).await else {
+        return (None, None);
+    };
     let next = tasks.next(all.len());
-    (Some(JobView { totals, tasks: tasks.of(all.into_iter(), |row| row) }), next)
+    (
+        Some(JobView {
+            totals,
+            tasks: tasks.of(all.into_iter(), |row| row),
+        }),
+        next,
+    )
 }
 
 fn version(app: &AppView) -> String {
@@ -172,7 +234,10 @@ fn version(app: &AppView) -> String {
 
 /// Version of all fields of an application that can be changed.
 pub(crate) fn version_of(queue: &QueuePath, priority: i32, until: Option<UnixMillis>) -> String {
-    format!("{:08x}", answer::digest(format!("{queue} {priority} {until:?}").as_bytes()) >> 32)
+    format!(
+        "{:08x}",
+        answer::digest(format!("{queue} {priority} {until:?}").as_bytes()) >> 32
+    )
 }
 
 /// Changes the queue, priority or lifetime of an application.
@@ -200,21 +265,39 @@ pub(crate) async fn change(
     let _turn = web.changes.lock().await;
     let before = without_job(&web, &app).await?;
     matched.check(&format!("application {app}"), &version(&before))?;
-    web.handle.call(ClusterCall::ChangeApp { app: app.clone(), queue: body.queue, priority: body.priority, lifetime }).await?;
+    web.handle
+        .call(ClusterCall::ChangeApp {
+            app: app.clone(),
+            queue: body.queue,
+            priority: body.priority,
+            lifetime,
+        })
+        .await?;
     let now = without_job(&web, &app).await?;
-    let changed = AuditChange { before: settings(&before), after: settings(&now) };
+    let changed = AuditChange {
+        before: settings(&before),
+        after: settings(&now),
+    };
     Ok((Extension(changed), Json(now)))
 }
 
 /// Fields of an application that can be changed, for the audit log.
 fn settings(app: &AppView) -> String {
-    let until = app.until.map_or_else(|| "none".to_owned(), |until| until.0.to_string());
-    format!("queue {}, priority {}, until {until}", app.queue, app.priority)
+    let until = app
+        .until
+        .map_or_else(|| "none".to_owned(), |until| until.0.to_string());
+    format!(
+        "queue {}, priority {}, until {until}",
+        app.queue, app.priority
+    )
 }
 
 /// Returns an application without its tasks.
 pub(crate) async fn without_job(web: &Web, app: &AppId) -> Result<AppView, ProblemResponse> {
-    let found = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::App(app.clone(), reply))).await?;
+    let found = web
+        .handle
+        .ask(|reply| LoopInput::Query(ClusterQuery::App(app.clone(), reply)))
+        .await?;
     match found {
         Some(found) => Ok(found),
         None => Err(web.missing(CallRefusal::NoSuchApp(app.clone())).await),
@@ -227,7 +310,9 @@ pub(crate) async fn job(web: &Web, app: &AppId) -> Option<JobView> {
         return Some(snapshot.view());
     }
     let (documents, id) = (web.documents.clone(), app.clone());
-    let read = tokio::task::spawn_blocking(move || documents.get(&id)).await.ok()?;
+    let read = tokio::task::spawn_blocking(move || documents.get(&id))
+        .await
+        .ok()?;
     match read {
         Ok(document) => serde_json::from_slice(&document?).ok(),
         Err(error) => {
@@ -247,7 +332,12 @@ pub(crate) async fn kill(
     Body(body): Body<KillApp>,
 ) -> Result<Json<AppView>, ProblemResponse> {
     let reason = body.reason.map(|r| cut(r, 4096));
-    web.handle.call(ClusterCall::Kill { app: app.clone(), reason }).await?;
+    web.handle
+        .call(ClusterCall::Kill {
+            app: app.clone(),
+            reason,
+        })
+        .await?;
     Ok(Json(without_job(&web, &app).await?))
 }
 
@@ -265,15 +355,32 @@ pub(crate) async fn scale(
     Params(EmptyQuery {}): Params<EmptyQuery>,
     Body(body): Body<ScaleApp>,
 ) -> Result<(StatusCode, Json<AppView>), ProblemResponse> {
-    let ScaleApp { executors, count, reason } = body;
+    let ScaleApp {
+        executors,
+        count,
+        reason,
+    } = body;
     if !(1..=MOST_EXECUTORS).contains(&count) {
-        return Err(
-            ProblemDetails::new(ErrorCode::HR0400, format!("count is {count}; it must be from 1 to {MOST_EXECUTORS}")).into()
-        );
+        return Err(ProblemDetails::new(
+            ErrorCode::HR0400,
+            format!("count is {count}; it must be from 1 to {MOST_EXECUTORS}"),
+        )
+        .into());
     }
-    let reason = reason.map(|reason| cut(reason, 1024)).filter(|reason| !reason.trim().is_empty());
-    let order = JobOrder::Scale(ScaleOrder { executors, count, reason });
-    web.handle.call(ClusterCall::Order { app: app.clone(), order }).await?;
+    let reason = reason
+        .map(|reason| cut(reason, 1024))
+        .filter(|reason| !reason.trim().is_empty());
+    let order = JobOrder::Scale(ScaleOrder {
+        executors,
+        count,
+        reason,
+    });
+    web.handle
+        .call(ClusterCall::Order {
+            app: app.clone(),
+            order,
+        })
+        .await?;
     Ok((StatusCode::ACCEPTED, Json(without_job(&web, &app).await?)))
 }
 
@@ -292,9 +399,16 @@ pub(crate) async fn purge(
     Params(only): Params<DryRunQuery>,
 ) -> Result<(Extension<AuditChange>, Response), ProblemResponse> {
     let was = without_job(&web, &app).await?;
-    let (how, status) = if only.dry_run { (DryRun::DryRun, StatusCode::ACCEPTED) } else { (DryRun::Really, StatusCode::OK) };
+    let (how, status) = if only.dry_run {
+        (DryRun::DryRun, StatusCode::ACCEPTED)
+    } else {
+        (DryRun::Really, StatusCode::OK)
+    };
     web.handle.call(ClusterCall::Purge { app, how }).await?;
-    let changed = AuditChange { before: format!("{}, of {}", was.state.as_str(), was.user), after: String::new() };
+    let changed = AuditChange {
+        before: format!("{}, of {}", was.state.as_str(), was.user),
+        after: String::new(),
+    };
     Ok((Extension(changed), (status, Json(was)).into_response()))
 }
 
@@ -316,11 +430,15 @@ fn checked_access(access: &AppAccess) -> Result<(), ProblemDetails> {
         if list.len() > MOST_NAMED {
             let problem = ProblemDetails::new(
                 ErrorCode::HR0413,
-                format!("{} users and groups are named; at most {MOST_NAMED} are allowed", list.len()),
+                format!(
+                    "{} users and groups are named; at most {MOST_NAMED} are allowed",
+                    list.len()
+                ),
             );
             return Err(problem.hint("name a group of the manager's host: @etl"));
         }
-        list.iter().try_for_each(|subject| access::subject(subject).map(|_| ()))?;
+        list.iter()
+            .try_for_each(|subject| access::subject(subject).map(|_| ()))?;
     }
     Ok(())
 }
@@ -338,11 +456,28 @@ pub(crate) async fn share(
 ) -> Result<(Extension<AuditChange>, Json<AppAccess>), ProblemResponse> {
     without_job(&web, &app).await?;
     checked_access(&body)?;
-    let words = |access: &AppAccess| format!("view {}; change {}", access.view.join(","), access.change.join(","));
+    let words = |access: &AppAccess| {
+        format!(
+            "view {}; change {}",
+            access.view.join(","),
+            access.change.join(",")
+        )
+    };
     let before = words(&web.shared.access.borrow().shared(&app));
-    let wish = Box::new(AccessChange::Share { app, access: body.clone() });
-    web.handle.ask(|reply| LoopInput::Access { wish, reply }).await??;
-    Ok((Extension(AuditChange { before, after: words(&body) }), Json(body)))
+    let wish = Box::new(AccessChange::Share {
+        app,
+        access: body.clone(),
+    });
+    web.handle
+        .ask(|reply| LoopInput::Access { wish, reply })
+        .await??;
+    Ok((
+        Extension(AuditChange {
+            before,
+            after: words(&body),
+        }),
+        Json(body),
+    ))
 }
 
 /// Explains why requests of an application wait: one row for each waiting request.
@@ -353,7 +488,10 @@ pub(crate) async fn why(
     Id(app): Id<AppId>,
     Params(EmptyQuery {}): Params<EmptyQuery>,
 ) -> Result<Json<Vec<PendingExplanation>>, ProblemResponse> {
-    let rows = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Why(app.clone(), reply))).await?;
+    let rows = web
+        .handle
+        .ask(|reply| LoopInput::Query(ClusterQuery::Why(app.clone(), reply)))
+        .await?;
     match rows {
         Some(rows) => Ok(Json(rows)),
         None => Err(web.missing(CallRefusal::NoSuchApp(app)).await),
@@ -368,7 +506,10 @@ pub(crate) async fn requests(
     Id(app): Id<AppId>,
     Params(EmptyQuery {}): Params<EmptyQuery>,
 ) -> Result<Json<Vec<PlacementRequest>>, ProblemResponse> {
-    let asks = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Requests(app.clone(), reply))).await?;
+    let asks = web
+        .handle
+        .ask(|reply| LoopInput::Query(ClusterQuery::Requests(app.clone(), reply)))
+        .await?;
     match asks {
         Some(asks) => Ok(Json(asks)),
         None => Err(web.missing(CallRefusal::NoSuchApp(app)).await),

@@ -51,7 +51,13 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> Result<Response, ProblemResponse> {
     let since = asked.since.map(|age| age.before(web.clock.unix_now()));
-    let filter = AuditFilter { who: asked.who, verb: asked.verb, object: asked.object, refused: asked.refused, since };
+    let filter = AuditFilter {
+        who: asked.who,
+        verb: asked.verb,
+        object: asked.object,
+        refused: asked.refused,
+        since,
+    };
     let after = asked.after.unwrap_or(0);
     let all = web.audit.read(after, &filter).into_iter();
     let (rows, next) = pages::piece(all, |line| &line.index, None, pages::limit(asked.limit)?);

@@ -35,24 +35,34 @@ pub(crate) struct Known {
 pub(crate) struct Scheme(pub(crate) &'static str);
 
 /// Middleware that authenticates the caller and stores the principal in the request.
-pub(crate) async fn identify(State(known): State<Known>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn identify(
+    State(known): State<Known>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let access = known.access.borrow().clone();
     let visitor = request.extensions_mut().remove::<ConnectionIdentity>();
     let path = request.uri().path();
     let principal = match shown(request.headers()) {
-        None => visitor.as_ref().map_or(Principal::Anonymous, |visitor| of(&access, visitor)),
+        None => visitor
+            .as_ref()
+            .map_or(Principal::Anonymous, |visitor| of(&access, visitor)),
         Some(Ok(shown)) => match access.bearer(shown.token(), known.clock.unix_now()) {
             Ok(principal) => principal,
             // A joining host is unauthenticated here; the join handler checks its token.
             Err(_) if path == "/v1/join" => Principal::Anonymous,
             // A browser sends an invalid cookie until it receives another one, and it receives that
             // on these paths.
-            Err(_) if matches!(shown, PresentedToken::Cookie(_)) && signs_in(path) => Principal::Anonymous,
+            Err(_) if matches!(shown, PresentedToken::Cookie(_)) && signs_in(path) => {
+                Principal::Anonymous
+            }
             Err(problem) => reject(&mut request, problem),
         },
         Some(Err(detail)) => reject(&mut request, ProblemDetails::new(ErrorCode::HR0401, detail)),
     };
-    let token = shown(request.headers()).and_then(Result::ok).map(|shown| shown.token().to_owned());
+    let token = shown(request.headers())
+        .and_then(Result::ok)
+        .map(|shown| shown.token().to_owned());
     request.extensions_mut().insert(principal.clone());
     request.extensions_mut().insert(known.scheme);
     let answer = next.run(request).await;
@@ -61,7 +71,9 @@ pub(crate) async fn identify(State(known): State<Known>, mut request: Request, n
         // An unauthenticated caller was allowed without any right, so no lost right can end its
         // response.
         _ if principal == Principal::Anonymous => true,
-        (Some(token), _) => access.bearer(token, clock.unix_now()).is_ok_and(|now| now == principal),
+        (Some(token), _) => access
+            .bearer(token, clock.unix_now())
+            .is_ok_and(|now| now == principal),
         (None, Some(visitor)) => of(access, visitor) == principal,
         (None, None) => true,
     };
@@ -74,11 +86,26 @@ fn reject(request: &mut Request, problem: ProblemDetails) -> Principal {
 }
 
 fn of(access: &Access, visitor: &ConnectionIdentity) -> Principal {
-    let ConnectionIdentity { principal, groups, account } = visitor.clone();
-    let Some(name) = account else { return principal };
-    let usual = if let Principal::User { rights, .. } = principal { rights } else { Rights::default() };
+    let ConnectionIdentity {
+        principal,
+        groups,
+        account,
+    } = visitor.clone();
+    let Some(name) = account else {
+        return principal;
+    };
+    let usual = if let Principal::User { rights, .. } = principal {
+        rights
+    } else {
+        Rights::default()
+    };
     let rights = access.rights(&name, &groups, usual);
-    Principal::User { name, token: None, rights, groups }
+    Principal::User {
+        name,
+        token: None,
+        rights,
+        groups,
+    }
 }
 
 /// A token, and the header in which it was presented.
@@ -107,12 +134,25 @@ fn signs_in(path: &str) -> bool {
 pub(crate) fn shown(headers: &HeaderMap) -> Option<Result<PresentedToken<'_>, &'static str>> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
         let bearer = value.to_str().ok().and_then(|text| text.split_once(' '));
-        let token = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
-        return Some(token.map(PresentedToken::Header).ok_or("the header Authorization must have the form: Bearer TOKEN"));
+        let token = bearer
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+            .map(|(_, token)| token.trim());
+        return Some(
+            token
+                .map(PresentedToken::Header)
+                .ok_or("the header Authorization must have the form: Bearer TOKEN"),
+        );
     }
-    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut pairs = cookies.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(name, _)| *name == COOKIE).map(|(_, token)| Ok(PresentedToken::Cookie(token)))
+    let cookies = headers
+        .get_all(header::COOKIE)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies
+        .flat_map(|text| text.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='));
+    pairs
+        .find(|(name, _)| *name == COOKIE)
+        .map(|(_, token)| Ok(PresentedToken::Cookie(token)))
 }
 
 #[cfg(test)]
@@ -120,17 +160,33 @@ mod tests {
     use super::*;
 
     fn headers(pairs: &[(header::HeaderName, &'static str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| (name.clone(), value.parse().expect("a value"))).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| (name.clone(), value.parse().expect("a value")))
+            .collect()
     }
 
     #[test]
     fn a_token_is_read_from_a_header_or_from_the_session_cookie() {
         assert_eq!(shown(&headers(&[])), None);
-        assert_eq!(shown(&headers(&[(header::AUTHORIZATION, "bearer hru_1_2")])), Some(Ok(PresentedToken::Header("hru_1_2"))));
-        assert!(shown(&headers(&[(header::AUTHORIZATION, "Basic cm9vdDo=")])).is_some_and(|shown| shown.is_err()));
+        assert_eq!(
+            shown(&headers(&[(header::AUTHORIZATION, "bearer hru_1_2")])),
+            Some(Ok(PresentedToken::Header("hru_1_2")))
+        );
+        assert!(
+            shown(&headers(&[(header::AUTHORIZATION, "Basic cm9vdDo=")]))
+                .is_some_and(|shown| shown.is_err())
+        );
         let cookie = headers(&[(header::COOKIE, "theme=dark; headroom_session=hru_3_4")]);
         assert_eq!(shown(&cookie), Some(Ok(PresentedToken::Cookie("hru_3_4"))));
-        let both = headers(&[(header::COOKIE, "headroom_session=a"), (header::AUTHORIZATION, "Bearer b")]);
-        assert_eq!(shown(&both), Some(Ok(PresentedToken::Header("b"))), "the header overrides the cookie");
+        let both = headers(&[
+            (header::COOKIE, "headroom_session=a"),
+            (header::AUTHORIZATION, "Bearer b"),
+        ]);
+        assert_eq!(
+            shown(&both),
+            Some(Ok(PresentedToken::Header("b"))),
+            "the header overrides the cookie"
+        );
     }
 }

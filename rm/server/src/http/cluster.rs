@@ -47,8 +47,15 @@ pub(crate) struct Version {
 
 /// Shows versions.
 #[utoipa::path(get, path = "/v1/version", tag = "cluster", responses((status = 200, body = Version), Bad))]
-pub(crate) async fn version(State(web): State<Web>, Params(EmptyQuery {}): Params<EmptyQuery>) -> Json<Version> {
-    Json(Version { version: env!("CARGO_PKG_VERSION"), api: "v1", epoch: web.epoch })
+pub(crate) async fn version(
+    State(web): State<Web>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+) -> Json<Version> {
+    Json(Version {
+        version: env!("CARGO_PKG_VERSION"),
+        api: "v1",
+        epoch: web.epoch,
+    })
 }
 
 static TEXT: LazyLock<String> = LazyLock::new(super::description);

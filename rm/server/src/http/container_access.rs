@@ -41,7 +41,10 @@ const LONGEST_COMMAND: usize = 200;
 /// Keys from the registrations of nodes, by which they authenticate the resource manager, and the
 /// time of each node's last configuration reload.
 #[derive(Debug, Default)]
-pub(crate) struct NodeKeys(Mutex<BTreeMap<NodeId, String>>, Mutex<BTreeMap<NodeId, UnixMillis>>);
+pub(crate) struct NodeKeys(
+    Mutex<BTreeMap<NodeId, String>>,
+    Mutex<BTreeMap<NodeId, UnixMillis>>,
+);
 
 impl NodeKeys {
     /// Stores the key of a registered node. Without a key, the node allows no container access.
@@ -55,8 +58,17 @@ impl NodeKeys {
     }
 
     /// Event for a configuration reload of a node; `None` if it was reported before.
-    pub(crate) fn reloaded(&self, node: &NodeId, reload: ConfigReload, now: UnixMillis) -> Option<LoggedEvent> {
-        let before = self.1.lock().unwrap_or_else(PoisonError::into_inner).insert(node.clone(), reload.at);
+    pub(crate) fn reloaded(
+        &self,
+        node: &NodeId,
+        reload: ConfigReload,
+        now: UnixMillis,
+    ) -> Option<LoggedEvent> {
+        let before = self
+            .1
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(node.clone(), reload.at);
         if before == Some(reload.at) {
             return None;
         }
@@ -77,7 +89,11 @@ impl NodeKeys {
     }
 
     fn of(&self, node: &NodeId) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(node).cloned()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(node)
+            .cloned()
     }
 }
 
@@ -93,15 +109,47 @@ pub(crate) async fn signal(
     Body(mut body): Body<SignalContainer>,
 ) -> Result<Response, ProblemResponse> {
     let view = running(&web, &id).await?;
-    body.reason = body.reason.map(|reason| cut(reason, LONGEST_REASON)).filter(|reason| !reason.trim().is_empty());
+    body.reason = body
+        .reason
+        .map(|reason| cut(reason, LONGEST_REASON))
+        .filter(|reason| !reason.trim().is_empty());
     let (base, key) = access_address(&web, &view.node).await?;
-    let request = web.nodes.usual().post(format!("{base}/v1/containers/{id}/signal")).header(NODE_KEY_HEADER, key).json(&body);
-    let answer = success(request.send().await.map_err(|error| unanswered(&view.node, &base, &error))?).await?;
-    let done: SignalDelivered = answer.json().await.map_err(|error| unanswered(&view.node, &base, &error))?;
-    let to = if body.all { format!("all {} of its processes", done.processes) } else { "its program".to_owned() };
-    let why = body.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-    tell(&web, &view, Reason::ContainerSignalled, format!("{} to {to}{why}", done.signal));
-    let changed = AuditChange { before: view.state, after: format!("{} to {to}", done.signal) };
+    let request = web
+        .nodes
+        .usual()
+        .post(format!("{base}/v1/containers/{id}/signal"))
+        .header(NODE_KEY_HEADER, key)
+        .json(&body);
+    let answer = success(
+        request
+            .send()
+            .await
+            .map_err(|error| unanswered(&view.node, &base, &error))?,
+    )
+    .await?;
+    let done: SignalDelivered = answer
+        .json()
+        .await
+        .map_err(|error| unanswered(&view.node, &base, &error))?;
+    let to = if body.all {
+        format!("all {} of its processes", done.processes)
+    } else {
+        "its program".to_owned()
+    };
+    let why = body
+        .reason
+        .map(|reason| format!(": {reason}"))
+        .unwrap_or_default();
+    tell(
+        &web,
+        &view,
+        Reason::ContainerSignalled,
+        format!("{} to {to}{why}", done.signal),
+    );
+    let changed = AuditChange {
+        before: view.state,
+        after: format!("{} to {to}", done.signal),
+    };
     Ok((Extension(changed), Json(done)).into_response())
 }
 
@@ -120,7 +168,10 @@ impl FilePathQuery {
     /// URL on the node with this path as a parameter, percent-encoded.
     fn below(&self, address: &str) -> Result<reqwest::Url, ProblemResponse> {
         let odd = |_| {
-            ProblemResponse(ProblemDetails::new(ErrorCode::HR0503, format!("the node registered an invalid address: {address}")))
+            ProblemResponse(ProblemDetails::new(
+                ErrorCode::HR0503,
+                format!("the node registered an invalid address: {address}"),
+            ))
         };
         reqwest::Url::parse_with_params(address, [("path", &self.path)]).map_err(odd)
     }
@@ -138,8 +189,18 @@ pub(crate) async fn files(
 ) -> Result<Response, ProblemResponse> {
     let node = find(&web, &id).await?.node;
     let (base, key) = access_address(&web, &node).await?;
-    let request = web.nodes.usual().get(at.below(&format!("{base}/v1/containers/{id}/files"))?).header(NODE_KEY_HEADER, key);
-    let answer = success(request.send().await.map_err(|error| unanswered(&node, &base, &error))?).await?;
+    let request = web
+        .nodes
+        .usual()
+        .get(at.below(&format!("{base}/v1/containers/{id}/files"))?)
+        .header(NODE_KEY_HEADER, key);
+    let answer = success(
+        request
+            .send()
+            .await
+            .map_err(|error| unanswered(&node, &base, &error))?,
+    )
+    .await?;
     pass_on(&web, answer, &PASSED_ON, None)
 }
 
@@ -163,14 +224,26 @@ pub(crate) async fn content(
     let seat = limits::place(&web.streams)?;
     let node = find(&web, &id).await?.node;
     let (base, key) = access_address(&web, &node).await?;
-    let mut request = web.nodes.usual().get(at.below(&format!("{base}/v1/containers/{id}/files/content"))?);
+    let mut request = web
+        .nodes
+        .usual()
+        .get(at.below(&format!("{base}/v1/containers/{id}/files/content"))?);
     if let Some(range) = headers.get(header::RANGE) {
         request = request.header(header::RANGE, range);
     }
-    let answer = request.header(NODE_KEY_HEADER, key).send().await.map_err(|error| unanswered(&node, &base, &error))?;
+    let answer = request
+        .header(NODE_KEY_HEADER, key)
+        .send()
+        .await
+        .map_err(|error| unanswered(&node, &base, &error))?;
     if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
-        let problem = ProblemDetails::new(ErrorCode::HR0416, format!("the range begins after the end of {}", at.path));
-        return Err(problem.hint("rmctl container files ls shows its size").into());
+        let problem = ProblemDetails::new(
+            ErrorCode::HR0416,
+            format!("the range begins after the end of {}", at.path),
+        );
+        return Err(problem
+            .hint("rmctl container files ls shows its size")
+            .into());
     }
     pass_on(&web, success(answer).await?, &PASSED_ON, Some(seat))
 }
@@ -195,12 +268,30 @@ pub(crate) async fn exec(
     let seat = limits::place(&web.streams)?;
     let view = running(&web, &id).await?;
     let (base, key) = access_address(&web, &view.node).await?;
-    let request = web.nodes.patient().post(format!("{base}/v1/containers/{id}/exec")).header(NODE_KEY_HEADER, key).json(&body);
-    let answer = success(request.send().await.map_err(|error| unanswered(&view.node, &base, &error))?).await?;
+    let request = web
+        .nodes
+        .patient()
+        .post(format!("{base}/v1/containers/{id}/exec"))
+        .header(NODE_KEY_HEADER, key)
+        .json(&body);
+    let answer = success(
+        request
+            .send()
+            .await
+            .map_err(|error| unanswered(&view.node, &base, &error))?,
+    )
+    .await?;
     let command = cut(body.command.join(" "), LONGEST_COMMAND);
     tell(&web, &view, Reason::ContainerEntered, command.clone());
-    let changed = AuditChange { before: view.state, after: command };
-    Ok((Extension(changed), pass_on(&web, answer, &PASSED_ON, Some(seat))?).into_response())
+    let changed = AuditChange {
+        before: view.state,
+        after: command,
+    };
+    Ok((
+        Extension(changed),
+        pass_on(&web, answer, &PASSED_ON, Some(seat))?,
+    )
+        .into_response())
 }
 
 /// Returns a container whose program runs, according to the last report of its node.
@@ -209,7 +300,10 @@ async fn running(web: &Web, id: &ContainerId) -> Result<ContainerView, ProblemRe
     if view.state == "running" || view.state == "stopping" {
         return Ok(view);
     }
-    let problem = ProblemDetails::new(ErrorCode::HR0409, format!("container {id} does not run: it is {}", view.state));
+    let problem = ProblemDetails::new(
+        ErrorCode::HR0409,
+        format!("container {id} does not run: it is {}", view.state),
+    );
     Err(problem.hint(format!("rmctl container show {id}")).into())
 }
 
@@ -217,8 +311,10 @@ async fn running(web: &Web, id: &ContainerId) -> Result<ContainerView, ProblemRe
 async fn access_address(web: &Web, node: &NodeId) -> Result<(String, String), ProblemResponse> {
     let base = address(web, node).await?;
     let closed = || {
-        let problem =
-            ProblemDetails::new(ErrorCode::HR0503, format!("node {node} has not registered its key for container access"));
+        let problem = ProblemDetails::new(
+            ErrorCode::HR0503,
+            format!("node {node} has not registered its key for container access"),
+        );
         ProblemResponse(problem.hint("its agent may be an earlier release, or about to register again: try again in a moment"))
     };
     Ok((base, web.keys.of(node).ok_or_else(closed)?))
@@ -231,9 +327,10 @@ async fn success(answer: reqwest::Response) -> Result<reqwest::Response, Problem
         return Ok(answer);
     }
     let text = answer.text().await.unwrap_or_default();
-    let odd = |what: String| ProblemDetails::new(ErrorCode::HR0503, what).hint("try again in a moment");
-    let said =
-        serde_json::from_str::<ProblemDetails>(&text).unwrap_or_else(|_| odd(format!("the node answered with status {status}")));
+    let odd =
+        |what: String| ProblemDetails::new(ErrorCode::HR0503, what).hint("try again in a moment");
+    let said = serde_json::from_str::<ProblemDetails>(&text)
+        .unwrap_or_else(|_| odd(format!("the node answered with status {status}")));
     // The node refuses the resource manager, not its caller: the node has restarted and has a new
     // key.
     let ours = said.code == ErrorCode::HR0403;
@@ -246,13 +343,27 @@ async fn success(answer: reqwest::Response) -> Result<reqwest::Response, Problem
 }
 
 /// Headers of a node's response that are passed on.
-const PASSED_ON: [HeaderName; 4] = [header::CONTENT_TYPE, header::CONTENT_RANGE, header::ACCEPT_RANGES, header::CONTENT_LENGTH];
+const PASSED_ON: [HeaderName; 4] = [
+    header::CONTENT_TYPE,
+    header::CONTENT_RANGE,
+    header::ACCEPT_RANGES,
+    header::CONTENT_LENGTH,
+];
 
 fn tell(web: &Web, view: &ContainerView, reason: Reason, message: String) {
     let (app, node) = (Some(view.id.app.clone()), Some(view.node.clone()));
     let (reason, object) = (reason.as_str().to_owned(), view.id.to_string());
     let time = web.clock.unix_now();
-    web.shared.events.push([LoggedEvent { index: 0, time, level: EventLevel::Normal, reason, object, app, node, message }]);
+    web.shared.events.push([LoggedEvent {
+        index: 0,
+        time,
+        level: EventLevel::Normal,
+        reason,
+        object,
+        app,
+        node,
+        message,
+    }]);
 }
 
 #[cfg(test)]
@@ -262,8 +373,15 @@ mod tests {
     #[test]
     fn a_repeated_report_of_a_reload_makes_no_second_event() {
         let (keys, node) = (NodeKeys::default(), "n1".parse::<NodeId>().expect("name"));
-        let reload = |at, refused| ConfigReload { at: UnixMillis(at), refused, message: "logs.count: 4 → 7".into() };
-        let told = |at, refused| keys.reloaded(&node, reload(at, refused), UnixMillis(9)).map(|event| event.reason);
+        let reload = |at, refused| ConfigReload {
+            at: UnixMillis(at),
+            refused,
+            message: "logs.count: 4 → 7".into(),
+        };
+        let told = |at, refused| {
+            keys.reloaded(&node, reload(at, refused), UnixMillis(9))
+                .map(|event| event.reason)
+        };
         assert_eq!(told(1, false).as_deref(), Some("ConfigReloaded"));
         assert_eq!(told(1, false), None);
         assert_eq!(told(2, true).as_deref(), Some("ConfigRefused"));

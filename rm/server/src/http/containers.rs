@@ -11,7 +11,9 @@ use axum::{Extension, Json};
 use headroom_identity::Principal;
 use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall, ContainerSize, DryRun};
 use headroom_types::{AppId, ContainerId, NodeId, QueuePath};
-use headroom_wire::v1::apps::{AppView, ContainerTimeline, ContainerView, ResizeAccepted, ResizeContainer};
+use headroom_wire::v1::apps::{
+    AppView, ContainerTimeline, ContainerView, ResizeAccepted, ResizeContainer,
+};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -70,17 +72,40 @@ pub(crate) async fn list(
 ) -> Result<Response, ProblemResponse> {
     let sight = AppVisibility::of(&web, &principal);
     let limit = pages::limit(of.limit)?;
-    let view = wait::view(&web, ViewSection::Containers, LongPollParams { wait: of.wait, index: of.index }).await?;
+    let view = wait::view(
+        &web,
+        ViewSection::Containers,
+        LongPollParams {
+            wait: of.wait,
+            index: of.index,
+        },
+    )
+    .await?;
     let apps = (of.queue.is_some() || of.user.is_some() || sight.is_some()).then(|| {
         let within = |a: &&AppView| of.queue.as_ref().is_none_or(|q| a.queue.is_within(q));
         let owned = |a: &&AppView| of.user.as_ref().is_none_or(|u| *u == a.user);
         let seen = |a: &&AppView| sight.as_ref().is_none_or(|sight| sight.sees(a));
-        view.apps.values().filter(within).filter(owned).filter(seen).map(|a| a.id.clone()).collect()
+        view.apps
+            .values()
+            .filter(within)
+            .filter(owned)
+            .filter(seen)
+            .map(|a| a.id.clone())
+            .collect()
     });
     let index = view.index(ViewSection::Containers);
-    let wanted =
-        ContainerFilter { app: of.app, node: of.node, state: of.state, apps, after: of.after, most: limit.saturating_add(1) };
-    let rows = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Containers(Box::new(wanted), reply))).await?;
+    let wanted = ContainerFilter {
+        app: of.app,
+        node: of.node,
+        state: of.state,
+        apps,
+        after: of.after,
+        most: limit.saturating_add(1),
+    };
+    let rows = web
+        .handle
+        .ask(|reply| LoopInput::Query(ClusterQuery::Containers(Box::new(wanted), reply)))
+        .await?;
     let (rows, next) = pages::piece(rows.into_iter(), |c| &c.id, None, limit);
     answer::list(&uri, index, &rows, next.map(|c| c.to_string()).as_deref())
 }
@@ -101,12 +126,21 @@ pub(crate) async fn one(
 ) -> Result<Response, ProblemResponse> {
     let index = web.handle.last().index(ViewSection::Containers);
     let found = find(&web, &id).await?;
-    let (version, steady) = (found.version.to_string(), ContainerView { used: None, ..found.clone() });
+    let (version, steady) = (
+        found.version.to_string(),
+        ContainerView {
+            used: None,
+            ..found.clone()
+        },
+    );
     single(&headers, Some(&version), index, &found, &steady)
 }
 
 pub(super) async fn find(web: &Web, id: &ContainerId) -> Result<ContainerView, ProblemResponse> {
-    let found = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Container(id.clone(), reply))).await?;
+    let found = web
+        .handle
+        .ask(|reply| LoopInput::Query(ClusterQuery::Container(id.clone(), reply)))
+        .await?;
     found.ok_or_else(|| to_wire::problem(&CallRefusal::NoSuchContainer(id.clone())).into())
 }
 
@@ -118,7 +152,11 @@ pub(crate) async fn stop(
     Id(id): Id<ContainerId>,
     Params(EmptyQuery {}): Params<EmptyQuery>,
 ) -> Result<Json<ContainerView>, ProblemResponse> {
-    web.handle.call(ClusterCall::Stop { container: id.clone() }).await?;
+    web.handle
+        .call(ClusterCall::Stop {
+            container: id.clone(),
+        })
+        .await?;
     find(&web, &id).await.map(Json)
 }
 
@@ -139,13 +177,34 @@ pub(crate) async fn resize(
 ) -> Result<Json<ResizeAccepted>, ProblemResponse> {
     let matched: Option<u32> = IfMatch::of(&headers)?.number()?;
     if matched.is_some() && body.version.is_some() && matched != body.version {
-        return Err(ProblemDetails::new(ErrorCode::HR0400, "If-Match and version name different versions")
-            .hint("send only one of them")
-            .into());
+        return Err(ProblemDetails::new(
+            ErrorCode::HR0400,
+            "If-Match and version name different versions",
+        )
+        .hint("send only one of them")
+        .into());
     }
-    let how = if change.dry_run { DryRun::DryRun } else { DryRun::Really };
-    let (version, size) = (body.version.or(matched), ContainerSize { resource: body.resource, heap: body.heap });
-    let CallAnswer::Resizing { version } = web.handle.call(ClusterCall::Resize { container: id, version, size, how }).await?
+    let how = if change.dry_run {
+        DryRun::DryRun
+    } else {
+        DryRun::Really
+    };
+    let (version, size) = (
+        body.version.or(matched),
+        ContainerSize {
+            resource: body.resource,
+            heap: body.heap,
+        },
+    );
+    let CallAnswer::Resizing { version } = web
+        .handle
+        .call(ClusterCall::Resize {
+            container: id,
+            version,
+            size,
+            how,
+        })
+        .await?
     else {
         return Err(unexpected());
     };
@@ -160,8 +219,11 @@ impl FromStr for LogFile {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-        if text.is_empty() || text.len() > 200 || text.starts_with('.') || !text.chars().all(plain) {
-            return Err(format!("{text:?} is not a log; use stdout, stderr, TASK.out or TASK.err"));
+        if text.is_empty() || text.len() > 200 || text.starts_with('.') || !text.chars().all(plain)
+        {
+            return Err(format!(
+                "{text:?} is not a log; use stdout, stderr, TASK.out or TASK.err"
+            ));
         }
         Ok(LogFile(text.to_owned()))
     }
@@ -207,16 +269,36 @@ pub(crate) async fn log(
     Params(end): Params<ContainerLogQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
-    let seat = if end.follow { Some(limits::place(&web.streams)?) } else { None };
+    let seat = if end.follow {
+        Some(limits::place(&web.streams)?)
+    } else {
+        None
+    };
     let tail = end.tail.map(|n| format!("tail={n}"));
-    let query: Vec<String> = tail.into_iter().chain(end.follow.then(|| "follow=true".to_owned())).collect();
+    let query: Vec<String> = tail
+        .into_iter()
+        .chain(end.follow.then(|| "follow=true".to_owned()))
+        .collect();
     let path = format!("/v1/containers/{id}/logs/{}?{}", file.0, query.join("&"));
-    let answer = of_its_node(&web, &id, path.trim_end_matches('?'), headers.get(header::RANGE), end.follow).await?;
+    let answer = of_its_node(
+        &web,
+        &id,
+        path.trim_end_matches('?'),
+        headers.get(header::RANGE),
+        end.follow,
+    )
+    .await?;
     if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
-        let end = answer.headers().get("headroom-log-end").and_then(|end| end.to_str().ok()).unwrap_or("unknown");
-        return Err(ProblemDetails::new(ErrorCode::HR0416, format!("the log ends at byte {end}"))
-            .hint("follow the log, or try again later")
-            .into());
+        let end = answer
+            .headers()
+            .get("headroom-log-end")
+            .and_then(|end| end.to_str().ok())
+            .unwrap_or("unknown");
+        return Err(
+            ProblemDetails::new(ErrorCode::HR0416, format!("the log ends at byte {end}"))
+                .hint("follow the log, or try again later")
+                .into(),
+        );
     }
     pass_on(&web, answer, &PASSED_ON, seat)
 }
@@ -233,11 +315,18 @@ async fn of_its_node(
     let base = address(web, &node).await?;
     let url = format!("{base}{path}");
     // A log that is silent for minutes is followed all the same.
-    let mut request = if follow { web.nodes.patient().get(&url) } else { web.nodes.usual().get(&url) };
+    let mut request = if follow {
+        web.nodes.patient().get(&url)
+    } else {
+        web.nodes.usual().get(&url)
+    };
     if let Some(range) = range {
         request = request.header(header::RANGE, range);
     }
-    request.send().await.map_err(|error| unanswered(&node, &base, &error))
+    request
+        .send()
+        .await
+        .map_err(|error| unanswered(&node, &base, &error))
 }
 
 /// URL of a node.
@@ -250,12 +339,18 @@ pub(super) async fn address(web: &Web, node: &NodeId) -> Result<String, ProblemR
 
 /// Error for a node that did not respond.
 pub(super) fn unanswered(node: &NodeId, base: &str, error: &reqwest::Error) -> ProblemResponse {
-    tracing::debug!(base, error = error as &dyn std::error::Error, "a node does not answer");
+    tracing::debug!(
+        base,
+        error = error as &dyn std::error::Error,
+        "a node does not answer"
+    );
     silent(format!("node {node} does not answer at {base}"))
 }
 
 fn silent(what: String) -> ProblemResponse {
-    ProblemDetails::new(ErrorCode::HR0503, what).hint("the files of its containers are on the disk of that node").into()
+    ProblemDetails::new(ErrorCode::HR0503, what)
+        .hint("the files of its containers are on the disk of that node")
+        .into()
 }
 
 /// Shows the memory of a container over time, as measured by its node.
@@ -268,13 +363,26 @@ pub(crate) async fn timeline(
     Id(id): Id<ContainerId>,
     Params(EmptyQuery {}): Params<EmptyQuery>,
 ) -> Result<Response, ProblemResponse> {
-    let answer = of_its_node(&web, &id, &format!("/v1/containers/{id}/timeline"), None, false).await?;
+    let answer = of_its_node(
+        &web,
+        &id,
+        &format!("/v1/containers/{id}/timeline"),
+        None,
+        false,
+    )
+    .await?;
     let mut response = Response::builder().status(answer.status());
     if let Some(kind) = answer.headers().get(header::CONTENT_TYPE) {
         response = response.header(header::CONTENT_TYPE, kind);
     }
     let passed_on = response.body(Bytes::from_stream(answer.bytes_stream()));
-    passed_on.map_err(|_| ProblemDetails::new(ErrorCode::HR0500, "the response of the node cannot be passed on").into())
+    passed_on.map_err(|_| {
+        ProblemDetails::new(
+            ErrorCode::HR0500,
+            "the response of the node cannot be passed on",
+        )
+        .into()
+    })
 }
 
 #[cfg(test)]

@@ -12,7 +12,10 @@ use headroom_identity::CallRequirement;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
-use utoipa::openapi::{ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, PathItem, Ref, RefOr, Required, ResponseBuilder};
+use utoipa::openapi::{
+    ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, PathItem, Ref, RefOr, Required,
+    ResponseBuilder,
+};
 use utoipa::{IntoResponses, OpenApi as _, ToSchema};
 
 use super::guard;
@@ -51,9 +54,18 @@ problems! {
 fn problem(codes: &[ErrorCode], what: &str) -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
     let names: Vec<String> = codes.iter().map(ToString::to_string).collect();
     let status = codes.first().map_or(500, |c| c.status()).to_string();
-    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(ProblemDetails::name()))).build();
+    let content = ContentBuilder::new()
+        .schema(Some(Ref::from_schema_name(ProblemDetails::name())))
+        .build();
     let response = ResponseBuilder::new().description(format!("{}: {what}", names.join(", ")));
-    [(status, response.content("application/problem+json", content).build().into())].into()
+    [(
+        status,
+        response
+            .content("application/problem+json", content)
+            .build()
+            .into(),
+    )]
+    .into()
 }
 
 /// Completes the description of the routes in `api`.
@@ -63,7 +75,12 @@ pub(crate) fn whole(api: OpenApi) -> OpenApi {
         .title("Headroom resource manager")
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(ABOUT))
-        .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()))
+        .license(Some(
+            LicenseBuilder::new()
+                .name("Apache-2.0")
+                .identifier(Some("Apache-2.0"))
+                .build(),
+        ))
         .build();
     for (path, item) in &mut api.paths.paths {
         for (method, operation) in operations(item) {
@@ -86,7 +103,9 @@ pub(crate) fn operations(item: &mut PathItem) -> Vec<(&'static str, &mut Operati
         ("delete", item.delete.as_mut()),
         ("patch", item.patch.as_mut()),
     ];
-    all.into_iter().filter_map(|(method, operation)| Some((method, operation?))).collect()
+    all.into_iter()
+        .filter_map(|(method, operation)| Some((method, operation?)))
+        .collect()
 }
 
 /// Paths that need no right, but whose handlers check the caller themselves.
@@ -95,26 +114,59 @@ const JUDGES: [&str; 3] = ["/v1/session", "/v1/join", "/v1/acl/bootstrap"];
 /// Adds the parts that all operations share.
 fn finish(path: &str, method: &str, operation: &mut Operation) {
     // Several handlers in different modules have the same name, so the id is made from the path.
-    let words = path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty() && *w != "v1");
-    operation.operation_id = Some(std::iter::once(method).chain(words).collect::<Vec<_>>().join("_"));
-    for text in [&mut operation.summary, &mut operation.description].into_iter().flatten() {
+    let words = path
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|w| !w.is_empty() && *w != "v1");
+    operation.operation_id = Some(
+        std::iter::once(method)
+            .chain(words)
+            .collect::<Vec<_>>()
+            .join("_"),
+    );
+    for text in [&mut operation.summary, &mut operation.description]
+        .into_iter()
+        .flatten()
+    {
         *text = text.replace("[`", "`").replace("`]", "`");
     }
     if !path.starts_with("/v1") {
         return;
     }
-    let mut usual = problem(&[ErrorCode::HR0500], "Internal error; the log of the resource manager contains the details.");
-    usual.extend(problem(&[ErrorCode::HR0503], "Not ready, or no response in time; try again after the time in Retry-After."));
-    if guard::need(&verb(method), path, path) != CallRequirement::Nothing || JUDGES.contains(&path) {
-        usual.extend(problem(&[ErrorCode::HR0401], "The caller is not authenticated."));
-        usual.extend(problem(&[ErrorCode::HR0403], "The caller is not authorized; the detail names the missing right."));
+    let mut usual = problem(
+        &[ErrorCode::HR0500],
+        "Internal error; the log of the resource manager contains the details.",
+    );
+    usual.extend(problem(
+        &[ErrorCode::HR0503],
+        "Not ready, or no response in time; try again after the time in Retry-After.",
+    ));
+    if guard::need(&verb(method), path, path) != CallRequirement::Nothing || JUDGES.contains(&path)
+    {
+        usual.extend(problem(
+            &[ErrorCode::HR0401],
+            "The caller is not authenticated.",
+        ));
+        usual.extend(problem(
+            &[ErrorCode::HR0403],
+            "The caller is not authorized; the detail names the missing right.",
+        ));
     }
     for (status, response) in usual {
-        operation.responses.responses.entry(status).or_insert(response);
+        operation
+            .responses
+            .responses
+            .entry(status)
+            .or_insert(response);
     }
-    let mut headers = vec![header_parameter("X-Request-Id", "An id for this request; assigned if it is absent.")];
+    let mut headers = vec![header_parameter(
+        "X-Request-Id",
+        "An id for this request; assigned if it is absent.",
+    )];
     if method == "post" && !super::trace::DAEMONS.contains(&path) {
-        headers.push(header_parameter("Idempotency-Key", "Key of this call: calls with the same key are made only once."));
+        headers.push(header_parameter(
+            "Idempotency-Key",
+            "Key of this call: calls with the same key are made only once.",
+        ));
     }
     operation.parameters.get_or_insert_default().extend(headers);
 }
@@ -125,8 +177,14 @@ fn verb(method: &str) -> Method {
 
 fn header_parameter(name: &str, what: &str) -> Parameter {
     let text = ObjectBuilder::new().schema_type(Type::String);
-    let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Header).required(Required::False);
-    parameter.description(Some(what)).schema(Some(text.build())).build()
+    let parameter = ParameterBuilder::new()
+        .name(name)
+        .parameter_in(ParameterIn::Header)
+        .required(Required::False);
+    parameter
+        .description(Some(what))
+        .schema(Some(text.build()))
+        .build()
 }
 
 /// Text that is served and kept. Deterministic: equal code results in equal text.
@@ -136,5 +194,9 @@ pub(crate) fn text(api: &OpenApi) -> Result<String, serde_json::Error> {
 
 /// Responds with the description.
 pub(crate) fn answer(text: &str) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], text.to_owned()).into_response()
+    (
+        [(header::CONTENT_TYPE, "application/json")],
+        text.to_owned(),
+    )
+        .into_response()
 }

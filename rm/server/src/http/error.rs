@@ -17,10 +17,14 @@ impl From<ProblemDetails> for ProblemResponse {
 
 impl IntoResponse for ProblemResponse {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let status =
+            StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, Json(&self.0)).into_response();
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
         if matches!(self.0.code, ErrorCode::HR0429 | ErrorCode::HR0503) {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
@@ -32,21 +36,37 @@ impl IntoResponse for ProblemResponse {
 
 /// Response for an unknown path.
 pub(crate) async fn no_route(uri: axum::http::Uri) -> ProblemResponse {
-    ProblemDetails::new(ErrorCode::HR0404, format!("there is nothing at {}", uri.path()))
-        .hint("the interface begins at /v1")
-        .into()
+    ProblemDetails::new(
+        ErrorCode::HR0404,
+        format!("there is nothing at {}", uri.path()),
+    )
+    .hint("the interface begins at /v1")
+    .into()
 }
 
 /// Response for a known path with an unsupported method.
 pub(crate) async fn no_method(method: axum::http::Method, uri: axum::http::Uri) -> ProblemResponse {
-    ProblemDetails::new(ErrorCode::HR0400, format!("{} does not take {method}", uri.path())).into()
+    ProblemDetails::new(
+        ErrorCode::HR0400,
+        format!("{} does not take {method}", uri.path()),
+    )
+    .into()
 }
 
 /// Response after a panic of a handler. The message of the panic is in the log, not in the
 /// response.
 pub(crate) fn panicked(what: Box<dyn std::any::Any + Send>) -> Response {
-    let text = what.downcast_ref::<String>().map(String::as_str).or_else(|| what.downcast_ref::<&str>().copied());
-    tracing::error!(what = text.unwrap_or("unknown"), "a handler panicked; the caller received an internal error");
-    ProblemResponse(ProblemDetails::new(ErrorCode::HR0500, "internal error in the resource manager; its log has the details"))
-        .into_response()
+    let text = what
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| what.downcast_ref::<&str>().copied());
+    tracing::error!(
+        what = text.unwrap_or("unknown"),
+        "a handler panicked; the caller received an internal error"
+    );
+    ProblemResponse(ProblemDetails::new(
+        ErrorCode::HR0500,
+        "internal error in the resource manager; its log has the details",
+    ))
+    .into_response()
 }

@@ -59,8 +59,13 @@ pub(crate) struct EventListQuery {
     since: Option<Age>,
 }
 
-fn parsed<'de, T: FromStr<Err = String>, D: serde::Deserializer<'de>>(d: D) -> Result<Option<T>, D::Error> {
-    String::deserialize(d)?.parse().map(Some).map_err(serde::de::Error::custom)
+fn parsed<'de, T: FromStr<Err = String>, D: serde::Deserializer<'de>>(
+    d: D,
+) -> Result<Option<T>, D::Error> {
+    String::deserialize(d)?
+        .parse()
+        .map(Some)
+        .map_err(serde::de::Error::custom)
 }
 
 /// State of one event stream.
@@ -100,9 +105,29 @@ pub(crate) async fn events(
     }
     let format = stream::Format::wanted(&headers);
     let cursor = stream::last_seen(&headers).or(wanted.cursor).unwrap_or(0);
-    let EventListQuery { app, topic, level, reason, object, node, since, .. } = wanted;
+    let EventListQuery {
+        app,
+        topic,
+        level,
+        reason,
+        object,
+        node,
+        since,
+        ..
+    } = wanted;
     let since = since.map(|age| age.before(web.clock.unix_now()));
-    let mut place = EventPosition { cursor, filter: EventFilter { app, topic, level, reason, object, node, since } };
+    let mut place = EventPosition {
+        cursor,
+        filter: EventFilter {
+            app,
+            topic,
+            level,
+            reason,
+            object,
+            node,
+            since,
+        },
+    };
     let log = web.shared.events.clone();
     let news = log.watch();
     let first = log.read(&mut place).map_err(|old| {
@@ -110,14 +135,33 @@ pub(crate) async fn events(
         too_old(cursor, &old)
     })?;
     let follow = wanted.follow || format == Format::Sse;
-    let seat = if follow { Some(limits::place(&web.streams)?) } else { None };
-    let reader = Reader { log, place, news, follow, format, sight, first: Some(first), closing: web.closing, _seat: seat };
+    let seat = if follow {
+        Some(limits::place(&web.streams)?)
+    } else {
+        None
+    };
+    let reader = Reader {
+        log,
+        place,
+        news,
+        follow,
+        format,
+        sight,
+        first: Some(first),
+        closing: web.closing,
+        _seat: seat,
+    };
     Ok(endless(format, unfold(reader, next)))
 }
 
 fn too_old(cursor: u64, old: &TooOld) -> ProblemResponse {
-    let detail = format!("events after {cursor} were requested, but the oldest kept event is {}", old.oldest);
-    ProblemDetails::new(ErrorCode::HR0411, detail).hint("start from cursor 0 to get all kept events").into()
+    let detail = format!(
+        "events after {cursor} were requested, but the oldest kept event is {}",
+        old.oldest
+    );
+    ProblemDetails::new(ErrorCode::HR0411, detail)
+        .hint("start from cursor 0 to get all kept events")
+        .into()
 }
 
 async fn next(mut reader: Reader) -> Option<(Bytes, Reader)> {
@@ -129,7 +173,14 @@ async fn next(mut reader: Reader) -> Option<(Bytes, Reader)> {
     };
     if !events.is_empty() {
         let chunk = reader.rendered(&events);
-        return Some((if chunk.is_empty() { alive(reader.format) } else { chunk }, reader));
+        return Some((
+            if chunk.is_empty() {
+                alive(reader.format)
+            } else {
+                chunk
+            },
+            reader,
+        ));
     }
     if !reader.follow {
         return None;
@@ -153,9 +204,15 @@ async fn next(mut reader: Reader) -> Option<(Bytes, Reader)> {
 impl Reader {
     /// Writes those events that the caller may see.
     fn rendered(&self, events: &[Arc<LoggedEvent>]) -> Bytes {
-        let Some(sight) = &self.sight else { return render(self.format, events) };
-        let seen = |event: &&Arc<LoggedEvent>| event.app.as_ref().is_none_or(|app| sight.sees_id(app));
-        render(self.format, &events.iter().filter(seen).cloned().collect::<Vec<_>>())
+        let Some(sight) = &self.sight else {
+            return render(self.format, events);
+        };
+        let seen =
+            |event: &&Arc<LoggedEvent>| event.app.as_ref().is_none_or(|app| sight.sees_id(app));
+        render(
+            self.format,
+            &events.iter().filter(seen).cloned().collect::<Vec<_>>(),
+        )
     }
 }
 
@@ -184,8 +241,12 @@ mod tests {
             node: None,
             message: "one\nline".into(),
         };
-        let text = String::from_utf8(render(Format::Sse, &[Arc::new(event)]).to_vec()).expect("text");
-        assert!(text.starts_with("id: 7\nevent: OomKilled\ndata: {") && text.ends_with("}\n\n"), "{text}");
+        let text =
+            String::from_utf8(render(Format::Sse, &[Arc::new(event)]).to_vec()).expect("text");
+        assert!(
+            text.starts_with("id: 7\nevent: OomKilled\ndata: {") && text.ends_with("}\n\n"),
+            "{text}"
+        );
         assert_eq!(text.lines().count(), 4);
     }
 }

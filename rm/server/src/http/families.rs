@@ -45,12 +45,23 @@ pub(crate) async fn one(
     Params(HistoryQuery { user }): Params<HistoryQuery>,
 ) -> Result<Json<JobHistory>, ProblemResponse> {
     let user = user.unwrap_or_default();
-    let found = web.shared.families.get(&user, &name).map(Arc::unwrap_or_clone);
+    let found = web
+        .shared
+        .families
+        .get(&user, &name)
+        .map(Arc::unwrap_or_clone);
     Ok(Json(found.ok_or_else(|| no_such_family(&user, &name))?))
 }
 
 fn no_such_family(user: &str, name: &Name) -> ProblemDetails {
-    let whose = if user.is_empty() { "an unknown user".to_owned() } else { format!("user {user}") };
-    ProblemDetails::new(ErrorCode::HR0404, format!("there is no usage history of jobs {name} of {whose}"))
-        .hint("GET /v1/families lists all job histories; ?user= selects those of another user")
+    let whose = if user.is_empty() {
+        "an unknown user".to_owned()
+    } else {
+        format!("user {user}")
+    };
+    ProblemDetails::new(
+        ErrorCode::HR0404,
+        format!("there is no usage history of jobs {name} of {whose}"),
+    )
+    .hint("GET /v1/families lists all job histories; ?user= selects those of another user")
 }

@@ -30,7 +30,11 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> CallRequireme
     let right = |right| CallRequirement::Right(right);
     match words.as_slice() {
         [] | ["livez" | "readyz" | "cluster" | "jmx"] | ["ui", ..] => CallRequirement::Nothing,
-        ["v1", "version" | "openapi.json" | "errors" | "ca" | "join" | "session", ..] => CallRequirement::Nothing,
+        [
+            "v1",
+            "version" | "openapi.json" | "errors" | "ca" | "join" | "session",
+            ..,
+        ] => CallRequirement::Nothing,
         // The bootstrap handler accepts only the host of the resource manager, and once. Any caller
         // may query its own identity.
         ["v1", "acl", "bootstrap" | "self"] => CallRequirement::Nothing,
@@ -40,7 +44,12 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> CallRequireme
         ["v1", "acl", ..] if reads => right(Right::OperatorRead),
         ["v1", "acl", "join-tokens"] => right(Right::NodeWrite),
         ["v1", "acl", ..] => right(Right::OperatorWrite),
-        ["v1", "status" | "nodes" | "queues" | "profiles" | "families" | "suggestions" | "events" | "stream", ..]
+        [
+            "v1",
+            "status" | "nodes" | "queues" | "profiles" | "families" | "suggestions" | "events"
+            | "stream",
+            ..,
+        ]
         | ["metrics"]
             if reads =>
         {
@@ -57,21 +66,27 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> CallRequireme
             Ok(id) => CallRequirement::Own(Right::JobRead, id.app),
             Err(_) => CallRequirement::Anybody,
         },
-        ["v1", "apps", app, ..] if reads && !app.is_empty() => {
-            named(2).parse().map_or(CallRequirement::Anybody, CallRequirement::See)
-        }
+        ["v1", "apps", app, ..] if reads && !app.is_empty() => named(2)
+            .parse()
+            .map_or(CallRequirement::Anybody, CallRequirement::See),
         ["v1", "containers", _, ..] if reads => see(named(2)),
         ["v1", "apps" | "containers"] if reads => CallRequirement::Look,
         ["v1", "apps"] => right(Right::JobSubmit),
-        ["v1", "apps", _, "register" | "sync" | "finish"] | ["v1", "apps", _, "requests", ..] => application(named(2)),
+        ["v1", "apps", _, "register" | "sync" | "finish"] | ["v1", "apps", _, "requests", ..] => {
+            application(named(2))
+        }
         ["v1", "apps", _, ..] => own(named(2).parse()),
         ["v1", "containers", _, ..] => own(named(2).parse::<ContainerId>().map(|id| id.app)),
         ["v1", "nodes", _, "register" | "report"] => node(named(2)),
         ["v1", "nodes", ..] => right(Right::NodeWrite),
-        ["v1", "queues", _, "gate"] => named(2).parse().map_or(CallRequirement::Anybody, CallRequirement::Queue),
+        ["v1", "queues", _, "gate"] => named(2)
+            .parse()
+            .map_or(CallRequirement::Anybody, CallRequirement::Queue),
         ["v1", "queues" | "profiles" | "operator", ..] => right(Right::OperatorWrite),
         ["ws", ..] if reads => right(Right::JobRead),
-        ["ws", "v1", "cluster", "apps"] | ["ws", "v1", "cluster", "apps", "new-application"] => right(Right::JobSubmit),
+        ["ws", "v1", "cluster", "apps"] | ["ws", "v1", "cluster", "apps", "new-application"] => {
+            right(Right::JobSubmit)
+        }
         ["ws", ..] => right(Right::OperatorWrite),
         _ => right(Right::Admin),
     }
@@ -80,24 +95,34 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> CallRequireme
 /// An invalid id has no owner, so any authenticated caller passes and the handler reports the
 /// error.
 fn own<E>(app: Result<AppId, E>) -> CallRequirement {
-    app.map_or(CallRequirement::Anybody, |app| CallRequirement::Own(Right::JobKill, app))
+    app.map_or(CallRequirement::Anybody, |app| {
+        CallRequirement::Own(Right::JobKill, app)
+    })
 }
 
 fn see(container: &str) -> CallRequirement {
-    container.parse::<ContainerId>().map_or(CallRequirement::Anybody, |id| CallRequirement::See(id.app))
+    container
+        .parse::<ContainerId>()
+        .map_or(CallRequirement::Anybody, |id| CallRequirement::See(id.app))
 }
 
 fn application(app: &str) -> CallRequirement {
-    app.parse().map_or(CallRequirement::Anybody, CallRequirement::Application)
+    app.parse()
+        .map_or(CallRequirement::Anybody, CallRequirement::Application)
 }
 
 fn node(name: &str) -> CallRequirement {
-    name.parse().map_or(CallRequirement::SomeNode, CallRequirement::Node)
+    name.parse()
+        .map_or(CallRequirement::SomeNode, CallRequirement::Node)
 }
 
 /// Middleware that passes permitted calls and refuses all others.
 pub(crate) async fn guard(State(web): State<Web>, mut request: Request, next: Next) -> Response {
-    let principal = request.extensions().get::<Principal>().cloned().unwrap_or(Principal::Anonymous);
+    let principal = request
+        .extensions()
+        .get::<Principal>()
+        .cloned()
+        .unwrap_or(Principal::Anonymous);
     if let Some(Rejected(problem)) = request.extensions_mut().remove() {
         let _ = to_bytes(request.into_body(), UNREAD).await;
         return ProblemResponse(*problem).into_response();
@@ -106,17 +131,26 @@ pub(crate) async fn guard(State(web): State<Web>, mut request: Request, next: Ne
         return next.run(request).await;
     }
     // Without a route there is nothing to protect; the fallback reports that.
-    let Some(route) = request.extensions().get::<MatchedPath>().cloned() else { return next.run(request).await };
+    let Some(route) = request.extensions().get::<MatchedPath>().cloned() else {
+        return next.run(request).await;
+    };
     let need = need(request.method(), route.as_str(), request.uri().path());
     let belongs = match &need {
         // Ownership does not matter for a caller who may see all applications.
         CallRequirement::See(_) if principal.may_view_all() => None,
-        CallRequirement::Own(_, app) | CallRequirement::Application(app) | CallRequirement::See(app)
+        CallRequirement::Own(_, app)
+        | CallRequirement::Application(app)
+        | CallRequirement::See(app)
             if matches!(principal, Principal::User { .. }) =>
         {
-            apps::without_job(&web, app).await.ok().map(|found| belongs(&web, &found))
+            apps::without_job(&web, app)
+                .await
+                .ok()
+                .map(|found| belongs(&web, &found))
         }
-        CallRequirement::Own(..) | CallRequirement::Application(_) | CallRequirement::See(_) => None,
+        CallRequirement::Own(..) | CallRequirement::Application(_) | CallRequirement::See(_) => {
+            None
+        }
         CallRequirement::Nothing
         | CallRequirement::Anybody
         | CallRequirement::Right(_)
@@ -144,25 +178,44 @@ fn refusal(why: &AccessDenied) -> ProblemDetails {
 }
 
 /// Checks that the caller may submit to this queue, or move an application to it.
-pub(crate) fn queue(principal: &Principal, queue: Option<&QueuePath>) -> Result<(), ProblemDetails> {
-    let Principal::User { name, rights, .. } = principal else { return Ok(()) };
+pub(crate) fn queue(
+    principal: &Principal,
+    queue: Option<&QueuePath>,
+) -> Result<(), ProblemDetails> {
+    let Principal::User { name, rights, .. } = principal else {
+        return Ok(());
+    };
     let usual = QueuePath::default_leaf();
     let queue = queue.unwrap_or(&usual);
     if rights.may_submit_to(queue) {
         return Ok(());
     }
-    let own: Vec<String> = rights.0.iter().filter(|right| right.queue_permission().is_some()).map(Right::to_string).collect();
-    let problem =
-        ProblemDetails::new(ErrorCode::HR0403, format!("{name} may not use queue {queue}: it needs the right queue:{queue}"));
+    let own: Vec<String> = rights
+        .0
+        .iter()
+        .filter(|right| right.queue_permission().is_some())
+        .map(Right::to_string)
+        .collect();
+    let problem = ProblemDetails::new(
+        ErrorCode::HR0403,
+        format!("{name} may not use queue {queue}: it needs the right queue:{queue}"),
+    );
     Err(problem.hint(format!("{name} has {}", own.join(", "))))
 }
 
 /// Returns the user of a submission: the caller, or another user if the caller may act for others.
-pub(crate) fn submits(principal: &Principal, wanted: Option<String>) -> Result<Option<String>, ProblemDetails> {
-    let Principal::User { name, rights, .. } = principal else { return Ok(wanted) };
+pub(crate) fn submits(
+    principal: &Principal,
+    wanted: Option<String>,
+) -> Result<Option<String>, ProblemDetails> {
+    let Principal::User { name, rights, .. } = principal else {
+        return Ok(wanted);
+    };
     match wanted {
         Some(other) if other != *name && !rights.has(&Right::OperatorWrite) => {
-            let detail = format!("{name} may not submit in the name of {other}: it needs the right operator:write");
+            let detail = format!(
+                "{name} may not submit in the name of {other}: it needs the right operator:write"
+            );
             Err(ProblemDetails::new(ErrorCode::HR0403, detail))
         }
         Some(other) => Ok(Some(other)),
@@ -182,9 +235,16 @@ mod tests {
     #[test]
     fn every_route_has_a_requirement() {
         for (method, template) in super::super::operations() {
-            let path = template.replace("{app}", "sort.1").replace("{node}", "n1").replace("{id}", "sort.1.e1.c1");
+            let path = template
+                .replace("{app}", "sort.1")
+                .replace("{node}", "n1")
+                .replace("{id}", "sort.1.e1.c1");
             let method: Method = method.to_uppercase().parse().expect("a method");
-            assert_ne!(need(&method, &template, &path), CallRequirement::Right(Right::Admin), "{method} {template}");
+            assert_ne!(
+                need(&method, &template, &path),
+                CallRequirement::Right(Right::Admin),
+                "{method} {template}"
+            );
         }
     }
 
@@ -192,47 +252,143 @@ mod tests {
     fn each_call_requires_its_own_right() {
         let app: AppId = "sort.1".parse().expect("an application id");
         let own = CallRequirement::Own(Right::JobKill, app.clone());
-        assert_eq!(of(Method::POST, "/v1/apps/{app}/kill", "/v1/apps/sort.1/kill"), own);
+        assert_eq!(
+            of(Method::POST, "/v1/apps/{app}/kill", "/v1/apps/sort.1/kill"),
+            own
+        );
         assert_eq!(of(Method::PATCH, "/v1/apps/{app}", "/v1/apps/sort.1"), own);
         assert_eq!(of(Method::DELETE, "/v1/apps/{app}", "/v1/apps/sort.1"), own);
-        assert_eq!(of(Method::POST, "/v1/containers/{id}/stop", "/v1/containers/sort.1.e1.c1/stop"), own);
-        assert_eq!(of(Method::POST, "/v1/apps/{app}/sync", "/v1/apps/sort.1/sync"), CallRequirement::Application(app.clone()));
-        assert_eq!(of(Method::GET, "/v1/apps/{app}/updates", "/v1/apps/sort.1/updates"), CallRequirement::Application(app));
-        assert_eq!(of(Method::POST, "/v1/apps", "/v1/apps"), CallRequirement::Right(Right::JobSubmit));
-        assert_eq!(of(Method::GET, "/v1/apps", "/v1/apps"), CallRequirement::Look);
-        let gate = of(Method::POST, "/v1/queues/{path}/gate", "/v1/queues/root.etl/gate");
-        assert_eq!(gate, CallRequirement::Queue("root.etl".parse().expect("a queue")));
-        assert_eq!(of(Method::POST, "/v1/nodes/{node}/drain", "/v1/nodes/n1/drain"), CallRequirement::Right(Right::NodeWrite));
-        assert_eq!(of(Method::PATCH, "/v1/nodes/{node}", "/v1/nodes/n1"), CallRequirement::Right(Right::NodeWrite));
         assert_eq!(
-            of(Method::POST, "/v1/nodes/{node}/report", "/v1/nodes/n1/report"),
+            of(
+                Method::POST,
+                "/v1/containers/{id}/stop",
+                "/v1/containers/sort.1.e1.c1/stop"
+            ),
+            own
+        );
+        assert_eq!(
+            of(Method::POST, "/v1/apps/{app}/sync", "/v1/apps/sort.1/sync"),
+            CallRequirement::Application(app.clone())
+        );
+        assert_eq!(
+            of(
+                Method::GET,
+                "/v1/apps/{app}/updates",
+                "/v1/apps/sort.1/updates"
+            ),
+            CallRequirement::Application(app)
+        );
+        assert_eq!(
+            of(Method::POST, "/v1/apps", "/v1/apps"),
+            CallRequirement::Right(Right::JobSubmit)
+        );
+        assert_eq!(
+            of(Method::GET, "/v1/apps", "/v1/apps"),
+            CallRequirement::Look
+        );
+        let gate = of(
+            Method::POST,
+            "/v1/queues/{path}/gate",
+            "/v1/queues/root.etl/gate",
+        );
+        assert_eq!(
+            gate,
+            CallRequirement::Queue("root.etl".parse().expect("a queue"))
+        );
+        assert_eq!(
+            of(Method::POST, "/v1/nodes/{node}/drain", "/v1/nodes/n1/drain"),
+            CallRequirement::Right(Right::NodeWrite)
+        );
+        assert_eq!(
+            of(Method::PATCH, "/v1/nodes/{node}", "/v1/nodes/n1"),
+            CallRequirement::Right(Right::NodeWrite)
+        );
+        assert_eq!(
+            of(
+                Method::POST,
+                "/v1/nodes/{node}/report",
+                "/v1/nodes/n1/report"
+            ),
             CallRequirement::Node("n1".parse().expect("a node"))
         );
         assert_eq!(
-            of(Method::GET, "/v1/nodes/{node}/desired", "/v1/nodes/n1/desired"),
+            of(
+                Method::GET,
+                "/v1/nodes/{node}/desired",
+                "/v1/nodes/n1/desired"
+            ),
             CallRequirement::Node("n1".parse().expect("a node"))
         );
-        assert_eq!(of(Method::GET, "/v1/audit", "/v1/audit"), CallRequirement::Right(Right::OperatorRead));
-        assert_eq!(of(Method::PUT, "/v1/queues", "/v1/queues"), CallRequirement::Right(Right::OperatorWrite));
-        assert_eq!(of(Method::DELETE, "/v1/unheard/of", "/v1/unheard/of"), CallRequirement::Right(Right::Admin));
-        let (app, into) = (|| "sort.1".parse().expect("an application id"), |last: &str| format!("/v1/containers/{{id}}/{last}"));
-        let at = |method, last: &str| of(method, &into(last), &format!("/v1/containers/sort.1.e1.c2/{last}"));
-        assert_eq!(at(Method::GET, "files/content"), CallRequirement::Own(Right::JobRead, app()));
-        assert_eq!(at(Method::POST, "exec"), CallRequirement::Own(Right::JobKill, app()));
+        assert_eq!(
+            of(Method::GET, "/v1/audit", "/v1/audit"),
+            CallRequirement::Right(Right::OperatorRead)
+        );
+        assert_eq!(
+            of(Method::PUT, "/v1/queues", "/v1/queues"),
+            CallRequirement::Right(Right::OperatorWrite)
+        );
+        assert_eq!(
+            of(Method::DELETE, "/v1/unheard/of", "/v1/unheard/of"),
+            CallRequirement::Right(Right::Admin)
+        );
+        let (app, into) = (
+            || "sort.1".parse().expect("an application id"),
+            |last: &str| format!("/v1/containers/{{id}}/{last}"),
+        );
+        let at = |method, last: &str| {
+            of(
+                method,
+                &into(last),
+                &format!("/v1/containers/sort.1.e1.c2/{last}"),
+            )
+        };
+        assert_eq!(
+            at(Method::GET, "files/content"),
+            CallRequirement::Own(Right::JobRead, app())
+        );
+        assert_eq!(
+            at(Method::POST, "exec"),
+            CallRequirement::Own(Right::JobKill, app())
+        );
         assert_eq!(at(Method::GET, "logs/stdout"), CallRequirement::See(app()));
-        assert_eq!(of(Method::GET, "/v1/apps/{app}", "/v1/apps/sort.1"), CallRequirement::See(app()));
-        assert_eq!(of(Method::POST, "/v1/acl/join-tokens", "/v1/acl/join-tokens"), CallRequirement::Right(Right::NodeWrite));
-        assert_eq!(of(Method::GET, "/livez", "/livez"), CallRequirement::Nothing);
+        assert_eq!(
+            of(Method::GET, "/v1/apps/{app}", "/v1/apps/sort.1"),
+            CallRequirement::See(app())
+        );
+        assert_eq!(
+            of(Method::POST, "/v1/acl/join-tokens", "/v1/acl/join-tokens"),
+            CallRequirement::Right(Right::NodeWrite)
+        );
+        assert_eq!(
+            of(Method::GET, "/livez", "/livez"),
+            CallRequirement::Nothing
+        );
     }
 
     #[test]
     fn a_submission_for_another_user_requires_a_right() {
-        let user = |rights| Principal::User { name: "alice".into(), token: None, rights, groups: [].into() };
+        let user = |rights| Principal::User {
+            name: "alice".into(),
+            token: None,
+            rights,
+            groups: [].into(),
+        };
         let own = |rights, wanted: Option<&str>| submits(&user(rights), wanted.map(str::to_owned));
         assert_eq!(own(Rights::user_default(), None), Ok(Some("alice".into())));
-        assert_eq!(own(Rights::user_default(), Some("alice")), Ok(Some("alice".into())));
-        assert_eq!(own(Rights::user_default(), Some("bob")).expect_err("it lacks the right").code, ErrorCode::HR0403);
+        assert_eq!(
+            own(Rights::user_default(), Some("alice")),
+            Ok(Some("alice".into()))
+        );
+        assert_eq!(
+            own(Rights::user_default(), Some("bob"))
+                .expect_err("it lacks the right")
+                .code,
+            ErrorCode::HR0403
+        );
         assert_eq!(own(Rights::all(), Some("bob")), Ok(Some("bob".into())));
-        assert_eq!(submits(&Principal::Open, Some("bob".into())), Ok(Some("bob".into())));
+        assert_eq!(
+            submits(&Principal::Open, Some("bob".into())),
+            Ok(Some("bob".into()))
+        );
     }
 }

@@ -106,9 +106,18 @@ impl IdempotencyStore {
                 // The host may have started after that time, which `Instant` cannot express. The
                 // response is then kept a little longer.
                 let at = now.checked_sub(wall.since(saved.at)).unwrap_or(now);
-                let Some(answer) = restored(saved) else { continue };
+                let Some(answer) = restored(saved) else {
+                    continue;
+                };
                 kept.bytes += answer.body.len();
-                kept.entries.insert(key.clone(), Entry { call, at, answer: watch::channel(Some(answer)).1 });
+                kept.entries.insert(
+                    key.clone(),
+                    Entry {
+                        call,
+                        at,
+                        answer: watch::channel(Some(answer)).1,
+                    },
+                );
                 kept.order.push_back((at, key));
             }
         }
@@ -127,13 +136,26 @@ impl IdempotencyStore {
 
     fn turn(&self, key: &str, call: u64, now: Instant) -> KeyedCallRole {
         let mut kept = self.kept();
-        kept.forget(|kept, at| kept.order.len() >= 2 * MOST || now.saturating_duration_since(at) >= KEPT);
+        kept.forget(|kept, at| {
+            kept.order.len() >= 2 * MOST || now.saturating_duration_since(at) >= KEPT
+        });
         if let Some(entry) = kept.entries.get(key) {
-            return if entry.call == call { KeyedCallRole::Later(entry.answer.clone()) } else { KeyedCallRole::Taken };
+            return if entry.call == call {
+                KeyedCallRole::Later(entry.answer.clone())
+            } else {
+                KeyedCallRole::Taken
+            };
         }
         kept.forget(|kept, _| kept.entries.len() >= MOST || kept.bytes >= MOST_BYTES);
         let (tell, answer) = watch::channel(None);
-        kept.entries.insert(key.to_owned(), Entry { call, at: now, answer });
+        kept.entries.insert(
+            key.to_owned(),
+            Entry {
+                call,
+                at: now,
+                answer,
+            },
+        );
         kept.order.push_back((now, key.to_owned()));
         KeyedCallRole::First(tell)
     }
@@ -151,8 +173,14 @@ impl IdempotencyStore {
 impl Kept {
     /// Removes the oldest keys while `too_many` returns `true`.
     fn forget(&mut self, too_many: impl Fn(&Kept, Instant) -> bool) {
-        while self.order.front().is_some_and(|(at, _)| too_many(self, *at)) {
-            let Some((at, key)) = self.order.pop_front() else { break };
+        while self
+            .order
+            .front()
+            .is_some_and(|(at, _)| too_many(self, *at))
+        {
+            let Some((at, key)) = self.order.pop_front() else {
+                break;
+            };
             if self.entries.get(&key).is_some_and(|e| e.at == at)
                 && let Some(gone) = self.entries.remove(&key)
             {
@@ -166,22 +194,38 @@ impl Kept {
 
 /// Middleware that responds to a repeated call with the recorded response.
 pub(crate) async fn once(State(keys): State<Keys>, request: Request, next: Next) -> Response {
-    let Some(key) = request.headers().get(&KEY).filter(|_| *request.method() == Method::POST) else {
+    let Some(key) = request
+        .headers()
+        .get(&KEY)
+        .filter(|_| *request.method() == Method::POST)
+    else {
         return next.run(request).await;
     };
     // A response with a secret is sent once and not recorded.
-    if SECRET.iter().any(|path| request.uri().path().starts_with(path)) {
+    if SECRET
+        .iter()
+        .any(|path| request.uri().path().starts_with(path))
+    {
         return next.run(request).await;
     }
-    let plain = |k: &HeaderValue| (1..=LONGEST).contains(&k.len()) && k.as_bytes().iter().all(u8::is_ascii_graphic);
-    let Some(key) = Some(key).filter(|k| plain(k)).and_then(|k| k.to_str().ok()).map(str::to_owned) else {
+    let plain = |k: &HeaderValue| {
+        (1..=LONGEST).contains(&k.len()) && k.as_bytes().iter().all(u8::is_ascii_graphic)
+    };
+    let Some(key) = Some(key)
+        .filter(|k| plain(k))
+        .and_then(|k| k.to_str().ok())
+        .map(str::to_owned)
+    else {
         let detail = format!("Idempotency-Key must have 1 to {LONGEST} plain characters");
         return ProblemResponse(ProblemDetails::new(ErrorCode::HR0400, detail)).into_response();
     };
     let (parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, LARGEST).await else {
-        return ProblemResponse(ProblemDetails::new(ErrorCode::HR0413, "the body is larger than this call allows"))
-            .into_response();
+        return ProblemResponse(ProblemDetails::new(
+            ErrorCode::HR0413,
+            "the body is larger than this call allows",
+        ))
+        .into_response();
     };
     let mut whole = format!("{} {}\n", parts.method, parts.uri).into_bytes();
     whole.extend_from_slice(&body);
@@ -191,7 +235,10 @@ pub(crate) async fn once(State(keys): State<Keys>, request: Request, next: Next)
         KeyedCallRole::First(tell) => first(keys, (key, call), request, next, tell).await,
         KeyedCallRole::Later(answer) => later(answer).await,
         KeyedCallRole::Taken => {
-            let problem = ProblemDetails::new(ErrorCode::HR0409, format!("Idempotency-Key {key} was used for another call"));
+            let problem = ProblemDetails::new(
+                ErrorCode::HR0409,
+                format!("Idempotency-Key {key} was used for another call"),
+            );
             ProblemResponse(problem.hint("use a new key for a new call")).into_response()
         }
     }
@@ -217,7 +264,12 @@ async fn first(
             return Response::from_parts(parts, Body::from(body));
         }
         let problem = parts.extensions.get::<ProblemDetails>().cloned();
-        let answer = RecordedResponse { status: parts.status, headers: parts.headers.clone(), body: body.clone(), problem };
+        let answer = RecordedResponse {
+            status: parts.status,
+            headers: parts.headers.clone(),
+            body: body.clone(),
+            problem,
+        };
         let saved = answer.saved(named, call, keys.clock.unix_now());
         keys.once.answered(body.len());
         // Fails if no other call waits for the response; later calls read it from the map.
@@ -238,10 +290,20 @@ async fn first(
 impl RecordedResponse {
     /// Form of the response in the journal. `None` if it is too large or not text.
     fn saved(&self, key: String, call: u64, at: UnixMillis) -> Option<SavedResponse> {
-        let body = (self.body.len() <= LARGEST_SAVED).then(|| String::from_utf8(self.body.to_vec()).ok())??;
-        let text = |(name, value): (&HeaderName, &HeaderValue)| Some((name.to_string(), value.to_str().ok()?.to_owned()));
+        let body = (self.body.len() <= LARGEST_SAVED)
+            .then(|| String::from_utf8(self.body.to_vec()).ok())??;
+        let text = |(name, value): (&HeaderName, &HeaderValue)| {
+            Some((name.to_string(), value.to_str().ok()?.to_owned()))
+        };
         let headers = self.headers.iter().map(text).collect::<Option<Vec<_>>>()?;
-        Some(SavedResponse { key, call, at, status: self.status.as_u16(), headers, body })
+        Some(SavedResponse {
+            key,
+            call,
+            at,
+            status: self.status.as_u16(),
+            headers,
+            body,
+        })
     }
 }
 
@@ -250,28 +312,45 @@ impl RecordedResponse {
 fn restored(saved: SavedResponse) -> Option<RecordedResponse> {
     let mut headers = HeaderMap::new();
     for (name, value) in saved.headers {
-        headers.append(HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?);
+        headers.append(
+            HeaderName::try_from(name).ok()?,
+            HeaderValue::try_from(value).ok()?,
+        );
     }
     let status = StatusCode::from_u16(saved.status).ok()?;
-    Some(RecordedResponse { status, headers, body: Bytes::from(saved.body), problem: None })
+    Some(RecordedResponse {
+        status,
+        headers,
+        body: Bytes::from(saved.body),
+        problem: None,
+    })
 }
 
 /// Hash of a call, FNV-1a. It is on disk, so it must be the same in later versions.
 fn digest(call: &[u8]) -> u64 {
-    call.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    call.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 async fn later(mut answer: watch::Receiver<Option<RecordedResponse>>) -> Response {
     // Ends without a response if the first call failed.
     let Ok(answer) = answer.wait_for(Option::is_some).await.map(|a| a.clone()) else {
-        let problem = ProblemDetails::new(ErrorCode::HR0503, "the first call with this Idempotency-Key has failed");
+        let problem = ProblemDetails::new(
+            ErrorCode::HR0503,
+            "the first call with this Idempotency-Key has failed",
+        );
         return ProblemResponse(problem.hint("send the call again")).into_response();
     };
-    let Some(answer) = answer else { return broken() };
+    let Some(answer) = answer else {
+        return broken();
+    };
     let mut response = Response::new(Body::from(answer.body));
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
-    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    response
+        .headers_mut()
+        .insert(REPLAYED, HeaderValue::from_static("true"));
     if let Some(problem) = answer.problem {
         response.extensions_mut().insert(problem);
     }
@@ -279,8 +358,11 @@ async fn later(mut answer: watch::Receiver<Option<RecordedResponse>>) -> Respons
 }
 
 fn broken() -> Response {
-    ProblemResponse(ProblemDetails::new(ErrorCode::HR0500, "internal error in the resource manager; its log has the details"))
-        .into_response()
+    ProblemResponse(ProblemDetails::new(
+        ErrorCode::HR0500,
+        "internal error in the resource manager; its log has the details",
+    ))
+    .into_response()
 }
 
 #[cfg(test)]
@@ -294,7 +376,10 @@ mod tests {
         let first = |key: &str, at| matches!(once.turn(key, 1, at), KeyedCallRole::First(_));
         assert!((0..MOST).all(|i| first(&format!("k{i}"), start)));
         assert!(!first("k0", start), "the key is kept");
-        assert!(first("one more", start) && first("k0", start), "the oldest key was removed");
+        assert!(
+            first("one more", start) && first("k0", start),
+            "the oldest key was removed"
+        );
         assert_eq!(once.kept().entries.len(), MOST);
         assert!(first("k9999", start + KEPT), "all keys expire after a day");
         assert_eq!(once.kept().entries.len(), 1);
@@ -304,36 +389,68 @@ mod tests {
     fn a_recorded_response_survives_a_restart_and_expires() {
         let answer = RecordedResponse {
             status: StatusCode::CREATED,
-            headers: HeaderMap::from_iter([(axum::http::header::ETAG, HeaderValue::from_static("\"3\""))]),
+            headers: HeaderMap::from_iter([(
+                axum::http::header::ETAG,
+                HeaderValue::from_static("\"3\""),
+            )]),
             body: Bytes::from_static(b"{}"),
             problem: None,
         };
-        let saved = answer.saved("a".into(), 1, UnixMillis(1_000_000)).expect("the body is text");
-        let large = RecordedResponse { body: Bytes::from(vec![b' '; LARGEST_SAVED + 1]), ..answer };
+        let saved = answer
+            .saved("a".into(), 1, UnixMillis(1_000_000))
+            .expect("the body is text");
+        let large = RecordedResponse {
+            body: Bytes::from(vec![b' '; LARGEST_SAVED + 1]),
+            ..answer
+        };
         assert_eq!(large.saved("b".into(), 1, UnixMillis(0)), None);
         let once = IdempotencyStore::restored(vec![saved], UnixMillis(1_001_000));
-        assert!(matches!(once.turn("a", 2, Instant::now()), KeyedCallRole::Taken));
-        let KeyedCallRole::Later(again) = once.turn("a", 1, Instant::now()) else { panic!("the call has no response") };
+        assert!(matches!(
+            once.turn("a", 2, Instant::now()),
+            KeyedCallRole::Taken
+        ));
+        let KeyedCallRole::Later(again) = once.turn("a", 1, Instant::now()) else {
+            panic!("the call has no response")
+        };
         let again = again.borrow().clone().expect("a response");
         assert_eq!(
             (again.status, again.headers["etag"].as_bytes(), &*again.body),
             (StatusCode::CREATED, &b"\"3\""[..], &b"{}"[..])
         );
-        assert!(matches!(once.turn("a", 1, Instant::now() + KEPT), KeyedCallRole::First(_)), "the key expires after a day");
-        assert_eq!((once.take_gone(), once.take_gone()), (vec!["a".to_owned()], Vec::new()));
+        assert!(
+            matches!(
+                once.turn("a", 1, Instant::now() + KEPT),
+                KeyedCallRole::First(_)
+            ),
+            "the key expires after a day"
+        );
+        assert_eq!(
+            (once.take_gone(), once.take_gone()),
+            (vec!["a".to_owned()], Vec::new())
+        );
     }
 
     #[test]
     fn large_responses_are_removed_at_the_size_limit() {
         let once = IdempotencyStore::default();
         let now = Instant::now();
-        let KeyedCallRole::First(tell) = once.turn("a", 1, now) else { panic!("the call is not the first") };
+        let KeyedCallRole::First(tell) = once.turn("a", 1, now) else {
+            panic!("the call is not the first")
+        };
         let body = Bytes::from(vec![0; MOST_BYTES]);
         once.answered(body.len());
-        tell.send(Some(RecordedResponse { status: StatusCode::OK, headers: HeaderMap::new(), body, problem: None }))
-            .expect("the receiver is kept");
+        tell.send(Some(RecordedResponse {
+            status: StatusCode::OK,
+            headers: HeaderMap::new(),
+            body,
+            problem: None,
+        }))
+        .expect("the receiver is kept");
         assert!(matches!(once.turn("b", 1, now), KeyedCallRole::First(_)));
-        assert!(matches!(once.turn("a", 1, now), KeyedCallRole::First(_)), "the large response was removed");
+        assert!(
+            matches!(once.turn("a", 1, now), KeyedCallRole::First(_)),
+            "the large response was removed"
+        );
         assert_eq!(once.kept().bytes, 0);
     }
 

@@ -51,13 +51,23 @@ pub(crate) async fn ca(
     State(web): State<Web>,
     Params(EmptyQuery {}): Params<EmptyQuery>,
 ) -> Result<Json<CaView>, ProblemResponse> {
-    let ca = web.authority.as_ref().map(|signer| signer.ca.clone()).or_else(|| web.nodes.ca());
+    let ca = web
+        .authority
+        .as_ref()
+        .map(|signer| signer.ca.clone())
+        .or_else(|| web.nodes.ca());
     let Some(ca) = ca else {
-        return Err(ProblemDetails::new(ErrorCode::HR0404, "this cluster has no certificates").into());
+        return Err(
+            ProblemDetails::new(ErrorCode::HR0404, "this cluster has no certificates").into(),
+        );
     };
-    let fingerprint =
-        Certificate::from_pem(&ca).map_err(|error| ProblemDetails::new(ErrorCode::HR0500, error.to_string()))?.fingerprint;
-    Ok(Json(CaView { ca, fingerprint: fingerprint.to_string() }))
+    let fingerprint = Certificate::from_pem(&ca)
+        .map_err(|error| ProblemDetails::new(ErrorCode::HR0500, error.to_string()))?
+        .fingerprint;
+    Ok(Json(CaView {
+        ca,
+        fingerprint: fingerprint.to_string(),
+    }))
 }
 
 /// Joins a host to the cluster as a node.
@@ -80,8 +90,16 @@ pub(crate) async fn join(
         )
         .into());
     };
-    let nobody = || ProblemDetails::new(ErrorCode::HR0401, "a host needs a join token; rmctl acl join-token create makes one");
-    let token = callers::shown(&headers).and_then(Result::ok).ok_or_else(nobody)?.token();
+    let nobody = || {
+        ProblemDetails::new(
+            ErrorCode::HR0401,
+            "a host needs a join token; rmctl acl join-token create makes one",
+        )
+    };
+    let token = callers::shown(&headers)
+        .and_then(Result::ok)
+        .ok_or_else(nobody)?
+        .token();
     let now = web.clock.unix_now();
     let (accessor, node, names) = web.shared.access.borrow().joins(token, now)?;
     if let Some(other) = node.filter(|node| *node != body.node) {
@@ -91,16 +109,28 @@ pub(crate) async fn join(
     allowed(&body.names, &names, peer.map(|Extension(Peer(peer))| peer))?;
     let certificate = sign(signer, &body, now)?;
     let wish = Box::new(AccessChange::Spend { accessor });
-    web.handle.ask(|reply| LoopInput::Access { wish, reply }).await??;
-    let changed = AuditChange { before: format!("token {accessor}"), after: format!("node {} has a certificate", body.node) };
-    Ok((Extension(changed), Json(JoinResponse { certificate, ca: signer.ca.clone() })))
+    web.handle
+        .ask(|reply| LoopInput::Access { wish, reply })
+        .await??;
+    let changed = AuditChange {
+        before: format!("token {accessor}"),
+        after: format!("node {} has a certificate", body.node),
+    };
+    Ok((
+        Extension(changed),
+        Json(JoinResponse {
+            certificate,
+            ca: signer.ca.clone(),
+        }),
+    ))
 }
 
 /// Checks the names for a certificate: a certificate with the name of another host would let its
 /// holder impersonate that host.
 fn allowed(asked: &[String], named: &[String], peer: Option<IpAddr>) -> Result<(), ProblemDetails> {
     let own = peer.map(|peer| peer.to_string());
-    let may = |name: &&String| !named.contains(name) && (!named.is_empty() || own.as_ref() != Some(name));
+    let may =
+        |name: &&String| !named.contains(name) && (!named.is_empty() || own.as_ref() != Some(name));
     let Some(foreign) = asked.iter().find(may) else {
         if asked.is_empty() {
             return Err(ProblemDetails::new(
@@ -111,13 +141,24 @@ fn allowed(asked: &[String], named: &[String], peer: Option<IpAddr>) -> Result<(
         return Ok(());
     };
     let shown: String = foreign.chars().take(80).collect();
-    let problem = ProblemDetails::new(ErrorCode::HR0403, format!("this token does not allow {shown:?} in a certificate"));
+    let problem = ProblemDetails::new(
+        ErrorCode::HR0403,
+        format!("this token does not allow {shown:?} in a certificate"),
+    );
     Err(problem.hint("without names, a token allows the caller's address only: rmctl acl join-token create --at NAME"))
 }
 
 fn sign(signer: &Signer, body: &JoinRequest, now: UnixMillis) -> Result<String, ProblemDetails> {
-    let wanted = CertificateRequest { role: Role::Node(body.node.clone()), names: &body.names, now, lifetime: LIFETIME };
-    signer.authority.sign(&body.request, &wanted).map_err(|error| ProblemDetails::new(ErrorCode::HR0400, error.to_string()))
+    let wanted = CertificateRequest {
+        role: Role::Node(body.node.clone()),
+        names: &body.names,
+        now,
+        lifetime: LIFETIME,
+    };
+    signer
+        .authority
+        .sign(&body.request, &wanted)
+        .map_err(|error| ProblemDetails::new(ErrorCode::HR0400, error.to_string()))
 }
 
 #[cfg(test)]
@@ -127,12 +168,25 @@ mod tests {
     #[test]
     fn a_certificate_with_the_name_of_another_host_is_refused() {
         let peer: Option<IpAddr> = Some([10, 0, 0, 7].into());
-        let words = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<String>>();
+        let words = |names: &[&str]| {
+            names
+                .iter()
+                .map(|n| (*n).to_owned())
+                .collect::<Vec<String>>()
+        };
         allowed(&words(&["10.0.0.7"]), &[], peer).expect("the address of the caller is allowed");
         allowed(&words(&["10.0.0.8"]), &[], peer).expect_err("another address is refused");
-        allowed(&words(&["rm.example"]), &[], peer).expect_err("a name outside the token is refused");
-        allowed(&words(&["w1.example"]), &words(&["w1.example"]), peer).expect("the token names it");
-        allowed(&words(&["10.0.0.7"]), &words(&["w1.example"]), peer).expect_err("the token names other addresses");
-        assert_eq!(allowed(&[], &[], peer).expect_err("the request has no address").code, ErrorCode::HR0400);
+        allowed(&words(&["rm.example"]), &[], peer)
+            .expect_err("a name outside the token is refused");
+        allowed(&words(&["w1.example"]), &words(&["w1.example"]), peer)
+            .expect("the token names it");
+        allowed(&words(&["10.0.0.7"]), &words(&["w1.example"]), peer)
+            .expect_err("the token names other addresses");
+        assert_eq!(
+            allowed(&[], &[], peer)
+                .expect_err("the request has no address")
+                .code,
+            ErrorCode::HR0400
+        );
     }
 }

@@ -43,7 +43,10 @@ struct Bucket {
 
 impl Rates {
     pub(crate) fn new(limits: CallerLimits) -> Self {
-        Rates { limits, buckets: Mutex::new(BTreeMap::new()) }
+        Rates {
+            limits,
+            buckets: Mutex::new(BTreeMap::new()),
+        }
     }
 
     /// Takes one token. Without one, returns the wait until the next.
@@ -51,10 +54,15 @@ impl Rates {
         if !counts(peer, &self.limits) {
             return Ok(());
         }
-        let (most, rate) = (f64::from(self.limits.calls_at_once.max(1)), f64::from(self.limits.calls_per_second.max(1)));
+        let (most, rate) = (
+            f64::from(self.limits.calls_at_once.max(1)),
+            f64::from(self.limits.calls_per_second.max(1)),
+        );
         // Poisoning is harmless: no panic can leave the map half changed.
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        let filled = |b: &Bucket| (b.left + now.saturating_duration_since(b.at).as_secs_f64() * rate).min(most);
+        let filled = |b: &Bucket| {
+            (b.left + now.saturating_duration_since(b.at).as_secs_f64() * rate).min(most)
+        };
         if buckets.len() >= PEERS && !buckets.contains_key(&peer) {
             // A full bucket is equal to a new one, so it can be dropped.
             buckets.retain(|_, b| filled(b) < most);
@@ -68,7 +76,13 @@ impl Rates {
         if left < 1.0 {
             return Err(Duration::from_secs_f64((1.0 - left) / rate));
         }
-        buckets.insert(peer, Bucket { left: left - 1.0, at: now });
+        buckets.insert(
+            peer,
+            Bucket {
+                left: left - 1.0,
+                at: now,
+            },
+        );
         Ok(())
     }
 }
@@ -79,16 +93,27 @@ fn counts(peer: IpAddr, limits: &CallerLimits) -> bool {
 }
 
 /// Middleware that rejects callers above their rate. Reads are exempt.
-pub(crate) async fn rate(State(rates): State<Arc<Rates>>, request: Request, next: Next) -> Response {
-    let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+pub(crate) async fn rate(
+    State(rates): State<Arc<Rates>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let reads = matches!(
+        *request.method(),
+        Method::GET | Method::HEAD | Method::OPTIONS
+    );
     let peer = request.extensions().get::<Peer>().copied();
     if let (false, Some(Peer(peer))) = (reads, peer)
         && let Err(wait) = rates.take(peer, Instant::now())
     {
         let seconds = wait.as_secs_f64().ceil();
-        let problem = ProblemDetails::new(ErrorCode::HR0429, format!("{peer} sends more calls than the configuration allows"));
-        let problem =
-            problem.hint(format!("wait {seconds} s, send several things in one call, or raise limits.calls_per_second"));
+        let problem = ProblemDetails::new(
+            ErrorCode::HR0429,
+            format!("{peer} sends more calls than the configuration allows"),
+        );
+        let problem = problem.hint(format!(
+            "wait {seconds} s, send several things in one call, or raise limits.calls_per_second"
+        ));
         return too_many(problem, &format!("{seconds}"));
     }
     next.run(request).await
@@ -97,14 +122,20 @@ pub(crate) async fn rate(State(rates): State<Arc<Rates>>, request: Request, next
 /// Rejection with a `Retry-After` header. `after` is in seconds.
 fn too_many(problem: ProblemDetails, after: &str) -> Response {
     let mut response = ProblemResponse(problem).into_response();
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_str(after).unwrap_or(HeaderValue::from_static("1")));
+    response.headers_mut().insert(
+        header::RETRY_AFTER,
+        HeaderValue::from_str(after).unwrap_or(HeaderValue::from_static("1")),
+    );
     response
 }
 
 /// Acquires a stream slot, which is released on drop.
 pub(crate) fn place(streams: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ProblemResponse> {
     streams.clone().try_acquire_owned().map_err(|_| {
-        let problem = ProblemDetails::new(ErrorCode::HR0429, "the number of open streams and waiting queries is at its limit");
+        let problem = ProblemDetails::new(
+            ErrorCode::HR0429,
+            "the number of open streams and waiting queries is at its limit",
+        );
         problem.hint("close one, or raise limits.streams").into()
     })
 }
@@ -126,8 +157,16 @@ pub(crate) struct AdmittedConnection {
 
 impl ConnectionLimits {
     pub(crate) fn new(limits: CallerLimits, turned: Arc<RejectedConnections>) -> Self {
-        let local = if limits.loopback { LoopbackPolicy::Counted } else { LoopbackPolicy::Free };
-        ConnectionLimits { limits, peers: ConnectionLimiter::new(limits.connections_per_peer, local), turned }
+        let local = if limits.loopback {
+            LoopbackPolicy::Counted
+        } else {
+            LoopbackPolicy::Free
+        };
+        ConnectionLimits {
+            limits,
+            peers: ConnectionLimiter::new(limits.connections_per_peer, local),
+            turned,
+        }
     }
 
     /// Creates separate limits for another listener; rejected connections are counted together.
@@ -138,17 +177,25 @@ impl ConnectionLimits {
     /// Admits a connection. `None` if the caller has the maximum number of connections.
     pub(crate) fn enter(&self, peer: IpAddr) -> Option<AdmittedConnection> {
         let Some(present) = self.peers.acquire(peer) else {
-            self.turned.record_rejection(peer, RejectionReason::Crowded, &format_args!("{} are open", self.peers.most()));
+            self.turned.record_rejection(
+                peer,
+                RejectionReason::Crowded,
+                &format_args!("{} are open", self.peers.most()),
+            );
             return None;
         };
-        Some(AdmittedConnection { turned: self.turned.clone(), present })
+        Some(AdmittedConnection {
+            turned: self.turned.clone(),
+            present,
+        })
     }
 }
 
 impl AdmittedConnection {
     /// Counts a failed handshake.
     pub(crate) fn handshake_failed(&self, error: &std::io::Error) {
-        self.turned.record_rejection(self.present.peer(), RejectionReason::Unproven, error);
+        self.turned
+            .record_rejection(self.present.peer(), RejectionReason::Unproven, error);
     }
 }
 
@@ -157,7 +204,12 @@ mod tests {
     use super::*;
 
     fn limits() -> CallerLimits {
-        CallerLimits { calls_per_second: 10, calls_at_once: 3, connections_per_peer: 2, ..CallerLimits::default() }
+        CallerLimits {
+            calls_per_second: 10,
+            calls_at_once: 3,
+            connections_per_peer: 2,
+            ..CallerLimits::default()
+        }
     }
     fn ip(text: &str) -> IpAddr {
         text.parse().expect("an address")
@@ -170,17 +222,30 @@ mod tests {
         assert!((0..3).all(|_| at(0).is_ok()));
         assert_eq!(at(0), Err(Duration::from_millis(100)));
         assert!(at(100).is_ok() && at(100).is_err());
-        assert!(rates.take(ip("10.0.0.2"), start).is_ok(), "each caller has its own bucket");
-        assert!((0..3).all(|_| at(60_000).is_ok()) && at(60_000).is_err(), "a bucket never holds more than calls_at_once");
+        assert!(
+            rates.take(ip("10.0.0.2"), start).is_ok(),
+            "each caller has its own bucket"
+        );
+        assert!(
+            (0..3).all(|_| at(60_000).is_ok()) && at(60_000).is_err(),
+            "a bucket never holds more than calls_at_once"
+        );
     }
 
     #[test]
     fn loopback_callers_are_exempt_unless_configured() {
         let rates = Rates::new(limits());
         let now = Instant::now();
-        assert!((0..100).all(|_| rates.take(ip("127.0.0.1"), now).is_ok() && rates.take(ip("::ffff:127.0.0.1"), now).is_ok()));
-        let strict = Rates::new(CallerLimits { loopback: true, ..limits() });
-        assert!((0..3).all(|_| strict.take(ip("127.0.0.1"), now).is_ok()) && strict.take(ip("127.0.0.1"), now).is_err());
+        assert!((0..100).all(|_| rates.take(ip("127.0.0.1"), now).is_ok()
+            && rates.take(ip("::ffff:127.0.0.1"), now).is_ok()));
+        let strict = Rates::new(CallerLimits {
+            loopback: true,
+            ..limits()
+        });
+        assert!(
+            (0..3).all(|_| strict.take(ip("127.0.0.1"), now).is_ok())
+                && strict.take(ip("127.0.0.1"), now).is_err()
+        );
     }
 
     #[test]
@@ -189,9 +254,24 @@ mod tests {
         let address = |n: u32| IpAddr::from(std::net::Ipv4Addr::from(0x0a00_0000 + n));
         let n = u32::try_from(PEERS).expect("the number fits");
         assert!((0..n).all(|i| rates.take(address(i), start).is_ok()));
-        assert!(rates.take(address(n), start).is_err(), "no bucket is full and can be removed");
-        assert!(rates.take(address(n), start + Duration::from_secs(1)).is_ok());
-        assert_eq!(rates.buckets.lock().expect("the lock is not poisoned").len(), 1, "full buckets were removed");
+        assert!(
+            rates.take(address(n), start).is_err(),
+            "no bucket is full and can be removed"
+        );
+        assert!(
+            rates
+                .take(address(n), start + Duration::from_secs(1))
+                .is_ok()
+        );
+        assert_eq!(
+            rates
+                .buckets
+                .lock()
+                .expect("the lock is not poisoned")
+                .len(),
+            1,
+            "full buckets were removed"
+        );
     }
 
     #[test]
@@ -199,7 +279,10 @@ mod tests {
         let doors = ConnectionLimits::new(limits(), Arc::default());
         let (first, second) = (doors.enter(ip("10.0.0.1")), doors.enter(ip("10.0.0.1")));
         assert!(first.is_some() && second.is_some() && doors.enter(ip("10.0.0.1")).is_none());
-        assert!(doors.enter(ip("10.0.0.2")).is_some() && doors.another().enter(ip("10.0.0.1")).is_some());
+        assert!(
+            doors.enter(ip("10.0.0.2")).is_some()
+                && doors.another().enter(ip("10.0.0.1")).is_some()
+        );
         drop(first);
         assert!(doors.enter(ip("10.0.0.1")).is_some());
         drop(second);

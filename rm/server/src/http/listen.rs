@@ -38,7 +38,9 @@ pub(crate) async fn serve<D: ServerListener>(
     headers: Duration,
     closing: CancellationToken,
 ) {
-    let places = Arc::new(Semaphore::new(usize::try_from(places(descriptors())).unwrap_or(usize::MAX)));
+    let places = Arc::new(Semaphore::new(
+        usize::try_from(places(descriptors())).unwrap_or(usize::MAX),
+    ));
     let (graceful, door) = (GracefulShutdown::new(), Arc::new(door));
     loop {
         let (place, raw, peer) = tokio::select! {
@@ -48,7 +50,9 @@ pub(crate) async fn serve<D: ServerListener>(
                 None => continue,
             },
         };
-        let Some(inside) = doors.enter(peer) else { continue };
+        let Some(inside) = doors.enter(peer) else {
+            continue;
+        };
         let (routes, door, watcher) = (router.clone(), door.clone(), graceful.watcher());
         tokio::spawn(async move {
             let (_place, inside) = (place, inside);
@@ -67,12 +71,18 @@ pub(crate) async fn serve<D: ServerListener>(
             http.timer(TokioTimer::new()).header_read_timeout(headers);
             let connection = watcher.watch(http.serve_connection(TokioIo::new(stream), service));
             if let Err(error) = connection.await {
-                debug!(error = &error as &dyn std::error::Error, "a connection failed");
+                debug!(
+                    error = &error as &dyn std::error::Error,
+                    "a connection failed"
+                );
             }
         });
     }
     drop(door);
-    if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
+    if tokio::time::timeout(DRAIN, graceful.shutdown())
+        .await
+        .is_err()
+    {
         debug!("some connections did not end in time; closing them");
     }
 }
@@ -81,15 +91,26 @@ pub(crate) async fn serve<D: ServerListener>(
 /// as many descriptors, and the usual soft limit of a shell is about a thousand.
 fn descriptors() -> u64 {
     let limit = getrlimit(Resource::Nofile);
-    let (Some(soft), hard) = (limit.current, limit.maximum) else { return u64::MAX };
+    let (Some(soft), hard) = (limit.current, limit.maximum) else {
+        return u64::MAX;
+    };
     if hard.is_some_and(|hard| hard <= soft) {
         return soft;
     }
     let wanted = hard.unwrap_or(CONNECTIONS + OTHERS);
-    match setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: hard }) {
+    match setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(wanted),
+            maximum: hard,
+        },
+    ) {
         Ok(()) => wanted,
         Err(error) => {
-            warn!(error = &error as &dyn std::error::Error, soft, "cannot raise the limit of open files");
+            warn!(
+                error = &error as &dyn std::error::Error,
+                soft, "cannot raise the limit of open files"
+            );
             soft
         }
     }
@@ -108,7 +129,10 @@ async fn take<D: ServerListener>(door: &Arc<D>, places: &Arc<Semaphore>) -> Opti
     match door.accept().await {
         Ok((raw, peer)) => Some((place, raw, peer)),
         Err(error) => {
-            warn!(error = &error as &dyn std::error::Error, "cannot accept a connection; trying again");
+            warn!(
+                error = &error as &dyn std::error::Error,
+                "cannot accept a connection; trying again"
+            );
             tokio::time::sleep(RECOVER).await;
             None
         }

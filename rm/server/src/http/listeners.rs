@@ -31,7 +31,10 @@ pub(crate) trait ServerListener: Send + Sync + 'static {
 
     /// Authenticates a connection. Runs in its own task, so that it does not delay other
     /// connections.
-    fn authenticate(&self, raw: Self::Raw) -> impl Future<Output = io::Result<(Self::Stream, ConnectionIdentity)>> + Send;
+    fn authenticate(
+        &self,
+        raw: Self::Raw,
+    ) -> impl Future<Output = io::Result<(Self::Stream, ConnectionIdentity)>> + Send;
 }
 
 /// Identity of a connection, before any request.
@@ -55,7 +58,11 @@ pub(crate) struct TcpServerListener {
 
 impl TcpServerListener {
     fn visitor(&self, caller: PeerIdentity) -> ConnectionIdentity {
-        let account = if let PeerIdentity::Known(Role::User(name)) = &caller { Some(name.clone()) } else { None };
+        let account = if let PeerIdentity::Known(Role::User(name)) = &caller {
+            Some(name.clone())
+        } else {
+            None
+        };
         let principal = match (caller, self.anonymous) {
             (PeerIdentity::Known(Role::Manager), _) => Principal::Manager,
             (PeerIdentity::Known(Role::Node(node)), _) => Principal::Node(node),
@@ -64,14 +71,25 @@ impl TcpServerListener {
             (PeerIdentity::Unasked | PeerIdentity::Nobody, AnonymousAccess::Read) => {
                 user("anonymous".to_owned(), Rights::read_only())
             }
-            (PeerIdentity::Unasked | PeerIdentity::Nobody, AnonymousAccess::Nothing) => Principal::Anonymous,
+            (PeerIdentity::Unasked | PeerIdentity::Nobody, AnonymousAccess::Nothing) => {
+                Principal::Anonymous
+            }
         };
-        ConnectionIdentity { principal, account, groups: Arc::default() }
+        ConnectionIdentity {
+            principal,
+            account,
+            groups: Arc::default(),
+        }
     }
 }
 
 fn user(name: String, rights: Rights) -> Principal {
-    Principal::User { name, token: None, rights, groups: Arc::default() }
+    Principal::User {
+        name,
+        token: None,
+        rights,
+        groups: Arc::default(),
+    }
 }
 
 impl ServerListener for TcpServerListener {
@@ -85,8 +103,12 @@ impl ServerListener for TcpServerListener {
         Ok((stream, peer.ip()))
     }
 
-    async fn authenticate(&self, raw: TcpStream) -> io::Result<(AcceptedStream, ConnectionIdentity)> {
-        let (stream, caller) = accept_handshake(raw, self.keys.as_ref().map(|keys| keys.server())).await?;
+    async fn authenticate(
+        &self,
+        raw: TcpStream,
+    ) -> io::Result<(AcceptedStream, ConnectionIdentity)> {
+        let (stream, caller) =
+            accept_handshake(raw, self.keys.as_ref().map(|keys| keys.server())).await?;
         Ok((stream, self.visitor(caller)))
     }
 }
@@ -101,7 +123,10 @@ pub(crate) struct UnixSocketListener {
 impl UnixSocketListener {
     /// Wraps a socket that the service manager created and keeps.
     pub(crate) fn held(listener: UnixListener) -> Self {
-        UnixSocketListener { listener, own: None }
+        UnixSocketListener {
+            listener,
+            own: None,
+        }
     }
 
     /// Creates the socket. It replaces one that an earlier incarnation left behind, but not one
@@ -111,10 +136,18 @@ impl UnixSocketListener {
             std::fs::create_dir_all(folder)?;
         }
         match std::os::unix::net::UnixStream::connect(path) {
-            Ok(_) => return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there")),
+            Ok(_) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::AddrInUse,
+                    "another process listens there",
+                ));
+            }
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
-                    return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the path exists and is not a socket"));
+                    return Err(io::Error::new(
+                        io::ErrorKind::AlreadyExists,
+                        "the path exists and is not a socket",
+                    ));
                 }
                 std::fs::remove_file(path)?;
             }
@@ -124,7 +157,10 @@ impl UnixSocketListener {
         let listener = UnixListener::bind(path)?;
         // Any user of the host may connect; the user decides the permissions.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
-        Ok(UnixSocketListener { listener, own: Some(path.to_owned()) })
+        Ok(UnixSocketListener {
+            listener,
+            own: Some(path.to_owned()),
+        })
     }
 }
 
@@ -150,7 +186,9 @@ impl ServerListener for UnixSocketListener {
         let peer = raw.peer_cred()?;
         let (uid, gid) = (Uid::from_raw(peer.uid()), Gid::from_raw(peer.gid()));
         // The user lookup may use a slow file or service.
-        let visitor = tokio::task::spawn_blocking(move || account(uid, gid)).await.map_err(io::Error::other)?;
+        let visitor = tokio::task::spawn_blocking(move || account(uid, gid))
+            .await
+            .map_err(io::Error::other)?;
         Ok((raw, visitor))
     }
 }
@@ -159,19 +197,36 @@ impl ServerListener for UnixSocketListener {
 /// all rights. Other users may read and run their own jobs, unless a policy differs.
 fn account(uid: Uid, gid: Gid) -> ConnectionIdentity {
     let known = User::from_uid(uid).ok().flatten();
-    let name = known.as_ref().map_or_else(|| format!("uid-{uid}"), |user| user.name.clone());
+    let name = known
+        .as_ref()
+        .map_or_else(|| format!("uid-{uid}"), |user| user.name.clone());
     let groups = groups(&name, gid);
-    let administrates = uid.is_root() || uid == Uid::effective() || groups.iter().any(|group| group == ADMINISTRATORS);
-    let rights = if administrates { Rights::all() } else { Rights::user_default() };
+    let administrates = uid.is_root()
+        || uid == Uid::effective()
+        || groups.iter().any(|group| group == ADMINISTRATORS);
+    let rights = if administrates {
+        Rights::all()
+    } else {
+        Rights::user_default()
+    };
     let account = Some(name.clone());
-    ConnectionIdentity { principal: user(name, rights), account, groups: groups.into() }
+    ConnectionIdentity {
+        principal: user(name, rights),
+        account,
+        groups: groups.into(),
+    }
 }
 
 /// Current groups of a user. A login session that began before a user joined a group has that group
 /// too.
 fn groups(user: &str, gid: Gid) -> Vec<String> {
-    let all = CString::new(user).ok().and_then(|user| getgrouplist(&user, gid).ok()).unwrap_or_else(|| vec![gid]);
-    all.into_iter().filter_map(|gid| Some(Group::from_gid(gid).ok()??.name)).collect()
+    let all = CString::new(user)
+        .ok()
+        .and_then(|user| getgrouplist(&user, gid).ok())
+        .unwrap_or_else(|| vec![gid]);
+    all.into_iter()
+        .filter_map(|gid| Some(Group::from_gid(gid).ok()??.name))
+        .collect()
 }
 
 #[cfg(test)]
@@ -183,17 +238,34 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("run/rm.sock");
         let first = UnixSocketListener::bind(&path).expect("binds");
-        let mode = std::fs::metadata(&path).expect("the socket exists").permissions().mode();
+        let mode = std::fs::metadata(&path)
+            .expect("the socket exists")
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o666);
-        assert_eq!(UnixSocketListener::bind(&path).expect_err("the socket is in use").kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(
+            UnixSocketListener::bind(&path)
+                .expect_err("the socket is in use")
+                .kind(),
+            io::ErrorKind::AddrInUse
+        );
         drop(first);
         assert!(!path.exists(), "the socket file is removed");
         drop(std::os::unix::net::UnixListener::bind(&path).expect("binds")); // as a killed incarnation leaves it
         assert!(path.exists());
         drop(UnixSocketListener::bind(&path).expect("the abandoned socket is replaced"));
         std::fs::write(&path, "another file").expect("writes");
-        assert_eq!(UnixSocketListener::bind(&path).expect_err("the file is not a socket").kind(), io::ErrorKind::AlreadyExists);
-        assert_eq!(std::fs::read_to_string(&path).expect("reads"), "another file", "a file that is not a socket is kept");
+        assert_eq!(
+            UnixSocketListener::bind(&path)
+                .expect_err("the file is not a socket")
+                .kind(),
+            io::ErrorKind::AlreadyExists
+        );
+        assert_eq!(
+            std::fs::read_to_string(&path).expect("reads"),
+            "another file",
+            "a file that is not a socket is kept"
+        );
     }
 
     #[tokio::test]
@@ -203,11 +275,23 @@ mod tests {
         let socket = UnixSocketListener::bind(&path).expect("binds");
         let _caller = UnixStream::connect(&path).await.expect("connects");
         let (raw, from) = socket.accept().await.expect("the connection is accepted");
-        let (_, ConnectionIdentity { principal, groups, .. }) = socket.authenticate(raw).await.expect("the peer is known");
+        let (
+            _,
+            ConnectionIdentity {
+                principal, groups, ..
+            },
+        ) = socket.authenticate(raw).await.expect("the peer is known");
         assert!(!groups.is_empty(), "each user is in a group");
-        let me = User::from_uid(Uid::effective()).expect("the user database is readable").expect("the user exists").name;
+        let me = User::from_uid(Uid::effective())
+            .expect("the user database is readable")
+            .expect("the user exists")
+            .name;
         assert!(from.is_loopback());
-        assert_eq!(principal, user(me, Rights::all()), "the user of the daemon has all rights");
+        assert_eq!(
+            principal,
+            user(me, Rights::all()),
+            "the user of the daemon has all rights"
+        );
     }
 
     #[test]

@@ -26,5 +26,9 @@ pub(crate) async fn metrics(
 ) -> Result<Response, ProblemResponse> {
     let format = Format::wanted(headers.get(header::ACCEPT).and_then(|a| a.to_str().ok()));
     let page = crate::metrics::page(&web).await?;
-    Ok(([(header::CONTENT_TYPE, format.content_type())], page.write(format)).into_response())
+    Ok((
+        [(header::CONTENT_TYPE, format.content_type())],
+        page.write(format),
+    )
+        .into_response())
 }

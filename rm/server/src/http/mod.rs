@@ -227,7 +227,13 @@ pub fn description() -> String {
 
 /// All paths, for the call metrics.
 pub(crate) fn addresses() -> Vec<String> {
-    people().merge(daemons()).into_openapi().paths.paths.into_keys().collect()
+    people()
+        .merge(daemons())
+        .into_openapi()
+        .paths
+        .paths
+        .into_keys()
+        .collect()
 }
 
 /// All methods and paths, without those of the YARN interface.
@@ -235,16 +241,40 @@ pub(crate) fn addresses() -> Vec<String> {
 pub(crate) fn operations() -> Vec<(&'static str, String)> {
     let mut api = people().merge(daemons()).into_openapi();
     let all = api.paths.paths.iter_mut();
-    all.flat_map(|(path, item)| describe::operations(item).into_iter().map(|(method, _)| (method, path.clone()))).collect()
+    all.flat_map(|(path, item)| {
+        describe::operations(item)
+            .into_iter()
+            .map(|(method, _)| (method, path.clone()))
+    })
+    .collect()
 }
 
 /// Router with all routes, for the listener at `listen`.
-pub(crate) fn router(web: Web, once: IdempotencyStore, listen: SocketAddr, bounds: Bounds) -> Router {
+pub(crate) fn router(
+    web: Web,
+    once: IdempotencyStore,
+    listen: SocketAddr,
+    bounds: Bounds,
+) -> Router {
     let rates = Arc::new(Rates::new(bounds.limits));
-    let keys = Keys { once: Arc::new(once), handle: web.handle.clone(), clock: web.clock };
-    let known = callers::Known { access: web.shared.access.subscribe(), clock: web.clock, scheme: web.nodes.scheme() };
-    let ids = Arc::new(trace::Ids::new(web.epoch, web.shared.counters.clone(), (web.audit.clone(), web.clock)));
-    let people = Router::from(people()).layer(from_fn_with_state(keys, idempotency::once)).merge(yarn::router());
+    let keys = Keys {
+        once: Arc::new(once),
+        handle: web.handle.clone(),
+        clock: web.clock,
+    };
+    let known = callers::Known {
+        access: web.shared.access.subscribe(),
+        clock: web.clock,
+        scheme: web.nodes.scheme(),
+    };
+    let ids = Arc::new(trace::Ids::new(
+        web.epoch,
+        web.shared.counters.clone(),
+        (web.audit.clone(), web.clock),
+    ));
+    let people = Router::from(people())
+        .layer(from_fn_with_state(keys, idempotency::once))
+        .merge(yarn::router());
     let people = people.layer(from_fn_with_state(rates, limits::rate));
     people
         .merge(Router::from(daemons()))
@@ -261,6 +291,12 @@ pub(crate) fn router(web: Web, once: IdempotencyStore, listen: SocketAddr, bound
 
 /// The core returned another kind of result than the call expects. This is a bug.
 pub(crate) fn unexpected() -> ProblemResponse {
-    tracing::error!("the core returned an unexpected result; the caller received an internal error");
-    ProblemDetails::new(ErrorCode::HR0500, "internal error in the resource manager; its log has the details").into()
+    tracing::error!(
+        "the core returned an unexpected result; the caller received an internal error"
+    );
+    ProblemDetails::new(
+        ErrorCode::HR0500,
+        "internal error in the resource manager; its log has the details",
+    )
+    .into()
 }

@@ -10,7 +10,8 @@ use axum::{Extension, Json};
 use headroom_rm_core::{AfterDrain, CallAnswer, CallRefusal, ClusterCall, DryRun, NodeTags};
 use headroom_types::{Epoch, Name, NodeId};
 use headroom_wire::v1::nodes::{
-    DesiredStateLine, DrainNode, NodeRegistered, NodeReport, NodeReportReply, NodeView, RegisterNode, TagNode,
+    DesiredStateLine, DrainNode, NodeRegistered, NodeReport, NodeReportReply, NodeView,
+    RegisterNode, TagNode,
 };
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -62,19 +63,48 @@ pub(crate) async fn list(
     Params(asked): Params<NodeListQuery>,
     uri: Uri,
 ) -> Result<Response, ProblemResponse> {
-    let view = wait::view(&web, ViewSection::Nodes, LongPollParams { wait: asked.wait, index: asked.index }).await?;
+    let view = wait::view(
+        &web,
+        ViewSection::Nodes,
+        LongPollParams {
+            wait: asked.wait,
+            index: asked.index,
+        },
+    )
+    .await?;
     let now = web.clock.now();
     let wanted = |n: &NodeView| {
         asked.state.as_ref().is_none_or(|s| *s == n.state)
-            && asked.name.as_ref().is_none_or(|name| n.id.as_str().starts_with(name))
-            && asked.label.as_ref().is_none_or(|l| n.traits.labels.iter().any(|label| label.as_str() == l))
-            && asked.rack.as_ref().is_none_or(|r| n.traits.rack.as_ref().is_some_and(|rack| rack.as_str() == r))
+            && asked
+                .name
+                .as_ref()
+                .is_none_or(|name| n.id.as_str().starts_with(name))
+            && asked
+                .label
+                .as_ref()
+                .is_none_or(|l| n.traits.labels.iter().any(|label| label.as_str() == l))
+            && asked.rack.as_ref().is_none_or(|r| {
+                n.traits
+                    .rack
+                    .as_ref()
+                    .is_some_and(|rack| rack.as_str() == r)
+            })
     };
     let unix = web.clock.unix_now();
     let seen = |node| web.peaks.told(view::seen_at(node, now), unix);
     let all = view.nodes.values().filter(|(n, _)| wanted(n)).map(seen);
-    let (rows, next) = pages::piece(all, |n| &n.id, asked.after.as_ref(), pages::limit(asked.limit)?);
-    answer::list(&uri, view.index(ViewSection::Nodes), &rows, next.map(|n| n.to_string()).as_deref())
+    let (rows, next) = pages::piece(
+        all,
+        |n| &n.id,
+        asked.after.as_ref(),
+        pages::limit(asked.limit)?,
+    );
+    answer::list(
+        &uri,
+        view.index(ViewSection::Nodes),
+        &rows,
+        next.map(|n| n.to_string()).as_deref(),
+    )
 }
 
 /// Shows one node.
@@ -104,11 +134,18 @@ pub(crate) async fn register(
     Body(mut body): Body<RegisterNode>,
 ) -> Result<Json<NodeRegistered>, ProblemResponse> {
     let (key, name) = (body.key.take(), node.clone());
-    let CallAnswer::Node { acked } = web.handle.call(from_wire::register_node(node, body)?).await? else {
+    let CallAnswer::Node { acked } = web
+        .handle
+        .call(from_wire::register_node(node, body)?)
+        .await?
+    else {
         return Err(unexpected());
     };
     web.keys.set_key(name, key);
-    Ok(Json(NodeRegistered { epoch: web.epoch, acked }))
+    Ok(Json(NodeRegistered {
+        epoch: web.epoch,
+        acked,
+    }))
 }
 
 /// Heartbeat of a node agent.
@@ -121,12 +158,21 @@ pub(crate) async fn report(
 ) -> Result<Json<NodeReportReply>, ProblemResponse> {
     let reload = body.reload.take();
     let near = limit_warnings::those_in(&body.containers);
-    web.peaks.note(&node, &body.containers, web.clock.unix_now());
-    let CallAnswer::Received { received } = web.handle.report(node.clone(), from_wire::report(&node, body)?).await? else {
+    web.peaks
+        .note(&node, &body.containers, web.clock.unix_now());
+    let CallAnswer::Received { received } = web
+        .handle
+        .report(node.clone(), from_wire::report(&node, body)?)
+        .await?
+    else {
         return Err(unexpected());
     };
-    web.shared.events.push(web.near.events(&node, web.clock.unix_now(), near));
-    web.shared.events.push(reload.and_then(|reload| web.keys.reloaded(&node, reload, web.clock.unix_now())));
+    web.shared
+        .events
+        .push(web.near.events(&node, web.clock.unix_now(), near));
+    web.shared
+        .events
+        .push(reload.and_then(|reload| web.keys.reloaded(&node, reload, web.clock.unix_now())));
     Ok(Json(NodeReportReply { received }))
 }
 
@@ -149,7 +195,14 @@ pub(crate) async fn desired(
     Id(node): Id<NodeId>,
     Params(life): Params<DesiredQuery>,
 ) -> Result<Response, ProblemResponse> {
-    let mailbox = web.handle.ask(|reply| LoopInput::WatchNode { node, epoch: life.epoch, reply }).await?;
+    let mailbox = web
+        .handle
+        .ask(|reply| LoopInput::WatchNode {
+            node,
+            epoch: life.epoch,
+            reply,
+        })
+        .await?;
     let mailbox = mailbox.map_err(|refusal| to_wire::problem(&refusal))?;
     let tokens = web.asks.then(|| web.shared.access.subscribe());
     Ok(stream::desired(web.epoch, mailbox, tokens))
@@ -166,9 +219,23 @@ pub(crate) async fn drain(
     Params(EmptyQuery {}): Params<EmptyQuery>,
     Body(body): Body<DrainNode>,
 ) -> Result<Json<NodeView>, ProblemResponse> {
-    let then = if body.decommission { AfterDrain::Decommission } else { AfterDrain::Stay };
-    let (within, reason) = (body.deadline_s.map(Duration::from_secs), cut(body.reason, 1024));
-    web.handle.call(ClusterCall::Drain { node: node.clone(), within, reason, then }).await?;
+    let then = if body.decommission {
+        AfterDrain::Decommission
+    } else {
+        AfterDrain::Stay
+    };
+    let (within, reason) = (
+        body.deadline_s.map(Duration::from_secs),
+        cut(body.reason, 1024),
+    );
+    web.handle
+        .call(ClusterCall::Drain {
+            node: node.clone(),
+            within,
+            reason,
+            then,
+        })
+        .await?;
     as_it_is(&web, &node).await
 }
 
@@ -180,7 +247,9 @@ pub(crate) async fn undrain(
     Id(node): Id<NodeId>,
     Params(EmptyQuery {}): Params<EmptyQuery>,
 ) -> Result<Json<NodeView>, ProblemResponse> {
-    web.handle.call(ClusterCall::Undrain { node: node.clone() }).await?;
+    web.handle
+        .call(ClusterCall::Undrain { node: node.clone() })
+        .await?;
     as_it_is(&web, &node).await
 }
 
@@ -202,15 +271,34 @@ pub(crate) async fn tag(
     Body(body): Body<TagNode>,
 ) -> Result<(Extension<AuditChange>, Response), ProblemResponse> {
     let change = Box::new(from_wire::tag(body)?);
-    let (how, status) = if only.dry_run { (DryRun::DryRun, StatusCode::ACCEPTED) } else { (DryRun::Really, StatusCode::OK) };
-    let CallAnswer::Tagged(tagged) = web.handle.call(ClusterCall::Tag { node: node.clone(), change, how }).await? else {
+    let (how, status) = if only.dry_run {
+        (DryRun::DryRun, StatusCode::ACCEPTED)
+    } else {
+        (DryRun::Really, StatusCode::OK)
+    };
+    let CallAnswer::Tagged(tagged) = web
+        .handle
+        .call(ClusterCall::Tag {
+            node: node.clone(),
+            change,
+            how,
+        })
+        .await?
+    else {
         return Err(unexpected());
     };
-    let changed = AuditChange { before: words(&tagged.before), after: words(&tagged.after) };
+    let changed = AuditChange {
+        before: words(&tagged.before),
+        after: words(&tagged.after),
+    };
     let Json(mut view) = as_it_is(&web, &node).await?;
     if only.dry_run {
         view.tags = Box::new(to_wire::tags(&tagged.after));
-        view.traits = tagged.traits.as_ref().map(to_wire::traits).unwrap_or(view.traits);
+        view.traits = tagged
+            .traits
+            .as_ref()
+            .map(to_wire::traits)
+            .unwrap_or(view.traits);
         view.state = tagged.standing.map(str::to_owned).unwrap_or(view.state);
     }
     Ok((Extension(changed), (status, Json(view)).into_response()))
@@ -219,17 +307,28 @@ pub(crate) async fn tag(
 /// Text for the audit log.
 fn words(tags: &NodeTags) -> String {
     let named = |what: &str, all: &BTreeMap<Name, String>| -> Vec<String> {
-        all.iter().map(|(name, value)| format!("{what} {name}={value}")).collect()
+        all.iter()
+            .map(|(name, value)| format!("{what} {name}={value}"))
+            .collect()
     };
-    let cordon = tags.cordon.iter().map(|reason| format!("cordoned: {reason}"));
+    let cordon = tags
+        .cordon
+        .iter()
+        .map(|reason| format!("cordoned: {reason}"));
     let labels = tags.labels.iter().map(|label| format!("label {label}"));
-    let all = cordon.chain(labels).chain(named("attribute", &tags.attributes)).chain(named("taint", &tags.taints));
+    let all = cordon
+        .chain(labels)
+        .chain(named("attribute", &tags.attributes))
+        .chain(named("taint", &tags.taints));
     all.collect::<Vec<_>>().join(", ")
 }
 
 async fn as_it_is(web: &Web, node: &NodeId) -> Result<Json<NodeView>, ProblemResponse> {
     match web.handle.node(node).await? {
-        Some(found) => Ok(Json(web.peaks.told(view::seen_at(&found, web.clock.now()), web.clock.unix_now()))),
+        Some(found) => Ok(Json(
+            web.peaks
+                .told(view::seen_at(&found, web.clock.now()), web.clock.unix_now()),
+        )),
         None => Err(web.missing(CallRefusal::NoSuchNode(node.clone())).await),
     }
 }

@@ -28,7 +28,13 @@ pub(crate) async fn reload(
         let problem = ProblemDetails::new(ErrorCode::HR0400, format!("nothing has changed: {why}"));
         problem.hint("resourcemanager --check-config lists all errors of the file")
     })?;
-    Ok((Extension(AuditChange { before: String::new(), after: words(&reloaded) }), Json(reloaded)))
+    Ok((
+        Extension(AuditChange {
+            before: String::new(),
+            after: words(&reloaded),
+        }),
+        Json(reloaded),
+    ))
 }
 
 /// Shows the log level of the daemon.
@@ -37,7 +43,11 @@ pub(crate) async fn log(
     State(web): State<Web>,
     Params(EmptyQuery {}): Params<EmptyQuery>,
 ) -> Result<Json<LogLevelView>, ProblemResponse> {
-    Ok(Json(operator(&web)?.ask(|reply| OperatorRequest::Log(None, reply)).await?))
+    Ok(Json(
+        operator(&web)?
+            .ask(|reply| OperatorRequest::Log(None, reply))
+            .await?,
+    ))
 }
 
 /// Sets the log level of the daemon, until its next reload or restart.
@@ -49,19 +59,36 @@ pub(crate) async fn set_log(
     Body(body): Body<SetLogLevel>,
 ) -> Result<(Extension<AuditChange>, Json<LogLevelView>), ProblemResponse> {
     let operator = operator(&web)?;
-    let before = operator.ask(|reply| OperatorRequest::Log(None, reply)).await?;
+    let before = operator
+        .ask(|reply| OperatorRequest::Log(None, reply))
+        .await?;
     if before.by_environment {
-        let problem = ProblemDetails::new(ErrorCode::HR0409, "HEADROOM_LOG in the daemon's environment sets the log level");
-        return Err(problem.hint("remove it from the unit, and restart the daemon").into());
+        let problem = ProblemDetails::new(
+            ErrorCode::HR0409,
+            "HEADROOM_LOG in the daemon's environment sets the log level",
+        );
+        return Err(problem
+            .hint("remove it from the unit, and restart the daemon")
+            .into());
     }
-    let after = operator.ask(|reply| OperatorRequest::Log(Some(body.level), reply)).await?;
-    Ok((Extension(AuditChange { before: before.level.to_string(), after: after.level.to_string() }), Json(after)))
+    let after = operator
+        .ask(|reply| OperatorRequest::Log(Some(body.level), reply))
+        .await?;
+    Ok((
+        Extension(AuditChange {
+            before: before.level.to_string(),
+            after: after.level.to_string(),
+        }),
+        Json(after),
+    ))
 }
 
 fn operator(web: &Web) -> Result<&OperatorHandle, ProblemDetails> {
     let inside = || {
-        let problem =
-            ProblemDetails::new(ErrorCode::HR0409, "this resource manager runs in another program, without a configuration file");
+        let problem = ProblemDetails::new(
+            ErrorCode::HR0409,
+            "this resource manager runs in another program, without a configuration file",
+        );
         problem.hint("start it as resourcemanager --config FILE")
     };
     web.operator.as_ref().ok_or_else(inside)

@@ -16,7 +16,11 @@ use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use super::error::ProblemResponse;
 
 /// Middleware that refuses cross-site requests.
-pub(crate) async fn guard(State(listen): State<SocketAddr>, request: Request, next: Next) -> Response {
+pub(crate) async fn guard(
+    State(listen): State<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Response {
     match check(listen.ip(), request.method(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(problem) => ProblemResponse(problem).into_response(),
@@ -24,22 +28,31 @@ pub(crate) async fn guard(State(listen): State<SocketAddr>, request: Request, ne
 }
 
 fn check(listen: IpAddr, method: &Method, headers: &HeaderMap) -> Result<(), ProblemDetails> {
-    let text = |name| headers.get(name).and_then(|value: &axum::http::HeaderValue| value.to_str().ok());
+    let text = |name| {
+        headers
+            .get(name)
+            .and_then(|value: &axum::http::HeaderValue| value.to_str().ok())
+    };
     let host = text(header::HOST).unwrap_or_default();
     if listen.is_loopback() && !host.is_empty() && !is_loopback(host) {
-        return Err(refused(format!("the resource manager listens on loopback only, and the request is for {host}")));
+        return Err(refused(format!(
+            "the resource manager listens on loopback only, and the request is for {host}"
+        )));
     }
     let changes = *method != Method::GET && *method != Method::HEAD;
     match text(header::ORIGIN) {
         Some(origin) if changes && origin.split_once("://").map(|(_, o)| o) != Some(host) => {
-            Err(refused(format!("a web page of {origin} may not send changing calls")))
+            Err(refused(format!(
+                "a web page of {origin} may not send changing calls"
+            )))
         }
         Some(_) | None => Ok(()),
     }
 }
 
 fn refused(detail: String) -> ProblemDetails {
-    ProblemDetails::new(ErrorCode::HR0400, detail).hint("use rmctl, or the web page of this resource manager")
+    ProblemDetails::new(ErrorCode::HR0400, detail)
+        .hint("use rmctl, or the web page of this resource manager")
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -66,12 +79,46 @@ mod tests {
 
     #[test]
     fn pages_of_other_origins_cannot_send_changing_calls() {
-        assert!(asked("127.0.0.1", Method::POST, "127.0.0.1:7070", None), "the request is not from a web page");
-        assert!(asked("127.0.0.1", Method::POST, "localhost:7070", Some("http://localhost:7070")), "same origin");
-        assert!(!asked("127.0.0.1", Method::POST, "localhost:7070", Some("http://evil.example")));
-        assert!(!asked("127.0.0.1", Method::POST, "localhost:7070", Some("null")));
-        assert!(!asked("0.0.0.0", Method::DELETE, "rm.example:7070", Some("http://evil.example")));
-        assert!(asked("0.0.0.0", Method::GET, "rm.example:7070", Some("http://evil.example")), "the browser hides the response");
+        assert!(
+            asked("127.0.0.1", Method::POST, "127.0.0.1:7070", None),
+            "the request is not from a web page"
+        );
+        assert!(
+            asked(
+                "127.0.0.1",
+                Method::POST,
+                "localhost:7070",
+                Some("http://localhost:7070")
+            ),
+            "same origin"
+        );
+        assert!(!asked(
+            "127.0.0.1",
+            Method::POST,
+            "localhost:7070",
+            Some("http://evil.example")
+        ));
+        assert!(!asked(
+            "127.0.0.1",
+            Method::POST,
+            "localhost:7070",
+            Some("null")
+        ));
+        assert!(!asked(
+            "0.0.0.0",
+            Method::DELETE,
+            "rm.example:7070",
+            Some("http://evil.example")
+        ));
+        assert!(
+            asked(
+                "0.0.0.0",
+                Method::GET,
+                "rm.example:7070",
+                Some("http://evil.example")
+            ),
+            "the browser hides the response"
+        );
     }
 
     #[test]

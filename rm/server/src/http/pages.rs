@@ -10,8 +10,13 @@ pub(crate) fn limit(asked: Option<usize>) -> Result<usize, ProblemDetails> {
     match asked {
         None => Ok(usize::MAX),
         Some(n) if (1..=MOST).contains(&n) => Ok(n),
-        Some(n) => Err(ProblemDetails::new(ErrorCode::HR0400, format!("the parameters: limit is {n}, which is out of range"))
-            .hint(format!("write 1 to {MOST}, and follow the header Link for more"))),
+        Some(n) => Err(ProblemDetails::new(
+            ErrorCode::HR0400,
+            format!("the parameters: limit is {n}, which is out of range"),
+        )
+        .hint(format!(
+            "write 1 to {MOST}, and follow the header Link for more"
+        ))),
     }
 }
 
@@ -54,8 +59,14 @@ mod tests {
 
     #[test]
     fn a_page_can_start_after_a_deleted_row() {
-        assert_eq!(piece([1, 3, 5].into_iter(), |n| n, Some(&2), 1), (vec![3], Some(3)));
-        assert_eq!(piece([1, 3, 5].into_iter(), |n| n, Some(&9), 1), (vec![], None));
+        assert_eq!(
+            piece([1, 3, 5].into_iter(), |n| n, Some(&2), 1),
+            (vec![3], Some(3))
+        );
+        assert_eq!(
+            piece([1, 3, 5].into_iter(), |n| n, Some(&9), 1),
+            (vec![], None)
+        );
     }
 
     #[test]

@@ -33,9 +33,16 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
 
 fn unread(rejection: BytesRejection) -> ProblemResponse {
     let problem = if rejection.status().as_u16() == 413 {
-        ProblemDetails::new(ErrorCode::HR0413, "the body is larger than this call allows").hint("send less in one call")
+        ProblemDetails::new(
+            ErrorCode::HR0413,
+            "the body is larger than this call allows",
+        )
+        .hint("send less in one call")
     } else {
-        ProblemDetails::new(ErrorCode::HR0400, format!("the body did not arrive: {}", rejection.body_text()))
+        ProblemDetails::new(
+            ErrorCode::HR0400,
+            format!("the body did not arrive: {}", rejection.body_text()),
+        )
     };
     problem.into()
 }
@@ -49,7 +56,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemResponse> {
         let parsed = Query::<T>::from_request_parts(parts, state).await;
-        parsed.map(|Query(t)| Params(t)).map_err(|e| mistaken(&e.body_text()).into())
+        parsed
+            .map(|Query(t)| Params(t))
+            .map_err(|e| mistaken(&e.body_text()).into())
     }
 }
 
@@ -70,14 +79,18 @@ pub(crate) struct Age(Duration);
 impl Age {
     /// Time that is this span before `now`.
     pub(crate) fn before(self, now: UnixMillis) -> UnixMillis {
-        UnixMillis(now.0.saturating_sub(u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)))
+        UnixMillis(
+            now.0
+                .saturating_sub(u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)),
+        )
     }
 }
 
 impl<'de> serde::Deserialize<'de> for Age {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = <String as serde::Deserialize>::deserialize(d)?;
-        let time = headroom_config::toml_reader::parse_duration(&text).map_err(|e| format!("{e}; write an age such as 1h"));
+        let time = headroom_config::toml_reader::parse_duration(&text)
+            .map_err(|e| format!("{e}; write an age such as 1h"));
         time.map(Age).map_err(serde::de::Error::custom)
     }
 }
@@ -96,8 +109,10 @@ fn mistaken(what: &str) -> ProblemDetails {
         None => problem,
         Some(written) => {
             let known: Vec<&str> = words.collect();
-            let problem =
-                ProblemDetails::new(ErrorCode::HR0400, format!("the parameters: there is no parameter {written:?} here"));
+            let problem = ProblemDetails::new(
+                ErrorCode::HR0400,
+                format!("the parameters: there is no parameter {written:?} here"),
+            );
             match headroom_config::toml_reader::closest_name(written, &known) {
                 Some(near) => problem.hint(format!("did you mean {near:?}?")),
                 None if known.is_empty() => problem.hint("this call has no parameters"),
@@ -151,13 +166,24 @@ impl<S: Send + Sync> FromRequestParts<S> for TaskOf {
     }
 }
 
-async fn path<T: DeserializeOwned + Send, S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<Path<T>, ProblemResponse> {
-    let wrong = |what: String| ProblemResponse(ProblemDetails::new(ErrorCode::HR0400, format!("the address: {what}")));
-    Path::<T>::from_request_parts(parts, state).await.map_err(|e| wrong(e.body_text()))
+async fn path<T: DeserializeOwned + Send, S: Send + Sync>(
+    parts: &mut Parts,
+    state: &S,
+) -> Result<Path<T>, ProblemResponse> {
+    let wrong = |what: String| {
+        ProblemResponse(ProblemDetails::new(
+            ErrorCode::HR0400,
+            format!("the address: {what}"),
+        ))
+    };
+    Path::<T>::from_request_parts(parts, state)
+        .await
+        .map_err(|e| wrong(e.body_text()))
 }
 
 fn parse<T: FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, ProblemResponse> {
-    text.parse().map_err(|e| ProblemDetails::new(ErrorCode::HR0400, format!("the address: {e}")).into())
+    text.parse()
+        .map_err(|e| ProblemDetails::new(ErrorCode::HR0400, format!("the address: {e}")).into())
 }
 
 #[cfg(test)]
@@ -182,9 +208,22 @@ mod tests {
     #[test]
     fn an_unknown_parameter_is_answered_with_the_closest_name() {
         let problem = told::<Asked>("lmit=3");
-        assert!(problem.detail.contains("\"lmit\"") && problem.hints == ["did you mean \"limit\"?"], "{problem:?}");
-        assert_eq!(told::<Asked>("colour=3").hints, ["the parameters are limit, after"]);
-        assert_eq!(told::<EmptyQuery>("colour=3").hints, ["this call has no parameters"]);
-        assert!(told::<Asked>("limit=many").detail.contains("limit"), "{:?}", told::<Asked>("limit=many"));
+        assert!(
+            problem.detail.contains("\"lmit\"") && problem.hints == ["did you mean \"limit\"?"],
+            "{problem:?}"
+        );
+        assert_eq!(
+            told::<Asked>("colour=3").hints,
+            ["the parameters are limit, after"]
+        );
+        assert_eq!(
+            told::<EmptyQuery>("colour=3").hints,
+            ["this call has no parameters"]
+        );
+        assert!(
+            told::<Asked>("limit=many").detail.contains("limit"),
+            "{:?}",
+            told::<Asked>("limit=many")
+        );
     }
 }

@@ -31,5 +31,11 @@ pub(super) fn pass_on(
         })
         .take_until(web.closing.clone().cancelled_owned());
     let passed_on = response.body(Body::from_stream(pieces));
-    passed_on.map_err(|_| ProblemDetails::new(ErrorCode::HR0500, "the response of the node cannot be passed on").into())
+    passed_on.map_err(|_| {
+        ProblemDetails::new(
+            ErrorCode::HR0500,
+            "the response of the node cannot be passed on",
+        )
+        .into()
+    })
 }

@@ -31,7 +31,13 @@ pub(crate) async fn list(
 ) -> Result<Response, ProblemResponse> {
     let all = web.shared.profiles.borrow().clone();
     let rows: Vec<&ClusterProfile> = all.known.values().collect();
-    single(&headers, Some(&all.generation.to_string()), all.generation, &rows, &rows)
+    single(
+        &headers,
+        Some(&all.generation.to_string()),
+        all.generation,
+        &rows,
+        &rows,
+    )
 }
 
 /// Shows one profile of the cluster.
@@ -48,7 +54,13 @@ pub(crate) async fn one(
 ) -> Result<Response, ProblemResponse> {
     let all = web.shared.profiles.borrow().clone();
     let profile = all.get(&name)?;
-    single(&headers, Some(&profile.revision.to_string()), all.generation, profile, profile)
+    single(
+        &headers,
+        Some(&profile.revision.to_string()),
+        all.generation,
+        profile,
+        profile,
+    )
 }
 
 /// Creates or replaces a profile of the cluster.
@@ -69,9 +81,13 @@ pub(crate) async fn put(
     headers: HeaderMap,
     Body(spec): Body<ProfileSpec>,
 ) -> Result<(Extension<AuditChange>, Response), ProblemResponse> {
-    let ProfileOutcome { before, after } = change(&web, name, ProfileAction::Set(spec), &headers, only.dry_run).await?;
+    let ProfileOutcome { before, after } =
+        change(&web, name, ProfileAction::Set(spec), &headers, only.dry_run).await?;
     let profile = after.ok_or_else(unexpected)?;
-    let changed = AuditChange { before: words(before.as_ref()), after: words(Some(&profile)) };
+    let changed = AuditChange {
+        before: words(before.as_ref()),
+        after: words(Some(&profile)),
+    };
     Ok((Extension(changed), shown(&profile, only.dry_run)))
 }
 
@@ -92,9 +108,13 @@ pub(crate) async fn delete(
     Params(only): Params<DryRunQuery>,
     headers: HeaderMap,
 ) -> Result<(Extension<AuditChange>, Response), ProblemResponse> {
-    let ProfileOutcome { before, after: _ } = change(&web, name, ProfileAction::Unset, &headers, only.dry_run).await?;
+    let ProfileOutcome { before, after: _ } =
+        change(&web, name, ProfileAction::Unset, &headers, only.dry_run).await?;
     let profile = before.ok_or_else(unexpected)?;
-    let changed = AuditChange { before: words(Some(&profile)), after: String::new() };
+    let changed = AuditChange {
+        before: words(Some(&profile)),
+        after: String::new(),
+    };
     Ok((Extension(changed), shown(&profile, only.dry_run)))
 }
 
@@ -105,13 +125,29 @@ async fn change(
     headers: &HeaderMap,
     dry_run: bool,
 ) -> Result<ProfileOutcome, ProblemResponse> {
-    let how = if dry_run { DryRun::DryRun } else { DryRun::Really };
-    let change = Box::new(ProfileChange { name, wish, matched: IfMatch::of(headers)?, how });
-    Ok(web.handle.ask(|reply| LoopInput::Profile { change, reply }).await??)
+    let how = if dry_run {
+        DryRun::DryRun
+    } else {
+        DryRun::Really
+    };
+    let change = Box::new(ProfileChange {
+        name,
+        wish,
+        matched: IfMatch::of(headers)?,
+        how,
+    });
+    Ok(web
+        .handle
+        .ask(|reply| LoopInput::Profile { change, reply })
+        .await??)
 }
 
 fn shown(profile: &ClusterProfile, dry_run: bool) -> Response {
-    let status = if dry_run { StatusCode::ACCEPTED } else { StatusCode::OK };
+    let status = if dry_run {
+        StatusCode::ACCEPTED
+    } else {
+        StatusCode::OK
+    };
     let mut response = (status, Json(profile)).into_response();
     if let Ok(tag) = HeaderValue::from_str(&format!("\"{}\"", profile.revision)) {
         response.headers_mut().insert(header::ETAG, tag);
@@ -121,5 +157,7 @@ fn shown(profile: &ClusterProfile, dry_run: bool) -> Response {
 
 /// Text for the audit log.
 fn words(profile: Option<&ClusterProfile>) -> String {
-    profile.map(|p| format!("{}, {} cpus", p.size(), p.cpus)).unwrap_or_default()
+    profile
+        .map(|p| format!("{}, {} cpus", p.size(), p.cpus))
+        .unwrap_or_default()
 }

@@ -35,7 +35,13 @@ pub(crate) async fn list(
 ) -> Result<Response, ProblemResponse> {
     let view = wait::view(&web, ViewSection::Queues, patience).await?;
     let generation = view.queues.generation.to_string();
-    single(&headers, Some(&generation), view.index(ViewSection::Queues), &view.queues, &view.queues)
+    single(
+        &headers,
+        Some(&generation),
+        view.index(ViewSection::Queues),
+        &view.queues,
+        &view.queues,
+    )
 }
 
 /// Shows one queue with the queues below it.
@@ -51,9 +57,19 @@ pub(crate) async fn one(
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
     let view = wait::view(&web, ViewSection::Queues, patience).await?;
-    let queue = view.queues.root.find(&path).ok_or_else(|| no_such_queue(&view, &path))?;
+    let queue = view
+        .queues
+        .root
+        .find(&path)
+        .ok_or_else(|| no_such_queue(&view, &path))?;
     let generation = view.queues.generation.to_string();
-    single(&headers, Some(&generation), view.index(ViewSection::Queues), queue, queue)
+    single(
+        &headers,
+        Some(&generation),
+        view.index(ViewSection::Queues),
+        queue,
+        queue,
+    )
 }
 
 fn no_such_queue(view: &View, path: &QueuePath) -> ProblemDetails {
@@ -77,9 +93,13 @@ pub(crate) async fn put(
 ) -> Result<Response, ProblemResponse> {
     let matched = IfMatch::of(&headers)?;
     if matched == IfMatch::Absent {
-        let problem =
-            ProblemDetails::new(ErrorCode::HR0400, "If-Match is missing: read the tree of queues before you replace it");
-        return Err(problem.hint("send the ETag of GET /v1/queues, or * for any version").into());
+        let problem = ProblemDetails::new(
+            ErrorCode::HR0400,
+            "If-Match is missing: read the tree of queues before you replace it",
+        );
+        return Err(problem
+            .hint("send the ETag of GET /v1/queues, or * for any version")
+            .into());
     }
     set(&web, &tree, matched.number()?, change).await
 }
@@ -112,19 +132,36 @@ pub(crate) async fn patch(
     let below = path.as_str().split('.').skip(1);
     let spot = below.fold(&mut whole, |at, word| &mut at["queues"][word]);
     *spot = value;
-    set(&web, &whole, Some(given.unwrap_or(view.queues.generation)), change).await
+    set(
+        &web,
+        &whole,
+        Some(given.unwrap_or(view.queues.generation)),
+        change,
+    )
+    .await
 }
 
 /// Specification of the tree that is in effect.
 fn written(view: &View) -> QueueSpec {
     fn spec(queue: &QueueView) -> QueueSpec {
-        let below = queue.queues.iter().filter_map(|q| Some((q.path.name().parse().ok()?, spec(q))));
-        QueueSpec { queues: below.collect(), ..queue.spec.clone() }
+        let below = queue
+            .queues
+            .iter()
+            .filter_map(|q| Some((q.path.name().parse().ok()?, spec(q))));
+        QueueSpec {
+            queues: below.collect(),
+            ..queue.spec.clone()
+        }
     }
     spec(&view.queues.root)
 }
 
-async fn set(web: &Web, tree: &Value, generation: Option<u64>, change: DryRunQuery) -> Result<Response, ProblemResponse> {
+async fn set(
+    web: &Web,
+    tree: &Value,
+    generation: Option<u64>,
+    change: DryRunQuery,
+) -> Result<Response, ProblemResponse> {
     let (spec, mut problems) = queue_tree::parse_queue_tree(tree);
     let checked = QueueTree::new(queues::tree(spec.clone()));
     let tree = match checked {
@@ -135,11 +172,28 @@ async fn set(web: &Web, tree: &Value, generation: Option<u64>, change: DryRunQue
             return Err(queues::problem(problems).into());
         }
     };
-    let how = if change.dry_run { DryRun::DryRun } else { DryRun::Really };
-    let call = ClusterCall::SetQueues { tree: Box::new(tree), generation, how };
-    let CallAnswer::Queues { generation } = web.handle.call(call).await? else { return Err(unexpected()) };
+    let how = if change.dry_run {
+        DryRun::DryRun
+    } else {
+        DryRun::Really
+    };
+    let call = ClusterCall::SetQueues {
+        tree: Box::new(tree),
+        generation,
+        how,
+    };
+    let CallAnswer::Queues { generation } = web.handle.call(call).await? else {
+        return Err(unexpected());
+    };
     if change.dry_run {
-        return Ok((axum::http::StatusCode::ACCEPTED, Json(QueueTreeCheck { generation, tree: spec })).into_response());
+        return Ok((
+            axum::http::StatusCode::ACCEPTED,
+            Json(QueueTreeCheck {
+                generation,
+                tree: spec,
+            }),
+        )
+            .into_response());
     }
     let view = web.handle.view().await?;
     let mut response = Json(&view.queues).into_response();
@@ -158,10 +212,30 @@ pub(crate) async fn gate(
     Params(EmptyQuery {}): Params<EmptyQuery>,
     Body(body): Body<SetQueueState>,
 ) -> Result<(Extension<AuditChange>, Json<QueueView>), ProblemResponse> {
-    let before = web.handle.view().await?.queues.root.find(&path).map(|queue| queue.gate.as_str().to_owned());
-    web.handle.call(ClusterCall::SetGate { queue: path.clone(), gate: queues::gate(body.gate) }).await?;
+    let before = web
+        .handle
+        .view()
+        .await?
+        .queues
+        .root
+        .find(&path)
+        .map(|queue| queue.gate.as_str().to_owned());
+    web.handle
+        .call(ClusterCall::SetGate {
+            queue: path.clone(),
+            gate: queues::gate(body.gate),
+        })
+        .await?;
     let view = web.handle.view().await?;
-    let queue = view.queues.root.find(&path).cloned().ok_or_else(|| no_such_queue(&view, &path))?;
-    let changed = AuditChange { before: before.unwrap_or_default(), after: queue.gate.as_str().to_owned() };
+    let queue = view
+        .queues
+        .root
+        .find(&path)
+        .cloned()
+        .ok_or_else(|| no_such_queue(&view, &path))?;
+    let changed = AuditChange {
+        before: before.unwrap_or_default(),
+        after: queue.gate.as_str().to_owned(),
+    };
     Ok((Extension(changed), Json(queue)))
 }

@@ -29,10 +29,17 @@ const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 
 #[utoipa::path(get, path = "/v1/apps/{app}/report", tag = "applications", params(("app" = AppId, Path)), responses(
     (status = 200, body = String, content_type = "text/html"), Bad, Missing,
 ))]
-pub(crate) async fn report(State(web): State<Web>, Id(app): Id<AppId>) -> Result<Response, ProblemResponse> {
+pub(crate) async fn report(
+    State(web): State<Web>,
+    Id(app): Id<AppId>,
+) -> Result<Response, ProblemResponse> {
     let mut kept = None;
     let Some(board) = job::job(&web, &app, &mut kept).await? else {
-        return Err(ProblemDetails::new(ErrorCode::HR0404, format!("there is no application {app}")).into());
+        return Err(ProblemDetails::new(
+            ErrorCode::HR0404,
+            format!("there is no application {app}"),
+        )
+        .into());
     };
     let mut boards = vec![(format!("job:{app}"), board)];
     for task in job::chosen_tasks(&web, &app, &mut kept).await {
@@ -40,22 +47,41 @@ pub(crate) async fn report(State(web): State<Web>, Id(app): Id<AppId>) -> Result
             boards.push((format!("task:{app}/{task}"), board));
         }
     }
-    let own = eventlog::EventFilter { app: Some(app.clone()), ..eventlog::EventFilter::default() };
-    let events = Reading::new(Filter { log: own, find: None }, None).look(&web.shared.events);
-    let told: serde_json::Map<String, serde_json::Value> =
-        boards.into_iter().map(|(topic, board)| (topic, whole(board))).collect();
-    let report = json!({"job": app, "made": web.clock.unix_now(), "boards": told, "events": events});
+    let own = eventlog::EventFilter {
+        app: Some(app.clone()),
+        ..eventlog::EventFilter::default()
+    };
+    let events = Reading::new(
+        Filter {
+            log: own,
+            find: None,
+        },
+        None,
+    )
+    .look(&web.shared.events);
+    let told: serde_json::Map<String, serde_json::Value> = boards
+        .into_iter()
+        .map(|(topic, board)| (topic, whole(board)))
+        .collect();
+    let report =
+        json!({"job": app, "made": web.clock.unix_now(), "boards": told, "events": events});
     let mut response = Response::new(Body::from(file(&app, &report.to_string())));
     let headers = response.headers_mut();
     let name = format!("attachment; filename=\"{app}.html\"");
     for (header, value) in [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
         (header::CACHE_CONTROL, "no-store"),
-        (header::CONTENT_SECURITY_POLICY, &format!("sandbox allow-scripts; {POLICY}")),
+        (
+            header::CONTENT_SECURITY_POLICY,
+            &format!("sandbox allow-scripts; {POLICY}"),
+        ),
         (header::CONTENT_DISPOSITION, &name),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ] {
-        headers.insert(header, HeaderValue::from_str(value).unwrap_or(HeaderValue::from_static("")));
+        headers.insert(
+            header,
+            HeaderValue::from_str(value).unwrap_or(HeaderValue::from_static("")),
+        );
     }
     Ok(response)
 }
@@ -87,17 +113,28 @@ mod tests {
     fn report_data_cannot_leave_its_script_element() {
         let told = json!({"message": "</script><script>alert(1)</script><!--"}).to_string();
         let text = file(&"sort.3".parse().expect("id"), &told);
-        assert_eq!(text.matches("<script").count(), 2, "the data and the script of the page");
+        assert_eq!(
+            text.matches("<script").count(),
+            2,
+            "the data and the script of the page"
+        );
         assert_eq!(text.matches("</script>").count(), 2);
         assert!(!text.contains("<!--"));
-        let data = text.split("id=\"report\">").nth(1).and_then(|t| t.split("</script>").next()).expect("there");
+        let data = text
+            .split("id=\"report\">")
+            .nth(1)
+            .and_then(|t| t.split("</script>").next())
+            .expect("there");
         let read: serde_json::Value = serde_json::from_str(data).expect("JSON");
         assert_eq!(read["message"], "</script><script>alert(1)</script><!--");
     }
 
     #[test]
     fn the_script_and_the_style_can_be_embedded_in_a_page() {
-        assert!(!ui::SCRIPT.contains("</script") && !ui::SCRIPT.contains("<!--"), "the script would end early");
+        assert!(
+            !ui::SCRIPT.contains("</script") && !ui::SCRIPT.contains("<!--"),
+            "the script would end early"
+        );
         assert!(!ui::STYLE.contains("</style"), "the style would end early");
     }
 }

@@ -40,7 +40,9 @@ impl FromStr for TaskRowSelection {
             "first" => Ok(TaskRowSelection::First),
             number => match number.parse() {
                 Ok(page) if page > 0 => Ok(TaskRowSelection::Page(page)),
-                Ok(_) | Err(_) => Err(format!("tasks: {text:?} is not all, none, kills, first or a page number from 1")),
+                Ok(_) | Err(_) => Err(format!(
+                    "tasks: {text:?} is not all, none, kills, first or a page number from 1"
+                )),
             },
         }
     }
@@ -48,7 +50,9 @@ impl FromStr for TaskRowSelection {
 
 impl<'de> Deserialize<'de> for TaskRowSelection {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+        String::deserialize(d)?
+            .parse()
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -75,13 +79,20 @@ pub(crate) struct AppDetailQuery {
 impl AppDetailQuery {
     /// Long-poll parameters.
     pub(crate) fn patience(self) -> LongPollParams {
-        LongPollParams { wait: self.wait, index: self.index }
+        LongPollParams {
+            wait: self.wait,
+            index: self.index,
+        }
     }
 }
 
 impl TaskRowSelection {
     /// Selected rows of `rows`, in their order.
-    pub(crate) fn of<T>(self, rows: impl Iterator<Item = T>, row: impl Fn(&T) -> &TaskRow) -> Vec<T> {
+    pub(crate) fn of<T>(
+        self,
+        rows: impl Iterator<Item = T>,
+        row: impl Fn(&T) -> &TaskRow,
+    ) -> Vec<T> {
         match self {
             TaskRowSelection::All => rows.collect(),
             TaskRowSelection::None => Vec::new(),
@@ -92,7 +103,10 @@ impl TaskRowSelection {
                 rows.truncate(PAGE);
                 rows
             }
-            TaskRowSelection::Page(page) => rows.skip((page - 1).saturating_mul(PAGE)).take(PAGE).collect(),
+            TaskRowSelection::Page(page) => rows
+                .skip((page - 1).saturating_mul(PAGE))
+                .take(PAGE)
+                .collect(),
         }
     }
 
@@ -121,7 +135,11 @@ fn order(state: TaskState) -> u8 {
 }
 
 fn was_killed(row: &TaskRow) -> bool {
-    row.attempts.iter().any(|attempt| attempt.reason.is_some_and(|reason| reason.charge() == Charge::Memory))
+    row.attempts.iter().any(|attempt| {
+        attempt
+            .reason
+            .is_some_and(|reason| reason.charge() == Charge::Memory)
+    })
 }
 
 #[cfg(test)]
@@ -148,9 +166,16 @@ mod tests {
 
     #[test]
     fn the_last_page_has_no_next() {
-        assert_eq!([1, 2, 3].map(|page| TaskRowSelection::Page(page).next(201)), [Some(2), Some(3), None]);
         assert_eq!(
-            [TaskRowSelection::Page(2).next(200), TaskRowSelection::Page(1).next(0), TaskRowSelection::All.next(9_999)],
+            [1, 2, 3].map(|page| TaskRowSelection::Page(page).next(201)),
+            [Some(2), Some(3), None]
+        );
+        assert_eq!(
+            [
+                TaskRowSelection::Page(2).next(200),
+                TaskRowSelection::Page(1).next(0),
+                TaskRowSelection::All.next(9_999)
+            ],
             [None, None, None]
         );
     }

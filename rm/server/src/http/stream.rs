@@ -34,14 +34,27 @@ pub(crate) enum Format {
 impl Format {
     /// Encoding that a caller accepts; lines of JSON by default.
     pub(crate) fn wanted(headers: &HeaderMap) -> Format {
-        let accept = headers.get_all(header::ACCEPT).iter().filter_map(|v| v.to_str().ok());
-        if accept.into_iter().any(|a| a.contains("text/event-stream")) { Format::Sse } else { Format::Lines }
+        let accept = headers
+            .get_all(header::ACCEPT)
+            .iter()
+            .filter_map(|v| v.to_str().ok());
+        if accept.into_iter().any(|a| a.contains("text/event-stream")) {
+            Format::Sse
+        } else {
+            Format::Lines
+        }
     }
 }
 
 /// `Last-Event-ID`, which a browser sends when it reconnects.
 pub(crate) fn last_seen(headers: &HeaderMap) -> Option<u64> {
-    headers.get(HeaderName::from_static("last-event-id"))?.to_str().ok()?.trim().parse().ok()
+    headers
+        .get(HeaderName::from_static("last-event-id"))?
+        .to_str()
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// Keep-alive message.
@@ -53,7 +66,13 @@ pub(crate) fn alive(format: Format) -> Bytes {
 }
 
 /// Writes one message with its number and event type.
-pub(crate) fn numbered<T: Serialize>(out: &mut Vec<u8>, format: Format, number: u64, word: &str, message: &T) {
+pub(crate) fn numbered<T: Serialize>(
+    out: &mut Vec<u8>,
+    format: Format,
+    number: u64,
+    word: &str,
+    message: &T,
+) {
     match format {
         Format::Lines => line(out, message),
         Format::Sse => {
@@ -65,7 +84,10 @@ pub(crate) fn numbered<T: Serialize>(out: &mut Vec<u8>, format: Format, number: 
 }
 
 /// Response that lasts as long as `chunks`.
-pub(crate) fn endless(format: Format, chunks: impl Stream<Item = Bytes> + Send + 'static) -> Response {
+pub(crate) fn endless(
+    format: Format,
+    chunks: impl Stream<Item = Bytes> + Send + 'static,
+) -> Response {
     use futures_util::StreamExt as _;
     let kind = match format {
         Format::Lines => "application/x-ndjson",
@@ -76,7 +98,10 @@ pub(crate) fn endless(format: Format, chunks: impl Stream<Item = Bytes> + Send +
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     // Stops proxies from buffering lines.
-    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    headers.insert(
+        HeaderName::from_static("x-accel-buffering"),
+        HeaderValue::from_static("no"),
+    );
     response
 }
 
@@ -95,22 +120,29 @@ pub(crate) fn desired(
     mailbox: mpsc::Receiver<DesiredStateLine>,
     tokens: Option<watch::Receiver<Arc<Access>>>,
 ) -> Response {
-    let alive = DesiredStateLine { epoch, full: false, containers: Vec::new() };
-    let chunks = stream::unfold((mailbox, alive, tokens), |(mut mailbox, alive, tokens)| async {
-        let message = tokio::time::timeout(KEEP_ALIVE_INTERVAL, mailbox.recv()).await;
-        let mut out = Vec::new();
-        match message {
-            Ok(message) => {
-                let mut message = message?;
-                if let Some(tokens) = &tokens {
-                    give_tokens(&mut message, &tokens.borrow());
+    let alive = DesiredStateLine {
+        epoch,
+        full: false,
+        containers: Vec::new(),
+    };
+    let chunks = stream::unfold(
+        (mailbox, alive, tokens),
+        |(mut mailbox, alive, tokens)| async {
+            let message = tokio::time::timeout(KEEP_ALIVE_INTERVAL, mailbox.recv()).await;
+            let mut out = Vec::new();
+            match message {
+                Ok(message) => {
+                    let mut message = message?;
+                    if let Some(tokens) = &tokens {
+                        give_tokens(&mut message, &tokens.borrow());
+                    }
+                    line(&mut out, &message);
                 }
-                line(&mut out, &message);
+                Err(_) => line(&mut out, &alive),
             }
-            Err(_) => line(&mut out, &alive),
-        }
-        Some((Bytes::from(out), (mailbox, alive, tokens)))
-    });
+            Some((Bytes::from(out), (mailbox, alive, tokens)))
+        },
+    );
     endless(Format::Lines, chunks)
 }
 
@@ -118,9 +150,14 @@ pub(crate) fn desired(
 /// token that only looks up the address of the master.
 fn give_tokens(desired: &mut DesiredStateLine, access: &Access) {
     for wanted in &mut desired.containers {
-        let ContainerDesiredState::Run(order) = &mut wanted.want else { continue };
+        let ContainerDesiredState::Run(order) = &mut wanted.want else {
+            continue;
+        };
         let token = match order.request {
-            None => access.master_token(&AttemptId { app: order.app.clone(), attempt: order.attempt }),
+            None => access.master_token(&AttemptId {
+                app: order.app.clone(),
+                attempt: order.attempt,
+            }),
             Some(_) => access.reader_token(&order.app),
         };
         order.token = Some(SecretText(token));
@@ -129,24 +166,34 @@ fn give_tokens(desired: &mut DesiredStateLine, access: &Access) {
 
 /// Stream of an application's updates after `cursor`. Keep-alive messages contain the current
 /// cursor.
-pub(crate) fn updates(format: Format, cursor: u64, mailbox: mpsc::Receiver<Vec<MasterUpdate>>) -> Response {
-    let chunks = stream::unfold((mailbox, cursor), move |(mut mailbox, mut cursor)| async move {
-        let updates = match tokio::time::timeout(KEEP_ALIVE_INTERVAL, mailbox.recv()).await {
-            Ok(updates) => updates?,
-            Err(_) => Vec::new(),
-        };
-        let mut out = Vec::new();
-        for update in updates {
-            cursor = update.cursor;
-            let update = to_wire::update(update);
-            numbered(&mut out, format, cursor, word(&update.what), &update);
-        }
-        if out.is_empty() {
-            let alive = application_master::ApplicationUpdate { cursor, what: application_master::ApplicationUpdateKind::Alive };
-            numbered(&mut out, format, cursor, word(&alive.what), &alive);
-        }
-        Some((Bytes::from(out), (mailbox, cursor)))
-    });
+pub(crate) fn updates(
+    format: Format,
+    cursor: u64,
+    mailbox: mpsc::Receiver<Vec<MasterUpdate>>,
+) -> Response {
+    let chunks = stream::unfold(
+        (mailbox, cursor),
+        move |(mut mailbox, mut cursor)| async move {
+            let updates = match tokio::time::timeout(KEEP_ALIVE_INTERVAL, mailbox.recv()).await {
+                Ok(updates) => updates?,
+                Err(_) => Vec::new(),
+            };
+            let mut out = Vec::new();
+            for update in updates {
+                cursor = update.cursor;
+                let update = to_wire::update(update);
+                numbered(&mut out, format, cursor, word(&update.what), &update);
+            }
+            if out.is_empty() {
+                let alive = application_master::ApplicationUpdate {
+                    cursor,
+                    what: application_master::ApplicationUpdateKind::Alive,
+                };
+                numbered(&mut out, format, cursor, word(&alive.what), &alive);
+            }
+            Some((Bytes::from(out), (mailbox, cursor)))
+        },
+    );
     endless(format, chunks)
 }
 

@@ -29,7 +29,11 @@ struct AuthorizedStream<F> {
 
 /// Wraps a response so that it ends early when `holds` returns `false` for the current access
 /// state. A response of known length is unchanged.
-pub(crate) fn while_it_holds<F>(answer: Response, access: watch::Receiver<Arc<Access>>, holds: F) -> Response
+pub(crate) fn while_it_holds<F>(
+    answer: Response,
+    access: watch::Receiver<Arc<Access>>,
+    holds: F,
+) -> Response
 where
     F: Fn(&Access) -> bool + Send + 'static,
 {
@@ -39,7 +43,12 @@ where
     let (head, body) = answer.into_parts();
     let mut look = interval(LOOK_EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let lasting = AuthorizedStream { body: body.into_data_stream(), access, look, holds };
+    let lasting = AuthorizedStream {
+        body: body.into_data_stream(),
+        access,
+        look,
+        holds,
+    };
     let chunks = unfold(lasting, async |mut lasting| {
         loop {
             tokio::select! {
@@ -51,7 +60,9 @@ where
                 chunk = lasting.body.next() => return chunk.map(|chunk| (chunk, lasting)),
             }
             if !(lasting.holds)(&lasting.access.borrow()) {
-                tracing::info!("closing a stream, because the token or the rights of its caller have changed");
+                tracing::info!(
+                    "closing a stream, because the token or the rights of its caller have changed"
+                );
                 return None;
             }
         }

@@ -31,6 +31,8 @@ pub(crate) async fn list(
 ) -> Result<Json<Vec<Suggestion>>, ProblemResponse> {
     let families = web.shared.families.clone();
     // A suggestion that is not cached is computed now, which takes milliseconds for each stage.
-    let found = tokio::task::spawn_blocking(move || families.suggestions(user.as_deref(), job.as_ref())).await;
+    let found =
+        tokio::task::spawn_blocking(move || families.suggestions(user.as_deref(), job.as_ref()))
+            .await;
     Ok(Json(found.map_err(|_| unexpected())?))
 }

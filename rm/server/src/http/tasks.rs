@@ -73,7 +73,10 @@ pub(crate) async fn retry(
 ) -> TaskOrderResult {
     // The attempt that the row shows: a repeated order does not end the next attempt.
     let attempt = |row: &TaskRow| u32::try_from(row.attempts.len()).unwrap_or(u32::MAX);
-    order(&web, app, task, body.reason, |row| TaskOrderAction::Retry { attempt: attempt(row) }).await
+    order(&web, app, task, body.reason, |row| TaskOrderAction::Retry {
+        attempt: attempt(row),
+    })
+    .await
 }
 
 /// Sets the size of a waiting task for its next attempt, up to the largest rung.
@@ -90,10 +93,16 @@ pub(crate) async fn resize(
     Body(body): Body<ResizeTask>,
 ) -> TaskOrderResult {
     if body.memory < LEAST {
-        let problem = ProblemDetails::new(ErrorCode::HR0400, format!("memory: {} is too small for a process", body.memory));
+        let problem = ProblemDetails::new(
+            ErrorCode::HR0400,
+            format!("memory: {} is too small for a process", body.memory),
+        );
         return Err(problem.hint(format!("request {LEAST} or more")).into());
     }
-    order(&web, app, task, body.reason, |_| TaskOrderAction::Resize { memory: body.memory }).await
+    order(&web, app, task, body.reason, |_| TaskOrderAction::Resize {
+        memory: body.memory,
+    })
+    .await
 }
 
 /// Sets the priority of a task within its job: tasks with a higher priority start first.
@@ -110,11 +119,18 @@ pub(crate) async fn rank(
     Body(body): Body<PrioritizeTask>,
 ) -> TaskOrderResult {
     if !PRIORITIES.contains(&body.priority) {
-        let problem =
-            ProblemDetails::new(ErrorCode::HR0400, format!("priority: {} is not between -1000 and 1000", body.priority));
-        return Err(problem.hint("0 is the default, and higher priorities start first").into());
+        let problem = ProblemDetails::new(
+            ErrorCode::HR0400,
+            format!("priority: {} is not between -1000 and 1000", body.priority),
+        );
+        return Err(problem
+            .hint("0 is the default, and higher priorities start first")
+            .into());
     }
-    order(&web, app, task, body.reason, |_| TaskOrderAction::Rank { priority: body.priority }).await
+    order(&web, app, task, body.reason, |_| TaskOrderAction::Rank {
+        priority: body.priority,
+    })
+    .await
 }
 
 /// Sends an order about a task in its current state to the master.
@@ -130,20 +146,38 @@ async fn order(
     if let Some(problem) = not_now(&app, &row, wish) {
         return Err(problem.into());
     }
-    let reason = reason.map(|reason| cut(reason, 1024)).filter(|reason| !reason.trim().is_empty());
-    web.handle.call(ClusterCall::Order { app, order: JobOrder::Task(TaskOrder { task, wish, reason }) }).await?;
+    let reason = reason
+        .map(|reason| cut(reason, 1024))
+        .filter(|reason| !reason.trim().is_empty());
+    web.handle
+        .call(ClusterCall::Order {
+            app,
+            order: JobOrder::Task(TaskOrder { task, wish, reason }),
+        })
+        .await?;
     Ok((StatusCode::ACCEPTED, Json(row)))
 }
 
 async fn find(web: &Web, app: &AppId, task: &TaskId) -> Result<TaskRow, ProblemResponse> {
-    let live = web.shared.jobs.snapshot(app).and_then(|job| job.rows().find(|row| row.task == *task).cloned());
+    let live = web
+        .shared
+        .jobs
+        .snapshot(app)
+        .and_then(|job| job.rows().find(|row| row.task == *task).cloned());
     if let Some(row) = live {
         return Ok(row);
     }
     // The job may have ended, with its rows in the store, or the application may not exist.
     without_job(web, app).await?;
-    let kept = super::apps::job(web, app).await.and_then(|job| job.tasks.into_iter().find(|row| row.task == *task));
-    kept.ok_or_else(|| outgoing(&CallRefusal::NoSuchTask { app: app.clone(), task: task.clone() }))
+    let kept = super::apps::job(web, app)
+        .await
+        .and_then(|job| job.tasks.into_iter().find(|row| row.task == *task));
+    kept.ok_or_else(|| {
+        outgoing(&CallRefusal::NoSuchTask {
+            app: app.clone(),
+            task: task.clone(),
+        })
+    })
 }
 
 fn outgoing(refusal: &CallRefusal) -> ProblemResponse {
@@ -152,17 +186,24 @@ fn outgoing(refusal: &CallRefusal) -> ProblemResponse {
 
 /// Problem for an order that the state of the task does not allow.
 fn not_now(app: &AppId, row: &TaskRow, wish: TaskOrderAction) -> Option<ProblemDetails> {
-    let says =
-        |why: &str, fix: String| Some(ProblemDetails::new(ErrorCode::HR0409, format!("{app}/{} {why}", row.task)).hint(fix));
+    let says = |why: &str, fix: String| {
+        Some(ProblemDetails::new(ErrorCode::HR0409, format!("{app}/{} {why}", row.task)).hint(fix))
+    };
     match (row.state, wish) {
         (TaskState::Done, _) => says("is done", format!("rmctl task show {app}/{}", row.task)),
-        (TaskState::Failed, _) => says("was given up", format!("rmctl diagnose {app}/{}", row.task)),
+        (TaskState::Failed, _) => {
+            says("was given up", format!("rmctl diagnose {app}/{}", row.task))
+        }
         (TaskState::Blocked | TaskState::Pending, TaskOrderAction::Retry { .. }) => {
             says("does not run yet", format!("rmctl why {app}"))
         }
-        (TaskState::Running, TaskOrderAction::Resize { .. }) => {
-            says("runs, so its size cannot change", format!("rmctl task retry {app}/{0}, or rmctl container resize", row.task))
-        }
+        (TaskState::Running, TaskOrderAction::Resize { .. }) => says(
+            "runs, so its size cannot change",
+            format!(
+                "rmctl task retry {app}/{0}, or rmctl container resize",
+                row.task
+            ),
+        ),
         (
             TaskState::Blocked | TaskState::Pending | TaskState::Running,
             TaskOrderAction::Cancel | TaskOrderAction::Rank { .. },

@@ -69,7 +69,9 @@ impl ToNodes {
         if now.generation != generation {
             match make(self.keys.as_deref(), generation) {
                 Ok(pair) => *now = pair,
-                Err(error) => tracing::warn!(%error, "cannot use the new certificate; calls to nodes use the previous one"),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot use the new certificate; calls to nodes use the previous one")
+                }
             }
         }
         now.clone()
@@ -83,7 +85,14 @@ fn make(keys: Option<&ReloadingKeys>, generation: u64) -> anyhow::Result<Pair> {
             Some(keys) => keys.client(PeerExpectation::Node)?,
             None => nobody,
         };
-        Ok(reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).tls_backend_preconfigured(tls))
+        Ok(reqwest::Client::builder()
+            .no_proxy()
+            .connect_timeout(CONNECT)
+            .tls_backend_preconfigured(tls))
     };
-    Ok(Pair { generation, usual: builder()?.read_timeout(SILENCE).build()?, patient: builder()?.tcp_keepalive(FEEL).build()? })
+    Ok(Pair {
+        generation,
+        usual: builder()?.read_timeout(SILENCE).build()?,
+        patient: builder()?.tcp_keepalive(FEEL).build()?,
+    })
 }

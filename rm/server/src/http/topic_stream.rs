@@ -125,7 +125,12 @@ pub(crate) async fn stream(
         let _seat = seat;
         follower.run(out).await;
     });
-    Ok(endless(format, unfold(chunks, |mut chunks| async { Some((chunks.recv().await?, chunks)) })))
+    Ok(endless(
+        format,
+        unfold(chunks, |mut chunks| async {
+            Some((chunks.recv().await?, chunks))
+        }),
+    ))
 }
 
 /// Authorizes a topic like the guard authorizes a call, but with the current view: an application
@@ -133,7 +138,10 @@ pub(crate) async fn stream(
 fn may(web: &Web, who: &Principal, need: &CallRequirement) -> Result<(), AccessDenied> {
     match (need, AppVisibility::of(web, who)) {
         (CallRequirement::See(app), Some(sight)) if !sight.sees_id(app) => {
-            Err(AccessDenied::Forbidden { who: who.audit_name().unwrap_or_default(), needs: need.words() })
+            Err(AccessDenied::Forbidden {
+                who: who.audit_name().unwrap_or_default(),
+                needs: need.words(),
+            })
         }
         (need, _) => who.authorize(need, |_| None),
     }
@@ -146,35 +154,80 @@ impl Follower {
         wanted: StreamQuery,
         (format, seen): (Format, Option<u64>),
     ) -> Result<Self, ProblemDetails> {
-        let bad = |detail: String| ProblemDetails::new(ErrorCode::HR0400, format!("the parameters: {detail}"));
+        let bad = |detail: String| {
+            ProblemDetails::new(ErrorCode::HR0400, format!("the parameters: {detail}"))
+        };
         let of_app = || wanted.app.as_ref().map(|app| format!("job:{app},events"));
         let Some(topics) = wanted.topics.clone().or_else(of_app) else {
-            let problem = ProblemDetails::new(ErrorCode::HR0400, "the parameters: neither topics nor app is given");
-            return Err(problem.hint("write topics=overview,events, or app=JOB for one application and its events"));
+            let problem = ProblemDetails::new(
+                ErrorCode::HR0400,
+                "the parameters: neither topics nor app is given",
+            );
+            return Err(problem.hint(
+                "write topics=overview,events, or app=JOB for one application and its events",
+            ));
         };
         let names: Vec<&str> = topics.split(',').map(str::trim).collect();
         if names.len() > TOPICS {
-            return Err(bad(format!("{} topics are named; a stream has at most {TOPICS}", names.len())));
+            return Err(bad(format!(
+                "{} topics are named; a stream has at most {TOPICS}",
+                names.len()
+            )));
         }
-        let find = wanted.find.map(|f| f.trim().to_lowercase()).filter(|f| !f.is_empty());
-        let (mut topics, mut refused, mut reading, now) = (Vec::new(), Vec::new(), None, Instant::now());
+        let find = wanted
+            .find
+            .map(|f| f.trim().to_lowercase())
+            .filter(|f| !f.is_empty());
+        let (mut topics, mut refused, mut reading, now) =
+            (Vec::new(), Vec::new(), None, Instant::now());
         for name in names {
             let topic: Topic = name.parse().map_err(bad)?;
             if let Err(why) = may(&web, who, &topic.need()) {
-                refused.push(TopicMessage::Refused { topic: name.to_owned(), detail: why.to_string() });
+                refused.push(TopicMessage::Refused {
+                    topic: name.to_owned(),
+                    detail: why.to_string(),
+                });
                 continue;
             }
             if topic == Topic::Events {
-                let log =
-                    eventlog::EventFilter { app: wanted.app.clone(), level: wanted.level, ..eventlog::EventFilter::default() };
-                reading = Some(Reading::new(Filter { log, find: find.clone() }, seen.or(wanted.cursor)));
+                let log = eventlog::EventFilter {
+                    app: wanted.app.clone(),
+                    level: wanted.level,
+                    ..eventlog::EventFilter::default()
+                };
+                reading = Some(Reading::new(
+                    Filter {
+                        log,
+                        find: find.clone(),
+                    },
+                    seen.or(wanted.cursor),
+                ));
                 continue;
             }
             let name = name.to_owned();
-            topics.push(Followed { topic, name, shown: None, missing: false, stale: true, due: now, over: None });
+            topics.push(Followed {
+                topic,
+                name,
+                shown: None,
+                missing: false,
+                stale: true,
+                due: now,
+                over: None,
+            });
         }
-        let piece = Piece { from: wanted.from, sort: wanted.sort, find };
-        Ok(Follower { web, format, piece, topics, reading, refused })
+        let piece = Piece {
+            from: wanted.from,
+            sort: wanted.sort,
+            find,
+        };
+        Ok(Follower {
+            web,
+            format,
+            piece,
+            topics,
+            reading,
+            refused,
+        })
     }
 
     /// Reads the topics, sends the changes, and waits for the next change, until the reader ends.
@@ -190,7 +243,11 @@ impl Follower {
             }
             if !chunk.is_empty() {
                 said = Instant::now();
-                if out.send_timeout(Bytes::from(chunk), WRITE_TIMEOUT).await.is_err() {
+                if out
+                    .send_timeout(Bytes::from(chunk), WRITE_TIMEOUT)
+                    .await
+                    .is_err()
+                {
                     return;
                 }
             }
@@ -210,19 +267,32 @@ impl Follower {
 
     /// Marks topics as changed.
     fn outdate(&mut self, which: impl Fn(&Topic) -> bool) {
-        self.topics.iter_mut().filter(|t| which(&t.topic)).for_each(|t| t.stale = true);
+        self.topics
+            .iter_mut()
+            .filter(|t| which(&t.topic))
+            .for_each(|t| t.stale = true);
     }
 
     /// Earliest time at which a changed topic may be read again.
     fn next(&self) -> Instant {
         let far = Instant::now() + KEEP_ALIVE_INTERVAL;
-        self.topics.iter().filter(|t| t.stale).map(|t| t.due).min().unwrap_or(far)
+        self.topics
+            .iter()
+            .filter(|t| t.stale)
+            .map(|t| t.due)
+            .min()
+            .unwrap_or(far)
     }
 
     /// Messages that are due now.
     async fn look(&mut self) -> Vec<u8> {
         let mut told = std::mem::take(&mut self.refused);
-        told.extend(self.reading.as_mut().map(|r| r.look(&self.web.shared.events)).unwrap_or_default());
+        told.extend(
+            self.reading
+                .as_mut()
+                .map(|r| r.look(&self.web.shared.events))
+                .unwrap_or_default(),
+        );
         let now = Instant::now();
         for followed in self.topics.iter_mut().filter(|t| t.stale && t.due <= now) {
             followed.stale = false;
@@ -237,7 +307,8 @@ impl Follower {
         }
         let last = *self.web.shared.events.watch().borrow();
         let mut out = Vec::new();
-        told.iter().for_each(|told| numbered(&mut out, self.format, last, told.word(), told));
+        told.iter()
+            .for_each(|told| numbered(&mut out, self.format, last, told.word(), told));
         out
     }
 }
@@ -246,7 +317,10 @@ impl Followed {
     fn tell(&mut self, board: Option<Arc<TopicState>>) -> Option<TopicMessage> {
         let topic = self.name.clone();
         let Some(board) = board else {
-            let told = (!self.missing).then(|| TopicMessage::Missing { detail: format!("there is no {topic}"), topic });
+            let told = (!self.missing).then(|| TopicMessage::Missing {
+                detail: format!("there is no {topic}"),
+                topic,
+            });
             (self.missing, self.shown) = (true, None);
             return told;
         };
@@ -259,7 +333,11 @@ impl Followed {
 }
 
 /// Current state of a topic; `None` if its object does not exist.
-async fn make(web: &Web, followed: &mut Followed, piece: &Piece) -> Result<Option<Arc<TopicState>>, ProblemDetails> {
+async fn make(
+    web: &Web,
+    followed: &mut Followed,
+    piece: &Piece,
+) -> Result<Option<Arc<TopicState>>, ProblemDetails> {
     let board = match &followed.topic {
         Topic::Overview => return web.boards.overview(overview::board(web)).await.map(Some),
         Topic::Nodes => Some(lists::nodes(web, piece).await?),

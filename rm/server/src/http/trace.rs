@@ -47,8 +47,17 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    pub(crate) fn new(epoch: Epoch, counters: Arc<Counters>, audit: (Arc<AuditRecorder>, Clock)) -> Self {
-        Ids { epoch, next: AtomicU64::new(1), counters, audit: Some(audit) }
+    pub(crate) fn new(
+        epoch: Epoch,
+        counters: Arc<Counters>,
+        audit: (Arc<AuditRecorder>, Clock),
+    ) -> Self {
+        Ids {
+            epoch,
+            next: AtomicU64::new(1),
+            counters,
+            audit: Some(audit),
+        }
     }
 
     /// The caller's id if it consists of printable ASCII characters without spaces, otherwise a new
@@ -59,7 +68,8 @@ impl Ids {
             return given.clone();
         }
         let n = self.next.fetch_add(1, Ordering::Relaxed);
-        HeaderValue::from_str(&format!("e{}-{n}", self.epoch)).unwrap_or(HeaderValue::from_static("-"))
+        HeaderValue::from_str(&format!("e{}-{n}", self.epoch))
+            .unwrap_or(HeaderValue::from_static("-"))
     }
 }
 
@@ -73,8 +83,15 @@ fn reads(method: &Method) -> bool {
 
 impl Ids {
     /// Writes a changing call to the audit log.
-    fn record(&self, response: &Response, (method, path): (&Method, &str), (who, peer, id): (&str, &str, &HeaderValue)) {
-        let Some((audit, clock)) = &self.audit else { return };
+    fn record(
+        &self,
+        response: &Response,
+        (method, path): (&Method, &str),
+        (who, peer, id): (&str, &str, &HeaderValue),
+    ) {
+        let Some((audit, clock)) = &self.audit else {
+            return;
+        };
         let (verb, object) = verb_and_object(method.as_str(), path);
         let changed = response.extensions().get::<AuditChange>().cloned();
         let (before, after) = changed.map(|c| (c.before, c.after)).unzip();
@@ -87,7 +104,10 @@ impl Ids {
             object: cut(object, LONGEST_OBJECT),
             request: id.to_str().unwrap_or_default().to_owned(),
             outcome: response.status().as_u16(),
-            code: response.extensions().get::<ProblemDetails>().map(|problem| problem.code),
+            code: response
+                .extensions()
+                .get::<ProblemDetails>()
+                .map(|problem| problem.code),
             before,
             after,
         });
@@ -98,22 +118,43 @@ impl Ids {
 pub(crate) async fn trace(State(ids): State<Arc<Ids>>, request: Request, next: Next) -> Response {
     let (id, began) = (ids.of(&request), Instant::now());
     let (method, uri) = (request.method().clone(), request.uri().clone());
-    let peer = request.extensions().get::<Peer>().map(|p| p.0.to_string()).unwrap_or_default();
-    let who = request.extensions().get::<Principal>().and_then(Principal::audit_name);
+    let peer = request
+        .extensions()
+        .get::<Peer>()
+        .map(|p| p.0.to_string())
+        .unwrap_or_default();
+    let who = request
+        .extensions()
+        .get::<Principal>()
+        .and_then(Principal::audit_name);
     let route = request.extensions().get::<MatchedPath>().cloned();
-    let daemon = route.as_ref().is_some_and(|p| DAEMONS.contains(&p.as_str()));
+    let daemon = route
+        .as_ref()
+        .is_some_and(|p| DAEMONS.contains(&p.as_str()));
     let call = ids.counters.calls.begin();
     let mut response = next.run(request).await;
     if !daemon && !reads(&method) {
-        ids.record(&response, (&method, uri.path()), (who.as_deref().unwrap_or(&peer), &peer, &id));
+        ids.record(
+            &response,
+            (&method, uri.path()),
+            (who.as_deref().unwrap_or(&peer), &peer, &id),
+        );
     }
     response = named(response, &id);
-    ids.counters.calls.end(&call, route.as_ref().map(MatchedPath::as_str), &method, response.status());
+    ids.counters.calls.end(
+        &call,
+        route.as_ref().map(MatchedPath::as_str),
+        &method,
+        response.status(),
+    );
     let (status, ms) = (response.status().as_u16(), began.elapsed().as_millis());
     let (request, path) = (id.to_str().unwrap_or_default(), uri.path());
     if response.status().is_server_error() && status != StatusCode::SERVICE_UNAVAILABLE.as_u16() {
         warn!(request, peer, %method, path, status, ms, "a call failed with a server error");
-    } else if matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+    } else if matches!(
+        response.status(),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
+    ) {
         let who = who.as_deref();
         info!(name: "call-refused", request, peer, who, %method, path, status, ms, "a call was refused");
     } else if daemon || reads(&method) {
@@ -127,8 +168,13 @@ pub(crate) async fn trace(State(ids): State<Arc<Ids>>, request: Request, next: N
 
 /// Adds the request id to a problem document.
 fn named(mut response: Response, id: &HeaderValue) -> Response {
-    let Some(mut problem) = response.extensions_mut().remove::<ProblemDetails>() else { return response };
-    problem.instance = id.to_str().ok().map(|id| format!("urn:headroom:request:{id}"));
+    let Some(mut problem) = response.extensions_mut().remove::<ProblemDetails>() else {
+        return response;
+    };
+    problem.instance = id
+        .to_str()
+        .ok()
+        .map(|id| format!("urn:headroom:request:{id}"));
     let (mut parts, _) = response.into_parts();
     let (fresh, body) = Json(problem).into_response().into_parts();
     if let Some(length) = fresh.headers.get(header::CONTENT_LENGTH) {
@@ -146,10 +192,21 @@ mod tests {
     fn id_for(given: Option<&'static str>) -> String {
         let mut request = Request::new(axum::body::Body::empty());
         if let Some(given) = given {
-            request.headers_mut().insert(REQUEST_ID, HeaderValue::from_static(given));
+            request
+                .headers_mut()
+                .insert(REQUEST_ID, HeaderValue::from_static(given));
         }
         let counters = Arc::new(Counters::new(Vec::new()));
-        Ids { epoch: Epoch(4), next: AtomicU64::new(1), counters, audit: None }.of(&request).to_str().expect("text").to_owned()
+        Ids {
+            epoch: Epoch(4),
+            next: AtomicU64::new(1),
+            counters,
+            audit: None,
+        }
+        .of(&request)
+        .to_str()
+        .expect("text")
+        .to_owned()
     }
 
     #[test]

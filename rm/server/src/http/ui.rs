@@ -39,14 +39,36 @@ struct File {
 static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
     let file = |name, kind, plain: &'static [u8]| {
         let tag = format!("\"{:016x}\"", digest(plain));
-        File { name, kind, plain, packed: pack(plain).unwrap_or_default(), tag }
+        File {
+            name,
+            kind,
+            plain,
+            packed: pack(plain).unwrap_or_default(),
+            tag,
+        }
     };
     vec![
-        file("index.html", "text/html; charset=utf-8", include_bytes!("../../ui/dist/index.html")),
-        file("app.js", "text/javascript; charset=utf-8", SCRIPT.as_bytes()),
+        file(
+            "index.html",
+            "text/html; charset=utf-8",
+            include_bytes!("../../ui/dist/index.html"),
+        ),
+        file(
+            "app.js",
+            "text/javascript; charset=utf-8",
+            SCRIPT.as_bytes(),
+        ),
         file("app.css", "text/css; charset=utf-8", STYLE.as_bytes()),
-        file("icon.svg", "image/svg+xml", include_bytes!("../../ui/dist/icon.svg")),
-        file("licenses.txt", "text/plain; charset=utf-8", include_bytes!("../../ui/dist/licenses.txt")),
+        file(
+            "icon.svg",
+            "image/svg+xml",
+            include_bytes!("../../ui/dist/icon.svg"),
+        ),
+        file(
+            "licenses.txt",
+            "text/plain; charset=utf-8",
+            include_bytes!("../../ui/dist/licenses.txt"),
+        ),
     ]
 });
 
@@ -88,18 +110,27 @@ pub(crate) async fn index(headers: HeaderMap) -> Result<Response, ProblemRespons
     (status = 304, description = "Unchanged: If-None-Match names the current version."),
     Missing,
 ))]
-pub(crate) async fn file(Path(name): Path<String>, headers: HeaderMap) -> Result<Response, ProblemResponse> {
+pub(crate) async fn file(
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, ProblemResponse> {
     serve(&name, &headers)
 }
 
 fn serve(name: &str, asked: &HeaderMap) -> Result<Response, ProblemResponse> {
     let Some(file) = FILES.iter().find(|f| f.name == name) else {
-        return Err(ProblemDetails::new(ErrorCode::HR0404, format!("the page has no file {name:?}"))
-            .hint("the page is at /ui/")
-            .into());
+        return Err(ProblemDetails::new(
+            ErrorCode::HR0404,
+            format!("the page has no file {name:?}"),
+        )
+        .hint("the page is at /ui/")
+        .into());
     };
     let has = |name, text: &str| {
-        let values = asked.get_all(name).iter().filter_map(|v: &HeaderValue| v.to_str().ok());
+        let values = asked
+            .get_all(name)
+            .iter()
+            .filter_map(|v: &HeaderValue| v.to_str().ok());
         values
             .flat_map(|v| v.split(','))
             .map(str::trim)
@@ -108,11 +139,18 @@ fn serve(name: &str, asked: &HeaderMap) -> Result<Response, ProblemResponse> {
     let packed = has(header::ACCEPT_ENCODING, "gzip") && !file.packed.is_empty();
     let mut response = match (has(header::IF_NONE_MATCH, &file.tag), packed) {
         (true, _) => StatusCode::NOT_MODIFIED.into_response(),
-        (false, true) => ([(header::CONTENT_ENCODING, "gzip")], Bytes::from_static(&file.packed)).into_response(),
+        (false, true) => (
+            [(header::CONTENT_ENCODING, "gzip")],
+            Bytes::from_static(&file.packed),
+        )
+            .into_response(),
         (false, false) => Bytes::from_static(file.plain).into_response(),
     };
     let headers = response.headers_mut();
-    headers.insert(header::ETAG, HeaderValue::from_str(&file.tag).unwrap_or(HeaderValue::from_static("\"0\"")));
+    headers.insert(
+        header::ETAG,
+        HeaderValue::from_str(&file.tag).unwrap_or(HeaderValue::from_static("\"0\"")),
+    );
     let fixed = [
         (header::CONTENT_TYPE, file.kind),
         // The browser revalidates each time and receives 304 if the file is unchanged.
@@ -121,7 +159,10 @@ fn serve(name: &str, asked: &HeaderMap) -> Result<Response, ProblemResponse> {
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
-        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (
+            HeaderName::from_static("cross-origin-opener-policy"),
+            "same-origin",
+        ),
     ];
     for (name, value) in fixed {
         headers.insert(name, HeaderValue::from_static(value));
@@ -141,31 +182,48 @@ mod tests {
     #[test]
     fn a_current_etag_is_answered_with_304() {
         let first = serve("app.js", &HeaderMap::new()).expect("there");
-        let tag = first.headers()[header::ETAG].to_str().expect("text").to_owned();
+        let tag = first.headers()[header::ETAG]
+            .to_str()
+            .expect("text")
+            .to_owned();
         for known in [tag.clone(), format!("W/{tag}"), format!("\"x\", {tag}")] {
             let again = serve("app.js", &asked(header::IF_NONE_MATCH, &known)).expect("there");
             assert_eq!(again.status(), StatusCode::NOT_MODIFIED, "{known}");
         }
-        assert_eq!(serve("app.js", &asked(header::IF_NONE_MATCH, "\"0\"")).expect("there").status(), StatusCode::OK);
+        assert_eq!(
+            serve("app.js", &asked(header::IF_NONE_MATCH, "\"0\""))
+                .expect("there")
+                .status(),
+            StatusCode::OK
+        );
     }
 
     #[test]
     fn packed_files_unpack_to_the_plain_files() {
         for file in FILES.iter() {
             let mut text = Vec::new();
-            flate2::read::GzDecoder::new(file.packed.as_slice()).read_to_end(&mut text).expect("reads");
+            flate2::read::GzDecoder::new(file.packed.as_slice())
+                .read_to_end(&mut text)
+                .expect("reads");
             assert_eq!(text, file.plain, "{}", file.name);
         }
-        let packed = serve("app.js", &asked(header::ACCEPT_ENCODING, "br, gzip;q=0.8")).expect("there");
+        let packed =
+            serve("app.js", &asked(header::ACCEPT_ENCODING, "br, gzip;q=0.8")).expect("there");
         assert_eq!(packed.headers()[header::CONTENT_ENCODING], "gzip");
     }
 
     #[test]
     fn the_page_has_no_inline_script_or_style() {
-        let index = FILES.iter().find(|f| f.name == "index.html").expect("there");
+        let index = FILES
+            .iter()
+            .find(|f| f.name == "index.html")
+            .expect("there");
         let text = String::from_utf8(index.plain.to_vec()).expect("text");
         assert!(text.contains("src=\"app.js\""), "{text}");
-        assert!(!text.contains("<style") && !text.contains(" style=") && !text.contains("onload"), "{text}");
+        assert!(
+            !text.contains("<style") && !text.contains(" style=") && !text.contains("onload"),
+            "{text}"
+        );
         assert_eq!(text.matches("<script").count(), 1);
         assert!(serve("../Cargo.toml", &HeaderMap::new()).is_err());
     }

@@ -18,13 +18,21 @@ pub(crate) struct AppVisibility {
 /// Owner, queue and access lists of an application.
 pub(crate) fn belongs(web: &Web, app: &AppView) -> AppOwnership {
     let access = web.shared.access.borrow().shared(&app.id);
-    AppOwnership { user: app.user.clone(), queue: app.queue.clone(), viewers: access.view, changers: access.change }
+    AppOwnership {
+        user: app.user.clone(),
+        queue: app.queue.clone(),
+        viewers: access.view,
+        changers: access.change,
+    }
 }
 
 impl AppVisibility {
     /// Creates the filter; `None` for a caller who may see all applications.
     pub(crate) fn of(web: &Web, principal: &Principal) -> Option<Self> {
-        (!principal.may_view_all()).then(|| AppVisibility { web: web.clone(), principal: principal.clone() })
+        (!principal.may_view_all()).then(|| AppVisibility {
+            web: web.clone(),
+            principal: principal.clone(),
+        })
     }
 
     /// Whether the caller may see this application.
@@ -38,9 +46,17 @@ impl AppVisibility {
         match &self.principal {
             Principal::Master(attempt) => attempt.app == *id,
             Principal::Executor(app) => app == id,
-            Principal::Open | Principal::Anonymous | Principal::User { .. } | Principal::Manager | Principal::Node(_) => {
-                self.web.handle.last().apps.get(id).is_some_and(|app| self.sees(app))
-            }
+            Principal::Open
+            | Principal::Anonymous
+            | Principal::User { .. }
+            | Principal::Manager
+            | Principal::Node(_) => self
+                .web
+                .handle
+                .last()
+                .apps
+                .get(id)
+                .is_some_and(|app| self.sees(app)),
         }
     }
 
@@ -54,7 +70,12 @@ impl AppVisibility {
             return Ok(());
         }
         let who = self.principal.audit_name().unwrap_or_default();
-        let problem = ProblemDetails::new(ErrorCode::HR0403, format!("{who} may not see {id}: it needs the right job:read"));
-        Err(problem.hint("its owner can grant access: rmctl app share").into())
+        let problem = ProblemDetails::new(
+            ErrorCode::HR0403,
+            format!("{who} may not see {id}: it needs the right job:read"),
+        );
+        Err(problem
+            .hint("its owner can grant access: rmctl app share")
+            .into())
     }
 }

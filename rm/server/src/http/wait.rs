@@ -29,14 +29,17 @@ pub(crate) struct Wait(Duration);
 impl FromStr for Wait {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let time = headroom_config::toml_reader::parse_duration(text).map_err(|e| format!("{e}; write a time such as 30s"))?;
+        let time = headroom_config::toml_reader::parse_duration(text)
+            .map_err(|e| format!("{e}; write a time such as 30s"))?;
         Ok(Wait(time.min(MOST)))
     }
 }
 
 impl<'de> Deserialize<'de> for Wait {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+        String::deserialize(d)?
+            .parse()
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -54,14 +57,23 @@ pub(crate) struct LongPollParams {
 }
 
 /// Returns the view, as soon as the index of `part` differs from the caller's.
-pub(crate) async fn view(web: &Web, part: ViewSection, patience: LongPollParams) -> Result<Arc<View>, ProblemResponse> {
+pub(crate) async fn view(
+    web: &Web,
+    part: ViewSection,
+    patience: LongPollParams,
+) -> Result<Arc<View>, ProblemResponse> {
     let view = web.handle.view().await?;
     let (wait, index) = match (patience.wait, patience.index) {
         (None, _) => return Ok(view),
         (Some(Wait(wait)), Some(index)) => (wait, index),
         (Some(_), None) => {
-            let problem = ProblemDetails::new(ErrorCode::HR0400, "the parameters: wait is given without index");
-            return Err(problem.hint("send the X-Headroom-Index of the previous response as index").into());
+            let problem = ProblemDetails::new(
+                ErrorCode::HR0400,
+                "the parameters: wait is given without index",
+            );
+            return Err(problem
+                .hint("send the X-Headroom-Index of the previous response as index")
+                .into());
         }
     };
     if view.index(part) != index {
@@ -73,7 +85,11 @@ pub(crate) async fn view(web: &Web, part: ViewSection, patience: LongPollParams)
 
 /// Returns the index of a part that is not shown from the view itself, as soon as it differs from
 /// the caller's. Makes no view for a caller that does not wait.
-pub(crate) async fn index(web: &Web, part: ViewSection, patience: LongPollParams) -> Result<u64, ProblemResponse> {
+pub(crate) async fn index(
+    web: &Web,
+    part: ViewSection,
+    patience: LongPollParams,
+) -> Result<u64, ProblemResponse> {
     match patience.wait {
         None => Ok(web.handle.last().index(part)),
         Some(_) => Ok(view(web, part, patience).await?.index(part)),

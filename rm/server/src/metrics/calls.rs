@@ -15,7 +15,9 @@ const ELSEWHERE: &str = "other";
 /// Label of all routes of the YARN interface.
 const YARN: &str = "/ws/v1";
 const METHODS: [&str; 6] = ["GET", "POST", "PUT", "PATCH", "DELETE", "other"];
-const CODES: [u16; 18] = [101, 200, 201, 202, 204, 304, 307, 400, 401, 403, 404, 409, 410, 413, 416, 422, 429, 503];
+const CODES: [u16; 18] = [
+    101, 200, 201, 202, 204, 304, 307, 400, 401, 403, 404, 409, 410, 413, 416, 422, 429, 503,
+];
 /// Label of any other status.
 const OTHER_CODE: u16 = 500;
 
@@ -37,8 +39,13 @@ struct Route {
 
 impl Route {
     fn new() -> Self {
-        let answers = (0..METHODS.len() * (CODES.len() + 1)).map(|_| AtomicU64::new(0)).collect();
-        Route { answers, times: Histogram::new(SHORT) }
+        let answers = (0..METHODS.len() * (CODES.len() + 1))
+            .map(|_| AtomicU64::new(0))
+            .collect();
+        Route {
+            answers,
+            times: Histogram::new(SHORT),
+        }
     }
 }
 
@@ -60,32 +67,61 @@ impl Calls {
         routes.push(YARN.to_owned());
         routes.sort_unstable();
         routes.dedup();
-        let routes = routes.into_iter().map(|route| (route, Route::new())).collect();
-        Calls { routes, elsewhere: Route::new(), underway: Arc::default() }
+        let routes = routes
+            .into_iter()
+            .map(|route| (route, Route::new()))
+            .collect();
+        Calls {
+            routes,
+            elsewhere: Route::new(),
+            underway: Arc::default(),
+        }
     }
 
     /// Counts the start of a call.
     pub(crate) fn begin(&self) -> Underway {
         self.underway.fetch_add(1, Ordering::Relaxed);
-        Underway { began: Instant::now(), underway: self.underway.clone() }
+        Underway {
+            began: Instant::now(),
+            underway: self.underway.clone(),
+        }
     }
 
     /// Counts the end of a call. `route` is the path of the router.
-    pub(crate) fn end(&self, call: &Underway, route: Option<&str>, method: &Method, status: StatusCode) {
+    pub(crate) fn end(
+        &self,
+        call: &Underway,
+        route: Option<&str>,
+        method: &Method,
+        status: StatusCode,
+    ) {
         let route = self.route(route);
         route.times.time(call.began.elapsed());
-        let method = METHODS.iter().position(|m| *m == method.as_str()).unwrap_or(METHODS.len() - 1);
-        let code = CODES.iter().position(|c| *c == status.as_u16()).unwrap_or(CODES.len());
+        let method = METHODS
+            .iter()
+            .position(|m| *m == method.as_str())
+            .unwrap_or(METHODS.len() - 1);
+        let code = CODES
+            .iter()
+            .position(|c| *c == status.as_u16())
+            .unwrap_or(CODES.len());
         if let Some(count) = route.answers.get(method * (CODES.len() + 1) + code) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     fn route(&self, route: Option<&str>) -> &Route {
-        let Some(route) = route else { return &self.elsewhere };
+        let Some(route) = route else {
+            return &self.elsewhere;
+        };
         let known = if route.starts_with(YARN) { YARN } else { route };
-        let found = self.routes.binary_search_by(|(name, _)| name.as_str().cmp(known));
-        found.ok().and_then(|place| self.routes.get(place)).map_or(&self.elsewhere, |(_, route)| route)
+        let found = self
+            .routes
+            .binary_search_by(|(name, _)| name.as_str().cmp(known));
+        found
+            .ok()
+            .and_then(|place| self.routes.get(place))
+            .map_or(&self.elsewhere, |(_, route)| route)
     }
 
     /// Adds the metrics to the page.
@@ -94,7 +130,10 @@ impl Calls {
             let underway = self.underway.load(Ordering::Relaxed).max(0);
             f64::from(u32::try_from(underway).unwrap_or(u32::MAX))
         });
-        let all = self.routes.iter().map(|(name, route)| (name.as_str(), route));
+        let all = self
+            .routes
+            .iter()
+            .map(|(name, route)| (name.as_str(), route));
         for (name, route) in all.chain([(ELSEWHERE, &self.elsewhere)]) {
             let times = route.times.snapshot();
             if times.count() == 0 {
@@ -123,8 +162,18 @@ mod tests {
         let calls = Calls::new(vec!["/v1/nodes/{node}".to_owned(), "/v1/apps".to_owned()]);
         let one = calls.begin();
         calls.end(&one, Some("/v1/apps"), &Method::POST, StatusCode::CONFLICT);
-        calls.end(&one, Some("/ws/v1/cluster/info"), &Method::GET, StatusCode::OK);
-        calls.end(&one, Some("/nowhere"), &Method::HEAD, StatusCode::BAD_GATEWAY);
+        calls.end(
+            &one,
+            Some("/ws/v1/cluster/info"),
+            &Method::GET,
+            StatusCode::OK,
+        );
+        calls.end(
+            &one,
+            Some("/nowhere"),
+            &Method::HEAD,
+            StatusCode::BAD_GATEWAY,
+        );
         let mut page = MetricsPage::new();
         calls.put(&mut page);
         drop(one);

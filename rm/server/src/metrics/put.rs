@@ -15,14 +15,22 @@ use crate::http::Web;
 use crate::view::View;
 
 /// All application states, so that a state without applications is exported as zero.
-const APP_STATES: [AppState; 6] =
-    [AppState::Accepted, AppState::Running, AppState::Finishing, AppState::Finished, AppState::Failed, AppState::Killed];
+const APP_STATES: [AppState; 6] = [
+    AppState::Accepted,
+    AppState::Running,
+    AppState::Finishing,
+    AppState::Finished,
+    AppState::Failed,
+    AppState::Killed,
+];
 
 /// Current metrics.
 pub(crate) async fn page(web: &Web) -> Result<MetricsPage, ProblemDetails> {
     let view = web.handle.view().await?;
     let state = web.state.clone();
-    let size = tokio::task::spawn_blocking(move || size_of(&state)).await.unwrap_or_default();
+    let size = tokio::task::spawn_blocking(move || size_of(&state))
+        .await
+        .unwrap_or_default();
     let mut page = MetricsPage::new();
     cluster(&mut page, web, &view);
     nodes(&mut page, web, &view);
@@ -35,13 +43,24 @@ pub(crate) async fn page(web: &Web) -> Result<MetricsPage, ProblemDetails> {
 }
 
 fn cluster(page: &mut MetricsPage, web: &Web, view: &View) {
-    let status = view.status(web.clock.now(), web.shared.memory_hour(web.clock.unix_now()));
+    let status = view.status(
+        web.clock.now(),
+        web.shared.memory_hour(web.clock.unix_now()),
+    );
     page.count(&RM_BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1);
-    page.count(&RM_LEADER, &[], u64::from(web.shared.published.is_recovered()));
+    page.count(
+        &RM_LEADER,
+        &[],
+        u64::from(web.shared.published.is_recovered()),
+    );
     page.count(&RM_EPOCH, &[], u64::from(web.epoch.0));
     page.count(&RM_OOM_LAST_HOUR, &[], u64::from(status.oom_1h));
     page.count(&RM_LARGEST_FREE, &[], view.figures.largest_free.get());
-    page.count(&RM_INPUTS_WAITING, &[], u64::try_from(web.handle.waiting()).unwrap_or(u64::MAX));
+    page.count(
+        &RM_INPUTS_WAITING,
+        &[],
+        u64::try_from(web.handle.waiting()).unwrap_or(u64::MAX),
+    );
     for state in APP_STATES {
         page.count(&RM_JOBS, &[state.as_str()], 0);
     }
@@ -49,27 +68,66 @@ fn cluster(page: &mut MetricsPage, web: &Web, view: &View) {
         page.count(&RM_JOBS, &[app.state.as_str()], 1);
     }
     for state in ["allocated", "launching", "running", "stopping"] {
-        page.count(&RM_CONTAINERS, &[state], view.figures.containers.get(state).copied().unwrap_or_default());
+        page.count(
+            &RM_CONTAINERS,
+            &[state],
+            view.figures
+                .containers
+                .get(state)
+                .copied()
+                .unwrap_or_default(),
+        );
     }
 }
 
 fn nodes(page: &mut MetricsPage, web: &Web, view: &View) {
-    for state in ["ready", "cordoned", "unhealthy", "suspect", "unreachable", "lost", "draining", "drained", "decommissioned"] {
+    for state in [
+        "ready",
+        "cordoned",
+        "unhealthy",
+        "suspect",
+        "unreachable",
+        "lost",
+        "draining",
+        "drained",
+        "decommissioned",
+    ] {
         page.count(&RM_NODES, &[state], 0);
     }
     for (node, heard) in view.nodes.values() {
         let name = node.id.as_str();
         page.count(&RM_NODES, &[&node.state], 1);
         page.count(&RM_MEMORY_ALLOCATABLE, &[name], node.offers.memory.get());
-        page.count(&RM_MEMORY_ALLOCATED, &[name, "heap"], node.allocated_heap.get());
+        page.count(
+            &RM_MEMORY_ALLOCATED,
+            &[name, "heap"],
+            node.allocated_heap.get(),
+        );
         let rest = node.allocated.memory.saturating_sub(node.allocated_heap);
         page.count(&RM_MEMORY_ALLOCATED, &[name, "rest"], rest.get());
         page.count(&RM_MEMORY_USED, &[name], node.used.get());
         page.count(&RM_HOST_MEMORY_USED, &[name], node.host_used.get());
         page.count(&RM_UNATTRIBUTED, &[name], node.unattributed.get());
-        page.count(&RM_MEMORY_RESERVED, &[name], view.figures.reserved.get(&node.id).copied().unwrap_or_default().get());
-        page.number(&RM_CPUS_ALLOCATABLE, &[name], f64::from(node.offers.cpus.milli()) / 1000.0);
-        page.number(&RM_CPUS_ALLOCATED, &[name], f64::from(node.allocated.cpus.milli()) / 1000.0);
+        page.count(
+            &RM_MEMORY_RESERVED,
+            &[name],
+            view.figures
+                .reserved
+                .get(&node.id)
+                .copied()
+                .unwrap_or_default()
+                .get(),
+        );
+        page.number(
+            &RM_CPUS_ALLOCATABLE,
+            &[name],
+            f64::from(node.offers.cpus.milli()) / 1000.0,
+        );
+        page.number(
+            &RM_CPUS_ALLOCATED,
+            &[name],
+            f64::from(node.allocated.cpus.milli()) / 1000.0,
+        );
         if !matches!(node.state.as_str(), "lost" | "decommissioned") {
             page.number(&RM_NODE_HEARTBEAT, &[name], heard_at(web, *heard));
         }
@@ -81,8 +139,21 @@ fn heard_at(web: &Web, heard: Tick) -> f64 {
 }
 
 fn queues(page: &mut MetricsPage, view: &View) {
-    for queue in view.queues.root.walk().into_iter().filter(|q| q.queues.is_empty()) {
-        let (name, waiting) = (queue.path.as_str(), view.figures.waiting.get(&queue.path).copied().unwrap_or_default());
+    for queue in view
+        .queues
+        .root
+        .walk()
+        .into_iter()
+        .filter(|q| q.queues.is_empty())
+    {
+        let (name, waiting) = (
+            queue.path.as_str(),
+            view.figures
+                .waiting
+                .get(&queue.path)
+                .copied()
+                .unwrap_or_default(),
+        );
         page.count(&RM_REQUESTS_PENDING, &[name, "waits"], waiting.waits);
         page.count(&RM_REQUESTS_PENDING, &[name, "never_fits"], waiting.never);
         page.number(&RM_OLDEST_REQUEST, &[name], waiting.longest.as_secs_f64());
@@ -98,10 +169,21 @@ fn counted(page: &mut MetricsPage, counters: &Arc<Counters>, web: &Web) {
     page.spread(&RM_SCHEDULER_CYCLE, &[], &counters.turns.snapshot());
     page.spread(&RM_STATE_WRITE, &[], &counters.writes.snapshot());
     counters.turned.put(page, &RM_CONNECTIONS_REFUSED);
-    page.count(&RM_EVENTS_DROPPED, &["events"], counters.dropped.load(Ordering::Relaxed));
+    page.count(
+        &RM_EVENTS_DROPPED,
+        &["events"],
+        counters.dropped.load(Ordering::Relaxed),
+    );
     page.count(&RM_EVENTS_DROPPED, &["disk"], web.shared.events.unwritten());
     let events = web.shared.events.counts();
-    page.count(&RM_HEARTBEATS_MISSED, &[], events.get(Reason::NodeSilent.as_str()).copied().unwrap_or_default());
+    page.count(
+        &RM_HEARTBEATS_MISSED,
+        &[],
+        events
+            .get(Reason::NodeSilent.as_str())
+            .copied()
+            .unwrap_or_default(),
+    );
     for (reason, count) in events {
         page.count(&RM_EVENTS, &[reason], count);
     }
@@ -111,16 +193,27 @@ fn counted(page: &mut MetricsPage, counters: &Arc<Counters>, web: &Web) {
     for (queue, of) in counters.by_queue() {
         page.spread(&RM_REQUEST_WAIT, &[queue.as_str()], &of.waits.snapshot());
         for decision in Decision::ALL {
-            page.count(&RM_SCHEDULER_DECISIONS, &[decision.as_str()], of.count(decision));
+            page.count(
+                &RM_SCHEDULER_DECISIONS,
+                &[decision.as_str()],
+                of.count(decision),
+            );
         }
         for decision in [Decision::Granted, Decision::Refused, Decision::Expired] {
-            page.count(&RM_REQUESTS, &[queue.as_str(), decision.as_str()], of.count(decision));
+            page.count(
+                &RM_REQUESTS,
+                &[queue.as_str(), decision.as_str()],
+                of.count(decision),
+            );
         }
     }
 }
 
 /// Converts milliseconds of the wall clock to seconds.
-#[expect(clippy::cast_precision_loss, reason = "exact for three hundred thousand years")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "exact for three hundred thousand years"
+)]
 fn seconds(ms: u64) -> f64 {
     ms as f64 / 1000.0
 }

@@ -25,12 +25,25 @@ pub(crate) fn lines<'a>(
     root: &QueueView,
     warnings: &[std::sync::Arc<LoggedEvent>],
 ) -> Vec<Value> {
-    let (sick_nodes, ready): (Vec<&NodeView>, Vec<&NodeView>) = nodes.partition(|n| n.state != "ready");
+    let (sick_nodes, ready): (Vec<&NodeView>, Vec<&NodeView>) =
+        nodes.partition(|n| n.state != "ready");
     let mut lines = sick(&sick_nodes);
     lines.extend(ready.into_iter().filter_map(left_behind).take(NODES));
     lines.extend(waits.iter().take(REQUESTS).map(|w| waiting(w, zero)));
-    lines.extend(root.walk().into_iter().filter(|q| q.gate != QueueRunState::Open && q.queues.is_empty()).map(gate));
-    lines.extend(warnings.iter().rev().filter(|e| e.level == EventLevel::Warning).take(WARNINGS).map(|e| warning(e)));
+    lines.extend(
+        root.walk()
+            .into_iter()
+            .filter(|q| q.gate != QueueRunState::Open && q.queues.is_empty())
+            .map(gate),
+    );
+    lines.extend(
+        warnings
+            .iter()
+            .rev()
+            .filter(|e| e.level == EventLevel::Warning)
+            .take(WARNINGS)
+            .map(|e| warning(e)),
+    );
     lines.truncate(LINES);
     lines
 }
@@ -53,10 +66,16 @@ fn sick(sick: &[&NodeView]) -> Vec<Value> {
 
 fn one_node(node: &NodeView) -> Value {
     let back = node.undo_verb();
-    let because = node.not_ready_reason().map(|why| format!(": {why}")).unwrap_or_default();
+    let because = node
+        .not_ready_reason()
+        .map(|why| format!(": {why}"))
+        .unwrap_or_default();
     let text = format!("{} is {}{because}", node.id, node.state);
     let level = if back.is_some() { "normal" } else { "warning" };
-    let type_in = back.map_or_else(|| "rmctl node list".to_owned(), |verb| format!("rmctl node {verb} {}", node.id));
+    let type_in = back.map_or_else(
+        || "rmctl node list".to_owned(),
+        |verb| format!("rmctl node {verb} {}", node.id),
+    );
     json!({"level": level, "kind": "node", "id": node.id, "text": text, "type": type_in})
 }
 

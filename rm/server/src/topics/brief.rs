@@ -26,7 +26,16 @@ pub(crate) fn node(node: &NodeView) -> Value {
 
 /// One container on its node, with its running tasks.
 pub(crate) fn container(held: &HeldContainer, labels: &Labels) -> Value {
-    let ContainerView { id, request, resource, state, used, granted, wanted, .. } = &held.view;
+    let ContainerView {
+        id,
+        request,
+        resource,
+        state,
+        used,
+        granted,
+        wanted,
+        ..
+    } = &held.view;
     json!({
         "id": id, "app": id.app, "request": request, "memory": resource.memory, "cpus": resource.cpus, "heap": held.heap,
         "state": state, "used": used, "granted": granted, "wanted": wanted.as_ref().map(|w| w.resource.memory),

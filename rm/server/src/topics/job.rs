@@ -59,11 +59,22 @@ async fn tasks(web: &Web, app: &AppId, kept: &mut Option<Arc<JobView>>) -> Optio
 }
 
 /// State of the topic of one job; `None` if it does not exist.
-pub(crate) async fn job(web: &Web, id: &AppId, kept: &mut Option<Arc<JobView>>) -> Result<Option<TopicState>, ProblemDetails> {
-    let Some(mut app) = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::App(id.clone(), reply))).await? else {
+pub(crate) async fn job(
+    web: &Web,
+    id: &AppId,
+    kept: &mut Option<Arc<JobView>>,
+) -> Result<Option<TopicState>, ProblemDetails> {
+    let Some(mut app) = web
+        .handle
+        .ask(|reply| LoopInput::Query(ClusterQuery::App(id.clone(), reply)))
+        .await?
+    else {
         return Ok(None);
     };
-    app.attempts = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Attempts(id.clone(), reply))).await?;
+    app.attempts = web
+        .handle
+        .ask(|reply| LoopInput::Query(ClusterQuery::Attempts(id.clone(), reply)))
+        .await?;
     let mut board = TopicState::from([("app".into(), json(&app))]);
     if app.pending > 0 {
         board.insert("waits".into(), lists::waits(web, Some(id.clone())).await?);
@@ -100,7 +111,11 @@ fn square(row: &TaskRow) -> char {
         TaskState::Done => 'd',
         TaskState::Failed => 'f',
     };
-    if needed_more_memory(row) { plain.to_ascii_uppercase() } else { plain }
+    if needed_more_memory(row) {
+        plain.to_ascii_uppercase()
+    } else {
+        plain
+    }
 }
 
 fn word(state: TaskState) -> &'static str {
@@ -124,8 +139,12 @@ fn stages<'a>(rows: impl Iterator<Item = &'a TaskRow>, folded: &'a [FoldedTasks]
         });
         stage.tasks += 1;
         // A row that is missing between others is that of a task that is only counted.
-        let place =
-            usize::try_from(row.task.index.saturating_sub(*stage.from.get_or_insert(row.task.index))).unwrap_or(usize::MAX);
+        let place = usize::try_from(
+            row.task
+                .index
+                .saturating_sub(*stage.from.get_or_insert(row.task.index)),
+        )
+        .unwrap_or(usize::MAX);
         if folded.iter().any(|of| of.stage == row.task.stage) {
             let missing = place.min(SQUARES).saturating_sub(stage.squares.len());
             stage.squares.extend(std::iter::repeat_n('d', missing));
@@ -135,19 +154,27 @@ fn stages<'a>(rows: impl Iterator<Item = &'a TaskRow>, folded: &'a [FoldedTasks]
         }
         *stage.states.entry(word(row.state)).or_default() += 1;
         let sized = |p: &headroom_types::Profile| json!({"heap": p.heap, "overhead": p.overhead, "cpus": p.cpus});
-        stage.first.get_or_insert_with(|| sized(row.attempts.first().map_or(&row.profile, |a| &a.profile)));
+        stage.first.get_or_insert_with(|| {
+            sized(row.attempts.first().map_or(&row.profile, |a| &a.profile))
+        });
         for a in &row.attempts {
             stage.kills += u32::from(a.reason.is_some_and(|r| r.charge() == Charge::Memory));
             let peak = a.peak.filter(|_| a.ended.is_some());
-            let at = peak.map(|p| usize::try_from(filled(p, a.profile.memory())).unwrap_or(1000) * BARS / 1001);
+            let at = peak.map(|p| {
+                usize::try_from(filled(p, a.profile.memory())).unwrap_or(1000) * BARS / 1001
+            });
             if let Some(bar) = at.and_then(|at| stage.peaks.get_mut(at.min(BARS - 1))) {
                 *bar += 1;
             }
         }
     }
     for FoldedTasks { stage, done } in folded {
-        let Some(stage) = stages.get_mut(stage.as_str()) else { continue };
-        stage.tasks = stage.tasks.saturating_add(usize::try_from(*done).unwrap_or(usize::MAX));
+        let Some(stage) = stages.get_mut(stage.as_str()) else {
+            continue;
+        };
+        stage.tasks = stage
+            .tasks
+            .saturating_add(usize::try_from(*done).unwrap_or(usize::MAX));
         let missing = stage.tasks.min(SQUARES).saturating_sub(stage.squares.len());
         stage.squares.extend(std::iter::repeat_n('d', missing));
         *stage.states.entry(word(TaskState::Done)).or_default() += done;
@@ -158,7 +185,10 @@ fn stages<'a>(rows: impl Iterator<Item = &'a TaskRow>, folded: &'a [FoldedTasks]
             "first": s.first,
         })
     };
-    let mut board: TopicState = stages.iter().map(|(name, stage)| (format!("stage:{name}"), row(name, stage))).collect();
+    let mut board: TopicState = stages
+        .iter()
+        .map(|(name, stage)| (format!("stage:{name}"), row(name, stage)))
+        .collect();
     board.insert("stages".into(), json(&order));
     board
 }
@@ -167,15 +197,28 @@ fn stages<'a>(rows: impl Iterator<Item = &'a TaskRow>, folded: &'a [FoldedTasks]
 /// pending ones, in this order, up to a limit.
 fn chosen<'a>(rows: impl Iterator<Item = &'a TaskRow>) -> TopicState {
     let (ranked, all) = ranked(rows);
-    let mut board: TopicState = ranked.into_iter().map(|row| (format!("task:{}", row.task), brief::task(row))).collect();
+    let mut board: TopicState = ranked
+        .into_iter()
+        .map(|row| (format!("task:{}", row.task), brief::task(row)))
+        .collect();
     board.insert("lines".into(), json!({"shown": board.len(), "of": all}));
     board
 }
 
 /// Ids of the tasks of [`chosen`]; empty if the job has no rows.
-pub(crate) async fn chosen_tasks(web: &Web, app: &AppId, kept: &mut Option<Arc<JobView>>) -> Vec<TaskId> {
-    let Some(tasks) = tasks(web, app, kept).await else { return Vec::new() };
-    ranked(tasks.rows()).0.into_iter().map(|row| row.task.clone()).collect()
+pub(crate) async fn chosen_tasks(
+    web: &Web,
+    app: &AppId,
+    kept: &mut Option<Arc<JobView>>,
+) -> Vec<TaskId> {
+    let Some(tasks) = tasks(web, app, kept).await else {
+        return Vec::new();
+    };
+    ranked(tasks.rows())
+        .0
+        .into_iter()
+        .map(|row| row.task.clone())
+        .collect()
 }
 
 /// Tasks by importance, up to a limit, and their number without the limit.
@@ -184,8 +227,14 @@ fn ranked<'a>(rows: impl Iterator<Item = &'a TaskRow>) -> (Vec<&'a TaskRow>, usi
     for row in rows {
         let rank = match row.state {
             TaskState::Failed => 0,
-            TaskState::Done | TaskState::Pending | TaskState::Running | TaskState::Blocked if needed_more_memory(row) => 1,
-            TaskState::Done | TaskState::Pending | TaskState::Running if row.attempts.len() > 1 => 2,
+            TaskState::Done | TaskState::Pending | TaskState::Running | TaskState::Blocked
+                if needed_more_memory(row) =>
+            {
+                1
+            }
+            TaskState::Done | TaskState::Pending | TaskState::Running if row.attempts.len() > 1 => {
+                2
+            }
             TaskState::Running => 3,
             TaskState::Pending => 4,
             TaskState::Done | TaskState::Blocked => continue,
@@ -205,13 +254,29 @@ pub(crate) async fn task(
     task: &TaskId,
     kept: &mut Option<Arc<JobView>>,
 ) -> Result<Option<TopicState>, ProblemDetails> {
-    let Some(app) = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::App(id.clone(), reply))).await? else {
+    let Some(app) = web
+        .handle
+        .ask(|reply| LoopInput::Query(ClusterQuery::App(id.clone(), reply)))
+        .await?
+    else {
         return Ok(None);
     };
-    let Some(tasks) = tasks(web, id, kept).await else { return Ok(None) };
-    let Some(row) = tasks.rows().find(|row| row.task == *task) else { return Ok(None) };
-    let mut board = TopicState::from([("app".into(), brief::app(&app, None)), ("row".into(), brief::task(row))]);
-    board.extend(row.attempts.iter().map(|a| (format!("attempt:{}", a.attempt.attempt), brief::whole_attempt(a))));
+    let Some(tasks) = tasks(web, id, kept).await else {
+        return Ok(None);
+    };
+    let Some(row) = tasks.rows().find(|row| row.task == *task) else {
+        return Ok(None);
+    };
+    let mut board = TopicState::from([
+        ("app".into(), brief::app(&app, None)),
+        ("row".into(), brief::task(row)),
+    ]);
+    board.extend(row.attempts.iter().map(|a| {
+        (
+            format!("attempt:{}", a.attempt.attempt),
+            brief::whole_attempt(a),
+        )
+    }));
     if row.state == TaskState::Pending {
         board.insert("waits".into(), lists::waits(web, Some(id.clone())).await?);
     }

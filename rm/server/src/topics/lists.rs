@@ -53,21 +53,32 @@ pub(crate) struct Piece {
 
 impl Piece {
     fn finds(&self, texts: &[&str]) -> bool {
-        self.find.as_ref().is_none_or(|find| texts.iter().any(|t| t.to_lowercase().contains(find)))
+        self.find
+            .as_ref()
+            .is_none_or(|find| texts.iter().any(|t| t.to_lowercase().contains(find)))
     }
 }
 
 /// One page of the list of nodes.
 pub(crate) async fn nodes(web: &Web, piece: &Piece) -> Result<TopicState, ProblemDetails> {
     let view = web.handle.view().await?;
-    let rack = |n: &NodeView| n.traits.rack.as_ref().map(|r| r.to_string()).unwrap_or_default();
+    let rack = |n: &NodeView| {
+        n.traits
+            .rack
+            .as_ref()
+            .map(|r| r.to_string())
+            .unwrap_or_default()
+    };
     let mut found: Vec<&NodeView> = view.nodes.values().map(|(n, _)| n).collect();
     if piece.find.is_some() {
         found.retain(|n| piece.finds(&[n.id.as_str(), &n.state, &rack(n)]));
     }
     let by = |n: &NodeView| match piece.sort {
         Sort::Name => (0, 0),
-        Sort::Granted => (0, 1000_u64.saturating_sub(filled(n.allocated.memory, n.offers.memory))),
+        Sort::Granted => (
+            0,
+            1000_u64.saturating_sub(filled(n.allocated.memory, n.offers.memory)),
+        ),
         Sort::Used => (0, 1000_u64.saturating_sub(filled(n.used, n.offers.memory))),
         Sort::State => (u8::from(n.state == "ready"), 0),
     };
@@ -76,10 +87,12 @@ pub(crate) async fn nodes(web: &Web, piece: &Piece) -> Result<TopicState, Proble
     let rows: Vec<&NodeView> = found.iter().skip(piece.from).take(ROWS).copied().collect();
     let ids: Vec<Value> = rows.iter().map(|n| json(&n.id)).collect();
     let largest = view.nodes.values().map(|(n, _)| n.offers.memory).max();
-    let page =
-        json!({"from": piece.from, "of": found.len(), "all": view.nodes.len(), "ids": ids, "rows": ROWS, "largest": largest});
+    let page = json!({"from": piece.from, "of": found.len(), "all": view.nodes.len(), "ids": ids, "rows": ROWS, "largest": largest});
     let mut board = TopicState::from([("page".into(), page)]);
-    board.extend(rows.into_iter().map(|n| (format!("node:{}", n.id), brief::node(n))));
+    board.extend(
+        rows.into_iter()
+            .map(|n| (format!("node:{}", n.id), brief::node(n))),
+    );
     Ok(board)
 }
 
@@ -95,7 +108,12 @@ pub(crate) async fn jobs(web: &Web, piece: &Piece) -> Result<TopicState, Problem
     let ids: Vec<Value> = rows.iter().map(|a| json(&a.id)).collect();
     let page = json!({"from": piece.from, "of": found.len(), "all": view.apps.len(), "ids": ids, "rows": ROWS});
     let mut board = TopicState::from([("page".into(), page)]);
-    let row = |a: &AppView| (format!("app:{}", a.id), brief::app(a, web.shared.jobs.totals(&a.id).as_ref()));
+    let row = |a: &AppView| {
+        (
+            format!("app:{}", a.id),
+            brief::app(a, web.shared.jobs.totals(&a.id).as_ref()),
+        )
+    };
     board.extend(rows.into_iter().map(row));
     Ok(board)
 }
@@ -108,8 +126,15 @@ pub(crate) async fn queues(web: &Web) -> Result<TopicState, ProblemDetails> {
     let order: Vec<Value> = all.iter().take(QUEUES).map(|q| json(&q.path)).collect();
     board.insert("order".into(), json(&order));
     for queue in all.into_iter().take(QUEUES) {
-        let children = queue.queues.iter().map(|q| q.path.clone()).collect::<Vec<_>>();
-        let mut value = json(&QueueView { queues: Vec::new(), ..queue.clone() });
+        let children = queue
+            .queues
+            .iter()
+            .map(|q| q.path.clone())
+            .collect::<Vec<_>>();
+        let mut value = json(&QueueView {
+            queues: Vec::new(),
+            ..queue.clone()
+        });
         if let Value::Object(fields) = &mut value {
             fields.insert("children".into(), json(&children));
         }
@@ -121,9 +146,17 @@ pub(crate) async fn queues(web: &Web) -> Result<TopicState, ProblemDetails> {
 
 /// Waiting requests with their reasons.
 pub(crate) async fn waits(web: &Web, app: Option<AppId>) -> Result<Value, ProblemDetails> {
-    let waits = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Waits(app, WAITS, reply))).await?;
+    let waits = web
+        .handle
+        .ask(|reply| LoopInput::Query(ClusterQuery::Waits(app, WAITS, reply)))
+        .await?;
     let zero = web.clock.unix_at_zero();
-    Ok(json(&waits.iter().map(|w| brief::wait(w, zero)).collect::<Vec<_>>()))
+    Ok(json(
+        &waits
+            .iter()
+            .map(|w| brief::wait(w, zero))
+            .collect::<Vec<_>>(),
+    ))
 }
 
 /// One page of the audit log, latest first.
@@ -131,10 +164,22 @@ pub(crate) fn audit(web: &Web, piece: &Piece) -> TopicState {
     let all = web.audit.read(0, &AuditFilter::default());
     let finds = |line: &&Arc<AuditLine>| {
         let code = line.code.map(|code| code.to_string()).unwrap_or_default();
-        piece.finds(&[&line.who, &line.verb, &line.object, &line.request, &line.outcome.to_string(), &code])
+        piece.finds(&[
+            &line.who,
+            &line.verb,
+            &line.object,
+            &line.request,
+            &line.outcome.to_string(),
+            &code,
+        ])
     };
     let found: Vec<&Arc<AuditLine>> = all.iter().rev().filter(finds).collect();
-    let rows: Vec<&AuditLine> = found.iter().skip(piece.from).take(ROWS).map(|line| &***line).collect();
+    let rows: Vec<&AuditLine> = found
+        .iter()
+        .skip(piece.from)
+        .take(ROWS)
+        .map(|line| &***line)
+        .collect();
     let page = json!({"from": piece.from, "of": found.len(), "all": all.len(), "rows": ROWS});
     TopicState::from([("page".into(), page), ("lines".into(), json(&rows))])
 }
@@ -142,11 +187,16 @@ pub(crate) fn audit(web: &Web, piece: &Piece) -> TopicState {
 /// All profiles of the cluster.
 pub(crate) fn profiles(web: &Web) -> TopicState {
     let all = web.shared.profiles.borrow().clone();
-    all.known.values().map(|profile| (format!("profile:{}", profile.name), json(profile))).collect()
+    all.known
+        .values()
+        .map(|profile| (format!("profile:{}", profile.name), json(profile)))
+        .collect()
 }
 
 /// All families of the usage history.
 pub(crate) fn families(web: &Web) -> TopicState {
     let rows = web.shared.families.list(None);
-    rows.iter().map(|row| (format!("family:{}/{}", row.user, row.name), json(row))).collect()
+    rows.iter()
+        .map(|row| (format!("family:{}/{}", row.user, row.name), json(row)))
+        .collect()
 }

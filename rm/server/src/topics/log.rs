@@ -24,14 +24,27 @@ pub(crate) struct Filter {
 impl Filter {
     fn passes(&self, event: &LoggedEvent) -> bool {
         let has = |find: &String| {
-            let names = [event.app.as_ref().map(ToString::to_string), event.node.as_ref().map(ToString::to_string)];
-            let texts = [event.reason.as_str(), event.object.as_str(), event.message.as_str()];
-            texts.into_iter().chain(names.iter().flatten().map(String::as_str)).any(|t| t.to_lowercase().contains(find))
+            let names = [
+                event.app.as_ref().map(ToString::to_string),
+                event.node.as_ref().map(ToString::to_string),
+            ];
+            let texts = [
+                event.reason.as_str(),
+                event.object.as_str(),
+                event.message.as_str(),
+            ];
+            texts
+                .into_iter()
+                .chain(names.iter().flatten().map(String::as_str))
+                .any(|t| t.to_lowercase().contains(find))
         };
         self.find.as_ref().is_none_or(has)
     }
     fn place(&self, cursor: u64) -> EventPosition {
-        EventPosition { cursor, filter: self.log.clone() }
+        EventPosition {
+            cursor,
+            filter: self.log.clone(),
+        }
     }
     fn is_open(&self) -> bool {
         self.find.is_none() && self.log == eventlog::EventFilter::default()
@@ -67,7 +80,10 @@ impl Reading {
                 Ok(piece) if piece.is_empty() => break,
                 Ok(piece) => rows.extend(piece.into_iter().filter(|e| self.filter.passes(e))),
                 Err(old) => {
-                    told.push(TopicMessage::Resync { topic: topic(), oldest: old.oldest });
+                    told.push(TopicMessage::Resync {
+                        topic: topic(),
+                        oldest: old.oldest,
+                    });
                     (place, first) = (self.beginning(log), true);
                     rows.clear();
                 }
@@ -78,7 +94,11 @@ impl Reading {
         }
         rows.drain(..rows.len().saturating_sub(FIRST));
         if first || !rows.is_empty() {
-            told.push(TopicMessage::Events { topic: topic(), first, rows: rows.iter().map(|e| (**e).clone()).collect() });
+            told.push(TopicMessage::Events {
+                topic: topic(),
+                first,
+                rows: rows.iter().map(|e| (**e).clone()).collect(),
+            });
         }
         self.place = Some(place);
         told
@@ -88,15 +108,28 @@ impl Reading {
     fn beginning(&self, log: &EventLog) -> EventPosition {
         let last = *log.watch().borrow();
         let back = u64::try_from(FIRST).unwrap_or(0);
-        self.filter.place(if self.filter.is_open() { last.saturating_sub(back) } else { 0 })
+        self.filter.place(if self.filter.is_open() {
+            last.saturating_sub(back)
+        } else {
+            0
+        })
     }
 }
 
 /// Latest warnings, oldest first.
 pub(crate) fn latest_warnings(log: &EventLog, most: usize) -> Vec<Arc<LoggedEvent>> {
     let last = *log.watch().borrow();
-    let warnings = eventlog::EventFilter { level: Some(EventLevel::Warning), ..eventlog::EventFilter::default() };
-    let (mut place, mut found) = (EventPosition { cursor: last.saturating_sub(RECENT), filter: warnings }, Vec::new());
+    let warnings = eventlog::EventFilter {
+        level: Some(EventLevel::Warning),
+        ..eventlog::EventFilter::default()
+    };
+    let (mut place, mut found) = (
+        EventPosition {
+            cursor: last.saturating_sub(RECENT),
+            filter: warnings,
+        },
+        Vec::new(),
+    );
     while let Ok(piece) = log.read(&mut place) {
         if piece.is_empty() {
             break;
@@ -114,7 +147,16 @@ mod tests {
 
     fn event(reason: &str, level: EventLevel) -> LoggedEvent {
         let (object, message) = ("map/7@1".to_owned(), "limit reached".to_owned());
-        LoggedEvent { index: 0, time: UnixMillis(1), level, reason: reason.into(), object, app: None, node: None, message }
+        LoggedEvent {
+            index: 0,
+            time: UnixMillis(1),
+            level,
+            reason: reason.into(),
+            object,
+            app: None,
+            node: None,
+            message,
+        }
     }
     fn words(told: &[TopicMessage]) -> Vec<String> {
         let row = |t: &TopicMessage| match t {
@@ -145,23 +187,48 @@ mod tests {
         log.push([event("OomKilled", EventLevel::Warning)]);
         log.push((0..1000).map(|_| event("x", EventLevel::Normal)));
         let level = Some(EventLevel::Warning);
-        let warnings = Filter { log: eventlog::EventFilter { level, ..eventlog::EventFilter::default() }, find: None };
+        let warnings = Filter {
+            log: eventlog::EventFilter {
+                level,
+                ..eventlog::EventFilter::default()
+            },
+            find: None,
+        };
         assert_eq!(words(&Reading::new(warnings, None).look(&log)), ["true:1"]);
-        let named = Filter { find: Some("oomk".into()), ..Filter::default() };
+        let named = Filter {
+            find: Some("oomk".into()),
+            ..Filter::default()
+        };
         assert_eq!(words(&Reading::new(named, None).look(&log)), ["true:1"]);
     }
 
     #[test]
     fn an_application_filter_does_not_match_longer_ids() {
         let log = EventLog::new(Epoch(2));
-        let of = |app: &str| LoggedEvent { app: app.parse().ok(), ..event("Escalated", EventLevel::Warning) };
-        log.push([of("sort.1"), of("sort.10"), event("NodeLost", EventLevel::Warning)]);
+        let of = |app: &str| LoggedEvent {
+            app: app.parse().ok(),
+            ..event("Escalated", EventLevel::Warning)
+        };
+        log.push([
+            of("sort.1"),
+            of("sort.10"),
+            event("NodeLost", EventLevel::Warning),
+        ]);
         let app = "sort.1".parse().ok();
-        let own = Filter { log: eventlog::EventFilter { app, ..eventlog::EventFilter::default() }, find: None };
+        let own = Filter {
+            log: eventlog::EventFilter {
+                app,
+                ..eventlog::EventFilter::default()
+            },
+            find: None,
+        };
         let mut reading = Reading::new(own, None);
         assert_eq!(words(&reading.look(&log)), ["true:1"]);
         log.push([of("sort.10")]);
-        assert!(reading.look(&log).is_empty(), "later events are filtered too");
+        assert!(
+            reading.look(&log).is_empty(),
+            "later events are filtered too"
+        );
         log.push([of("sort.1")]);
         assert_eq!(words(&reading.look(&log)), ["false:1"]);
     }
@@ -169,9 +236,21 @@ mod tests {
     #[test]
     fn the_latest_warnings_exclude_other_levels() {
         let log = EventLog::new(Epoch(2));
-        log.push([event("a", EventLevel::Warning), event("b", EventLevel::Normal), event("c", EventLevel::Warning)]);
-        let found = |most| latest_warnings(&log, most).iter().map(|e| e.reason.clone()).collect::<Vec<_>>();
-        assert_eq!((found(8), found(1)), (vec!["a".to_owned(), "c".to_owned()], vec!["c".to_owned()]));
+        log.push([
+            event("a", EventLevel::Warning),
+            event("b", EventLevel::Normal),
+            event("c", EventLevel::Warning),
+        ]);
+        let found = |most| {
+            latest_warnings(&log, most)
+                .iter()
+                .map(|e| e.reason.clone())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (found(8), found(1)),
+            (vec!["a".to_owned(), "c".to_owned()], vec!["c".to_owned()])
+        );
     }
 
     #[test]
@@ -179,8 +258,14 @@ mod tests {
         let log = EventLog::new(Epoch(2));
         log.push((0..10).map(|_| event("x", EventLevel::Normal)));
         let seen = *log.watch().borrow() - 3;
-        assert_eq!(words(&Reading::new(Filter::default(), Some(seen)).look(&log)), ["false:3"]);
+        assert_eq!(
+            words(&Reading::new(Filter::default(), Some(seen)).look(&log)),
+            ["false:3"]
+        );
         log.push((0..100_500).map(|_| event("x", EventLevel::Normal)));
-        assert_eq!(words(&Reading::new(Filter::default(), Some(seen)).look(&log)), ["resync", "true:300"]);
+        assert_eq!(
+            words(&Reading::new(Filter::default(), Some(seen)).look(&log)),
+            ["resync", "true:300"]
+        );
     }
 }

@@ -86,13 +86,18 @@ impl FromStr for Topic {
             Some(("job", id)) => id.parse().map(Topic::Job).map_err(|e| bad(&e)),
             Some(("container", id)) => id.parse().map(Topic::Container).map_err(|e| bad(&e)),
             Some(("task", id)) => {
-                let (app, task) = id.split_once('/').ok_or_else(|| bad(&"write task:JOB/STAGE/INDEX"))?;
-                Ok(Topic::Task(app.parse().map_err(|e| bad(&e))?, task.parse().map_err(|e| bad(&e))?))
+                let (app, task) = id
+                    .split_once('/')
+                    .ok_or_else(|| bad(&"write task:JOB/STAGE/INDEX"))?;
+                Ok(Topic::Task(
+                    app.parse().map_err(|e| bad(&e))?,
+                    task.parse().map_err(|e| bad(&e))?,
+                ))
             }
-            Some(_) | None => {
-                Err(bad(&"known topics are overview, nodes, node:NODE, queues, jobs, job:JOB, task:JOB/STAGE/INDEX, \
-                  container:ID, events, families, profiles, audit"))
-            }
+            Some(_) | None => Err(bad(
+                &"known topics are overview, nodes, node:NODE, queues, jobs, job:JOB, task:JOB/STAGE/INDEX, \
+                  container:ID, events, families, profiles, audit",
+            )),
         }
     }
 }
@@ -101,9 +106,12 @@ impl Topic {
     /// Right that a reader of the topic needs.
     pub(crate) fn need(&self) -> CallRequirement {
         match self {
-            Topic::Overview | Topic::Nodes | Topic::Node(_) | Topic::Queues | Topic::Families | Topic::Profiles => {
-                CallRequirement::Right(Right::ClusterRead)
-            }
+            Topic::Overview
+            | Topic::Nodes
+            | Topic::Node(_)
+            | Topic::Queues
+            | Topic::Families
+            | Topic::Profiles => CallRequirement::Right(Right::ClusterRead),
             Topic::Jobs | Topic::Events => CallRequirement::Right(Right::JobRead),
             Topic::Job(app) | Topic::Task(app, _) => CallRequirement::See(app.clone()),
             Topic::Container(id) => CallRequirement::See(id.app.clone()),
@@ -114,7 +122,12 @@ impl Topic {
     /// Minimum interval between two versions.
     pub(crate) fn every(&self) -> Duration {
         match self {
-            Topic::Overview | Topic::Nodes | Topic::Queues | Topic::Jobs | Topic::Families | Topic::Profiles => OVERVIEW_EVERY,
+            Topic::Overview
+            | Topic::Nodes
+            | Topic::Queues
+            | Topic::Jobs
+            | Topic::Families
+            | Topic::Profiles => OVERVIEW_EVERY,
             Topic::Node(_) | Topic::Container(_) => Duration::from_millis(400),
             Topic::Job(_) | Topic::Task(..) => Duration::from_millis(200),
             Topic::Events | Topic::Audit => Duration::from_millis(100),
@@ -197,11 +210,23 @@ impl TopicMessage {
 
 /// Difference between two states of a topic; `None` if they are equal.
 pub(crate) fn patch(topic: &str, before: &TopicState, now: &TopicState) -> Option<TopicMessage> {
-    let changed = now.iter().filter(|(name, part)| before.get(*name) != Some(part));
-    let set: BTreeMap<String, Value> = changed.map(|(name, part)| (name.clone(), part.clone())).collect();
-    let gone: Vec<String> = before.keys().filter(|name| !now.contains_key(*name)).cloned().collect();
+    let changed = now
+        .iter()
+        .filter(|(name, part)| before.get(*name) != Some(part));
+    let set: BTreeMap<String, Value> = changed
+        .map(|(name, part)| (name.clone(), part.clone()))
+        .collect();
+    let gone: Vec<String> = before
+        .keys()
+        .filter(|name| !now.contains_key(*name))
+        .cloned()
+        .collect();
     let same = set.is_empty() && gone.is_empty();
-    (!same).then(|| TopicMessage::Patch { topic: topic.to_owned(), set, gone })
+    (!same).then(|| TopicMessage::Patch {
+        topic: topic.to_owned(),
+        set,
+        gone,
+    })
 }
 
 /// Converts a value to JSON.
@@ -218,7 +243,10 @@ pub(crate) struct Boards {
 
 impl Boards {
     /// Returns the overview, and makes it again when it is too old.
-    pub(crate) async fn overview<E>(&self, make: impl Future<Output = Result<TopicState, E>>) -> Result<Arc<TopicState>, E> {
+    pub(crate) async fn overview<E>(
+        &self,
+        make: impl Future<Output = Result<TopicState, E>>,
+    ) -> Result<Arc<TopicState>, E> {
         let mut kept = self.overview.lock().await;
         if let Some((at, board)) = &*kept
             && at.elapsed() < OVERVIEW_EVERY * 4 / 5
@@ -237,21 +265,32 @@ mod tests {
     use serde_json::json;
 
     fn board(parts: &[(&str, u32)]) -> TopicState {
-        parts.iter().map(|(name, n)| ((*name).to_owned(), json!(n))).collect()
+        parts
+            .iter()
+            .map(|(name, n)| ((*name).to_owned(), json!(n)))
+            .collect()
     }
 
     #[test]
     fn a_patch_contains_only_changed_parts() {
-        let (before, now) = (board(&[("a", 1), ("b", 2), ("c", 3)]), board(&[("a", 1), ("b", 5), ("d", 4)]));
+        let (before, now) = (
+            board(&[("a", 1), ("b", 2), ("c", 3)]),
+            board(&[("a", 1), ("b", 5), ("d", 4)]),
+        );
         let told = json(&patch("x", &before, &now));
-        assert_eq!(told, json!({"kind": "patch", "topic": "x", "set": {"b": 5, "d": 4}, "gone": ["c"]}));
+        assert_eq!(
+            told,
+            json!({"kind": "patch", "topic": "x", "set": {"b": 5, "d": 4}, "gone": ["c"]})
+        );
         assert!(patch("x", &now, &now).is_none());
     }
 
     #[test]
     fn a_snapshot_with_its_patches_gives_the_topic_state() {
         let (before, now) = (board(&[("a", 1), ("b", 2)]), board(&[("b", 3), ("c", 1)]));
-        let Some(TopicMessage::Patch { set, gone, .. }) = patch("x", &before, &now) else { panic!("there is no patch") };
+        let Some(TopicMessage::Patch { set, gone, .. }) = patch("x", &before, &now) else {
+            panic!("there is no patch")
+        };
         let mut followed = before;
         gone.iter().for_each(|name| drop(followed.remove(name)));
         followed.extend(set);
@@ -261,10 +300,27 @@ mod tests {
     #[test]
     fn topics_use_the_ids_of_other_calls() {
         let task: Topic = "task:count.7/map/7".parse().expect("a topic");
-        assert_eq!(task, Topic::Task("count.7".parse().expect("id"), "map/7".parse().expect("id")));
-        assert_eq!("node:n-1".parse(), Ok(Topic::Node("n-1".parse().expect("id"))));
-        assert_eq!("container:count.7.e1.c2".parse(), Ok(Topic::Container("count.7.e1.c2".parse().expect("id"))));
-        for wrong in ["", "job", "job:", "task:count.7", "task:count.7/map", "everything", "node:a b"] {
+        assert_eq!(
+            task,
+            Topic::Task("count.7".parse().expect("id"), "map/7".parse().expect("id"))
+        );
+        assert_eq!(
+            "node:n-1".parse(),
+            Ok(Topic::Node("n-1".parse().expect("id")))
+        );
+        assert_eq!(
+            "container:count.7.e1.c2".parse(),
+            Ok(Topic::Container("count.7.e1.c2".parse().expect("id")))
+        );
+        for wrong in [
+            "",
+            "job",
+            "job:",
+            "task:count.7",
+            "task:count.7/map",
+            "everything",
+            "node:a b",
+        ] {
             assert!(wrong.parse::<Topic>().is_err(), "{wrong:?}");
         }
     }

@@ -15,25 +15,59 @@ const CONTAINERS: usize = 1000;
 
 /// State of the topic of one node; `None` if it does not exist.
 pub(crate) async fn node(web: &Web, id: &NodeId) -> Result<Option<TopicState>, ProblemDetails> {
-    let Some((found, _)) = web.handle.node(id).await? else { return Ok(None) };
-    let held = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Held(vec![id.clone()], reply))).await?;
+    let Some((found, _)) = web.handle.node(id).await? else {
+        return Ok(None);
+    };
+    let held = web
+        .handle
+        .ask(|reply| LoopInput::Query(ClusterQuery::Held(vec![id.clone()], reply)))
+        .await?;
     let view = web.handle.last();
-    let stories = LiveTaskSummary::of(&web.shared.jobs, view.apps.values().filter(|a| !a.state.is_final()).map(|a| &a.id));
-    let mut board = TopicState::from([("node".into(), json(&view::steady(&found))), ("row".into(), brief::node(&found))]);
-    for held in held.iter().flat_map(|(_, containers)| containers).take(CONTAINERS) {
-        board.insert(format!("container:{}", held.view.id), brief::container(held, &stories.labels));
+    let stories = LiveTaskSummary::of(
+        &web.shared.jobs,
+        view.apps
+            .values()
+            .filter(|a| !a.state.is_final())
+            .map(|a| &a.id),
+    );
+    let mut board = TopicState::from([
+        ("node".into(), json(&view::steady(&found))),
+        ("row".into(), brief::node(&found)),
+    ]);
+    for held in held
+        .iter()
+        .flat_map(|(_, containers)| containers)
+        .take(CONTAINERS)
+    {
+        board.insert(
+            format!("container:{}", held.view.id),
+            brief::container(held, &stories.labels),
+        );
     }
     Ok(Some(board))
 }
 
 /// State of the topic of one container; `None` if it is unknown or no longer kept.
-pub(crate) async fn container(web: &Web, id: &ContainerId) -> Result<Option<TopicState>, ProblemDetails> {
-    let found = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Container(id.clone(), reply))).await?;
+pub(crate) async fn container(
+    web: &Web,
+    id: &ContainerId,
+) -> Result<Option<TopicState>, ProblemDetails> {
+    let found = web
+        .handle
+        .ask(|reply| LoopInput::Query(ClusterQuery::Container(id.clone(), reply)))
+        .await?;
     let Some(found) = found else { return Ok(None) };
     let mut board = TopicState::from([("container".into(), json(&found))]);
     if let Some(snapshot) = web.shared.jobs.snapshot(&id.app) {
-        let inside = |row: &&headroom_wire::v1::job::TaskRow| row.attempts.iter().any(|a| a.container == *id);
-        let rows: Vec<Value> = snapshot.rows().filter(inside).take(200).map(brief::task).collect();
+        let inside = |row: &&headroom_wire::v1::job::TaskRow| {
+            row.attempts.iter().any(|a| a.container == *id)
+        };
+        let rows: Vec<Value> = snapshot
+            .rows()
+            .filter(inside)
+            .take(200)
+            .map(brief::task)
+            .collect();
         board.insert("tasks".into(), json!(rows));
     }
     Ok(Some(board))

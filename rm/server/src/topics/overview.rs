@@ -32,9 +32,21 @@ const WARNINGS: usize = 8;
 pub(crate) async fn board(web: &Web) -> Result<TopicState, ProblemDetails> {
     let view = web.handle.view().await?;
     let shown = shown(&view);
-    let held = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Held(shown.clone(), reply))).await?;
-    let waits = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Waits(None, WAITS, reply))).await?;
-    let stories = LiveTaskSummary::of(&web.shared.jobs, view.apps.values().filter(|a| !a.state.is_final()).map(|a| &a.id));
+    let held = web
+        .handle
+        .ask(|reply| LoopInput::Query(ClusterQuery::Held(shown.clone(), reply)))
+        .await?;
+    let waits = web
+        .handle
+        .ask(|reply| LoopInput::Query(ClusterQuery::Waits(None, WAITS, reply)))
+        .await?;
+    let stories = LiveTaskSummary::of(
+        &web.shared.jobs,
+        view.apps
+            .values()
+            .filter(|a| !a.state.is_final())
+            .map(|a| &a.id),
+    );
     let zero = web.clock.unix_at_zero();
     let hour = web.shared.memory_hour(web.clock.unix_now());
     let mut status = json(&view.status(headroom_types::Tick(0), hour));
@@ -50,16 +62,38 @@ pub(crate) async fn board(web: &Web) -> Result<TopicState, ProblemDetails> {
         ("figures".into(), stories.figures()),
         ("fleet".into(), fleet(&view, shown.len())),
         ("racks".into(), json(&racks(&view))),
-        ("attention".into(), json(&attention::lines(nodes(), &waits, zero, &view.queues.root, &warnings))),
-        ("waits".into(), json(&waits.iter().map(|w| brief::wait(w, zero)).collect::<Vec<_>>())),
+        (
+            "attention".into(),
+            json(&attention::lines(
+                nodes(),
+                &waits,
+                zero,
+                &view.queues.root,
+                &warnings,
+            )),
+        ),
+        (
+            "waits".into(),
+            json(
+                &waits
+                    .iter()
+                    .map(|w| brief::wait(w, zero))
+                    .collect::<Vec<_>>(),
+            ),
+        ),
         ("ladders".into(), json(&stories.ladders())),
         ("jobs".into(), json(&jobs(&view, &stories))),
     ]);
     for (place, (id, containers)) in held.iter().enumerate() {
-        let Some((node, _)) = view.nodes.get(id) else { continue };
+        let Some((node, _)) = view.nodes.get(id) else {
+            continue;
+        };
         let mut value = brief::node(node);
         if let Value::Object(fields) = &mut value {
-            let rows: Vec<Value> = containers.iter().map(|held| brief::container(held, &stories.labels)).collect();
+            let rows: Vec<Value> = containers
+                .iter()
+                .map(|held| brief::container(held, &stories.labels))
+                .collect();
             fields.insert("held".into(), json(&rows));
             fields.insert("place".into(), json!(place));
         }
@@ -74,13 +108,26 @@ fn shown(view: &View) -> Vec<NodeId> {
     if view.nodes.len() <= NODES {
         return view.nodes.keys().cloned().collect();
     }
-    let mut sick: Vec<&NodeView> =
-        view.nodes.values().map(|(n, _)| n).filter(|n| n.state != "ready" && n.containers > 0).collect();
+    let mut sick: Vec<&NodeView> = view
+        .nodes
+        .values()
+        .map(|(n, _)| n)
+        .filter(|n| n.state != "ready" && n.containers > 0)
+        .collect();
     sick.truncate(NODES / 2);
     let chosen: BTreeSet<&NodeId> = sick.iter().map(|n| &n.id).collect();
-    let mut rest: Vec<&NodeView> = view.nodes.values().map(|(n, _)| n).filter(|n| !chosen.contains(&n.id)).collect();
-    let fullest =
-        |n: &&NodeView| std::cmp::Reverse((filled(n.used, n.offers.memory) / 20, filled(n.allocated.memory, n.offers.memory)));
+    let mut rest: Vec<&NodeView> = view
+        .nodes
+        .values()
+        .map(|(n, _)| n)
+        .filter(|n| !chosen.contains(&n.id))
+        .collect();
+    let fullest = |n: &&NodeView| {
+        std::cmp::Reverse((
+            filled(n.used, n.offers.memory) / 20,
+            filled(n.allocated.memory, n.offers.memory),
+        ))
+    };
     let most = NODES - sick.len();
     if rest.len() > most {
         rest.select_nth_unstable_by_key(most, |n| (fullest(n), n.id.clone()));
@@ -92,7 +139,10 @@ fn shown(view: &View) -> Vec<NodeId> {
 
 /// Ratio in thousandths; 0 if `whole` is 0.
 pub(crate) fn filled(part: Bytes, whole: Bytes) -> u64 {
-    part.get().saturating_mul(1000).checked_div(whole.get()).unwrap_or(0)
+    part.get()
+        .saturating_mul(1000)
+        .checked_div(whole.get())
+        .unwrap_or(0)
 }
 
 /// Number of nodes by state and by load.
@@ -107,7 +157,10 @@ fn fleet(view: &View, shown: usize) -> Value {
             continue;
         }
         largest = largest.max(node.offers.memory.saturating_sub(node.allocated.memory));
-        for (bars, part) in [(&mut granted, node.allocated.memory), (&mut used, node.used)] {
+        for (bars, part) in [
+            (&mut granted, node.allocated.memory),
+            (&mut used, node.used),
+        ] {
             let at = usize::try_from(filled(part, node.offers.memory)).unwrap_or(0) * BARS / 1001;
             if let Some(bar) = bars.get_mut(at.min(BARS - 1)) {
                 *bar += 1;
@@ -131,7 +184,9 @@ struct Rack {
 fn racks(view: &View) -> Vec<Value> {
     let mut racks: BTreeMap<&str, Rack> = BTreeMap::new();
     for (node, _) in view.nodes.values() {
-        let rack = racks.entry(node.traits.rack.as_ref().map_or("", |r| r.as_str())).or_default();
+        let rack = racks
+            .entry(node.traits.rack.as_ref().map_or("", |r| r.as_str()))
+            .or_default();
         rack.nodes += 1;
         rack.not_ready += u32::from(node.state != "ready");
         rack.memory = rack.memory.saturating_add(node.offers.memory);
@@ -159,8 +214,17 @@ fn racks(view: &View) -> Vec<Value> {
 
 /// Live applications, newest first, then ended ones, newest first.
 fn jobs(view: &View, stories: &LiveTaskSummary) -> Vec<Value> {
-    let newest = |over: bool| view.apps.values().rev().filter(move |a| a.state.is_final() == over);
+    let newest = |over: bool| {
+        view.apps
+            .values()
+            .rev()
+            .filter(move |a| a.state.is_final() == over)
+    };
     let total = |a: &AppId| stories.totals.get(a);
     let row = |a: &AppView| brief::app(a, total(&a.id));
-    newest(false).chain(newest(true)).take(JOBS).map(row).collect()
+    newest(false)
+        .chain(newest(true))
+        .take(JOBS)
+        .map(row)
+        .collect()
 }

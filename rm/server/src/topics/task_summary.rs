@@ -37,20 +37,31 @@ pub(crate) struct LiveTaskSummary {
 
 impl LiveTaskSummary {
     /// Collects the tasks of these applications, which are in order of submission.
-    pub(crate) fn of<'a>(jobs: &JobRowStore, apps: impl DoubleEndedIterator<Item = &'a AppId>) -> LiveTaskSummary {
+    pub(crate) fn of<'a>(
+        jobs: &JobRowStore,
+        apps: impl DoubleEndedIterator<Item = &'a AppId>,
+    ) -> LiveTaskSummary {
         let mut stories = LiveTaskSummary::default();
         for app in apps.rev().take(JOBS) {
-            let Some(snapshot) = jobs.snapshot(app) else { continue };
-            stories.totals.insert(app.clone(), snapshot.totals().clone());
+            let Some(snapshot) = jobs.snapshot(app) else {
+                continue;
+            };
+            stories
+                .totals
+                .insert(app.clone(), snapshot.totals().clone());
             snapshot.rows().for_each(|row| stories.take(app, row));
         }
-        stories.ladders.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+        stories
+            .ladders
+            .sort_by_key(|(at, _)| std::cmp::Reverse(*at));
         stories.ladders.truncate(LADDERS);
         stories
     }
 
     fn take(&mut self, app: &AppId, row: &TaskRow) {
-        let Some(last) = row.attempts.last() else { return };
+        let Some(last) = row.attempts.last() else {
+            return;
+        };
         if row.state == TaskState::Running && last.ended.is_none() {
             let names = self.labels.entry(last.container.clone()).or_default();
             if names.len() < NAMES {
@@ -67,10 +78,16 @@ impl LiveTaskSummary {
                 TaskState::Blocked | TaskState::Pending | TaskState::Running => self.going_on += 1,
             }
         }
-        let at = last.ended.unwrap_or(UnixMillis(last.started.0.saturating_add(1)));
-        let (kept, full) = (self.ladders.len(), self.ladders.iter().map(|(at, _)| *at).min());
+        let at = last
+            .ended
+            .unwrap_or(UnixMillis(last.started.0.saturating_add(1)));
+        let (kept, full) = (
+            self.ladders.len(),
+            self.ladders.iter().map(|(at, _)| *at).min(),
+        );
         if kept < LADDERS * 4 || full.is_some_and(|oldest| at > oldest) {
-            self.ladders.push((at, json!({"app": app, "row": brief::task(row)})));
+            self.ladders
+                .push((at, json!({"app": app, "row": brief::task(row)})));
         }
         if self.ladders.len() > LADDERS * 8 {
             self.ladders.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
@@ -85,7 +102,8 @@ impl LiveTaskSummary {
 
     /// Totals over all jobs.
     pub(crate) fn figures(&self) -> Value {
-        let sum = |of: fn(&JobTotals) -> u32| self.totals.values().map(|t| u64::from(of(t))).sum::<u64>();
+        let sum =
+            |of: fn(&JobTotals) -> u32| self.totals.values().map(|t| u64::from(of(t))).sum::<u64>();
         let rerun: u128 = self.totals.values().map(|t| t.rerun_byte_ms).sum();
         json!({
             "killed_tasks": self.recovered + self.going_on + self.given_up, "recovered": self.recovered, "going_on": self.going_on,
@@ -98,7 +116,9 @@ impl LiveTaskSummary {
 
 /// Whether an attempt was killed for memory.
 pub(crate) fn killed(row: &TaskRow) -> bool {
-    row.attempts.iter().any(|a| a.reason.is_some_and(|r| r.charge() == Charge::Memory))
+    row.attempts
+        .iter()
+        .any(|a| a.reason.is_some_and(|r| r.charge() == Charge::Memory))
 }
 
 /// Whether the task needed more than the first size of its stage: escalated, killed for memory, or

@@ -14,29 +14,34 @@ use std::time::Duration;
 use headroom_client::{Client, ClientError, JsonLineStream};
 use headroom_resourcemanager::{ManagerOptions, RunningManager, start};
 use headroom_types::{
-    AppId, AttemptId, Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, NodeId, Resource,
-    StoreBackend, UnixMillis,
+    AppId, AttemptId, Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason,
+    ExitReport, NodeId, Resource, StoreBackend, UnixMillis,
 };
 use headroom_wire::v1::application_master::{
-    ApplicationUpdate, ApplicationUpdateKind, FinishApp, LaunchSpec, MasterSync, PlacementRequest, PlacementResponse,
-    RegisterMaster,
+    ApplicationUpdate, ApplicationUpdateKind, FinishApp, LaunchSpec, MasterSync, PlacementRequest,
+    PlacementResponse, RegisterMaster,
 };
 use headroom_wire::v1::apps::{AppState, AppView, ApplicationMaster, SubmissionResult, SubmitApp};
 use headroom_wire::v1::job::JobPatch;
 use headroom_wire::v1::nodes::{
-    ContainerDesiredState, DesiredStateLine, NodeContainerPhase, NodeHealthState, NodeReport, NodeTraits, ObservedContainer,
-    RegisterNode, RunOrder,
+    ContainerDesiredState, DesiredStateLine, NodeContainerPhase, NodeHealthState, NodeReport,
+    NodeTraits, ObservedContainer, RegisterNode, RunOrder,
 };
 
 /// Timeout for actions that take a moment, on a loaded machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(SOON, future).await.unwrap_or_else(|_| panic!("timeout while waiting for {what}"))
+    tokio::time::timeout(SOON, future)
+        .await
+        .unwrap_or_else(|_| panic!("timeout while waiting for {what}"))
 }
 
 /// Polls until the result exists.
-pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+pub(crate) async fn until<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    mut look: impl FnMut() -> F,
+) -> T {
     soon(what, async {
         let mut ticks = tokio::time::interval(Duration::from_millis(10));
         loop {
@@ -53,8 +58,14 @@ pub(crate) async fn resource_manager(state: &Path) -> (RunningManager, Client) {
     resource_manager_with(state, StoreBackend::default()).await
 }
 
-pub(crate) async fn resource_manager_with(state: &Path, store: StoreBackend) -> (RunningManager, Client) {
-    let options = ManagerOptions { store, ..ManagerOptions::new("127.0.0.1:0".parse().expect("address"), state.to_owned()) };
+pub(crate) async fn resource_manager_with(
+    state: &Path,
+    store: StoreBackend,
+) -> (RunningManager, Client) {
+    let options = ManagerOptions {
+        store,
+        ..ManagerOptions::new("127.0.0.1:0".parse().expect("address"), state.to_owned())
+    };
     let running = start(options).await.expect("starts");
     let client = Client::new(&running.url).expect("address");
     (running, client)
@@ -80,7 +91,9 @@ pub(crate) fn free_port() -> u16 {
     static GIVEN: AtomicU16 = AtomicU16::new(0);
     let row = 10_000 + u16::try_from(std::process::id() % 2_200).expect("small") * 10;
     let mut ports = (0..10).map(|_| row + GIVEN.fetch_add(1, Ordering::Relaxed) % 10);
-    ports.find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")
+    ports
+        .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .expect("a free port")
 }
 
 impl Daemon {
@@ -89,14 +102,23 @@ impl Daemon {
     }
     pub(crate) async fn start_with(state: &Path, port: u16, store: StoreBackend) -> Daemon {
         let child = Command::new(program())
-            .args(["--listen", &format!("127.0.0.1:{port}"), "--store", store.as_str(), "--state"])
+            .args([
+                "--listen",
+                &format!("127.0.0.1:{port}"),
+                "--store",
+                store.as_str(),
+                "--state",
+            ])
             .arg(state)
             .env("HEADROOM_LOG", "warn")
             .stdin(Stdio::null())
             .spawn()
             .expect("starts");
         let client = Client::new(&format!("http://127.0.0.1:{port}")).expect("address");
-        until("the daemon to answer", || async { client.get_text("/readyz").await.ok() }).await;
+        until("the daemon to answer", || async {
+            client.get_text("/readyz").await.ok()
+        })
+        .await;
         Daemon { child, client }
     }
     /// Ends the daemon with SIGKILL.
@@ -123,7 +145,10 @@ pub(crate) fn mib(n: u64) -> Resource {
 }
 
 pub(crate) fn launch() -> LaunchSpec {
-    LaunchSpec { command: vec!["work".into()], ..LaunchSpec::default() }
+    LaunchSpec {
+        command: vec!["work".into()],
+        ..LaunchSpec::default()
+    }
 }
 
 pub(crate) fn unmanaged(name: &str) -> SubmitApp {
@@ -142,14 +167,30 @@ pub(crate) fn unmanaged(name: &str) -> SubmitApp {
 }
 
 pub(crate) fn managed(name: &str, resource: Resource, max_attempts: u32) -> SubmitApp {
-    let launch =
-        Box::new(LaunchSpec { command: vec!["master".into()], heap: Some(Bytes::from_mib(64)), ..LaunchSpec::default() });
-    SubmitApp { master: ApplicationMaster::Managed { resource, launch, max_attempts }, ..unmanaged(name) }
+    let launch = Box::new(LaunchSpec {
+        command: vec!["master".into()],
+        heap: Some(Bytes::from_mib(64)),
+        ..LaunchSpec::default()
+    });
+    SubmitApp {
+        master: ApplicationMaster::Managed {
+            resource,
+            launch,
+            max_attempts,
+        },
+        ..unmanaged(name)
+    }
 }
 
 pub(crate) async fn app_state(client: &Client, app: &AppId, state: AppState) -> AppView {
-    until(&format!("{app} to be {}", state.as_str()), || async { client.app(app).await.ok().filter(|view| view.state == state) })
-        .await
+    until(&format!("{app} to be {}", state.as_str()), || async {
+        client
+            .app(app)
+            .await
+            .ok()
+            .filter(|view| view.state == state)
+    })
+    .await
 }
 
 /// A node agent without processes.
@@ -200,12 +241,21 @@ impl FakeNode {
             unattributed: Bytes::ZERO,
             left_by: Vec::new(),
         };
-        let answer = self.client.register_node(&self.id, &body).await.expect("registers");
+        let answer = self
+            .client
+            .register_node(&self.id, &body)
+            .await
+            .expect("registers");
         self.epoch = answer.epoch;
         for container in answer.acked {
             self.forget(&container);
         }
-        self.line = Some(self.client.desired(&self.id, self.epoch).await.expect("listens"));
+        self.line = Some(
+            self.client
+                .desired(&self.id, self.epoch)
+                .await
+                .expect("listens"),
+        );
         let first = self.next_line().await;
         assert!(first.full, "the first message has the full state");
         self.obey(first);
@@ -218,7 +268,10 @@ impl FakeNode {
 
     async fn next_line(&mut self) -> DesiredStateLine {
         let line = self.line.as_mut().expect("listens");
-        soon("a message for the node", line.next()).await.expect("the stream is open").expect("a message")
+        soon("a message for the node", line.next())
+            .await
+            .expect("the stream is open")
+            .expect("a message")
     }
 
     /// Applies the orders of a message, without processes.
@@ -245,7 +298,11 @@ impl FakeNode {
                     }
                 }
                 ContainerDesiredState::Stop { .. } => {
-                    if self.has.get(&container).is_some_and(|c| c.phase != NodeContainerPhase::Exited) {
+                    if self
+                        .has
+                        .get(&container)
+                        .is_some_and(|c| c.phase != NodeContainerPhase::Exited)
+                    {
                         self.end(&container, ExitReason::Stopped);
                     }
                 }
@@ -270,11 +327,18 @@ impl FakeNode {
 
     /// Waits until `n` orders have arrived in total.
     pub(crate) async fn until_orders(&mut self, n: usize) -> Vec<ContainerId> {
-        self.until(&format!("{n} orders"), |node| (node.orders.len() >= n).then(|| node.orders.keys().cloned().collect())).await
+        self.until(&format!("{n} orders"), |node| {
+            (node.orders.len() >= n).then(|| node.orders.keys().cloned().collect())
+        })
+        .await
     }
 
     pub(crate) async fn run_all(&mut self) {
-        for container in self.has.values_mut().filter(|c| c.phase == NodeContainerPhase::Preparing) {
+        for container in self
+            .has
+            .values_mut()
+            .filter(|c| c.phase == NodeContainerPhase::Preparing)
+        {
             container.phase = NodeContainerPhase::Running;
             container.used = Some(Bytes::from_mib(7));
         }
@@ -283,7 +347,9 @@ impl FakeNode {
 
     /// Ends a container; the next report contains the exit.
     pub(crate) fn end(&mut self, container: &ContainerId, reason: ExitReason) {
-        let Some(observed) = self.has.get_mut(container) else { return };
+        let Some(observed) = self.has.get_mut(container) else {
+            return;
+        };
         observed.phase = NodeContainerPhase::Exited;
         let report = ExitReport {
             container: container.clone(),
@@ -322,7 +388,10 @@ impl FakeNode {
 pub(crate) async fn one_granted(client: &Client) -> (FakeNode, FakeMaster, ContainerId) {
     let mut node = FakeNode::join(client, "n1", 512).await;
     let master = FakeMaster::submit(client, "job").await;
-    master.sync(vec![master.ask("main", mib(64), 1)]).await.expect("asks");
+    master
+        .sync(vec![master.ask("main", mib(64), 1)])
+        .await
+        .expect("asks");
     let container = node.until_orders(1).await.remove(0);
     (node, master, container)
 }
@@ -366,7 +435,10 @@ impl FakeMaster {
     }
 
     pub(crate) async fn register(&mut self) {
-        let body = RegisterMaster { attempt: self.attempt.clone(), master_url: Some("tcp://127.0.0.1:4711".into()) };
+        let body = RegisterMaster {
+            attempt: self.attempt.clone(),
+            master_url: Some("tcp://127.0.0.1:4711".into()),
+        };
         let answer = until("the master to register", || async {
             match self.client.register_master(&self.attempt.app, &body).await {
                 Ok(answer) => Some(answer),
@@ -376,8 +448,14 @@ impl FakeMaster {
         })
         .await;
         (self.epoch, self.cursor) = (answer.epoch, answer.cursor);
-        self.granted.extend(answer.containers.into_iter().map(|g| g.container));
-        self.line = Some(self.client.updates(&self.attempt.app, self.epoch, self.cursor).await.expect("listens"));
+        self.granted
+            .extend(answer.containers.into_iter().map(|g| g.container));
+        self.line = Some(
+            self.client
+                .updates(&self.attempt.app, self.epoch, self.cursor)
+                .await
+                .expect("listens"),
+        );
     }
 
     pub(crate) fn ask(&self, request: &str, resource: Resource, count: u32) -> PlacementRequest {
@@ -396,7 +474,10 @@ impl FakeMaster {
         }
     }
 
-    pub(crate) async fn sync(&self, asks: Vec<PlacementRequest>) -> Result<Vec<PlacementResponse>, ClientError> {
+    pub(crate) async fn sync(
+        &self,
+        asks: Vec<PlacementRequest>,
+    ) -> Result<Vec<PlacementResponse>, ClientError> {
         self.sync_with(asks, None).await
     }
 
@@ -414,23 +495,42 @@ impl FakeMaster {
             release: Vec::new(),
             job,
         };
-        self.client.sync_master(self.app(), &body).await.map(|reply| reply.verdicts)
+        self.client
+            .sync_master(self.app(), &body)
+            .await
+            .map(|reply| reply.verdicts)
     }
 
     pub(crate) async fn finish(&self, job: Option<JobPatch>) -> AppView {
-        let body = FinishApp { attempt: self.attempt.clone(), succeeded: true, diagnostics: "done".into(), job };
-        self.client.finish(self.app(), &body).await.expect("finishes")
+        let body = FinishApp {
+            attempt: self.attempt.clone(),
+            succeeded: true,
+            diagnostics: "done".into(),
+            job,
+        };
+        self.client
+            .finish(self.app(), &body)
+            .await
+            .expect("finishes")
     }
 
     /// Reads updates until the condition is met.
-    pub(crate) async fn until<T>(&mut self, what: &str, see: impl Fn(&FakeMaster) -> Option<T>) -> T {
+    pub(crate) async fn until<T>(
+        &mut self,
+        what: &str,
+        see: impl Fn(&FakeMaster) -> Option<T>,
+    ) -> T {
         soon(what, async {
             loop {
                 if let Some(seen) = see(self) {
                     return seen;
                 }
                 let line = self.line.as_mut().expect("listens");
-                let update = line.next().await.expect("the stream is open").expect("an update");
+                let update = line
+                    .next()
+                    .await
+                    .expect("the stream is open")
+                    .expect("an update");
                 self.take(update);
             }
         })
@@ -441,7 +541,11 @@ impl FakeMaster {
         if update.what == ApplicationUpdateKind::Alive {
             return;
         }
-        assert_eq!(update.cursor, self.cursor + 1, "the cursors of updates are consecutive");
+        assert_eq!(
+            update.cursor,
+            self.cursor + 1,
+            "the cursors of updates are consecutive"
+        );
         self.cursor = update.cursor;
         match update.what {
             ApplicationUpdateKind::Allocated(granted) => {
@@ -466,7 +570,10 @@ impl FakeMaster {
 }
 
 /// A task of 64 MiB without attempts.
-pub(crate) fn row(task: &str, state: headroom_wire::v1::job::TaskState) -> headroom_wire::v1::job::TaskRow {
+pub(crate) fn row(
+    task: &str,
+    state: headroom_wire::v1::job::TaskState,
+) -> headroom_wire::v1::job::TaskRow {
     let profile = headroom_types::Profile {
         heap: headroom_types::Bytes::from_mib(64),
         overhead: headroom_types::Bytes::ZERO,

@@ -29,8 +29,16 @@ impl Answered {
     /// Exception of an error response, whose format must be that of YARN.
     pub(crate) fn exception(&self) -> String {
         let body = self.json();
-        let of = |key: &str| body["RemoteException"][key].as_str().unwrap_or_else(|| panic!("no {key} in {body}")).to_owned();
-        assert!(of("javaClassName").ends_with(&format!(".{}", of("exception"))), "{body}");
+        let of = |key: &str| {
+            body["RemoteException"][key]
+                .as_str()
+                .unwrap_or_else(|| panic!("no {key} in {body}"))
+                .to_owned()
+        };
+        assert!(
+            of("javaClassName").ends_with(&format!(".{}", of("exception"))),
+            "{body}"
+        );
         assert!(of("message").starts_with("java.lang.Exception: "), "{body}");
         of("exception")
     }
@@ -38,7 +46,10 @@ impl Answered {
 
 impl Yarn {
     pub(crate) fn new(url: &str) -> Self {
-        Yarn { http: reqwest::Client::new(), url: url.to_owned() }
+        Yarn {
+            http: reqwest::Client::new(),
+            url: url.to_owned(),
+        }
     }
     pub(crate) async fn get(&self, path: &str) -> Answered {
         self.call(Method::GET, path, None, None).await
@@ -50,20 +61,40 @@ impl Yarn {
         self.call(Method::PUT, path, Some(body), None).await
     }
     /// Makes a call. A path is below `/ws/v1/cluster`, unless it begins with a slash.
-    pub(crate) async fn call(&self, method: Method, path: &str, body: Option<Value>, accept: Option<&str>) -> Answered {
-        let path = if path.starts_with('/') { path.to_owned() } else { format!("/ws/v1/cluster/{path}") };
+    pub(crate) async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+        accept: Option<&str>,
+    ) -> Answered {
+        let path = if path.starts_with('/') {
+            path.to_owned()
+        } else {
+            format!("/ws/v1/cluster/{path}")
+        };
         let mut request = self.http.request(method, format!("{}{path}", self.url));
         if let Some(body) = body {
-            request = request.header("content-type", "application/json").body(body.to_string());
+            request = request
+                .header("content-type", "application/json")
+                .body(body.to_string());
         }
         if let Some(accept) = accept {
             request = request.header("accept", accept);
         }
         soon(&path, async {
             let response = request.send().await.expect("answers");
-            let location = response.headers().get("location").and_then(|v| v.to_str().ok()).map(str::to_owned);
+            let location = response
+                .headers()
+                .get("location")
+                .and_then(|v| v.to_str().ok())
+                .map(str::to_owned);
             let status = response.status().as_u16();
-            Answered { status, location, text: response.text().await.expect("a body") }
+            Answered {
+                status,
+                location,
+                text: response.text().await.expect("a body"),
+            }
         })
         .await
     }

@@ -32,9 +32,26 @@ pub(super) struct ReplayContainer {
 
 impl ReplayContainer {
     /// A container on this node; `share` is the memory of one of its slots.
-    pub(super) fn new(host: usize, memory: Bytes, (slots, share): (u32, Bytes), place: AttemptPlace, now: u64) -> Self {
+    pub(super) fn new(
+        host: usize,
+        memory: Bytes,
+        (slots, share): (u32, Bytes),
+        place: AttemptPlace,
+        now: u64,
+    ) -> Self {
         let attempts = BTreeMap::new();
-        ReplayContainer { host, memory, base: memory, resized: now, before: 0.0, slots, share, place, attempts, kept_for: None }
+        ReplayContainer {
+            host,
+            memory,
+            base: memory,
+            resized: now,
+            before: 0.0,
+            slots,
+            share,
+            place,
+            attempts,
+            kept_for: None,
+        }
     }
     /// Free slots whose memory is available: attempts that grew may use the memory of other slots.
     pub(super) fn free(&self) -> u32 {
@@ -42,19 +59,26 @@ impl ReplayContainer {
         if self.share.is_zero() || borrowed.is_zero() {
             return self.empty();
         }
-        self.empty().saturating_sub(u32::try_from(borrowed.div_ceil(self.share)).unwrap_or(u32::MAX))
+        self.empty()
+            .saturating_sub(u32::try_from(borrowed.div_ceil(self.share)).unwrap_or(u32::MAX))
     }
     /// Memory that is charged for its attempts.
     pub(super) fn used(&self) -> Bytes {
-        self.attempts.values().fold(Bytes::ZERO, |sum, attempt| sum.saturating_add(attempt.charged))
+        self.attempts.values().fold(Bytes::ZERO, |sum, attempt| {
+            sum.saturating_add(attempt.charged)
+        })
     }
     /// Memory that is available for growth of its attempts.
     pub(super) fn spare(&self) -> Bytes {
-        self.enlarged().saturating_add(self.share.mul_ratio(u64::from(self.empty()), 1)).saturating_sub(self.extra())
+        self.enlarged()
+            .saturating_add(self.share.mul_ratio(u64::from(self.empty()), 1))
+            .saturating_sub(self.extra())
     }
     /// Memory that would be available without this attempt.
     pub(super) fn freed_by(&self, attempt: &SlotAttempt) -> Bytes {
-        self.share.mul_ratio(u64::from(attempt.size.slots), 1).saturating_add(attempt.extra)
+        self.share
+            .mul_ratio(u64::from(attempt.size.slots), 1)
+            .saturating_add(attempt.extra)
     }
     /// Memory that it needs for its attempts.
     pub(super) fn needs(&self) -> Bytes {
@@ -70,10 +94,17 @@ impl ReplayContainer {
         self.before + self.memory.as_gib_f64() * seconds(now - self.resized)
     }
     fn empty(&self) -> u32 {
-        self.slots.saturating_sub(self.attempts.values().map(|attempt| attempt.size.slots).sum())
+        self.slots.saturating_sub(
+            self.attempts
+                .values()
+                .map(|attempt| attempt.size.slots)
+                .sum(),
+        )
     }
     fn extra(&self) -> Bytes {
-        self.attempts.values().fold(Bytes::ZERO, |sum, attempt| sum.saturating_add(attempt.extra))
+        self.attempts.values().fold(Bytes::ZERO, |sum, attempt| {
+            sum.saturating_add(attempt.extra)
+        })
     }
     fn enlarged(&self) -> Bytes {
         self.memory.saturating_sub(self.base)

@@ -23,8 +23,12 @@ use crate::policy::{AttemptPlace, AttemptSize};
 impl ExecutorRun<'_> {
     /// Raises the use of a task. True when memory became free.
     pub(super) fn rises_in_its_limit(&mut self, id: u64, n: usize, step: u32, now: u64) -> bool {
-        let Some(used) = self.use_at(n, step) else { return false };
-        let Some(attempt) = self.attempt_mut(id, n) else { return false };
+        let Some(used) = self.use_at(n, step) else {
+            return false;
+        };
+        let Some(attempt) = self.attempt_mut(id, n) else {
+            return false;
+        };
         attempt.charged = used.saturating_add(slack(n)).min(attempt.size.memory());
         if used <= attempt.size.memory() {
             return false;
@@ -35,15 +39,28 @@ impl ExecutorRun<'_> {
         let freed = self.grow_held(now);
         if self.held.contains(&n) {
             self.sums.held += 1;
-            self.events.push(Reverse((now + CONTENTION_AFTER, n, number, SlotEvent::Contention)));
-            self.events.push(Reverse((now + FREEZE_TIMEOUT, n, number, SlotEvent::HoldOver)));
+            self.events.push(Reverse((
+                now + CONTENTION_AFTER,
+                n,
+                number,
+                SlotEvent::Contention,
+            )));
+            self.events.push(Reverse((
+                now + FREEZE_TIMEOUT,
+                n,
+                number,
+                SlotEvent::HoldOver,
+            )));
         }
         freed
     }
 
     /// Kills an attempt at its limit when its freeze ends without more memory.
     pub(super) fn on_hold_over(&mut self, id: u64, n: usize, now: u64) {
-        if self.attempt_mut(id, n).is_none_or(|attempt| attempt.hold.is_none()) {
+        if self
+            .attempt_mut(id, n)
+            .is_none_or(|attempt| attempt.hold.is_none())
+        {
             return;
         }
         if let Some(attempt) = self.take_attempt(id, n, now) {
@@ -86,11 +103,23 @@ impl ExecutorRun<'_> {
     /// frozen there and less work is lost.
     fn to_evict(&self, n: usize, now: u64) -> Option<usize> {
         let host = self.host_of(n)?;
-        let other = self.candidates(n, now).into_iter().filter(|one| one.who != n).collect::<Vec<_>>();
+        let other = self
+            .candidates(n, now)
+            .into_iter()
+            .filter(|one| one.who != n)
+            .collect::<Vec<_>>();
         let other = choose(&other, self.needed(n)?.1).cloned();
-        let second = self.held.iter().copied().find(|held| *held != n && self.host_of(*held) == Some(host));
+        let second = self
+            .held
+            .iter()
+            .copied()
+            .find(|held| *held != n && self.host_of(*held) == Some(host));
         let own = second.and_then(|second| {
-            let own: Vec<_> = self.candidates(second, now).into_iter().filter(|one| one.who == n).collect();
+            let own: Vec<_> = self
+                .candidates(second, now)
+                .into_iter()
+                .filter(|one| one.who == n)
+                .collect();
             choose(&own, self.needed(second)?.1).cloned()
         });
         cheaper(other, own, |one| one.lost).map(|one| one.who)
@@ -99,10 +128,16 @@ impl ExecutorRun<'_> {
     /// Attempts on the node of a frozen one, the oldest first, each with the memory that its
     /// eviction would make available.
     fn candidates(&self, n: usize, now: u64) -> Vec<EvictionCandidate<usize>> {
-        let Some(id) = self.at.get(&n) else { return Vec::new() };
+        let Some(id) = self.at.get(&n) else {
+            return Vec::new();
+        };
         let host = self.host_of(n);
         let mut there: Vec<(u64, EvictionCandidate<usize>)> = Vec::new();
-        for (other, container) in self.boxes.iter().filter(|(_, container)| Some(container.host) == host) {
+        for (other, container) in self
+            .boxes
+            .iter()
+            .filter(|(_, container)| Some(container.host) == host)
+        {
             let alone = container.attempts.len() == 1;
             for (task, attempt) in &container.attempts {
                 let frees = match (other == id, alone) {
@@ -113,7 +148,15 @@ impl ExecutorRun<'_> {
                 };
                 let lost = Duration::from_micros(now - attempt.began);
                 let gave_way = self.evicted.contains(task);
-                there.push((attempt.began, EvictionCandidate { who: *task, lost, frees, gave_way }));
+                there.push((
+                    attempt.began,
+                    EvictionCandidate {
+                        who: *task,
+                        lost,
+                        frees,
+                        gave_way,
+                    },
+                ));
             }
         }
         there.sort_by_key(|(began, one)| (*began, one.who));
@@ -121,7 +164,10 @@ impl ExecutorRun<'_> {
     }
 
     fn host_of(&self, n: usize) -> Option<usize> {
-        self.at.get(&n).and_then(|id| self.boxes.get(id)).map(|container| container.host)
+        self.at
+            .get(&n)
+            .and_then(|id| self.boxes.get(id))
+            .map(|container| container.host)
     }
 
     /// True when a frozen attempt has priority for the free memory of this node.
@@ -149,7 +195,9 @@ impl ExecutorRun<'_> {
     /// Grows a frozen attempt if there is free memory. True when memory became free because the
     /// attempt was killed: the policy allows no further growth.
     fn grow(&mut self, n: usize, now: u64) -> bool {
-        let Some((id, needs)) = self.needed(n) else { return false };
+        let Some((id, needs)) = self.needed(n) else {
+            return false;
+        };
         let Some((profile, steps)) = self.wanted(id, n) else {
             self.on_hold_over(id, n, now);
             return true;
@@ -157,9 +205,15 @@ impl ExecutorRun<'_> {
         if !needs.is_zero() && !self.enlarge(id, needs, now) {
             return false;
         }
-        let Some(attempt) = self.attempt_mut(id, n) else { return false };
-        let Some(hold) = attempt.hold.take() else { return false };
-        attempt.extra = attempt.extra.saturating_add(profile.memory().saturating_sub(attempt.size.memory()));
+        let Some(attempt) = self.attempt_mut(id, n) else {
+            return false;
+        };
+        let Some(hold) = attempt.hold.take() else {
+            return false;
+        };
+        attempt.extra = attempt
+            .extra
+            .saturating_add(profile.memory().saturating_sub(attempt.size.memory()));
         attempt.size.profile = profile;
         attempt.grown += steps;
         let number = attempt.try_;
@@ -174,8 +228,13 @@ impl ExecutorRun<'_> {
     fn needed(&self, n: usize) -> Option<(u64, Bytes)> {
         let id = *self.at.get(&n)?;
         let container = self.boxes.get(&id)?;
-        let attempt = container.attempts.get(&n).filter(|attempt| attempt.hold.is_some())?;
-        let more = self.wanted(id, n).map_or(Bytes::ZERO, |(profile, _)| profile.memory().saturating_sub(attempt.size.memory()));
+        let attempt = container
+            .attempts
+            .get(&n)
+            .filter(|attempt| attempt.hold.is_some())?;
+        let more = self.wanted(id, n).map_or(Bytes::ZERO, |(profile, _)| {
+            profile.memory().saturating_sub(attempt.size.memory())
+        });
         Some((id, more.saturating_sub(container.spare())))
     }
 
@@ -187,7 +246,13 @@ impl ExecutorRun<'_> {
         let (mut profile, mut steps) = (attempt.size.profile.clone(), 0);
         while profile.memory() < used {
             let (runtime, cap) = (Runtime::Native, self.cap());
-            let pressed = GrowthInput { mode: self.mode, profile: &profile, runtime, cap, steps: attempt.grown + steps };
+            let pressed = GrowthInput {
+                mode: self.mode,
+                profile: &profile,
+                runtime,
+                cap,
+                steps: attempt.grown + steps,
+            };
             profile = grow::next(&pressed).ok()?;
             steps += 1;
         }
@@ -197,30 +262,53 @@ impl ExecutorRun<'_> {
     /// True when all attempts on the node of a frozen one, at least two, are frozen and wait for
     /// each other's memory.
     fn stands_still(&self, n: usize) -> bool {
-        let Some(host) = self.host_of(n) else { return false };
-        let there = || self.boxes.values().filter(|b| b.host == host).flat_map(|b| b.attempts.values());
+        let Some(host) = self.host_of(n) else {
+            return false;
+        };
+        let there = || {
+            self.boxes
+                .values()
+                .filter(|b| b.host == host)
+                .flat_map(|b| b.attempts.values())
+        };
         there().count() > 1 && there().all(|attempt| attempt.hold.is_some())
     }
 
     /// Kills the newest attempt on a node where none may be evicted.
     fn kill_newest(&mut self, n: usize, now: u64) {
         let host = self.host_of(n);
-        let there = self.boxes.iter().filter(|(_, container)| Some(container.host) == host);
-        let all = there.flat_map(|(id, container)| container.attempts.iter().map(|(task, one)| (one.began, *task, *id)));
+        let there = self
+            .boxes
+            .iter()
+            .filter(|(_, container)| Some(container.host) == host);
+        let all = there.flat_map(|(id, container)| {
+            container
+                .attempts
+                .iter()
+                .map(|(task, one)| (one.began, *task, *id))
+        });
         if let Some((_, task, id)) = all.max() {
             self.on_hold_over(id, task, now);
         }
     }
 
     fn evict(&mut self, n: usize, now: u64) {
-        let Some(id) = self.at.get(&n).copied() else { return };
-        let Some(attempt) = self.take_attempt(id, n, now) else { return };
+        let Some(id) = self.at.get(&n).copied() else {
+            return;
+        };
+        let Some(attempt) = self.take_attempt(id, n, now) else {
+            return;
+        };
         self.sums.evictions += 1;
         self.evicted.insert(n);
         let size = self.size_reached(&attempt);
         self.past.entry(n).or_default().size = Some(size);
         self.again.insert(n);
-        if self.boxes.get(&id).is_some_and(|b| b.attempts.is_empty() && b.kept_for.is_none()) {
+        if self
+            .boxes
+            .get(&id)
+            .is_some_and(|b| b.attempts.is_empty() && b.kept_for.is_none())
+        {
             self.close(id, now);
         }
     }
@@ -236,21 +324,39 @@ impl ExecutorRun<'_> {
         if slots <= set.slots {
             AttemptSize { slots, ..size }
         } else {
-            AttemptSize { slots: 1, place: AttemptPlace::Own, ..size }
+            AttemptSize {
+                slots: 1,
+                place: AttemptPlace::Own,
+                ..size
+            }
         }
     }
 
     /// Takes free memory of the node for a container. False when there is too little.
     fn enlarge(&mut self, id: u64, by: Bytes, now: u64) -> bool {
-        let Some(container) = self.boxes.get_mut(&id) else { return false };
-        let Some((_, free)) = self.hosts.get_mut(container.host).filter(|(_, free)| *free >= by) else { return false };
+        let Some(container) = self.boxes.get_mut(&id) else {
+            return false;
+        };
+        let Some((_, free)) = self
+            .hosts
+            .get_mut(container.host)
+            .filter(|(_, free)| *free >= by)
+        else {
+            return false;
+        };
         *free = free.saturating_sub(by);
         container.resize(container.memory.saturating_add(by), now);
         true
     }
 
     fn shrink(&mut self, id: u64, to: Bytes, now: u64) {
-        let Some(container) = self.boxes.get_mut(&id).filter(|container| container.memory > to) else { return };
+        let Some(container) = self
+            .boxes
+            .get_mut(&id)
+            .filter(|container| container.memory > to)
+        else {
+            return;
+        };
         if let Some((_, free)) = self.hosts.get_mut(container.host) {
             *free = free.saturating_add(container.memory.saturating_sub(to));
         }
@@ -259,7 +365,12 @@ impl ExecutorRun<'_> {
 
     /// The memory use of a task at a step.
     fn use_at(&self, n: usize, step: u32) -> Option<Bytes> {
-        Some(self.tasks.get(n)?.peak.mul_ratio(u64::from(step), u64::from(STEPS)))
+        Some(
+            self.tasks
+                .get(n)?
+                .peak
+                .mul_ratio(u64::from(step), u64::from(STEPS)),
+        )
     }
 
     fn attempt_mut(&mut self, id: u64, n: usize) -> Option<&mut SlotAttempt> {
@@ -279,14 +390,22 @@ impl ExecutorRun<'_> {
 
     /// Schedules the steps of an attempt after this one, and its end.
     pub(super) fn schedule(&mut self, n: usize, number: u32, now: u64, after: u32) {
-        let Some(task) = self.tasks.get(n) else { return };
+        let Some(task) = self.tasks.get(n) else {
+            return;
+        };
         let failures = self.past.get(&n).map_or(0, |past| past.spent.memory);
         let full = task.runtime_s * moment(n, failures);
         let until = |step: u32| full * f64::from(step - after) / f64::from(STEPS);
         for step in after + 1..=STEPS {
-            self.events.push(Reverse((now + ticks(until(step)), n, number, SlotEvent::Step(step))));
+            self.events.push(Reverse((
+                now + ticks(until(step)),
+                n,
+                number,
+                SlotEvent::Step(step),
+            )));
         }
         let rest = task.runtime_s - full * f64::from(after) / f64::from(STEPS);
-        self.events.push(Reverse((now + ticks(rest), n, number, SlotEvent::End)));
+        self.events
+            .push(Reverse((now + ticks(rest), n, number, SlotEvent::End)));
     }
 }

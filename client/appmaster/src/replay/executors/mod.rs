@@ -30,7 +30,10 @@ use crate::policy::grow;
 use crate::policy::learn::SizeAfterKill;
 use crate::policy::sizing::{MeasuredNeed, Sizer, TaskSizeQuery};
 use crate::policy::slot_placement::place_sized_task;
-use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, DecisionInput, SpentBudgets, TaskDecision, TaskSizeCap, decide};
+use crate::policy::{
+    AttemptPlace, AttemptSize, ChargeAccount, DecisionInput, SpentBudgets, TaskDecision,
+    TaskSizeCap, decide,
+};
 use container::{ReplayContainer, SlotAttempt};
 
 /// Number of steps in which a task reaches its need.
@@ -88,8 +91,11 @@ impl SharedResults {
         self.share_out();
     }
     fn share_out(&mut self) {
-        self.maq =
-            if self.allocated_gib_h > 0.0 { (self.used_gib_h / self.allocated_gib_h * 1000.0).round() / 1000.0 } else { 0.0 };
+        self.maq = if self.allocated_gib_h > 0.0 {
+            (self.used_gib_h / self.allocated_gib_h * 1000.0).round() / 1000.0
+        } else {
+            0.0
+        };
     }
 }
 
@@ -108,7 +114,11 @@ impl TraceReplayJob {
             memory.get()
         );
         let job = headroom_config::job::compile(&text, "trace").ok()?;
-        Some(TraceReplayJob { stage: job.stages.first()?.clone(), set: job.executors.first()?.clone(), retry: job.retry })
+        Some(TraceReplayJob {
+            stage: job.stages.first()?.clone(),
+            set: job.executors.first()?.clone(),
+            retry: job.retry,
+        })
     }
 }
 
@@ -169,7 +179,10 @@ pub(super) fn tight(tasks: &[RecordedTask]) -> Bytes {
     let mut peaks: Vec<Bytes> = tasks.iter().map(|task| task.peak).collect();
     peaks.sort_unstable();
     let share = peaks.get(peaks.len() * 9 / 10).copied().unwrap_or(SHARE);
-    share.mul_ratio(SLOTS, 1).round_up(Bytes::from_mib(64)).min(EXECUTOR)
+    share
+        .mul_ratio(SLOTS, 1)
+        .round_up(Bytes::from_mib(64))
+        .min(EXECUTOR)
 }
 
 /// Runs the tasks of one trace in one mode, in executors of this memory.
@@ -180,7 +193,9 @@ pub(super) fn run(
     executor: Bytes,
 ) -> SharedResults {
     let growth = growth && grow::mode_allows_growth(mode);
-    let Some(site) = &TraceReplayJob::new(executor.min(cluster.memory)) else { return SharedResults::default() };
+    let Some(site) = &TraceReplayJob::new(executor.min(cluster.memory)) else {
+        return SharedResults::default();
+    };
     let mut lines: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
     for (n, task) in tasks.iter().enumerate() {
         lines.entry(task.kind.as_str()).or_default().insert(n);
@@ -216,11 +231,12 @@ impl<'a> ExecutorRun<'a> {
         self.place(now);
         while let Some(Reverse((at, n, try_, what))) = self.events.pop() {
             now = at;
-            let sitting = self
-                .at
-                .get(&n)
-                .copied()
-                .filter(|id| self.boxes.get(id).and_then(|b| b.attempts.get(&n)).is_some_and(|attempt| attempt.try_ == try_));
+            let sitting = self.at.get(&n).copied().filter(|id| {
+                self.boxes
+                    .get(id)
+                    .and_then(|b| b.attempts.get(&n))
+                    .is_some_and(|attempt| attempt.try_ == try_)
+            });
             let Some(id) = sitting else { continue };
             let freed = match what {
                 SlotEvent::Step(step) if self.growth => self.rises_in_its_limit(id, n, step, now),
@@ -238,7 +254,12 @@ impl<'a> ExecutorRun<'a> {
                 self.give_back(now);
             }
         }
-        let stranded: Vec<usize> = self.again.iter().copied().chain(self.lines.values().flatten().copied()).collect();
+        let stranded: Vec<usize> = self
+            .again
+            .iter()
+            .copied()
+            .chain(self.lines.values().flatten().copied())
+            .collect();
         stranded.into_iter().for_each(|n| self.lose(n));
         self.sums.share_out();
         self.sums
@@ -256,7 +277,11 @@ impl<'a> ExecutorRun<'a> {
     }
 
     fn cap(&self) -> TaskSizeCap {
-        TaskSizeCap { task: self.whole, largest: Some(self.whole), by_job: false }
+        TaskSizeCap {
+            task: self.whole,
+            largest: Some(self.whole),
+            by_job: false,
+        }
     }
 
     /// The size for which a task waits; `None` while only a few of its kind may run.
@@ -264,16 +289,27 @@ impl<'a> ExecutorRun<'a> {
         if let Some(size) = self.past.get(&n).and_then(|past| past.size.clone()) {
             return Some(size);
         }
-        let stated = AttemptSize { profile: self.site.stage.profile.clone(), slots: 1, rung: 1, place: AttemptPlace::Shared };
+        let stated = AttemptSize {
+            profile: self.site.stage.profile.clone(),
+            slots: 1,
+            rung: 1,
+            place: AttemptPlace::Shared,
+        };
         match self.mode {
             MemoryFailureMode::Headroom | MemoryFailureMode::Tovar => {}
-            MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Fixed => {
+            MemoryFailureMode::Pinterest
+            | MemoryFailureMode::Uber
+            | MemoryFailureMode::Databricks
+            | MemoryFailureMode::Fixed => {
                 return Some(stated);
             }
         }
         let ask = self.ask(n)?;
         let running = self.running.get(ask.kind).copied().unwrap_or(0);
-        if !self.sizer.may_start(ask.kind, MemoryQuantities::One, running) {
+        if !self
+            .sizer
+            .may_start(ask.kind, MemoryQuantities::One, running)
+        {
             return None;
         }
         if let Some(size) = self.sized.get(ask.kind).and_then(|of| of.get(&ask.input)) {
@@ -281,11 +317,19 @@ impl<'a> ExecutorRun<'a> {
         }
         let told = self.sizer.first(&ask);
         let size = if told.learned {
-            place_sized_task(&self.site.stage, &self.site.set, (&told.profile, false), self.cap())
+            place_sized_task(
+                &self.site.stage,
+                &self.site.set,
+                (&told.profile, false),
+                self.cap(),
+            )
         } else {
             stated
         };
-        self.sized.entry(ask.kind).or_default().insert(ask.input, size.clone());
+        self.sized
+            .entry(ask.kind)
+            .or_default()
+            .insert(ask.input, size.clone());
         Some(size)
     }
 
@@ -296,27 +340,40 @@ impl<'a> ExecutorRun<'a> {
                 self.try_one(n, &size, now);
             }
         }
-        let mut heads: BinaryHeap<Reverse<(usize, &'a str)>> =
-            self.lines.iter().filter_map(|(kind, line)| Some(Reverse((*line.first()?, *kind)))).collect();
+        let mut heads: BinaryHeap<Reverse<(usize, &'a str)>> = self
+            .lines
+            .iter()
+            .filter_map(|(kind, line)| Some(Reverse((*line.first()?, *kind))))
+            .collect();
         let mut passed = 0;
         while let Some(Reverse((n, kind))) = heads.pop() {
             if passed > LOOKED_AT || !self.has_room() {
                 return;
             }
-            let Some(size) = self.size_of(n) else { continue };
+            let Some(size) = self.size_of(n) else {
+                continue;
+            };
             passed += usize::from(!self.try_one(n, &size, now));
-            let after = self.lines.get(kind).and_then(|line| line.range(n + 1..).next());
+            let after = self
+                .lines
+                .get(kind)
+                .and_then(|line| line.range(n + 1..).next());
             heads.extend(after.map(|next| Reverse((*next, kind))));
         }
     }
 
     /// True when any new task could start.
     fn has_room(&self) -> bool {
-        let slots = self
-            .boxes
-            .values()
-            .any(|b| b.place == AttemptPlace::Shared && b.kept_for.is_none() && !self.is_kept(b.host) && b.free() > 0);
-        slots || self.host_for(4, self.site.set.profile.memory(), None).is_some()
+        let slots = self.boxes.values().any(|b| {
+            b.place == AttemptPlace::Shared
+                && b.kept_for.is_none()
+                && !self.is_kept(b.host)
+                && b.free() > 0
+        });
+        slots
+            || self
+                .host_for(4, self.site.set.profile.memory(), None)
+                .is_some()
     }
 
     fn is_kept(&self, host: usize) -> bool {
@@ -325,11 +382,20 @@ impl<'a> ExecutorRun<'a> {
 
     /// The fitting host with the least free memory.
     fn host_for(&self, cpus: u32, memory: Bytes, task: Option<usize>) -> Option<usize> {
-        let kept = |host: usize| self.kept_host.is_some_and(|(kept, by)| kept == host && Some(by) != task);
+        let kept = |host: usize| {
+            self.kept_host
+                .is_some_and(|(kept, by)| kept == host && Some(by) != task)
+        };
         let open = |host: &usize| !kept(*host) && !self.has_held(*host);
         let fits = |(_, (c, m)): &(usize, &(u32, Bytes))| *c >= cpus && *m >= memory;
-        let all = self.hosts.iter().enumerate().filter(fits).filter(|(host, _)| open(host));
-        all.min_by_key(|(_, (_, memory))| *memory).map(|(host, _)| host)
+        let all = self
+            .hosts
+            .iter()
+            .enumerate()
+            .filter(fits)
+            .filter(|(host, _)| open(host));
+        all.min_by_key(|(_, (_, memory))| *memory)
+            .map(|(host, _)| host)
     }
 
     fn try_one(&mut self, n: usize, size: &AttemptSize, now: u64) -> bool {
@@ -345,7 +411,8 @@ impl<'a> ExecutorRun<'a> {
     fn own_box(&mut self, n: usize, memory: Bytes, now: u64) -> Option<u64> {
         let Some(host) = self.host_for(1, memory, Some(n)) else {
             if self.kept_host.is_none() {
-                let most = (0..self.hosts.len()).max_by_key(|host| self.hosts.get(*host).map(|(_, memory)| *memory))?;
+                let most = (0..self.hosts.len())
+                    .max_by_key(|host| self.hosts.get(*host).map(|(_, memory)| *memory))?;
                 self.kept_host = Some((most, n));
             }
             return None;
@@ -355,20 +422,38 @@ impl<'a> ExecutorRun<'a> {
     }
 
     fn shared_box(&mut self, n: usize, slots: u32, now: u64) -> Option<u64> {
-        let able =
-            |b: &ReplayContainer| b.place == AttemptPlace::Shared && b.free() >= slots && b.kept_for.is_none_or(|by| by == n);
-        let there = self.boxes.iter().filter(|(_, b)| able(b) && !self.is_kept(b.host));
+        let able = |b: &ReplayContainer| {
+            b.place == AttemptPlace::Shared
+                && b.free() >= slots
+                && b.kept_for.is_none_or(|by| by == n)
+        };
+        let there = self
+            .boxes
+            .iter()
+            .filter(|(_, b)| able(b) && !self.is_kept(b.host));
         // The fullest first, so that other executors become idle.
         if let Some((id, _)) = there.min_by_key(|(id, b)| (b.free(), **id)) {
             return Some(*id);
         }
-        if let Some(host) = self.host_for(u32::try_from(SLOTS).unwrap_or(4), self.site.set.profile.memory(), None) {
-            return Some(self.open(host, self.site.set.profile.memory(), AttemptPlace::Shared, now));
+        if let Some(host) = self.host_for(
+            u32::try_from(SLOTS).unwrap_or(4),
+            self.site.set.profile.memory(),
+            None,
+        ) {
+            return Some(self.open(
+                host,
+                self.site.set.profile.memory(),
+                AttemptPlace::Shared,
+                now,
+            ));
         }
         let kept = self.boxes.values().filter(|b| b.kept_for.is_some()).count();
         let mine = self.boxes.values().any(|b| b.kept_for == Some(n));
         if slots > 1 && !mine && kept < self.boxes.len() / 2 {
-            let most = self.boxes.values_mut().filter(|b| b.place == AttemptPlace::Shared && b.kept_for.is_none());
+            let most = self
+                .boxes
+                .values_mut()
+                .filter(|b| b.place == AttemptPlace::Shared && b.kept_for.is_none());
             if let Some(b) = most.max_by_key(|b| b.free()) {
                 b.kept_for = Some(n);
             }
@@ -377,19 +462,29 @@ impl<'a> ExecutorRun<'a> {
     }
 
     fn open(&mut self, host: usize, memory: Bytes, place: AttemptPlace, now: u64) -> u64 {
-        let slots = if place == AttemptPlace::Own { 1 } else { u32::try_from(SLOTS).unwrap_or(4) };
+        let slots = if place == AttemptPlace::Own {
+            1
+        } else {
+            u32::try_from(SLOTS).unwrap_or(4)
+        };
         if let Some((cpus, free)) = self.hosts.get_mut(host) {
             (*cpus, *free) = (cpus.saturating_sub(slots), free.saturating_sub(memory));
         }
         self.next += 1;
-        let share = if place == AttemptPlace::Own { Bytes::ZERO } else { self.site.set.slot_memory() };
+        let share = if place == AttemptPlace::Own {
+            Bytes::ZERO
+        } else {
+            self.site.set.slot_memory()
+        };
         let opened = ReplayContainer::new(host, memory, (slots, share), place, now);
         self.boxes.insert(self.next, opened);
         self.next
     }
 
     fn close(&mut self, id: u64, now: u64) {
-        let Some(b) = self.boxes.remove(&id) else { return };
+        let Some(b) = self.boxes.remove(&id) else {
+            return;
+        };
         self.sums.allocated_gib_h += b.gib_s(now) / 3600.0;
         if let Some((cpus, free)) = self.hosts.get_mut(b.host) {
             (*cpus, *free) = (*cpus + b.slots, free.saturating_add(b.memory));
@@ -398,8 +493,12 @@ impl<'a> ExecutorRun<'a> {
 
     /// Closes idle containers.
     fn give_back(&mut self, now: u64) {
-        let idle: Vec<u64> =
-            self.boxes.iter().filter(|(_, b)| b.attempts.is_empty() && b.kept_for.is_none()).map(|(id, _)| *id).collect();
+        let idle: Vec<u64> = self
+            .boxes
+            .iter()
+            .filter(|(_, b)| b.attempts.is_empty() && b.kept_for.is_none())
+            .map(|(id, _)| *id)
+            .collect();
         for id in &idle {
             self.close(*id, now);
         }
@@ -410,7 +509,9 @@ impl<'a> ExecutorRun<'a> {
     }
 
     fn sit(&mut self, id: u64, n: usize, size: AttemptSize, now: u64) {
-        let Some(task) = self.tasks.get(n) else { return };
+        let Some(task) = self.tasks.get(n) else {
+            return;
+        };
         let past = self.past.entry(n).or_default();
         past.tries += 1;
         past.size = Some(size.clone());
@@ -425,7 +526,18 @@ impl<'a> ExecutorRun<'a> {
         }
         if let Some(b) = self.boxes.get_mut(&id) {
             let (charged, extra) = (Bytes::ZERO, Bytes::ZERO);
-            b.attempts.insert(n, SlotAttempt { size, try_, charged, began: now, extra, grown: 0, hold: None });
+            b.attempts.insert(
+                n,
+                SlotAttempt {
+                    size,
+                    try_,
+                    charged,
+                    began: now,
+                    extra,
+                    grown: 0,
+                    hold: None,
+                },
+            );
         }
         self.at.insert(n, id);
         self.schedule(n, try_, now, 0);
@@ -433,13 +545,26 @@ impl<'a> ExecutorRun<'a> {
 
     /// Raises the use of a task. True when memory became free.
     fn rises(&mut self, id: u64, n: usize, step: u32, now: u64) -> bool {
-        let Some(task) = self.tasks.get(n) else { return false };
-        let use_ = task.peak.mul_ratio(u64::from(step), u64::from(STEPS)).saturating_add(slack(n));
-        let Some(b) = self.boxes.get_mut(&id) else { return false };
-        let Some(attempt) = b.attempts.get_mut(&n) else { return false };
+        let Some(task) = self.tasks.get(n) else {
+            return false;
+        };
+        let use_ = task
+            .peak
+            .mul_ratio(u64::from(step), u64::from(STEPS))
+            .saturating_add(slack(n));
+        let Some(b) = self.boxes.get_mut(&id) else {
+            return false;
+        };
+        let Some(attempt) = b.attempts.get_mut(&n) else {
+            return false;
+        };
         attempt.charged = use_;
         // Kernel memory does not kill a task that runs alone within its size.
-        let room = if b.place == AttemptPlace::Own { b.memory.saturating_add(Bytes::new(SLACK)) } else { b.memory };
+        let room = if b.place == AttemptPlace::Own {
+            b.memory.saturating_add(Bytes::new(SLACK))
+        } else {
+            b.memory
+        };
         let over = b.used().saturating_sub(room);
         if over.is_zero() {
             return false;
@@ -453,8 +578,11 @@ impl<'a> ExecutorRun<'a> {
     }
 
     fn dies(&mut self, id: u64, now: u64) {
-        let Some(b) = self.boxes.get_mut(&id) else { return };
-        let attempts: Vec<(usize, SlotAttempt)> = std::mem::take(&mut b.attempts).into_iter().collect();
+        let Some(b) = self.boxes.get_mut(&id) else {
+            return;
+        };
+        let attempts: Vec<(usize, SlotAttempt)> =
+            std::mem::take(&mut b.attempts).into_iter().collect();
         let room = b.memory;
         self.close(id, now);
         self.sums.deaths += 1;
@@ -467,7 +595,8 @@ impl<'a> ExecutorRun<'a> {
         let suspects: Vec<Suspect> = attempts.iter().map(suspect).collect();
         let alone = attempts.len() == 1;
         for ((n, attempt), fate) in attempts.into_iter().zip(blame(room, &suspects)) {
-            let within = !alone && attempt.charged.saturating_sub(slack(n)) <= attempt.size.memory();
+            let within =
+                !alone && attempt.charged.saturating_sub(slack(n)) <= attempt.size.memory();
             self.sums.kills += 1;
             self.sums.innocent_kills += u64::from(within);
             self.leaves(n);
@@ -478,10 +607,18 @@ impl<'a> ExecutorRun<'a> {
     fn decides(&mut self, n: usize, attempt: &SlotAttempt, fate: AttemptFate, within: bool) {
         let Some(ask) = self.ask(n) else { return };
         let spent = self.past.get(&n).map(|past| past.spent).unwrap_or_default();
-        let failure = MemoryFailure { dimension: Dimension::Native, off_heap: attempt.charged, live: None, spike: false };
+        let failure = MemoryFailure {
+            dimension: Dimension::Native,
+            off_heap: attempt.charged,
+            live: None,
+            spike: false,
+        };
         let profile = &attempt.size.profile;
         let known = match self.mode {
-            MemoryFailureMode::Headroom => self.sizer.after_kill(&ask, Dimension::Native, profile, spent.memory + 1),
+            MemoryFailureMode::Headroom => {
+                self.sizer
+                    .after_kill(&ask, Dimension::Native, profile, spent.memory + 1)
+            }
             MemoryFailureMode::Pinterest
             | MemoryFailureMode::Uber
             | MemoryFailureMode::Databricks
@@ -529,24 +666,40 @@ impl<'a> ExecutorRun<'a> {
 
     fn leaves(&mut self, n: usize) {
         self.at.remove(&n);
-        let kind = self.tasks.get(n).map(|task| task.kind.as_str()).unwrap_or_default();
+        let kind = self
+            .tasks
+            .get(n)
+            .map(|task| task.kind.as_str())
+            .unwrap_or_default();
         if let Some(running) = self.running.get_mut(kind) {
             *running = running.saturating_sub(1);
         }
     }
 
     fn ends(&mut self, id: u64, n: usize, now: u64) -> bool {
-        let (Some(task), Some(ask)) = (self.tasks.get(n), self.ask(n)) else { return false };
+        let (Some(task), Some(ask)) = (self.tasks.get(n), self.ask(n)) else {
+            return false;
+        };
         self.take_attempt(id, n, now);
         self.sums.used_gib_h += task.peak.as_gib_f64() * task.runtime_s / 3600.0;
-        self.sizer.ended(&ask, &MeasuredNeed { heap: None, rest: task.peak }, task.runtime_s);
+        self.sizer.ended(
+            &ask,
+            &MeasuredNeed {
+                heap: None,
+                rest: task.peak,
+            },
+            task.runtime_s,
+        );
         self.sized.remove(ask.kind);
         true
     }
 
     fn lose(&mut self, n: usize) {
         self.sums.lost += 1;
-        let fits = self.tasks.get(n).is_some_and(|task| task.peak <= self.whole);
+        let fits = self
+            .tasks
+            .get(n)
+            .is_some_and(|task| task.peak <= self.whole);
         self.sums.lost_avoidable += u64::from(fits);
         self.kept_host = self.kept_host.filter(|(_, by)| *by != n);
         for b in self.boxes.values_mut().filter(|b| b.kept_for == Some(n)) {

@@ -48,7 +48,11 @@ enum Load {
 const KINDS: [(&str, Load, &[&[usize]]); 5] = [
     ("one kill", Load::Alone, &[&[0], &[40]]),
     ("three kills", Load::Alone, &[&[10, 11, 60]]),
-    ("one kill, neighbours held for growth", Load::Growing, &[&[40]]),
+    (
+        "one kill, neighbours held for growth",
+        Load::Growing,
+        &[&[40]],
+    ),
     ("one kill, the queue is full", Load::FullQueue, &[&[40]]),
     ("one kill, preemption near", Load::Preempted, &[&[8]]),
 ];
@@ -98,11 +102,18 @@ struct Sums {
 
 impl Sums {
     fn mean_ms(&self) -> Result<f64> {
-        Ok(millis(self.runs.iter().sum::<u128>() / u128::try_from(self.runs.len().max(1))?))
+        Ok(millis(
+            self.runs.iter().sum::<u128>() / u128::try_from(self.runs.len().max(1))?,
+        ))
     }
 
     fn longest_ms(&self) -> Result<f64> {
-        self.waits.iter().max().copied().map(millis).context("nothing was killed")
+        self.waits
+            .iter()
+            .max()
+            .copied()
+            .map(millis)
+            .context("nothing was killed")
     }
 
     fn ratio(&self) -> f64 {
@@ -117,13 +128,23 @@ pub(crate) fn measure(rounds: u32) -> Result<LoadedRetryResults> {
         let sums = of_kind(load, jobs, rounds).with_context(|| kind.to_owned())?;
         let (longest_ms, mean) = (sums.longest_ms()?, sums.mean_ms()?);
         let longest_in_task_times = longest_ms / mean;
-        kinds.push(Kind { kind, longest_ms, longest_in_task_times, makespan_ratio: sums.ratio(), n: sums.waits.len() });
+        kinds.push(Kind {
+            kind,
+            longest_ms,
+            longest_in_task_times,
+            makespan_ratio: sums.ratio(),
+            n: sums.waits.len(),
+        });
         if load == Load::Alone {
             alone.waits.extend(sums.waits);
             alone.runs.extend(sums.runs);
         }
     }
-    let at = |percent| quantile(&alone.waits, percent).map(millis).context("nothing was killed");
+    let at = |percent| {
+        quantile(&alone.waits, percent)
+            .map(millis)
+            .context("nothing was killed")
+    };
     let first = kinds.first().context("a kind")?;
     Ok(LoadedRetryResults {
         p50_ms: at(50)?,
@@ -154,12 +175,19 @@ fn of_kind(load: Load, jobs: &[&[usize]], rounds: u32) -> Result<Sums> {
 }
 
 fn cluster(load: Load) -> Result<Cluster> {
-    let node = |mib, cpus| NodeShape { memory: Bytes::from_mib(mib), cpus, enforcer: None };
+    let node = |mib, cpus| NodeShape {
+        memory: Bytes::from_mib(mib),
+        cpus,
+        enforcer: None,
+    };
     match load {
         Load::Alone => Cluster::start(&[node(2048, 2)]),
         // The node has memory for a master, two executors, and less than a larger slot.
         Load::Growing => Cluster::start(&[node(72 + 2 * 144 + 16, 2)]),
-        Load::FullQueue => Cluster::start_managed(&[node(4096, 8)], "[queues.default]\n[queues.ours]\nmaximum = { cpus = 2 }\n"),
+        Load::FullQueue => Cluster::start_managed(
+            &[node(4096, 8)],
+            "[queues.default]\n[queues.ours]\nmaximum = { cpus = 2 }\n",
+        ),
         Load::Preempted => Cluster::start_managed(
             &[node(2048, 2)],
             "[scheduling]\npreempt_warning = \"1s\"\npreempt_every = \"500ms\"\npreempt_part = \"100%\"\n\
@@ -181,22 +209,49 @@ fn run(cluster: &Cluster, load: Load, name: &str, victims: &[usize]) -> Result<S
     if let Some(other) = other {
         cluster.until_ended(&other)?;
     }
-    ensure!(end.state == AppState::Finished, "{name} ended as {}: {}", end.state.as_str(), end.diagnostics);
+    ensure!(
+        end.state == AppState::Finished,
+        "{name} ended as {}: {}",
+        end.state.as_str(),
+        end.diagnostics
+    );
     let tasks = end.job.context("a job has rows")?.tasks;
     let attempts = || tasks.iter().flat_map(|task| &task.attempts);
     let nanos = |time: Duration| time.as_nanos();
     let is_victim = |task: &TaskRow| match load {
         Load::Growing => task.task.stage.as_str() == VICTIMS,
-        Load::Alone | Load::FullQueue | Load::Preempted => victims.iter().any(|v| u32::try_from(*v) == Ok(task.task.index)),
+        Load::Alone | Load::FullQueue | Load::Preempted => victims
+            .iter()
+            .any(|v| u32::try_from(*v) == Ok(task.task.index)),
     };
     let of_victims = tasks.iter().filter(|task| is_victim(task));
     let waits: Vec<u128> = of_victims.filter_map(wait).map(nanos).collect();
-    ensure!(waits.len() == victims.len(), "{name}: {} of {} tasks were killed", waits.len(), victims.len());
-    let well = attempts().filter(|a| a.reason.is_some_and(|reason| reason.charge() == Charge::Success));
-    let runs = well.filter_map(|a| Some(nanos(a.ended?.since(a.started)))).collect();
-    let (first, last) = (attempts().map(|a| a.started).min(), attempts().filter_map(|a| a.ended).max());
-    let makespan = last.zip(first).map(|(last, first)| last.since(first)).context("nothing ran")?;
-    Ok(Shown { waits, runs, makespan })
+    ensure!(
+        waits.len() == victims.len(),
+        "{name}: {} of {} tasks were killed",
+        waits.len(),
+        victims.len()
+    );
+    let well = attempts().filter(|a| {
+        a.reason
+            .is_some_and(|reason| reason.charge() == Charge::Success)
+    });
+    let runs = well
+        .filter_map(|a| Some(nanos(a.ended?.since(a.started))))
+        .collect();
+    let (first, last) = (
+        attempts().map(|a| a.started).min(),
+        attempts().filter_map(|a| a.ended).max(),
+    );
+    let makespan = last
+        .zip(first)
+        .map(|(last, first)| last.since(first))
+        .context("nothing ran")?;
+    Ok(Shown {
+        waits,
+        runs,
+        makespan,
+    })
 }
 
 /// A short job of the other queue.
@@ -210,14 +265,25 @@ fn other(name: &str) -> String {
 
 /// From the end of the attempt that was killed for memory to the start of the next one.
 fn wait(task: &TaskRow) -> Option<Duration> {
-    let killed = |row: &AttemptRow| row.reason.is_some_and(|reason| reason.charge() == Charge::Memory);
+    let killed = |row: &AttemptRow| {
+        row.reason
+            .is_some_and(|reason| reason.charge() == Charge::Memory)
+    };
     let at = task.attempts.iter().position(killed)?;
-    Some(task.attempts.get(at + 1)?.started.since(task.attempts.get(at)?.ended?))
+    Some(
+        task.attempts
+            .get(at + 1)?
+            .started
+            .since(task.attempts.get(at)?.ended?),
+    )
 }
 
 /// A job with one slot in each executor, so that a killed task gets its own container.
 fn job(load: Load, name: &str, victims: &[usize]) -> Result<String> {
-    let takes = format!("sleep 0.1; {} act take:{TAKES_MIB}; sleep 0.2", programs::path("workload")?.display());
+    let takes = format!(
+        "sleep 0.1; {} act take:{TAKES_MIB}; sleep 0.2",
+        programs::path("workload")?.display()
+    );
     let (mut cases, mut first) = (String::new(), String::new());
     match load {
         Load::Alone | Load::FullQueue | Load::Preempted => {
@@ -244,8 +310,15 @@ fn job(load: Load, name: &str, victims: &[usize]) -> Result<String> {
         Load::Growing => ("", "grow = true"),
         Load::FullQueue | Load::Preempted => ("queue = \"ours\"\n", "grow = false"),
     };
-    let tasks = if first.is_empty() { TASKS } else { TASKS - victims.len() };
-    let script = format!("case $HEADROOM_INDEX in {cases}*) sleep {};; esac", Duration::from_millis(TASK_MS).as_secs_f64());
+    let tasks = if first.is_empty() {
+        TASKS
+    } else {
+        TASKS - victims.len()
+    };
+    let script = format!(
+        "case $HEADROOM_INDEX in {cases}*) sleep {};; esac",
+        Duration::from_millis(TASK_MS).as_secs_f64()
+    );
     Ok(format!(
         "version = 1\nname = \"{name}\"\n{queue}\
          [profiles.exec]\nmemory = \"144MiB\"\ncpus = 1\n\

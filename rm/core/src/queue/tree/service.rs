@@ -35,9 +35,13 @@ impl Queues {
     }
     /// Updates the order after a change of an application's resources.
     pub(super) fn used(&mut self, app: &AppId, ledger: &Ledger) {
-        let Some(member) = self.members.get(&app.seq()) else { return };
+        let Some(member) = self.members.get(&app.seq()) else {
+            return;
+        };
         let leaf = member.leaf;
-        let fair = self.slot(leaf).is_some_and(|slot| slot.spec.order == LeafOrder::Fair);
+        let fair = self
+            .slot(leaf)
+            .is_some_and(|slot| slot.spec.order == LeafOrder::Fair);
         if fair && member.seat.is_some() {
             self.reseat_app(app.seq(), ledger);
         } else {
@@ -46,9 +50,13 @@ impl Queues {
     }
     /// Resolves all limits against the total resources, and discards all computed ranks.
     pub(super) fn resolve(&mut self) {
-        let (mut can_have, mut can_count_on) = (Vec::with_capacity(self.slots.len()), Vec::with_capacity(self.slots.len()));
+        let (mut can_have, mut can_count_on) = (
+            Vec::with_capacity(self.slots.len()),
+            Vec::with_capacity(self.slots.len()),
+        );
         for slot in &mut self.slots {
-            let above = |list: &Vec<Resource>| slot.parent.and_then(|ix| list.get(ix.index()).cloned());
+            let above =
+                |list: &Vec<Resource>| slot.parent.and_then(|ix| list.get(ix.index()).cloned());
             let most = above(&can_have).unwrap_or_else(|| self.total.clone());
             let sure = above(&can_count_on).unwrap_or_else(|| self.total.clone());
             slot.ranked = None;
@@ -56,7 +64,11 @@ impl Queues {
             slot.guaranteed = ResourceBound::of(&slot.spec.guaranteed, &sure);
             let most = slot.maximum.over(&most);
             slot.most = most.clone();
-            let part = |part: Option<u32>| part.map_or(ResourceBound::default(), |part| ResourceBound::part_of(&most, part));
+            let part = |part: Option<u32>| {
+                part.map_or(ResourceBound::default(), |part| {
+                    ResourceBound::part_of(&most, part)
+                })
+            };
             slot.user = part(slot.spec.user_limit);
             slot.masters = part(slot.spec.master_share);
             can_count_on.push(slot.guaranteed.over(&sure));
@@ -64,12 +76,20 @@ impl Queues {
         }
     }
     pub(super) fn rerank_all(&mut self, ledger: &Ledger) {
-        let waiting: Vec<u32> = self.members.iter().filter(|(_, m)| !m.waits.is_empty()).map(|(number, _)| *number).collect();
+        let waiting: Vec<u32> = self
+            .members
+            .iter()
+            .filter(|(_, m)| !m.waits.is_empty())
+            .map(|(number, _)| *number)
+            .collect();
         for number in waiting {
             self.reseat_member(number, ledger);
         }
         // a parent has a smaller number than its children, so children come first
-        for number in (0..self.slots.len()).rev().filter_map(|n| u32::try_from(n).ok()) {
+        for number in (0..self.slots.len())
+            .rev()
+            .filter_map(|n| u32::try_from(n).ok())
+        {
             self.reseat_queue(QueueIx(number), ledger);
         }
     }
@@ -80,22 +100,35 @@ impl Queues {
         }
     }
     pub(super) fn reseat_member(&mut self, number: u32, ledger: &Ledger) {
-        let Some(member) = self.members.get(&number) else { return };
-        let Some(slot) = self.slot(member.leaf) else { return };
-        let seat = member.waits.least().map(|class| (class, self.rank_app(member, slot, ledger)));
+        let Some(member) = self.members.get(&number) else {
+            return;
+        };
+        let Some(slot) = self.slot(member.leaf) else {
+            return;
+        };
+        let seat = member
+            .waits
+            .least()
+            .map(|class| (class, self.rank_app(member, slot, ledger)));
         if seat == member.seat {
             return;
         }
         self.unseat(number);
-        let Some(member) = self.members.get_mut(&number) else { return };
+        let Some(member) = self.members.get_mut(&number) else {
+            return;
+        };
         member.seat = seat;
         if let (Some((class, rank)), Some(slot)) = (seat, self.slots.get_mut(member.leaf.index())) {
             slot.seats.put(class, rank);
         }
     }
     pub(super) fn unseat(&mut self, number: u32) {
-        let Some(member) = self.members.get_mut(&number) else { return };
-        if let (Some((class, rank)), Some(slot)) = (member.seat.take(), self.slots.get_mut(member.leaf.index())) {
+        let Some(member) = self.members.get_mut(&number) else {
+            return;
+        };
+        if let (Some((class, rank)), Some(slot)) =
+            (member.seat.take(), self.slots.get_mut(member.leaf.index()))
+        {
             slot.seats.remove(class, &rank);
         }
     }
@@ -109,10 +142,18 @@ impl Queues {
     pub(super) fn reseat_queue(&mut self, ix: QueueIx, ledger: &Ledger) {
         let Some(slot) = self.slot(ix) else { return };
         let Some(parent) = slot.parent else { return };
-        let plain = ledger.queue(ix).map(|account| &account.used).filter(|used| used.extra.is_empty());
+        let plain = ledger
+            .queue(ix)
+            .map(|account| &account.used)
+            .filter(|used| used.extra.is_empty());
         let (old, now) = (slot.seat, plain.map(|used| (used.memory, used.cpus)));
-        let known = slot.ranked.filter(|(of, _)| now == Some(*of)).map(|(_, rank)| rank);
-        let seat = self.least(ix, slot, ledger).map(|class| (class, known.unwrap_or_else(|| self.rank(ix, slot, ledger))));
+        let known = slot
+            .ranked
+            .filter(|(of, _)| now == Some(*of))
+            .map(|(_, rank)| rank);
+        let seat = self
+            .least(ix, slot, ledger)
+            .map(|class| (class, known.unwrap_or_else(|| self.rank(ix, slot, ledger))));
         if seat == old {
             return;
         }
@@ -120,7 +161,9 @@ impl Queues {
             slot.seat = seat;
             slot.ranked = seat.map_or(slot.ranked, |(_, rank)| now.map(|now| (now, rank)));
         }
-        let Some(parent) = self.slots.get_mut(parent.index()) else { return };
+        let Some(parent) = self.slots.get_mut(parent.index()) else {
+            return;
+        };
         if let Some((class, rank)) = old {
             parent.seats.remove(class, &rank);
         }
@@ -131,8 +174,12 @@ impl Queues {
     /// Minimum class of all waiters in or below a queue; `None` when the queue may not grant it.
     fn least(&self, ix: QueueIx, slot: &QueueEntry, ledger: &Ledger) -> Option<SizeClass> {
         let least = slot.seats.least().filter(|_| slot.spec.gate.grants())?;
-        let most = |used: &Resource| slot.maximum.is_open() || slot.maximum.admits(used, &least.floor());
-        ledger.queue(ix).is_none_or(|account| most(&account.used)).then_some(least)
+        let most =
+            |used: &Resource| slot.maximum.is_open() || slot.maximum.admits(used, &least.floor());
+        ledger
+            .queue(ix)
+            .is_none_or(|account| most(&account.used))
+            .then_some(least)
     }
     /// Checks the invariant that every position equals a newly computed one.
     pub(crate) fn check_seats(&self, ledger: &Ledger) {
@@ -141,50 +188,103 @@ impl Queues {
                          seat: Option<(SizeClass, SiblingRank)>,
                          right: Option<(SizeClass, SiblingRank)>,
                          who: &dyn std::fmt::Display| {
-            assert_eq!(seat, right, "{who}: its position differs from a newly computed one");
-            let (Some((class, rank)), Some(slot)) = (seat, self.slot(of)) else { return };
-            assert!(slot.seats.has(class, &rank), "{who} has a position and is not listed in {}", slot.path);
+            assert_eq!(
+                seat, right,
+                "{who}: its position differs from a newly computed one"
+            );
+            let (Some((class, rank)), Some(slot)) = (seat, self.slot(of)) else {
+                return;
+            };
+            assert!(
+                slot.seats.has(class, &rank),
+                "{who} has a position and is not listed in {}",
+                slot.path
+            );
             taken[of.index()] += 1;
         };
         for member in self.members.values() {
-            let Some(slot) = self.slot(member.leaf) else { continue };
-            let right = member.waits.least().map(|class| (class, self.rank_app(member, slot, ledger)));
+            let Some(slot) = self.slot(member.leaf) else {
+                continue;
+            };
+            let right = member
+                .waits
+                .least()
+                .map(|class| (class, self.rank_app(member, slot, ledger)));
             check(member.leaf, member.seat, right, &member.id);
         }
         for (ix, slot) in self.slots() {
             let Some(parent) = slot.parent else { continue };
-            let right = self.least(ix, slot, ledger).map(|class| (class, self.rank(ix, slot, ledger)));
+            let right = self
+                .least(ix, slot, ledger)
+                .map(|class| (class, self.rank(ix, slot, ledger)));
             check(parent, slot.seat, right, &slot.path);
         }
         for (ix, slot) in self.slots() {
-            assert_eq!(slot.seats.len(), taken[ix.index()], "{}: positions without an application or queue", slot.path);
+            assert_eq!(
+                slot.seats.len(),
+                taken[ix.index()],
+                "{}: positions without an application or queue",
+                slot.path
+            );
         }
     }
     pub(super) fn rank(&self, ix: QueueIx, slot: &QueueEntry, ledger: &Ledger) -> SiblingRank {
         let (standing, share) = self.standing(ix, slot, ledger);
         let weight = slot.spec.weight.unwrap_or(1);
-        SiblingRank { priority: Reverse(slot.spec.priority), standing, share: share.by_weight(weight), who: ix.0 }
+        SiblingRank {
+            priority: Reverse(slot.spec.priority),
+            standing,
+            share: share.by_weight(weight),
+            who: ix.0,
+        }
     }
     /// Position of a queue relative to its guarantee, and its share of the guarantee; of the
     /// cluster without a guarantee.
-    pub(crate) fn standing(&self, ix: QueueIx, slot: &QueueEntry, ledger: &Ledger) -> (GuaranteePosition, DominantShare) {
+    pub(crate) fn standing(
+        &self,
+        ix: QueueIx,
+        slot: &QueueEntry,
+        ledger: &Ledger,
+    ) -> (GuaranteePosition, DominantShare) {
         let Some(used) = ledger.queue(ix).map(|account| &account.used) else {
             return (GuaranteePosition::Above, DominantShare::default());
         };
         if slot.guaranteed.is_open() || slot.guaranteed.is_nothing() {
-            return (GuaranteePosition::Above, DominantShare::of_all(used, &self.total));
+            return (
+                GuaranteePosition::Above,
+                DominantShare::of_all(used, &self.total),
+            );
         }
         let share = DominantShare::of_bound(used, &slot.guaranteed);
-        (if share.is_whole() { GuaranteePosition::Above } else { GuaranteePosition::Below }, share)
+        (
+            if share.is_whole() {
+                GuaranteePosition::Above
+            } else {
+                GuaranteePosition::Below
+            },
+            share,
+        )
     }
-    pub(super) fn rank_app(&self, member: &Member, leaf: &QueueEntry, ledger: &Ledger) -> SiblingRank {
+    pub(super) fn rank_app(
+        &self,
+        member: &Member,
+        leaf: &QueueEntry,
+        ledger: &Ledger,
+    ) -> SiblingRank {
         let share = match leaf.spec.order {
             LeafOrder::Fifo => DominantShare::default(),
-            LeafOrder::Fair => {
-                ledger.app(&member.id).map_or(DominantShare::default(), |has| DominantShare::of_all(&has.used, &self.total))
-            }
+            LeafOrder::Fair => ledger
+                .app(&member.id)
+                .map_or(DominantShare::default(), |has| {
+                    DominantShare::of_all(&has.used, &self.total)
+                }),
         };
-        SiblingRank { priority: Reverse(member.priority), standing: GuaranteePosition::Above, share, who: member.id.seq() }
+        SiblingRank {
+            priority: Reverse(member.priority),
+            standing: GuaranteePosition::Above,
+            share,
+            who: member.id.seq(),
+        }
     }
 
     /// Next child queue or application that may succeed.
@@ -196,11 +296,18 @@ impl Queues {
     ) -> Option<(SiblingRank, PassTarget)> {
         let slot = self.slot(queue)?;
         if slot.children.is_empty() {
-            let failed = |rank: &SiblingRank| self.members.get(&rank.who).is_none_or(|member| member.failed == self.round);
+            let failed = |rank: &SiblingRank| {
+                self.members
+                    .get(&rank.who)
+                    .is_none_or(|member| member.failed == self.round)
+            };
             let rank = slot.seats.next(after, open, failed)?;
             return Some((rank, PassTarget::App(rank.who)));
         }
-        let failed = |rank: &SiblingRank| self.slot(QueueIx(rank.who)).is_none_or(|slot| slot.failed == self.round);
+        let failed = |rank: &SiblingRank| {
+            self.slot(QueueIx(rank.who))
+                .is_none_or(|slot| slot.failed == self.round)
+        };
         let rank = slot.seats.next(after, open, failed)?;
         Some((rank, PassTarget::Queue(QueueIx(rank.who))))
     }
@@ -211,11 +318,16 @@ impl Queues {
     }
     /// All requests of a line, in order.
     pub(crate) fn line(&self, number: u32, head: &Head) -> impl Iterator<Item = &RequestId> {
-        self.members.get(&number).into_iter().flat_map(|member| member.waits.line(head))
+        self.members
+            .get(&number)
+            .into_iter()
+            .flat_map(|member| member.waits.line(head))
     }
     /// Application of this number, and its leaf.
     pub(crate) fn member(&self, number: u32) -> Option<(&AppId, QueueIx)> {
-        self.members.get(&number).map(|member| (&member.id, member.leaf))
+        self.members
+            .get(&number)
+            .map(|member| (&member.id, member.leaf))
     }
     /// Excludes an object from further tries in this round.
     pub(crate) fn fail(&mut self, failed: Failed) {
@@ -240,7 +352,10 @@ impl Queues {
     /// Effective state of a queue: the most restrictive one of the queue and its ancestors.
     pub fn gate(&self, queue: QueueIx) -> QueueState {
         let gates = || self.path_of(queue).map(|(_, slot)| slot.spec.gate);
-        match (gates().all(QueueState::admits), gates().all(QueueState::grants)) {
+        match (
+            gates().all(QueueState::admits),
+            gates().all(QueueState::grants),
+        ) {
             (true, true) => QueueState::Open,
             (true, false) => QueueState::Paused,
             (false, true) => QueueState::Draining,
@@ -249,6 +364,8 @@ impl Queues {
     }
     /// Innermost queue on the path to the root whose state forbids grants.
     pub(crate) fn barred(&self, leaf: QueueIx) -> Option<(&QueuePath, QueueState)> {
-        self.path_of(leaf).find(|(_, slot)| !slot.spec.gate.grants()).map(|(_, slot)| (&slot.path, slot.spec.gate))
+        self.path_of(leaf)
+            .find(|(_, slot)| !slot.spec.gate.grants())
+            .map(|(_, slot)| (&slot.path, slot.spec.gate))
     }
 }

@@ -71,8 +71,14 @@ pub(crate) async fn of_app(
 ) -> Result<Json<Answer>, YarnError> {
     let app = app(&web, id).await?;
     let of = app.id.clone();
-    let why = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Why(of, reply))).await?.unwrap_or_default();
-    Ok(Json(Answer { activities: convert(&app, why, web.clock.unix_now()) }))
+    let why = web
+        .handle
+        .ask(|reply| LoopInput::Query(ClusterQuery::Why(of, reply)))
+        .await?
+        .unwrap_or_default();
+    Ok(Json(Answer {
+        activities: convert(&app, why, web.clock.unix_now()),
+    }))
 }
 
 /// Converts the reasons. If no request waits, the list of allocations is empty.
@@ -84,7 +90,11 @@ fn convert(app: &ApplicationReport, why: Vec<Why>, now: UnixMillis) -> Activitie
         date_time: time::format_timestamp(now),
         allocation_state: "SKIPPED",
         diagnostic: why.first().map(|w| w.sentence.clone()).unwrap_or_default(),
-        request_allocation: why.iter().zip(0..).map(|(why, place)| request(app, why, place)).collect(),
+        request_allocation: why
+            .iter()
+            .zip(0..)
+            .map(|(why, place)| request(app, why, place))
+            .collect(),
     };
     let waits = !why.is_empty();
     Activities {
@@ -103,7 +113,10 @@ fn request(app: &ApplicationReport, why: &Why, place: i64) -> Request {
         allocation_state: "SKIPPED",
         diagnostic: node.verdict.clone(),
     };
-    let asked = app.waiting.iter().find(|w| w.request.as_ref() == Some(&why.request));
+    let asked = app
+        .waiting
+        .iter()
+        .find(|w| w.request.as_ref() == Some(&why.request));
     Request {
         request_priority: asked.map_or(app.priority, |w| w.priority),
         allocation_request_id: place,

@@ -14,7 +14,9 @@ use super::super::Web;
 use super::error::YarnError;
 use super::filter::{Filter, Part, app_states};
 use super::nodes::{Address, address};
-use super::resource::{Bare, Entries, ResourceInfo, core_seconds, cores, mib, mib_seconds, percent};
+use super::resource::{
+    Bare, Entries, ResourceInfo, core_seconds, cores, mib, mib_seconds, percent,
+};
 use super::state::{AppState, FinalStatus};
 use super::{RequestBaseUrl, YarnPathParams, YarnQueryParams, app, facts};
 use crate::reports::{AppSelection, ApplicationReport, ContainerReport, Use, sum};
@@ -39,12 +41,21 @@ pub(crate) struct Kind {
 
 impl Kind {
     pub(crate) fn of(app: &ApplicationReport) -> Self {
-        let said = |name: &str| app.environment.as_ref().and_then(|env| env.get(name)).cloned();
+        let said = |name: &str| {
+            app.environment
+                .as_ref()
+                .and_then(|env| env.get(name))
+                .cloned()
+        };
         let tags = said(TAGS_VARIABLE).unwrap_or_default();
         Kind {
             name: said(NAME_VARIABLE).unwrap_or_else(|| app.id.name().to_string()),
             kind: said(TYPE_VARIABLE).unwrap_or_else(|| TYPE.to_owned()),
-            tags: tags.split(',').filter(|tag| !tag.is_empty()).map(str::to_owned).collect(),
+            tags: tags
+                .split(',')
+                .filter(|tag| !tag.is_empty())
+                .map(str::to_owned)
+                .collect(),
         }
     }
 }
@@ -201,18 +212,37 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
-    pub(crate) async fn of(web: &Web, RequestBaseUrl(here): RequestBaseUrl) -> Result<Self, YarnError> {
-        let memory = web.handle.view().await?.status(web.clock.now(), MemoryFailureStats::default()).memory;
-        Ok(Whole { memory, now: web.clock.unix_now().0, here })
+    pub(crate) async fn of(
+        web: &Web,
+        RequestBaseUrl(here): RequestBaseUrl,
+    ) -> Result<Self, YarnError> {
+        let memory = web
+            .handle
+            .view()
+            .await?
+            .status(web.clock.now(), MemoryFailureStats::default())
+            .memory;
+        Ok(Whole {
+            memory,
+            now: web.clock.unix_now().0,
+            here,
+        })
     }
 }
 
 /// `GET /ws/v1/cluster/apps`.
-pub(crate) async fn list(State(web): State<Web>, asked: YarnQueryParams, here: RequestBaseUrl) -> Result<Json<Apps>, YarnError> {
+pub(crate) async fn list(
+    State(web): State<Web>,
+    asked: YarnQueryParams,
+    here: RequestBaseUrl,
+) -> Result<Json<Apps>, YarnError> {
     let filter = Filter::of(&asked)?;
     let whole = Whole::of(&web, here).await?;
     let chosen = filter.choose(facts(&web, AppSelection::All).await?);
-    let app = chosen.iter().map(|app| show(&web, app, &whole, &filter.without)).collect();
+    let app = chosen
+        .iter()
+        .map(|app| show(&web, app, &whole, &filter.without))
+        .collect();
     Ok(Json(Apps { apps: List { app } }))
 }
 
@@ -226,7 +256,9 @@ pub(crate) async fn one(
     let filter = Filter::of(&asked)?;
     let whole = Whole::of(&web, here).await?;
     let found = app(&web, id).await?;
-    Ok(Json(One { app: show(&web, &found, &whole, &filter.without) }))
+    Ok(Json(One {
+        app: show(&web, &found, &whole, &filter.without),
+    }))
 }
 
 fn show(web: &Web, app: &ApplicationReport, whole: &Whole, without: &BTreeSet<Part>) -> App {
@@ -257,7 +289,12 @@ fn progress(app: &ApplicationReport, done: Option<(u32, u32)>) -> f64 {
 fn convert(app: &ApplicationReport, whole: &Whole, progress: f64) -> App {
     let Kind { name, kind, tags } = Kind::of(app);
     let master = app.masters.last_key_value().map(|(_, c)| c);
-    let Address { id: master_node, http } = master.map(|c| address(&c.node, c.node_url.as_deref())).unwrap_or_default();
+    let Address {
+        id: master_node,
+        http,
+    } = master
+        .map(|c| address(&c.node, c.node_url.as_deref()))
+        .unwrap_or_default();
     let share = percent(app.allocated.memory.get(), whole.memory.get());
     let (started, ended) = (app.submitted.0, app.ended.map_or(0, |ended| ended.0));
     let (preempted, reserved) = (&app.preempted, sum(&app.reserved));
@@ -308,18 +345,25 @@ fn convert(app: &ApplicationReport, whole: &Whole, progress: f64) -> App {
         app_node_label_expression: Some(""),
         am_node_label_expression: Some(""),
         resource_info: Some(used_resources(app)),
-        timeouts: Some(Timeouts { timeout: vec![lifetime(app, whole.now)] }),
+        timeouts: Some(Timeouts {
+            timeout: vec![lifetime(app, whole.now)],
+        }),
     }
 }
 
 /// Start of the oldest application attempt that is kept.
 fn launched(app: &ApplicationReport) -> u64 {
-    app.runs.first().and_then(|run| run.started).map_or(0, |at| at.0)
+    app.runs
+        .first()
+        .and_then(|run| run.started)
+        .map_or(0, |at| at.0)
 }
 
 fn tracking(app: &ApplicationReport) -> &'static str {
     match AppState::of(app.state) {
-        AppState::New | AppState::NewSaving | AppState::Submitted | AppState::Accepted => "UNASSIGNED",
+        AppState::New | AppState::NewSaving | AppState::Submitted | AppState::Accepted => {
+            "UNASSIGNED"
+        }
         AppState::Running => "ApplicationMaster",
         AppState::Finished | AppState::Failed | AppState::Killed => "History",
     }
@@ -328,7 +372,12 @@ fn tracking(app: &ApplicationReport) -> &'static str {
 /// URL of a container's logs; empty if its node is no longer known.
 pub(crate) fn logs(c: &ContainerReport) -> String {
     let name = YarnContainer::of(&c.id, c.attempt);
-    let at = |url: &String| format!("{}/ws/v1/node/containers/{name}/logs", url.trim_end_matches('/'));
+    let at = |url: &String| {
+        format!(
+            "{}/ws/v1/node/containers/{name}/logs",
+            url.trim_end_matches('/')
+        )
+    };
     c.node_url.as_ref().map(at).unwrap_or_default()
 }
 
@@ -344,14 +393,22 @@ fn requests(app: &ApplicationReport) -> Vec<ResourceRequest> {
         relax_locality: true,
         node_label_expression: "",
         allocation_request_id: place,
-        execution_type_request: ExecutionType { execution_type: "GUARANTEED", enforce_execution_type: true },
+        execution_type_request: ExecutionType {
+            execution_type: "GUARANTEED",
+            enforce_execution_type: true,
+        },
     });
     request.collect()
 }
 
 fn used_resources(app: &ApplicationReport) -> UsedResources {
     let live = |c: &&ContainerReport| app.run.container() == Some(&c.id);
-    let master = app.masters.values().find(live).map(|c| c.size.clone()).unwrap_or_default();
+    let master = app
+        .masters
+        .values()
+        .find(live)
+        .map(|c| c.size.clone())
+        .unwrap_or_default();
     let one = PartitionUse {
         partition_name: "",
         used: ResourceInfo::of(&app.allocated),
@@ -359,11 +416,16 @@ fn used_resources(app: &ApplicationReport) -> UsedResources {
         pending: ResourceInfo::of(&app.pending()),
         am_used: ResourceInfo::of(&master),
     };
-    UsedResources { resource_usages_by_partition: vec![one] }
+    UsedResources {
+        resource_usages_by_partition: vec![one],
+    }
 }
 
 fn over_time(used: Use) -> Entries {
-    Entries::of([("memory-mb", mib_seconds(used.memory)), ("vcores", core_seconds(used.cpus))])
+    Entries::of([
+        ("memory-mb", mib_seconds(used.memory)),
+        ("vcores", core_seconds(used.cpus)),
+    ])
 }
 
 /// The lifetime, which is the only timeout.
@@ -372,16 +434,29 @@ pub(crate) fn lifetime(app: &ApplicationReport, now: u64) -> Timeout {
         None => ("UNLIMITED".to_owned(), -1),
         Some(until) => {
             // An ended application has no time left, however early it ended.
-            let left = if app.ended.is_some() { 0 } else { until.0.saturating_sub(now) / 1000 };
-            (time::format_timestamp(until), i64::try_from(left).unwrap_or(i64::MAX))
+            let left = if app.ended.is_some() {
+                0
+            } else {
+                until.0.saturating_sub(now) / 1000
+            };
+            (
+                time::format_timestamp(until),
+                i64::try_from(left).unwrap_or(i64::MAX),
+            )
         }
     };
-    Timeout { kind: "LIFETIME", expiry_time, remaining_time_in_seconds }
+    Timeout {
+        kind: "LIFETIME",
+        expiry_time,
+        remaining_time_in_seconds,
+    }
 }
 
 impl Timeouts {
     pub(crate) fn of(app: &ApplicationReport, now: u64) -> Self {
-        Timeouts { timeout: vec![lifetime(app, now)] }
+        Timeouts {
+            timeout: vec![lifetime(app, now)],
+        }
     }
 }
 
@@ -407,19 +482,46 @@ struct Item {
 }
 
 /// `GET /ws/v1/cluster/appstatistics`.
-pub(crate) async fn statistics(State(web): State<Web>, asked: YarnQueryParams) -> Result<Json<Statistics>, YarnError> {
+pub(crate) async fn statistics(
+    State(web): State<Web>,
+    asked: YarnQueryParams,
+) -> Result<Json<Statistics>, YarnError> {
     let wanted = app_states(&asked.all("states"))?;
-    let wanted = if wanted.is_empty() { AppState::ALL.to_vec() } else { wanted };
+    let wanted = if wanted.is_empty() {
+        AppState::ALL.to_vec()
+    } else {
+        wanted
+    };
     let types = asked.all("applicationTypes");
     if types.len() > 1 {
-        return Err(YarnError::bad(format!("applicationTypes: {} types are named; at most one is allowed", types.len())));
+        return Err(YarnError::bad(format!(
+            "applicationTypes: {} types are named; at most one is allowed",
+            types.len()
+        )));
     }
     let apps = facts(&web, AppSelection::All).await?;
-    let of_type = |app: &&ApplicationReport| types.first().is_none_or(|wanted| Kind::of(app).kind.eq_ignore_ascii_case(wanted));
-    let count = |state: AppState| apps.iter().filter(|app| AppState::of(app.state) == state).filter(of_type).count();
+    let of_type = |app: &&ApplicationReport| {
+        types
+            .first()
+            .is_none_or(|wanted| Kind::of(app).kind.eq_ignore_ascii_case(wanted))
+    };
+    let count = |state: AppState| {
+        apps.iter()
+            .filter(|app| AppState::of(app.state) == state)
+            .filter(of_type)
+            .count()
+    };
     let kind = types.first().copied().unwrap_or("*");
-    let item = |state: &AppState| Item { state: *state, kind: kind.to_owned(), count: count(*state) };
-    Ok(Json(Statistics { info: Items { items: wanted.iter().map(item).collect() } }))
+    let item = |state: &AppState| Item {
+        state: *state,
+        kind: kind.to_owned(),
+        count: count(*state),
+    };
+    Ok(Json(Statistics {
+        info: Items {
+            items: wanted.iter().map(item).collect(),
+        },
+    }))
 }
 /// `HOST:PORT` of a master.
 fn place(url: &str) -> String {

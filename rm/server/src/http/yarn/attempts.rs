@@ -55,8 +55,12 @@ pub(crate) async fn list(
     YarnPathParams(id): YarnPathParams<YarnApp>,
 ) -> Result<Json<Attempts>, YarnError> {
     let app = app(&web, id).await?;
-    let attempt = (1..=app.attempt).map(|number| convert(&app, number)).collect();
-    Ok(Json(Attempts { all: List { attempt } }))
+    let attempt = (1..=app.attempt)
+        .map(|number| convert(&app, number))
+        .collect();
+    Ok(Json(Attempts {
+        all: List { attempt },
+    }))
 }
 
 /// `GET /ws/v1/cluster/apps/{app}/appattempts/{attempt}`.
@@ -65,14 +69,23 @@ pub(crate) async fn one(
     YarnPathParams((id, attempt)): YarnPathParams<(YarnApp, YarnAttempt)>,
 ) -> Result<Json<One>, YarnError> {
     let app = run_of(&web, id, attempt).await?;
-    Ok(Json(One { attempt: convert(&app, attempt.attempt) }))
+    Ok(Json(One {
+        attempt: convert(&app, attempt.attempt),
+    }))
 }
 
 /// Returns the application of an existing application attempt.
-pub(crate) async fn run_of(web: &Web, id: YarnApp, attempt: YarnAttempt) -> Result<ApplicationReport, YarnError> {
+pub(crate) async fn run_of(
+    web: &Web,
+    id: YarnApp,
+    attempt: YarnAttempt,
+) -> Result<ApplicationReport, YarnError> {
     let app = app(web, id).await?;
     if attempt.app != id || !(1..=app.attempt).contains(&attempt.attempt) {
-        return Err(YarnError::none(format!("{attempt} is not an attempt of {id}, whose latest attempt is {}", app.attempt)));
+        return Err(YarnError::none(format!(
+            "{attempt} is not an attempt of {id}, whose latest attempt is {}",
+            app.attempt
+        )));
     }
     Ok(app)
 }
@@ -82,23 +95,34 @@ pub(crate) async fn run_of(web: &Web, id: YarnApp, attempt: YarnAttempt) -> Resu
 fn convert(app: &ApplicationReport, number: u32) -> Attempt {
     let run = app.runs.iter().find(|run| run.number == number);
     let master = app.masters.get(&number);
-    let container = run.and_then(|run| run.container.clone()).or_else(|| master.map(|c| c.id.clone()));
-    let node = run.and_then(|run| run.node.clone()).or_else(|| master.map(|c| c.node.clone()));
+    let container = run
+        .and_then(|run| run.container.clone())
+        .or_else(|| master.map(|c| c.id.clone()));
+    let node = run
+        .and_then(|run| run.node.clone())
+        .or_else(|| master.map(|c| c.node.clone()));
     let url = master.and_then(|c| c.node_url.as_deref());
     let Address { id: node_id, http } = node.map(|node| address(&node, url)).unwrap_or_default();
-    let started = run.and_then(|run| run.started).or_else(|| master.map(|c| c.granted));
+    let started = run
+        .and_then(|run| run.started)
+        .or_else(|| master.map(|c| c.granted));
     let finished = run.and_then(|run| run.ended).or_else(|| ended(master?));
     Attempt {
         id: number,
         start_time: started.map_or(0, |at| at.0),
         finished_time: finished.map_or(0, |at| at.0),
-        container_id: container.map(|id| YarnContainer::of(&id, number).to_string()).unwrap_or_default(),
+        container_id: container
+            .map(|id| YarnContainer::of(&id, number).to_string())
+            .unwrap_or_default(),
         node_http_address: http,
         node_id,
         logs_link: master.map(apps::logs).unwrap_or_default(),
         blacklisted_nodes: "",
         nodes_blacklisted_by_system: "",
-        app_attempt_id: YarnAttempt { app: YarnApp::of(&app.id), attempt: number },
+        app_attempt_id: YarnAttempt {
+            app: YarnApp::of(&app.id),
+            attempt: number,
+        },
         app_attempt_state: state::attempt(app, number),
         export_ports: "",
     }

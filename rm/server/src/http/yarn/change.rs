@@ -65,7 +65,12 @@ pub(crate) async fn queue(
     YarnPathParams(id): YarnPathParams<YarnApp>,
 ) -> Result<Tagged<Queue>, YarnError> {
     let found = app(&web, id).await?;
-    Ok(tagged(&found, Queue { queue: found.queue.short().to_owned() }))
+    Ok(tagged(
+        &found,
+        Queue {
+            queue: found.queue.short().to_owned(),
+        },
+    ))
 }
 
 /// `PUT …/queue`.
@@ -75,9 +80,19 @@ pub(crate) async fn move_to(
     headers: HeaderMap,
     YarnJsonBody(wanted): YarnJsonBody<Queue>,
 ) -> Result<Tagged<Queue>, YarnError> {
-    let queue: QueuePath = wanted.queue.parse().map_err(|e| YarnError::bad(format!("queue: {e}")))?;
+    let queue: QueuePath = wanted
+        .queue
+        .parse()
+        .map_err(|e| YarnError::bad(format!("queue: {e}")))?;
     let (turn, found) = to_change(&web, &headers, id).await?;
-    web.handle.call(ClusterCall::ChangeApp { app: found.id, queue: Some(queue), priority: None, lifetime: None }).await?;
+    web.handle
+        .call(ClusterCall::ChangeApp {
+            app: found.id,
+            queue: Some(queue),
+            priority: None,
+            lifetime: None,
+        })
+        .await?;
     drop(turn);
     self::queue(State(web), YarnPathParams(id)).await
 }
@@ -88,7 +103,12 @@ pub(crate) async fn priority(
     YarnPathParams(id): YarnPathParams<YarnApp>,
 ) -> Result<Tagged<Priority>, YarnError> {
     let found = app(&web, id).await?;
-    Ok(tagged(&found, Priority { priority: found.priority }))
+    Ok(tagged(
+        &found,
+        Priority {
+            priority: found.priority,
+        },
+    ))
 }
 
 /// `PUT …/priority`.
@@ -100,7 +120,14 @@ pub(crate) async fn prioritise(
 ) -> Result<Tagged<Priority>, YarnError> {
     let (turn, found) = to_change(&web, &headers, id).await?;
     let priority = Some(wanted.priority);
-    web.handle.call(ClusterCall::ChangeApp { app: found.id, queue: None, priority, lifetime: None }).await?;
+    web.handle
+        .call(ClusterCall::ChangeApp {
+            app: found.id,
+            queue: None,
+            priority,
+            lifetime: None,
+        })
+        .await?;
     drop(turn);
     self::priority(State(web), YarnPathParams(id)).await
 }
@@ -111,7 +138,12 @@ pub(crate) async fn timeouts(
     YarnPathParams(id): YarnPathParams<YarnApp>,
 ) -> Result<Tagged<All>, YarnError> {
     let found = app(&web, id).await?;
-    Ok(tagged(&found, All { timeouts: Timeouts::of(&found, web.clock.unix_now().0) }))
+    Ok(tagged(
+        &found,
+        All {
+            timeouts: Timeouts::of(&found, web.clock.unix_now().0),
+        },
+    ))
 }
 
 /// `GET …/timeouts/LIFETIME`.
@@ -121,7 +153,12 @@ pub(crate) async fn timeout(
 ) -> Result<Tagged<One>, YarnError> {
     lifetime_only(&kind)?;
     let found = app(&web, id).await?;
-    Ok(tagged(&found, One { timeout: apps::lifetime(&found, web.clock.unix_now().0) }))
+    Ok(tagged(
+        &found,
+        One {
+            timeout: apps::lifetime(&found, web.clock.unix_now().0),
+        },
+    ))
 }
 
 /// `PUT …/timeout`.
@@ -139,14 +176,27 @@ pub(crate) async fn expire(
     } else {
         let until = time::parse_timestamp(&expiry_time);
         let until = until.ok_or_else(|| {
-            YarnError::bad(format!("expiryTime: {expiry_time:?} is not a time such as 2030-01-31T09:30:00.000+0000"))
+            YarnError::bad(format!(
+                "expiryTime: {expiry_time:?} is not a time such as 2030-01-31T09:30:00.000+0000"
+            ))
         })?;
         if until <= web.clock.unix_now() {
-            return Err(YarnError::bad(format!("expiryTime: {expiry_time} has passed")));
+            return Err(YarnError::bad(format!(
+                "expiryTime: {expiry_time} has passed"
+            )));
         }
-        Lifetime::AtMost(Duration::from_millis(until.0.saturating_sub(found.submitted.0)))
+        Lifetime::AtMost(Duration::from_millis(
+            until.0.saturating_sub(found.submitted.0),
+        ))
     };
-    web.handle.call(ClusterCall::ChangeApp { app: found.id, queue: None, priority: None, lifetime: Some(lifetime) }).await?;
+    web.handle
+        .call(ClusterCall::ChangeApp {
+            app: found.id,
+            queue: None,
+            priority: None,
+            lifetime: Some(lifetime),
+        })
+        .await?;
     drop(turn);
     timeout(State(web), YarnPathParams((id, kind))).await
 }

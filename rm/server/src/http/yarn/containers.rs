@@ -63,24 +63,44 @@ pub(crate) async fn list(
 ) -> Result<Json<Containers>, YarnError> {
     let now = web.clock.unix_now().0;
     let of_run = of_run(&web, app, attempt).await?;
-    Ok(Json(Containers { containers: List { container: of_run.iter().map(|c| convert(c, now)).collect() } }))
+    Ok(Json(Containers {
+        containers: List {
+            container: of_run.iter().map(|c| convert(c, now)).collect(),
+        },
+    }))
 }
 
 /// `GET …/appattempts/{attempt}/containers/{container}`.
 pub(crate) async fn one(
     State(web): State<Web>,
-    YarnPathParams((app, attempt, container)): YarnPathParams<(YarnApp, YarnAttempt, YarnContainer)>,
+    YarnPathParams((app, attempt, container)): YarnPathParams<(
+        YarnApp,
+        YarnAttempt,
+        YarnContainer,
+    )>,
 ) -> Result<Json<One>, YarnError> {
     let of_run = of_run(&web, app, attempt).await?;
     let found = of_run.iter().find(|c| container.identifies(&c.id));
-    let found =
-        found.ok_or_else(|| YarnError::none(format!("{attempt} has no container {container}, or it is no longer kept")))?;
-    Ok(Json(One { container: convert(found, web.clock.unix_now().0) }))
+    let found = found.ok_or_else(|| {
+        YarnError::none(format!(
+            "{attempt} has no container {container}, or it is no longer kept"
+        ))
+    })?;
+    Ok(Json(One {
+        container: convert(found, web.clock.unix_now().0),
+    }))
 }
 
-async fn of_run(web: &Web, app: YarnApp, attempt: YarnAttempt) -> Result<Vec<ContainerReport>, YarnError> {
+async fn of_run(
+    web: &Web,
+    app: YarnApp,
+    attempt: YarnAttempt,
+) -> Result<Vec<ContainerReport>, YarnError> {
     let id = run_of(web, app, attempt).await?.id;
-    let mut all = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Facts(ReportQuery::Containers(id, reply)))).await?;
+    let mut all = web
+        .handle
+        .ask(|reply| LoopInput::Query(ClusterQuery::Facts(ReportQuery::Containers(id, reply))))
+        .await?;
     all.retain(|c| c.attempt == attempt.attempt);
     Ok(all)
 }
@@ -90,12 +110,25 @@ fn convert(c: &ContainerReport, now: u64) -> Container {
     let Address { id: node, http } = address(&c.node, c.node_url.as_deref());
     let (status, diagnostics, finished) = match &c.life {
         ContainerStage::Coming | ContainerStage::Running => (NOT_ENDED_STATUS, String::new(), 0),
-        ContainerStage::Over { ended, reason, exit_code, peak } => {
-            let end = YarnContainerEnd { reason: *reason, exit_code: *exit_code, limit: c.size.memory, peak: *peak };
+        ContainerStage::Over {
+            ended,
+            reason,
+            exit_code,
+            peak,
+        } => {
+            let end = YarnContainerEnd {
+                reason: *reason,
+                exit_code: *exit_code,
+                limit: c.size.memory,
+                peak: *peak,
+            };
             (end.status(), end.diagnostics(&name.to_string()), ended.0)
         }
     };
-    let sizes = [("memory-mb", mib(c.size.memory)), ("vcores", cores(c.size.cpus))];
+    let sizes = [
+        ("memory-mb", mib(c.size.memory)),
+        ("vcores", cores(c.size.cpus)),
+    ];
     let extra = c.size.extra.iter().map(|(name, n)| (name.as_str(), *n));
     Container {
         container_id: name,
@@ -139,9 +172,9 @@ pub(crate) async fn signal(
     YarnPathParams((container, command)): YarnPathParams<(YarnContainer, String)>,
 ) -> Result<(), YarnError> {
     match word("command", &COMMANDS, &command)? {
-        Command::ThreadDump => {
-            Err(YarnError::bad("OUTPUT_THREAD_DUMP is not supported; use GRACEFUL_SHUTDOWN or FORCEFUL_SHUTDOWN"))
-        }
+        Command::ThreadDump => Err(YarnError::bad(
+            "OUTPUT_THREAD_DUMP is not supported; use GRACEFUL_SHUTDOWN or FORCEFUL_SHUTDOWN",
+        )),
         Command::Graceful | Command::Forceful => {
             let container = container.to_container_id(id(&web, container.app).await?);
             web.handle.call(ClusterCall::Stop { container }).await?;

@@ -57,7 +57,10 @@ struct Range {
 
 impl Range {
     fn of(asked: &YarnQueryParams, name: &str) -> Result<Self, YarnError> {
-        let (begin, end) = (number(asked, &format!("{name}Begin"))?, number(asked, &format!("{name}End"))?);
+        let (begin, end) = (
+            number(asked, &format!("{name}Begin"))?,
+            number(asked, &format!("{name}End"))?,
+        );
         if let (Some(begin), Some(end)) = (begin, end)
             && begin > end
         {
@@ -74,8 +77,13 @@ impl Range {
 }
 
 fn number<T: FromStr>(asked: &YarnQueryParams, name: &str) -> Result<Option<T>, YarnError> {
-    let read =
-        |text: &str| text.parse().map_err(|_| YarnError::bad(format!("{name} must be a number of 0 or more, and is {text:?}")));
+    let read = |text: &str| {
+        text.parse().map_err(|_| {
+            YarnError::bad(format!(
+                "{name} must be a number of 0 or more, and is {text:?}"
+            ))
+        })
+    };
     asked.one(name).map(read).transpose()
 }
 
@@ -88,16 +96,30 @@ impl Filter {
         if limit == Some(0) {
             return Err(YarnError::bad("limit must be above 0"));
         }
-        let queue = asked.one("queue").map(|q| q.parse().map_err(|e| YarnError::bad(format!("queue: {e}")))).transpose()?;
-        let parts = asked.all("deSelects").into_iter().map(|part| word("deSelects", &Part::ALL, part));
-        let tags: Vec<String> = asked.all("applicationTags").into_iter().map(str::to_lowercase).collect();
+        let queue = asked
+            .one("queue")
+            .map(|q| q.parse().map_err(|e| YarnError::bad(format!("queue: {e}"))))
+            .transpose()?;
+        let parts = asked
+            .all("deSelects")
+            .into_iter()
+            .map(|part| word("deSelects", &Part::ALL, part));
+        let tags: Vec<String> = asked
+            .all("applicationTags")
+            .into_iter()
+            .map(str::to_lowercase)
+            .collect();
         Ok(Filter {
             states: app_states(&states)?,
             status: asked.one("finalStatus").map(final_status).transpose()?,
             user: asked.one("user").map(str::to_owned),
             queue,
             name: asked.one("name").map(str::to_owned),
-            types: asked.all("applicationTypes").into_iter().map(str::to_owned).collect(),
+            types: asked
+                .all("applicationTypes")
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
             tags,
             started: Range::of(asked, "startedTime")?,
             finished: Range::of(asked, "finishedTime")?,
@@ -109,13 +131,19 @@ impl Filter {
     /// Matching applications in order of submission; if they exceed the limit, the latest.
     pub(crate) fn choose(&self, mut apps: Vec<ApplicationReport>) -> Vec<ApplicationReport> {
         apps.retain(|app| self.wants(app));
-        let surplus = self.limit.map_or(0, |limit| apps.len().saturating_sub(limit));
+        let surplus = self
+            .limit
+            .map_or(0, |limit| apps.len().saturating_sub(limit));
         apps.split_off(surplus)
     }
 
     fn wants(&self, app: &ApplicationReport) -> bool {
         let kind = Kind::of(app);
-        let tagged = || kind.tags.iter().any(|tag| self.tags.contains(&tag.to_lowercase()));
+        let tagged = || {
+            kind.tags
+                .iter()
+                .any(|tag| self.tags.contains(&tag.to_lowercase()))
+        };
         (self.states.is_empty() || self.states.contains(&AppState::of(app.state)))
             && self.status.is_none_or(|status| status == FinalStatus::of(app.state))
             && self.user.as_ref().is_none_or(|user| *user == app.user)
@@ -132,20 +160,41 @@ impl Filter {
 /// States by name, ignoring case.
 pub(crate) fn app_states(names: &[&str]) -> Result<Vec<AppState>, YarnError> {
     let all = AppState::ALL.map(|state| (state.as_str(), state));
-    names.iter().map(|name| word("states", &all, name)).collect()
+    names
+        .iter()
+        .map(|name| word("states", &all, name))
+        .collect()
 }
 
 fn final_status(name: &str) -> Result<FinalStatus, YarnError> {
-    let all = [FinalStatus::Undefined, FinalStatus::Succeeded, FinalStatus::Failed, FinalStatus::Killed];
-    word("finalStatus", &all.map(|status| (status.as_str(), status)), name)
+    let all = [
+        FinalStatus::Undefined,
+        FinalStatus::Succeeded,
+        FinalStatus::Failed,
+        FinalStatus::Killed,
+    ];
+    word(
+        "finalStatus",
+        &all.map(|status| (status.as_str(), status)),
+        name,
+    )
 }
 
 /// Value for a word of a closed list, ignoring case.
-pub(crate) fn word<T: Copy>(parameter: &str, all: &[(&str, T)], given: &str) -> Result<T, YarnError> {
-    let found = all.iter().find(|(name, _)| name.eq_ignore_ascii_case(given));
+pub(crate) fn word<T: Copy>(
+    parameter: &str,
+    all: &[(&str, T)],
+    given: &str,
+) -> Result<T, YarnError> {
+    let found = all
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(given));
     found.map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-        YarnError::bad(format!("{parameter}: {given:?} is not one of {}", names.join(", ")))
+        YarnError::bad(format!(
+            "{parameter}: {given:?} is not one of {}",
+            names.join(", ")
+        ))
     })
 }
 
@@ -154,32 +203,57 @@ mod tests {
     use super::*;
 
     fn asked(pairs: &[(&str, &str)]) -> YarnQueryParams {
-        YarnQueryParams(pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect())
+        YarnQueryParams(
+            pairs
+                .iter()
+                .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()))
+                .collect(),
+        )
     }
 
     #[test]
     fn an_unknown_value_of_a_parameter_is_refused() {
-        for wrong in
-            [("states", "RUNNING,SLEEPING"), ("finalStatus", "DONE"), ("deSelects", "all"), ("limit", "0"), ("limit", "-1")]
-        {
+        for wrong in [
+            ("states", "RUNNING,SLEEPING"),
+            ("finalStatus", "DONE"),
+            ("deSelects", "all"),
+            ("limit", "0"),
+            ("limit", "-1"),
+        ] {
             assert!(Filter::of(&asked(&[wrong])).is_err(), "{wrong:?}");
         }
-        assert!(Filter::of(&asked(&[("startedTimeBegin", "5"), ("startedTimeEnd", "4")])).is_err());
+        assert!(
+            Filter::of(&asked(&[
+                ("startedTimeBegin", "5"),
+                ("startedTimeEnd", "4")
+            ]))
+            .is_err()
+        );
         assert!(Filter::of(&asked(&[("queue", "a//b")])).is_err());
     }
 
     #[test]
     fn values_are_parsed_in_any_case() {
-        let filter =
-            Filter::of(&asked(&[("states", "running"), ("state", "FINISHED"), ("deSelects", "timeouts")])).expect("valid");
+        let filter = Filter::of(&asked(&[
+            ("states", "running"),
+            ("state", "FINISHED"),
+            ("deSelects", "timeouts"),
+        ]))
+        .expect("valid");
         assert_eq!(filter.states, [AppState::Running, AppState::Finished]);
         assert!(filter.without.contains(&Part::Timeouts) && filter.without.len() == 1);
     }
 
     #[test]
     fn a_range_includes_both_ends() {
-        let range = Range { begin: Some(3), end: Some(5) };
-        assert_eq!([2, 3, 5, 6].map(|at| range.holds(at)), [false, true, true, false]);
+        let range = Range {
+            begin: Some(3),
+            end: Some(5),
+        };
+        assert_eq!(
+            [2, 3, 5, 6].map(|at| range.holds(at)),
+            [false, true, true, false]
+        );
         assert!(Range::default().holds(0) && Range::default().is_open());
     }
 }

@@ -51,7 +51,9 @@ pub(crate) async fn info(State(web): State<Web>) -> Json<ClusterInfo> {
             resource_manager_build_version: format!("headroom {VERSION}, epoch {}", web.epoch),
             resource_manager_version_built_on: "",
             hadoop_version: YARN_VERSION,
-            hadoop_build_version: format!("none; headroom {VERSION} answers as YARN {YARN_VERSION} does"),
+            hadoop_build_version: format!(
+                "none; headroom {VERSION} answers as YARN {YARN_VERSION} does"
+            ),
             hadoop_version_built_on: "",
             ha_zoo_keeper_connection_state: "ZooKeeper is not used",
         },
@@ -71,7 +73,11 @@ pub(crate) async fn front() -> impl IntoResponse {
 
 /// `GET /jmx`: the few beans that have an equivalent here.
 pub(crate) async fn jmx(State(web): State<Web>) -> Result<Json<Value>, YarnError> {
-    let view = web.handle.view().await?.status(web.clock.now(), MemoryFailureStats::default());
+    let view = web
+        .handle
+        .view()
+        .await?
+        .status(web.clock.now(), MemoryFailureStats::default());
     Ok(Json(json!({"beans": [
         {"name": "java.lang:type=Runtime", "SpecName": "headroom", "SpecVersion": view.version, "Uptime": web.clock.now().0},
         {"name": "Hadoop:service=ResourceManager,name=ClusterMetrics", "NumActiveNMs": view.nodes_ready},

@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::super::Web;
 use super::error::YarnError;
 use super::state::AppState;
-use super::{RequestBaseUrl, Tagged, YarnJsonBody, YarnPathParams, YarnQueryParams, app, tagged, to_change};
+use super::{
+    RequestBaseUrl, Tagged, YarnJsonBody, YarnPathParams, YarnQueryParams, app, tagged, to_change,
+};
 
 /// `{"state":…}`.
 #[derive(Debug, Serialize)]
@@ -31,7 +33,12 @@ pub(crate) async fn state(
     YarnPathParams(id): YarnPathParams<YarnApp>,
 ) -> Result<Tagged<Shown>, YarnError> {
     let found = app(&web, id).await?;
-    Ok(tagged(&found, Shown { state: AppState::of(found.state) }))
+    Ok(tagged(
+        &found,
+        Shown {
+            state: AppState::of(found.state),
+        },
+    ))
 }
 
 /// `PUT /ws/v1/cluster/apps/{app}/state`: 200 when the application has ended, 202 while it ends.
@@ -44,16 +51,26 @@ pub(crate) async fn kill(
     YarnJsonBody(wanted): YarnJsonBody<Wanted>,
 ) -> Result<Response, YarnError> {
     if wanted.state != "KILLED" {
-        return Err(YarnError::bad(format!("the state of an application can only be set to KILLED, not to {:?}", wanted.state)));
+        return Err(YarnError::bad(format!(
+            "the state of an application can only be set to KILLED, not to {:?}",
+            wanted.state
+        )));
     }
     let (turn, mut found) = to_change(&web, &headers, id).await?;
     if !found.state.is_over() {
         let reason = asked.user().map(|user| format!("killed by {user}"));
-        web.handle.call(ClusterCall::Kill { app: found.id, reason }).await?;
+        web.handle
+            .call(ClusterCall::Kill {
+                app: found.id,
+                reason,
+            })
+            .await?;
         found = app(&web, id).await?;
     }
     drop(turn);
-    let shown = Json(Shown { state: AppState::of(found.state) });
+    let shown = Json(Shown {
+        state: AppState::of(found.state),
+    });
     if found.state.is_over() {
         return Ok(shown.into_response());
     }

@@ -73,25 +73,48 @@ struct Metrics {
 
 /// `GET /ws/v1/cluster/metrics`.
 pub(crate) async fn metrics(State(web): State<Web>) -> Result<Json<Answer>, YarnError> {
-    let (apps, nodes) = (facts(&web, AppSelection::All).await?, nodes::facts(&web).await?);
+    let (apps, nodes) = (
+        facts(&web, AppSelection::All).await?,
+        nodes::facts(&web).await?,
+    );
     let waiting = web.handle.waiting();
-    Ok(Json(Answer { metrics: convert(&apps, &nodes, waiting) }))
+    Ok(Json(Answer {
+        metrics: convert(&apps, &nodes, waiting),
+    }))
 }
 
 /// Converts the reports. `waiting` is the number of inputs that wait for the main loop. The loop
 /// also schedules, so there is no other queue.
 fn convert(apps: &[ApplicationReport], nodes: &[ClusterNodeReport], waiting: usize) -> Metrics {
-    let in_state = |state| apps.iter().filter(|app| AppState::of(app.state) == state).count();
-    let nodes_in = |state| nodes.iter().filter(|node| NodeState::of(node) == state).count();
-    let active: Vec<&ClusterNodeReport> = nodes.iter().filter(|node| NodeState::of(node).is_active()).collect();
+    let in_state = |state| {
+        apps.iter()
+            .filter(|app| AppState::of(app.state) == state)
+            .count()
+    };
+    let nodes_in = |state| {
+        nodes
+            .iter()
+            .filter(|node| NodeState::of(node) == state)
+            .count()
+    };
+    let active: Vec<&ClusterNodeReport> = nodes
+        .iter()
+        .filter(|node| NodeState::of(node).is_active())
+        .collect();
     let total = sum(active.iter().map(|node| &node.offers));
     let allocated = sum(nodes.iter().map(|node| &node.allocated));
     let available = rest(&total, &sum(active.iter().map(|node| &node.allocated)));
     let pending: Vec<Resource> = apps.iter().map(ApplicationReport::pending).collect();
     let pending = sum(pending.iter());
     let reserved = sum(apps.iter().flat_map(|app| &app.reserved));
-    let used = nodes.iter().map(|node| node.host_used).fold(headroom_types::Bytes::ZERO, headroom_types::Bytes::saturating_add);
-    let containers = nodes.iter().map(|node| node.containers).fold(0, u32::saturating_add);
+    let used = nodes.iter().map(|node| node.host_used).fold(
+        headroom_types::Bytes::ZERO,
+        headroom_types::Bytes::saturating_add,
+    );
+    let containers = nodes
+        .iter()
+        .map(|node| node.containers)
+        .fold(0, u32::saturating_add);
     Metrics {
         apps_submitted: apps.len(),
         apps_completed: in_state(AppState::Finished),
@@ -109,7 +132,11 @@ fn convert(apps: &[ApplicationReport], nodes: &[ClusterNodeReport], waiting: usi
         pending_virtual_cores: cores(pending.cpus),
         containers_allocated: containers,
         containers_reserved: apps.iter().map(|app| app.reserved.len()).sum(),
-        containers_pending: apps.iter().flat_map(|app| &app.waiting).map(|w| w.count).fold(0, u32::saturating_add),
+        containers_pending: apps
+            .iter()
+            .flat_map(|app| &app.waiting)
+            .map(|w| w.count)
+            .fold(0, u32::saturating_add),
         total_mb: mib(total.memory),
         utilized_mb: mib(used),
         total_virtual_cores: cores(total.cpus),
@@ -125,7 +152,10 @@ fn convert(apps: &[ApplicationReport], nodes: &[ClusterNodeReport], waiting: usi
         rebooted_nodes: nodes_in(NodeState::Rebooted),
         active_nodes: nodes_in(NodeState::Running),
         shutdown_nodes: nodes_in(NodeState::Shutdown),
-        container_assigned_per_second: apps.iter().map(|app| app.granted_lately).fold(0, u32::saturating_add),
+        container_assigned_per_second: apps
+            .iter()
+            .map(|app| app.granted_lately)
+            .fold(0, u32::saturating_add),
         total_used_resources_across_partition: ResourceInfo::of(&allocated),
         total_cluster_resources_across_partition: ResourceInfo::of(&total),
         total_reserved_resources_across_partition: ResourceInfo::of(&reserved),

@@ -51,24 +51,57 @@ pub(crate) fn router() -> Router<Web> {
         .route("/ws/v1/cluster/info", get(info::info))
         .route("/ws/v1/cluster/metrics", get(metrics::metrics))
         .route("/ws/v1/cluster/scheduler", get(scheduler::scheduler))
-        .route("/ws/v1/cluster/scheduler/app-activities/{app}", get(activities::of_app))
+        .route(
+            "/ws/v1/cluster/scheduler/app-activities/{app}",
+            get(activities::of_app),
+        )
         .route("/ws/v1/cluster/nodes", get(nodes::list))
         .route("/ws/v1/cluster/nodes/{node}", get(nodes::one))
         .route("/ws/v1/cluster/apps", get(apps::list).post(submit::submit))
-        .route("/ws/v1/cluster/apps/new-application", post(submit::new_application))
+        .route(
+            "/ws/v1/cluster/apps/new-application",
+            post(submit::new_application),
+        )
         .route("/ws/v1/cluster/apps/{app}", get(apps::one))
-        .route("/ws/v1/cluster/apps/{app}/state", get(kill::state).put(kill::kill))
-        .route("/ws/v1/cluster/apps/{app}/queue", get(change::queue).put(change::move_to))
-        .route("/ws/v1/cluster/apps/{app}/priority", get(change::priority).put(change::prioritise))
+        .route(
+            "/ws/v1/cluster/apps/{app}/state",
+            get(kill::state).put(kill::kill),
+        )
+        .route(
+            "/ws/v1/cluster/apps/{app}/queue",
+            get(change::queue).put(change::move_to),
+        )
+        .route(
+            "/ws/v1/cluster/apps/{app}/priority",
+            get(change::priority).put(change::prioritise),
+        )
         .route("/ws/v1/cluster/apps/{app}/timeouts", get(change::timeouts))
-        .route("/ws/v1/cluster/apps/{app}/timeouts/{kind}", get(change::timeout))
-        .route("/ws/v1/cluster/apps/{app}/timeout", axum::routing::put(change::expire))
+        .route(
+            "/ws/v1/cluster/apps/{app}/timeouts/{kind}",
+            get(change::timeout),
+        )
+        .route(
+            "/ws/v1/cluster/apps/{app}/timeout",
+            axum::routing::put(change::expire),
+        )
         .route("/ws/v1/cluster/apps/{app}/appattempts", get(attempts::list))
-        .route("/ws/v1/cluster/apps/{app}/appattempts/{attempt}", get(attempts::one))
-        .route("/ws/v1/cluster/apps/{app}/appattempts/{attempt}/containers", get(containers::list))
-        .route("/ws/v1/cluster/apps/{app}/appattempts/{attempt}/containers/{container}", get(containers::one))
+        .route(
+            "/ws/v1/cluster/apps/{app}/appattempts/{attempt}",
+            get(attempts::one),
+        )
+        .route(
+            "/ws/v1/cluster/apps/{app}/appattempts/{attempt}/containers",
+            get(containers::list),
+        )
+        .route(
+            "/ws/v1/cluster/apps/{app}/appattempts/{attempt}/containers/{container}",
+            get(containers::one),
+        )
         .route("/ws/v1/cluster/appstatistics", get(apps::statistics))
-        .route("/ws/v1/cluster/containers/{container}/signal/{command}", post(containers::signal))
+        .route(
+            "/ws/v1/cluster/containers/{container}/signal/{command}",
+            post(containers::signal),
+        )
         .route("/ws/{*rest}", any(error::no_route))
         .route("/cluster", get(info::front))
         .route("/jmx", get(info::jmx))
@@ -78,11 +111,20 @@ pub(crate) fn router() -> Router<Web> {
 
 /// Middleware that refuses callers that accept only XML, before anything is done.
 async fn json_only(request: Request, next: Next) -> Response {
-    if takes_json(request.headers()) { next.run(request).await } else { error::not_acceptable().into_response() }
+    if takes_json(request.headers()) {
+        next.run(request).await
+    } else {
+        error::not_acceptable().into_response()
+    }
 }
 
 fn takes_json(headers: &HeaderMap) -> bool {
-    accept::accepts_json(headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()))
+    accept::accepts_json(
+        headers
+            .get_all(header::ACCEPT)
+            .iter()
+            .filter_map(|value| value.to_str().ok()),
+    )
 }
 
 /// Path segments, as ids or text.
@@ -94,7 +136,8 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for YarnPat
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, YarnError> {
         let read = Path::<T>::from_request_parts(parts, state).await;
-        read.map(|Path(t)| YarnPathParams(t)).map_err(|e| YarnError::bad(format!("the address: {}", e.body_text())))
+        read.map(|Path(t)| YarnPathParams(t))
+            .map_err(|e| YarnError::bad(format!("the address: {}", e.body_text())))
     }
 }
 
@@ -107,8 +150,11 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for YarnJsonBody<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, YarnError> {
         let bytes = Bytes::from_request(request, state).await;
-        let bytes = bytes.map_err(|e| YarnError::bad(format!("the body did not arrive: {}", e.body_text())))?;
-        serde_json::from_slice(&bytes).map(YarnJsonBody).map_err(|e| YarnError::bad(format!("the body is invalid: {e}")))
+        let bytes = bytes
+            .map_err(|e| YarnError::bad(format!("the body did not arrive: {}", e.body_text())))?;
+        serde_json::from_slice(&bytes)
+            .map(YarnJsonBody)
+            .map_err(|e| YarnError::bad(format!("the body is invalid: {e}")))
     }
 }
 
@@ -121,19 +167,30 @@ impl<S: Send + Sync> FromRequestParts<S> for YarnQueryParams {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, YarnError> {
         let read = Query::<Vec<(String, String)>>::from_request_parts(parts, state).await;
-        read.map(|Query(pairs)| YarnQueryParams(pairs)).map_err(|e| YarnError::bad(format!("the parameters: {}", e.body_text())))
+        read.map(|Query(pairs)| YarnQueryParams(pairs))
+            .map_err(|e| YarnError::bad(format!("the parameters: {}", e.body_text())))
     }
 }
 
 impl YarnQueryParams {
     /// Value of one parameter, unless it is empty.
     pub(crate) fn one(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .find(|(key, value)| key == name && !value.is_empty())
+            .map(|(_, value)| value.as_str())
     }
     /// Values of a parameter that accepts several: repeated, or joined by commas.
     pub(crate) fn all(&self, name: &str) -> Vec<&str> {
-        let given = self.0.iter().filter(|(key, _)| key == name).flat_map(|(_, value)| value.split(','));
-        given.map(str::trim).filter(|value| !value.is_empty()).collect()
+        let given = self
+            .0
+            .iter()
+            .filter(|(key, _)| key == name)
+            .flat_map(|(_, value)| value.split(','));
+        given
+            .map(str::trim)
+            .filter(|value| !value.is_empty())
+            .collect()
     }
     /// User name that the caller claims.
     pub(crate) fn user(&self) -> Option<&str> {
@@ -149,21 +206,38 @@ impl<S: Send + Sync> FromRequestParts<S> for RequestBaseUrl {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
-        let host = parts.headers.get(header::HOST).and_then(|v| v.to_str().ok()).unwrap_or("localhost");
-        let Scheme(scheme) = parts.extensions.get::<Scheme>().copied().unwrap_or(Scheme("http"));
+        let host = parts
+            .headers
+            .get(header::HOST)
+            .and_then(|v| v.to_str().ok())
+            .unwrap_or("localhost");
+        let Scheme(scheme) = parts
+            .extensions
+            .get::<Scheme>()
+            .copied()
+            .unwrap_or(Scheme("http"));
         Ok(RequestBaseUrl(format!("{scheme}://{host}")))
     }
 }
 
 /// Reports about applications.
-pub(crate) async fn facts(web: &Web, of: AppSelection) -> Result<Vec<ApplicationReport>, YarnError> {
+pub(crate) async fn facts(
+    web: &Web,
+    of: AppSelection,
+) -> Result<Vec<ApplicationReport>, YarnError> {
     let wall = web.clock.unix_now();
-    Ok(web.handle.ask(|reply| LoopInput::Query(Ask::Facts(ReportQuery::Apps { of, wall, reply }))).await?)
+    Ok(web
+        .handle
+        .ask(|reply| LoopInput::Query(Ask::Facts(ReportQuery::Apps { of, wall, reply })))
+        .await?)
 }
 
 /// Report about one application.
 pub(crate) async fn app(web: &Web, app: YarnApp) -> Result<ApplicationReport, YarnError> {
-    facts(web, AppSelection::Number(app.0)).await?.pop().ok_or_else(|| YarnError::none(format!("there is no application {app}")))
+    facts(web, AppSelection::Number(app.0))
+        .await?
+        .pop()
+        .ok_or_else(|| YarnError::none(format!("there is no application {app}")))
 }
 
 /// A response about an application, with the ETag of its changeable fields: that of
@@ -171,7 +245,10 @@ pub(crate) async fn app(web: &Web, app: YarnApp) -> Result<ApplicationReport, Ya
 pub(crate) type Tagged<T> = ([(HeaderName, String); 1], Json<T>);
 
 pub(crate) fn tagged<T>(app: &ApplicationReport, shown: T) -> Tagged<T> {
-    ([(header::ETAG, format!("\"{}\"", version(app)))], Json(shown))
+    (
+        [(header::ETAG, format!("\"{}\"", version(app)))],
+        Json(shown),
+    )
 }
 
 fn version(app: &ApplicationReport) -> String {
@@ -210,7 +287,11 @@ mod tests {
     #[test]
     fn a_parameter_may_be_repeated_or_comma_separated() {
         let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
-        let asked = YarnQueryParams(vec![pair("states", "NEW, RUNNING"), pair("states", "FAILED"), pair("user", "")]);
+        let asked = YarnQueryParams(vec![
+            pair("states", "NEW, RUNNING"),
+            pair("states", "FAILED"),
+            pair("user", ""),
+        ]);
         assert_eq!(asked.all("states"), ["NEW", "RUNNING", "FAILED"]);
         assert_eq!((asked.one("user"), asked.one("limit")), (None, None));
     }

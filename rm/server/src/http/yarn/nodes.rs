@@ -113,39 +113,68 @@ pub(crate) struct Address {
 }
 
 pub(crate) fn address(node: &NodeId, url: Option<&str>) -> Address {
-    let http = url.map(|url| url.split_once("://").map_or(url, |(_, rest)| rest)).unwrap_or_default();
+    let http = url
+        .map(|url| url.split_once("://").map_or(url, |(_, rest)| rest))
+        .unwrap_or_default();
     let http = http.split('/').next().unwrap_or_default();
     let port = http.rsplit_once(':').map_or("0", |(_, port)| port);
-    Address { id: format!("{node}:{port}"), http: http.to_owned() }
+    Address {
+        id: format!("{node}:{port}"),
+        http: http.to_owned(),
+    }
 }
 
 /// Reports about all nodes.
 pub(crate) async fn facts(web: &Web) -> Result<Vec<ClusterNodeReport>, YarnError> {
-    Ok(web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Facts(ReportQuery::Nodes(reply)))).await?)
+    Ok(web
+        .handle
+        .ask(|reply| LoopInput::Query(ClusterQuery::Facts(ReportQuery::Nodes(reply))))
+        .await?)
 }
 
 /// `GET /ws/v1/cluster/nodes`. Without `states`, lost and decommissioned nodes are left out.
-pub(crate) async fn list(State(web): State<Web>, asked: YarnQueryParams) -> Result<Json<Nodes>, YarnError> {
+pub(crate) async fn list(
+    State(web): State<Web>,
+    asked: YarnQueryParams,
+) -> Result<Json<Nodes>, YarnError> {
     let all = NodeState::ALL.map(|state| (state.as_str(), state));
-    let states = asked.all("states").into_iter().map(|state| word("states", &all, state)).collect::<Result<Vec<_>, _>>()?;
+    let states = asked
+        .all("states")
+        .into_iter()
+        .map(|state| word("states", &all, state))
+        .collect::<Result<Vec<_>, _>>()?;
     let wanted = |node: &&ClusterNodeReport| match NodeState::of(node) {
         state if !states.is_empty() => states.contains(&state),
         state => state.is_member(),
     };
     let (facts, clock) = (facts(&web).await?, web.clock);
-    let node = facts.iter().filter(wanted).map(|node| convert(node, clock.now(), clock.unix_now().0)).collect();
-    Ok(Json(Nodes { nodes: List { node } }))
+    let node = facts
+        .iter()
+        .filter(wanted)
+        .map(|node| convert(node, clock.now(), clock.unix_now().0))
+        .collect();
+    Ok(Json(Nodes {
+        nodes: List { node },
+    }))
 }
 
 /// `GET /ws/v1/cluster/nodes/{node}`: by name, with any port or none.
-pub(crate) async fn one(State(web): State<Web>, YarnPathParams(name): YarnPathParams<String>) -> Result<Json<One>, YarnError> {
+pub(crate) async fn one(
+    State(web): State<Web>,
+    YarnPathParams(name): YarnPathParams<String>,
+) -> Result<Json<One>, YarnError> {
     let host = match name.rsplit_once(':') {
         Some((host, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => host,
         Some(_) | None => &name,
     };
-    let found = facts(&web).await?.into_iter().find(|node| node.id.as_str() == host);
+    let found = facts(&web)
+        .await?
+        .into_iter()
+        .find(|node| node.id.as_str() == host);
     let found = found.ok_or_else(|| YarnError::none(format!("there is no node {name}")))?;
-    Ok(Json(One { node: convert(&found, web.clock.now(), web.clock.unix_now().0) }))
+    Ok(Json(One {
+        node: convert(&found, web.clock.now(), web.clock.unix_now().0),
+    }))
 }
 
 fn convert(node: &ClusterNodeReport, now: Tick, wall: u64) -> Node {
@@ -154,7 +183,10 @@ fn convert(node: &ClusterNodeReport, now: Tick, wall: u64) -> Node {
     let free = node.free();
     let state = NodeState::of(node);
     Node {
-        rack: node.rack.as_ref().map_or_else(|| "/default-rack".to_owned(), |rack| format!("/{rack}")),
+        rack: node
+            .rack
+            .as_ref()
+            .map_or_else(|| "/default-rack".to_owned(), |rack| format!("/{rack}")),
         state,
         id,
         node_host_name: node.id.to_string(),
@@ -168,7 +200,10 @@ fn convert(node: &ClusterNodeReport, now: Tick, wall: u64) -> Node {
         used_virtual_cores: cores(node.allocated.cpus),
         available_virtual_cores: cores(node.offers.cpus).saturating_sub(cores(node.allocated.cpus)),
         mem_utilization: percent(node.allocated.memory.get(), node.offers.memory.get()),
-        cpu_utilization: percent(u64::from(node.allocated.cpus.milli()), u64::from(node.offers.cpus.milli())),
+        cpu_utilization: percent(
+            u64::from(node.allocated.cpus.milli()),
+            u64::from(node.offers.cpus.milli()),
+        ),
         num_running_opport_containers: 0,
         used_memory_opport_gb: 0,
         used_virtual_cores_opport: 0,
@@ -186,7 +221,9 @@ fn convert(node: &ClusterNodeReport, now: Tick, wall: u64) -> Node {
         used_resource: ResourceInfo::of(&node.allocated),
         available_resource: ResourceInfo::of(&free),
         total_resource: ResourceInfo::of(&node.offers),
-        node_attributes_info: Attributes { all: attributes(node) },
+        node_attributes_info: Attributes {
+            all: attributes(node),
+        },
     }
 }
 
@@ -214,7 +251,10 @@ mod tests {
     fn a_node_id_contains_the_port_of_its_agent() {
         let node: NodeId = "worker-1".parse().expect("a name");
         let Address { id, http } = address(&node, Some("http://10.0.0.7:7072/"));
-        assert_eq!((id.as_str(), http.as_str()), ("worker-1:7072", "10.0.0.7:7072"));
+        assert_eq!(
+            (id.as_str(), http.as_str()),
+            ("worker-1:7072", "10.0.0.7:7072")
+        );
         assert_eq!(address(&node, None).id, "worker-1:0");
     }
 }

@@ -45,7 +45,10 @@ pub(crate) struct Bare {
 
 impl Bare {
     pub(crate) fn of(size: &Resource) -> Self {
-        Bare { memory: mib(size.memory), v_cores: cores(size.cpus) }
+        Bare {
+            memory: mib(size.memory),
+            v_cores: cores(size.cpus),
+        }
     }
 }
 
@@ -63,17 +66,35 @@ struct Entry {
 
 impl Entries {
     pub(crate) fn of<'a>(amounts: impl IntoIterator<Item = (&'a str, u64)>) -> Self {
-        let entry = |(key, value): (&str, u64)| Entry { key: key.to_owned(), value: value.to_string() };
-        Entries { entry: amounts.into_iter().map(entry).collect() }
+        let entry = |(key, value): (&str, u64)| Entry {
+            key: key.to_owned(),
+            value: value.to_string(),
+        };
+        Entries {
+            entry: amounts.into_iter().map(entry).collect(),
+        }
     }
 }
 
 impl ResourceInfo {
     pub(crate) fn of(size: &Resource) -> Self {
         let Bare { memory, v_cores } = Bare::of(size);
-        let extra = size.extra.iter().map(|(name, n)| information(name.as_str(), "", *n));
-        let all = [information("memory-mb", "Mi", memory), information("vcores", "", v_cores)].into_iter().chain(extra).collect();
-        ResourceInfo { memory, v_cores, informations: Informations { all } }
+        let extra = size
+            .extra
+            .iter()
+            .map(|(name, n)| information(name.as_str(), "", *n));
+        let all = [
+            information("memory-mb", "Mi", memory),
+            information("vcores", "", v_cores),
+        ]
+        .into_iter()
+        .chain(extra)
+        .collect();
+        ResourceInfo {
+            memory,
+            v_cores,
+            informations: Informations { all },
+        }
     }
 }
 
@@ -127,9 +148,18 @@ mod tests {
     #[test]
     fn units_are_those_of_yarn() {
         let size = Resource::new(Bytes::from_mib(1536), Cpus::from_milli(1500));
-        assert_eq!(Bare::of(&size), Bare { memory: 1536, v_cores: 2 });
+        assert_eq!(
+            Bare::of(&size),
+            Bare {
+                memory: 1536,
+                v_cores: 2
+            }
+        );
         assert_eq!(cores(Cpus::from_milli(1)), 1);
-        assert_eq!(mib_seconds(u128::from(Bytes::from_mib(512).get()) * 10_000), 5120);
+        assert_eq!(
+            mib_seconds(u128::from(Bytes::from_mib(512).get()) * 10_000),
+            5120
+        );
         assert_eq!(core_seconds(1500 * 10_000), 15);
     }
 

@@ -169,7 +169,10 @@ type ByLeaf<'a> = BTreeMap<&'a QueuePath, Vec<&'a ApplicationReport>>;
 
 /// `GET /ws/v1/cluster/scheduler`.
 pub(crate) async fn scheduler(State(web): State<Web>) -> Result<Json<Answer>, YarnError> {
-    let root = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Facts(ReportQuery::Queues(reply)))).await?;
+    let root = web
+        .handle
+        .ask(|reply| LoopInput::Query(ClusterQuery::Facts(ReportQuery::Queues(reply))))
+        .await?;
     let root = root.ok_or_else(|| YarnError::none("there are no queues"))?;
     let apps = facts(&web, AppSelection::All).await?;
     let mut live = ByLeaf::new();
@@ -177,18 +180,35 @@ pub(crate) async fn scheduler(State(web): State<Web>) -> Result<Json<Answer>, Ya
         live.entry(&app.queue).or_default().push(app);
     }
     let queue = convert(&root, &live, root.guaranteed, root.guaranteed);
-    let health =
-        Health { lastrun: web.clock.unix_now().0, operations_info: Nothing::default(), last_run_details: Nothing::default() };
-    Ok(Json(Answer { scheduler: Scheduler { info: Root { kind: "capacityScheduler", queue, health } } }))
+    let health = Health {
+        lastrun: web.clock.unix_now().0,
+        operations_info: Nothing::default(),
+        last_run_details: Nothing::default(),
+    };
+    Ok(Json(Answer {
+        scheduler: Scheduler {
+            info: Root {
+                kind: "capacityScheduler",
+                queue,
+                health,
+            },
+        },
+    }))
 }
 
 /// Converts a queue with the queues below it. Shares are shares of memory: of the parent queue, and
 /// of the cluster.
 fn convert(queue: &QueueReport, live: &ByLeaf<'_>, parent: Bytes, whole: Bytes) -> Queue {
     let capacity = capacity(queue, parent, whole);
-    let inner = queue.children.iter().map(|child| convert(child, live, queue.guaranteed, whole));
+    let inner = queue
+        .children
+        .iter()
+        .map(|child| convert(child, live, queue.guaranteed, whole));
     let used = ResourceInfo::of(&queue.used);
-    let inside = live.iter().filter(|(leaf, _)| leaf.is_within(&queue.path)).flat_map(|(_, apps)| apps);
+    let inside = live
+        .iter()
+        .filter(|(leaf, _)| leaf.is_within(&queue.path))
+        .flat_map(|(_, apps)| apps);
     let reserved: Vec<&Resource> = inside.flat_map(|app| &app.reserved).collect();
     let usage = Usage {
         partition_name: "",
@@ -209,7 +229,9 @@ fn convert(queue: &QueueReport, live: &ByLeaf<'_>, parent: Bytes, whole: Bytes) 
         queue_name: queue.path.name().to_owned(),
         queue_path: queue.path.to_string(),
         state: state(queue.gate),
-        queues: Queues { queue: inner.collect() },
+        queues: Queues {
+            queue: inner.collect(),
+        },
         resources_used: used,
         allocated_containers: queue.containers,
         reserved_containers: reserved.len(),
@@ -218,9 +240,16 @@ fn convert(queue: &QueueReport, live: &ByLeaf<'_>, parent: Bytes, whole: Bytes) 
         node_labels: ["*"],
         preemption_disabled: queue.spec.preemptable == Preemptable::No,
         default_priority: 0,
-        capacities: Capacities { queue_capacities_by_partition: [capacity] },
-        resources: Usages { resource_usages_by_partition: [usage] },
-        leaf: queue.children.is_empty().then(|| leaf(queue, live.get(&queue.path).map_or(&[], Vec::as_slice))),
+        capacities: Capacities {
+            queue_capacities_by_partition: [capacity],
+        },
+        resources: Usages {
+            resource_usages_by_partition: [usage],
+        },
+        leaf: queue
+            .children
+            .is_empty()
+            .then(|| leaf(queue, live.get(&queue.path).map_or(&[], Vec::as_slice))),
     }
 }
 
@@ -242,7 +271,10 @@ fn leaf(queue: &QueueReport, apps: &[&ApplicationReport]) -> Leaf {
     let share = u64::from(queue.spec.master_share.unwrap_or(1000));
     let cpus = u64::from(queue.maximum.cpus.milli()) * share / 1000;
     let cpus = Cpus::from_milli(u32::try_from(cpus).unwrap_or(u32::MAX));
-    let limit = ResourceInfo::of(&Resource::new(queue.maximum.memory.mul_ratio(share, 1000), cpus));
+    let limit = ResourceInfo::of(&Resource::new(
+        queue.maximum.memory.mul_ratio(share, 1000),
+        cpus,
+    ));
     let most = queue.spec.max_apps.unwrap_or(MOST_APPS);
     Leaf {
         kind: "capacitySchedulerLeafQueueInfo",
@@ -253,7 +285,9 @@ fn leaf(queue: &QueueReport, apps: &[&ApplicationReport]) -> Leaf {
         max_applications_per_user: most,
         user_limit: percent(u64::from(queue.spec.user_limit.unwrap_or(1000)), 1000),
         user_limit_factor: 1.0,
-        users: Users { user: users(queue, apps) },
+        users: Users {
+            user: users(queue, apps),
+        },
         ordering_policy_info: match queue.spec.order {
             LeafOrder::Fifo => "fifo",
             LeafOrder::Fair => "fair",
@@ -266,8 +300,11 @@ fn leaf(queue: &QueueReport, apps: &[&ApplicationReport]) -> Leaf {
 
 /// Users with an application or a container in the queue.
 fn users(queue: &QueueReport, apps: &[&ApplicationReport]) -> Vec<User> {
-    let mut by_name: BTreeMap<&str, (Resource, Vec<&ApplicationReport>)> =
-        queue.users.iter().map(|(name, used)| (name.as_str(), (used.clone(), Vec::new()))).collect();
+    let mut by_name: BTreeMap<&str, (Resource, Vec<&ApplicationReport>)> = queue
+        .users
+        .iter()
+        .map(|(name, used)| (name.as_str(), (used.clone(), Vec::new())))
+        .collect();
     for app in apps {
         by_name.entry(&app.user).or_default().1.push(app);
     }
@@ -282,7 +319,9 @@ fn users(queue: &QueueReport, apps: &[&ApplicationReport]) -> Vec<User> {
 
 /// Number of applications with a registered master, or at least a container.
 fn active(apps: &[&ApplicationReport]) -> usize {
-    apps.iter().filter(|app| app.state != app::ApplicationState::Accepted || app.run.container().is_some()).count()
+    apps.iter()
+        .filter(|app| app.state != app::ApplicationState::Accepted || app.run.container().is_some())
+        .count()
 }
 
 /// State of a queue. A paused queue still accepts applications, as `RUNNING` implies.

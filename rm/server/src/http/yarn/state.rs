@@ -40,9 +40,15 @@ impl AppState {
         match state {
             ApplicationState::Accepted => AppState::Accepted,
             ApplicationState::Running | ApplicationState::Finishing { .. } => AppState::Running,
-            ApplicationState::Ended { outcome: Outcome::Succeeded } => AppState::Finished,
-            ApplicationState::Ended { outcome: Outcome::Failed } => AppState::Failed,
-            ApplicationState::Ended { outcome: Outcome::Killed } => AppState::Killed,
+            ApplicationState::Ended {
+                outcome: Outcome::Succeeded,
+            } => AppState::Finished,
+            ApplicationState::Ended {
+                outcome: Outcome::Failed,
+            } => AppState::Failed,
+            ApplicationState::Ended {
+                outcome: Outcome::Killed,
+            } => AppState::Killed,
         }
     }
     pub(crate) fn as_str(self) -> &'static str {
@@ -72,10 +78,18 @@ pub(crate) enum FinalStatus {
 impl FinalStatus {
     pub(crate) fn of(state: ApplicationState) -> Self {
         match state {
-            ApplicationState::Accepted | ApplicationState::Running | ApplicationState::Finishing { .. } => FinalStatus::Undefined,
-            ApplicationState::Ended { outcome: Outcome::Succeeded } => FinalStatus::Succeeded,
-            ApplicationState::Ended { outcome: Outcome::Failed } => FinalStatus::Failed,
-            ApplicationState::Ended { outcome: Outcome::Killed } => FinalStatus::Killed,
+            ApplicationState::Accepted
+            | ApplicationState::Running
+            | ApplicationState::Finishing { .. } => FinalStatus::Undefined,
+            ApplicationState::Ended {
+                outcome: Outcome::Succeeded,
+            } => FinalStatus::Succeeded,
+            ApplicationState::Ended {
+                outcome: Outcome::Failed,
+            } => FinalStatus::Failed,
+            ApplicationState::Ended {
+                outcome: Outcome::Killed,
+            } => FinalStatus::Killed,
         }
     }
     pub(crate) fn as_str(self) -> &'static str {
@@ -100,14 +114,22 @@ pub(crate) fn attempt(app: &ApplicationReport, number: u32) -> &'static str {
         attempt::AttemptState::Registered { .. } => "RUNNING",
         attempt::AttemptState::Recovering { .. } => match app.state {
             ApplicationState::Accepted => "LAUNCHED",
-            ApplicationState::Running | ApplicationState::Finishing { .. } | ApplicationState::Ended { .. } => "RUNNING",
+            ApplicationState::Running
+            | ApplicationState::Finishing { .. }
+            | ApplicationState::Ended { .. } => "RUNNING",
         },
         attempt::AttemptState::Over => match app.state {
             ApplicationState::Accepted | ApplicationState::Running => "FAILED",
             ApplicationState::Finishing { .. } => "FINISHING",
-            ApplicationState::Ended { outcome: Outcome::Succeeded } => "FINISHED",
-            ApplicationState::Ended { outcome: Outcome::Failed } => "FAILED",
-            ApplicationState::Ended { outcome: Outcome::Killed } => "KILLED",
+            ApplicationState::Ended {
+                outcome: Outcome::Succeeded,
+            } => "FINISHED",
+            ApplicationState::Ended {
+                outcome: Outcome::Failed,
+            } => "FAILED",
+            ApplicationState::Ended {
+                outcome: Outcome::Killed,
+            } => "KILLED",
         },
     }
 }
@@ -155,23 +177,40 @@ impl NodeState {
         match (&node.state, &node.mark) {
             (node::ClusterNodeState::Lost, _) => NodeState::Lost,
             (node::ClusterNodeState::Decommissioned, _) => NodeState::Decommissioned,
-            (node::ClusterNodeState::Unhealthy { .. } | node::ClusterNodeState::Unreachable { .. }, _) => NodeState::Unhealthy,
-            (node::ClusterNodeState::Ready | node::ClusterNodeState::Suspect { .. }, Some(_)) => NodeState::Decommissioning,
-            (node::ClusterNodeState::Ready | node::ClusterNodeState::Suspect { .. }, None) => NodeState::Running,
+            (
+                node::ClusterNodeState::Unhealthy { .. }
+                | node::ClusterNodeState::Unreachable { .. },
+                _,
+            ) => NodeState::Unhealthy,
+            (node::ClusterNodeState::Ready | node::ClusterNodeState::Suspect { .. }, Some(_)) => {
+                NodeState::Decommissioning
+            }
+            (node::ClusterNodeState::Ready | node::ClusterNodeState::Suspect { .. }, None) => {
+                NodeState::Running
+            }
         }
     }
     /// Whether the node belongs to the cluster.
     pub(crate) fn is_member(self) -> bool {
         match self {
-            NodeState::New | NodeState::Running | NodeState::Unhealthy | NodeState::Decommissioning => true,
-            NodeState::Decommissioned | NodeState::Lost | NodeState::Rebooted | NodeState::Shutdown => false,
+            NodeState::New
+            | NodeState::Running
+            | NodeState::Unhealthy
+            | NodeState::Decommissioning => true,
+            NodeState::Decommissioned
+            | NodeState::Lost
+            | NodeState::Rebooted
+            | NodeState::Shutdown => false,
         }
     }
     /// Whether the node is a member that accepts containers.
     pub(crate) fn is_active(self) -> bool {
         match self {
             NodeState::Running => true,
-            NodeState::New | NodeState::Unhealthy | NodeState::Decommissioning | NodeState::Decommissioned => false,
+            NodeState::New
+            | NodeState::Unhealthy
+            | NodeState::Decommissioning
+            | NodeState::Decommissioned => false,
             NodeState::Lost | NodeState::Rebooted | NodeState::Shutdown => false,
         }
     }

@@ -146,12 +146,23 @@ impl<T> OneOrMore<T> {
 const USUAL_MIB: u64 = 1024;
 
 /// `POST /ws/v1/cluster/apps/new-application`.
-pub(crate) async fn new_application(State(web): State<Web>) -> Result<Json<NewApplication>, YarnError> {
-    let CallAnswer::Reserved { number } = web.handle.call(ClusterCall::Reserve).await? else { return Err(unexpected()) };
+pub(crate) async fn new_application(
+    State(web): State<Web>,
+) -> Result<Json<NewApplication>, YarnError> {
+    let CallAnswer::Reserved { number } = web.handle.call(ClusterCall::Reserve).await? else {
+        return Err(unexpected());
+    };
     let nodes = nodes::facts(&web).await?;
     let active = nodes.iter().filter(|node| NodeState::of(node).is_active());
-    let largest = active.map(|node| &node.offers).max_by_key(|offers| offers.memory).cloned().unwrap_or_default();
-    Ok(Json(NewApplication { application_id: YarnApp(number), maximum_resource_capability: Bare::of(&largest) }))
+    let largest = active
+        .map(|node| &node.offers)
+        .max_by_key(|offers| offers.memory)
+        .cloned()
+        .unwrap_or_default();
+    Ok(Json(NewApplication {
+        application_id: YarnApp(number),
+        maximum_resource_capability: Bare::of(&largest),
+    }))
 }
 
 /// `POST /ws/v1/cluster/apps`: the submission is accepted and durable when the response arrives. A
@@ -169,8 +180,14 @@ pub(crate) async fn submit(
         wanted.user = guard::submits(&principal, asked.user().map(str::to_owned))?;
         guard::queue(&principal, wanted.queue.as_ref())?;
     }
-    let ClusterCall::Submit(app) = from_wire::submit(wanted)? else { return Err(unexpected()) };
-    let CallAnswer::Submitted { app, .. } = web.handle.call(ClusterCall::SubmitAs { number: id.0, app }).await? else {
+    let ClusterCall::Submit(app) = from_wire::submit(wanted)? else {
+        return Err(unexpected());
+    };
+    let CallAnswer::Submitted { app, .. } = web
+        .handle
+        .call(ClusterCall::SubmitAs { number: id.0, app })
+        .await?
+    else {
         return Err(unexpected());
     };
     let place = format!("{here}/ws/v1/cluster/apps/{}", YarnApp::of(&app));
@@ -179,29 +196,64 @@ pub(crate) async fn submit(
 
 fn convert(submission: Submission, user: Option<&str>) -> Result<SubmitApp, YarnError> {
     refuse_what_has_no_equal(&submission)?;
-    let Submission { application_id, application_name, queue, max_app_attempts, resource, priority, .. } = submission;
+    let Submission {
+        application_id,
+        application_name,
+        queue,
+        max_app_attempts,
+        resource,
+        priority,
+        ..
+    } = submission;
     let given = application_name.unwrap_or_default();
     let name = name_of(&given)?;
-    let kind = submission.application_type.filter(|kind| !kind.is_empty()).unwrap_or_else(|| TYPE.to_owned());
-    let tags = submission.application_tags.map(|tags| tags.tag.all().join(",")).unwrap_or_default();
+    let kind = submission
+        .application_type
+        .filter(|kind| !kind.is_empty())
+        .unwrap_or_else(|| TYPE.to_owned());
+    let tags = submission
+        .application_tags
+        .map(|tags| tags.tag.all().join(","))
+        .unwrap_or_default();
     let spec = submission.am_container_spec;
     let master = if submission.unmanaged {
         ApplicationMaster::Unmanaged
     } else {
-        let (exports, mut env) = split(spec.environment.map(|env| env.entry.all()).unwrap_or_default());
-        let told = [(NAME_VARIABLE, given), (TYPE_VARIABLE, kind), (TAGS_VARIABLE, tags)];
-        env.extend(told.into_iter().filter(|(_, value)| !value.is_empty()).map(|(key, value)| (key.to_owned(), value)));
+        let (exports, mut env) = split(
+            spec.environment
+                .map(|env| env.entry.all())
+                .unwrap_or_default(),
+        );
+        let told = [
+            (NAME_VARIABLE, given),
+            (TYPE_VARIABLE, kind),
+            (TAGS_VARIABLE, tags),
+        ];
+        env.extend(
+            told.into_iter()
+                .filter(|(_, value)| !value.is_empty())
+                .map(|(key, value)| (key.to_owned(), value)),
+        );
         let command = exports + &command(spec.commands)?;
-        let Size { memory, v_cores } = resource.unwrap_or(Size { memory: USUAL_MIB, v_cores: 1 });
-        let resource = Resource::new(Bytes::from_mib(1).mul_ratio(memory, 1), Cpus::from_milli(v_cores.saturating_mul(1000)));
+        let Size { memory, v_cores } = resource.unwrap_or(Size {
+            memory: USUAL_MIB,
+            v_cores: 1,
+        });
+        let resource = Resource::new(
+            Bytes::from_mib(1).mul_ratio(memory, 1),
+            Cpus::from_milli(v_cores.saturating_mul(1000)),
+        );
         ApplicationMaster::Managed {
             resource,
             launch: Box::new(launch(command, env)),
             max_attempts: max_app_attempts.unwrap_or(2),
         }
     };
-    let queue =
-        queue.filter(|q| !q.is_empty()).map(|q| q.parse()).transpose().map_err(|e| YarnError::bad(format!("queue: {e}")))?;
+    let queue = queue
+        .filter(|q| !q.is_empty())
+        .map(|q| q.parse())
+        .transpose()
+        .map_err(|e| YarnError::bad(format!("queue: {e}")))?;
     Ok(SubmitApp {
         name,
         queue,
@@ -233,7 +285,9 @@ fn command(commands: Option<Commands>) -> Result<String, YarnError> {
     let all = commands.map(|c| c.command.all()).unwrap_or_default();
     let command = expanded(&all.join(" && "));
     if command.trim().is_empty() {
-        return Err(YarnError::bad("am-container-spec.commands.command is empty; set the command for the shell"));
+        return Err(YarnError::bad(
+            "am-container-spec.commands.command is empty; set the command for the shell",
+        ));
     }
     Ok(command)
 }
@@ -244,7 +298,9 @@ fn expanded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("{{") {
-        let Some((name, behind)) = after.split_once("}}") else { break };
+        let Some((name, behind)) = after.split_once("}}") else {
+            break;
+        };
         out.push_str(before);
         // Without braces, which have another meaning for the node agent.
         out.push('$');
@@ -252,37 +308,66 @@ fn expanded(text: &str) -> String {
         rest = behind;
     }
     out.push_str(rest);
-    out.replace("<CPS>", ":").replace("<LOG_DIR>", "$HEADROOM_CONTAINER_DIR")
+    out.replace("<CPS>", ":")
+        .replace("<LOG_DIR>", "$HEADROOM_CONTAINER_DIR")
 }
 
 /// Splits the environment. The shell sets variables that refer to other variables, as YARN does for
 /// all; the others are passed on unchanged.
 fn split(environment: Vec<Pair>) -> (String, BTreeMap<String, String>) {
-    let all = environment.into_iter().map(|Pair { key, value }| (key, expanded(&value)));
+    let all = environment
+        .into_iter()
+        .map(|Pair { key, value }| (key, expanded(&value)));
     let (of_shell, plain): (Vec<_>, Vec<_>) = all.partition(|(_, value)| value.contains('$'));
-    let export = |(key, value): &(String, String)| format!("export {key}=\"{}\"; ", value.replace('"', "\\\""));
-    (of_shell.iter().map(export).collect(), plain.into_iter().collect())
+    let export = |(key, value): &(String, String)| {
+        format!("export {key}=\"{}\"; ", value.replace('"', "\\\""))
+    };
+    (
+        of_shell.iter().map(export).collect(),
+        plain.into_iter().collect(),
+    )
 }
 
 /// Valid application name from a YARN name: invalid characters become `-`. The original name is
 /// kept in the environment.
 fn name_of(given: &str) -> Result<Name, YarnError> {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
-    let word: String = given.chars().map(plain).skip_while(|c| !c.is_ascii_alphanumeric()).take(63).collect();
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '_' {
+            c
+        } else {
+            '-'
+        }
+    };
+    let word: String = given
+        .chars()
+        .map(plain)
+        .skip_while(|c| !c.is_ascii_alphanumeric())
+        .take(63)
+        .collect();
     let word = word.trim_end_matches('-');
     let word = if word.is_empty() { "application" } else { word };
-    word.parse().map_err(|e| YarnError::bad(format!("application-name: {e}")))
+    word.parse()
+        .map_err(|e| YarnError::bad(format!("application-name: {e}")))
 }
 
 fn refuse_what_has_no_equal(submission: &Submission) -> Result<(), YarnError> {
-    let Submission { am_container_spec: spec, application_timeouts, reservation_id, .. } = submission;
+    let Submission {
+        am_container_spec: spec,
+        application_timeouts,
+        reservation_id,
+        ..
+    } = submission;
     let values = [
         (
             "am-container-spec.local-resources",
             &spec.local_resources,
             "local resources are not fetched; put the files on the nodes, or submit a job file with files",
         ),
-        ("am-container-spec.service-data", &spec.service_data, "auxiliary services are not supported"),
+        (
+            "am-container-spec.service-data",
+            &spec.service_data,
+            "auxiliary services are not supported",
+        ),
         (
             "am-container-spec.credentials",
             &spec.credentials,
@@ -293,16 +378,27 @@ fn refuse_what_has_no_equal(submission: &Submission) -> Result<(), YarnError> {
             &spec.application_acls,
             "PUT /v1/apps/{app}/access sets the users who may view or change an application",
         ),
-        ("application-timeouts", application_timeouts, "send PUT /ws/v1/cluster/apps/{app}/timeout after the submission"),
+        (
+            "application-timeouts",
+            application_timeouts,
+            "send PUT /ws/v1/cluster/apps/{app}/timeout after the submission",
+        ),
     ];
     if let Some((key, _, instead)) = values.iter().find(|(_, value, _)| holds_something(value)) {
         return Err(YarnError::bad(format!("{key} is not supported: {instead}")));
     }
     if reservation_id.as_ref().is_some_and(|id| !id.is_empty()) {
-        return Err(YarnError::bad("reservation-id is not supported: there are no time reservations"));
+        return Err(YarnError::bad(
+            "reservation-id is not supported: there are no time reservations",
+        ));
     }
-    if submission.attempt_failures_validity_interval.is_some_and(|ms| ms > 0) {
-        return Err(YarnError::bad("attempt-failures-validity-interval is not supported: failures of a master never expire"));
+    if submission
+        .attempt_failures_validity_interval
+        .is_some_and(|ms| ms > 0)
+    {
+        return Err(YarnError::bad(
+            "attempt-failures-validity-interval is not supported: failures of a master never expire",
+        ));
     }
     Ok(())
 }
@@ -348,21 +444,41 @@ mod tests {
     #[test]
     fn a_command_becomes_a_managed_master() {
         let app = read(with("max-app-attempts", json!(3))).expect("maps");
-        assert_eq!((app.name.as_str(), app.user.as_deref()), ("My-app--1", Some("ann")));
-        assert_eq!(app.idempotency_key.as_deref(), Some("application_1700000000000_0007"));
+        assert_eq!(
+            (app.name.as_str(), app.user.as_deref()),
+            ("My-app--1", Some("ann"))
+        );
+        assert_eq!(
+            app.idempotency_key.as_deref(),
+            Some("application_1700000000000_0007")
+        );
         assert_eq!(app.queue, Some("root.etl.nightly".parse().expect("queue")));
-        let ApplicationMaster::Managed { resource, launch, max_attempts } = app.master else {
+        let ApplicationMaster::Managed {
+            resource,
+            launch,
+            max_attempts,
+        } = app.master
+        else {
             panic!("the master is not managed")
         };
-        assert_eq!((resource, max_attempts), (Resource::new(Bytes::from_mib(512), Cpus::from_cores(2)), 3));
+        assert_eq!(
+            (resource, max_attempts),
+            (Resource::new(Bytes::from_mib(512), Cpus::from_cores(2)), 3)
+        );
         assert_eq!(launch.command[..2], ["/bin/sh", "-c"]);
         assert_eq!(
             launch.command[2],
             r#"export CLASSPATH="$PWD/\"x\""; $JAVA_HOME/bin/java -cp a:b X 1>$HEADROOM_CONTAINER_DIR/stdout"#
         );
         let said = |key: &str| launch.env.get(key).map(String::as_str);
-        assert_eq!((said("PLAIN"), said(NAME_VARIABLE)), (Some("1"), Some("My app (1)")));
-        assert_eq!((said(TYPE_VARIABLE), said(TAGS_VARIABLE)), (Some("SPARK"), Some("a,b")));
+        assert_eq!(
+            (said("PLAIN"), said(NAME_VARIABLE)),
+            (Some("1"), Some("My app (1)"))
+        );
+        assert_eq!(
+            (said(TYPE_VARIABLE), said(TAGS_VARIABLE)),
+            (Some("SPARK"), Some("a,b"))
+        );
     }
 
     #[test]
@@ -370,11 +486,20 @@ mod tests {
         let files = json!({"entry": [{"key": "a.jar", "value": {"resource": "hdfs://nn/a.jar", "type": "FILE", "size": 1}}]});
         let refused = [
             ("am-container-spec/local-resources", files),
-            ("am-container-spec/credentials", json!({"tokens": {"entry": [{"key": "t", "value": "AAAA"}]}})),
-            ("am-container-spec/service-data", json!({"entry": [{"key": "shuffle", "value": "AAAA"}]})),
+            (
+                "am-container-spec/credentials",
+                json!({"tokens": {"entry": [{"key": "t", "value": "AAAA"}]}}),
+            ),
+            (
+                "am-container-spec/service-data",
+                json!({"entry": [{"key": "shuffle", "value": "AAAA"}]}),
+            ),
             ("reservation-id", json!("reservation_1_1")),
             ("attempt-failures-validity-interval", json!(3600)),
-            ("application-timeouts", json!({"timeout": [{"type": "LIFETIME", "expiryTime": "x"}]})),
+            (
+                "application-timeouts",
+                json!({"timeout": [{"type": "LIFETIME", "expiryTime": "x"}]}),
+            ),
         ];
         for (key, value) in refused {
             let word = key.rsplit('/').next().unwrap_or(key);
@@ -388,15 +513,28 @@ mod tests {
     fn empty_objects_and_single_values_in_place_of_lists_are_accepted() {
         let one = json!({"entry": {"key": "A", "value": "1"}});
         let app = read(with("am-container-spec/environment", one)).expect("maps");
-        let ApplicationMaster::Managed { launch, .. } = app.master else { panic!("the master is not managed") };
+        let ApplicationMaster::Managed { launch, .. } = app.master else {
+            panic!("the master is not managed")
+        };
         assert_eq!(launch.env.get("A").map(String::as_str), Some("1"));
         assert!(read(with("reservation-id", json!(""))).is_ok());
-        assert!(read(with("unmanaged-AM", json!(true))).expect("maps").master == ApplicationMaster::Unmanaged);
+        assert!(
+            read(with("unmanaged-AM", json!(true)))
+                .expect("maps")
+                .master
+                == ApplicationMaster::Unmanaged
+        );
     }
 
     #[test]
     fn every_yarn_name_becomes_a_valid_name() {
-        for (given, word) in [("a b", "a-b"), ("--x--", "x"), ("", "application"), ("日本", "application"), ("ok_1", "ok_1")] {
+        for (given, word) in [
+            ("a b", "a-b"),
+            ("--x--", "x"),
+            ("", "application"),
+            ("日本", "application"),
+            ("ok_1", "ok_1"),
+        ] {
             assert_eq!(name_of(given).expect("a name").as_str(), word, "{given:?}");
         }
     }
