@@ -8,11 +8,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use headroom_types::{AppId, AttemptId, Bytes, Cpus, Epoch, ExitReason, Resource};
+use headroom_types::{AppId, AttemptId, Bytes, Cpus, Epoch, ExitReason, LaunchSpec, Resource};
 use headroom_wire::v1::acl::AppAccess;
-use headroom_wire::v1::application_master::{
-    LaunchSpec, MasterSync, PlacementRequest, RegisterMaster,
-};
+use headroom_wire::v1::application_master::{MasterSync, PlacementRequest, RegisterMaster};
 use headroom_wire::v1::apps::{ApplicationMaster, ContainerView, SubmitApp};
 use headroom_wire::yarn::ids::{YarnApp, YarnAttempt, YarnContainer};
 use integration::cluster::{Cluster, SOON, until};

@@ -9,9 +9,9 @@ use headroom_config::{
     SizingMode, StageSpec, TaskGroups, TaskLimit,
 };
 use headroom_types::{
-    Bytes, Cpus, FetchedFile, Profile, Remedy, RequestId, Resource, TaskAttemptId, TaskId,
+    Bytes, Cpus, FetchedFile, LaunchSpec, Profile, Remedy, RequestId, Resource, TaskAttemptId,
+    TaskId,
 };
-use headroom_wire::v1::application_master::LaunchSpec;
 use headroom_wire::v1::task::TaskStart;
 
 use crate::executors::Purpose;

@@ -12,6 +12,7 @@ pub mod exit;
 pub mod fetch;
 pub mod heap;
 pub mod ids;
+pub mod launch;
 pub mod log;
 pub mod memory_parts;
 pub mod order;
@@ -40,6 +41,7 @@ pub use fetch::{FetchedFile, FileKind, Sha256};
 pub use ids::{
     AppId, AttemptId, ContainerId, Epoch, Name, NodeId, QueuePath, RequestId, TaskAttemptId, TaskId,
 };
+pub use launch::LaunchSpec;
 pub use log::LogLevel;
 pub use order::{JobOrder, ScaleOrder, TaskOrder, TaskOrderAction};
 pub use own_limit::{OwnLimit, OwnLimitKind};

@@ -41,8 +41,8 @@ fn container() -> ContainerId {
 fn size() -> Resource {
     Resource::new(Bytes::from_mib(288), Cpus::from_milli(2500))
 }
-fn launch() -> application_master::LaunchSpec {
-    application_master::LaunchSpec {
+fn launch() -> headroom_types::LaunchSpec {
+    headroom_types::LaunchSpec {
         command: vec!["executor".into()],
         env: [("HEADROOM_SLOTS".into(), "4".into())].into(),
         files: [("job.toml".into(), "version = 1\n".into())].into(),

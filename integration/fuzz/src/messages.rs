@@ -116,7 +116,7 @@ fn ask(body: &[u8]) {
 }
 
 fn launch(body: &[u8]) {
-    let Some(launch) = again::<application_master::LaunchSpec>(body) else {
+    let Some(launch) = again::<headroom_types::LaunchSpec>(body) else {
         return;
     };
     let checked = validation::check_launch(&launch);

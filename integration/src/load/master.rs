@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use headroom_client::retry::Backoff;
-use headroom_types::{AttemptId, ContainerId, Epoch, RequestId, Resource};
+use headroom_types::{AttemptId, ContainerId, Epoch, LaunchSpec, RequestId, Resource};
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::application_master::{
-    ApplicationUpdate, ApplicationUpdateKind, FinishApp, LaunchSpec, MasterRegistered, MasterSync,
+    ApplicationUpdate, ApplicationUpdateKind, FinishApp, MasterRegistered, MasterSync,
     MasterSyncReply, PlacementRequest, RegisterMaster,
 };
 use headroom_wire::v1::apps::{ApplicationMaster as Kind, SubmissionResult, SubmitApp};

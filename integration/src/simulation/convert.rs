@@ -90,31 +90,6 @@ pub(super) fn ask(ask: application_master::PlacementRequest) -> rm::request::Con
         },
         deadline: None,
         waited: Duration::ZERO,
-        launch: Arc::new(launch(*ask.launch)),
-    }
-}
-
-fn launch(launch: application_master::LaunchSpec) -> rm::ContainerLaunch {
-    let application_master::LaunchSpec {
-        command,
-        env,
-        files,
-        fetch,
-        heap,
-        heap_exit_codes,
-        stop_grace_ms,
-        max_processes,
-        task_groups,
-    } = launch;
-    rm::ContainerLaunch {
-        command,
-        env,
-        files,
-        fetch,
-        heap,
-        heap_exit_codes,
-        stop_grace_ms,
-        max_processes,
-        task_groups,
+        launch: Arc::from(ask.launch),
     }
 }

@@ -722,9 +722,9 @@ fn reread(records: &[Record]) -> Vec<Record> {
 }
 
 fn submission(job: &ScenarioJob) -> rm::AppSubmission {
-    let launch = rm::ContainerLaunch {
+    let launch = headroom_types::LaunchSpec {
         command: vec!["appmaster".into()],
-        ..rm::ContainerLaunch::default()
+        ..headroom_types::LaunchSpec::default()
     };
     let master = match job.managed {
         None => rm::MasterKind::Unmanaged,

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use headroom_rm_core::request::ContainerRequest;
 use headroom_rm_core::{
-    AppSubmission, CallAnswer, CallRefusal, ClusterCall, ContainerLaunch, MasterHeartbeat,
-    MasterKind, MasterUpdate, Outcome, RequestVerdict, UpdateKind,
+    AppSubmission, CallAnswer, CallRefusal, ClusterCall, MasterHeartbeat, MasterKind, MasterUpdate,
+    Outcome, RequestVerdict, UpdateKind,
 };
 use headroom_types::{
-    AppId, AttemptId, ContainerId, Epoch, ExitReason, NodeId, RequestId, Resource,
+    AppId, AttemptId, ContainerId, Epoch, ExitReason, LaunchSpec, NodeId, RequestId, Resource,
 };
 
 use super::manager::SimManagerInput;
@@ -194,10 +194,10 @@ impl SimTenant {
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value))
             .collect();
-        let launch = ContainerLaunch {
+        let launch = LaunchSpec {
             command: vec!["sit".into()],
             env,
-            ..ContainerLaunch::default()
+            ..LaunchSpec::default()
         };
         ContainerRequest {
             request: want.request.clone(),

@@ -6,8 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use headroom_types::{AppId, Bytes, ContainerId, Cpus, NodeId, Resource, UnixMillis};
-use headroom_wire::v1::application_master::LaunchSpec;
+use headroom_types::{AppId, Bytes, ContainerId, Cpus, LaunchSpec, NodeId, Resource, UnixMillis};
 use headroom_wire::v1::nodes::RunOrder;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

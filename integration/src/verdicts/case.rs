@@ -4,9 +4,9 @@ use std::str::FromStr;
 
 use headroom_node_core::{VerdictScope, classify};
 use headroom_types::{
-    Bytes, Dimension, EnforcerKind, Evidence, ExitReason, ExitReport, StopCause, TaskReport,
+    Bytes, Dimension, EnforcerKind, Evidence, ExitReason, ExitReport, LaunchSpec, StopCause,
+    TaskReport,
 };
-use headroom_wire::v1::application_master::LaunchSpec;
 use headroom_wire::v1::task::TaskStart;
 
 use super::tools::Tools;

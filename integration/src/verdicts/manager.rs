@@ -17,9 +17,8 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use headroom_types::{
-    Bytes, ContainerId, Cpus, Epoch, ExitReport, Resource, StopCause, UnixMillis,
+    Bytes, ContainerId, Cpus, Epoch, ExitReport, LaunchSpec, Resource, StopCause, UnixMillis,
 };
-use headroom_wire::v1::application_master::LaunchSpec;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::nodes::{
     ContainerDesiredState, DesiredContainer, DesiredStateLine, NodeHealthState, NodeRegistered,

@@ -22,8 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use headroom_types::{Bytes, EnforcerKind};
-use headroom_wire::v1::application_master::LaunchSpec;
+use headroom_types::{Bytes, EnforcerKind, LaunchSpec};
 use headroom_wire::v1::task::TaskStart;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;

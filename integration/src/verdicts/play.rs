@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use headroom_node_core::{VerdictScope, classify};
-use headroom_types::{ContainerId, TaskReport};
-use headroom_wire::v1::application_master::LaunchSpec;
+use headroom_types::{ContainerId, LaunchSpec, TaskReport};
 use headroom_wire::v1::task::TaskStart;
 use serde_json::Value;
 

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use headroom_types::Bytes;
-use headroom_wire::v1::application_master::LaunchSpec;
+use headroom_types::{Bytes, LaunchSpec};
 use headroom_wire::v1::task::TaskStart;
 
 use super::case::{Program, Runtime};

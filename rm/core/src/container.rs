@@ -16,10 +16,11 @@
 use std::sync::Arc;
 
 use headroom_types::{
-    Bytes, ContainerId, ExitReport, NodeId, RequestId, Resource, StopCause, Tick, UnixMillis,
+    Bytes, ContainerId, ExitReport, LaunchSpec, NodeId, RequestId, Resource, StopCause, Tick,
+    UnixMillis,
 };
 
-use crate::event::{ContainerLaunch, ContainerPhase, RunOrder};
+use crate::event::{ContainerPhase, RunOrder};
 use crate::size::{self, VersionedSize};
 use crate::table::Row;
 
@@ -228,7 +229,7 @@ pub struct Container {
     /// Time when the resize order was last sent to the node.
     pub size_told: Tick,
     /// Command, environment and files.
-    pub launch: Arc<ContainerLaunch>,
+    pub launch: Arc<LaunchSpec>,
     /// User who submitted its application.
     pub user: Arc<str>,
     /// Time of the grant.
@@ -294,13 +295,13 @@ impl Container {
     }
 }
 
-fn with_heap(launch: &Arc<ContainerLaunch>, heap: Option<Bytes>) -> Arc<ContainerLaunch> {
+fn with_heap(launch: &Arc<LaunchSpec>, heap: Option<Bytes>) -> Arc<LaunchSpec> {
     if launch.heap == heap {
         return launch.clone();
     }
-    Arc::new(ContainerLaunch {
+    Arc::new(LaunchSpec {
         heap,
-        ..ContainerLaunch::clone(launch)
+        ..LaunchSpec::clone(launch)
     })
 }
 

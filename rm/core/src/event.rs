@@ -9,12 +9,11 @@ mod report;
 mod traits;
 mod update;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_types::{
-    AppId, AttemptId, Bytes, ContainerId, Epoch, FetchedFile, JobOrder, Name, NodeId, QueuePath,
+    AppId, AttemptId, Bytes, ContainerId, Epoch, JobOrder, LaunchSpec, Name, NodeId, QueuePath,
     RequestId, Resource, StopCause, UnixMillis,
 };
 
@@ -274,35 +273,12 @@ pub enum MasterKind {
         /// Its size.
         resource: Resource,
         /// Command, environment and files.
-        launch: Arc<ContainerLaunch>,
+        launch: Arc<LaunchSpec>,
         /// Charged attempts after which the application fails.
         max_attempts: u32,
     },
     /// The master runs outside of the cluster's containers.
     Unmanaged,
-}
-
-/// Launch of a container. The core reads only `heap` and forwards the rest.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ContainerLaunch {
-    /// Program and arguments.
-    pub command: Vec<String>,
-    /// Environment.
-    pub env: BTreeMap<String, String>,
-    /// Small files.
-    pub files: BTreeMap<String, String>,
-    /// Files that the node downloads.
-    pub fetch: Vec<FetchedFile>,
-    /// Heap budget. Bytes.
-    pub heap: Option<Bytes>,
-    /// Exit codes that mean a full heap.
-    pub heap_exit_codes: Vec<i32>,
-    /// Time between SIGTERM and SIGKILL. Milliseconds.
-    pub stop_grace_ms: Option<u64>,
-    /// Most processes of the container.
-    pub max_processes: Option<u32>,
-    /// True when the program creates cgroups for tasks.
-    pub task_groups: bool,
 }
 
 /// Heartbeat of a master.
@@ -503,7 +479,7 @@ pub struct RunOrder {
     pub version: u32,
     /// Command, environment and files; empty for a container that was granted in an earlier
     /// incarnation.
-    pub launch: Arc<ContainerLaunch>,
+    pub launch: Arc<LaunchSpec>,
     /// User who submitted the application.
     pub user: Arc<str>,
     /// Time of the grant.

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headroom_types::{
-    AppId, Bytes, Charge, ContainerId, Epoch, Evidence, ExitReason, ExitReport, NodeId, Reason,
-    RequestId, Resource, StopCause, Tick,
+    AppId, Bytes, Charge, ContainerId, Epoch, Evidence, ExitReason, ExitReport, LaunchSpec, NodeId,
+    Reason, RequestId, Resource, StopCause, Tick,
 };
 
 use crate::attempt;
 use crate::cluster::{Cluster, MAX_UNACKED, StepContext, granted};
 use crate::container::{self, Container, ContainerAction, ContainerEvent, ContainerState};
 use crate::event::{
-    CallAnswer, CallRefusal, ContainerCommand, ContainerLaunch, ContainerPhase, LogLine,
-    LogMessage, LogObject, LogSeverity, MasterKind, ReportedContainer, UpdateKind,
+    CallAnswer, CallRefusal, ContainerCommand, ContainerPhase, LogLine, LogMessage, LogObject,
+    LogSeverity, MasterKind, ReportedContainer, UpdateKind,
 };
 use crate::history::EndedContainer;
 use crate::ledger::ContainerRole;
@@ -105,7 +105,7 @@ impl Cluster {
         else {
             return;
         };
-        let mut launch = ContainerLaunch::clone(launch);
+        let mut launch = LaunchSpec::clone(launch);
         launch.heap = size.heap;
         launch
             .env
@@ -565,7 +565,7 @@ fn new_container(
     node: &NodeId,
     (request, attempt): (Option<RequestId>, u32),
     resource: Resource,
-    (launch, user, home): (Arc<ContainerLaunch>, Arc<str>, Row),
+    (launch, user, home): (Arc<LaunchSpec>, Arc<str>, Row),
     ctx: &StepContext<'_>,
 ) -> Container {
     let granted = ctx.wall;

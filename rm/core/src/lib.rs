@@ -47,8 +47,8 @@ mod resize;
 pub use cluster::{Cluster, Restored, RestoredApp, Settings};
 pub use event::{
     AfterDrain, AppSubmission, CallAnswer, CallId, CallRefusal, CallResult, ClusterCall,
-    ClusterEvent, ContainerCommand, ContainerLaunch, ContainerPhase, ContainerSize, Cordon, DryRun,
-    Effect, Exclusive, GrantedContainer, Lifetime, LogLine, LogMessage, LogObject, LogSeverity,
+    ClusterEvent, ContainerCommand, ContainerPhase, ContainerSize, Cordon, DryRun, Effect,
+    Exclusive, GrantedContainer, Lifetime, LogLine, LogMessage, LogObject, LogSeverity,
     MasterHeartbeat, MasterKind, MasterUpdate, NodeHealth, NodeHeartbeat, NodeProperties,
     NodeRegistration, Outcome, QueuesFrom, RefusedSize, ReportedContainer, RequestVerdict,
     RunOrder, TagChange, UpdateKind,

@@ -12,14 +12,14 @@ use std::time::Duration;
 use headroom_types::exit::Unattributed;
 use headroom_types::{
     AppId, AttemptId, Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason,
-    ExitReport, Name, NodeId, RequestId, Resource, Tick, UnixMillis,
+    ExitReport, LaunchSpec, Name, NodeId, RequestId, Resource, Tick, UnixMillis,
 };
 
 use crate::cluster::Settings;
 use crate::event::{
-    AppSubmission, CallAnswer, CallId, ClusterCall, ClusterEvent, ContainerCommand,
-    ContainerLaunch, ContainerPhase, Effect, MasterHeartbeat, MasterKind, MasterUpdate, NodeHealth,
-    NodeHeartbeat, NodeProperties, NodeRegistration, ReportedContainer, UpdateKind,
+    AppSubmission, CallAnswer, CallId, ClusterCall, ClusterEvent, ContainerCommand, ContainerPhase,
+    Effect, MasterHeartbeat, MasterKind, MasterUpdate, NodeHealth, NodeHeartbeat, NodeProperties,
+    NodeRegistration, ReportedContainer, UpdateKind,
 };
 use crate::queue::spec::{QueueSpec, QueueTree};
 use crate::request::{ContainerRequest, PlacementRules};
@@ -77,7 +77,7 @@ pub struct ClusterLoad {
     jobs: Vec<Job>,
     by_app: BTreeMap<AppId, usize>,
     due: Vec<usize>,
-    launch: Arc<ContainerLaunch>,
+    launch: Arc<LaunchSpec>,
     calls: u64,
     turn: usize,
     turns: u64,
@@ -104,9 +104,9 @@ impl ClusterLoad {
             jobs: Vec::new(),
             by_app: BTreeMap::new(),
             due: Vec::new(),
-            launch: Arc::new(ContainerLaunch {
+            launch: Arc::new(LaunchSpec {
                 command: vec!["true".into()],
-                ..ContainerLaunch::default()
+                ..LaunchSpec::default()
             }),
             calls: 0,
             turn: 0,

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use headroom_types::{Name, NodeId, RequestId, Resource, Tick};
+use headroom_types::{LaunchSpec, Name, NodeId, RequestId, Resource, Tick};
 
-use crate::event::ContainerLaunch;
 use crate::sched::locality::LocalityLevel;
 
 /// Container request of a master.
@@ -34,7 +33,7 @@ pub struct ContainerRequest {
     /// Time that the request has waited already, measured by the master.
     pub waited: Duration,
     /// Command, environment and files.
-    pub launch: Arc<ContainerLaunch>,
+    pub launch: Arc<LaunchSpec>,
 }
 
 /// Placement rules of a request: constraints and preferences.

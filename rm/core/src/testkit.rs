@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_types::{
-    AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, ExitReason, NodeId, Resource, StopCause,
-    Tick, UnixMillis,
+    AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, ExitReason, LaunchSpec, NodeId, Resource,
+    StopCause, Tick, UnixMillis,
 };
 
 pub use fake::{FakeContainer, FakeNode};
@@ -21,8 +21,8 @@ pub use fake::{FakeContainer, FakeNode};
 use crate::cluster::{Cluster, Restored, RestoredApp, Settings};
 use crate::event::{
     AppSubmission, CallAnswer, CallId, CallRefusal, CallResult, ClusterCall, ClusterEvent,
-    ContainerCommand, ContainerLaunch, DryRun, Effect, LogLine, MasterHeartbeat, MasterKind,
-    MasterUpdate, NodeHealth, NodeHeartbeat, Outcome, RequestVerdict, UpdateKind,
+    ContainerCommand, DryRun, Effect, LogLine, MasterHeartbeat, MasterKind, MasterUpdate,
+    NodeHealth, NodeHeartbeat, Outcome, RequestVerdict, UpdateKind,
 };
 use crate::history::EndedContainer;
 use crate::queue::spec::QueueTree;
@@ -450,9 +450,9 @@ impl Scenario {
     }
     /// Submits a managed application with this size of the master.
     pub fn managed(&mut self, name: &str, resource: Resource, max_attempts: u32) -> AppId {
-        let launch = Arc::new(ContainerLaunch {
+        let launch = Arc::new(LaunchSpec {
             command: vec!["appmaster".into()],
-            ..ContainerLaunch::default()
+            ..LaunchSpec::default()
         });
         self.submit(
             name,
@@ -631,9 +631,9 @@ pub fn ask(request: &str, count: u32, resource: Resource) -> ContainerRequest {
         place: crate::request::PlacementRules::default(),
         deadline: None,
         waited: Duration::ZERO,
-        launch: Arc::new(ContainerLaunch {
+        launch: Arc::new(LaunchSpec {
             command: vec!["true".into()],
-            ..ContainerLaunch::default()
+            ..LaunchSpec::default()
         }),
     }
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use headroom_rm_core::queue::spec::{QueueSpec, QueueTree};
 use headroom_rm_core::testkit::{Scenario, id, size};
 use headroom_rm_core::{
-    AfterDrain, AppSubmission, AttemptRecord, CallAnswer, CallRefusal, ClusterCall,
-    ContainerLaunch, DryRun, Lifetime, MasterKind, Outcome, Settings,
+    AfterDrain, AppSubmission, AttemptRecord, CallAnswer, CallRefusal, ClusterCall, DryRun,
+    Lifetime, MasterKind, Outcome, Settings,
 };
-use headroom_types::{AppId, Bytes, ExitReason, UnixMillis};
+use headroom_types::{AppId, Bytes, ExitReason, LaunchSpec, UnixMillis};
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };
 
@@ -214,7 +214,7 @@ fn a_lifetime_expires_after_a_restart_and_during_downtime() {
 #[test]
 fn a_lifetime_also_expires_while_the_master_waits_for_a_container() {
     let mut s = Scenario::new();
-    let launch = std::sync::Arc::new(ContainerLaunch::default());
+    let launch = std::sync::Arc::new(LaunchSpec::default());
     let master = MasterKind::Managed {
         resource: size(1, 1),
         launch,

@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use headroom_rm_core::queue::spec::{Amount, Preemptable, QueueShare, QueueSpec, QueueTree};
 use headroom_rm_core::testkit::{Scenario, ask, id, size};
-use headroom_rm_core::{
-    AppSubmission, CallAnswer, ClusterCall, ContainerLaunch, MasterKind, Settings, UpdateKind,
-};
-use headroom_types::{AppId, ContainerId, ExitReason, RequestId, UnixMillis};
+use headroom_rm_core::{AppSubmission, CallAnswer, ClusterCall, MasterKind, Settings, UpdateKind};
+use headroom_types::{AppId, ContainerId, ExitReason, LaunchSpec, RequestId, UnixMillis};
 use proptest::prelude::*;
 
 fn secs(n: u64) -> Duration {
@@ -284,9 +282,9 @@ fn containers_of_lower_request_priority_are_preempted_first() {
 fn masters_are_never_preempted() {
     let mut s = Scenario::with(settings(halves()));
     s.node("n1", size(8, 32));
-    let launch = std::sync::Arc::new(ContainerLaunch {
+    let launch = std::sync::Arc::new(LaunchSpec {
         command: vec!["am".into()],
-        ..ContainerLaunch::default()
+        ..LaunchSpec::default()
     });
     let masters: Vec<AppId> = (0..4)
         .map(|_| {
@@ -312,9 +310,9 @@ fn masters_are_never_preempted() {
 
 #[test]
 fn a_waiting_master_gets_a_claim() {
-    let launch = std::sync::Arc::new(ContainerLaunch {
+    let launch = std::sync::Arc::new(LaunchSpec {
         command: vec!["am".into()],
-        ..ContainerLaunch::default()
+        ..LaunchSpec::default()
     });
     let (mut s, a, _b) = crowded(settings(halves()));
     let master = MasterKind::Managed {

@@ -6,10 +6,9 @@ use headroom_rm_core::queue::spec::{
 };
 use headroom_rm_core::testkit::{Scenario, id, is_never, size};
 use headroom_rm_core::{
-    AppSubmission, CallAnswer, CallRefusal, ClusterCall, ContainerLaunch, DryRun, MasterKind,
-    Outcome, Settings,
+    AppSubmission, CallAnswer, CallRefusal, ClusterCall, DryRun, MasterKind, Outcome, Settings,
 };
-use headroom_types::{AppId, AttemptId, Bytes, Cpus, ExitReason, QueuePath, Resource};
+use headroom_types::{AppId, AttemptId, Bytes, Cpus, ExitReason, LaunchSpec, QueuePath, Resource};
 
 fn part(thousandths: u32) -> QueueShare {
     QueueShare {
@@ -71,9 +70,9 @@ fn app(s: &mut Scenario, queue: &str, user: &str) -> AppId {
     app
 }
 fn managed(s: &mut Scenario, queue: &str, resource: Resource) -> AppId {
-    let launch = std::sync::Arc::new(ContainerLaunch {
+    let launch = std::sync::Arc::new(LaunchSpec {
         command: vec!["am".into()],
-        ..ContainerLaunch::default()
+        ..LaunchSpec::default()
     });
     let master = MasterKind::Managed {
         resource,

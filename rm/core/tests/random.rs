@@ -13,10 +13,10 @@ use headroom_rm_core::queue::spec::{Amount, QueueShare, QueueSpec, QueueTree};
 use headroom_rm_core::request::ContainerRequest;
 use headroom_rm_core::testkit::{Scenario, ask, id, size};
 use headroom_rm_core::{
-    AfterDrain, AppSubmission, CallAnswer, CallRefusal, ClusterCall, ContainerLaunch,
-    ContainerSize, Cordon, DryRun, MasterKind, Outcome, Settings, TagChange, UpdateKind,
+    AfterDrain, AppSubmission, CallAnswer, CallRefusal, ClusterCall, ContainerSize, Cordon, DryRun,
+    MasterKind, Outcome, Settings, TagChange, UpdateKind,
 };
-use headroom_types::{AppId, ContainerId, ExitReason, NodeId, RequestId};
+use headroom_types::{AppId, ContainerId, ExitReason, LaunchSpec, NodeId, RequestId};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -398,7 +398,7 @@ impl World {
         } else {
             "sure"
         };
-        let launch = Arc::new(ContainerLaunch::default());
+        let launch = Arc::new(LaunchSpec::default());
         let master = if managed && self.s.nodes.len() > 1 {
             MasterKind::Managed {
                 resource: size(1, 1),

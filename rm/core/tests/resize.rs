@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use headroom_rm_core::testkit::{FakeNode, Scenario, id, size};
 use headroom_rm_core::{
-    CallAnswer, CallRefusal, CallResult, ClusterCall, ContainerLaunch, ContainerPhase,
-    ContainerSize, DryRun, UpdateKind,
+    CallAnswer, CallRefusal, CallResult, ClusterCall, ContainerPhase, ContainerSize, DryRun,
+    UpdateKind,
 };
-use headroom_types::{AppId, Bytes, ContainerId, ExitReason, NodeId, Resource};
+use headroom_types::{AppId, Bytes, ContainerId, ExitReason, LaunchSpec, NodeId, Resource};
 use proptest::prelude::*;
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };
@@ -435,9 +435,9 @@ fn the_heap_budget_changes_with_the_size() {
     s.node("n1", size(8, 8));
     let app = s.app("job");
     let mut asked = headroom_rm_core::testkit::ask("work", 1, size(2, 1));
-    asked.launch = std::sync::Arc::new(ContainerLaunch {
+    asked.launch = std::sync::Arc::new(LaunchSpec {
         heap: Some(Bytes::from_gib(1)),
-        ..ContainerLaunch::default()
+        ..LaunchSpec::default()
     });
     s.sync(&app, 0, vec![asked]).expect("asks");
     s.settle();

@@ -6,10 +6,10 @@ use std::time::Duration;
 use headroom_rm_core::app::ApplicationState;
 use headroom_rm_core::testkit::{Scenario, ask, id, is_never, size};
 use headroom_rm_core::{
-    AppSubmission, CallAnswer, CallRefusal, ClusterCall, ContainerLaunch, ContainerPhase,
-    LogSeverity, MasterHeartbeat, MasterKind, Outcome, RequestVerdict, UpdateKind,
+    AppSubmission, CallAnswer, CallRefusal, ClusterCall, ContainerPhase, LogSeverity,
+    MasterHeartbeat, MasterKind, Outcome, RequestVerdict, UpdateKind,
 };
-use headroom_types::{AppId, AttemptId, Bytes, ContainerId, Epoch, ExitReason, NodeId};
+use headroom_types::{AppId, AttemptId, Bytes, ContainerId, Epoch, ExitReason, LaunchSpec, NodeId};
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };
 
@@ -784,9 +784,9 @@ fn a_master_too_large_for_any_node_is_refused() {
         lifetime: None,
         master: MasterKind::Managed {
             resource: size(5, 1),
-            launch: std::sync::Arc::new(ContainerLaunch {
+            launch: std::sync::Arc::new(LaunchSpec {
                 command: vec!["am".into()],
-                ..ContainerLaunch::default()
+                ..LaunchSpec::default()
             }),
             max_attempts: 2,
         },

@@ -9,7 +9,7 @@ use headroom_types::exit::{LeftoverOwner, Unattributed};
 use headroom_types::unattributed::MAX_OWNERS;
 use headroom_types::{AppId, AttemptId, Bytes, Name, NodeId, QueuePath};
 use headroom_wire::v1::application_master::{
-    self, FinishApp, LaunchSpec, MasterSync, PlacementRequest, RegisterMaster,
+    self, FinishApp, MasterSync, PlacementRequest, RegisterMaster,
 };
 use headroom_wire::v1::apps::{ApplicationMaster, SubmitApp};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
@@ -48,7 +48,7 @@ pub(crate) fn submit(app: SubmitApp) -> Result<core::ClusterCall, ProblemDetails
             max_attempts,
         } => core::MasterKind::Managed {
             resource,
-            launch: Arc::new(self::launch(*launch)),
+            launch: Arc::from(launch),
             max_attempts,
         },
     };
@@ -64,31 +64,6 @@ pub(crate) fn submit(app: SubmitApp) -> Result<core::ClusterCall, ProblemDetails
         key: app.idempotency_key,
     };
     Ok(core::ClusterCall::Submit(Box::new(new)))
-}
-
-fn launch(launch: LaunchSpec) -> core::ContainerLaunch {
-    let LaunchSpec {
-        command,
-        env,
-        files,
-        fetch,
-        heap,
-        heap_exit_codes,
-        stop_grace_ms,
-        max_processes,
-        task_groups,
-    } = launch;
-    core::ContainerLaunch {
-        command,
-        env,
-        files,
-        fetch,
-        heap,
-        heap_exit_codes,
-        stop_grace_ms,
-        max_processes,
-        task_groups,
-    }
 }
 
 fn of_app(given: &AppId, path: &AppId) -> Result<(), ProblemDetails> {
@@ -153,7 +128,7 @@ pub(crate) fn ask(
         place: placement(*ask.placement, ask.nodes, ask.avoid_nodes),
         deadline: ask.deadline_ms.map(Duration::from_millis),
         waited: Duration::from_millis(ask.waited_ms),
-        launch: Arc::new(launch(*ask.launch)),
+        launch: Arc::from(ask.launch),
     })
 }
 

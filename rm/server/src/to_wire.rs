@@ -3,9 +3,9 @@
 
 use headroom_rm_core as core;
 use headroom_rm_core::CallRefusal;
-use headroom_types::{AttemptId, ContainerId, Epoch, JobOrder, RequestId};
+use headroom_types::{AttemptId, ContainerId, Epoch, JobOrder, LaunchSpec, RequestId};
 use headroom_wire::v1::application_master::{
-    self, ApplicationUpdate, ApplicationUpdateKind, ContainerGrant, LaunchSpec, PlacementRequest,
+    self, ApplicationUpdate, ApplicationUpdateKind, ContainerGrant, PlacementRequest,
     PlacementResponse, PlacementVerdict,
 };
 use headroom_wire::v1::apps::{
@@ -200,38 +200,13 @@ fn want(want: core::ContainerCommand) -> ContainerDesiredState {
             attempt: order.attempt,
             resource: order.resource,
             version: order.version,
-            launch: launch(&order.launch),
+            launch: LaunchSpec::clone(&order.launch),
             user: Some(order.user.to_string()),
             granted: order.granted,
             token: None,
         })),
         core::ContainerCommand::Stop { cause } => ContainerDesiredState::Stop { cause },
         core::ContainerCommand::Forget => ContainerDesiredState::Forget,
-    }
-}
-
-fn launch(launch: &core::ContainerLaunch) -> LaunchSpec {
-    let core::ContainerLaunch {
-        command,
-        env,
-        files,
-        fetch,
-        heap,
-        heap_exit_codes,
-        stop_grace_ms,
-        max_processes,
-        task_groups,
-    } = launch.clone();
-    LaunchSpec {
-        command,
-        env,
-        files,
-        fetch,
-        heap,
-        heap_exit_codes,
-        stop_grace_ms,
-        max_processes,
-        task_groups,
     }
 }
 
@@ -250,7 +225,7 @@ pub(crate) fn ask(ask: &core::request::ContainerRequest) -> PlacementRequest {
             .deadline
             .map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
         waited_ms: u64::try_from(ask.waited.as_millis()).unwrap_or(u64::MAX),
-        launch: Box::new(launch(&ask.launch)),
+        launch: Box::new(LaunchSpec::clone(&ask.launch)),
     }
 }
 

@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use headroom_rm_core::event::AfterDrain;
 use headroom_rm_core::{
-    AppSubmission, ContainerLaunch, EndedContainer, MasterKind, NodeMark, NodeTags, Outcome,
-    SavedStage, SavedState,
+    AppSubmission, EndedContainer, MasterKind, NodeMark, NodeTags, Outcome, SavedStage, SavedState,
 };
 use headroom_types::{
-    AppId, Bytes, ContainerId, Epoch, ExitReason, FetchedFile, Name, NodeId, QueuePath, RequestId,
+    AppId, Bytes, ContainerId, Epoch, ExitReason, LaunchSpec, Name, NodeId, QueuePath, RequestId,
     Resource, UnixMillis,
 };
 use serde::{Deserialize, Serialize};
@@ -97,32 +96,9 @@ pub struct ManagedMaster {
     pub resource: Resource,
     /// Maximum number of failed attempts.
     pub max_attempts: u32,
-    /// Program and arguments.
-    pub command: Vec<String>,
-    /// Environment.
-    #[serde(default)]
-    pub env: BTreeMap<String, String>,
-    /// Small files.
-    #[serde(default)]
-    pub files: BTreeMap<String, String>,
-    /// Files that the node fetches.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub fetch: Vec<FetchedFile>,
-    /// Heap budget. In bytes.
-    #[serde(default)]
-    pub heap: Option<Bytes>,
-    /// Exit codes that report a full heap.
-    #[serde(default)]
-    pub heap_exit_codes: Vec<i32>,
-    /// Time between SIGTERM and SIGKILL. In milliseconds.
-    #[serde(default)]
-    pub stop_grace_ms: Option<u64>,
-    /// Maximum number of processes.
-    #[serde(default)]
-    pub max_processes: Option<u32>,
-    /// Whether the program creates cgroups for tasks.
-    #[serde(default)]
-    pub task_groups: bool,
+    /// Command, environment and files. Its fields are stored beside the others.
+    #[serde(flatten)]
+    pub launch: LaunchSpec,
 }
 
 /// The state of an application.
@@ -337,7 +313,11 @@ impl AppRecord {
                 resource,
                 launch,
                 max_attempts,
-            } => Some(ManagedMaster::of(resource, launch, *max_attempts)),
+            } => Some(ManagedMaster {
+                resource: resource.clone(),
+                launch: LaunchSpec::clone(launch),
+                max_attempts: *max_attempts,
+            }),
         };
         AppRecord {
             id: id.clone(),
@@ -361,68 +341,14 @@ impl AppRecord {
             user: self.user,
             lifetime: self.lifetime_ms.map(Duration::from_millis),
             key: self.key,
-            master: self
-                .master
-                .map_or(MasterKind::Unmanaged, ManagedMaster::master),
-        }
-    }
-}
-
-impl ManagedMaster {
-    fn of(resource: &Resource, launch: &ContainerLaunch, max_attempts: u32) -> Self {
-        let ContainerLaunch {
-            command,
-            env,
-            files,
-            fetch,
-            heap,
-            heap_exit_codes,
-            stop_grace_ms,
-            max_processes,
-            task_groups,
-        } = launch.clone();
-        ManagedMaster {
-            resource: resource.clone(),
-            max_attempts,
-            command,
-            env,
-            files,
-            fetch,
-            heap,
-            heap_exit_codes,
-            stop_grace_ms,
-            max_processes,
-            task_groups,
-        }
-    }
-    fn master(self) -> MasterKind {
-        let ManagedMaster {
-            resource,
-            max_attempts,
-            command,
-            env,
-            files,
-            fetch,
-            heap,
-            ..
-        } = self;
-        let (heap_exit_codes, stop_grace_ms) = (self.heap_exit_codes, self.stop_grace_ms);
-        let (max_processes, task_groups) = (self.max_processes, self.task_groups);
-        let launch = ContainerLaunch {
-            command,
-            env,
-            files,
-            fetch,
-            heap,
-            heap_exit_codes,
-            stop_grace_ms,
-            max_processes,
-            task_groups,
-        };
-        MasterKind::Managed {
-            resource,
-            launch: Arc::new(launch),
-            max_attempts,
+            master: match self.master {
+                None => MasterKind::Unmanaged,
+                Some(master) => MasterKind::Managed {
+                    resource: master.resource,
+                    launch: Arc::new(master.launch),
+                    max_attempts: master.max_attempts,
+                },
+            },
         }
     }
 }

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use headroom_rm_core::event::AfterDrain;
 use headroom_rm_core::queue::spec::{QueueSpec, QueueTree};
 use headroom_rm_core::{
-    AppSubmission, AttemptRecord, ContainerLaunch, DurableRecord, EndedContainer, MasterKind,
-    NodeMark, NodeTags, Outcome, SavedStage, SavedState,
+    AppSubmission, AttemptRecord, DurableRecord, EndedContainer, MasterKind, NodeMark, NodeTags,
+    Outcome, SavedStage, SavedState,
 };
 use headroom_rm_store::{MAX_VALUE, open};
 use headroom_types::{
-    AppId, Bytes, ContainerId, Cpus, Epoch, ExitReason, Resource, StoreBackend, UnixMillis,
+    AppId, Bytes, ContainerId, Cpus, Epoch, ExitReason, LaunchSpec, Resource, StoreBackend,
+    UnixMillis,
 };
 
 mod backends;
@@ -36,7 +37,7 @@ fn id(text: &str) -> AppId {
 }
 
 fn managed() -> AppSubmission {
-    let launch = ContainerLaunch {
+    let launch = LaunchSpec {
         command: vec!["appmaster".into(), "--job".into()],
         env: BTreeMap::from([("A".into(), "b".into())]),
         files: BTreeMap::from([("job.toml".into(), "x".repeat(200_000))]),

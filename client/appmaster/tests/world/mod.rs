@@ -21,11 +21,11 @@ use headroom_appmaster::{
 use headroom_config::JobSpec;
 use headroom_types::exit::{HeapReport, TaskGroupStats, TaskReport};
 use headroom_types::{
-    Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, RequestId,
-    Resource, ScaleOrder, TaskAttemptId, TaskId, TaskOrder, Tick, UnixMillis,
+    Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, LaunchSpec,
+    RequestId, Resource, ScaleOrder, TaskAttemptId, TaskId, TaskOrder, Tick, UnixMillis,
 };
 use headroom_wire::v1::application_master::{
-    ApplicationUpdateKind, ContainerGrant, LaunchSpec, Placement, PlacementRequest,
+    ApplicationUpdateKind, ContainerGrant, Placement, PlacementRequest,
 };
 use headroom_wire::v1::job::{JobEvent, JobPatch, MemoryFailureMode, TaskRow};
 use headroom_wire::v1::task::{TaskStart, TaskUsage, ToExecutor};

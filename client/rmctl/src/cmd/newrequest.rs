@@ -4,9 +4,9 @@ use std::io::Read as _;
 use std::path::Path;
 
 use headroom_client::{Client, DryRunMode};
-use headroom_types::Resource;
+use headroom_types::{LaunchSpec, Resource};
 use headroom_wire::v1::application_master::{
-    LaunchSpec, Placement, PlacementRequest, PlacementResponse, PlacementVerdict,
+    Placement, PlacementRequest, PlacementResponse, PlacementVerdict,
 };
 
 use crate::args::NewRequest;

@@ -10,8 +10,7 @@ use headroom_config::job::{
     ClusterProfiles, GrowSpec, GrowthRefusal, InfeasibleStage, growth, profiles,
 };
 use headroom_config::{JobSpec, StageSpec};
-use headroom_types::{AppId, Bytes, Cpus, Resource, UnixMillis};
-use headroom_wire::v1::application_master::LaunchSpec;
+use headroom_types::{AppId, Bytes, Cpus, LaunchSpec, Resource, UnixMillis};
 use headroom_wire::v1::apps::{AppView, ApplicationMaster, SubmissionResult, SubmitApp};
 use headroom_wire::v1::job::MemoryFailureMode;
 use headroom_wire::v1::nodes::NodeView;

@@ -2,13 +2,12 @@
 
 use headroom_types::exit::MemorySample;
 use headroom_types::{
-    AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, ExitReason, Name, NodeId, QueuePath,
-    RequestId, Resource, UnixMillis,
+    AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, ExitReason, LaunchSpec, Name, NodeId,
+    QueuePath, RequestId, Resource, UnixMillis,
 };
 use serde::{Deserialize, Serialize};
 
 use super::acl::AppAccess;
-use super::application_master::LaunchSpec;
 use super::job::JobView;
 
 /// `POST /v1/apps`: submit an application. Response: [`SubmissionResult`], after the application is

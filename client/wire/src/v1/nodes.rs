@@ -8,13 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::exit::LeftoverOwner;
 use headroom_types::{
-    AppId, Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, Name, NodeId, RequestId, Resource,
-    StopCause, UnixMillis,
+    AppId, Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, LaunchSpec, Name, NodeId,
+    RequestId, Resource, StopCause, UnixMillis,
 };
 use serde::{Deserialize, Serialize};
 
 use super::acl::SecretText;
-use super::application_master::LaunchSpec;
 
 /// `POST /v1/nodes/{node}/register`. Response: [`NodeRegistered`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use headroom_types::FetchedFile;
+use headroom_types::{FetchedFile, LaunchSpec};
 
-use super::application_master::{LaunchSpec, PlacementRequest};
+use super::application_master::PlacementRequest;
 use super::apps::{ApplicationMaster, SubmitApp};
 use super::error::{ErrorCode, ProblemDetails};
 

@@ -9,10 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use headroom_client::{Client, JsonLineStream};
-use headroom_types::{AttemptId, Bytes, ContainerId, Cpus, Epoch, Resource};
+use headroom_types::{AttemptId, Bytes, ContainerId, Cpus, Epoch, LaunchSpec, Resource};
 use headroom_wire::v1::application_master::{
-    ApplicationUpdate, ApplicationUpdateKind, LaunchSpec, MasterSync, PlacementRequest,
-    RegisterMaster,
+    ApplicationUpdate, ApplicationUpdateKind, MasterSync, PlacementRequest, RegisterMaster,
 };
 use integration::cluster::Cluster;
 use integration::load::master::unmanaged;

@@ -1,7 +1,6 @@
 //! Ends of containers, and their exit reports.
 
-use headroom_types::{Bytes, Charge, ContainerId, EnforcerKind, ExitReason, StopCause};
-use headroom_wire::v1::application_master::LaunchSpec;
+use headroom_types::{Bytes, Charge, ContainerId, EnforcerKind, ExitReason, LaunchSpec, StopCause};
 use headroom_wire::v1::nodes::NodeHealthState;
 
 use crate::fake_rm::FakeRm;

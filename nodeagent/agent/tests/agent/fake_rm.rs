@@ -13,9 +13,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use headroom_types::{
-    Bytes as Size, ContainerId, Cpus, Epoch, ExitReport, Resource, StopCause, UnixMillis,
+    Bytes as Size, ContainerId, Cpus, Epoch, ExitReport, LaunchSpec, Resource, StopCause,
+    UnixMillis,
 };
-use headroom_wire::v1::application_master::LaunchSpec;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::nodes::{
     ConfigReload, ContainerDesiredState, DesiredContainer, DesiredStateLine, NodeContainerPhase,

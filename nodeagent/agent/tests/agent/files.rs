@@ -9,8 +9,7 @@ use axum::Router;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
-use headroom_types::{Bytes, ExitReason, FetchedFile, FileKind, Sha256, StopCause};
-use headroom_wire::v1::application_master::LaunchSpec;
+use headroom_types::{Bytes, ExitReason, FetchedFile, FileKind, LaunchSpec, Sha256, StopCause};
 use sha2::Digest as _;
 
 use crate::fake_rm::FakeRm;

@@ -189,7 +189,7 @@ async fn a_program_whose_name_is_not_utf8_is_adopted() {
     let by_chance = rm.run(
         2,
         64,
-        headroom_wire::v1::application_master::LaunchSpec {
+        headroom_types::LaunchSpec {
             command,
             ..Default::default()
         },

@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use headroom_types::{ExitReason, StopCause};
-use headroom_wire::v1::application_master::LaunchSpec;
+use headroom_types::{ExitReason, LaunchSpec, StopCause};
 use headroom_wire::v1::nodes::NodeContainerPhase;
 
 use crate::fake_rm::FakeRm;

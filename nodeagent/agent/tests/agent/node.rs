@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use headroom_types::ContainerId;
-use headroom_wire::v1::application_master::LaunchSpec;
+use headroom_types::{ContainerId, LaunchSpec};
 use tempfile::TempDir;
 
 /// An agent process.

@@ -15,10 +15,10 @@ use headroom_client::{Client, ClientError, JsonLineStream};
 use headroom_resourcemanager::{ManagerOptions, RunningManager, start};
 use headroom_types::{
     AppId, AttemptId, Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason,
-    ExitReport, NodeId, Resource, StoreBackend, UnixMillis,
+    ExitReport, LaunchSpec, NodeId, Resource, StoreBackend, UnixMillis,
 };
 use headroom_wire::v1::application_master::{
-    ApplicationUpdate, ApplicationUpdateKind, FinishApp, LaunchSpec, MasterSync, PlacementRequest,
+    ApplicationUpdate, ApplicationUpdateKind, FinishApp, MasterSync, PlacementRequest,
     PlacementResponse, RegisterMaster,
 };
 use headroom_wire::v1::apps::{AppState, AppView, ApplicationMaster, SubmissionResult, SubmitApp};
