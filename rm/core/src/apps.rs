@@ -1,6 +1,7 @@
 //! Applications: submission, kill, attempts and end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use headroom_types::{AppId, Charge, ExitReason, Reason, Resource, StopCause, Tick};
 
@@ -19,6 +20,8 @@ use crate::timer::TimerKey;
 
 /// Most uncharged attempts before the resource manager gives an application up.
 const MAX_UNCHARGED: u32 = 20;
+/// Longest backoff before the next attempt of a master that could not be started.
+const MAX_RELAUNCH_BACKOFF: Duration = Duration::from_secs(30);
 /// Most application numbers that are reserved at once.
 const MAX_RESERVED: usize = 10_000;
 
@@ -218,6 +221,7 @@ impl Cluster {
             &self.ledger,
         );
         self.attempt_event(id, attempt::AttemptEvent::Stop, ctx);
+        self.timers.cancel(&TimerKey::Relaunch(id.clone()));
         self.timers.cancel(&TimerKey::Master(id.clone()));
         self.timers.cancel(&TimerKey::Lifetime(id.clone()));
         self.ack_updates(id, u64::MAX, ctx);
@@ -460,7 +464,13 @@ impl Cluster {
                 app.tallies
                     .values_mut()
                     .for_each(crate::request::GrantCounts::forget_settled);
-                self.enqueue_master(id);
+                match relaunch_backoff(failure, app.charged) {
+                    None => self.enqueue_master(id),
+                    Some(wait) => {
+                        let at = ctx.now.plus(wait);
+                        self.timers.set(TimerKey::Relaunch(id.clone()), at);
+                    }
+                }
                 self.save_app(id, ctx);
             }
             Next::GiveUp => {
@@ -507,6 +517,19 @@ fn next_attempt(app: &mut App, failure: AttemptFailure, room: Option<&Resource>)
         app.master_avoid = app.master_node.take();
     }
     Next::Again
+}
+
+/// Backoff before the next attempt of a master that could not be started: one second, doubled with
+/// each further charged attempt. Without it, a node that cannot start containers for a second uses
+/// up all attempts. `None` after other failures: the next attempt waits for room only.
+fn relaunch_backoff(failure: AttemptFailure, charged: u32) -> Option<Duration> {
+    match failure {
+        AttemptFailure::Exited(ExitReason::LaunchFailed) => {
+            let doubled = 1 << charged.saturating_sub(1).min(5);
+            Some(Duration::from_secs(doubled).min(MAX_RELAUNCH_BACKOFF))
+        }
+        AttemptFailure::Exited(_) | AttemptFailure::Lost | AttemptFailure::Silent => None,
+    }
 }
 
 /// True when the failure is not charged. A program that cannot be started is charged; without that

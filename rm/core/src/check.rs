@@ -255,9 +255,11 @@ impl Cluster {
             app: id.clone(),
             request: None,
         });
+        let delayed = self.timers.of(&TimerKey::Relaunch(id.clone())).is_some();
         assert_eq!(
-            waits, queued,
-            "{id}: its master waits and is not queued, or the reverse"
+            (waits, queued && delayed),
+            (queued || delayed, false),
+            "{id}: its master waits and is neither queued nor delayed, or the reverse"
         );
         let silence = self.timers.of(&TimerKey::Master(id.clone())).is_some();
         if app.run.is_registered() {

@@ -474,6 +474,7 @@ impl Cluster {
                 TimerKey::Node(node) => self.node_silent(&node, ctx),
                 TimerKey::Master(app) => self.master_silent(&app, ctx),
                 TimerKey::Linger(app) => self.stop_masters(&app, ctx),
+                TimerKey::Relaunch(app) => self.enqueue_master(&app),
                 TimerKey::Resize(container) => self.resize_overdue(&container, ctx),
                 TimerKey::Drain(node) => self.drain_due(&node, ctx),
                 TimerKey::Lifetime(app) => self.lifetime_over(&app, ctx),

@@ -26,6 +26,7 @@ use crate::sched::constraint::misfit;
 use crate::sched::fit::{self, PlacementNeed};
 use crate::sched::locality::LocalityLevel;
 use crate::sched::reserve::Reservation;
+use crate::timer::TimerKey;
 
 /// Most nodes that are listed for one request.
 const MAX_NODES: usize = 50;
@@ -96,6 +97,12 @@ impl Cluster {
 
     /// Reason why a managed master waits for its container. `None` when it does not wait.
     pub fn master_sentence(&self, app: &App, now: Tick) -> Option<String> {
+        if let Some(at) = self.timers.of(&TimerKey::Relaunch(app.id.clone())) {
+            let left = at.since(now).as_millis().div_ceil(1000);
+            return Some(format!(
+                "its master could not be started; the next attempt starts in {left} s"
+            ));
+        }
         if !self.queue.contains(&Waiter {
             app: app.id.clone(),
             request: None,

@@ -21,6 +21,8 @@ pub enum TimerKey {
     Master(AppId),
     /// End of the time that a finished master has to end by itself.
     Linger(AppId),
+    /// Next attempt of a master that could not be started.
+    Relaunch(AppId),
     /// Timeout for a node's answer to a resize.
     Resize(ContainerId),
     /// Deadline of a drain.
@@ -54,6 +56,7 @@ impl StableHash for TimerKey {
             TimerKey::Deadline(app, request) => (10, app.hash() ^ request.hash()),
             TimerKey::Preempt => (11, 0),
             TimerKey::Claim(claim) => (12, *claim),
+            TimerKey::Relaunch(app) => (13, app.hash()),
         };
         name.rotate_left(8) ^ kind
     }

@@ -443,3 +443,57 @@ fn a_purge_removes_an_ended_application_and_no_other_records() {
     assert_eq!(s.logged("JobPurged"), 1);
     s.check();
 }
+
+#[test]
+fn a_master_that_cannot_be_started_is_launched_again_after_a_backoff() {
+    let mut s = Scenario::new();
+    s.node("n1", size(8, 8));
+    let master = MasterKind::Managed {
+        resource: size(1, 1),
+        launch: std::sync::Arc::new(LaunchSpec::default()),
+        max_attempts: 3,
+    };
+    let app = s.submit("job", 0, master);
+    for backoff in [1, 2] {
+        let failed = s.settle().alive(&app)[0].clone();
+        s.exit(&failed, ExitReason::LaunchFailed).settle();
+        assert_eq!(s.alive(&app), [], "the next attempt waits");
+        let application = s.cluster.app(&app).expect("app");
+        let why = s.cluster.master_sentence(application, s.now);
+        assert_eq!(
+            why,
+            Some(format!(
+                "its master could not be started; the next attempt starts in {backoff} s"
+            ))
+        );
+        s.alive_for(secs(backoff));
+        assert_eq!(s.alive(&app).len(), 1, "after {backoff} s");
+    }
+    let last = s.settle().alive(&app)[0].clone();
+    s.exit(&last, ExitReason::LaunchFailed).settle();
+    assert_eq!(s.state(&app), "failed");
+    s.check();
+}
+
+#[test]
+fn an_application_is_killed_during_the_backoff_of_its_master() {
+    let mut s = Scenario::new();
+    s.node("n1", size(8, 8));
+    let master = MasterKind::Managed {
+        resource: size(1, 1),
+        launch: std::sync::Arc::new(LaunchSpec::default()),
+        max_attempts: 3,
+    };
+    let app = s.submit("job", 0, master);
+    let failed = s.settle().alive(&app)[0].clone();
+    s.exit(&failed, ExitReason::LaunchFailed).settle();
+    s.call(ClusterCall::Kill {
+        app: app.clone(),
+        reason: None,
+    })
+    .expect("is killed");
+    assert_eq!(s.state(&app), "killed");
+    s.alive_for(secs(5));
+    assert_eq!(s.alive(&app), []);
+    s.check();
+}
