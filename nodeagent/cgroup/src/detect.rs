@@ -66,6 +66,8 @@ pub fn detect(wanted: &EnforcerRequest) -> Result<DetectedEnforcer> {
         };
         match attempt {
             Ok(enforcer) => return Ok(DetectedEnforcer { enforcer, notes }),
+            // The unit starts soon. An agent with another enforcer would lose its containers.
+            Err(error @ CgroupError::UnitNotRunning { .. }) => return Err(error),
             Err(error) => notes.push(format!("{kind} is not available: {}", chain(&error))),
         }
     }
@@ -172,7 +174,8 @@ fn offered(dir: &CgroupDir) -> Result<Controllers> {
     )))
 }
 
-/// The root that the caller chose. It is created if only its last component is missing.
+/// The root that the caller chose. It is created if only its last component is missing, unless that
+/// is a systemd unit.
 fn given_root(given: &Path, own: Option<&Path>, notes: &mut Vec<String>) -> Result<CgroupDir> {
     let dir = match (
         CgroupDir::open_if_there(given)?,
@@ -183,6 +186,12 @@ fn given_root(given: &Path, own: Option<&Path>, notes: &mut Vec<String>) -> Resu
         (None, Some(parent), Some(name)) => {
             let parent = CgroupDir::open(parent)?;
             must_offer_memory(&parent)?;
+            if name.ends_with(".service") {
+                return Err(CgroupError::UnitNotRunning {
+                    path: given.to_owned(),
+                    unit: name.to_owned(),
+                });
+            }
             offer_from_real_root(&parent, notes)?;
             parent.make(name)?
         }

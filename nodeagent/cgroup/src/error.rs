@@ -56,6 +56,15 @@ pub enum CgroupError {
         /// The error of the kernel.
         source: io::Error,
     },
+    /// The given root is the cgroup of a systemd unit that does not run. Only systemd creates it:
+    /// it cannot start a unit whose cgroup passes on controllers already.
+    #[error("there is no cgroup {path}: its unit does not run; systemctl start {unit}", path = path.display())]
+    UnitNotRunning {
+        /// The directory.
+        path: PathBuf,
+        /// The unit.
+        unit: String,
+    },
     /// A directory could not be removed before the deadline.
     #[error("cannot remove the cgroup {path} within {within:?}; processes still in it: {left:?}", path = path.display())]
     Remove {
