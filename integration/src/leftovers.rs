@@ -1,8 +1,8 @@
 //! Programs that leave memory behind when they end, each run as a job and followed by an ordinary
 //! job on the same node.
 //!
-//! A [`LeftoverBench`] is a cluster of one node. [`LeftoverBench::play`] runs one program and reports the results
-//! of its job and of the next.
+//! A [`LeftoverBench`] is a cluster of one node. [`LeftoverBench::play`] runs one program and
+//! reports the results of its job and of the next.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! Programs that each run out of one kind of memory, run as real tasks in real cgroups, and the
 //! check of their diagnosis.
 //!
-//! A [`DiagnosisBench`] is a container with the executor's own code in this process: the launch, the
-//! measurement, the verdict and the rules are the shipped ones. The creator owns it; dropping it
-//! removes its cgroups and files.
+//! A [`DiagnosisBench`] is a container with the executor's own code in this process: the launch,
+//! the measurement, the verdict and the rules are the shipped ones. The creator owns it; dropping
+//! it removes its cgroups and files.
 
 mod cases;
 

@@ -8,6 +8,7 @@
 
 mod convert;
 mod disk;
+mod event_words;
 mod executor;
 mod fault_injection;
 mod host;
@@ -20,6 +21,7 @@ mod operator;
 pub mod random_source;
 mod run_trace;
 mod shares;
+mod task_evidence;
 mod tenant;
 mod tenant_program;
 mod views;

@@ -1,6 +1,7 @@
 //! Figures of the source text: words of the prose, names of types, file cycles, lines by crate.
 //!
-//! `measure house` prints them and `tests/tidy.rs` bounds them. Everything is computed from the files that git tracks.
+//! `measure house` prints them and `tests/tidy.rs` bounds them. Everything is computed from the
+//! files that git tracks.
 
 mod cycles;
 mod lexer;
@@ -74,7 +75,8 @@ pub const ODD_WORDS: [&str; 56] = [
     "yard",
 ];
 
-/// Names of the field with the arguments of a program; a type with one of these and one of [`ENVIRONMENT_FIELDS`] is a form of a launch.
+/// Names of the field with the arguments of a program; a type with one of these and one of
+/// [`ENVIRONMENT_FIELDS`] is a form of a launch.
 const COMMAND_FIELDS: [&str; 4] = ["argv", "args", "arguments", "command"];
 
 /// Names of the field with the environment of a program.
@@ -97,11 +99,13 @@ pub struct SourceMetrics {
     pub production_lines: usize,
     /// Lines with code in tests, benches and the test kit.
     pub test_lines: usize,
-    /// Tokens of production code: a count of the same code that does not depend on the width of lines.
+    /// Tokens of production code: a count of the same code that does not depend on the width of
+    /// lines.
     pub production_tokens: usize,
     /// Items that are `pub` in production code.
     pub public_items: usize,
-    /// Types in production code with both the arguments and the environment of a program: forms of a launch.
+    /// Types in production code with both the arguments and the environment of a program: forms of
+    /// a launch.
     pub launch_forms: Vec<String>,
     /// Lines and cycles of each crate, by folder.
     pub crates: BTreeMap<String, CrateMetrics>,

@@ -274,42 +274,9 @@ fn pictures() -> PathBuf {
     place
 }
 
-/// Every page in light, dark and narrow form: no overflow, a label on each element, no console
-/// error.
-#[test]
-fn every_page_is_complete_in_every_theme_on_this_host() {
-    let Some(mut browser) = browser() else { return };
-    let cluster = Cluster::of_one().expect("a cluster");
-    let gate = cluster.dir().join("gate");
-    fs::write(&gate, "").expect("is open");
-    let app = cluster.submit(&skewed(&cluster, &gate)).expect("submits");
-    let task = format!("{app}/large/0");
-    cluster
-        .until_app(&app, "a kill", JOB, |view| {
-            (view.job.as_ref()?.totals.memory_kills > 0).then_some(())
-        })
-        .expect("a kill");
-    let container = cluster
-        .call(cluster.client().containers(Some(&app)))
-        .expect("answers")
-        .first()
-        .expect("one")
-        .id
-        .to_string();
-    let user = cluster.until_ended(&app).expect("ends").user;
-    let kept = cluster
-        .rmctl(&[
-            "profile",
-            "set",
-            "slim",
-            "--memory",
-            "48MiB",
-            "--about",
-            "most scripts",
-        ])
-        .expect("runs");
-    assert_eq!(kept.code, 0, "{}", kept.stderr);
-    let pages = [
+/// Every page: its name, its address, and an element that it shows.
+fn pages(app: &str, container: &str, user: &str) -> Vec<(&'static str, String, &'static str)> {
+    vec![
         ("overview", "overview".to_owned(), "[data-node]"),
         ("nodes", "nodes".into(), "[data-card=nodes] [data-row]"),
         ("node", "node/node-1".into(), "[data-card=topology]"),
@@ -323,7 +290,7 @@ fn every_page_is_complete_in_every_theme_on_this_host() {
         ),
         (
             "task",
-            format!("task/{task}"),
+            format!("task/{app}/large/0"),
             "[data-card=verdict] [data-evidence]",
         ),
         (
@@ -360,13 +327,76 @@ fn every_page_is_complete_in_every_theme_on_this_host() {
         ("sizes", "sizes".into(), "[data-card=families] [data-row]"),
         (
             "family",
-            format!(
-                "family/{}/skewed",
-                if user.is_empty() { "-" } else { &user }
-            ),
+            format!("family/{}/skewed", if user.is_empty() { "-" } else { user }),
             "[data-card=kind-large]",
         ),
-    ];
+    ]
+}
+
+/// Opens a page and checks that it is complete. Takes a picture of it.
+fn show_page(
+    browser: &mut Browser,
+    url: &str,
+    light: &str,
+    (name, address, there): (&str, &str, &str),
+) {
+    browser
+        .open(&format!("{url}/ui/#/{address}"))
+        .expect("opens");
+    browser
+        .until(&format!("document.querySelector('{there}')"), SOON)
+        .unwrap_or_else(|e| panic!("{name}: {e:#}"));
+    whole(browser, name);
+    if name == "audit" {
+        let table = "document.querySelector('[data-card=audit] .scroll')";
+        let beyond = browser
+            .eval(&format!("{table}.scrollWidth - {table}.clientWidth"))
+            .expect("a width");
+        assert!(
+            milliseconds(&beyond) <= 0,
+            "in {light}, {beyond} pixels of the record have to be scrolled to"
+        );
+    }
+    browser
+        .picture(&pictures().join(format!("{name}-{light}.png")), 2400)
+        .expect("a picture");
+}
+
+/// Every page in light, dark and narrow form: no overflow, a label on each element, no console
+/// error.
+#[test]
+fn every_page_is_complete_in_every_theme_on_this_host() {
+    let Some(mut browser) = browser() else { return };
+    let cluster = Cluster::of_one().expect("a cluster");
+    let gate = cluster.dir().join("gate");
+    fs::write(&gate, "").expect("is open");
+    let app = cluster.submit(&skewed(&cluster, &gate)).expect("submits");
+    cluster
+        .until_app(&app, "a kill", JOB, |view| {
+            (view.job.as_ref()?.totals.memory_kills > 0).then_some(())
+        })
+        .expect("a kill");
+    let container = cluster
+        .call(cluster.client().containers(Some(&app)))
+        .expect("answers")
+        .first()
+        .expect("one")
+        .id
+        .to_string();
+    let user = cluster.until_ended(&app).expect("ends").user;
+    let kept = cluster
+        .rmctl(&[
+            "profile",
+            "set",
+            "slim",
+            "--memory",
+            "48MiB",
+            "--about",
+            "most scripts",
+        ])
+        .expect("runs");
+    assert_eq!(kept.code, 0, "{}", kept.stderr);
+    let pages = pages(&app.to_string(), &container, &user);
     for (light, look) in [
         ("light", PageAppearance::LIGHT),
         ("dark", PageAppearance::DARK),
@@ -374,26 +404,7 @@ fn every_page_is_complete_in_every_theme_on_this_host() {
     ] {
         browser.look(look).expect("looks");
         for (name, address, there) in &pages {
-            browser
-                .open(&format!("{}/ui/#/{address}", cluster.url()))
-                .expect("opens");
-            browser
-                .until(&format!("document.querySelector('{there}')"), SOON)
-                .unwrap_or_else(|e| panic!("{name}: {e:#}"));
-            whole(&mut browser, name);
-            if *name == "audit" {
-                let table = "document.querySelector('[data-card=audit] .scroll')";
-                let beyond = browser
-                    .eval(&format!("{table}.scrollWidth - {table}.clientWidth"))
-                    .expect("a width");
-                assert!(
-                    milliseconds(&beyond) <= 0,
-                    "in {light}, {beyond} pixels of the record have to be scrolled to"
-                );
-            }
-            browser
-                .picture(&pictures().join(format!("{name}-{light}.png")), 2400)
-                .expect("a picture");
+            show_page(&mut browser, &cluster.url(), light, (name, address, there));
         }
     }
     assert_eq!(
@@ -429,6 +440,60 @@ fn whole(browser: &mut Browser, name: &str) {
     assert_eq!(alone, 0, "{name} has a chart without a table");
 }
 
+/// Presses a key on the focused element.
+fn press(browser: &mut Browser, key: &str) {
+    let script = format!(
+        "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {{key: '{key}', bubbles: true}})); true"
+    );
+    browser.eval(&script).expect("a key");
+}
+
+fn unknown_addresses_are_shown(browser: &mut Browser) {
+    for address in ["#/nope", "#/jobs/none.7", "#/node", "#/%"] {
+        browser
+            .eval(&format!("location.hash = '{address}'"))
+            .expect("goes");
+        browser
+            .until(
+                "document.querySelector('main[data-page=unknown] [data-unknown]')",
+                SOON,
+            )
+            .expect(address);
+        let shown = browser
+            .eval("document.querySelector('[data-unknown] code').innerText")
+            .expect("text");
+        assert_eq!(shown, address);
+    }
+}
+
+/// A refused call for an unknown job appears on the open page.
+fn a_call_appears_in_the_audit_log(cluster: &Cluster, browser: &mut Browser) {
+    let before = browser
+        .eval("document.querySelectorAll('[data-audit]').length")
+        .expect("rows");
+    cluster
+        .call(
+            cluster
+                .client()
+                .kill(&"none.7".parse().expect("an id"), None),
+        )
+        .expect_err("no such job");
+    browser
+        .until(
+            &format!("document.querySelectorAll('[data-audit]').length > {before}"),
+            SOON,
+        )
+        .expect("the call on the page");
+    let told = browser
+        .eval("document.querySelector('[data-audit]').innerText")
+        .expect("text");
+    assert!(
+        told.as_str()
+            .is_some_and(|t| t.contains("apps/none.7") && t.contains("HR0404")),
+        "{told}"
+    );
+}
+
 /// Keyboard shortcuts navigate the pages.
 #[test]
 fn the_page_is_used_by_keyboard_on_this_host() {
@@ -440,12 +505,6 @@ fn the_page_is_used_by_keyboard_on_this_host() {
     browser
         .until("document.querySelector('[data-node=node-1]')", SOON)
         .expect("the node");
-    let press = |browser: &mut Browser, key: &str| {
-        let script = format!(
-            "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {{key: '{key}', bubbles: true}})); true"
-        );
-        browser.eval(&script).expect("a key");
-    };
     press(&mut browser, "j");
     assert_eq!(
         browser
@@ -484,30 +543,7 @@ fn the_page_is_used_by_keyboard_on_this_host() {
             SOON,
         )
         .expect("changes");
-    let before = browser
-        .eval("document.querySelectorAll('[data-audit]').length")
-        .expect("rows");
-    cluster
-        .call(
-            cluster
-                .client()
-                .kill(&"none.7".parse().expect("an id"), None),
-        )
-        .expect_err("no such job");
-    browser
-        .until(
-            &format!("document.querySelectorAll('[data-audit]').length > {before}"),
-            SOON,
-        )
-        .expect("the call on the page");
-    let told = browser
-        .eval("document.querySelector('[data-audit]').innerText")
-        .expect("text");
-    assert!(
-        told.as_str()
-            .is_some_and(|t| t.contains("apps/none.7") && t.contains("HR0404")),
-        "{told}"
-    );
+    a_call_appears_in_the_audit_log(&cluster, &mut browser);
     press(&mut browser, "j");
     assert_eq!(
         browser
@@ -518,21 +554,7 @@ fn the_page_is_used_by_keyboard_on_this_host() {
     browser
         .until("document.querySelector('.nowhere')", SOON)
         .expect("there is no such job");
-    for address in ["#/nope", "#/jobs/none.7", "#/node", "#/%"] {
-        browser
-            .eval(&format!("location.hash = '{address}'"))
-            .expect("goes");
-        browser
-            .until(
-                "document.querySelector('main[data-page=unknown] [data-unknown]')",
-                SOON,
-            )
-            .expect(address);
-        let shown = browser
-            .eval("document.querySelector('[data-unknown] code').innerText")
-            .expect("text");
-        assert_eq!(shown, address);
-    }
+    unknown_addresses_are_shown(&mut browser);
     press(&mut browser, "?");
     browser
         .until("document.querySelector('[role=dialog]')", SOON)

@@ -54,6 +54,21 @@ fn token(cluster: &Cluster, user: &str, rights: &str) -> PathBuf {
     file
 }
 
+/// Revokes the token in a file. Returns its accessor.
+fn revoke(cluster: &Cluster, file: &Path) -> String {
+    let accessor = fs::read_to_string(file)
+        .expect("reads")
+        .split('_')
+        .nth(1)
+        .expect("three parts")
+        .to_owned();
+    let ran = cluster
+        .rmctl(&["acl", "token", "revoke", &accessor])
+        .expect("runs");
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    accessor
+}
+
 fn text(browser: &mut Browser, selector: &str) -> String {
     let found = browser
         .until(
@@ -335,16 +350,7 @@ fn a_revoked_token_can_be_replaced_on_this_host() {
         .expect("opens");
     outside(&mut browser);
     sign_in_from(&mut browser, &reader, "rita");
-    let accessor = fs::read_to_string(&reader)
-        .expect("reads")
-        .split('_')
-        .nth(1)
-        .expect("three parts")
-        .to_owned();
-    let ran = cluster
-        .rmctl(&["acl", "token", "revoke", &accessor])
-        .expect("runs");
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let accessor = revoke(&cluster, &reader);
     assert_eq!(
         fetched(&mut browser, "GET", "/v1/nodes", "undefined").0,
         401,
@@ -382,19 +388,7 @@ fn a_revoked_token_can_be_replaced_on_this_host() {
     // A user with an invalid token can also continue without one.
     let short = token(&cluster, "sam", "cluster:read");
     sign_in_from(&mut browser, &short, "sam");
-    let accessor = fs::read_to_string(&short)
-        .expect("reads")
-        .split('_')
-        .nth(1)
-        .expect("three parts")
-        .to_owned();
-    assert_eq!(
-        cluster
-            .rmctl(&["acl", "token", "revoke", &accessor])
-            .expect("runs")
-            .code,
-        0
-    );
+    revoke(&cluster, &short);
     browser.call("Page.reload", json!({})).expect("loads again");
     browser
         .until("document.querySelector('[data-stale] button')", SOON)

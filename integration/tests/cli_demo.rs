@@ -81,7 +81,8 @@ on_host_and_in_guest!(
     the_demo_finishes_a_job_that_plain_retry_fails
 );
 
-/// Kills these daemons of `rmctl dev` while a task runs: `rmctl` fails, and leaves neither processes nor cgroups.
+/// Kills these daemons of `rmctl dev` while a task runs: `rmctl` fails, and leaves neither
+/// processes nor cgroups.
 fn killed_daemons_end_the_cluster(daemons: &[&str]) {
     let dir = tempfile::tempdir().expect("a directory");
     let _swept = Swept(dir.path());
@@ -184,7 +185,8 @@ fn named(program: &str, dir: &Path) -> Vec<i32> {
         .collect()
 }
 
-/// Cgroups of the clusters inside one `rmctl`, which carry its process id: in the v2 hierarchy, or in each of v1.
+/// Cgroups of the clusters inside one `rmctl`, which carry its process id: in the v2 hierarchy, or
+/// in each of v1.
 fn clusters_of(pid: u32) -> Vec<PathBuf> {
     let children = |dir: PathBuf| {
         std::fs::read_dir(dir)

@@ -2,7 +2,7 @@
 //! of either daemon and control placement. A running job gets more executors, and its record is
 //! purged after its end.
 
-use headroom_types::{Bytes, NodeId};
+use headroom_types::{AppId, Bytes, NodeId};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::nodes::NodeView;
 use integration::cluster::{Cluster, NodeShape, ProgramOutput, SOON, until};
@@ -28,15 +28,14 @@ fn node(cluster: &Cluster, name: &str) -> NodeView {
         .expect("the node")
 }
 
-#[test]
-fn marks_of_nodes_decide_placement_and_survive_restarts() {
-    let mut cluster = Cluster::start(&[NodeShape::default(); 2]).expect("a cluster");
+/// Cordons the first node, labels and taints the second one, and restarts two daemons.
+fn mark_and_restart(cluster: &mut Cluster) {
     well(
-        &cluster,
+        cluster,
         &["node", "cordon", "node-1", "--reason", "a slow disk"],
     );
-    well(&cluster, &["node", "label", "node-2", "gpu", "zone=b"]);
-    well(&cluster, &["node", "taint", "node-2", "team=etl"]);
+    well(cluster, &["node", "label", "node-2", "gpu", "zone=b"]);
+    well(cluster, &["node", "taint", "node-2", "team=etl"]);
     cluster.kill_daemon("resourcemanager").expect("kills");
     cluster.kill_daemon("node-2").expect("kills");
     cluster.start_resource_manager().expect("starts");
@@ -50,6 +49,33 @@ fn marks_of_nodes_decide_placement_and_survive_restarts() {
         .then_some(()))
     })
     .expect("both nodes");
+}
+
+/// A job without tolerations does not fit, and its explanation names the taint.
+fn a_taint_is_the_reason(cluster: &Cluster) -> AppId {
+    let plain =
+        JobFile::new("plain", 4, 1, Bytes::from_mib(400)).stage("nap", 4, &["sleep", "600"], "");
+    let other = cluster.submit(plain.text()).expect("submits");
+    let told = until("the reason to name the taint", SOON, || {
+        let why = rmctl(cluster, &["why", &other.to_string()]).stdout;
+        Ok(why
+            .contains("has taint team=etl, which it does not tolerate")
+            .then_some(why))
+    });
+    let told = told.expect("the taint is the reason");
+    assert!(
+        !told
+            .lines()
+            .any(|line| line.starts_with("node-2") && line.contains("closest")),
+        "{told}"
+    );
+    other
+}
+
+#[test]
+fn marks_of_nodes_decide_placement_and_survive_restarts() {
+    let mut cluster = Cluster::start(&[NodeShape::default(); 2]).expect("a cluster");
+    mark_and_restart(&mut cluster);
     let (first, second) = (node(&cluster, "node-1"), node(&cluster, "node-2"));
     assert_eq!(
         (first.state.as_str(), first.not_ready_reason()),
@@ -100,22 +126,7 @@ fn marks_of_nodes_decide_placement_and_survive_restarts() {
         "the master tolerates nothing"
     );
 
-    let plain =
-        JobFile::new("plain", 4, 1, Bytes::from_mib(400)).stage("nap", 4, &["sleep", "600"], "");
-    let other = cluster.submit(plain.text()).expect("submits");
-    let told = until("the reason to name the taint", SOON, || {
-        let why = rmctl(&cluster, &["why", &other.to_string()]).stdout;
-        Ok(why
-            .contains("has taint team=etl, which it does not tolerate")
-            .then_some(why))
-    });
-    let told = told.expect("the taint is the reason");
-    assert!(
-        !told
-            .lines()
-            .any(|line| line.starts_with("node-2") && line.contains("closest")),
-        "{told}"
-    );
+    let other = a_taint_is_the_reason(&cluster);
     for app in [&app, &other] {
         well(&cluster, &["kill", &app.to_string(), "-y"]);
         cluster.until_ended(app).expect("ends");

@@ -1,7 +1,7 @@
 //! `rmctl task kill`, `retry` and `set` on real daemons: each order takes effect, and only on its
 //! task.
 
-use headroom_types::{Bytes, ExitReason};
+use headroom_types::{AppId, Bytes, ExitReason};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::{TaskRow, TaskState};
 use integration::cluster::{Cluster, ProgramOutput, SOON};
@@ -19,6 +19,70 @@ fn ordered(cluster: &Cluster, arguments: &[&str]) -> ProgramOutput {
     cluster
         .rmctl(&[&["task"], arguments].concat())
         .expect("runs")
+}
+
+/// Sets a size, and gives orders that change nothing.
+fn sizes_are_set_only_for_waiting_tasks(cluster: &Cluster, app: &AppId) {
+    let set = ordered(
+        cluster,
+        &["set", &format!("{app}/nap/3"), "--memory", "60MiB"],
+    );
+    assert_eq!(
+        (set.code, set.stdout.contains("will get 6")),
+        (0, true),
+        "{}{}",
+        set.stdout,
+        set.stderr
+    );
+    let runs = ordered(
+        cluster,
+        &["set", &format!("{app}/nap/1"), "--memory", "60MiB"],
+    );
+    assert_eq!(
+        (runs.code, runs.stderr.contains("its size cannot change")),
+        (4, true),
+        "{}",
+        runs.stderr
+    );
+    let unknown = ordered(cluster, &["kill", &format!("{app}/nap/9")]);
+    assert_eq!(unknown.code, 3, "{}", unknown.stderr);
+    let dry = ordered(cluster, &["kill", &format!("{app}/nap/1"), "--dry-run"]);
+    assert!(
+        dry.stderr.contains("would end") || dry.stdout.contains("would end"),
+        "{}{}",
+        dry.stdout,
+        dry.stderr
+    );
+}
+
+/// The rows of the ended job show each order and its reason.
+fn orders_are_in_the_rows(end: &AppView) {
+    for n in 0..4 {
+        let row = row(end, &format!("nap/{n}"));
+        assert_eq!(
+            (row.state, row.note.as_str()),
+            (
+                TaskState::Failed,
+                &*format!("nap/{n} cancelled on request: wrong day")
+            )
+        );
+    }
+    let first = &row(end, "nap/0").attempts;
+    assert_eq!(
+        (first.len(), first[0].reason),
+        (2, Some(ExitReason::Stopped)),
+        "{first:?}"
+    );
+    assert!(
+        first[0].decision.contains("not charged"),
+        "{}",
+        first[0].decision
+    );
+    assert!(
+        row(end, "nap/3").profile.memory() >= Bytes::from_mib(60),
+        "{:?}",
+        row(end, "nap/3").profile
+    );
 }
 
 #[test]
@@ -55,37 +119,7 @@ fn tasks_are_cancelled_retried_and_resized() {
         retried.stdout
     );
 
-    let set = ordered(
-        &cluster,
-        &["set", &format!("{app}/nap/3"), "--memory", "60MiB"],
-    );
-    assert_eq!(
-        (set.code, set.stdout.contains("will get 6")),
-        (0, true),
-        "{}{}",
-        set.stdout,
-        set.stderr
-    );
-    let runs = ordered(
-        &cluster,
-        &["set", &format!("{app}/nap/1"), "--memory", "60MiB"],
-    );
-    assert_eq!(
-        (runs.code, runs.stderr.contains("its size cannot change")),
-        (4, true),
-        "{}",
-        runs.stderr
-    );
-    let unknown = ordered(&cluster, &["kill", &format!("{app}/nap/9")]);
-    assert_eq!(unknown.code, 3, "{}", unknown.stderr);
-    let dry = ordered(&cluster, &["kill", &format!("{app}/nap/1"), "--dry-run"]);
-    assert!(
-        dry.stderr.contains("would end") || dry.stdout.contains("would end"),
-        "{}{}",
-        dry.stdout,
-        dry.stderr
-    );
-
+    sizes_are_set_only_for_waiting_tasks(&cluster, &app);
     for n in 0..4 {
         let killed = ordered(
             &cluster,
@@ -95,32 +129,7 @@ fn tasks_are_cancelled_retried_and_resized() {
     }
     let end = cluster.until_ended(&app).expect("ends");
     assert_eq!(end.state, AppState::Failed);
-    for n in 0..4 {
-        let row = row(&end, &format!("nap/{n}"));
-        assert_eq!(
-            (row.state, row.note.as_str()),
-            (
-                TaskState::Failed,
-                &*format!("nap/{n} cancelled on request: wrong day")
-            )
-        );
-    }
-    let first = &row(&end, "nap/0").attempts;
-    assert_eq!(
-        (first.len(), first[0].reason),
-        (2, Some(ExitReason::Stopped)),
-        "{first:?}"
-    );
-    assert!(
-        first[0].decision.contains("not charged"),
-        "{}",
-        first[0].decision
-    );
-    assert!(
-        row(&end, "nap/3").profile.memory() >= Bytes::from_mib(60),
-        "{:?}",
-        row(&end, "nap/3").profile
-    );
+    orders_are_in_the_rows(&end);
     let late = ordered(&cluster, &["kill", &format!("{app}/nap/0")]);
     assert_eq!(
         (late.code, late.stderr.contains("was given up")),

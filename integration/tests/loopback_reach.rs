@@ -36,6 +36,186 @@ fn a_job_is_shared_with_the_users_of_its_file() {
     }
 }
 
+fn task_exec_returns_output_and_exit_code(cluster: &Cluster, task: &str) {
+    let ran = typed(
+        cluster,
+        &[
+            "task",
+            "exec",
+            task,
+            "--",
+            "sh",
+            "-c",
+            "echo here > seen; echo out; echo err >&2; exit 5",
+        ],
+    );
+    assert_eq!(
+        (ran.code, ran.stdout.as_str(), ran.stderr.as_str()),
+        (5, "out\n", "err\n")
+    );
+}
+
+fn failed_programs_have_their_own_exit_codes(cluster: &Cluster, container: &str) {
+    let missing = typed(
+        cluster,
+        &["container", "exec", container, "--", "no-such-program"],
+    );
+    assert_eq!(missing.code, 127, "{}", missing.stderr);
+    let late = typed(
+        cluster,
+        &[
+            "container",
+            "exec",
+            container,
+            "--timeout",
+            "300ms",
+            "--",
+            "sleep",
+            "60",
+        ],
+    );
+    assert_eq!(
+        (late.code, late.stderr.contains("was ended at its timeout")),
+        (125, true),
+        "{}",
+        late.stderr
+    );
+}
+
+fn files_are_listed_and_shown(cluster: &Cluster, container: &str) {
+    let listed = typed(cluster, &["container", "files", "ls", container, "work"]);
+    assert!(
+        listed.stdout.contains("work/seen"),
+        "{}{}",
+        listed.stdout,
+        listed.stderr
+    );
+    let shown = typed(
+        cluster,
+        &[
+            "container",
+            "files",
+            "cat",
+            container,
+            "work/seen",
+            "--from",
+            "1",
+            "--bytes",
+            "3",
+        ],
+    );
+    assert_eq!(
+        (shown.code, shown.stdout.as_str()),
+        (0, "ere"),
+        "{}",
+        shown.stderr
+    );
+}
+
+/// A copy never replaces a file, and no path leads out of the container.
+fn files_are_copied_once_and_only_from_below(cluster: &Cluster, container: &str) {
+    let copy = cluster.dir().join("copy");
+    let got = typed(
+        cluster,
+        &[
+            "container",
+            "files",
+            "get",
+            container,
+            "work/seen",
+            &copy.display().to_string(),
+        ],
+    );
+    assert_eq!(
+        (
+            got.code,
+            std::fs::read_to_string(&copy).expect("a copy").as_str()
+        ),
+        (0, "here\n"),
+        "{}",
+        got.stderr
+    );
+    let again = typed(
+        cluster,
+        &[
+            "container",
+            "files",
+            "get",
+            container,
+            "work/seen",
+            &copy.display().to_string(),
+        ],
+    );
+    assert_eq!(
+        (again.code, again.stderr.contains("--force")),
+        (4, true),
+        "{}",
+        again.stderr
+    );
+    let upwards = typed(
+        cluster,
+        &["container", "files", "cat", container, "work/../order.json"],
+    );
+    assert_eq!(
+        (upwards.code, upwards.stderr.contains("contains ..")),
+        (2, true),
+        "{}",
+        upwards.stderr
+    );
+}
+
+fn signals_are_sent_by_name(cluster: &Cluster, container: &str) {
+    let sent = typed(
+        cluster,
+        &[
+            "container",
+            "signal",
+            container,
+            "CONT",
+            "--all",
+            "--reason",
+            "to see",
+        ],
+    );
+    assert_eq!(
+        (sent.code, sent.stdout.contains("SIGCONT was sent to")),
+        (0, true),
+        "{}{}",
+        sent.stdout,
+        sent.stderr
+    );
+    let wrong = typed(cluster, &["container", "signal", container, "TREM"]);
+    assert_eq!(
+        (wrong.code, wrong.stderr.contains("TERM")),
+        (2, true),
+        "{}",
+        wrong.stderr
+    );
+}
+
+fn access_is_in_events_and_audit_log(cluster: &Cluster, container: &str) {
+    let events = typed(
+        cluster,
+        &["events", "--for", container, "-o", "cols=reason,message"],
+    )
+    .stdout;
+    assert!(
+        events.contains("ContainerSignalled") && events.contains(": to see"),
+        "{events}"
+    );
+    assert!(
+        events.contains("ContainerEntered") && events.contains("touch go"),
+        "{events}"
+    );
+    let audit = typed(cluster, &["audit", "list", "-o", "json"]).stdout;
+    assert!(
+        audit.contains("POST signal")
+            && audit.contains("POST exec")
+            && audit.contains("SIGCONT to all"),
+        "{audit}"
+    );
+}
+
 #[test]
 fn a_container_is_accessed_without_effect_on_its_task() {
     let cluster = Cluster::of_one().expect("a cluster");
@@ -57,22 +237,7 @@ fn a_container_is_accessed_without_effect_on_its_task() {
         .expect("a running task");
     let task = format!("{app}/wait/0");
 
-    let ran = typed(
-        &cluster,
-        &[
-            "task",
-            "exec",
-            &task,
-            "--",
-            "sh",
-            "-c",
-            "echo here > seen; echo out; echo err >&2; exit 5",
-        ],
-    );
-    assert_eq!(
-        (ran.code, ran.stdout.as_str(), ran.stderr.as_str()),
-        (5, "out\n", "err\n")
-    );
+    task_exec_returns_output_and_exit_code(&cluster, &task);
     let attempts = typed(
         &cluster,
         &[
@@ -85,140 +250,10 @@ fn a_container_is_accessed_without_effect_on_its_task() {
         ],
     );
     let container = attempts.stdout.trim().to_owned();
-    let missing = typed(
-        &cluster,
-        &["container", "exec", &container, "--", "no-such-program"],
-    );
-    assert_eq!(missing.code, 127, "{}", missing.stderr);
-    let late = typed(
-        &cluster,
-        &[
-            "container",
-            "exec",
-            &container,
-            "--timeout",
-            "300ms",
-            "--",
-            "sleep",
-            "60",
-        ],
-    );
-    assert_eq!(
-        (late.code, late.stderr.contains("was ended at its timeout")),
-        (125, true),
-        "{}",
-        late.stderr
-    );
-
-    let listed = typed(&cluster, &["container", "files", "ls", &container, "work"]);
-    assert!(
-        listed.stdout.contains("work/seen"),
-        "{}{}",
-        listed.stdout,
-        listed.stderr
-    );
-    let shown = typed(
-        &cluster,
-        &[
-            "container",
-            "files",
-            "cat",
-            &container,
-            "work/seen",
-            "--from",
-            "1",
-            "--bytes",
-            "3",
-        ],
-    );
-    assert_eq!(
-        (shown.code, shown.stdout.as_str()),
-        (0, "ere"),
-        "{}",
-        shown.stderr
-    );
-    let copy = cluster.dir().join("copy");
-    let got = typed(
-        &cluster,
-        &[
-            "container",
-            "files",
-            "get",
-            &container,
-            "work/seen",
-            &copy.display().to_string(),
-        ],
-    );
-    assert_eq!(
-        (
-            got.code,
-            std::fs::read_to_string(&copy).expect("a copy").as_str()
-        ),
-        (0, "here\n"),
-        "{}",
-        got.stderr
-    );
-    let again = typed(
-        &cluster,
-        &[
-            "container",
-            "files",
-            "get",
-            &container,
-            "work/seen",
-            &copy.display().to_string(),
-        ],
-    );
-    assert_eq!(
-        (again.code, again.stderr.contains("--force")),
-        (4, true),
-        "{}",
-        again.stderr
-    );
-    let upwards = typed(
-        &cluster,
-        &[
-            "container",
-            "files",
-            "cat",
-            &container,
-            "work/../order.json",
-        ],
-    );
-    assert_eq!(
-        (upwards.code, upwards.stderr.contains("contains ..")),
-        (2, true),
-        "{}",
-        upwards.stderr
-    );
-
-    let sent = typed(
-        &cluster,
-        &[
-            "container",
-            "signal",
-            &container,
-            "CONT",
-            "--all",
-            "--reason",
-            "to see",
-        ],
-    );
-    assert_eq!(
-        (sent.code, sent.stdout.contains("SIGCONT was sent to")),
-        (0, true),
-        "{}{}",
-        sent.stdout,
-        sent.stderr
-    );
-    let wrong = typed(&cluster, &["container", "signal", &container, "TREM"]);
-    assert_eq!(
-        (wrong.code, wrong.stderr.contains("TERM")),
-        (2, true),
-        "{}",
-        wrong.stderr
-    );
-
+    failed_programs_have_their_own_exit_codes(&cluster, &container);
+    files_are_listed_and_shown(&cluster, &container);
+    files_are_copied_once_and_only_from_below(&cluster, &container);
+    signals_are_sent_by_name(&cluster, &container);
     assert_eq!(
         typed(&cluster, &["task", "exec", &task, "--", "touch", "go"]).code,
         0
@@ -243,24 +278,5 @@ fn a_container_is_accessed_without_effect_on_its_task() {
         "{}",
         over.stderr
     );
-    let events = typed(
-        &cluster,
-        &["events", "--for", &container, "-o", "cols=reason,message"],
-    )
-    .stdout;
-    assert!(
-        events.contains("ContainerSignalled") && events.contains(": to see"),
-        "{events}"
-    );
-    assert!(
-        events.contains("ContainerEntered") && events.contains("touch go"),
-        "{events}"
-    );
-    let audit = typed(&cluster, &["audit", "list", "-o", "json"]).stdout;
-    assert!(
-        audit.contains("POST signal")
-            && audit.contains("POST exec")
-            && audit.contains("SIGCONT to all"),
-        "{audit}"
-    );
+    access_is_in_events_and_audit_log(&cluster, &container);
 }

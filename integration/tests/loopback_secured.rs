@@ -72,15 +72,12 @@ fn refused(ran: &ProgramOutput, code: &str) {
     );
 }
 
-#[test]
-fn a_user_with_a_token_can_use_only_its_own_jobs() {
-    let cluster = two_nodes();
-    let work = "job:read,job:submit,job:kill";
-    let (alice, bob) = (token(&cluster, "alice", work), token(&cluster, "bob", work));
+/// Runs a job that prints its environment.
+fn tasks_of_a_job_see_no_secret(cluster: &Cluster, user: &Path) {
     let file = cluster.dir().join("hello.toml");
     fs::write(&file, JOB).expect("writes");
     let file = file.display().to_string();
-    let app = well(by(&cluster, &alice, &["submit", &file, "-o", "name"]))
+    let app = well(by(cluster, user, &["submit", &file, "-o", "name"]))
         .trim()
         .parse()
         .expect("an id");
@@ -99,7 +96,7 @@ fn a_user_with_a_token_can_use_only_its_own_jobs() {
         "{:?}",
         ended.master_url
     );
-    let printed = well(by(&cluster, &alice, &["logs", app.to_string().as_str()]));
+    let printed = well(by(cluster, user, &["logs", app.to_string().as_str()]));
     assert!(
         printed.contains("HEADROOM_TASK=say/0"),
         "the tasks ran: {printed}"
@@ -116,7 +113,10 @@ fn a_user_with_a_token_can_use_only_its_own_jobs() {
         secrets.iter().all(|secret| !printed.contains(secret)),
         "a task sees a secret: {printed}"
     );
+}
 
+/// Submits a job whose task waits. Returns its id.
+fn submit_waiting(cluster: &Cluster, user: &Path) -> String {
     let pipe = cluster.dir().join("pipe");
     assert!(
         Command::new("mkfifo")
@@ -127,13 +127,22 @@ fn a_user_with_a_token_can_use_only_its_own_jobs() {
     );
     let long = cluster.dir().join("long.toml");
     fs::write(&long, waiting(&pipe)).expect("writes");
-    let app = well(by(
-        &cluster,
-        &alice,
+    well(by(
+        cluster,
+        user,
         &["submit", &long.display().to_string(), "-o", "name"],
     ))
     .trim()
-    .to_owned();
+    .to_owned()
+}
+
+#[test]
+fn a_user_with_a_token_can_use_only_its_own_jobs() {
+    let cluster = two_nodes();
+    let work = "job:read,job:submit,job:kill";
+    let (alice, bob) = (token(&cluster, "alice", work), token(&cluster, "bob", work));
+    tasks_of_a_job_see_no_secret(&cluster, &alice);
+    let app = submit_waiting(&cluster, &alice);
     let id = app.parse().expect("an id");
     let runs = |view: &headroom_wire::v1::apps::AppView| {
         view.job
@@ -272,15 +281,9 @@ fn its_token_is_good_for_nothing_afterwards(cluster: &Cluster, master: &Client, 
     }
 }
 
-#[test]
-fn tokens_expire_certificates_change_and_strangers_are_refused() {
-    let mut cluster = two_nodes();
-    let papers = cluster.papers().expect("certificates").clone();
-    let url = cluster.url();
-    let alice = token(&cluster, "alice", "job:read");
-    let me = well(by(&cluster, &alice, &["acl", "token", "self"]));
-    assert!(me.contains("alice (token "), "{me}");
-
+/// Refuses callers without a token, without TLS, and without trust in the authority.
+fn strangers_are_refused(cluster: &Cluster, user: &Path) {
+    let (papers, url) = (cluster.papers().expect("certificates"), cluster.url());
     refused(
         &papers
             .rmctl_as(&url, None, &["node", "list"])
@@ -296,8 +299,8 @@ fn tokens_expire_certificates_change_and_strangers_are_refused() {
         "the first token is accepted once"
     );
     let plain = by(
-        &cluster,
-        &alice,
+        cluster,
+        user,
         &["--addr", &url.replace("https", "http"), "node", "list"],
     );
     assert!(
@@ -308,15 +311,17 @@ fn tokens_expire_certificates_change_and_strangers_are_refused() {
     let mut unvouched = Command::new(programs::path("rmctl").expect("built"));
     unvouched
         .args(["--addr", &url, "node", "list"])
-        .env("HEADROOM_TOKEN_FILE", &alice);
+        .env("HEADROOM_TOKEN_FILE", user);
     let unvouched = ran(unvouched).expect("runs");
     assert!(
         unvouched.code != 0,
         "a peer without a trusted certificate is rejected"
     );
-    join_is_for_once_and_for_its_node(&cluster);
+}
 
-    // A new certificate takes effect without a restart of the manager, also for a restarted agent.
+/// Renews the certificate of the manager, and waits until the manager serves it.
+fn renew_certificate(cluster: &Cluster) {
+    let (papers, url) = (cluster.papers().expect("certificates"), cluster.url());
     let served = || {
         Certificate::from_pem(
             &fs::read_to_string(papers.manager().join("cert.pem")).expect("reads"),
@@ -348,6 +353,20 @@ fn tokens_expire_certificates_change_and_strangers_are_refused() {
             .then_some(()))
     })
     .expect("the new certificate");
+}
+
+#[test]
+fn tokens_expire_certificates_change_and_strangers_are_refused() {
+    let mut cluster = two_nodes();
+    let alice = token(&cluster, "alice", "job:read");
+    let me = well(by(&cluster, &alice, &["acl", "token", "self"]));
+    assert!(me.contains("alice (token "), "{me}");
+
+    strangers_are_refused(&cluster, &alice);
+    join_is_for_once_and_for_its_node(&cluster);
+
+    // A new certificate takes effect without a restart of the manager, also for a restarted agent.
+    renew_certificate(&cluster);
     cluster.kill_daemon("node-1").expect("runs");
     cluster.start_node("node-1").expect("starts");
     cluster.until_ready().expect("both are there");

@@ -192,6 +192,49 @@ fn value(page: &str, series: &str) -> Option<f64> {
         .ok()
 }
 
+/// Series of the resource manager after a memory failure, with their least values.
+const SERIES: [(&str, f64); 8] = [
+    (
+        "headroom_am_task_attempts_total{profile=\"large\",outcome=\"task_oom\"}",
+        1.0,
+    ),
+    (
+        "headroom_am_wasted_memory_byte_seconds_total{profile=\"large\"}",
+        1.0,
+    ),
+    ("headroom_rm_jobs{state=\"finished\"}", 1.0),
+    (
+        "headroom_rm_scheduler_decisions_total{result=\"granted\"}",
+        1.0,
+    ),
+    (
+        "headroom_rm_request_wait_seconds_count{queue=\"root.default\"}",
+        1.0,
+    ),
+    ("headroom_rm_events_total{reason=\"OomKilled\"}", 1.0),
+    ("headroom_rm_state_write_seconds_count", 1.0),
+    ("headroom_rm_leader", 1.0),
+];
+
+/// Checks the page of the node that ran the job.
+fn launches_are_counted(of_node: &str) {
+    assert!(
+        value(
+            of_node,
+            "headroom_node_launch_seconds_count{stage=\"start\"}"
+        )
+        .is_some_and(|n| n >= 2.0),
+        "{of_node}"
+    );
+    assert!(
+        value(
+            of_node,
+            "headroom_node_containers_started_total{profile=\"master\"}"
+        ) >= Some(1.0),
+        "{of_node}"
+    );
+}
+
 /// One task exceeds its limit; the metrics of the resource manager and of the node report that.
 #[test]
 fn a_memory_failure_is_exported_as_metrics_on_this_host() {
@@ -222,49 +265,14 @@ fn a_memory_failure_is_exported_as_metrics_on_this_host() {
         .then_some(page))
     });
     let rm = rm.expect("one task recovered");
-    for (series, least) in [
-        (
-            "headroom_am_task_attempts_total{profile=\"large\",outcome=\"task_oom\"}",
-            1.0,
-        ),
-        (
-            "headroom_am_wasted_memory_byte_seconds_total{profile=\"large\"}",
-            1.0,
-        ),
-        ("headroom_rm_jobs{state=\"finished\"}", 1.0),
-        (
-            "headroom_rm_scheduler_decisions_total{result=\"granted\"}",
-            1.0,
-        ),
-        (
-            "headroom_rm_request_wait_seconds_count{queue=\"root.default\"}",
-            1.0,
-        ),
-        ("headroom_rm_events_total{reason=\"OomKilled\"}", 1.0),
-        ("headroom_rm_state_write_seconds_count", 1.0),
-        ("headroom_rm_leader", 1.0),
-    ] {
+    for (series, least) in SERIES {
         assert!(
             value(&rm, series).is_some_and(|n| n >= least),
             "{series} in\n{rm}"
         );
     }
     let of_node = page(&node, "text/plain");
-    assert!(
-        value(
-            &of_node,
-            "headroom_node_launch_seconds_count{stage=\"start\"}"
-        )
-        .is_some_and(|n| n >= 2.0),
-        "{of_node}"
-    );
-    assert!(
-        value(
-            &of_node,
-            "headroom_node_containers_started_total{profile=\"master\"}"
-        ) >= Some(1.0),
-        "{of_node}"
-    );
+    launches_are_counted(&of_node);
     for text in [&rm, &of_node] {
         promtool(&["check", "metrics"], &shipped("config"), Some(text));
         let (known, told) = (documented(), named(text));

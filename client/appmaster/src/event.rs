@@ -203,8 +203,8 @@ pub enum MasterEffect {
         /// The complete new size.
         resource: Resource,
     },
-    /// Measure the inputs of a stage's tasks and report them with [`MasterEvent::Inputs`]. No task waits
-    /// for it.
+    /// Measure the inputs of a stage's tasks and report them with [`MasterEvent::Inputs`]. No task
+    /// waits for it.
     Measure {
         /// The stage's index in the job file.
         stage: usize,

@@ -455,8 +455,8 @@ impl ExecutorFleet {
         self.worth(|_| true)
     }
 
-    /// Like [`ExecutorFleet::desired_requests`], without requests that need no further containers. In a long job
-    /// these are the great majority.
+    /// Like [`ExecutorFleet::desired_requests`], without requests that need no further containers.
+    /// In a long job these are the great majority.
     pub fn open(&self) -> Vec<DesiredRequest> {
         self.worth(|wanted: (u32, u32)| wanted.0 > wanted.1)
     }

@@ -23,7 +23,7 @@ use crate::driver::MasterDriver;
 use crate::event::{JobEndKind, JobOutcome};
 use crate::executor_link::{self, ChannelCredentials};
 use crate::journal::{self, Journal, JournalError};
-use crate::output::{self, JobStartState};
+use crate::output::{self, EarlierCommit, JobStartState};
 use crate::record::{self, JournalHeader, Record};
 use crate::rm_link::RmLink;
 use crate::spec::ExecutorEnvironment;
@@ -211,34 +211,14 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, RunError> {
         source,
     })?;
     let lock = lock(&path, address)?;
-    let at = format!("{}:{}", host(address.ip()), address.port());
-    let place = MasterAddress {
-        at,
-        pin: lock.as_ref().map(|lock| lock.pin),
-    };
     let greeting = ExecutorEnvironment {
-        master_url: place.to_string(),
+        master_url: master_address(address, lock.as_ref()).to_string(),
         token: begin.token.clone(),
     };
-    let base_dir = options.base_dir.as_ref().map(|d| d.display().to_string());
-    let writer = output::writer(&app.to_string(), &begin.token);
-    let setup = MasterSetup {
-        base_dir,
-        master_memory: options.master_memory,
-        writer,
-        turn,
-        attempt: options.attempt,
-    };
+    let setup = core_setup(&options, &app, &begin.token, turn);
     let spec = job.clone();
-    let mut core = if records.is_empty() {
-        Core::new(job, setup)
-    } else {
-        Core::replay(job, setup, &records)
-    };
     let is_refused = refused.is_some();
-    if let Some(why) = refused {
-        core.fail_before_start(why);
-    }
+    let core = build_core(job, setup, &records, refused);
     tracing::info!(%app, attempt = options.attempt, journal = %path.display(), records = records.len(), url = %greeting.master_url, "master started");
 
     let (to_loop, executors) = mpsc::channel(MAX_EXECUTOR_EVENTS);
@@ -273,6 +253,41 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, RunError> {
         app,
         outcome: outcome?,
     })
+}
+
+/// The setup of the core of this run. `token` is the secret of the journal.
+fn core_setup(
+    options: &MasterOptions,
+    app: &AppId,
+    token: &str,
+    turn: EarlierCommit,
+) -> MasterSetup {
+    MasterSetup {
+        base_dir: options.base_dir.as_ref().map(|d| d.display().to_string()),
+        master_memory: options.master_memory,
+        writer: output::writer(&app.to_string(), token),
+        turn,
+        attempt: options.attempt,
+    }
+}
+
+/// A new core, or one that replays the records of earlier runs. `refused` is the reason why the job
+/// cannot start.
+fn build_core(
+    job: JobSpec,
+    setup: MasterSetup,
+    records: &[Record],
+    refused: Option<String>,
+) -> Core {
+    let mut core = if records.is_empty() {
+        Core::new(job, setup)
+    } else {
+        Core::replay(job, setup, records)
+    };
+    if let Some(why) = refused {
+        core.fail_before_start(why);
+    }
+    core
 }
 
 /// The first record of the journal, created if there is none, and a listener on the port that
@@ -393,6 +408,14 @@ fn lock(journal: &Path, address: SocketAddr) -> Result<Option<ListenerIdentity>,
     let made = ListenerIdentity::at(&journal.with_file_name("channel.pem"));
     made.map(Some)
         .map_err(|source| RunError::Listen { address, source })
+}
+
+/// The address by which executors connect to this master.
+fn master_address(address: SocketAddr, lock: Option<&ListenerIdentity>) -> MasterAddress {
+    MasterAddress {
+        at: format!("{}:{}", host(address.ip()), address.port()),
+        pin: lock.map(|lock| lock.pin),
+    }
 }
 
 /// The host name by which executors on other nodes connect to this master.

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A task in `Free` is like any other: at its limit the kernel kills it. The machine is pure.
-//! `PressureAlarms` are kernel descriptors that wake the task's loop. The master alone decides about the
-//! amount of growth.
+//! `PressureAlarms` are kernel descriptors that wake the task's loop. The master alone decides
+//! about the amount of growth.
 
 use std::time::Duration;
 

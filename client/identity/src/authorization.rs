@@ -125,75 +125,11 @@ impl Principal {
         let allowed = match (self, need) {
             (Principal::Open, _) | (_, CallRequirement::Nothing) => true,
             (Principal::Anonymous, _) => return Err(AccessDenied::Unknown),
-            (Principal::User { rights, .. }, CallRequirement::Anybody) => {
-                rights.has(&Right::ClusterRead)
-            }
-            (
-                Principal::Manager
-                | Principal::Node(_)
-                | Principal::Master(_)
-                | Principal::Executor(_),
-                CallRequirement::Anybody,
-            ) => true,
-            (Principal::User { rights, .. }, CallRequirement::Right(right)) => rights.has(right),
-            (Principal::User { rights, .. }, CallRequirement::Look) => rights.may_view_some(),
-            (Principal::User { rights, .. }, CallRequirement::See(app)) => {
-                rights.has(&Right::JobRead) || of(app).is_none_or(|belongs| self.may_view(&belongs))
-            }
-            (Principal::User { rights, .. }, CallRequirement::Own(right, app)) => {
-                self.may_change(rights, right, of(app).as_ref())
-            }
-            (Principal::User { rights, .. }, CallRequirement::Application(app)) => {
-                self.may_change(rights, &Right::JobKill, of(app).as_ref())
-            }
-            (Principal::User { rights, .. }, CallRequirement::Queue(queue)) => {
-                rights.may_administer(queue)
-            }
-            (
-                Principal::User { rights, .. },
-                CallRequirement::Node(_) | CallRequirement::SomeNode,
-            ) => rights.has(&Right::Admin),
-            (
-                Principal::Master(attempt),
-                CallRequirement::Application(app)
-                | CallRequirement::Own(_, app)
-                | CallRequirement::See(app),
-            ) => attempt.app == *app,
-            // Masters may read nodes and the history of their job name, but nothing about other
-            // applications.
-            (Principal::Master(_), CallRequirement::Right(right)) => *right == Right::ClusterRead,
-            (Principal::Executor(own), CallRequirement::See(app)) => own == app,
-            (Principal::Node(node), CallRequirement::Node(of)) => node == of,
-            (Principal::Node(_), CallRequirement::SomeNode) => true,
-            // A node queries whether an application with files on it has ended.
-            (Principal::Node(_), CallRequirement::See(_)) => true,
-            (Principal::Node(_), CallRequirement::Right(right)) => *right == Right::ClusterRead,
-            (Principal::Manager, CallRequirement::Right(right)) => {
-                matches!(right, Right::ClusterRead | Right::JobRead)
-            }
-            (Principal::Manager, CallRequirement::See(_) | CallRequirement::Look) => true,
-            (_, CallRequirement::Queue(_))
-            | (
-                Principal::Executor(_) | Principal::Node(_) | Principal::Master(_),
-                CallRequirement::Look,
-            ) => false,
-            (
-                Principal::Executor(_),
-                CallRequirement::Right(_)
-                | CallRequirement::Application(_)
-                | CallRequirement::Own(..)
-                | CallRequirement::Node(_)
-                | CallRequirement::SomeNode,
-            )
-            | (Principal::Node(_), CallRequirement::Application(_) | CallRequirement::Own(..))
-            | (Principal::Master(_), CallRequirement::Node(_) | CallRequirement::SomeNode)
-            | (
-                Principal::Manager,
-                CallRequirement::Application(_)
-                | CallRequirement::Own(..)
-                | CallRequirement::Node(_)
-                | CallRequirement::SomeNode,
-            ) => false,
+            (Principal::User { rights, .. }, _) => self.user_meets(rights, need, of),
+            (Principal::Manager, _) => manager_meets(need),
+            (Principal::Node(node), _) => node_meets(node, need),
+            (Principal::Master(attempt), _) => master_meets(attempt, need),
+            (Principal::Executor(app), _) => executor_meets(app, need),
         };
         let who = || self.audit_name().unwrap_or_default();
         if allowed {
@@ -204,6 +140,93 @@ impl Principal {
                 needs: need.words(),
             })
         }
+    }
+
+    /// True if a user with these rights meets the requirement.
+    fn user_meets(
+        &self,
+        rights: &Rights,
+        need: &CallRequirement,
+        of: impl FnOnce(&AppId) -> Option<AppOwnership>,
+    ) -> bool {
+        match need {
+            CallRequirement::Nothing => true,
+            CallRequirement::Anybody => rights.has(&Right::ClusterRead),
+            CallRequirement::Right(right) => rights.has(right),
+            CallRequirement::Look => rights.may_view_some(),
+            CallRequirement::See(app) => {
+                rights.has(&Right::JobRead) || of(app).is_none_or(|belongs| self.may_view(&belongs))
+            }
+            CallRequirement::Own(right, app) => self.may_change(rights, right, of(app).as_ref()),
+            CallRequirement::Application(app) => {
+                self.may_change(rights, &Right::JobKill, of(app).as_ref())
+            }
+            CallRequirement::Queue(queue) => rights.may_administer(queue),
+            CallRequirement::Node(_) | CallRequirement::SomeNode => rights.has(&Right::Admin),
+        }
+    }
+}
+
+/// True if another resource manager meets the requirement.
+fn manager_meets(need: &CallRequirement) -> bool {
+    match need {
+        CallRequirement::Nothing
+        | CallRequirement::Anybody
+        | CallRequirement::See(_)
+        | CallRequirement::Look => true,
+        CallRequirement::Right(right) => matches!(right, Right::ClusterRead | Right::JobRead),
+        CallRequirement::Application(_)
+        | CallRequirement::Own(..)
+        | CallRequirement::Queue(_)
+        | CallRequirement::Node(_)
+        | CallRequirement::SomeNode => false,
+    }
+}
+
+/// True if the agent of this node meets the requirement.
+fn node_meets(node: &NodeId, need: &CallRequirement) -> bool {
+    match need {
+        CallRequirement::Nothing | CallRequirement::Anybody | CallRequirement::SomeNode => true,
+        // A node queries whether an application with files on it has ended.
+        CallRequirement::See(_) => true,
+        CallRequirement::Node(of) => node == of,
+        CallRequirement::Right(right) => *right == Right::ClusterRead,
+        CallRequirement::Look
+        | CallRequirement::Application(_)
+        | CallRequirement::Own(..)
+        | CallRequirement::Queue(_) => false,
+    }
+}
+
+/// True if this master meets the requirement.
+fn master_meets(attempt: &AttemptId, need: &CallRequirement) -> bool {
+    match need {
+        CallRequirement::Nothing | CallRequirement::Anybody => true,
+        CallRequirement::Application(app)
+        | CallRequirement::Own(_, app)
+        | CallRequirement::See(app) => attempt.app == *app,
+        // Masters may read nodes and the history of their job name, but nothing about other
+        // applications.
+        CallRequirement::Right(right) => *right == Right::ClusterRead,
+        CallRequirement::Look
+        | CallRequirement::Queue(_)
+        | CallRequirement::Node(_)
+        | CallRequirement::SomeNode => false,
+    }
+}
+
+/// True if an executor of this application meets the requirement.
+fn executor_meets(own: &AppId, need: &CallRequirement) -> bool {
+    match need {
+        CallRequirement::Nothing | CallRequirement::Anybody => true,
+        CallRequirement::See(app) => own == app,
+        CallRequirement::Look
+        | CallRequirement::Right(_)
+        | CallRequirement::Application(_)
+        | CallRequirement::Own(..)
+        | CallRequirement::Queue(_)
+        | CallRequirement::Node(_)
+        | CallRequirement::SomeNode => false,
     }
 }
 

@@ -112,7 +112,8 @@ impl Daemon {
             .help("see its last log lines above")
     }
 
-    /// Ends the daemon and waits for its end; a node agent ends all its containers first. False if it was killed or failed before that.
+    /// Ends the daemon and waits for its end; a node agent ends all its containers first. False if
+    /// it was killed or failed before that.
     pub(crate) async fn stop(self) -> bool {
         let Daemon {
             what,

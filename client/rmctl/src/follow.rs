@@ -1,7 +1,8 @@
 //! Follows one application until it has ended: events as they occur, and its view four times per
 //! second.
 //!
-//! Survives a restart of the resource manager. Gives up after [`SERVER_SILENCE_TIMEOUT`] without an answer.
+//! Survives a restart of the resource manager. Gives up after [`SERVER_SILENCE_TIMEOUT`] without an
+//! answer.
 
 use std::time::Duration;
 

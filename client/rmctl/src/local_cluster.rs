@@ -1,8 +1,9 @@
 //! A whole cluster of child processes: one resource manager and some node agents, for `dev` and
 //! `demo`.
 //!
-//! The cluster owns a directory with all their state and removes it at the end, unless the directory is kept. The daemons are the
-//! programs beside this one. They and all containers end when this process ends, also when it or one of them is killed.
+//! The cluster owns a directory with all their state and removes it at the end, unless the
+//! directory is kept. The daemons are the programs beside this one. They and all containers end
+//! when this process ends, also when it or one of them is killed.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -71,8 +72,8 @@ struct Node {
 }
 
 impl Node {
-    /// Ends the containers and the agent. The containers of an agent that was killed live on: another agent is started in its state
-    /// directory, adopts them and ends them.
+    /// Ends the containers and the agent. The containers of an agent that was killed live on:
+    /// another agent is started in its state directory, adopts them and ends them.
     async fn stop(self) {
         if self.daemon.stop().await {
             return;

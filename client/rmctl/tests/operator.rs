@@ -23,6 +23,26 @@ fn state(verb: &str, dir: &Path, more: &[&str]) -> Ran {
         .arg(dir)
         .args(more)
         .env_remove("HEADROOM_OUTPUT");
+    run(command)
+}
+
+fn doctor(state: &Path, format: &str) -> Ran {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rmctl"));
+    command
+        .args([
+            "doctor",
+            "-o",
+            format,
+            "--addr",
+            "http://127.0.0.1:1",
+            "--state",
+        ])
+        .arg(state)
+        .env_remove("HEADROOM_OUTPUT");
+    run(command)
+}
+
+fn run(mut command: Command) -> Ran {
     let Output {
         status,
         stdout,
@@ -157,33 +177,8 @@ fn locked_missing_and_damaged_states_have_their_own_codes() {
 #[test]
 fn the_doctor_checks_this_host_without_a_daemon() {
     let place = tempfile::tempdir().expect("a directory");
-    let run = |state: &Path, format: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rmctl"));
-        command
-            .args([
-                "doctor",
-                "-o",
-                format,
-                "--addr",
-                "http://127.0.0.1:1",
-                "--state",
-            ])
-            .arg(state)
-            .env_remove("HEADROOM_OUTPUT");
-        let Output {
-            status,
-            stdout,
-            stderr,
-        } = command.output().expect("runs");
-        let text = |b: Vec<u8>| String::from_utf8(b).expect("UTF-8");
-        Ran {
-            code: status.code().expect("an exit code"),
-            out: text(stdout),
-            err: text(stderr),
-        }
-    };
     let state = place.path().join("not-there-yet");
-    let seen = run(&state, "json");
+    let seen = doctor(&state, "json");
     let findings = json(&seen).as_array().expect("a list").clone();
     let named = |code: &str| {
         findings
@@ -221,7 +216,7 @@ fn the_doctor_checks_this_host_without_a_daemon() {
         "the worst finding is the exit code"
     );
     assert!(!state.exists(), "a check creates no file");
-    let table = run(&state, "table");
+    let table = doctor(&state, "table");
     assert!(
         findings
             .iter()
@@ -230,7 +225,7 @@ fn the_doctor_checks_this_host_without_a_daemon() {
         table.out
     );
     // Not even root can write there.
-    let ill = run(Path::new("/proc/headroom"), "jsonl");
+    let ill = doctor(Path::new("/proc/headroom"), "jsonl");
     assert!(
         ill.code == 1 && ill.out.contains(r#""code":"disk","state":"fail""#),
         "{}",

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_types::{AppId, ContainerId, Name, NodeId, QueuePath, RequestId, TaskId};
+use headroom_types::{AppId, ContainerId, Name, NodeId, RequestId, TaskId};
 use headroom_wire::v1::{
     application_master, apps, audit, container_access, error::ProblemDetails, events, job,
-    job_history, nodes, profiles, queues, suggestions,
+    job_history, nodes, suggestions,
 };
 use reqwest::Method;
 use serde::Serialize;
@@ -44,20 +44,9 @@ pub enum DryRunMode {
 }
 
 impl DryRunMode {
-    fn dry_run(self) -> bool {
+    pub(crate) fn dry_run(self) -> bool {
         self == DryRunMode::DryRun
     }
-}
-
-/// The entity tag of a generation, or `*` without one.
-fn tag(generation: Option<u64>) -> String {
-    generation.map_or_else(|| "*".to_owned(), |g| format!("\"{g}\""))
-}
-
-/// The path of a profile of the cluster, with `dry_run` if the call must not apply the change.
-fn profile_path(name: &Name, how: DryRunMode) -> String {
-    let only = if how.dry_run() { "?dry_run=true" } else { "" };
-    format!("/v1/profiles/{name}{only}")
 }
 
 /// A client of one resource manager (or, for logs, of one node agent).
@@ -79,7 +68,8 @@ impl Client {
         Client::with_credentials(base, ClientCredentials::default())
     }
 
-    /// A client with certificates or a token: needed for `https://rm.example:7070`, and for authentication at any address.
+    /// A client with certificates or a token: needed for `https://rm.example:7070`, and for
+    /// authentication at any address.
     pub fn with_credentials(base: &str, trust: ClientCredentials) -> Result<Self, ClientError> {
         let wrong = || ClientError::Address {
             address: base.to_owned(),
@@ -198,7 +188,8 @@ impl Client {
         Ok(JsonLineStream::new(url, response, SILENCE))
     }
 
-    /// `METHOD path` with a JSON body and a JSON response. `matched` is the entity tag of the version that the caller read.
+    /// `METHOD path` with a JSON body and a JSON response. `matched` is the entity tag of the
+    /// version that the caller read.
     pub(crate) async fn change<B: Serialize + Sync, T: DeserializeOwned>(
         &self,
         method: Method,
@@ -220,8 +211,8 @@ impl Client {
         parse(url, response).await
     }
 
-    /// `GET path` as a long poll: returns when the index of the resource differs from `index`, or after `wait`. Returns the
-    /// value with its present index.
+    /// `GET path` as a long poll: returns when the index of the resource differs from `index`, or
+    /// after `wait`. Returns the value with its present index.
     pub async fn get_after<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -350,46 +341,6 @@ impl Client {
         self.get(&job.map_or(path.clone(), |job| format!("{path}{sign}{job}")))
             .await
     }
-    /// Lists the profiles of the cluster.
-    pub async fn profiles(&self) -> Result<Vec<profiles::ClusterProfile>, ClientError> {
-        self.get("/v1/profiles").await
-    }
-    /// Returns one profile of the cluster.
-    pub async fn profile(&self, name: &Name) -> Result<profiles::ClusterProfile, ClientError> {
-        self.get(&format!("/v1/profiles/{name}")).await
-    }
-    /// Sets the size of a profile of the cluster. The call fails if the profile does not have `revision`; without
-    /// `revision` it always applies.
-    pub async fn set_profile(
-        &self,
-        name: &Name,
-        spec: &profiles::ProfileSpec,
-        revision: Option<u64>,
-        how: DryRunMode,
-    ) -> Result<profiles::ClusterProfile, ClientError> {
-        self.change(
-            Method::PUT,
-            &profile_path(name, how),
-            revision.map(|r| format!("\"{r}\"")).as_deref(),
-            spec,
-        )
-        .await
-    }
-    /// Deletes a profile of the cluster and returns it as it was before.
-    pub async fn unset_profile(
-        &self,
-        name: &Name,
-        revision: Option<u64>,
-        how: DryRunMode,
-    ) -> Result<profiles::ClusterProfile, ClientError> {
-        self.change(
-            Method::DELETE,
-            &profile_path(name, how),
-            revision.map(|r| format!("\"{r}\"")).as_deref(),
-            &(),
-        )
-        .await
-    }
     /// Lists the entries of the audit log after index `after`.
     pub async fn audit(
         &self,
@@ -419,7 +370,8 @@ impl Client {
         let filter = app.map(|a| format!("?app={a}")).unwrap_or_default();
         self.get(&format!("/v1/containers{filter}")).await
     }
-    /// Returns the last `tail_bytes` of a container's log: `stdout`, `stderr`, or `TASK-FILE.out|err`.
+    /// Returns the last `tail_bytes` of a container's log: `stdout`, `stderr`, or
+    /// `TASK-FILE.out|err`.
     pub async fn log(
         &self,
         container: &ContainerId,
@@ -472,7 +424,8 @@ impl Client {
         let response = self.send(&url, request).await?;
         Ok(LogStream::new(url, response, from))
     }
-    /// Returns the bytes of a log from position `from`. The result is empty if `from` is the end of the log.
+    /// Returns the bytes of a log from position `from`. The result is empty if `from` is the end of
+    /// the log.
     pub async fn log_after(
         &self,
         container: &ContainerId,
@@ -517,8 +470,8 @@ impl Client {
         self.lines(&format!("/v1/events?cursor={cursor}&follow=true"))
             .await
     }
-    /// Streams the event log after `cursor`, of one application or all. The stream ends with the last event if `follow` is
-    /// `No`.
+    /// Streams the event log after `cursor`, of one application or all. The stream ends with the
+    /// last event if `follow` is `No`.
     pub async fn events_of(
         &self,
         app: Option<&AppId>,
@@ -528,7 +481,8 @@ impl Client {
         self.events_wanted(&EventQuery::of(app.cloned()), cursor, follow)
             .await
     }
-    /// Streams the events that match `wanted`, after `cursor`. The stream ends with the last one if `follow` is `No`.
+    /// Streams the events that match `wanted`, after `cursor`. The stream ends with the last one if
+    /// `follow` is `No`.
     pub async fn events_wanted(
         &self,
         wanted: &EventQuery,
@@ -557,7 +511,8 @@ impl Client {
         self.get(&format!("/v1/nodes/{node}")).await
     }
 
-    /// Drains a node: it gets no new containers, and its running containers may finish until the deadline.
+    /// Drains a node: it gets no new containers, and its running containers may finish until the
+    /// deadline.
     pub async fn drain(
         &self,
         node: &NodeId,
@@ -584,8 +539,8 @@ impl Client {
         )
         .await
     }
-    /// Changes the queue, the priority or the deadline of an application. `matched` is the entity tag of the version that
-    /// the caller read.
+    /// Changes the queue, the priority or the deadline of an application. `matched` is the entity
+    /// tag of the version that the caller read.
     pub async fn change_app(
         &self,
         app: &AppId,
@@ -595,7 +550,8 @@ impl Client {
         self.change(Method::PATCH, &format!("/v1/apps/{app}"), matched, body)
             .await
     }
-    /// Changes the maximum number of executors. Returns the application after its master has received the change.
+    /// Changes the maximum number of executors. Returns the application after its master has
+    /// received the change.
     pub async fn scale(
         &self,
         app: &AppId,
@@ -625,7 +581,8 @@ impl Client {
         )
         .await
     }
-    /// Replaces the running attempt of a task by a new one and returns the task's row as it was before.
+    /// Replaces the running attempt of a task by a new one and returns the task's row as it was
+    /// before.
     pub async fn retry_task(
         &self,
         app: &AppId,
@@ -638,7 +595,8 @@ impl Client {
         )
         .await
     }
-    /// Sets the size of the next attempt of a waiting task and returns the task's row as it was before.
+    /// Sets the size of the next attempt of a waiting task and returns the task's row as it was
+    /// before.
     pub async fn resize_task(
         &self,
         app: &AppId,
@@ -731,59 +689,6 @@ impl Client {
         self.post(&format!("/v1/containers/{container}/stop"), &())
             .await
     }
-    /// Returns the whole tree of queues.
-    pub async fn queues(&self) -> Result<queues::QueuesView, ClientError> {
-        self.get("/v1/queues").await
-    }
-    /// Returns one queue with its applications and child queues.
-    pub async fn queue(&self, path: &QueuePath) -> Result<queues::QueueView, ClientError> {
-        self.get(&format!("/v1/queues/{path}")).await
-    }
-    /// Replaces the tree of queues if it still has `generation`; without `generation` it always applies. The tree is sent
-    /// as the user wrote it, so that the server can report all errors in it.
-    pub async fn set_queues(
-        &self,
-        tree: &serde_json::Value,
-        generation: Option<u64>,
-    ) -> Result<queues::QueuesView, ClientError> {
-        self.change(Method::PUT, "/v1/queues", Some(&tag(generation)), tree)
-            .await
-    }
-    /// Validates a tree of queues without applying it.
-    pub async fn check_queues(
-        &self,
-        tree: &serde_json::Value,
-        generation: Option<u64>,
-    ) -> Result<queues::QueueTreeCheck, ClientError> {
-        self.change(
-            Method::PUT,
-            "/v1/queues?dry_run=true",
-            Some(&tag(generation)),
-            tree,
-        )
-        .await
-    }
-    /// Merges some keys into one queue; a null value deletes a key.
-    pub async fn patch_queue(
-        &self,
-        path: &QueuePath,
-        keys: &serde_json::Value,
-    ) -> Result<queues::QueuesView, ClientError> {
-        self.change(Method::PATCH, &format!("/v1/queues/{path}"), None, keys)
-            .await
-    }
-    /// Sets the state of a queue: open, paused, draining or closed.
-    pub async fn set_queue_state(
-        &self,
-        path: &QueuePath,
-        gate: queues::QueueRunState,
-    ) -> Result<queues::QueueView, ClientError> {
-        self.post(
-            &format!("/v1/queues/{path}/gate"),
-            &queues::SetQueueState { gate },
-        )
-        .await
-    }
     /// Adds or replaces one container request, or only validates it.
     pub async fn create_request(
         &self,
@@ -813,69 +718,6 @@ impl Client {
         request: &RequestId,
     ) -> Result<apps::AppView, ClientError> {
         self.delete(&format!("/v1/apps/{app}/requests/{request}"))
-            .await
-    }
-
-    /// Registers an application master.
-    pub async fn register_master(
-        &self,
-        app: &AppId,
-        body: &application_master::RegisterMaster,
-    ) -> Result<application_master::MasterRegistered, ClientError> {
-        self.post(&format!("/v1/apps/{app}/register"), body).await
-    }
-    /// Sends the heartbeat of a master, with requests, releases and acknowledgement.
-    pub async fn sync_master(
-        &self,
-        app: &AppId,
-        body: &application_master::MasterSync,
-    ) -> Result<application_master::MasterSyncReply, ClientError> {
-        self.post(&format!("/v1/apps/{app}/sync"), body).await
-    }
-    /// Reports that the master has finished.
-    pub async fn finish(
-        &self,
-        app: &AppId,
-        body: &application_master::FinishApp,
-    ) -> Result<apps::AppView, ClientError> {
-        self.post(&format!("/v1/apps/{app}/finish"), body).await
-    }
-    /// Streams the updates about the containers of an application, after `cursor`.
-    pub async fn updates(
-        &self,
-        app: &AppId,
-        epoch: headroom_types::Epoch,
-        cursor: u64,
-    ) -> Result<JsonLineStream<application_master::ApplicationUpdate>, ClientError> {
-        self.lines(&format!(
-            "/v1/apps/{app}/updates?epoch={epoch}&cursor={cursor}"
-        ))
-        .await
-    }
-
-    /// Registers a node.
-    pub async fn register_node(
-        &self,
-        node: &NodeId,
-        body: &nodes::RegisterNode,
-    ) -> Result<nodes::NodeRegistered, ClientError> {
-        self.post(&format!("/v1/nodes/{node}/register"), body).await
-    }
-    /// Reports the observed state of a node.
-    pub async fn report(
-        &self,
-        node: &NodeId,
-        body: &nodes::NodeReport,
-    ) -> Result<nodes::NodeReportReply, ClientError> {
-        self.post(&format!("/v1/nodes/{node}/report"), body).await
-    }
-    /// Streams the desired state of a node.
-    pub async fn desired(
-        &self,
-        node: &NodeId,
-        epoch: headroom_types::Epoch,
-    ) -> Result<JsonLineStream<nodes::DesiredStateLine>, ClientError> {
-        self.lines(&format!("/v1/nodes/{node}/desired?epoch={epoch}"))
             .await
     }
 }

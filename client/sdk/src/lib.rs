@@ -5,11 +5,14 @@
 mod acl;
 pub mod client;
 pub mod credentials;
+mod daemon;
 pub mod error;
 pub mod filter;
 pub mod follow;
 pub mod log;
 mod operator;
+mod profile;
+mod queue;
 pub mod request_hook;
 pub mod retry;
 pub mod stream;

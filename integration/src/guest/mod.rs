@@ -89,8 +89,9 @@ impl Guest {
         self
     }
 
-    /// The processor of the host it is pinned to, modulo the number of processors. The default is the slot of the test in its group, so
-    /// that guests at the same time have processors of their own, or the process id outside of nextest.
+    /// The processor of the host it is pinned to, modulo the number of processors. The default is
+    /// the slot of the test in its group, so that guests at the same time have processors of their
+    /// own, or the process id outside of nextest.
     #[must_use]
     pub fn processor(mut self, processor: usize) -> Self {
         self.processor = processor;

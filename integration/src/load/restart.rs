@@ -76,13 +76,64 @@ pub async fn run(plan: &RestartPlan, tell: &(dyn Fn(String) + Sync)) -> Result<R
     let descriptors = limits::raise()?;
     let mut daemon = Daemon::start()?;
     let rm = daemon.address();
+    let report_lines = limits::report_lines(plan.agents, descriptors);
+    let (fleet, crowd) = start_load(plan, rm, report_lines, tell).await?;
+    crowd.pace(RequestPace::Window(plan.window));
+    let submitters = Submitters::start(rm, plan.submitters);
+    let (mut outcome, mut chance, mut epoch) = (
+        RestartResults::default(),
+        RandomSource::new(plan.seed),
+        Epoch(0),
+    );
+    epoch = grant_after(&crowd, epoch).await?.0;
+    for round in 0..plan.rounds {
+        tokio::time::sleep(Duration::from_millis(300 + chance.below(1000))).await;
+        outcome
+            .live
+            .push(fleet.totals.running.load(Ordering::Relaxed));
+        daemon.kill()?;
+        let begun: Instant = daemon.spawn()?.into();
+        let (next, at) = grant_after(&crowd, epoch)
+            .await
+            .with_context(|| format!("round {round}"))?;
+        outcome
+            .recoveries_ms
+            .push(at.duration_since(begun).as_millis());
+        epoch = next;
+        until_all_listen(plan, &fleet, &crowd).await?;
+        submitters
+            .check(rm, &mut outcome)
+            .await
+            .with_context(|| format!("round {round}"))?;
+        tell(format!(
+            "round {round}: {} ms, {} submitted",
+            at.duration_since(begun).as_millis(),
+            outcome.submitted
+        ));
+    }
+    submitters.end(rm, &mut outcome).await?;
+    let masters = tokio::time::timeout(BACK, crowd.drain())
+        .await
+        .context("the masters did not end in time")??;
+    let agents = fleet.end().await?;
+    outcome.balance = compare(&agents, &masters);
+    outcome.faults = daemon.faults()?;
+    Ok(outcome)
+}
+
+/// Starts agents with room for the staying containers, and masters that hold those.
+async fn start_load(
+    plan: &RestartPlan,
+    rm: SocketAddr,
+    report_lines: usize,
+    tell: &(dyn Fn(String) + Sync),
+) -> Result<(AgentFleet, MasterPool)> {
     let size = Resource::new(Bytes::from_mib(1024), Cpus::from_milli(500));
     let room = u32::try_from(plan.staying + 2)?;
     let offers = Resource::new(
         Bytes::from_mib(1024 * u64::from(room)),
         Cpus::from_cores(room),
     );
-    let report_lines = limits::report_lines(plan.agents, descriptors);
     let fleet = AgentFleet::start(&agents::AgentFleetPlan {
         rm,
         agents: plan.agents,
@@ -111,54 +162,23 @@ pub async fn run(plan: &RestartPlan, tell: &(dyn Fn(String) + Sync)) -> Result<R
         "{} nodes, {stay} containers that stay",
         plan.agents
     ));
-    crowd.pace(RequestPace::Window(plan.window));
-    let submitters = Submitters::start(rm, plan.submitters);
-    let (mut outcome, mut chance, mut epoch) = (
-        RestartResults::default(),
-        RandomSource::new(plan.seed),
-        Epoch(0),
-    );
-    epoch = grant_after(&crowd, epoch).await?.0;
-    for round in 0..plan.rounds {
-        tokio::time::sleep(Duration::from_millis(300 + chance.below(1000))).await;
-        outcome
-            .live
-            .push(fleet.totals.running.load(Ordering::Relaxed));
-        daemon.kill()?;
-        let begun: Instant = daemon.spawn()?.into();
-        let (next, at) = grant_after(&crowd, epoch)
-            .await
-            .with_context(|| format!("round {round}"))?;
-        outcome
-            .recoveries_ms
-            .push(at.duration_since(begun).as_millis());
-        epoch = next;
-        reach("agents to listen again", plan.agents, || {
-            fleet.totals.listening.load(Ordering::Relaxed)
-        })
-        .await?;
-        reach("masters to listen again", plan.masters, || {
-            crowd.seen.listening.load(Ordering::Relaxed)
-        })
-        .await?;
-        submitters
-            .check(rm, &mut outcome)
-            .await
-            .with_context(|| format!("round {round}"))?;
-        tell(format!(
-            "round {round}: {} ms, {} submitted",
-            at.duration_since(begun).as_millis(),
-            outcome.submitted
-        ));
-    }
-    submitters.end(rm, &mut outcome).await?;
-    let masters = tokio::time::timeout(BACK, crowd.drain())
-        .await
-        .context("the masters did not end in time")??;
-    let agents = fleet.end().await?;
-    outcome.balance = compare(&agents, &masters);
-    outcome.faults = daemon.faults()?;
-    Ok(outcome)
+    Ok((fleet, crowd))
+}
+
+/// Waits until all agents and masters listen to the new incarnation.
+async fn until_all_listen(
+    plan: &RestartPlan,
+    fleet: &AgentFleet,
+    crowd: &MasterPool,
+) -> Result<()> {
+    reach("agents to listen again", plan.agents, || {
+        fleet.totals.listening.load(Ordering::Relaxed)
+    })
+    .await?;
+    reach("masters to listen again", plan.masters, || {
+        crowd.seen.listening.load(Ordering::Relaxed)
+    })
+    .await
 }
 
 async fn reach(what: &str, wanted: usize, look: impl Fn() -> usize) -> Result<()> {

@@ -13,13 +13,11 @@ use headroom_executor::slots::{Slots, StartDecision};
 use headroom_executor::verdict::not_started;
 use headroom_node_core::{VerdictScope, classify};
 use headroom_rm_core::RunOrder;
-use headroom_types::exit::{HeapReport, MemoryEvents};
-use headroom_types::{
-    Bytes, ContainerId, EnforcerKind, Evidence, NodeId, StopCause, TaskAttemptId, TaskReport,
-};
+use headroom_types::{Bytes, ContainerId, EnforcerKind, NodeId, TaskAttemptId, TaskReport};
 use headroom_wire::v1::task::{FromExecutor, TaskStart, TaskUsage, ToExecutor, VERSION};
 
 use super::host::SimProgramEnd;
+use super::task_evidence::{SimTaskEnd, evidence, exceeds_limit};
 use super::{Simulation, SimulationEvent as Any};
 use crate::invariant_checker::RealTaskEnd;
 use crate::scenario::{PlantedBug, SimTaskPlan};
@@ -89,16 +87,6 @@ struct Task {
     held: Option<u64>,
     /// Its work time ended during a freeze.
     late: bool,
-}
-
-/// The end of a task's process.
-#[derive(Clone, Copy, Debug)]
-enum SimTaskEnd {
-    Code(i32),
-    /// Killed by the kernel at its own limit.
-    OutOfMemory,
-    Killed,
-    Stopped,
 }
 
 /// One executor.
@@ -465,7 +453,7 @@ impl Simulation {
             starved: false,
         };
         match limit {
-            Some(limit) if verdict(&habit, &task.start) => {
+            Some(limit) if exceeds_limit(&habit, &task.start) => {
                 return self.task_near_limit(id, attempt, limit);
             }
             Some(_) => return,
@@ -553,7 +541,7 @@ impl Simulation {
         task.start.limit = Some(limit);
         let held = task.held.take();
         let late = std::mem::take(&mut task.late);
-        let too_small = held.is_some() && verdict(&habit, &task.start);
+        let too_small = held.is_some() && exceeds_limit(&habit, &task.start);
         let held_us = held.map(|since| (now - since) * 1_000);
         self.executor_says(
             id,
@@ -770,50 +758,4 @@ impl Simulation {
             self.executor_stops(id, 1);
         }
     }
-}
-
-/// Whether the task exceeds its own limit.
-fn verdict(habit: &SimTaskPlan, start: &TaskStart) -> bool {
-    let Some(limit) = start.limit else {
-        return false;
-    };
-    match start.heap {
-        Some(budget) => habit.heap > budget || habit.off_heap > limit.saturating_sub(budget),
-        None => habit.memory() > limit,
-    }
-}
-
-fn evidence(start: &TaskStart, habit: &SimTaskPlan, how: SimTaskEnd) -> Evidence {
-    let mut e = Evidence::empty(EnforcerKind::Cgroup2);
-    e.own.limit = start.limit;
-    e.own.peak = Some(
-        start
-            .limit
-            .map_or(habit.memory(), |l| l.min(habit.memory())),
-    );
-    e.heap_budget = start.heap;
-    e.heap = start.heap.map(|budget| {
-        let used = habit.heap.min(budget);
-        HeapReport {
-            used,
-            committed: used,
-            max: budget,
-            ..HeapReport::default()
-        }
-    });
-    match how {
-        SimTaskEnd::Code(code) => e.exit_code = Some(code),
-        SimTaskEnd::Killed => e.signal = Some(9),
-        SimTaskEnd::Stopped => (e.signal, e.stop_asked) = (Some(15), Some(StopCause::Asked)),
-        SimTaskEnd::OutOfMemory => {
-            let moved = MemoryEvents {
-                oom: 1,
-                oom_kill: 1,
-                oom_group_kill: 1,
-                ..MemoryEvents::default()
-            };
-            (e.signal, e.own.events, e.own.local) = (Some(9), moved, moved);
-        }
-    }
-    e
 }

@@ -5,7 +5,7 @@ use headroom_types::NodeId;
 use super::executor;
 use super::host::SimProgramEnd;
 use super::{Simulation, SimulationEvent, manager, master};
-use crate::fault::{Fault, FaultMoment};
+use crate::fault::{Fault, FaultMoment, LastWrite};
 
 impl Simulation {
     pub(super) fn strike(&mut self, fault: Fault) {
@@ -48,13 +48,14 @@ impl Simulation {
                 write,
                 moment: FaultMoment::InNextWrite,
             } => {
+                let fault = Fault::MasterDies {
+                    job,
+                    down_ms,
+                    write,
+                    moment: FaultMoment::Now,
+                };
                 if let Some(client) = self.clients.get_mut(job) {
-                    client.doom = Some(Fault::MasterDies {
-                        job,
-                        down_ms,
-                        write,
-                        moment: FaultMoment::Now,
-                    });
+                    client.doom = Some(fault);
                 }
             }
             Fault::MasterDies {
@@ -62,67 +63,81 @@ impl Simulation {
                 down_ms,
                 write,
                 moment: FaultMoment::Now,
-            } => {
-                let found = self
-                    .processes
-                    .iter()
-                    .find(|(_, p)| p.job == job)
-                    .map(|(pid, p)| (*pid, p.container.clone()));
-                match found {
-                    Some((pid, None)) => {
-                        self.process_dies(pid, write);
-                        self.later(
-                            down_ms,
-                            SimulationEvent::Client(job, master::SimClientEvent::Master),
-                        );
-                    }
-                    Some((pid, Some(container))) => {
-                        let node = self.processes.get(&pid).and_then(|p| p.node.clone());
-                        self.process_dies(pid, write);
-                        node.into_iter().for_each(|node| {
-                            self.cell_ends(&node, &container, SimProgramEnd::Killed)
-                        });
-                    }
-                    None => {}
-                }
-            }
-            Fault::ContainerKilled { pick } => {
-                let all: Vec<_> = self
-                    .hosts
-                    .values()
-                    .flat_map(|h| alive(h).map(|id| (h.id.clone(), id.clone())))
-                    .collect();
-                if let Some((node, id)) = nth(&all, pick) {
-                    self.cell_ends(&node, &id, SimProgramEnd::Killed);
-                }
-            }
-            Fault::TaskKilled { pick } => {
-                let all: Vec<_> = self
-                    .executors
-                    .iter()
-                    .flat_map(|(id, e)| e.tasks().map(|a| (id.clone(), a.clone())))
-                    .collect();
-                if let Some((id, attempt)) = nth(&all, pick) {
-                    self.executor_thing(&id, executor::SimExecutorEvent::Killed { attempt });
-                }
-            }
-            Fault::LineBreaks { pick } => {
-                let all = self.connections_of(|_| true);
-                nth(&all, pick)
-                    .into_iter()
-                    .for_each(|line| self.break_connection(line, false));
-            }
-            Fault::StreamBreaks { pick } => {
-                let all = self.streams_of(None);
-                nth(&all, pick)
-                    .into_iter()
-                    .for_each(|stream| self.break_stream(stream, pick % 2 == 0));
-            }
+            } => self.kill_master(job, down_ms, write),
+            Fault::ContainerKilled { pick } => self.kill_container(pick),
+            Fault::TaskKilled { pick } => self.kill_task(pick),
+            Fault::LineBreaks { pick } => self.break_one_connection(pick),
+            Fault::StreamBreaks { pick } => self.break_one_stream(pick),
             Fault::AppKilled { job } => self.later(
                 0,
                 SimulationEvent::Client(job, master::SimClientEvent::Kill),
             ),
         }
+    }
+
+    /// Kills the master of a job. The simulation restarts it if it is unmanaged.
+    fn kill_master(&mut self, job: usize, down_ms: u64, write: LastWrite) {
+        let found = self
+            .processes
+            .iter()
+            .find(|(_, p)| p.job == job)
+            .map(|(pid, p)| (*pid, p.container.clone()));
+        match found {
+            Some((pid, None)) => {
+                self.process_dies(pid, write);
+                self.later(
+                    down_ms,
+                    SimulationEvent::Client(job, master::SimClientEvent::Master),
+                );
+            }
+            Some((pid, Some(container))) => {
+                let node = self.processes.get(&pid).and_then(|p| p.node.clone());
+                self.process_dies(pid, write);
+                node.into_iter()
+                    .for_each(|node| self.cell_ends(&node, &container, SimProgramEnd::Killed));
+            }
+            None => {}
+        }
+    }
+
+    /// Kills one of the containers that are alive.
+    fn kill_container(&mut self, pick: u64) {
+        let all: Vec<_> = self
+            .hosts
+            .values()
+            .flat_map(|h| alive(h).map(|id| (h.id.clone(), id.clone())))
+            .collect();
+        if let Some((node, id)) = nth(&all, pick) {
+            self.cell_ends(&node, &id, SimProgramEnd::Killed);
+        }
+    }
+
+    /// Kills one of the tasks that run.
+    fn kill_task(&mut self, pick: u64) {
+        let all: Vec<_> = self
+            .executors
+            .iter()
+            .flat_map(|(id, e)| e.tasks().map(|a| (id.clone(), a.clone())))
+            .collect();
+        if let Some((id, attempt)) = nth(&all, pick) {
+            self.executor_thing(&id, executor::SimExecutorEvent::Killed { attempt });
+        }
+    }
+
+    /// Breaks one of the open connections.
+    fn break_one_connection(&mut self, pick: u64) {
+        let all = self.connections_of(|_| true);
+        nth(&all, pick)
+            .into_iter()
+            .for_each(|line| self.break_connection(line, false));
+    }
+
+    /// Breaks one of the open streams.
+    fn break_one_stream(&mut self, pick: u64) {
+        let all = self.streams_of(None);
+        nth(&all, pick)
+            .into_iter()
+            .for_each(|stream| self.break_stream(stream, pick % 2 == 0));
     }
 
     fn with_node(&mut self, n: usize, what: impl FnOnce(&mut Simulation, &NodeId)) {

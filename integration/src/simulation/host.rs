@@ -66,7 +66,8 @@ pub(super) enum SimHostEvent {
         version: u32,
         result: Result<(), String>,
     },
-    /// A report reached a resource manager that never received it; see [`PlantedBug::EndForgotten`].
+    /// A report reached a resource manager that never received it; see
+    /// [`PlantedBug::EndForgotten`].
     Vanishes {
         life: u64,
         id: ContainerId,

@@ -207,86 +207,105 @@ impl Simulation {
     }
 
     pub(super) fn link_hears(&mut self, node: &NodeId, number: u64, heard: SimCallResult) {
-        let now = self.now;
-        let Some(host) = self.hosts.get_mut(node) else {
+        let Some(host) = self.hosts.get(node) else {
             return;
         };
-        let link = &mut host.link;
-        match &mut link.phase {
-            Phase::Registering { number: waited } if *waited == number => match heard {
-                SimCallResult::Answer(answer, epoch) => {
-                    let CallAnswer::Node { acked } = *answer else {
-                        return;
-                    };
-                    link.backoff.reset();
-                    let (sync, stream) = (
-                        ReportSchedule::registered(Tick(now)),
-                        Stream::Closed { retry_at: now },
-                    );
-                    link.phase = Phase::Up {
-                        epoch,
-                        sync,
-                        report: None,
-                        stream,
-                    };
-                    self.agent_steps(node, agent::AgentEvent::NewPeer { acked });
-                    self.tell_the_rest(node);
-                }
-                SimCallResult::Refused(CallRefusal::Overtaken { latest, .. }) => {
-                    link.serial = link.serial.max(latest);
-                    link.phase = Phase::Down {
-                        retry_at: now + link.wait(),
-                    };
-                }
-                SimCallResult::Refused(CallRefusal::Decommissioned(_)) => {
-                    link.phase = Phase::Down {
-                        retry_at: now + DISMISSED,
-                    }
-                }
-                SimCallResult::Listening
-                | SimCallResult::Refused(_)
-                | SimCallResult::TooOld
-                | SimCallResult::Lost => {
-                    let wait = link.wait();
-                    link.phase = Phase::Down {
-                        retry_at: now + wait,
-                    };
-                }
-            },
+        match &host.link.phase {
+            Phase::Registering { number: waited } if *waited == number => {
+                self.link_registered(node, heard);
+            }
             Phase::Up {
                 report: Some(waited),
                 ..
             } if *waited == number => self.link_reported(node, heard),
             Phase::Up {
-                stream: slot @ Stream::Opening { .. },
+                stream:
+                    Stream::Opening {
+                        number: waited,
+                        stream,
+                    },
                 ..
-            } => {
-                let Stream::Opening {
-                    number: waited,
-                    stream,
-                } = *slot
-                else {
-                    return;
-                };
-                if waited == number {
-                    match heard {
-                        SimCallResult::Listening => *slot = Stream::Open { stream },
-                        SimCallResult::Refused(refusal) if is_stranger(&refusal) => {
-                            link.phase = Phase::Down { retry_at: now }
-                        }
-                        SimCallResult::Answer(..)
-                        | SimCallResult::Refused(_)
-                        | SimCallResult::TooOld
-                        | SimCallResult::Lost => {
-                            let wait = link.backoff.wait().as_millis();
-                            *slot = Stream::Closed {
-                                retry_at: now + u64::try_from(wait).unwrap_or(0),
-                            };
-                        }
-                    }
-                }
+            } if *waited == number => {
+                let stream = *stream;
+                self.link_opened(node, stream, heard);
             }
             Phase::Down { .. } | Phase::Registering { .. } | Phase::Up { .. } => {}
+        }
+    }
+
+    /// Handles the answer to a registration.
+    fn link_registered(&mut self, node: &NodeId, heard: SimCallResult) {
+        let now = self.now;
+        let Some(host) = self.hosts.get_mut(node) else {
+            return;
+        };
+        let link = &mut host.link;
+        match heard {
+            SimCallResult::Answer(answer, epoch) => {
+                let CallAnswer::Node { acked } = *answer else {
+                    return;
+                };
+                link.backoff.reset();
+                let (sync, stream) = (
+                    ReportSchedule::registered(Tick(now)),
+                    Stream::Closed { retry_at: now },
+                );
+                link.phase = Phase::Up {
+                    epoch,
+                    sync,
+                    report: None,
+                    stream,
+                };
+                self.agent_steps(node, agent::AgentEvent::NewPeer { acked });
+                self.tell_the_rest(node);
+            }
+            SimCallResult::Refused(CallRefusal::Overtaken { latest, .. }) => {
+                link.serial = link.serial.max(latest);
+                link.phase = Phase::Down {
+                    retry_at: now + link.wait(),
+                };
+            }
+            SimCallResult::Refused(CallRefusal::Decommissioned(_)) => {
+                link.phase = Phase::Down {
+                    retry_at: now + DISMISSED,
+                }
+            }
+            SimCallResult::Listening
+            | SimCallResult::Refused(_)
+            | SimCallResult::TooOld
+            | SimCallResult::Lost => {
+                let wait = link.wait();
+                link.phase = Phase::Down {
+                    retry_at: now + wait,
+                };
+            }
+        }
+    }
+
+    /// Handles the answer to the request for the stream of the desired state.
+    fn link_opened(&mut self, node: &NodeId, stream: u64, heard: SimCallResult) {
+        let now = self.now;
+        let Some(host) = self.hosts.get_mut(node) else {
+            return;
+        };
+        let link = &mut host.link;
+        let Phase::Up { stream: slot, .. } = &mut link.phase else {
+            return;
+        };
+        match heard {
+            SimCallResult::Listening => *slot = Stream::Open { stream },
+            SimCallResult::Refused(refusal) if is_stranger(&refusal) => {
+                link.phase = Phase::Down { retry_at: now }
+            }
+            SimCallResult::Answer(..)
+            | SimCallResult::Refused(_)
+            | SimCallResult::TooOld
+            | SimCallResult::Lost => {
+                let wait = link.backoff.wait().as_millis();
+                *slot = Stream::Closed {
+                    retry_at: now + u64::try_from(wait).unwrap_or(0),
+                };
+            }
         }
     }
 

@@ -19,6 +19,7 @@ use headroom_types::{
 };
 use headroom_wire::v1::task::FromExecutor;
 
+use super::event_words::event_words;
 use super::host::SimProgramEnd;
 use super::manager::SimManagerInput;
 use super::master_session::SimMasterSession;
@@ -451,20 +452,14 @@ impl Simulation {
                 unacked,
                 ..
             } => {
-                if token != p.greeting.token || container.app != p.app {
-                    return self.break_connection(line, false);
-                }
-                p.lines.insert(container.clone(), line);
-                self.core_steps(
-                    pid,
-                    MasterEvent::Hello(ExecutorHello {
-                        container,
-                        slots,
-                        task_groups,
-                        running,
-                        unacked,
-                    }),
-                );
+                let hello = ExecutorHello {
+                    container,
+                    slots,
+                    task_groups,
+                    running,
+                    unacked,
+                };
+                self.process_hears_hello(pid, line, &token, hello);
             }
             FromExecutor::Started { .. }
             | FromExecutor::Usage { .. }
@@ -518,6 +513,17 @@ impl Simulation {
             }
             FromExecutor::Alive => {}
         }
+    }
+
+    fn process_hears_hello(&mut self, pid: u64, line: u64, token: &str, hello: ExecutorHello) {
+        let Some(p) = self.processes.get_mut(&pid) else {
+            return;
+        };
+        if token != p.greeting.token || hello.container.app != p.app {
+            return self.break_connection(line, false);
+        }
+        p.lines.insert(hello.container.clone(), line);
+        self.core_steps(pid, MasterEvent::Hello(hello));
     }
 
     pub(super) fn core_steps(&mut self, pid: u64, event: MasterEvent) {
@@ -749,98 +755,5 @@ fn submission(job: &ScenarioJob) -> rm::AppSubmission {
         user: "simulated".into(),
         lifetime: None,
         master,
-    }
-}
-
-fn event_words(event: &MasterEvent) -> String {
-    match event {
-        MasterEvent::Registered {
-            epoch,
-            containers,
-            cursor,
-            ..
-        } => {
-            format!(
-                "registered, epoch {epoch}, {} containers, cursor {cursor}",
-                containers.len()
-            )
-        }
-        MasterEvent::Update { cursor, what } => {
-            use headroom_wire::v1::application_master::ApplicationUpdateKind;
-            match what {
-                ApplicationUpdateKind::Allocated(g) => {
-                    format!(
-                        "update {cursor}: {} granted to {} on {}",
-                        g.container, g.request, g.node
-                    )
-                }
-                ApplicationUpdateKind::Running { container } => {
-                    format!("update {cursor}: {container} runs")
-                }
-                ApplicationUpdateKind::Exited { report, .. } => {
-                    format!(
-                        "update {cursor}: {} ended: {}",
-                        report.container, report.reason
-                    )
-                }
-                ApplicationUpdateKind::Resized {
-                    container, version, ..
-                } => {
-                    format!("update {cursor}: {container} has size {version}")
-                }
-                ApplicationUpdateKind::ResizeFailed { container, why, .. } => {
-                    format!("update {cursor}: {container} keeps its size: {why}")
-                }
-                ApplicationUpdateKind::PreemptSoon { container, .. } => {
-                    format!("update {cursor}: {container} will be preempted")
-                }
-                ApplicationUpdateKind::NodeDraining { node, .. } => {
-                    format!("update {cursor}: {node} is draining")
-                }
-                ApplicationUpdateKind::Scale(order) => {
-                    format!(
-                        "update {cursor}: {} executors of {:?}",
-                        order.count, order.executors
-                    )
-                }
-                ApplicationUpdateKind::Order(order) => {
-                    format!("update {cursor}: {:?} for {}", order.wish, order.task)
-                }
-                ApplicationUpdateKind::Expired { request, .. } => {
-                    format!("update {cursor}: {request} has waited too long")
-                }
-                ApplicationUpdateKind::Alive => "update: alive".into(),
-            }
-        }
-        MasterEvent::Known(family) => format!("the usage history of {} runs", family.runs),
-        MasterEvent::Refused {
-            request, sentence, ..
-        } => format!("refusal of {request}: {sentence}"),
-        MasterEvent::Hello(h) => format!(
-            "hello of {}, {} run, {} unacknowledged",
-            h.container,
-            h.running.len(),
-            h.unacked.len()
-        ),
-        MasterEvent::Started { container, attempt } => format!("{attempt} runs in {container}"),
-        MasterEvent::Usage { container, .. } => format!("usage of {container}"),
-        MasterEvent::Ended { container, report } => {
-            format!("{} ended in {container}: {}", report.attempt, report.reason)
-        }
-        MasterEvent::Committed { attempt, error, .. } => {
-            format!("the commit of the output of {attempt} ended: {error:?}")
-        }
-        MasterEvent::Leftover { container, left } => {
-            format!("{} of ended tasks in {container}", left.memory)
-        }
-        MasterEvent::Pressure { attempt, limit, .. } => format!("{attempt} is frozen near {limit}"),
-        MasterEvent::LimitSet { set, .. } => format!("{} has {}", set.attempt, set.limit),
-        MasterEvent::ResizeRefused { container, refusal } => {
-            format!("{container} keeps its size: {refusal:?}")
-        }
-        MasterEvent::Inputs { stage, .. } => format!("the inputs of stage {stage} were measured"),
-        MasterEvent::LineDown { container } => format!("connection to {container} lost"),
-        MasterEvent::Stop => "stop".into(),
-        MasterEvent::Timer => "timer".into(),
     }
 }

@@ -1,7 +1,8 @@
 //! Import cycles between the files of one crate.
 //!
-//! A file depends on another if its production code names an item of it by a path. The declaration of a module and a re-export
-//! are no dependency: a path that leads through a re-export depends on the file that defines the item.
+//! A file depends on another if its production code names an item of it by a path. The declaration
+//! of a module and a re-export are no dependency: a path that leads through a re-export depends on
+//! the file that defines the item.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

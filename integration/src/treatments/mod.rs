@@ -22,7 +22,8 @@ pub use cases::{NodeCondition, TreatmentCase, TreatmentEnd, all};
 /// Memory of the node: enough for the second attempt of the largest case, and at most the memory of
 /// a guest.
 const NODE: Bytes = Bytes::from_mib(1280);
-/// Timeout of the job of one case. A program that starts 4,096 threads twice takes minutes in a guest.
+/// Timeout of the job of one case. A program that starts 4,096 threads twice takes minutes in a
+/// guest.
 const JOB_TIMEOUT: Duration = Duration::from_secs(900);
 /// Reserve for the executor itself, of a debug build.
 const RESERVE: Bytes = Bytes::from_mib(96);

@@ -43,10 +43,12 @@ const fn case(
 pub(super) fn all() -> Vec<VerdictCase> {
     [
         own_limit(),
+        own_limit_on_stages(),
         other_limits(),
         people(),
         no_matter(),
-        told(),
+        jvm_reports(),
+        other_reports(),
         stuck(),
     ]
     .into_iter()
@@ -104,6 +106,12 @@ fn own_limit() -> Vec<VerdictCase> {
             on: KERNEL,
             ..case("socket buffers filled", &["sockets:64"], OVER)
         },
+    ]
+}
+
+/// Kills at the own limit beside many containers, with swap, and during a crash or a stop.
+fn own_limit_on_stages() -> Vec<VerdictCase> {
+    vec![
         VerdictCase {
             stage: Stage::Herd,
             mib: 8,
@@ -311,7 +319,8 @@ const NODE_FILLS: &str = "const a = []; for (;;) a.push(new Array(1000).fill(1.5
 const PYTHON_FILLS: &str = "import resource, sys\nn = int(sys.argv[1]) << 20\nresource.setrlimit(resource.RLIMIT_AS, (n, n))\n\
                             kept = []\nwhile True:\n    kept.append(bytearray(1 << 20))\n";
 
-fn told() -> Vec<VerdictCase> {
+/// A JVM that runs out of memory and reports it, or is killed.
+fn jvm_reports() -> Vec<VerdictCase> {
     let (heap, overhead) = (
         ExpectedVerdict::Is(R::HeapOom, HEAP),
         ExpectedVerdict::Is(R::OverheadOom, OVERHEAD),
@@ -366,6 +375,13 @@ fn told() -> Vec<VerdictCase> {
             )
         },
         too_large,
+    ]
+}
+
+/// Programs of other runtimes that report full memory.
+fn other_reports() -> Vec<VerdictCase> {
+    let heap = ExpectedVerdict::Is(R::HeapOom, HEAP);
+    vec![
         runtime(
             "Node heap, abort",
             Runtime::Node(&["--max-old-space-size=32"], NODE_FILLS),

@@ -14,7 +14,8 @@
 //! - The kills of a removed group disappear. The enforcer stores those of the groups that it
 //!   removed, for the fence.
 //!
-//! The limit of memory plus swap, where the kernel accounts it, is 1 MiB above the memory limit: see `plan::V1_SWAP_ROOM`.
+//! The limit of memory plus swap, where the kernel accounts it, is 1 MiB above the memory limit:
+//! see `plan::V1_SWAP_ROOM`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,7 +34,8 @@ use crate::procs;
 use crate::tree::CgroupDir;
 use crate::unattributed::{self, Charged};
 
-/// Maximum distance of the peak from a limit that was hit: one batch of charges (64 pages) and 32 pages.
+/// Maximum distance of the peak from a limit that was hit: one batch of charges (64 pages) and 32
+/// pages.
 pub const SLACK: Bytes = Bytes::from_kib(256 + 128);
 
 const LIMIT: &str = "memory.limit_in_bytes";
@@ -65,10 +67,12 @@ pub struct Mirror {
 }
 
 impl V1 {
-    /// Creates `memory`, if necessary, and the directories below it. `pids` and `cpu` are its mirrors, where they exist.
+    /// Creates `memory`, if necessary, and the directories below it. `pids` and `cpu` are its
+    /// mirrors, where they exist.
     pub fn prepare(memory: &Path, pids: Option<Mirror>, cpu: Option<Mirror>) -> Result<V1> {
         let root = ensure_path(memory)?;
-        // Before Linux 5.11, the limit of a group included its children only with this setting. Later it is always 1.
+        // Before Linux 5.11, the limit of a group included its children only with this setting.
+        // Later it is always 1.
         if root
             .read_if_there("memory.use_hierarchy")?
             .is_some_and(|t| t.trim() == "0")
@@ -153,8 +157,8 @@ impl V1 {
         Ok(group)
     }
 
-    /// Removes a group that did not get its limits. Its own errors are only logged, because the caller reports the first
-    /// error.
+    /// Removes a group that did not get its limits. Its own errors are only logged, because the
+    /// caller reports the first error.
     fn undo(&self, name: &str) {
         let trees =
             std::iter::once(&self.containers).chain(self.mirrors().map(|tree| &tree.containers));
@@ -227,7 +231,8 @@ impl Mirror {
         })
     }
 
-    /// In the cpu hierarchy: sets the weight of all containers together against the rest of the host.
+    /// In the cpu hierarchy: sets the weight of all containers together against the rest of the
+    /// host.
     pub fn set_weight(&self, weight: u32) -> Result<()> {
         self.root.set(&v1_cpu_shares(weight))
     }
@@ -285,7 +290,8 @@ pub struct CgroupV1Group {
 }
 
 impl CgroupV1Group {
-    /// Opens an existing group by its directory in the memory hierarchy. `pids` and `cpu` are its mirrors, if any.
+    /// Opens an existing group by its directory in the memory hierarchy. `pids` and `cpu` are its
+    /// mirrors, if any.
     pub fn attach(path: &Path, pids: Option<&Path>, cpu: Option<&Path>) -> Result<CgroupV1Group> {
         let dir = CgroupDir::open(path)?;
         let last = path
@@ -357,7 +363,8 @@ impl CgroupV1Group {
     /// All counters at one moment.
     pub fn facts(&self) -> Result<CgroupStats> {
         if self.role == Role::Fence && !self.was_full()? {
-            // No kill below can belong to this level. This also avoids reading hundreds of containers.
+            // No kill below can belong to this level. This also avoids reading hundreds of
+            // containers.
             return facts_from(self.dir.path(), |file| self.dir.read_if_there(file), &[]);
         }
         let mut below = Vec::new();
@@ -421,7 +428,8 @@ impl CgroupV1Group {
         Ok(false)
     }
 
-    /// Limit and own counters, without memory kinds. While its limit was never hit, nothing below is read.
+    /// Limit and own counters, without memory kinds. While its limit was never hit, nothing below
+    /// is read.
     pub(crate) fn level(&self) -> Result<(Option<Bytes>, MemoryEvents)> {
         let mut own = local_events(|file| self.dir.read_if_there(file))?;
         let limit = self
@@ -501,7 +509,8 @@ impl CgroupV1Group {
             .map_err(|error| self.too_small(wanted, error))
     }
 
-    /// Sets the behaviour when the limit is reached and nothing is reclaimable. A change wakes waiting processes.
+    /// Sets the behaviour when the limit is reached and nothing is reclaimable. A change wakes
+    /// waiting processes.
     pub fn set_waiting(&self, at_limit: LimitBehavior) -> Result<()> {
         let (value, wanted) = match at_limit {
             LimitBehavior::Kill => ("0", false),
@@ -533,7 +542,8 @@ impl CgroupV1Group {
         }
     }
 
-    /// Changes the processor weight against siblings and reads it back. It has no effect without the cpu hierarchy.
+    /// Changes the processor weight against siblings and reads it back. It has no effect without
+    /// the cpu hierarchy.
     pub fn set_cpu_weight(&self, weight: u32) -> Result<()> {
         self.cpu
             .as_ref()
@@ -545,7 +555,8 @@ impl CgroupV1Group {
         self.dir.pids()
     }
 
-    /// Sends SIGKILL to all processes until none is left. Forks are forbidden first where pids is available.
+    /// Sends SIGKILL to all processes until none is left. Forks are forbidden first where pids is
+    /// available.
     pub fn kill(&self) -> Result<()> {
         if let Some(pids) = &self.pids {
             match pids.write("pids.max", "0") {
@@ -625,8 +636,8 @@ impl CgroupV1Group {
         Ok(found)
     }
 
-    /// Removes the group with all groups below it, and stores its kills for the fence. The mirrors go first: after an
-    /// interruption, the group is still listed and is found again.
+    /// Removes the group with all groups below it, and stores its kills for the fence. The mirrors
+    /// go first: after an interruption, the group is still listed and is found again.
     pub fn remove(&self, within: Duration) -> Result<()> {
         let kills = self.kills().unwrap_or(0);
         let mirror = self

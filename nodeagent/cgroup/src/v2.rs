@@ -1,7 +1,7 @@
 //! cgroup v2: one hierarchy, kills of whole groups, and counters per level.
 //!
-//! `Enforcer` and `CgroupV2Group` use it. The kernel requires an order: a directory with processes cannot
-//! pass controllers to its children (EBUSY). Therefore processes are only in leaves (`main`,
+//! `Enforcer` and `CgroupV2Group` use it. The kernel requires an order: a directory with processes
+//! cannot pass controllers to its children (EBUSY). Therefore processes are only in leaves (`main`,
 //! `task-*`, `shims`), and controllers are enabled from the root downwards before a leaf is
 //! created.
 

@@ -136,6 +136,49 @@ mod tests {
         }
     }
 
+    fn file(made: u64) -> FoundIpcObject {
+        FoundIpcObject {
+            object: IpcObject::File("/dev/shm/file".to_owned()),
+            ..found(9, made)
+        }
+    }
+
+    /// Objects of the container's user, created around its start and its end.
+    fn decisions_by_time() -> [(&'static str, FoundIpcObject, LeftoverDecision); 6] {
+        [
+            (
+                "created while the container ran",
+                found(9, 150_000),
+                LeftoverDecision::Remove,
+            ),
+            (
+                "created in the second of its start",
+                found(9, 100_000),
+                LeftoverDecision::Remove,
+            ),
+            (
+                "a file created in that second, before its start",
+                file(BORN - 1),
+                LeftoverDecision::Ignore,
+            ),
+            (
+                "a file created at its start",
+                file(BORN),
+                LeftoverDecision::Remove,
+            ),
+            (
+                "created before its start",
+                found(9, 99_999),
+                LeftoverDecision::Ignore,
+            ),
+            (
+                "created after its end",
+                found(9, 200_001),
+                LeftoverDecision::Ignore,
+            ),
+        ]
+    }
+
     #[test]
     fn only_objects_certainly_of_the_container_are_removed() {
         let alive = |uid, from| Lifetime {
@@ -147,98 +190,45 @@ mod tests {
             in_use: true,
             ..found(9, 150_000)
         };
-        let file = |made| FoundIpcObject {
-            object: IpcObject::File("/dev/shm/file".to_owned()),
-            ..found(9, made)
-        };
         let none: &[Lifetime] = &[];
         let (same, stranger, later) = (
             &[alive(9, 120_000)][..],
             &[alive(8, 120_000)][..],
             &[alive(9, 190_000)][..],
         );
-        let table = [
-            (
-                "created while the container ran",
-                found(9, 150_000),
-                none,
-                OutsideProcesses::None,
-                LeftoverDecision::Remove,
-            ),
-            (
-                "created in the second of its start",
-                found(9, 100_000),
-                none,
-                OutsideProcesses::None,
-                LeftoverDecision::Remove,
-            ),
-            (
-                "a file created in that second, before its start",
-                file(BORN - 1),
-                none,
-                OutsideProcesses::None,
-                LeftoverDecision::Ignore,
-            ),
-            (
-                "a file created at its start",
-                file(BORN),
-                none,
-                OutsideProcesses::None,
-                LeftoverDecision::Remove,
-            ),
-            (
-                "created before its start",
-                found(9, 99_999),
-                none,
-                OutsideProcesses::None,
-                LeftoverDecision::Ignore,
-            ),
-            (
-                "created after its end",
-                found(9, 200_001),
-                none,
-                OutsideProcesses::None,
-                LeftoverDecision::Ignore,
-            ),
+        let by_time = decisions_by_time()
+            .into_iter()
+            .map(|(name, found, wanted)| (name, found, none, wanted));
+        let by_owner = [
             (
                 "of another user",
                 found(8, 150_000),
                 none,
-                OutsideProcesses::None,
                 LeftoverDecision::Ignore,
             ),
-            (
-                "of root",
-                found(0, 150_000),
-                none,
-                OutsideProcesses::None,
-                LeftoverDecision::Ignore,
-            ),
+            ("of root", found(0, 150_000), none, LeftoverDecision::Ignore),
             (
                 "in use",
                 used,
                 none,
-                OutsideProcesses::None,
                 LeftoverDecision::Keep("a process uses it"),
             ),
             (
                 "with a container of another user",
                 found(9, 150_000),
                 stranger,
-                OutsideProcesses::None,
                 LeftoverDecision::Remove,
             ),
             (
                 "with a later container",
                 found(9, 150_000),
                 later,
-                OutsideProcesses::None,
                 LeftoverDecision::Remove,
             ),
         ];
-        for (name, found, others, outsiders, wanted) in table {
+        for (name, found, others, wanted) in by_time.chain(by_owner) {
             assert_eq!(
-                decide(&found, &container(9), others, outsiders),
+                decide(&found, &container(9), others, OutsideProcesses::None),
                 wanted,
                 "{name}"
             );

@@ -1,7 +1,7 @@
 //! Finds the line of output in which a runtime reports full memory. This module opens no files.
 //!
-//! [`crate::classify::marked_memory`] decides which memory such a line names: heap, or memory outside the
-//! heap.
+//! [`crate::classify::marked_memory`] decides which memory such a line names: heap, or memory
+//! outside the heap.
 
 use headroom_types::Bytes;
 

@@ -221,83 +221,97 @@ mod tests {
         }
     }
 
+    /// State and phase before an order of version 3, the state after it, and the version to apply;
+    /// no change is being applied.
+    fn orders_without_a_change() -> [(SizeChange, SizingPhase, SizeChange, Option<u32>); 7] {
+        [
+            (
+                SizeChange::Settled,
+                SizingPhase::Before,
+                SizeChange::Waiting(size(3)),
+                None,
+            ),
+            (
+                SizeChange::Settled,
+                SizingPhase::Running,
+                changing(3, None),
+                Some(3),
+            ),
+            (
+                SizeChange::Settled,
+                SizingPhase::Over,
+                SizeChange::Settled,
+                None,
+            ),
+            (
+                SizeChange::Waiting(size(2)),
+                SizingPhase::Before,
+                SizeChange::Waiting(size(3)),
+                None,
+            ),
+            (
+                SizeChange::Waiting(size(3)),
+                SizingPhase::Before,
+                SizeChange::Waiting(size(3)),
+                None,
+            ),
+            (
+                SizeChange::Waiting(size(2)),
+                SizingPhase::Running,
+                changing(3, None),
+                Some(3),
+            ),
+            (
+                SizeChange::Waiting(size(2)),
+                SizingPhase::Over,
+                SizeChange::Waiting(size(2)),
+                None,
+            ),
+        ]
+    }
+
+    /// As `orders_without_a_change`, while a change is being applied.
+    fn orders_during_a_change() -> [(SizeChange, SizingPhase, SizeChange, Option<u32>); 5] {
+        [
+            (
+                changing(2, None),
+                SizingPhase::Before,
+                changing(2, Some(3)),
+                None,
+            ),
+            (
+                changing(2, None),
+                SizingPhase::Running,
+                changing(2, Some(3)),
+                None,
+            ),
+            (
+                changing(3, None),
+                SizingPhase::Running,
+                changing(3, None),
+                None,
+            ),
+            (
+                changing(2, Some(4)),
+                SizingPhase::Running,
+                changing(2, Some(4)),
+                None,
+            ),
+            (
+                changing(2, None),
+                SizingPhase::Over,
+                changing(2, None),
+                None,
+            ),
+        ]
+    }
+
     /// Covers each cell: state and phase, with an order of version 3.
     #[test]
     fn an_order_is_handled_in_every_state() {
-        let table = [
-            (
-                SizeChange::Settled,
-                SizingPhase::Before,
-                SizeChange::Waiting(size(3)),
-                None,
-            ),
-            (
-                SizeChange::Settled,
-                SizingPhase::Running,
-                changing(3, None),
-                Some(3),
-            ),
-            (
-                SizeChange::Settled,
-                SizingPhase::Over,
-                SizeChange::Settled,
-                None,
-            ),
-            (
-                SizeChange::Waiting(size(2)),
-                SizingPhase::Before,
-                SizeChange::Waiting(size(3)),
-                None,
-            ),
-            (
-                SizeChange::Waiting(size(3)),
-                SizingPhase::Before,
-                SizeChange::Waiting(size(3)),
-                None,
-            ),
-            (
-                SizeChange::Waiting(size(2)),
-                SizingPhase::Running,
-                changing(3, None),
-                Some(3),
-            ),
-            (
-                SizeChange::Waiting(size(2)),
-                SizingPhase::Over,
-                SizeChange::Waiting(size(2)),
-                None,
-            ),
-            (
-                changing(2, None),
-                SizingPhase::Before,
-                changing(2, Some(3)),
-                None,
-            ),
-            (
-                changing(2, None),
-                SizingPhase::Running,
-                changing(2, Some(3)),
-                None,
-            ),
-            (
-                changing(3, None),
-                SizingPhase::Running,
-                changing(3, None),
-                None,
-            ),
-            (
-                changing(2, Some(4)),
-                SizingPhase::Running,
-                changing(2, Some(4)),
-                None,
-            ),
-            (
-                changing(2, None),
-                SizingPhase::Over,
-                changing(2, None),
-                None,
-            ),
-        ];
+        let table = orders_without_a_change()
+            .into_iter()
+            .chain(orders_during_a_change());
         for (before, life, after, todo) in table {
             let mut s = at(before.clone());
             assert_eq!(

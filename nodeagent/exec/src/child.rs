@@ -216,8 +216,8 @@ fn reap(pidfd: &OwnedFd) {
 
 /// The main function of the child before `execve`.
 extern "C" fn run(errand: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: the pointer is that of the `ChildContext` in `clone`, which lives until the child is gone;
-    // it is only read.
+    // SAFETY: the pointer is that of the `ChildContext` in `clone`, which lives until the child is
+    // gone; it is only read.
     let errand: &ChildContext<'_> = unsafe { &*errand.cast_const().cast() };
     let errno = attempt(errand.prepared, errand.board);
     errand.board.errno.store(errno, Ordering::Release);

@@ -2,13 +2,13 @@
 //!
 //! The launcher sends [`READY`] first; a `container-shim` of a release without launcher exits
 //! instead. The agent passes its lock with [`LOCK`] and one descriptor. It requests a shim with
-//! [`encode_fork_request`] and two descriptors: the socket for the replies of that shim, and the file for its error
-//! messages.
+//! [`encode_fork_request`] and two descriptors: the socket for the replies of that shim, and the
+//! file for its error messages.
 //!
 //! All replies come through that socket. The launcher reports that the shim is forked, with its
-//! pidfd, or why the fork failed. The shim sends its one [`StartResult`]. If the socket closes without a
-//! reply, and the container's directory names no shim, then no shim was forked. Pure: this module
-//! sends nothing.
+//! pidfd, or why the fork failed. The shim sends its one [`StartResult`]. If the socket closes
+//! without a reply, and the container's directory names no shim, then no shim was forked. Pure:
+//! this module sends nothing.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

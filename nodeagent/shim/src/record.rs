@@ -149,8 +149,8 @@ pub struct ExitRecord {
     pub user_us: u64,
     /// Processor time in the kernel, microseconds.
     pub system_us: u64,
-    /// Texts of `ProgramSpec::counters`, read right after the end. `None` for a file that could not be
-    /// read.
+    /// Texts of `ProgramSpec::counters`, read right after the end. `None` for a file that could not
+    /// be read.
     pub counters: Vec<(PathBuf, Option<String>)>,
 }
 

@@ -13,7 +13,7 @@ use crate::executors::{
     ExecutorEntry, ExecutorRequest, LaunchSubject, Purpose, SlotAssignment, next_round,
 };
 use crate::ledger;
-use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, TaskDecision, backoff};
+use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, GiveUpCause, TaskDecision, backoff};
 use crate::record::Record;
 use crate::spec::{self, RequestOwner};
 use crate::taskset::{EvictedAttempt, LifecycleState, StateChange, TaskKey, next_state};
@@ -66,58 +66,71 @@ impl Core {
                 task,
                 cause,
                 message,
-            } => {
-                self.causes.insert(*cause);
-                if let Some(t) = self.tasks.get_mut(*task) {
-                    t.note.clone_from(message);
-                }
-                self.change(*task, StateChange::GivenUp);
-            }
-            Record::Cancelled { task, message } => {
-                if let Some(t) = self.tasks.get_mut(*task) {
-                    (t.cancelled, t.note) = (Some(message.clone()), message.clone());
-                }
-                self.view.mark_dirty(*task);
-            }
+            } => self.apply_given_up(*task, *cause, message),
+            Record::Cancelled { task, message } => self.apply_cancelled(*task, message),
             Record::GaveWay {
                 task,
                 attempt,
                 size,
                 why,
             } => {
-                if let Some(t) = self.tasks.get_mut(*task) {
-                    t.gave_way = Some(EvictedAttempt {
-                        attempt: *attempt,
-                        size: size.clone(),
-                    });
-                    t.note.clone_from(why);
-                }
-                self.ledger.gave_way();
-                self.view.mark_dirty(*task);
+                let evicted = EvictedAttempt {
+                    attempt: *attempt,
+                    size: size.clone(),
+                };
+                self.apply_gave_way(*task, evicted, why);
             }
             Record::Ranked { task, priority } => self.apply_ranked(*task, *priority),
-            Record::Scaled { set, count } => {
-                if let Some(spec) = self.job.executors.get_mut(*set) {
-                    (spec.count, spec.min) = (*count, spec.min.min(*count));
-                }
-            }
+            Record::Scaled { set, count } => self.apply_scaled(*set, *count),
             Record::Over {
                 succeeded,
                 diagnostics,
                 ..
-            } => {
-                let ending = if *succeeded {
-                    JobEndKind::Succeeded
-                } else {
-                    self.failed_ending()
-                };
-                self.note_tasks_never_run();
-                self.phase = MasterPhase::Over(JobOutcome {
-                    ending,
-                    diagnostics: diagnostics.clone(),
-                });
-            }
+            } => self.apply_over(*succeeded, diagnostics),
         }
+    }
+
+    fn apply_given_up(&mut self, key: TaskKey, cause: GiveUpCause, message: &str) {
+        self.causes.insert(cause);
+        if let Some(t) = self.tasks.get_mut(key) {
+            message.clone_into(&mut t.note);
+        }
+        self.change(key, StateChange::GivenUp);
+    }
+
+    fn apply_cancelled(&mut self, key: TaskKey, message: &str) {
+        if let Some(t) = self.tasks.get_mut(key) {
+            (t.cancelled, t.note) = (Some(message.to_owned()), message.to_owned());
+        }
+        self.view.mark_dirty(key);
+    }
+
+    fn apply_gave_way(&mut self, key: TaskKey, evicted: EvictedAttempt, why: &str) {
+        if let Some(t) = self.tasks.get_mut(key) {
+            t.gave_way = Some(evicted);
+            why.clone_into(&mut t.note);
+        }
+        self.ledger.gave_way();
+        self.view.mark_dirty(key);
+    }
+
+    fn apply_scaled(&mut self, set: usize, count: u32) {
+        if let Some(spec) = self.job.executors.get_mut(set) {
+            (spec.count, spec.min) = (count, spec.min.min(count));
+        }
+    }
+
+    fn apply_over(&mut self, succeeded: bool, diagnostics: &str) {
+        let ending = if succeeded {
+            JobEndKind::Succeeded
+        } else {
+            self.failed_ending()
+        };
+        self.note_tasks_never_run();
+        self.phase = MasterPhase::Over(JobOutcome {
+            ending,
+            diagnostics: diagnostics.to_owned(),
+        });
     }
 
     /// The purpose of a request id, if the id belongs to this job.

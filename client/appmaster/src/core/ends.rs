@@ -14,6 +14,7 @@ use crate::policy::blame::AttemptFate;
 use crate::policy::classify::{AttemptEndClass, AttemptEndFacts, classify};
 use crate::policy::learn::SizeAfterKill;
 use crate::policy::sizing::MeasuredNeed;
+use crate::policy::treatment::ChosenTreatment;
 use crate::policy::{ChargeAccount, DecisionInput, GrowthBound, TaskDecision, decide};
 use crate::record::Record;
 use crate::taskset::TaskKey;
@@ -111,24 +112,7 @@ impl Core {
         out: &mut Vec<MasterEffect>,
     ) {
         let (class, treated) = self.treat(key, &mut row, class, fate);
-        let known = match class {
-            AttemptEndClass::Memory(_)
-                if let Some(known) = Self::known_of_request(&row, treated.as_ref()) =>
-            {
-                known
-            }
-            AttemptEndClass::Memory(_) => self.known_after(
-                key,
-                &row,
-                self.tasks.get(key).map_or(0, |task| task.spent.memory) + 1,
-            ),
-            AttemptEndClass::Success
-            | AttemptEndClass::Plain
-            | AttemptEndClass::Transient
-            | AttemptEndClass::Taken
-            | AttemptEndClass::Collateral
-            | AttemptEndClass::Bystander => SizeAfterKill::Unknown,
-        };
+        let known = self.size_known_after(key, &row, class, treated.as_ref());
         let kills = self.tasks.get(key).map_or(0, |task| task.spent.collateral);
         let class = self.fleet.collateral.class(
             &row.node,
@@ -186,10 +170,54 @@ impl Core {
         self.record(now, ended, out);
         self.report_attempt_end(now, key, &row, account, &next);
         self.tell_gap(now, key, &row);
-        if account == ChargeAccount::Collateral {
-            self.leave_after_collateral(now, &row);
+        self.charge_node(now, key, &row, account, failures);
+        if let Some(why) = self.breaker(key.stage).filter(|_| breaker.is_none()) {
+            self.tell_badly_sized(now, key, &why);
         }
-        if is_of_the_node(&row, account) {
+    }
+
+    /// The learned size for a task after the end of an attempt; known only after memory failures.
+    fn size_known_after(
+        &mut self,
+        key: TaskKey,
+        row: &AttemptRow,
+        class: AttemptEndClass,
+        treated: Option<&ChosenTreatment>,
+    ) -> SizeAfterKill {
+        match class {
+            AttemptEndClass::Memory(_)
+                if let Some(known) = Self::known_of_request(row, treated) =>
+            {
+                known
+            }
+            AttemptEndClass::Memory(_) => self.known_after(
+                key,
+                row,
+                self.tasks.get(key).map_or(0, |task| task.spent.memory) + 1,
+            ),
+            AttemptEndClass::Success
+            | AttemptEndClass::Plain
+            | AttemptEndClass::Transient
+            | AttemptEndClass::Taken
+            | AttemptEndClass::Collateral
+            | AttemptEndClass::Bystander => SizeAfterKill::Unknown,
+        }
+    }
+
+    /// Leaves or excludes the node of an attempt if the node caused its end. `failures` is the
+    /// number of failures of the node before this end.
+    fn charge_node(
+        &mut self,
+        now: EventTimestamp,
+        key: TaskKey,
+        row: &AttemptRow,
+        account: ChargeAccount,
+        failures: u32,
+    ) {
+        if account == ChargeAccount::Collateral {
+            self.leave_after_collateral(now, row);
+        }
+        if is_of_the_node(row, account) {
             self.exclude_node(
                 now,
                 &row.node,
@@ -197,9 +225,6 @@ impl Core {
                 &format!("{} could not be started ({})", row.attempt, row.log_tail),
             );
             self.note_shunned(key, &row.node);
-        }
-        if let Some(why) = self.breaker(key.stage).filter(|_| breaker.is_none()) {
-            self.tell_badly_sized(now, key, &why);
         }
     }
 }

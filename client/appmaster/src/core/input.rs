@@ -103,8 +103,8 @@ impl Inputs {
 }
 
 /// The read bytes, if they differ much from the plan and describe the input. A program that reads
-/// less than [`OWN_READ_BYTES`] maps its input or lets other processes read it; its number is then the
-/// same for large and small inputs.
+/// less than [`OWN_READ_BYTES`] maps its input or lets other processes read it; its number is then
+/// the same for large and small inputs.
 fn far_from_planned(input: &AttemptInput) -> Option<Bytes> {
     input
         .read

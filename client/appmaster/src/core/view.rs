@@ -80,7 +80,8 @@ impl Core {
         !self.view.dirty.is_empty() || !self.view.events.is_empty() || self.view.full
     }
 
-    /// The next patch of unreported changes. Pass it to [`Core::restore_patch`] if it could not be sent.
+    /// The next patch of unreported changes. Pass it to [`Core::restore_patch`] if it could not be
+    /// sent.
     pub fn take_patch(&mut self) -> JobPatch {
         let (mut rows, mut folded): (Vec<TaskRow>, Vec<TaskId>) = (Vec::new(), Vec::new());
         let events: Vec<JobEvent> = self

@@ -1,8 +1,8 @@
 //! The decision on a task whose attempt has ended: a pure function from facts to one decision.
 //!
-//! Each mode is a small module behind [`MemoryFailureMode`]. All modes use the same facts, classified by the
-//! same [`classify`]. The policy has no owner and no state: the spent budgets are part of the
-//! facts.
+//! Each mode is a small module behind [`MemoryFailureMode`]. All modes use the same facts,
+//! classified by the same [`classify`]. The policy has no owner and no state: the spent budgets are
+//! part of the facts.
 //!
 //! *Architecture Invariant*: no clock, no files, no state.
 

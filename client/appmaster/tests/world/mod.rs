@@ -1,6 +1,6 @@
-//! A cluster in virtual time around the real core: a simulated resource manager, nodes, executors and tasks with complete
-//! behaviour. After every step, the core's invariants are checked. [`MasterScenario`] builds it; a scenario that is dropped
-//! without a run panics.
+//! A cluster in virtual time around the real core: a simulated resource manager, nodes, executors
+//! and tasks with complete behaviour. After every step, the core's invariants are checked.
+//! [`MasterScenario`] builds it; a scenario that is dropped without a run panics.
 
 #![allow(dead_code, unreachable_pub, unused_macros)] // each test file uses its own part of the world
 
@@ -34,8 +34,8 @@ pub use behaviour::TaskBehaviour;
 use behaviour::{total, verdict};
 pub use files::Files;
 
-/// The start of a job file: its name, and executors `main` with memory, processors, count and slots. Additional top-level
-/// keys are optional.
+/// The start of a job file: its name, and executors `main` with memory, processors, count and
+/// slots. Additional top-level keys are optional.
 macro_rules! job_head {
     ($name:literal, $memory:literal, $cpus:literal, $count:literal, $slots:literal $(, $top:literal)?) => {
         concat!(
@@ -50,8 +50,8 @@ macro_rules! job_head {
 pub enum InjectedFault {
     /// The master dies right after this many records are durable, and another takes over.
     MasterDiesAfter(usize),
-    /// At this time the host of the master fails, and another master takes over on host `to`. It has only the journal that
-    /// an earlier master wrote there.
+    /// At this time the host of the master fails, and another master takes over on host `to`. It
+    /// has only the journal that an earlier master wrote there.
     MasterMoves { at_ms: u64, to: usize },
     /// At this time the n-th live container ends for this reason.
     ContainerEnds {
@@ -59,7 +59,8 @@ pub enum InjectedFault {
         nth: usize,
         reason: ExitReason,
     },
-    /// At this time the n-th live container is warned of its preemption, which follows `warning_ms` later.
+    /// At this time the n-th live container is warned of its preemption, which follows `warning_ms`
+    /// later.
     Preempted {
         at_ms: u64,
         nth: usize,
@@ -71,7 +72,8 @@ pub enum InjectedFault {
     Drained { at_ms: u64 },
     /// At this time the resource manager starts a new epoch.
     ManagerRestarts { at_ms: u64 },
-    /// From this time on, for `for_ms`, the n-th live container is disconnected; its tasks continue.
+    /// From this time on, for `for_ms`, the n-th live container is disconnected; its tasks
+    /// continue.
     Partitioned { at_ms: u64, nth: usize, for_ms: u64 },
     /// The master dies right after this many commits, before it receives the last result.
     MasterDiesAfterCommit(usize),
@@ -644,7 +646,8 @@ impl SimulatedCluster {
         self.sync();
     }
 
-    /// Compares with a master that takes over: it would give the same sizes, and has the same observations.
+    /// Compares with a master that takes over: it would give the same sizes, and has the same
+    /// observations.
     fn compare_with_journal(&mut self) {
         let mut other = self.successor();
         let largest = self.nodes.iter().max().copied().unwrap_or_default();

@@ -45,6 +45,24 @@ pub(crate) fn screen(nodes: &[NodeView], look: ListStyle, paint: Paint) -> Strin
 
 /// One node with its containers, the largest first.
 pub(crate) fn one(n: &NodeView, on_it: &[ContainerView], now: UnixMillis, paint: Paint) -> String {
+    let mut text = heading(n, paint);
+    let lines = memory_lines(n, paint)
+        .into_iter()
+        .chain(agent_lines(n))
+        .chain(mark_lines(n, now));
+    for (name, value) in lines {
+        text.push_str(&format!("{name:<11}{value}\n"));
+    }
+    text.push_str(&self::on_it(on_it, now, paint));
+    let verb = n.undo_verb().unwrap_or("drain");
+    text + &paint.dim(&format!(
+        "next: rmctl node events {} · rmctl node {verb} {}",
+        n.id, n.id
+    )) + "\n"
+}
+
+/// The name of a node with its state.
+fn heading(n: &NodeView, paint: Paint) -> String {
     let state = if n.state == "ready" {
         paint.good("✓ ready")
     } else {
@@ -55,81 +73,89 @@ pub(crate) fn one(n: &NodeView, on_it: &[ContainerView], now: UnixMillis, paint:
         .as_deref()
         .map(|r| format!(": {r}"))
         .unwrap_or_default();
-    let mut text = format!("{}  {state}{reason}\n", paint.strong(n.id.as_str()));
-    let mut line = |name: &str, value: String| text.push_str(&format!("{name:<11}{value}\n"));
+    format!("{}  {state}{reason}\n", paint.strong(n.id.as_str()))
+}
+
+/// Granted memory and memory in use.
+fn memory_lines(n: &NodeView, paint: Paint) -> Vec<(&'static str, String)> {
     let size = n.offers.memory;
     let (granted, part) = (n.allocated.memory, percent(n.allocated.memory, size));
-    line(
-        "memory",
-        format!(
-            "{}  {} of {} granted ({part})",
-            bar(n, size),
-            short(granted),
-            short(size)
-        ),
-    );
     let host = short(n.host_used);
     let peak = n
         .peak_1h
         .map(|p| format!(", {} at most in the last hour", short(p)))
         .unwrap_or_default();
-    line(
-        "in use",
-        format!(
-            "{} ({}) by its containers{peak}; {host} on the whole host",
-            short(n.used),
-            percent(n.used, size)
+    let mut lines = vec![
+        (
+            "memory",
+            format!(
+                "{}  {} of {} granted ({part})",
+                bar(n, size),
+                short(granted),
+                short(size)
+            ),
         ),
-    );
+        (
+            "in use",
+            format!(
+                "{} ({}) by its containers{peak}; {host} on the whole host",
+                short(n.used),
+                percent(n.used, size)
+            ),
+        ),
+    ];
     if let Some(left) = n.leftover_text() {
-        line(
-            "left",
-            paint.warn(&format!("{left}; {}", owners(&n.left_by))),
-        );
+        let left = paint.warn(&format!("{left}; {}", owners(&n.left_by)));
+        lines.push(("left", left));
     }
-    line(
-        "cpus",
-        format!("{} of {} granted", n.allocated.cpus, n.offers.cpus),
-    );
+    lines
+}
+
+/// Granted processors, the enforcer and the agent.
+fn agent_lines(n: &NodeView) -> [(&'static str, String); 3] {
     let held = if n.enforcer.is_kernel() {
         ""
     } else {
         " (not kernel-enforced)"
     };
-    line("enforcer", format!("{}{held}", n.enforcer));
     let silent = span(Duration::from_millis(n.silent_ms));
-    line(
-        "agent",
-        format!("{} at {}, last heartbeat {silent} ago", n.version, n.url),
-    );
+    [
+        (
+            "cpus",
+            format!("{} of {} granted", n.allocated.cpus, n.offers.cpus),
+        ),
+        ("enforcer", format!("{}{held}", n.enforcer)),
+        (
+            "agent",
+            format!("{} at {}, last heartbeat {silent} ago", n.version, n.url),
+        ),
+    ]
+}
+
+/// Labels, taints, the cordon and the drain, as far as present.
+fn mark_lines(n: &NodeView, now: UnixMillis) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
     for (name, words) in [("labels", tags::labels(n)), ("taints", tags::taints(n))] {
         if !words.is_empty() {
-            line(name, words.join(", "));
+            lines.push((name, words.join(", ")));
         }
     }
     if let Some(reason) = &n.tags.cordon {
-        line(
-            "cordoned",
-            if reason.is_empty() {
-                "no reason was given".to_owned()
-            } else {
-                reason.clone()
-            },
-        );
+        let reason = if reason.is_empty() {
+            "no reason was given".to_owned()
+        } else {
+            reason.clone()
+        };
+        lines.push(("cordoned", reason));
     }
     if let Some(mark) = &n.mark {
         let until = mark
             .until
             .map(|until| format!(", the rest is stopped in {}", span(until.since(now))))
             .unwrap_or_default();
-        line("drained", format!("{}{until}", mark.reason));
+        lines.push(("drained", format!("{}{until}", mark.reason)));
     }
-    text.push_str(&self::on_it(on_it, now, paint));
-    let verb = n.undo_verb().unwrap_or("drain");
-    text + &paint.dim(&format!(
-        "next: rmctl node events {} · rmctl node {verb} {}",
-        n.id, n.id
-    )) + "\n"
+    lines
 }
 
 /// The running containers of a node, the largest first.

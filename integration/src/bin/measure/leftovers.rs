@@ -53,7 +53,8 @@ pub(crate) struct LeftoverResults {
     rows: Vec<LeftoverRow>,
 }
 
-/// The host's tmpfs is below `/tmp`, which the job must see. Without a kernel's enforcer no cgroup is charged.
+/// The host's tmpfs is below `/tmp`, which the job must see. Without a kernel's enforcer no cgroup
+/// is charged.
 fn leak(plan: &Plan) -> Result<Option<HostLeak>> {
     let bench = LeftoverBench::new(
         NODE,

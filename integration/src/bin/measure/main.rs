@@ -159,37 +159,8 @@ fn main() -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let cli = Cli::parse();
-    let diagnosed = || match cli.verdicts.guest {
-        true => diagnosis::in_a_guest(cli.rounds.unwrap_or(1), &cli.verdicts.only),
-        false => diagnosis::measure(cli.rounds.unwrap_or(1), &cli.verdicts.only),
-    };
-    if let (Measurement::Diagnosis, Format::Table) = (cli.name, cli.format) {
-        tell(&diagnosis::table(&diagnosed()?));
-        return Ok(ExitCode::SUCCESS);
-    }
-    let left = || {
-        let (enforcer, only, ipc) = (
-            cli.verdicts.enforcer,
-            cli.verdicts.only.clone(),
-            cli.ipc.clone(),
-        );
-        let plan = leftovers::Plan {
-            enforcer,
-            only,
-            ipc,
-        };
-        if cli.verdicts.guest {
-            leftovers::in_a_guest(&plan)
-        } else {
-            leftovers::measure(&plan)
-        }
-    };
-    if let (Measurement::Leftovers, Format::Table) = (cli.name, cli.format) {
-        tell(&leftovers::table(&left()?));
-        return Ok(ExitCode::SUCCESS);
-    }
-    if let (Measurement::Treatments, Format::Table) = (cli.name, cli.format) {
-        tell(&treatments::table(&treatments::of(&cli.verdicts)?));
+    if let Some(table) = table(&cli)? {
+        tell(&table);
         return Ok(ExitCode::SUCCESS);
     }
     let figures = match cli.name {
@@ -225,11 +196,11 @@ fn main() -> Result<ExitCode> {
         Measurement::Verdicts => {
             return verdicts::measure(cli.rounds.unwrap_or(10), &cli.verdicts, cli.format);
         }
-        Measurement::Diagnosis => figures(&diagnosed()?)?,
+        Measurement::Diagnosis => figures(&diagnose(&cli)?)?,
         Measurement::Treatments => figures(&treatments::of(&cli.verdicts)?)?,
         Measurement::Growth if cli.verdicts.guest => growth::in_a_guest(cli.rounds.unwrap_or(40))?,
         Measurement::Growth => figures(&growth::measure(cli.rounds.unwrap_or(40))?)?,
-        Measurement::Leftovers => figures(&left()?)?,
+        Measurement::Leftovers => figures(&measure_leftovers(&cli)?)?,
         Measurement::Modes => figures(&modes::measure(&cli.verdicts.only)?)?,
         Measurement::NoisyNeighbour if cli.verdicts.guest => {
             noisy_neighbour::in_a_guest(cli.seconds)?
@@ -243,6 +214,40 @@ fn main() -> Result<ExitCode> {
     };
     print(&figures, cli.format);
     Ok(ExitCode::SUCCESS)
+}
+
+/// The table of a measurement that has a form of its own for users.
+fn table(cli: &Cli) -> Result<Option<String>> {
+    if let (Measurement::Diagnosis, Format::Table) = (cli.name, cli.format) {
+        return Ok(Some(diagnosis::table(&diagnose(cli)?)));
+    }
+    if let (Measurement::Leftovers, Format::Table) = (cli.name, cli.format) {
+        return Ok(Some(leftovers::table(&measure_leftovers(cli)?)));
+    }
+    if let (Measurement::Treatments, Format::Table) = (cli.name, cli.format) {
+        return Ok(Some(treatments::table(&treatments::of(&cli.verdicts)?)));
+    }
+    Ok(None)
+}
+
+fn diagnose(cli: &Cli) -> Result<diagnosis::DiagnosisResults> {
+    match cli.verdicts.guest {
+        true => diagnosis::in_a_guest(cli.rounds.unwrap_or(1), &cli.verdicts.only),
+        false => diagnosis::measure(cli.rounds.unwrap_or(1), &cli.verdicts.only),
+    }
+}
+
+fn measure_leftovers(cli: &Cli) -> Result<leftovers::LeftoverResults> {
+    let plan = leftovers::Plan {
+        enforcer: cli.verdicts.enforcer,
+        only: cli.verdicts.only.clone(),
+        ipc: cli.ipc.clone(),
+    };
+    if cli.verdicts.guest {
+        leftovers::in_a_guest(&plan)
+    } else {
+        leftovers::measure(&plan)
+    }
 }
 
 /// The object of a measurement's results.

@@ -81,17 +81,7 @@ pub(crate) fn measure(seconds: u64) -> Result<IsolationResults> {
         rustix::process::geteuid().is_root(),
         "only root can run the jobs of two users: run it as root, or with --guest"
     );
-    let cpus = processors();
-    let cpu = if cpus == 1 { "limit" } else { "share" };
-    let configuration = format!(
-        "[isolation]\nprivate_tmp = false\ncpu = \"{cpu}\"\n[isolation.users]\nvictim = \"daemon\"\nhostile = \"nobody\"\n"
-    );
-    let shape = NodeShape {
-        memory: NODE,
-        cpus,
-        enforcer: None,
-    };
-    let cluster = Cluster::start_configured(&[shape], &configuration)?;
+    let cluster = start_node()?;
     let program = leftovers::compile(&cluster.dir().join("bin"))?
         .display()
         .to_string();
@@ -103,15 +93,68 @@ pub(crate) fn measure(seconds: u64) -> Result<IsolationResults> {
         .to_string();
     let mut alone = victim(&cluster, &program)?;
     progress::tell(&format!("alone: {}", alone.line()));
+    let beside = run_beside(&cluster, &program, seconds)?;
+    alone.add(victim(&cluster, &program)?);
+    progress::tell(&format!("alone, before and after: {}", alone.line()));
+    ensure!(
+        alone.failed == 0,
+        "{} tasks failed that ran alone",
+        alone.failed
+    );
+    Ok(IsolationResults {
+        victim_tasks: beside.victim.tasks,
+        victim_failed: beside.victim.failed,
+        latency_ratio: ratio(beside.victim.at(50), alone.at(50)),
+        enforcer,
+        seconds: beside.seconds,
+        alone_median_ms: alone.at(50),
+        beside_median_ms: beside.victim.at(50),
+        alone_p99_ms: alone.at(99),
+        beside_p99_ms: beside.victim.at(99),
+        victim_jobs: beside.victim_jobs,
+        hostile_jobs: beside.hostile_jobs,
+        hostile_tasks: beside.hostile_tasks,
+        collateral: beside.victim.collateral,
+    })
+}
+
+/// Starts a cluster of one node that maps the victim and the hostile user to two accounts.
+fn start_node() -> Result<Cluster> {
+    let cpus = processors();
+    let cpu = if cpus == 1 { "limit" } else { "share" };
+    let configuration = format!(
+        "[isolation]\nprivate_tmp = false\ncpu = \"{cpu}\"\n[isolation.users]\nvictim = \"daemon\"\nhostile = \"nobody\"\n"
+    );
+    let shape = NodeShape {
+        memory: NODE,
+        cpus,
+        enforcer: None,
+    };
+    Cluster::start_configured(&[shape], &configuration)
+}
+
+/// Jobs of both users that ran at the same time.
+struct BesideHostile {
+    victim: Victim,
+    /// Jobs of the victim.
+    victim_jobs: u32,
+    hostile_jobs: u32,
+    hostile_tasks: u32,
+    /// Run time of the hostile jobs.
+    seconds: u64,
+}
+
+/// Runs jobs of the victim, one after the other, beside hostile jobs for `seconds`.
+fn run_beside(cluster: &Cluster, program: &str, seconds: u64) -> Result<BesideHostile> {
     let (over, jobs, tasks) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
     let begun = Instant::now();
     let url = cluster.url();
-    let beside = std::thread::scope(|scope| -> Result<(Victim, u32)> {
+    let (victim, victim_jobs) = std::thread::scope(|scope| -> Result<(Victim, u32)> {
         let hostile = scope.spawn(|| {
             hostile(
                 &url,
                 &cluster.dir().join("hostile.toml"),
-                &program,
+                program,
                 (&over, &jobs, &tasks),
             )
         });
@@ -119,7 +162,7 @@ pub(crate) fn measure(seconds: u64) -> Result<IsolationResults> {
         let mut rounds = 0;
         let ended = (|| {
             while rounds == 0 || begun.elapsed().as_secs() < seconds {
-                all.add(victim(&cluster, &program)?);
+                all.add(self::victim(cluster, program)?);
                 rounds += 1;
                 let at = begun.elapsed().as_secs();
                 progress::tell(&format!(
@@ -135,30 +178,13 @@ pub(crate) fn measure(seconds: u64) -> Result<IsolationResults> {
             .join()
             .map_err(|_| anyhow::anyhow!("the thread of the hostile jobs has ended"))??;
         ended.map(|()| (all, rounds))
-    });
-    let (beside, victim_jobs) = beside?;
-    let seconds = begun.elapsed().as_secs();
-    alone.add(victim(&cluster, &program)?);
-    progress::tell(&format!("alone, before and after: {}", alone.line()));
-    ensure!(
-        alone.failed == 0,
-        "{} tasks failed that ran alone",
-        alone.failed
-    );
-    Ok(IsolationResults {
-        victim_tasks: beside.tasks,
-        victim_failed: beside.failed,
-        latency_ratio: ratio(beside.at(50), alone.at(50)),
-        enforcer,
-        seconds,
-        alone_median_ms: alone.at(50),
-        beside_median_ms: beside.at(50),
-        alone_p99_ms: alone.at(99),
-        beside_p99_ms: beside.at(99),
+    })?;
+    Ok(BesideHostile {
+        victim,
         victim_jobs,
         hostile_jobs: jobs.into_inner(),
         hostile_tasks: tasks.into_inner(),
-        collateral: beside.collateral,
+        seconds: begun.elapsed().as_secs(),
     })
 }
 

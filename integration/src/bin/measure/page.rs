@@ -8,6 +8,7 @@
 //! - the regularity of frames while the cluster changes;
 //! - the additional load on the resource manager.
 
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -70,58 +71,13 @@ pub(crate) fn measure(agents: usize) -> Result<PageResults> {
         .build()?;
     let daemon = Daemon::start()?;
     let rm = daemon.address();
-    let room = u32::try_from(ON_A_NODE + 2)?;
-    let offers = Resource::new(
-        Bytes::from_mib(1024 * u64::from(room)),
-        Cpus::from_cores(room),
-    );
-    let size = Resource::new(Bytes::from_mib(1024), Cpus::from_milli(500));
+    let all = agents * ON_A_NODE / MASTERS * MASTERS;
     let report_lines = limits::report_lines(agents, descriptors);
-    let staying = u32::try_from(agents * ON_A_NODE / MASTERS)?;
-    let all = staying as usize * MASTERS;
-    let fleet = runtime.block_on(async {
-        AgentFleet::start(&agents::AgentFleetPlan {
-            rm,
-            agents,
-            offers,
-            report_lines,
-        })
-    })?;
-    let crowd = runtime.block_on(async {
-        until("agents listening", agents, ARRIVAL, || {
-            fleet.totals.listening.load(Ordering::Relaxed)
-        })
-        .await?;
-        let crowd = MasterPool::start(&master::MasterPoolPlan {
-            rm,
-            masters: MASTERS,
-            staying,
-            size,
-            life: LIFE,
-        })
-        .await?;
-        until("containers", all, ARRIVAL, || {
-            usize::try_from(crowd.seen.staying.load(Ordering::Relaxed)).unwrap_or(0)
-        })
-        .await?;
-        crowd.pace(RequestPace::Window(WINDOW));
-        wait("settling", Duration::from_secs(5)).await;
-        anyhow::Ok(crowd)
-    })?;
+    let (fleet, crowd) = start_load(&runtime, rm, agents, report_lines)?;
     let without = busy(&daemon, || {
         runtime.block_on(async { wait("without the page", Duration::from_secs(WATCHED)).await })
     })?;
-    let mut browser = Browser::start()?;
-    browser.look(PageAppearance::LIGHT)?;
-    browser.call(
-        "Network.setCacheDisabled",
-        serde_json::json!({"cacheDisabled": true}),
-    )?;
-    browser.call(
-        "Page.addScriptToEvaluateOnNewDocument",
-        serde_json::json!({"source": FIRST_VIEW}),
-    )?;
-    browser.open(&format!("http://{rm}/ui/#/overview"))?;
+    let mut browser = open_overview(&format!("http://{rm}/ui/#/overview"))?;
     let first_view_ms = number(&browser.until("window.firstView", PATIENCE)?)?;
     let bytes = browser.received;
     let mut frames = Value::Null;
@@ -156,6 +112,66 @@ pub(crate) fn measure(agents: usize) -> Result<PageResults> {
     drop((crowd, fleet));
     runtime.shutdown_background();
     Ok(figures)
+}
+
+/// Starts the simulated agents, and the masters whose containers stay or come and go.
+fn start_load(
+    runtime: &tokio::runtime::Runtime,
+    rm: SocketAddr,
+    agents: usize,
+    report_lines: usize,
+) -> Result<(AgentFleet, MasterPool)> {
+    let room = u32::try_from(ON_A_NODE + 2)?;
+    let offers = Resource::new(
+        Bytes::from_mib(1024 * u64::from(room)),
+        Cpus::from_cores(room),
+    );
+    let size = Resource::new(Bytes::from_mib(1024), Cpus::from_milli(500));
+    let staying = u32::try_from(agents * ON_A_NODE / MASTERS)?;
+    let all = staying as usize * MASTERS;
+    runtime.block_on(async {
+        let fleet = AgentFleet::start(&agents::AgentFleetPlan {
+            rm,
+            agents,
+            offers,
+            report_lines,
+        })?;
+        until("agents listening", agents, ARRIVAL, || {
+            fleet.totals.listening.load(Ordering::Relaxed)
+        })
+        .await?;
+        let crowd = MasterPool::start(&master::MasterPoolPlan {
+            rm,
+            masters: MASTERS,
+            staying,
+            size,
+            life: LIFE,
+        })
+        .await?;
+        until("containers", all, ARRIVAL, || {
+            usize::try_from(crowd.seen.staying.load(Ordering::Relaxed)).unwrap_or(0)
+        })
+        .await?;
+        crowd.pace(RequestPace::Window(WINDOW));
+        wait("settling", Duration::from_secs(5)).await;
+        Ok((fleet, crowd))
+    })
+}
+
+/// Opens the overview in a browser without a cache, which records the time of the first view.
+fn open_overview(url: &str) -> Result<Browser> {
+    let mut browser = Browser::start()?;
+    browser.look(PageAppearance::LIGHT)?;
+    browser.call(
+        "Network.setCacheDisabled",
+        serde_json::json!({"cacheDisabled": true}),
+    )?;
+    browser.call(
+        "Page.addScriptToEvaluateOnNewDocument",
+        serde_json::json!({"source": FIRST_VIEW}),
+    )?;
+    browser.open(url)?;
+    Ok(browser)
 }
 
 /// Time from the overview to the last rows of the list of nodes. Milliseconds.
