@@ -3,36 +3,36 @@
 //! Inputs are events (a shim ended, a job is done, desired state arrived, a timer fired). The core turns them into actions,
 //! an action becomes a job, and the job's result is an input again. The loop waits only for the next input.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_config::MetricsGranularity;
 use headroom_container_shim::record::StartResult;
 use headroom_node_cgroup::Group;
-use headroom_node_core::agent::{self, Agent, AgentOutcome, DesiredState, Extent};
+use headroom_node_core::agent::{self, AgentOutcome, DesiredState, Extent};
 use headroom_node_core::container::{self, ContainerEffect, ContainerOrder, LifecyclePhase};
 use headroom_node_core::fence::{Fence, FenceTimeout};
 use headroom_node_core::size::OrderedSize;
 use headroom_types::unattributed::owners;
-use headroom_types::{Charge, ContainerId, ExitReport, Resource, StopCause, Tick, UnixMillis};
-use headroom_wire::v1::nodes::{self, DesiredStateLine, NodeHealthState, NodeTraits, RunOrder};
+use headroom_types::{Charge, ContainerId, ExitReport, StopCause, Tick, UnixMillis};
+use headroom_wire::v1::nodes::{self, DesiredStateLine, RunOrder};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
 use crate::adopt::AdoptedContainer;
+use crate::agent_input::{AgentInput, ShutdownContainers};
+use crate::agent_state::{AgentSetup, AgentShutdown, AgentState, LiveContainer};
 use crate::clock::{self, Clock};
 use crate::crash;
-use crate::http::AgentQuery;
-use crate::jobs::{Jobs, ShimProcess};
-use crate::metrics::{AgentMetrics, Failed, Stage};
-use crate::node_context::NodeContext;
+use crate::jobs::Jobs;
+use crate::metrics::{Failed, Stage};
+use crate::node_link_event::NodeLinkEvent;
 use crate::notify::{self, Watchdog};
 use crate::rm_link::{self, NodeLinkNews, ResourceManagerLink};
 use crate::sample::{self, ContainerSampler, SampledContainer, SamplerAction, SharedSampler};
-use crate::start::ShutdownContainers;
+use crate::shim_process::ShimProcess;
 use crate::stop;
-use crate::unattributed::UnattributedFinding;
+use crate::unattributed_memory::UnattributedFinding;
+use crate::view;
 
 /// Time between SIGTERM and SIGKILL if the launch sets none.
 const USUAL_GRACE: Duration = Duration::from_secs(2);
@@ -43,91 +43,20 @@ const CONTAINERS_END_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time that a closing node tries to deliver the last exit reports.
 const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// An input of the loop.
-#[derive(Debug)]
-pub(crate) enum AgentInput {
-    /// The files and the cgroup of a container are ready, or an error.
-    Prepared(ContainerId, Result<Arc<Group>, String>),
-    /// The shim of a container was started, or an error.
-    ShimStarted(ContainerId, Result<ShimProcess, String>),
-    /// The single line of the shim arrived.
-    Answered(ContainerId, StartResult),
-    /// The shim did not report in time whether its program runs.
-    Silent(ContainerId),
-    ShimEnded(ContainerId),
-    /// The container has another size, or the error that kept the old one.
-    Resized(ContainerId, OrderedSize, Result<(), String>),
-    /// The exit report of a container is written.
-    Collected(Box<ExitReport>),
-    Sampled(Vec<(ContainerId, SamplerAction)>),
-    /// From the link to the resource manager.
-    Link(rm_link::NodeLinkEvent),
-    Health(Vec<String>),
-    Unattributed(UnattributedFinding),
-    Question(AgentQuery),
-    Reloaded(nodes::ConfigReload),
-    /// A caller requests SIGKILL for every process of a container. The reply is true if it runs.
-    Kill(ContainerId, oneshot::Sender<bool>),
-    Shutdown(ShutdownContainers, oneshot::Sender<()>),
-}
-
-/// Data of the loop about one container, in addition to the core's state.
-#[derive(Debug, Default)]
-pub(crate) struct LiveContainer {
-    pub(crate) order: Option<RunOrder>,
-    pub(crate) group: Option<Arc<Group>>,
-    pub(crate) meter: Option<SharedSampler>,
-    /// Start of the current launch step.
-    step: Option<Tick>,
-}
-
-/// Data that does not change while the loop runs.
-#[derive(Debug)]
-pub(crate) struct AgentSetup {
-    pub(crate) site: Arc<NodeContext>,
-    pub(crate) offers: Resource,
-    pub(crate) url: String,
-    pub(crate) health: NodeHealthState,
-    pub(crate) notes: Vec<String>,
-    /// Findings about the host at the start of the agent.
-    pub(crate) host: Vec<crate::doctor::DoctorFinding>,
-    pub(crate) traits: NodeTraits,
-    /// The key that the resource manager sends with each container access.
-    pub(crate) key: String,
-    /// Detail level of the metric series.
-    pub(crate) cardinality: MetricsGranularity,
-}
-
 #[derive(Debug)]
 pub(crate) struct NodeAgentLoop {
-    pub(crate) facts: AgentSetup,
+    pub(crate) state: AgentState,
     clock: Clock,
-    pub(crate) agent: Agent,
-    pub(crate) live: BTreeMap<ContainerId, LiveContainer>,
-    pub(crate) counts: AgentMetrics,
-    pub(crate) link: ResourceManagerLink,
+    link: ResourceManagerLink,
     jobs: Jobs,
     watchdog: Watchdog,
     sampling: bool,
-    pub(crate) ills: Vec<String>,
-    pub(crate) unattributed: UnattributedFinding,
-    pub(crate) closing: Option<AgentShutdown>,
-    /// The result of a configuration reload that the resource manager has not received yet.
-    pub(crate) reload: Option<nodes::ConfigReload>,
     /// Time of the reload that the current report contains.
     telling: Option<UnixMillis>,
     /// The container that is killed without grace.
     at_once: Option<ContainerId>,
     /// The cgroup of all containers is gone. Only a restarted agent can create another one.
     homeless: bool,
-}
-
-/// A shutdown in progress.
-#[derive(Debug)]
-pub(crate) struct AgentShutdown {
-    give_up_at: Tick,
-    told_by: Option<Tick>,
-    done: oneshot::Sender<()>,
 }
 
 impl NodeAgentLoop {
@@ -140,19 +69,12 @@ impl NodeAgentLoop {
     ) -> Self {
         let jobs = Jobs::new(Arc::clone(&facts.site), clock, inputs);
         NodeAgentLoop {
-            facts,
+            state: AgentState::new(facts, Fence::new(patience, clock.now())),
             clock,
-            agent: Agent::new(Fence::new(patience, clock.now())),
-            live: BTreeMap::new(),
-            counts: AgentMetrics::new(),
             link,
             jobs,
             watchdog: Watchdog::from_environment(),
             sampling: false,
-            ills: Vec::new(),
-            unattributed: UnattributedFinding::default(),
-            closing: None,
-            reload: None,
             telling: None,
             at_once: None,
             homeless: false,
@@ -167,7 +89,7 @@ impl NodeAgentLoop {
                 .order
                 .as_ref()
                 .map_or_else(ContainerOrder::unknown, to_core);
-            let live = self.live.entry(a.id.clone()).or_default();
+            let live = self.state.live.entry(a.id.clone()).or_default();
             *live = LiveContainer {
                 order: a.order,
                 group: a.group,
@@ -205,7 +127,7 @@ impl NodeAgentLoop {
             }
             self.watchdog.feed(self.clock.now());
         }
-        if let Some(closing) = self.closing {
+        if let Some(closing) = self.state.closing {
             closing.done.send(()).ok();
         }
     }
@@ -216,12 +138,12 @@ impl NodeAgentLoop {
         let mut wake = now.plus(Duration::from_secs(1));
         loop {
             match self.link.due(now) {
-                rm_link::NodeLinkRequest::Registration => {
-                    self.link.register(self.registration(), clock::unix_now())
-                }
+                rm_link::NodeLinkRequest::Registration => self
+                    .link
+                    .register(view::registration(&self.state), clock::unix_now()),
                 rm_link::NodeLinkRequest::Report(epoch, scope) => {
-                    self.telling = self.reload.as_ref().map(|reload| reload.at);
-                    self.link.report(self.report(epoch, &scope));
+                    self.telling = self.state.reload.as_ref().map(|reload| reload.at);
+                    self.link.report(view::report(&self.state, epoch, &scope));
                 }
                 rm_link::NodeLinkRequest::Nothing(at) => {
                     wake = at.map_or(wake, |at| at.min(wake));
@@ -229,14 +151,14 @@ impl NodeAgentLoop {
                 }
             }
         }
-        self.agent.deadline().map_or(wake, |at| at.min(wake))
+        self.state.core.deadline().map_or(wake, |at| at.min(wake))
     }
 
     fn on_input(&mut self, input: AgentInput) {
         match input {
             AgentInput::Prepared(id, Ok(group)) => {
                 self.timed(&id, Stage::Prepare);
-                self.live.entry(id.clone()).or_default().group = Some(group);
+                self.state.live.entry(id.clone()).or_default().group = Some(group);
                 self.on_container_event(id, container::LifecycleEvent::Prepared);
             }
             AgentInput::Prepared(id, Err(why)) => self.not_launched(id, Failed::Prepare, why),
@@ -263,8 +185,10 @@ impl NodeAgentLoop {
             AgentInput::Link(event) => self.linked(event),
             AgentInput::Health(ills) => self.felt(ills),
             AgentInput::Unattributed(found) => self.left_behind(found),
-            AgentInput::Question(question) => self.reply(question),
-            AgentInput::Reloaded(reload) => self.reload = Some(reload),
+            AgentInput::Question(question) => {
+                view::reply(&self.state, self.link.standing(), question)
+            }
+            AgentInput::Reloaded(reload) => self.state.reload = Some(reload),
             AgentInput::Kill(id, reply) => drop(reply.send(self.kill_now(id))),
             AgentInput::Shutdown(containers, done) => self.shut_down(containers, done),
         }
@@ -273,7 +197,7 @@ impl NodeAgentLoop {
     /// Kills a container without grace. The cause is recorded first, as for every kill.
     fn kill_now(&mut self, id: ContainerId) -> bool {
         let now = self.clock.now();
-        match self.agent.get(&id).map(|c| &c.state) {
+        match self.state.core.get(&id).map(|c| &c.state) {
             Some(LifecyclePhase::Running) => {
                 self.at_once = Some(id.clone());
                 self.on_container_event(
@@ -302,14 +226,14 @@ impl NodeAgentLoop {
     }
 
     fn not_launched(&mut self, id: ContainerId, step: Failed, why: String) {
-        if !self.facts.site.enforcer.has_containers_dir() {
+        if !self.state.facts.site.enforcer.has_containers_dir() {
             // Every later order would fail in the same way, and charge an attempt each time.
             error!(container_id = %id, why, "the cgroup of all containers was removed; this agent ends, the next creates it");
             self.homeless = true;
             return;
         }
         warn!(container_id = %id, why, "the container could not be launched");
-        self.counts.failed(step);
+        self.state.counts.failed(step);
         self.on_container_event(id, container::LifecycleEvent::Failed { why });
     }
 
@@ -317,11 +241,12 @@ impl NodeAgentLoop {
     fn timed(&mut self, id: &ContainerId, stage: Stage) {
         let now = self.clock.now();
         let begun = self
+            .state
             .live
             .get_mut(id)
             .and_then(|live| live.step.replace(now));
         if let Some(begun) = begun {
-            self.counts.launched(stage, now.since(begun));
+            self.state.counts.launched(stage, now.since(begun));
         }
     }
 
@@ -332,7 +257,7 @@ impl NodeAgentLoop {
                 warn!(name: "node-unhealthy", ills = ills.join("; "), "this host takes no work until the problem is solved")
             }
         }
-        self.ills = ills;
+        self.state.ills = ills;
     }
 
     /// Reports the memory at once, because the resource manager counts it as allocated.
@@ -349,7 +274,7 @@ impl NodeAgentLoop {
                 "ended containers left memory behind"
             ),
         }
-        self.unattributed = found;
+        self.state.unattributed = found;
         self.link.node_changed();
     }
 
@@ -358,12 +283,22 @@ impl NodeAgentLoop {
             StartResult::Started { pid } => {
                 crash::at("answered");
                 info!(container_id = %id, pid, "the container runs");
-                if let Some(group) = self.live.get(&id).and_then(|live| live.group.as_ref()) {
+                if let Some(group) = self
+                    .state
+                    .live
+                    .get(&id)
+                    .and_then(|live| live.group.as_ref())
+                {
                     group.set_root_pid(pid);
                 }
                 self.timed(&id, Stage::Start);
-                let order = self.live.get(&id).and_then(|live| live.order.as_ref());
-                self.counts
+                let order = self
+                    .state
+                    .live
+                    .get(&id)
+                    .and_then(|live| live.order.as_ref());
+                self.state
+                    .counts
                     .started(order.and_then(|order| order.request.as_ref()));
                 self.start_meter(&id);
                 let now = self.clock.now();
@@ -381,14 +316,19 @@ impl NodeAgentLoop {
         crash::at("collected");
         log_container_end(&report);
         let id = report.container.clone();
-        let order = self.live.get(&id).and_then(|live| live.order.as_ref());
+        let order = self
+            .state
+            .live
+            .get(&id)
+            .and_then(|live| live.order.as_ref());
         let (request, granted) = (
             order.and_then(|o| o.request.clone()),
             order.map(|o| o.granted),
         );
-        self.counts
+        self.state
+            .counts
             .ended(request.as_ref(), granted, clock::unix_now(), &report);
-        if let Some(live) = self.live.get_mut(&id) {
+        if let Some(live) = self.state.live.get_mut(&id) {
             live.group = None;
             live.meter = None;
         }
@@ -398,12 +338,12 @@ impl NodeAgentLoop {
     fn resized(&mut self, id: ContainerId, size: OrderedSize, result: Result<(), String>) {
         let version = size.version;
         if result.is_err() {
-            self.counts.failed(Failed::Resize);
+            self.state.counts.failed(Failed::Resize);
         }
         match &result {
             Ok(()) => {
                 info!(container_id = %id, version, size = %size.resource, "the container was resized");
-                if let Some(live) = self.live.get_mut(&id) {
+                if let Some(live) = self.state.live.get_mut(&id) {
                     if let Some(meter) = &live.meter {
                         sample::locked(meter).set_limit(size.resource.memory);
                     }
@@ -425,7 +365,7 @@ impl NodeAgentLoop {
 
     fn start_meter(&mut self, id: &ContainerId) {
         let now = self.clock.now();
-        let Some(live) = self.live.get_mut(id) else {
+        let Some(live) = self.state.live.get_mut(id) else {
             return;
         };
         if let (Some(group), Some(order)) = (&live.group, &live.order) {
@@ -441,6 +381,7 @@ impl NodeAgentLoop {
 
     fn sample(&mut self) {
         let meters: Vec<(ContainerId, SharedSampler)> = self
+            .state
             .live
             .iter()
             .filter_map(|(id, live)| Some((id.clone(), Arc::clone(live.meter.as_ref()?))))
@@ -466,7 +407,7 @@ impl NodeAgentLoop {
         }
     }
 
-    fn linked(&mut self, event: rm_link::NodeLinkEvent) {
+    fn linked(&mut self, event: NodeLinkEvent) {
         let now = self.clock.now();
         match self.link.take(now, event) {
             NodeLinkNews::Peer(answer) => {
@@ -477,8 +418,8 @@ impl NodeAgentLoop {
             }
             NodeLinkNews::Desired(desired) => self.desired(desired),
             NodeLinkNews::Received(ids) => {
-                if self.reload.as_ref().map(|reload| reload.at) == self.telling {
-                    self.reload = None;
+                if self.state.reload.as_ref().map(|reload| reload.at) == self.telling {
+                    self.state.reload = None;
                 }
                 let progress = !ids.is_empty();
                 if progress {
@@ -497,7 +438,8 @@ impl NodeAgentLoop {
     /// Sends exit reports that did not fit into the last message, or that a new peer has not confirmed.
     fn send_remaining_reports(&mut self) {
         if let Some(id) = self
-            .agent
+            .state
+            .core
             .unreceived()
             .next()
             .map(|report| report.container.clone())
@@ -508,7 +450,7 @@ impl NodeAgentLoop {
 
     fn desired(&mut self, desired: DesiredStateLine) {
         // A closing node takes no work and has already stopped all of its containers.
-        if self.closing.is_some() {
+        if self.state.closing.is_some() {
             return;
         }
         let extent = if desired.full {
@@ -521,8 +463,8 @@ impl NodeAgentLoop {
             let want = match d.want {
                 nodes::ContainerDesiredState::Run(order) => {
                     let wanted = DesiredState::Run(to_core(&order));
-                    if self.agent.get(&d.container).is_none() {
-                        self.live.insert(
+                    if self.state.core.get(&d.container).is_none() {
+                        self.state.live.insert(
                             d.container.clone(),
                             LiveContainer {
                                 order: Some(*order),
@@ -540,7 +482,9 @@ impl NodeAgentLoop {
         }
         self.step(agent::AgentEvent::Desired { extent, wants });
         // The core ignores an order for a container that it already knows. Such an order leaves no entry.
-        self.live.retain(|id, _| self.agent.get(id).is_some());
+        self.state
+            .live
+            .retain(|id, _| self.state.core.get(id).is_some());
     }
 
     fn on_container_event(&mut self, id: ContainerId, event: container::LifecycleEvent) {
@@ -552,7 +496,7 @@ impl NodeAgentLoop {
             actions,
             refused,
             fenced,
-        } = self.agent.step(self.clock.now(), event);
+        } = self.state.core.step(self.clock.now(), event);
         if let Some(silence) = fenced {
             let seconds = silence.as_secs();
             error!(name: "self-fenced", seconds, "the resource manager did not answer in time; all containers are ended");
@@ -576,6 +520,7 @@ impl NodeAgentLoop {
                 self.act(action.id, action.what);
             } else {
                 let task_groups = self
+                    .state
                     .live
                     .get(&action.id)
                     .and_then(|l| l.order.as_ref())
@@ -592,14 +537,17 @@ impl NodeAgentLoop {
 
     fn act(&mut self, id: ContainerId, what: ContainerEffect) {
         match what {
-            ContainerEffect::Prepare => match self.live.get(&id).and_then(|l| l.order.clone()) {
-                Some(order) => self.jobs.prepare(id, order),
-                None => error!(container_id = %id, "an order without a launch, ignoring"),
-            },
-            ContainerEffect::Abandon => self.facts.site.localizer.abandon(&id),
+            ContainerEffect::Prepare => {
+                match self.state.live.get(&id).and_then(|l| l.order.clone()) {
+                    Some(order) => self.jobs.prepare(id, order),
+                    None => error!(container_id = %id, "an order without a launch, ignoring"),
+                }
+            }
+            ContainerEffect::Abandon => self.state.facts.site.localizer.abandon(&id),
             ContainerEffect::Spawn => self.jobs.start_shim(id),
             ContainerEffect::Collect(end) => {
                 let (group, meter) = self
+                    .state
                     .live
                     .get(&id)
                     .map(|l| (l.group.clone(), l.meter.clone()))
@@ -615,7 +563,7 @@ impl NodeAgentLoop {
             ContainerEffect::Changed => self.link.changed(&id),
             ContainerEffect::Tell => self.link.ended(&id),
             ContainerEffect::Forget => {
-                self.live.remove(&id);
+                self.state.live.remove(&id);
                 self.jobs.forget(id);
             }
             // Gathered by `step`.
@@ -625,14 +573,15 @@ impl NodeAgentLoop {
     }
 
     fn group(&self, id: &ContainerId) -> Option<Arc<Group>> {
-        self.live.get(id)?.group.clone()
+        self.state.live.get(id)?.group.clone()
     }
 
     fn shut_down(&mut self, containers: ShutdownContainers, done: oneshot::Sender<()>) {
         notify::stopping();
         let now = self.clock.now();
         let grace = self
-            .agent
+            .state
+            .core
             .containers()
             .map(|(_, c)| c.order.grace)
             .max()
@@ -641,7 +590,7 @@ impl NodeAgentLoop {
             ShutdownContainers::Keep => now,
             ShutdownContainers::Kill => now.plus(grace).plus(CONTAINERS_END_TIMEOUT),
         };
-        self.closing = Some(AgentShutdown {
+        self.state.closing = Some(AgentShutdown {
             give_up_at,
             told_by: None,
             done,
@@ -655,9 +604,9 @@ impl NodeAgentLoop {
     /// Whether nothing is left to wait for.
     fn is_closed(&mut self) -> bool {
         let now = self.clock.now();
-        let quiet = self.agent.is_quiet();
-        let told = self.agent.unreceived().next().is_none();
-        let Some(closing) = &mut self.closing else {
+        let quiet = self.state.core.is_quiet();
+        let told = self.state.core.unreceived().next().is_none();
+        let Some(closing) = &mut self.state.closing else {
             return false;
         };
         if closing.give_up_at <= now {

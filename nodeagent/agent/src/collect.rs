@@ -26,7 +26,7 @@ use crate::clock;
 use crate::crash;
 use crate::disk::{Baselines, file};
 use crate::exec;
-use crate::launch;
+use crate::launch_failure;
 use crate::leftover;
 use crate::logs;
 use crate::node_context::NodeContext;
@@ -120,7 +120,12 @@ fn ended(
         ..
     }) = &record
     {
-        return failed(site, id, group, &refusal(step, *errno, what));
+        return failed(
+            site,
+            id,
+            group,
+            &launch_failure::refusal(step, *errno, what),
+        );
     }
     if record.is_none() && !dir.join(record::file::PID).exists() {
         return failed(
@@ -424,17 +429,6 @@ fn log_tail(site: &NodeContext, id: &ContainerId) -> String {
     logs::tail(&site.layout.container(id), file::STDERR, logs::REPORTED).unwrap_or_default()
 }
 
-/// The shim's report about a program that did not start, as one sentence.
-pub(crate) fn refusal(step: &str, errno: i32, detail: &str) -> String {
-    let why = std::io::Error::from_raw_os_error(errno);
-    let about = if detail.is_empty() {
-        String::new()
-    } else {
-        format!(" {detail}")
-    };
-    format!("the program could not be started: {step}{about}: {why}")
-}
-
 fn without_program(site: &NodeContext, id: &ContainerId, reason: ExitReason) -> ExitReport {
     let verdict = Verdict {
         reason,
@@ -470,7 +464,7 @@ fn failed(
         SubCause::NotStarted,
         Certainty::Certain,
         why,
-        launch::advice(why),
+        launch_failure::advice(why),
     ));
     report
 }

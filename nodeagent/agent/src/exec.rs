@@ -31,11 +31,12 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-use crate::collect;
 use crate::disk;
-use crate::jobs::{self, ShimLineResult};
 use crate::launch;
+use crate::launch_failure;
 use crate::node_context::NodeContext;
+use crate::process_wait;
+use crate::shim_process::{self, ShimLineResult};
 
 /// Maximum number of such programs at once on one node.
 pub(crate) const AT_ONCE: usize = 16;
@@ -256,13 +257,14 @@ impl RunningExec {
         deadline: Instant,
         tell: &mpsc::Sender<ExecOutput>,
     ) {
-        if let ShimLineResult::Line(StartResult::Started { pid }) = jobs::listen(line).await {
+        if let ShimLineResult::Line(StartResult::Started { pid }) = shim_process::listen(line).await
+        {
             // If groups are process trees, this separate tree counts in the container's.
             self.group.set_root_pid(pid);
             self.around.add_process(pid);
         }
         let shim = Arc::clone(&self.shim);
-        let mut ended = tokio::spawn(jobs::ended(shim, |shim: &Arc<ChildProcess>| {
+        let mut ended = tokio::spawn(process_wait::ended(shim, |shim: &Arc<ChildProcess>| {
             shim.wait().map(drop)
         }));
         let mut printed = 0;
@@ -381,7 +383,7 @@ fn how(dir: &Path) -> ExecExitStatus {
         Some(ProgramEnd::Code(code)) => ExecExitStatus::Exit { code },
         Some(ProgramEnd::Signal { signal, .. }) => ExecExitStatus::Signal { signal },
         Some(ProgramEnd::Failed { step, errno, what }) => {
-            let why = collect::refusal(&step, errno, &what);
+            let why = launch_failure::refusal(&step, errno, &what);
             let missing = step == "exec"
                 && io::Error::from_raw_os_error(errno).kind() == io::ErrorKind::NotFound;
             if missing {

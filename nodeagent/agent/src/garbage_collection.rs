@@ -15,7 +15,7 @@ use headroom_types::{AppId, ContainerId};
 use headroom_wire::v1::error::ErrorCode;
 use tokio::sync::mpsc;
 
-use crate::agent_loop::AgentInput;
+use crate::agent_input::AgentInput;
 use crate::disk::{StateLayout, file};
 use crate::logs;
 use crate::node_context::NodeContext;

@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use headroom_config::HealthChecks;
-use headroom_node_exec::{ChildProcess, Command, ProcessEnd, spawn};
+use headroom_node_exec::{Command, spawn};
 use tokio::sync::{mpsc, watch};
 
-use crate::agent_loop::AgentInput;
+use crate::agent_input::AgentInput;
+use crate::host;
+use crate::process_wait::end_within;
 
 /// Maximum output of the script that is read. Bytes.
 const SAID: u64 = 64 << 10;
@@ -103,7 +105,9 @@ pub(crate) fn disk(state: &Path, checks: &HealthChecks) -> Vec<String> {
                 ),
             ];
             for (word, of_what, most, all, used, free) in room {
-                if let Some(percent) = percent(all, used, free).filter(|p| *p >= u64::from(most)) {
+                if let Some(percent) =
+                    host::percent(all, used, free).filter(|p| *p >= u64::from(most))
+                {
                     ills.push(format!(
                         "disk {word}: {percent} %{of_what} at {} (limit {most} %)",
                         state.display()
@@ -123,13 +127,6 @@ pub(crate) fn disk(state: &Path, checks: &HealthChecks) -> Vec<String> {
         ));
     }
     ills
-}
-
-/// Percent in use, counted like `df`: space reserved for root is neither free nor usable. `None`
-/// for file systems without a fixed number of inodes, which report 0.
-pub(crate) fn percent(all: u64, used: u64, free: u64) -> Option<u64> {
-    let usable = used.saturating_add(free).min(all);
-    (usable > 0).then(|| used.saturating_mul(100).div_ceil(usable).min(100))
 }
 
 /// Writes a few bytes through to the disk.
@@ -212,28 +209,6 @@ fn said_by(program: &Path, state: &Path, most: Duration) -> io::Result<Option<St
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// Waits for the end of the child. `None` if the time is over; the child is then killed. It is
-/// reaped in both cases.
-pub(crate) fn end_within(child: &ChildProcess, most: Duration) -> io::Result<Option<ProcessEnd>> {
-    let deadline = Instant::now() + most;
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if crate::proof::ends_within(child, left.min(Duration::from_secs(1)))
-            .map_err(io::Error::other)?
-        {
-            return child.wait().map(Some);
-        }
-        if left.is_zero() {
-            // The child has its own session, so processes that it started there are killed too.
-            if let Some(group) = rustix::process::Pid::from_raw(child.pid) {
-                rustix::process::kill_process_group(group, rustix::process::Signal::KILL).ok();
-            }
-            child.signal(9)?;
-            return child.wait().map(|_| None);
-        }
-    }
-}
-
 /// Both clocks of the host at one moment.
 struct Clocks {
     wall: SystemTime,
@@ -309,14 +284,6 @@ mod tests {
         assert!(
             gone.iter().any(|ill| ill.contains("is not writable")),
             "{gone:?}"
-        );
-    }
-
-    #[test]
-    fn space_reserved_for_root_is_not_free() {
-        assert_eq!(
-            (percent(100, 50, 45), percent(0, 0, 0), percent(100, 1, 99)),
-            (Some(53), None, Some(1))
         );
     }
 

@@ -1,4 +1,4 @@
-//! Memory, processors and name of this host.
+//! Memory, processors, disk use and name of this host.
 
 use std::fs;
 
@@ -58,6 +58,13 @@ pub(crate) fn name() -> Option<NodeId> {
     nix::unistd::gethostname().ok()?.to_str()?.parse().ok()
 }
 
+/// Percent in use, counted like `df`: space reserved for root is neither free nor usable. `None`
+/// for file systems without a fixed number of inodes, which report 0.
+pub(crate) fn percent(all: u64, used: u64, free: u64) -> Option<u64> {
+    let usable = used.saturating_add(free).min(all);
+    (usable > 0).then(|| used.saturating_mul(100).div_ceil(usable).min(100))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,5 +81,13 @@ mod tests {
         );
         assert_eq!(parse("nonsense"), HostMemory::default());
         assert!(memory().total > Bytes::from_mib(16) && memory().used < memory().total);
+    }
+
+    #[test]
+    fn space_reserved_for_root_is_not_free() {
+        assert_eq!(
+            (percent(100, 50, 45), percent(0, 0, 0), percent(100, 1, 99)),
+            (Some(53), None, Some(1))
+        );
     }
 }

@@ -5,38 +5,32 @@ use std::future::Future;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use headroom_container_shim::launcher_protocol::LauncherPacket;
-use headroom_container_shim::record::StartResult;
 use headroom_node_cgroup::Group;
 use headroom_node_core::size::OrderedSize;
-use headroom_node_exec::{ChildProcess, WatchedProcess};
+use headroom_node_exec::ChildProcess;
 use headroom_types::ContainerId;
 use headroom_wire::v1::nodes::RunOrder;
 use rustix::process::{Signal, pidfd_send_signal};
-use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
-use tokio::net::unix::pipe;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tracing::{error, warn};
 
 use crate::adopt;
-use crate::agent_loop::AgentInput;
+use crate::agent_input::AgentInput;
 use crate::clock::Clock;
 use crate::collect::{self, ContainerRemains};
 use crate::crash;
 use crate::launch::{self, StartedShim};
-use crate::launcher::{Conversation, ShimDescriptor};
+use crate::launcher::Conversation;
 use crate::node_context::NodeContext;
+use crate::process_wait;
 use crate::resize;
 use crate::sample::{self, SharedSampler};
+use crate::shim_process::{self, SHIM_ANSWER_TIMEOUT, ShimDescriptor, ShimLineResult, ShimProcess};
 use crate::stop;
 
-/// Maximum time until a shim reports whether its program runs. It is long for heavily loaded hosts.
-/// A shim that waits for a disk delays only its own container.
-const SHIM_ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// Maximum number of shims per processor that start at the same time. More would delay all of them:
 /// if a hundred start together on one busy processor, most report nothing for half a minute.
 const STARTING: usize = 8;
@@ -44,19 +38,6 @@ const STARTING: usize = 8;
 const KILL: i32 = 9;
 /// Number of requests for a shim if launchers are lost.
 const LAUNCHERS: u32 = 3;
-/// Maximum length of a shim's line. Bytes.
-const LINE: u64 = 256;
-
-/// A shim, by the process that started it.
-#[derive(Debug)]
-pub(crate) enum ShimProcess {
-    /// A child of the agent.
-    Own(Arc<ChildProcess>),
-    /// A child of the launcher, which reaps it. The descriptor is readable after the end.
-    Launched(OwnedFd),
-    /// A child of an earlier agent, or of a launcher that is gone.
-    Found(WatchedProcess),
-}
 
 /// Result of a launch through the launcher.
 enum LaunchOutcome {
@@ -172,7 +153,7 @@ impl Jobs {
             Ok(ShimProcess::Own(Arc::clone(&child))),
         ))
         .await;
-        match listen(line).await {
+        match shim_process::listen(line).await {
             ShimLineResult::Line(answer) => self.send(AgentInput::Answered(id, answer)).await,
             ShimLineResult::Silence => {
                 // By its descriptor: the shim may not have written its identity yet.
@@ -272,7 +253,7 @@ impl Jobs {
     ) {
         let jobs = self.clone();
         tokio::spawn(async move {
-            if let Err(error) = ended(shim, reap).await {
+            if let Err(error) = process_wait::ended(shim, reap).await {
                 warn!(container_id = %id, %error, "the shim cannot be watched and counts as ended");
             }
             jobs.send(AgentInput::ShimEnded(id)).await;
@@ -357,42 +338,5 @@ impl Jobs {
     fn send(&self, input: AgentInput) -> impl Future<Output = ()> + '_ {
         let sent = self.inputs.send(input);
         async move { drop(sent.await) }
-    }
-}
-
-/// Waits until `process` has ended, then reaps it.
-pub(crate) async fn ended<F: AsRawFd>(
-    process: F,
-    reap: fn(&F) -> io::Result<()>,
-) -> io::Result<()> {
-    #[expect(
-        deprecated,
-        reason = "the replacement is unsafe to call; ChildProcess and WatchedProcess own their descriptor and never change it"
-    )]
-    let process = AsyncFd::with_interest(process, tokio::io::Interest::READABLE)?;
-    process.readable().await?.retain_ready();
-    reap(process.get_ref())
-}
-
-/// The result of reading the shim's pipe.
-pub(crate) enum ShimLineResult {
-    /// The line arrived.
-    Line(StartResult),
-    /// The shim ended without a line.
-    Nothing,
-    /// The timeout ended.
-    Silence,
-}
-
-/// Waits for the single line of a shim.
-pub(crate) async fn listen(line: OwnedFd) -> ShimLineResult {
-    let Ok(pipe) = pipe::Receiver::from_owned_fd(line) else {
-        return ShimLineResult::Nothing;
-    };
-    let mut text = String::new();
-    let mut reader = BufReader::new(pipe.take(LINE));
-    match tokio::time::timeout(SHIM_ANSWER_TIMEOUT, reader.read_line(&mut text)).await {
-        Ok(_) => StartResult::decode(&text).map_or(ShimLineResult::Nothing, ShimLineResult::Line),
-        Err(_) => ShimLineResult::Silence,
     }
 }

@@ -19,13 +19,16 @@ use anyhow::{Context as _, bail};
 use headroom_container_shim::record::{self, ProgramSpec, UserNamespace};
 use headroom_node_cgroup::{Group, GroupLimits, OomGroup};
 use headroom_node_exec::{ChildProcess, Command, spawn};
-use headroom_types::{Bytes, ContainerId, Cpus, RequestId};
+use headroom_types::{ContainerId, RequestId};
 use headroom_wire::v1::nodes::RunOrder;
 use headroom_wire::v1::validation::check_launch;
 
+use crate::container_user;
+use crate::cpu_share;
 use crate::crash;
 use crate::descriptors;
 use crate::disk::{self, Baselines, OrderRecord, file};
+use crate::environment::{self, Words};
 use crate::isolation;
 use crate::node_context::NodeContext;
 
@@ -38,8 +41,6 @@ const OOM_SCORE: i32 = 200;
 const OOM_SCORE_MASTER: i32 = 50;
 /// Maximum time to remove a group without processes.
 const HALF_MADE: Duration = Duration::from_secs(2);
-/// Search path for programs if the agent has no PATH.
-const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Creates all files and groups that the program needs. After an error they are removed with the
 /// container.
@@ -66,7 +67,7 @@ pub(crate) fn prepare(
         .write_first_order(&record)
         .with_context(|| format!("cannot write {}", file::ORDER))?;
     crash::at("order-written");
-    let identity = isolation::identity(site, order.user.as_deref())?;
+    let identity = site.container_user(order.user.as_deref())?;
     let work = files(site, order, &dir)?;
     site.localizer
         .bring(id, &order.launch.fetch, &work, &identity)?;
@@ -78,10 +79,10 @@ pub(crate) fn prepare(
     }
     if let Some(token) = &order.token {
         let path = dir.join(file::TASKS).join(file::TOKEN);
-        isolation::give_secret(&identity, &path, &token.0)
+        container_user::give_secret(&identity, &path, &token.0)
             .context("cannot write the token file")?;
     }
-    isolation::hand_over(&identity, &dir, &site.layout.app(&order.app))?;
+    container_user::hand_over(&identity, &dir, &site.layout.app(&order.app))?;
     crash::at("files-made");
     let group = site
         .enforcer
@@ -89,9 +90,9 @@ pub(crate) fn prepare(
         .context("cannot create the cgroup")?;
     crash::at("group-made");
     if order.launch.task_groups {
-        isolation::delegate(&identity, &group)?;
+        container_user::delegate(&identity, &group)?;
     }
-    isolation::share(site, &group, order.resource.cpus);
+    cpu_share::share(site, &group, order.resource.cpus);
     let mut spec = specification(site, id, order, &group, &work)?;
     isolation::restrain(
         site,
@@ -101,20 +102,13 @@ pub(crate) fn prepare(
         &site.layout.app(&order.app),
         &mut spec,
     );
-    name_user(&mut spec, identity.name);
+    environment::name_user(&mut spec, identity.name);
     let mut file = disk::private(&dir.join(record::file::SPEC))
         .context("cannot create the launch specification")?;
     file.write_all(&spec.encode())
         .context("cannot write the launch specification")?;
     crash::at("prepared");
     Ok(Arc::new(group))
-}
-
-fn name_user(spec: &mut ProgramSpec, name: Option<String>) {
-    if let Some(name) = name {
-        set(&mut spec.env, "USER", name.clone().into());
-        set(&mut spec.env, "LOGNAME", name.into());
-    }
 }
 
 /// The specification of a second program in a container: like the first one, with another command.
@@ -127,7 +121,7 @@ pub(crate) fn second_program_spec(
     command: &[String],
 ) -> anyhow::Result<ProgramSpec> {
     let (dir, app) = (site.layout.container(id), site.layout.app(&order.app));
-    let identity = isolation::identity(site, order.user.as_deref())?;
+    let identity = site.container_user(order.user.as_deref())?;
     let work = dir.join(file::WORK);
     let mut spec = specification(site, id, order, group, &work)?;
     spec.argv = arguments(site, command.iter().map(OsString::from).collect(), &work);
@@ -136,7 +130,7 @@ pub(crate) fn second_program_spec(
         // It creates no namespaces for tasks.
         spec.user_namespace = UserNamespace::Host;
     }
-    name_user(&mut spec, identity.name);
+    environment::name_user(&mut spec, identity.name);
     // The marker and cache files belong to the container's program. A second program must not write
     // them.
     spec.env
@@ -180,7 +174,7 @@ pub(crate) fn start_shim(site: &NodeContext, id: &ContainerId) -> anyhow::Result
     let dir = site.layout.container(id);
     let words = File::create(dir.join("shim.err")).context("cannot create shim.err")?;
     crash::at("shim-wanted");
-    let start = match site.launcher.ask(site, &dir, &words)? {
+    let start = match site.launcher.ask(&dir, &words)? {
         Some(conversation) => StartedShim::Asked(conversation),
         None => {
             let (child, line) = as_program(site, &dir, &words)?;
@@ -219,90 +213,6 @@ pub(crate) fn as_program(
     Ok((child, reader.into()))
 }
 
-/// The next step for the user whose container could not be started.
-pub(crate) fn advice(why: &str) -> &'static str {
-    let why = why.to_ascii_lowercase();
-    let known = [
-        (
-            "no such file",
-            "check the program's name: an absolute path, a file of the launch as ./NAME, or a name on the node's PATH",
-        ),
-        (
-            "its sha-256 is",
-            "write the SHA-256 of the file, as `sha256sum` prints it",
-        ),
-        (
-            "the archive is refused",
-            "pack it again: no absolute names, no `..`, no devices, within [cache] of the node's configuration",
-        ),
-        (
-            "did not finish within",
-            "check the load of the server, or raise deadline under [cache] in the node's configuration",
-        ),
-        (
-            "is not trusted",
-            "name the authority that signed it in ca_file under [cache] in the node's configuration",
-        ),
-        (
-            "ca_file",
-            "write a file of certificates in PEM there, or leave ca_file out",
-        ),
-        (
-            "fetching ",
-            "check that the URL or path is correct and readable from the node",
-        ),
-        (
-            "is not known on this node",
-            "create the user on the node, or map the submitter under [isolation] users in the node's configuration",
-        ),
-        (
-            "run as root",
-            "submit as another user, or set allow_root under [isolation] in the node's configuration",
-        ),
-        (
-            "min_uid",
-            "submit as another user, or map the submitter under [isolation] users in the node's configuration",
-        ),
-        (
-            "has no submitter",
-            "submit with a user, or set run_as under [isolation] in the node's configuration",
-        ),
-        (
-            "private-tmp",
-            "the agent may not mount: give it CAP_SYS_ADMIN, or set private_tmp = false under [isolation]",
-        ),
-        (
-            "could not be started: namespaces",
-            "allow more namespaces (sysctl user.max_ipc_namespaces, user.max_mnt_namespaces, user.max_user_namespaces), or set \
-             ipc = \"host\" under [isolation] in the node's configuration",
-        ),
-        (
-            "permission denied",
-            "make the program executable for the user of the node agent",
-        ),
-        (
-            "exec format",
-            "use a program for this machine's architecture; a script needs a first line such as #!/bin/sh",
-        ),
-        (
-            "no space",
-            "free space on the disk of the node's state directory",
-        ),
-        (
-            "was on this node before",
-            "no action: a container never runs twice",
-        ),
-        (
-            "cgroup",
-            "see the findings of its enforcer in `GET /v1/doctor` of the node",
-        ),
-    ];
-    known
-        .iter()
-        .find(|(words, _)| why.contains(words))
-        .map_or("see the log of the node agent at that time", |(_, fix)| fix)
-}
-
 fn baselines(site: &NodeContext) -> Baselines {
     let fence = site.enforcer.fence_level().ok().map(|(_, local)| local);
     Baselines {
@@ -316,20 +226,10 @@ fn limits(order: &RunOrder) -> GroupLimits {
     GroupLimits {
         memory: Some(order.resource.memory),
         processes: Some(processes(order)),
-        cpu_weight: Some(weight(order.resource.cpus)),
+        cpu_weight: Some(cpu_share::weight(order.resource.cpus)),
         oom_group: OomGroup::Yes,
         // Memory of masters is reclaimed last.
         low: order.request.is_none().then_some(order.resource.memory),
-    }
-}
-
-/// The kernel's default weight of 100 per core. A container without a processor request gets 100
-/// too: a master that seldom runs must not wait when it does.
-pub(crate) fn weight(cpus: Cpus) -> u32 {
-    if cpus.milli() == 0 {
-        100
-    } else {
-        (cpus.milli() / 10).clamp(1, 10_000)
     }
 }
 
@@ -371,7 +271,7 @@ fn specification(
 ) -> anyhow::Result<ProgramSpec> {
     let dir = site.layout.container(id);
     let words = Words::new(site, id, order);
-    let env = environment(site, id, order, group, &words);
+    let env = environment::program_environment(site, id, order, group, &words);
     Ok(ProgramSpec {
         argv: arguments(
             site,
@@ -430,7 +330,7 @@ fn beside_or_on_path(site: &NodeContext, program: &Path, work: &Path) -> Option<
     if program.components().count() > 1 {
         return Some(work.join(program));
     }
-    let path = std::env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into());
+    let path = std::env::var_os("PATH").unwrap_or_else(|| environment::USUAL_PATH.into());
     let dirs = std::iter::once(site.bin_dir.clone()).chain(std::env::split_paths(&path));
     dirs.map(|dir| dir.join(program))
         .find(|candidate| is_program(candidate))
@@ -441,158 +341,9 @@ fn is_program(path: &Path) -> bool {
         .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-fn environment(
-    site: &NodeContext,
-    id: &ContainerId,
-    order: &RunOrder,
-    group: &Group,
-    words: &Words,
-) -> Vec<(OsString, OsString)> {
-    let dir = site.layout.container(id);
-    let inherited = std::env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into());
-    let mut path = site.bin_dir.clone().into_os_string();
-    path.push(":");
-    path.push(inherited);
-    let mut env: Vec<(OsString, OsString)> = vec![
-        ("PATH".into(), path),
-        ("HOME".into(), dir.join(file::WORK).into()),
-        ("LANG".into(), "C.UTF-8".into()),
-    ];
-    let tmp = if site.has_private_tmp() {
-        "/tmp".into()
-    } else {
-        dir.join(file::TMP).into()
-    };
-    env.push(("TMPDIR".into(), tmp));
-    // The agent's own variables come last and override: a launch cannot change its identity or
-    // limit.
-    for (name, value) in &order.launch.env {
-        set(&mut env, name, words.fill(value).into());
-    }
-    let mut own = |name: &str, value: OsString| set(&mut env, name, value);
-    own("HEADROOM_APP", order.app.to_string().into());
-    own("HEADROOM_CONTAINER", id.to_string().into());
-    own("HEADROOM_NODE", site.node.to_string().into());
-    own("HEADROOM_RM", site.rm.clone().into());
-    if site.keys.is_some() {
-        own(
-            "HEADROOM_CA_FILE",
-            dir.join(file::TASKS).join(file::CA).into(),
-        );
-    }
-    if order.token.is_some() {
-        own(
-            "HEADROOM_TOKEN_FILE",
-            dir.join(file::TASKS).join(file::TOKEN).into(),
-        );
-    }
-    if let (None, Some((listen, name))) = (&order.request, &site.for_masters) {
-        own("HEADROOM_LISTEN", listen.into());
-        own("HEADROOM_ADVERTISE", name.into());
-    }
-    own("HEADROOM_CONTAINER_DIR", dir.clone().into());
-    own("HEADROOM_APP_DIR", site.layout.app(&order.app).into());
-    own(
-        "HEADROOM_MEMORY_BYTES",
-        order.resource.memory.get().to_string().into(),
-    );
-    own("HEADROOM_CPUS", order.resource.cpus.to_string().into());
-    own("HEADROOM_ENFORCER", site.kind().as_str().into());
-    own(
-        "HEADROOM_OOM_MARKER",
-        dir.join(file::TASKS).join(file::MARKER).into(),
-    );
-    own(
-        "HEADROOM_CACHED_BYTES",
-        dir.join(file::TASKS).join(file::CACHED).into(),
-    );
-    match order.launch.heap {
-        Some(heap) => own("HEADROOM_HEAP_BYTES", heap.get().to_string().into()),
-        None => env.retain(|(name, _)| name != "HEADROOM_HEAP_BYTES"),
-    }
-    match group.path() {
-        Some(path) => set(&mut env, "HEADROOM_CGROUP", path.into()),
-        None => env.retain(|(name, _)| name != "HEADROOM_CGROUP"),
-    }
-    env
-}
-
-pub(crate) fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: OsString) {
-    match env.iter_mut().find(|(known, _)| known == name) {
-        Some(pair) => pair.1 = value,
-        None => env.push((name.into(), value)),
-    }
-}
-
-/// Placeholders in arguments and environment values, with their values.
-struct Words([(&'static str, String); 4]);
-
-impl Words {
-    fn new(site: &NodeContext, id: &ContainerId, order: &RunOrder) -> Self {
-        Words([
-            ("{memory}", order.resource.memory.get().to_string()),
-            (
-                "{heap}",
-                jvm_size(order.launch.heap.unwrap_or(order.resource.memory)),
-            ),
-            ("{container}", id.to_string()),
-            ("{node}", site.node.to_string()),
-        ])
-    }
-    fn fill(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, (word, value)| {
-            text.replace(word, value)
-        })
-    }
-}
-
-/// A size in the exact form of `-Xmx`: `64m`, `1000k`, or bytes.
-fn jvm_size(size: Bytes) -> String {
-    let n = size.get();
-    match n {
-        n if n.is_multiple_of(1 << 20) => format!("{}m", n >> 20),
-        n if n.is_multiple_of(1 << 10) => format!("{}k", n >> 10),
-        n => n.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_written_exactly() {
-        assert_eq!(jvm_size(Bytes::from_mib(64)), "64m");
-        assert_eq!(jvm_size(Bytes::from_kib(1000)), "1000k");
-        assert_eq!(jvm_size(Bytes::new(1001)), "1001");
-    }
-
-    #[test]
-    fn placeholders_of_the_command_are_filled() {
-        let words = Words([
-            ("{memory}", "9".into()),
-            ("{heap}", "8m".into()),
-            ("{container}", "c".into()),
-            ("{node}", "n".into()),
-        ]);
-        assert_eq!(
-            words.fill("-Xmx{heap} {memory}{memory} {other}"),
-            "-Xmx8m 99 {other}"
-        );
-    }
-
-    #[test]
-    fn the_cpu_weight_of_a_core_is_100() {
-        assert_eq!(
-            (
-                weight(Cpus::from_cores(2)),
-                weight(Cpus::from_milli(1)),
-                weight(Cpus::from_cores(500))
-            ),
-            (200, 1, 10_000)
-        );
-        assert_eq!(weight(Cpus::from_milli(0)), 100);
-    }
 
     #[test]
     fn a_master_is_killed_after_other_containers() {
@@ -611,16 +362,5 @@ mod tests {
                 "{request:?}, the agent has {own}"
             );
         }
-    }
-
-    #[test]
-    fn a_variable_is_set_once() {
-        let mut env = vec![("A".into(), "1".into())];
-        set(&mut env, "A", "2".into());
-        set(&mut env, "B", "3".into());
-        assert_eq!(
-            env,
-            [("A".into(), OsString::from("2")), ("B".into(), "3".into())]
-        );
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! Owned by the node context. The launcher starts with the agent, and again after it is gone. If
 //! `container-shim` is of a release without launcher, the agent starts each shim as a separate
-//! program. The packets of a launch show how far it came (see `container_shim::birth`), so this
-//! module keeps no state about launches in progress.
+//! program. The packets of a launch show how far it came (see
+//! `container_shim::launcher_protocol`), so this module keeps no state about launches in progress.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,7 @@ use tokio::io::unix::AsyncFd;
 use tracing::{debug, info};
 
 use crate::descriptors;
-use crate::jobs;
-use crate::node_context::NodeContext;
+use crate::process_wait;
 
 /// Maximum time until a launcher is ready.
 const START: Duration = Duration::from_secs(20);
@@ -33,9 +32,21 @@ const TRIES: u32 = 3;
 /// process lists then show.
 const ROOM: usize = 160;
 
+/// The program that becomes the launcher, and its surroundings.
+#[derive(Debug)]
+pub(crate) struct LauncherProgram {
+    /// Path of `container-shim`.
+    pub(crate) path: PathBuf,
+    /// State directory of the agent.
+    pub(crate) state: PathBuf,
+    /// Files that place the launcher and its shims into their cgroups.
+    pub(crate) procs_files: Vec<PathBuf>,
+}
+
 /// The launcher of one agent.
 #[derive(Debug)]
 pub(crate) struct Launcher {
+    program: LauncherProgram,
     state: Mutex<State>,
 }
 
@@ -58,8 +69,9 @@ enum LauncherState {
 
 impl Launcher {
     /// A launcher that is not started, with the lock of the agent's state directory.
-    pub(crate) fn new(lock: File) -> Self {
+    pub(crate) fn new(program: LauncherProgram, lock: File) -> Self {
         Launcher {
+            program,
             state: Mutex::new(State {
                 lock: Some(lock),
                 line: LauncherState::Down,
@@ -68,8 +80,8 @@ impl Launcher {
     }
 
     /// Starts the launcher, so that the first container need not wait. Blocking.
-    pub(crate) fn start(&self, site: &NodeContext) {
-        if let Err(error) = self.line(site) {
+    pub(crate) fn start(&self) {
+        if let Err(error) = self.line() {
             tracing::warn!(
                 error = format!("{error:#}"),
                 "the launcher cannot be started; the first container starts it again"
@@ -86,14 +98,9 @@ impl Launcher {
 
     /// Requests a shim for the container in `dir`. Returns the socket for its packets, or `None` if
     /// the shim must be started as a program. Blocking.
-    pub(crate) fn ask(
-        &self,
-        site: &NodeContext,
-        dir: &Path,
-        words: &File,
-    ) -> anyhow::Result<Option<OwnedFd>> {
+    pub(crate) fn ask(&self, dir: &Path, words: &File) -> anyhow::Result<Option<OwnedFd>> {
         for _ in 0..TRIES {
-            let Some(line) = self.line(site)? else {
+            let Some(line) = self.line()? else {
                 return Ok(None);
             };
             let (ours, theirs) = fd_passing::pair().context("cannot create a socket")?;
@@ -114,13 +121,13 @@ impl Launcher {
         bail!("three launchers ended before they received a request");
     }
 
-    fn line(&self, site: &NodeContext) -> anyhow::Result<Option<Arc<OwnedFd>>> {
+    fn line(&self) -> anyhow::Result<Option<Arc<OwnedFd>>> {
         let mut state = self.state();
         if let LauncherState::Down = state.line {
             let Some(lock) = &state.lock else {
                 bail!("the agent is shutting down")
             };
-            state.line = start(site, lock)?;
+            state.line = start(&self.program, lock)?;
         }
         Ok(match &state.line {
             LauncherState::Up(line) => Some(Arc::clone(line)),
@@ -141,28 +148,25 @@ impl Launcher {
     }
 }
 
-fn start(site: &NodeContext, lock: &File) -> anyhow::Result<LauncherState> {
-    let program = site.bin_dir.join("container-shim");
+fn start(program: &LauncherProgram, lock: &File) -> anyhow::Result<LauncherState> {
     let (ours, theirs) = fd_passing::pair().context("cannot create a socket")?;
     let theirs = File::from(theirs);
     let args = [
         "--launcher".into(),
-        site.layout.state().into(),
+        program.state.clone().into(),
         "-".repeat(ROOM).into(),
     ];
-    let (procs, limits): (_, Vec<_>) = (
-        site.enforcer.shim_procs_files(),
-        descriptors::of_children().into_iter().collect(),
-    );
+    let limits: Vec<_> = descriptors::of_children().into_iter().collect();
     let command = Command {
         args: &args,
         stdin: Some(&theirs),
-        procs_files: &procs,
+        procs_files: &program.procs_files,
         limits: &limits,
         new_session: true,
-        ..Command::new(&program, Path::new("/"))
+        ..Command::new(&program.path, Path::new("/"))
     };
-    let child = spawn(&command).with_context(|| format!("cannot start {}", program.display()))?;
+    let child =
+        spawn(&command).with_context(|| format!("cannot start {}", program.path.display()))?;
     drop(theirs);
     let mut room = [0; launcher_protocol::MAX_PACKET_BYTES];
     let ready = patiently(&ours, PollFlags::IN, || {
@@ -179,7 +183,7 @@ fn start(site: &NodeContext, lock: &File) -> anyhow::Result<LauncherState> {
         .context("the launcher has ended")?;
     tokio::spawn(async move {
         // A launcher that cannot be watched is reaped when the agent ends.
-        jobs::ended(child, |child: &ChildProcess| child.wait().map(drop))
+        process_wait::ended(child, |child: &ChildProcess| child.wait().map(drop))
             .await
             .ok();
     });
@@ -246,14 +250,5 @@ impl Conversation {
                 files.into_iter().next(),
             ));
         }
-    }
-}
-
-/// The pidfd of a shim, readable after its end. The launcher reaps the shim.
-#[derive(Debug)]
-pub(crate) struct ShimDescriptor(pub(crate) OwnedFd);
-impl AsRawFd for ShimDescriptor {
-    fn as_raw_fd(&self) -> std::os::fd::RawFd {
-        self.0.as_raw_fd()
     }
 }

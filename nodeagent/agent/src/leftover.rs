@@ -18,7 +18,6 @@ use headroom_node_exec::ipc::{self, SysV};
 use headroom_types::{Bytes, ContainerId, UnixMillis};
 
 use crate::clock;
-use crate::isolation;
 use crate::node_context::NodeContext;
 
 /// Directories of shared memory and queues of all users.
@@ -83,7 +82,7 @@ fn remove(object: &IpcObject) -> std::io::Result<()> {
 
 fn lifetime(site: &NodeContext, id: &ContainerId, started: Option<UnixMillis>) -> Option<Lifetime> {
     let order = site.layout.order(id)?.order;
-    let user = isolation::identity(site, order.user.as_deref()).ok()?.user;
+    let user = site.container_user(order.user.as_deref()).ok()?.user;
     let uid = user.map_or_else(|| rustix::process::geteuid().as_raw(), |user| user.uid);
     Some(Lifetime {
         uid,

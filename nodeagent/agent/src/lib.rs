@@ -1,7 +1,7 @@
 //! The node agent: launches containers, enforces their limits, and explains how they ended.
 //!
-//! One task, in `run`, owns the whole state. All other code performs one job for it and returns the
-//! result as an input. The rules are in `headroom-node-core`, the kernel's files in
+//! One task, in `agent_loop`, owns the whole state. All other code performs one job for it and
+//! returns the result as an input. The rules are in `headroom-node-core`, the kernel's files in
 //! `headroom-node-cgroup`, processes in `headroom-node-exec`.
 //!
 //! *Architecture Invariant*: the agent may be killed at any moment. State that must survive is in a
@@ -10,15 +10,21 @@
 #![forbid(unsafe_code)]
 
 mod adopt;
+mod agent_input;
 mod agent_loop;
+mod agent_query;
+mod agent_state;
 mod cache;
 mod clock;
 mod collect;
+mod container_user;
+mod cpu_share;
 mod crash;
 mod descriptors;
 mod disk;
 pub mod doctor;
 mod download;
+mod environment;
 mod exec;
 mod files;
 mod garbage_collection;
@@ -28,26 +34,34 @@ mod http;
 mod isolation;
 mod jobs;
 mod launch;
+mod launch_failure;
 mod launcher;
 mod leftover;
 mod localize;
 mod logs;
 mod metrics;
+mod metrics_page;
 mod node_context;
+mod node_link_event;
 mod notify;
+mod privileges;
+mod process_wait;
 mod proof;
 mod reload;
 mod resize;
 mod rm_link;
 mod sample;
+mod shim_process;
 mod start;
 mod stop;
 mod unattributed;
+mod unattributed_memory;
 mod unpack;
 mod view;
 
+pub use agent_input::ShutdownContainers;
 pub use headroom_config::{
     FileCacheLimits, HealthChecks, Isolation, LogRetention, MetricsGranularity, RunAs, Telemetry,
 };
 pub use headroom_node_core::fence::FenceTimeout;
-pub use start::{AgentOptions, RunningAgent, ShutdownContainers, start};
+pub use start::{AgentOptions, RunningAgent, start};

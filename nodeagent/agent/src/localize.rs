@@ -22,10 +22,9 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Key, NodeFileCache};
+use crate::container_user::ContainerUser;
 use crate::download::{DownloadError, FileDownloader};
-use crate::health::end_within;
-use crate::isolation::ContainerUser;
-use crate::proof::ends_within;
+use crate::process_wait::{end_within, ends_within};
 use crate::unpack;
 
 /// Maximum number of containers that fetch at once. The jobs of the agent share threads; the other

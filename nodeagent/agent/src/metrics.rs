@@ -6,20 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use headroom_config::MetricsGranularity;
-use headroom_node_core::container::LifecyclePhase;
 use headroom_telemetry::histogram::{LONG, PARTS, SHORT};
 use headroom_telemetry::names::*;
 use headroom_telemetry::page::{MOST_VALUES, OTHER};
 use headroom_telemetry::{Histogram, MetricsPage};
-use headroom_types::{Bytes, ContainerId, ExitReason, ExitReport, RequestId, UnixMillis};
+use headroom_types::{Bytes, ExitReason, ExitReport, RequestId, UnixMillis};
 
-use crate::agent_loop::NodeAgentLoop;
-use crate::rm_link::NodeMembership;
-use crate::{host, sample};
-
-/// Memory use, in per cent of the limit, from which a container counts as near its limit.
-const NEAR: u64 = 90;
+use crate::host;
 
 /// A timed step of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +131,8 @@ impl AgentMetrics {
         profile.to_owned()
     }
 
-    fn put(&self, page: &mut MetricsPage) {
+    /// Adds the counters to a page.
+    pub(crate) fn put(&self, page: &mut MetricsPage) {
         for (profile, count) in &self.started {
             page.count(&NODE_STARTED, &[profile], *count);
         }
@@ -210,86 +204,6 @@ fn scope(reason: ExitReason) -> Option<&'static str> {
 #[expect(clippy::cast_precision_loss, reason = "a ratio of two sizes")]
 fn part(peak: Bytes, limit: Bytes) -> f64 {
     peak.get() as f64 / limit.get() as f64
-}
-
-impl NodeAgentLoop {
-    /// A page with all metrics of the loop.
-    pub(crate) fn page(&self) -> MetricsPage {
-        let mut page = MetricsPage::new();
-        page.count(
-            &NODE_BUILD_INFO,
-            &[env!("CARGO_PKG_VERSION"), self.facts.site.kind().as_str()],
-            1,
-        );
-        page.count(
-            &NODE_REGISTERED,
-            &[],
-            u64::from(self.link.standing() == NodeMembership::Registered),
-        );
-        page.count(
-            &NODE_MEMORY_ALLOCATABLE,
-            &[],
-            self.facts.offers.memory.get(),
-        );
-        page.count(&NODE_UNATTRIBUTED, &[], self.unattributed.memory.get());
-        for state in ["preparing", "starting", "running", "stopping", "exited"] {
-            page.count(&NODE_CONTAINERS, &[state], 0);
-        }
-        let mut near = 0;
-        for (id, c) in self.agent.containers() {
-            if let Some(state) = state(&c.state) {
-                page.count(&NODE_CONTAINERS, &[state], 1);
-            }
-            near += u64::from(self.put_memory(
-                &mut page,
-                id,
-                c.order.request.as_ref(),
-                c.order.resource.memory,
-            ));
-        }
-        page.count(&NODE_NEAR_LIMIT, &[], near);
-        self.counts.put(&mut page);
-        page
-    }
-
-    /// Adds the memory of a running container. Returns whether it is near its limit.
-    fn put_memory(
-        &self,
-        page: &mut MetricsPage,
-        id: &ContainerId,
-        request: Option<&RequestId>,
-        size: Bytes,
-    ) -> bool {
-        let meter = self.live.get(id).and_then(|live| live.meter.as_ref());
-        let Some(last) = meter.and_then(|meter| sample::locked(meter).last()) else {
-            return false;
-        };
-        let app = id.app.to_string();
-        let (job, task) = match self.facts.cardinality {
-            MetricsGranularity::Profile => ("", ""),
-            MetricsGranularity::Job => (app.as_str(), ""),
-            MetricsGranularity::Task => (app.as_str(), request.map_or("master", RequestId::as_str)),
-        };
-        let (anon, file) = (last.anon.unwrap_or_default(), last.file.unwrap_or_default());
-        let other = last.current.saturating_sub(anon).saturating_sub(file);
-        for (kind, bytes) in [("anon", anon), ("file", file), ("other", other)] {
-            page.count(&NODE_MEMORY, &[job, task, kind], bytes.get());
-        }
-        let limit = last.limit.unwrap_or(size);
-        page.count(&NODE_MEMORY_LIMIT, &[job, task], limit.get());
-        last.current.saturating_sub(file) >= limit.mul_ratio(NEAR, 100)
-    }
-}
-
-fn state(state: &LifecyclePhase) -> Option<&'static str> {
-    Some(match state {
-        LifecyclePhase::New | LifecyclePhase::Preparing { .. } => "preparing",
-        LifecyclePhase::Starting { .. } => "starting",
-        LifecyclePhase::Running => "running",
-        LifecyclePhase::Stopping { .. } => "stopping",
-        LifecyclePhase::Exited { .. } => "exited",
-        LifecyclePhase::Acked => return None,
-    })
 }
 
 /// Adds the metrics of the host. Blocking, for as long as the kernel needs to write three small

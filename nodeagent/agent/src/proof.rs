@@ -13,9 +13,9 @@ use headroom_node_core::{VerdictScope, classify};
 use headroom_node_exec::{ChildProcess, Command, ProcessEnd, spawn};
 use headroom_types::{Bytes, EnforcerKind, Evidence, ExitReason, StopCause};
 use headroom_wire::v1::nodes::NodeHealthState;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::node_context::NodeContext;
+use crate::process_wait::ends_within;
 
 /// Memory limit of the child.
 const LIMIT: Bytes = Bytes::from_mib(16);
@@ -122,15 +122,4 @@ fn end_of(group: &Group, child: &ChildProcess) -> anyhow::Result<Option<StopCaus
         }
     }
     Ok(stopped)
-}
-
-/// Whether the child ends within `wait`. It is not reaped.
-pub(crate) fn ends_within(child: &ChildProcess, wait: Duration) -> anyhow::Result<bool> {
-    let mut fds = [PollFd::new(child, PollFlags::IN)];
-    let wait = Timespec::try_from(wait).context("the wait is too long")?;
-    match poll(&mut fds, Some(&wait)) {
-        Ok(ready) => Ok(ready > 0),
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(error) => Err(error).context("the test child cannot be watched"),
-    }
 }

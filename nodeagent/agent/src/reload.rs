@@ -9,7 +9,7 @@ use headroom_config::{FileProblem, NodeAgentConfig, render};
 use headroom_wire::v1::nodes::ConfigReload;
 use tracing::{info, warn};
 
-use crate::agent_loop::AgentInput;
+use crate::agent_input::AgentInput;
 use crate::clock;
 use crate::start::RunningAgent;
 

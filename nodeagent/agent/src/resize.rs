@@ -11,8 +11,8 @@ use headroom_node_cgroup::Group;
 use headroom_node_core::size::OrderedSize;
 use headroom_types::{Bytes, ContainerId, Resource};
 
+use crate::cpu_share::weight;
 use crate::disk::{OrderRecord, Resizing};
-use crate::launch::weight;
 use crate::node_context::NodeContext;
 
 /// Gives `id` the size. On error the container keeps its old size. The error is a text for users.

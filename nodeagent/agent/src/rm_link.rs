@@ -24,47 +24,18 @@ use headroom_wire::v1::error::ErrorCode;
 use headroom_wire::v1::nodes::{
     DesiredStateLine, NodeRegistered, NodeReport, NodeReportReply, RegisterNode,
 };
-use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info, warn};
 
-use crate::agent_loop::AgentInput;
+use crate::agent_input::AgentInput;
+use crate::node_link_event::{Generation, NodeLinkEvent, NodeMembership};
 
 /// Maximum wait between attempts to contact a lost resource manager.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Wait of a decommissioned node between two registrations.
 const DECOMMISSIONED_RETRY_INTERVAL: Duration = Duration::from_secs(30);
-
-/// Membership of the node in the cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum NodeMembership {
-    /// The node is registered.
-    Registered,
-    /// The node is registering, or the resource manager does not answer.
-    Searching,
-    /// The resource manager refuses the node as decommissioned.
-    Decommissioned,
-}
-
-/// A result of a call to the resource manager.
-#[derive(Debug)]
-pub(crate) enum NodeLinkEvent {
-    /// Answer to a registration.
-    Registered(Result<NodeRegistered, ClientError>),
-    /// One message of the desired-state stream.
-    Line(Generation, DesiredStateLine),
-    /// The desired-state stream ended.
-    StreamEnded(Generation, Option<ClientError>),
-    /// Answer to a report.
-    Reported(Generation, Result<NodeReportReply, ClientError>),
-}
-
-/// The number of a registration. Answers that belong to an earlier one are dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Generation(u64);
 
 /// The message that the link needs next.
 #[derive(Debug)]
@@ -137,7 +108,7 @@ impl ResourceManagerLink {
             node,
             inputs,
             phase,
-            generation: Generation(0),
+            generation: Generation::default(),
             backoff,
             well: true,
             dismissed: false,
@@ -299,7 +270,7 @@ impl ResourceManagerLink {
         self.well = true;
         self.dismissed = false;
         self.backoff.reset();
-        self.generation = Generation(self.generation.0 + 1);
+        self.generation = self.generation.next();
         self.phase = Phase::Up {
             epoch: answer.epoch,
             sync: ReportSchedule::registered(now),

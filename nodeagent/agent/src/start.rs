@@ -21,17 +21,22 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::agent_loop::{AgentInput, AgentSetup, NodeAgentLoop};
+use crate::adopt::AdoptedContainer;
+use crate::agent_input::{AgentInput, ShutdownContainers};
+use crate::agent_loop::NodeAgentLoop;
+use crate::agent_state::AgentSetup;
 use crate::clock::Clock;
 use crate::disk::{self, StateLayout};
 use crate::http::listener::NodeListener;
-use crate::launcher::Launcher;
+use crate::launcher::{Launcher, LauncherProgram};
 use crate::localize::Localizer;
-use crate::node_context::{AgentPrivileges, NodeContext};
+use crate::node_context::NodeContext;
+use crate::privileges::AgentPrivileges;
 use crate::rm_link::ResourceManagerLink;
-use crate::unattributed::{self, Leftovers};
+use crate::unattributed_memory::Leftovers;
 use crate::{
-    adopt, clock, crash, descriptors, doctor, garbage_collection, health, host, http, notify, proof,
+    adopt, clock, crash, descriptors, doctor, garbage_collection, health, host, http, notify,
+    proof, unattributed,
 };
 
 /// Maximum number of inputs that wait for the loop.
@@ -131,15 +136,6 @@ impl AgentOptions {
     }
 }
 
-/// Treatment of the containers when the agent ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ShutdownContainers {
-    /// The containers continue to run, and the next agent adopts them.
-    Keep,
-    /// The containers are ended, and the cgroups are removed.
-    Kill,
-}
-
 /// A running agent. Dropping it ends the agent and keeps the containers.
 #[derive(Debug)]
 pub struct RunningAgent {
@@ -174,20 +170,11 @@ impl Drop for RunningAgent {
 pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
     descriptors::raise();
     let client = client(&options)?;
-    let node = options
-        .name
-        .clone()
-        .or_else(host::name)
-        .context("the host name is not a valid node name; give one with --name")?;
+    let node = node_name(&options)?;
     let bin_dir = bin_dir(options.bin_dir.as_deref())?;
     let layout = StateLayout::open(&options.state)?;
     let lock = lock(&layout).await?;
-    let listener = TcpListener::bind(options.listen).await.with_context(|| {
-        format!(
-            "cannot listen on {}; choose another --listen",
-            options.listen
-        )
-    })?;
+    let listener = listen(options.listen).await?;
     let keys = certificate(&options, &node)?;
     let (door, url) =
         door(&options, keys.clone(), listener).context("the address of the listener")?;
@@ -201,26 +188,16 @@ pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
         &lock,
     )
     .await?;
-    let (blocking, place) = (Arc::clone(&site), place(&options, &layout));
-    let look = move || {
-        crash::at("adoption");
-        let found = adopt::adopt(&blocking);
-        crash::at("adopted");
-        // Queried once, so that the file that it keeps open is open before the first container.
-        blocking.enforcer.host_oom_kills();
-        blocking.launcher.start(&blocking);
-        (found, proof::examine(&blocking), doctor::examine(&place))
-    };
-    let (found, health, host) = tokio::task::spawn_blocking(look)
-        .await
-        .context("cannot examine the host")?;
-    let found = found.context("the containers of an earlier agent cannot be listed")?;
+    let HostExamination {
+        found,
+        health,
+        host,
+    } = examine_host(&site, place(&options, &layout)).await?;
     remember(&layout, &node, &url, &site);
     announce(&health, &site, &notes, &offers);
     doctor::log_findings(&host);
 
     let (inputs, queue) = mpsc::channel(QUEUE);
-    let key = http::key().context("cannot create the key for the resource manager")?;
     let facts = AgentSetup {
         site: Arc::clone(&site),
         offers: offers.clone(),
@@ -228,7 +205,7 @@ pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
         health: health.clone(),
         notes: notes.clone(),
         traits: options.traits.clone(),
-        key: key.clone(),
+        key: http::key().context("cannot create the key for the resource manager")?,
         cardinality: options.telemetry.cardinality,
         host,
     };
@@ -241,32 +218,9 @@ pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
         inputs.clone(),
     );
     agent.adopt(found);
-    let ills = health::disk(layout.state(), &options.health);
-    agent.ills.clone_from(&ills);
-    for ill in &ills {
-        warn!(ill, "this host takes no work until the problem is solved");
-    }
-    let checks = watch::Sender::new(options.health.clone());
-    watch_host(&site, (offers.memory, ills), &checks, &inputs);
-    tokio::spawn(garbage_collection::keep(
-        Arc::clone(&site),
-        client,
-        inputs.clone(),
-    ));
+    let checks = start_background_tasks(&mut agent, options.health, client, &inputs);
     let end = CancellationToken::new();
-    let about = http::NodeSummary {
-        node: node.clone(),
-        url: url.clone(),
-        offers: offers.clone(),
-        started: clock::unix_now(),
-    };
-    let router = http::router(
-        Arc::clone(&site),
-        &key,
-        inputs.clone(),
-        about,
-        door.refusals(),
-    );
+    let router = router(&agent.state.facts, &inputs, &door);
     let task = tokio::spawn(serve(
         agent,
         queue,
@@ -292,13 +246,64 @@ pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
     })
 }
 
-/// Starts the host checks, which run as long as the loop.
-fn watch_host(
+fn node_name(options: &AgentOptions) -> anyhow::Result<NodeId> {
+    options
+        .name
+        .clone()
+        .or_else(host::name)
+        .context("the host name is not a valid node name; give one with --name")
+}
+
+/// The findings about the host before the loop starts.
+struct HostExamination {
+    /// The containers of an earlier agent.
+    found: Vec<AdoptedContainer>,
+    /// The result of the proof of the enforcer.
+    health: NodeHealthState,
+    /// The findings of the doctor.
+    host: Vec<doctor::DoctorFinding>,
+}
+
+/// Adopts containers, starts the launcher, proves the enforcer, and runs the doctor.
+async fn examine_host(
     site: &Arc<NodeContext>,
-    (memory, ills): (Bytes, Vec<String>),
-    checks: &watch::Sender<HealthChecks>,
+    settings: doctor::DoctorSettings,
+) -> anyhow::Result<HostExamination> {
+    let site = Arc::clone(site);
+    let look = move || {
+        crash::at("adoption");
+        let found = adopt::adopt(&site);
+        crash::at("adopted");
+        // Queried once, so that the file that it keeps open is open before the first container.
+        site.enforcer.host_oom_kills();
+        site.launcher.start();
+        (found, proof::examine(&site), doctor::examine(&settings))
+    };
+    let (found, health, host) = tokio::task::spawn_blocking(look)
+        .await
+        .context("cannot examine the host")?;
+    Ok(HostExamination {
+        found: found.context("the containers of an earlier agent cannot be listed")?,
+        health,
+        host,
+    })
+}
+
+/// Checks the disk, and starts the tasks that run beside the loop: the host checks and the garbage
+/// collection. Returns the sender with which the settings of the checks change.
+fn start_background_tasks(
+    agent: &mut NodeAgentLoop,
+    health: HealthChecks,
+    client: Client,
     inputs: &mpsc::Sender<AgentInput>,
-) {
+) -> watch::Sender<HealthChecks> {
+    let site = &agent.state.facts.site;
+    let ills = health::disk(site.layout.state(), &health);
+    agent.state.ills.clone_from(&ills);
+    for ill in &ills {
+        warn!(ill, "this host takes no work until the problem is solved");
+    }
+    let checks = watch::Sender::new(health);
     tokio::spawn(health::watch(
         site.layout.state().to_owned(),
         checks.subscribe(),
@@ -307,10 +312,43 @@ fn watch_host(
     ));
     tokio::spawn(unattributed::watch(
         Arc::clone(site),
-        memory,
+        agent.state.facts.offers.memory,
         checks.subscribe(),
         inputs.clone(),
     ));
+    tokio::spawn(garbage_collection::keep(
+        Arc::clone(site),
+        client,
+        inputs.clone(),
+    ));
+    checks
+}
+
+/// The HTTP interface of the agent.
+fn router(
+    facts: &AgentSetup,
+    inputs: &mpsc::Sender<AgentInput>,
+    door: &NodeListener,
+) -> axum::Router {
+    let about = http::NodeSummary {
+        node: facts.site.node.clone(),
+        url: facts.url.clone(),
+        offers: facts.offers.clone(),
+        started: clock::unix_now(),
+    };
+    http::router(
+        Arc::clone(&facts.site),
+        &facts.key,
+        inputs.clone(),
+        about,
+        door.refusals(),
+    )
+}
+
+async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}; choose another --listen"))
 }
 
 fn client(options: &AgentOptions) -> anyhow::Result<Client> {
@@ -555,9 +593,9 @@ async fn enforce(
         options.logs,
         AgentPrivileges::own(),
     );
-    let (cache, launcher) = (
+    let (cache, lock) = (
         options.cache.clone(),
-        Launcher::new(lock.try_clone().context("cannot duplicate the lock")?),
+        lock.try_clone().context("cannot duplicate the lock")?,
     );
     let job = move || -> anyhow::Result<(Arc<NodeContext>, Vec<String>)> {
         let found = detect(&wanted)?;
@@ -566,6 +604,11 @@ async fn enforce(
             .set_fence(memory)
             .context("the limit around all containers cannot be set")?;
         let localizer = Localizer::open(layout.state(), cache)?;
+        let shim = LauncherProgram {
+            path: bin_dir.join("container-shim"),
+            state: layout.state().to_owned(),
+            procs_files: found.enforcer.shim_procs_files(),
+        };
         let site = NodeContext {
             node,
             layout,
@@ -577,7 +620,7 @@ async fn enforce(
             isolation,
             logs: logs.into(),
             localizer,
-            launcher,
+            launcher: Launcher::new(shim, lock),
             rights,
             leftovers: Leftovers::default(),
         };

@@ -1,5 +1,5 @@
-//! External views of the agent: registrations, reports, answers to queries. Reads the loop's state
-//! and changes nothing.
+//! External views of the agent: registrations, reports, answers to queries. Reads the state
+//! of the agent and changes nothing.
 
 use headroom_node_core::agent;
 use headroom_node_core::container::LifecyclePhase;
@@ -9,201 +9,211 @@ use headroom_wire::v1::nodes::{
     NodeContainerPhase, NodeHealthState, NodeReport, ObservedContainer, RefusedSize, RegisterNode,
 };
 
-use crate::agent_loop::NodeAgentLoop;
+use crate::agent_query::{AccessTarget, AgentQuery, Detail, Diagnosis};
+use crate::agent_state::AgentState;
 use crate::doctor::{self, DoctorFinding};
-use crate::http::{AccessTarget, AgentQuery, Detail, Diagnosis};
-use crate::{host, sample};
+use crate::node_link_event::NodeMembership;
+use crate::{host, metrics_page, sample};
 
 /// Maximum number of exit reports in one message; each may contain a timeline. The others follow in
 /// later messages.
 const ENDS_AT_ONCE: usize = 32;
 
-impl NodeAgentLoop {
-    fn observed(&self, id: &ContainerId, c: &agent::AgentContainer) -> Option<ObservedContainer> {
-        let last = self
-            .live
-            .get(id)
-            .and_then(|l| l.meter.as_ref())
-            .and_then(|m| sample::locked(m).last());
-        Some(ObservedContainer {
-            container: id.clone(),
-            request: c.order.request.clone(),
-            attempt: c.order.attempt,
-            resource: c.order.resource.clone(),
-            version: c.order.version,
-            refused: c.sizing.refused.as_ref().map(|r| RefusedSize {
-                version: r.size.version,
-                why: r.why.clone(),
-            }),
-            phase: phase(&c.state)?,
-            used: last.map(|s| s.current),
-            anon: last.and_then(|s| s.anon),
-            granted: c.order.granted,
-        })
-    }
+fn observed(
+    state: &AgentState,
+    id: &ContainerId,
+    c: &agent::AgentContainer,
+) -> Option<ObservedContainer> {
+    let last = state
+        .live
+        .get(id)
+        .and_then(|l| l.meter.as_ref())
+        .and_then(|m| sample::locked(m).last());
+    Some(ObservedContainer {
+        container: id.clone(),
+        request: c.order.request.clone(),
+        attempt: c.order.attempt,
+        resource: c.order.resource.clone(),
+        version: c.order.version,
+        refused: c.sizing.refused.as_ref().map(|r| RefusedSize {
+            version: r.size.version,
+            why: r.why.clone(),
+        }),
+        phase: wire_phase(&c.state)?,
+        used: last.map(|s| s.current),
+        anon: last.and_then(|s| s.anon),
+        granted: c.order.granted,
+    })
+}
 
-    fn all_observed(&self) -> Vec<ObservedContainer> {
-        self.agent
-            .containers()
-            .filter_map(|(id, c)| self.observed(id, c))
-            .collect()
-    }
+fn all_observed(state: &AgentState) -> Vec<ObservedContainer> {
+    state
+        .core
+        .containers()
+        .filter_map(|(id, c)| observed(state, id, c))
+        .collect()
+}
 
-    pub(crate) fn registration(&self) -> RegisterNode {
-        RegisterNode {
-            offers: self.facts.offers.clone(),
-            enforcer: self.facts.site.kind(),
-            url: self.facts.url.clone(),
-            health: self.health(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            traits: self.facts.traits.clone(),
-            containers: self.all_observed(),
-            exits: self.exits(),
-            key: Some(self.facts.key.clone()),
-            serial: 0,
-            unattributed: self.unattributed.memory,
-            left_by: self.unattributed.left_by.clone(),
-        }
+/// The registration of the node.
+pub(crate) fn registration(state: &AgentState) -> RegisterNode {
+    RegisterNode {
+        offers: state.facts.offers.clone(),
+        enforcer: state.facts.site.kind(),
+        url: state.facts.url.clone(),
+        health: health(state),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        traits: state.facts.traits.clone(),
+        containers: all_observed(state),
+        exits: exits(state),
+        key: Some(state.facts.key.clone()),
+        serial: 0,
+        unattributed: state.unattributed.memory,
+        left_by: state.unattributed.left_by.clone(),
     }
+}
 
-    pub(crate) fn report(&self, epoch: Epoch, scope: &ReportScope) -> NodeReport {
-        let containers = match scope {
-            ReportScope::All => self.all_observed(),
-            ReportScope::Changed(ids) => ids
-                .iter()
-                .filter_map(|id| self.observed(id, self.agent.get(id)?))
-                .collect(),
-        };
-        NodeReport {
-            epoch,
-            containers,
-            exits: self.unreceived(),
-            host_used: host::memory().used,
-            health: self.health(),
-            reload: self.reload.clone(),
-            unattributed: self.unattributed.memory,
-            left_by: self.unattributed.left_by.clone(),
-        }
-    }
-
-    /// The health of the node. A closing node takes no work.
-    fn health(&self) -> NodeHealthState {
-        match self.closing {
-            Some(_) => NodeHealthState::Unhealthy {
-                reason: "the node agent is shutting down".into(),
-            },
-            None => {
-                let ills: Vec<&str> = self
-                    .ills
-                    .iter()
-                    .chain(&self.unattributed.ill)
-                    .map(String::as_str)
-                    .collect();
-                match (&self.facts.health, ills.as_slice()) {
-                    (proof, []) => proof.clone(),
-                    (NodeHealthState::Healthy, ills) => NodeHealthState::Unhealthy {
-                        reason: ills.join("; "),
-                    },
-                    (NodeHealthState::Unhealthy { reason }, ills) => NodeHealthState::Unhealthy {
-                        reason: format!("{reason}; {}", ills.join("; ")),
-                    },
-                }
-            }
-        }
-    }
-
-    fn unreceived(&self) -> Vec<ExitReport> {
-        self.agent
-            .unreceived()
-            .take(ENDS_AT_ONCE)
-            .cloned()
-            .collect()
-    }
-
-    /// All exit reports that are still kept, for a peer that may know none of them.
-    fn exits(&self) -> Vec<ExitReport> {
-        self.agent
-            .containers()
-            .filter_map(|(_, c)| report_of(&c.state))
-            .take(ENDS_AT_ONCE)
-            .cloned()
-            .collect()
-    }
-
-    pub(crate) fn reply(&self, question: AgentQuery) {
-        match question {
-            AgentQuery::Containers(reply) => drop(reply.send(self.all_observed())),
-            AgentQuery::Details(reply) => {
-                let all = self
-                    .agent
-                    .containers()
-                    .filter_map(|(id, _)| self.detail(id).map(|detail| *detail));
-                drop(reply.send(all.collect()));
-            }
-            AgentQuery::Container(id, reply) => drop(reply.send(self.detail(&id))),
-            AgentQuery::Inside(id, reply) => drop(reply.send(self.inside(&id))),
-            AgentQuery::Metrics(reply) => drop(reply.send(self.page())),
-            AgentQuery::Doctor(reply) => drop(reply.send(Diagnosis {
-                enforcer: self.facts.site.kind().to_string(),
-                root: self.facts.site.enforcer.root(),
-                health: self.health(),
-                resource_manager: self.link.standing(),
-                traits: self.facts.traits.clone(),
-                notes: self.facts.notes.clone(),
-                host: self.host_findings(),
-            })),
-        }
-    }
-
-    /// The findings of the start, with the current value of unattributed memory.
-    fn host_findings(&self) -> Vec<DoctorFinding> {
-        let measured = self
-            .facts
-            .site
-            .kind()
-            .is_kernel()
-            .then_some((self.unattributed.memory, self.facts.offers.memory));
-        let left = doctor::left_behind(measured);
-        self.facts
-            .host
+/// The report of a node to the resource manager with this epoch.
+pub(crate) fn report(state: &AgentState, epoch: Epoch, scope: &ReportScope) -> NodeReport {
+    let containers = match scope {
+        ReportScope::All => all_observed(state),
+        ReportScope::Changed(ids) => ids
             .iter()
-            .map(|finding| {
-                if finding.code == left.code {
-                    left.clone()
-                } else {
-                    finding.clone()
-                }
-            })
-            .collect()
+            .filter_map(|id| observed(state, id, state.core.get(id)?))
+            .collect(),
+    };
+    NodeReport {
+        epoch,
+        containers,
+        exits: unreceived(state),
+        host_used: host::memory().used,
+        health: health(state),
+        reload: state.reload.clone(),
+        unattributed: state.unattributed.memory,
+        left_by: state.unattributed.left_by.clone(),
     }
+}
 
-    /// The data for access to a container.
-    fn inside(&self, id: &ContainerId) -> Option<Box<AccessTarget>> {
-        let phase = phase(&self.agent.get(id)?.state)?;
-        let live = self.live.get(id);
-        Some(Box::new(AccessTarget {
-            phase,
-            order: live.and_then(|live| live.order.clone()),
-            group: live.and_then(|live| live.group.clone()),
-        }))
+/// The health of the node. A closing node takes no work.
+fn health(state: &AgentState) -> NodeHealthState {
+    match state.closing {
+        Some(_) => NodeHealthState::Unhealthy {
+            reason: "the node agent is shutting down".into(),
+        },
+        None => {
+            let ills: Vec<&str> = state
+                .ills
+                .iter()
+                .chain(&state.unattributed.ill)
+                .map(String::as_str)
+                .collect();
+            match (&state.facts.health, ills.as_slice()) {
+                (proof, []) => proof.clone(),
+                (NodeHealthState::Healthy, ills) => NodeHealthState::Unhealthy {
+                    reason: ills.join("; "),
+                },
+                (NodeHealthState::Unhealthy { reason }, ills) => NodeHealthState::Unhealthy {
+                    reason: format!("{reason}; {}", ills.join("; ")),
+                },
+            }
+        }
     }
+}
 
-    fn detail(&self, id: &ContainerId) -> Option<Box<Detail>> {
-        let c = self.agent.get(id)?;
-        let report = report_of(&c.state).cloned();
-        let meter = self.live.get(id).and_then(|l| l.meter.as_ref());
-        let timeline = match &report {
-            Some(report) => report.timeline.clone(),
-            None => meter
-                .map(|m| sample::locked(m).timeline())
-                .unwrap_or_default(),
-        };
-        Some(Box::new(Detail {
-            observed: self.observed(id, c)?,
-            timeline,
-            report,
-        }))
+fn unreceived(state: &AgentState) -> Vec<ExitReport> {
+    state
+        .core
+        .unreceived()
+        .take(ENDS_AT_ONCE)
+        .cloned()
+        .collect()
+}
+
+/// All exit reports that are still kept, for a peer that may know none of them.
+fn exits(state: &AgentState) -> Vec<ExitReport> {
+    state
+        .core
+        .containers()
+        .filter_map(|(_, c)| report_of(&c.state))
+        .take(ENDS_AT_ONCE)
+        .cloned()
+        .collect()
+}
+
+/// Answers a query of a handler.
+pub(crate) fn reply(state: &AgentState, membership: NodeMembership, question: AgentQuery) {
+    match question {
+        AgentQuery::Containers(reply) => drop(reply.send(all_observed(state))),
+        AgentQuery::Details(reply) => {
+            let all = state
+                .core
+                .containers()
+                .filter_map(|(id, _)| detail(state, id).map(|detail| *detail));
+            drop(reply.send(all.collect()));
+        }
+        AgentQuery::Container(id, reply) => drop(reply.send(detail(state, &id))),
+        AgentQuery::Inside(id, reply) => drop(reply.send(inside(state, &id))),
+        AgentQuery::Metrics(reply) => drop(reply.send(metrics_page::page(state, membership))),
+        AgentQuery::Doctor(reply) => drop(reply.send(Diagnosis {
+            enforcer: state.facts.site.kind().to_string(),
+            root: state.facts.site.enforcer.root(),
+            health: health(state),
+            resource_manager: membership,
+            traits: state.facts.traits.clone(),
+            notes: state.facts.notes.clone(),
+            host: host_findings(state),
+        })),
     }
+}
+
+/// The findings of the start, with the current value of unattributed memory.
+fn host_findings(state: &AgentState) -> Vec<DoctorFinding> {
+    let measured = state
+        .facts
+        .site
+        .kind()
+        .is_kernel()
+        .then_some((state.unattributed.memory, state.facts.offers.memory));
+    let left = doctor::left_behind(measured);
+    state
+        .facts
+        .host
+        .iter()
+        .map(|finding| {
+            if finding.code == left.code {
+                left.clone()
+            } else {
+                finding.clone()
+            }
+        })
+        .collect()
+}
+
+/// The data for access to a container.
+fn inside(state: &AgentState, id: &ContainerId) -> Option<Box<AccessTarget>> {
+    let phase = wire_phase(&state.core.get(id)?.state)?;
+    let live = state.live.get(id);
+    Some(Box::new(AccessTarget {
+        phase,
+        order: live.and_then(|live| live.order.clone()),
+        group: live.and_then(|live| live.group.clone()),
+    }))
+}
+
+fn detail(state: &AgentState, id: &ContainerId) -> Option<Box<Detail>> {
+    let c = state.core.get(id)?;
+    let report = report_of(&c.state).cloned();
+    let meter = state.live.get(id).and_then(|l| l.meter.as_ref());
+    let timeline = match &report {
+        Some(report) => report.timeline.clone(),
+        None => meter
+            .map(|m| sample::locked(m).timeline())
+            .unwrap_or_default(),
+    };
+    Some(Box::new(Detail {
+        observed: observed(state, id, c)?,
+        timeline,
+        report,
+    }))
 }
 
 fn report_of(state: &LifecyclePhase) -> Option<&ExitReport> {
@@ -217,7 +227,7 @@ fn report_of(state: &LifecyclePhase) -> Option<&ExitReport> {
     }
 }
 
-fn phase(state: &LifecyclePhase) -> Option<NodeContainerPhase> {
+fn wire_phase(state: &LifecyclePhase) -> Option<NodeContainerPhase> {
     Some(match state {
         LifecyclePhase::New | LifecyclePhase::Preparing { .. } => NodeContainerPhase::Preparing,
         LifecyclePhase::Starting { .. } => NodeContainerPhase::Starting,

@@ -6,7 +6,8 @@ use headroom_node_exec::Privilege;
 use headroom_node_exec::syscalls::KernelCall;
 use headroom_types::Bytes;
 
-use super::{CheckResult, DoctorFacts, DoctorFinding, DoctorSettings};
+use super::facts::{DoctorFacts, DoctorSettings};
+use super::finding::{CheckResult, DoctorFinding};
 
 /// Minimum number of open files. A container needs about eight descriptors of the agent; with fewer
 /// the agent holds a few dozen containers.
@@ -465,9 +466,10 @@ pub(crate) fn left_behind(left: Option<(Bytes, Bytes)>) -> DoctorFinding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Disk, worst};
+    use super::super::facts::Disk;
+    use super::super::worst;
     use super::*;
-    use crate::node_context::AgentPrivileges;
+    use crate::privileges::AgentPrivileges;
     use headroom_node_cgroup::CgroupFeatures;
     use std::path::PathBuf;
 

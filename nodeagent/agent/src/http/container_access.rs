@@ -27,8 +27,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::spawn_blocking;
 
 use super::logs::Range;
-use super::{AccessTarget, AgentQuery, Refused, Shared, ask, parse, refuse};
-use crate::agent_loop::AgentInput;
+use super::refusal::{Refused, refuse};
+use super::shared::{Shared, ask, parse};
+use crate::agent_input::AgentInput;
+use crate::agent_query::{AccessTarget, AgentQuery};
 use crate::exec::{self, ExecOutput, ExecRequest};
 use crate::files::{self, ContainerPath};
 use crate::stop::{self, SignalTarget};

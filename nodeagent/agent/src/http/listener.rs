@@ -27,7 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::{debug, warn};
 
-use super::refuse;
+use super::refusal::refuse;
 
 /// Maximum number of connections.
 const CONNECTIONS: usize = 1024;

@@ -4,124 +4,40 @@
 mod container_access;
 pub(crate) mod listener;
 mod logs;
+mod refusal;
+mod shared;
 mod yarn;
+mod yarn_container;
 mod yarn_json;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use headroom_node_cgroup::Group;
-use headroom_telemetry::{Format, MetricsPage, process};
-use headroom_types::exit::MemorySample;
-use headroom_types::{ContainerId, ExitReport, NodeId, Resource, UnixMillis};
+use headroom_telemetry::{Format, process};
 use headroom_wire::v1::apps::ContainerTimeline;
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
-use headroom_wire::v1::nodes::{
-    NodeContainerPhase, NodeHealthState, NodeTraits, ObservedContainer, RunOrder,
-};
-use serde::Serialize;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use headroom_wire::v1::error::ErrorCode;
+use headroom_wire::v1::nodes::ObservedContainer;
+use tokio::sync::mpsc;
 use tower_http::timeout::RequestBodyDeadlineLayer;
 
-use crate::agent_loop::AgentInput;
-use crate::disk::StateLayout;
-use crate::doctor::DoctorFinding;
+use self::refusal::{Refused, refuse};
+use self::shared::{Shared, ask, parse};
+use crate::agent_input::AgentInput;
+use crate::agent_query::{AgentQuery, Detail, Diagnosis};
 use crate::metrics;
 use crate::node_context::NodeContext;
-use crate::rm_link::NodeMembership;
+use crate::node_link_event::NodeMembership;
 
 pub(crate) use container_access::key;
+pub(crate) use shared::NodeSummary;
 
 /// Time limit for a complete request body.
 const BODY: Duration = Duration::from_secs(10);
-
-/// A query of a handler to the loop.
-#[derive(Debug)]
-pub(crate) enum AgentQuery {
-    /// All containers.
-    Containers(oneshot::Sender<Vec<ObservedContainer>>),
-    /// All containers with their details.
-    Details(oneshot::Sender<Vec<Detail>>),
-    /// One container.
-    Container(ContainerId, oneshot::Sender<Option<Box<Detail>>>),
-    /// The enforcer, and how it was chosen.
-    Doctor(oneshot::Sender<Diagnosis>),
-    /// The data for access to one container.
-    Inside(ContainerId, oneshot::Sender<Option<Box<AccessTarget>>>),
-    /// The metrics of the loop.
-    Metrics(oneshot::Sender<MetricsPage>),
-}
-
-/// `GET /v1/containers/{id}`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Detail {
-    #[serde(flatten)]
-    pub(crate) observed: ObservedContainer,
-    /// Memory since the start.
-    pub(crate) timeline: Vec<MemorySample>,
-    /// The exit report, after the end.
-    pub(crate) report: Option<ExitReport>,
-}
-
-/// The data for access to a container.
-#[derive(Debug)]
-pub(crate) struct AccessTarget {
-    pub(crate) phase: NodeContainerPhase,
-    pub(crate) order: Option<RunOrder>,
-    pub(crate) group: Option<Arc<Group>>,
-}
-
-/// `GET /v1/doctor`.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Diagnosis {
-    /// The enforcer of the limits.
-    pub(crate) enforcer: String,
-    /// Directory of its groups.
-    pub(crate) root: Option<PathBuf>,
-    /// Whether the enforcer passed its proof.
-    pub(crate) health: NodeHealthState,
-    /// Membership of the node in the cluster.
-    pub(crate) resource_manager: NodeMembership,
-    /// Rack, labels and attributes of the node.
-    pub(crate) traits: NodeTraits,
-    /// Why this enforcer was chosen, and which features better ones lacked.
-    pub(crate) notes: Vec<String>,
-    /// Findings about the host at the start of the agent. Unattributed memory is current.
-    pub(crate) host: Vec<DoctorFinding>,
-}
-
-/// Data of this node that does not change while the agent runs.
-#[derive(Clone, Debug)]
-pub(crate) struct NodeSummary {
-    /// Node name.
-    pub(crate) node: NodeId,
-    /// URL of the agent.
-    pub(crate) url: String,
-    /// Resources that the node offers.
-    pub(crate) offers: Resource,
-    /// Start of the agent.
-    pub(crate) started: UnixMillis,
-}
-
-#[derive(Clone, Debug)]
-struct Shared {
-    layout: StateLayout,
-    site: Arc<NodeContext>,
-    /// The key that permits container access.
-    key: Arc<str>,
-    inputs: mpsc::Sender<AgentInput>,
-    about: NodeSummary,
-    followers: Arc<Semaphore>,
-    readers: Arc<Semaphore>,
-    execs: Arc<Semaphore>,
-    refusals: Arc<listener::RefusalCounts>,
-}
 
 /// The routes of the interface.
 pub(crate) fn router(
@@ -165,39 +81,6 @@ pub(crate) fn router(
             listener::count,
         ))
         .with_state(shared)
-}
-
-struct Refused(Box<ProblemDetails>);
-
-impl IntoResponse for Refused {
-    fn into_response(self) -> Response {
-        let status =
-            StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        (
-            status,
-            [(header::CONTENT_TYPE, "application/problem+json")],
-            Json(self.0),
-        )
-            .into_response()
-    }
-}
-
-fn refuse(code: ErrorCode, detail: impl Into<String>) -> Refused {
-    Refused(Box::new(ProblemDetails::new(code, detail)))
-}
-
-async fn ask<T>(
-    shared: &Shared,
-    question: impl FnOnce(oneshot::Sender<T>) -> AgentQuery,
-) -> Result<T, Refused> {
-    let gone = || refuse(ErrorCode::HR0503, "the node agent is shutting down");
-    let (reply, answer) = oneshot::channel();
-    shared
-        .inputs
-        .send(AgentInput::Question(question(reply)))
-        .await
-        .map_err(|_| gone())?;
-    answer.await.map_err(|_| gone())
 }
 
 /// Answers through the loop, so that an agent whose loop hangs is not reported as alive.
@@ -286,11 +169,4 @@ async fn timeline(
         reason,
         samples,
     }))
-}
-
-fn parse(id: &str) -> Result<ContainerId, Refused> {
-    id.parse()
-        .map_err(|error: headroom_types::ids::ParseIdError| {
-            refuse(ErrorCode::HR0400, error.to_string())
-        })
 }

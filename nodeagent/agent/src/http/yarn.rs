@@ -10,16 +10,19 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Json, Router};
-use headroom_types::{Bytes, ContainerId, ExitReport};
-use headroom_wire::v1::nodes::{NodeContainerPhase, NodeHealthState, RunOrder};
+use headroom_types::ContainerId;
+use headroom_wire::v1::nodes::NodeHealthState;
 use headroom_wire::yarn::accept;
 use headroom_wire::yarn::error::{RemoteError, YarnErrorKind};
 use headroom_wire::yarn::ids::{YarnApp, YarnContainer};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::refusal::Refused;
+use super::shared::{Shared, ask};
+use super::yarn_container::ShownContainer;
 use super::yarn_json::{self, Apps, Containers, OneApp, OneContainer};
-use super::{AgentQuery, Detail, Refused, Shared, ask};
+use crate::agent_query::AgentQuery;
 use crate::clock;
 use crate::disk::StateLayout;
 use crate::logs;
@@ -94,70 +97,6 @@ async fn json_only(request: Request, next: Next) -> Response {
         "the response is application/json; omit Accept, or accept application/json".into(),
     )
     .into_response()
-}
-
-/// One container of this node, from the loop or from disk.
-#[derive(Clone, Debug)]
-pub(super) struct ShownContainer {
-    pub(super) id: ContainerId,
-    pub(super) attempt: u32,
-    /// Memory and processors of the container.
-    pub(super) size: headroom_types::Resource,
-    pub(super) life: ShownPhase,
-    /// Memory in use at the last sample. Bytes.
-    pub(super) used: Option<Bytes>,
-    /// Largest measured memory use. Bytes.
-    pub(super) peak: Option<Bytes>,
-}
-
-/// The phase of a container.
-#[derive(Clone, Debug)]
-pub(super) enum ShownPhase {
-    Live(NodeContainerPhase),
-    Over(Box<ExitReport>),
-    /// Ended, and its report is no longer needed.
-    Forgotten(Box<ExitReport>),
-}
-
-impl ShownContainer {
-    fn of(detail: Detail) -> Self {
-        let Detail {
-            observed,
-            timeline,
-            report,
-        } = detail;
-        let measured = timeline.iter().map(|sample| sample.current).max();
-        let peak = report
-            .as_ref()
-            .and_then(|report| report.evidence.own.peak)
-            .or(measured);
-        let life = report.map_or(ShownPhase::Live(observed.phase), |report| {
-            ShownPhase::Over(Box::new(report))
-        });
-        let used = match life {
-            ShownPhase::Live(_) => observed.used,
-            ShownPhase::Over(_) | ShownPhase::Forgotten(_) => None,
-        };
-        ShownContainer {
-            id: observed.container,
-            attempt: observed.attempt,
-            size: observed.resource,
-            life,
-            used,
-            peak,
-        }
-    }
-    fn forgotten(id: ContainerId, order: RunOrder, report: ExitReport) -> Self {
-        let peak = report.evidence.own.peak;
-        ShownContainer {
-            id,
-            attempt: order.attempt,
-            size: order.resource,
-            life: ShownPhase::Forgotten(Box::new(report)),
-            used: None,
-            peak,
-        }
-    }
 }
 
 /// The containers of the loop, then those whose directories remain.
@@ -371,14 +310,4 @@ async fn log(
 /// `GET /ws/v1/node/auxiliaryservices`: always empty.
 async fn auxiliary_services() -> Json<Value> {
     Json(json!({"services": {"services": []}}))
-}
-
-impl ShownPhase {
-    /// The exit report, after the end.
-    pub(super) fn report(&self) -> Option<&ExitReport> {
-        match self {
-            ShownPhase::Live(_) => None,
-            ShownPhase::Over(report) | ShownPhase::Forgotten(report) => Some(report),
-        }
-    }
 }

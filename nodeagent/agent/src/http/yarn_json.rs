@@ -11,8 +11,8 @@ use headroom_wire::yarn::time;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::NodeSummary;
-use super::yarn::{ShownContainer, ShownPhase};
+use super::shared::NodeSummary;
+use super::yarn_container::{ShownContainer, ShownPhase};
 
 /// `{"apps":{"app":[…]}}`.
 #[derive(Debug, Serialize)]

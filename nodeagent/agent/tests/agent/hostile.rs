@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use headroom_types::{ContainerId, ExitReason, StopCause};
@@ -71,22 +71,16 @@ fn tried(text: &str, attempt: &str) -> String {
         .to_owned()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_task_cannot_leave_its_cgroup_raise_its_limit_or_reach_others() {
-    if !is_root("a_task_cannot_leave_its_cgroup_raise_its_limit_or_reach_others") {
-        return;
-    }
-    let dir = tempfile::tempdir().expect("a directory");
-    let (rm, node) = node(dir.path()).await;
-    let victim = rm.run_by(
-        1,
-        Some("www-data"),
-        sh("echo secret > kept; chmod 600 kept; exec sleep 600"),
-    );
-    rm.running(&victim).await;
-    let (pid, agent) = (node.pid(&victim), node.agent());
-    let others = groups(pid);
-    let script = format!(
+/// A script of a task that tries to leave its cgroup, to raise its limit, and to reach the process
+/// `pid` of the container `victim`, its groups `others`, and the agent.
+fn attack_script(
+    victim: &ContainerId,
+    pid: i32,
+    others: &[PathBuf],
+    agent: i32,
+    state: &Path,
+) -> String {
+    format!(
         "try() {{ name=$1; shift; if (eval \"$*\") >/dev/null 2>&1; then echo $name=done; else echo $name=refused; fi; }}\n\
          cg=$(cut -d: -f3 /proc/self/cgroup | sort -u)\n\
          for path in $cg; do for base in /sys/fs/cgroup /sys/fs/cgroup/memory /sys/fs/cgroup/pids /sys/fs/cgroup/unified; do\n\
@@ -116,9 +110,27 @@ async fn a_task_cannot_leave_its_cgroup_raise_its_limit_or_reach_others() {
             .map(|p| p.display().to_string())
             .collect::<Vec<_>>()
             .join(" "),
-        state = node.state().display(),
+        state = state.display(),
         own = "work",
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_cannot_leave_its_cgroup_raise_its_limit_or_reach_others() {
+    if !is_root("a_task_cannot_leave_its_cgroup_raise_its_limit_or_reach_others") {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let (rm, node) = node(dir.path()).await;
+    let victim = rm.run_by(
+        1,
+        Some("www-data"),
+        sh("echo secret > kept; chmod 600 kept; exec sleep 600"),
     );
+    rm.running(&victim).await;
+    let (pid, agent) = (node.pid(&victim), node.agent());
+    let others = groups(pid);
+    let script = attack_script(&victim, pid, &others, agent, node.state());
     let id = rm.run_by(2, Some("nobody"), sh(&script));
     let report = rm.exit(&id).await;
     let text = node.text(&id, "stdout");

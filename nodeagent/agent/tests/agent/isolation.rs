@@ -41,6 +41,28 @@ const LOOK: &str = "cat /proc/self/status; echo umask=$(umask); echo files=$(uli
      (cat $HEADROOM_CONTAINER_DIR/order.json) >/dev/null 2>&1 && echo order=open || echo order=closed; \
      echo mine > made && ls -ln made | cut -c1-10 | sed 's/^/made=/'; exit 0";
 
+/// Checks that a program has no variable of the agent.
+fn check_environment(text: &str) {
+    let names: Vec<&str> = text
+        .lines()
+        .filter_map(|l| l.strip_prefix("env ")?.split('=').next())
+        .collect();
+    let foreign: Vec<&&str> = names
+        .iter()
+        .filter(|n| !n.starts_with("HEADROOM_"))
+        .filter(|n| {
+            ![
+                "HOME", "LANG", "LOGNAME", "OLDPWD", "PATH", "PWD", "SHLVL", "TMPDIR", "USER", "_",
+            ]
+            .contains(*n)
+        })
+        .collect();
+    assert!(
+        foreign.is_empty() && !names.contains(&"HEADROOM_LOG"),
+        "variables of the agent were inherited: {foreign:?}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_has_only_the_rights_of_its_user() {
     if !is_root("a_program_has_only_the_rights_of_its_user") {
@@ -107,24 +129,7 @@ async fn a_program_has_only_the_rights_of_its_user() {
         "the shim's records are accessible"
     );
     assert_eq!(field(&text, "made"), "-rw-r-----");
-    let names: Vec<&str> = text
-        .lines()
-        .filter_map(|l| l.strip_prefix("env ")?.split('=').next())
-        .collect();
-    let foreign: Vec<&&str> = names
-        .iter()
-        .filter(|n| !n.starts_with("HEADROOM_"))
-        .filter(|n| {
-            ![
-                "HOME", "LANG", "LOGNAME", "OLDPWD", "PATH", "PWD", "SHLVL", "TMPDIR", "USER", "_",
-            ]
-            .contains(*n)
-        })
-        .collect();
-    assert!(
-        foreign.is_empty() && !names.contains(&"HEADROOM_LOG"),
-        "variables of the agent were inherited: {foreign:?}"
-    );
+    check_environment(&text);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -293,6 +293,50 @@ async fn files_are_listed_and_read_also_after_the_end() {
     assert_eq!(part.text().await.expect("text"), "345");
 }
 
+/// Runs programs that end in each other way, in a container with a file `here` that is no program.
+async fn check_exec_ends(caller: &Caller, id: &ContainerId) {
+    let missing = caller
+        .exec(id, &wish(&["/no/such/program"]))
+        .await
+        .expect("answers")
+        .2;
+    assert!(
+        matches!(missing, ExecExitStatus::NotFound { .. }),
+        "{missing:?}"
+    );
+    let odd = caller
+        .exec(id, &wish(&["./here"]))
+        .await
+        .expect("answers")
+        .2;
+    assert!(matches!(odd, ExecExitStatus::NotStarted { .. }), "{odd:?}");
+    let killed = caller
+        .exec(id, &wish(&["sh", "-c", "kill -9 $$"]))
+        .await
+        .expect("answers")
+        .2;
+    assert_eq!(killed, ExecExitStatus::Signal { signal: 9 });
+    let long = ExecContainer {
+        timeout_ms: Some(2000),
+        ..wish(&["sh", "-c", "echo started; sleep 62 & sleep 62"])
+    };
+    assert_eq!(
+        caller.exec(id, &long).await.expect("answers"),
+        ("started\n".into(), String::new(), ExecExitStatus::Timeout)
+    );
+    let many = caller
+        .exec(
+            id,
+            &wish(&["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x"]),
+        )
+        .await
+        .expect("answers");
+    assert_eq!(
+        (many.0.len(), many.2),
+        (3_000_000, ExecExitStatus::Exit { code: 0 })
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exec_program_returns_its_output_and_exit_code() {
     let rm = FakeRm::start().await;
@@ -320,46 +364,7 @@ async fn an_exec_program_returns_its_output_and_exit_code() {
             ExecExitStatus::Exit { code: 7 }
         )
     );
-    let missing = caller
-        .exec(&id, &wish(&["/no/such/program"]))
-        .await
-        .expect("answers")
-        .2;
-    assert!(
-        matches!(missing, ExecExitStatus::NotFound { .. }),
-        "{missing:?}"
-    );
-    let odd = caller
-        .exec(&id, &wish(&["./here"]))
-        .await
-        .expect("answers")
-        .2;
-    assert!(matches!(odd, ExecExitStatus::NotStarted { .. }), "{odd:?}");
-    let killed = caller
-        .exec(&id, &wish(&["sh", "-c", "kill -9 $$"]))
-        .await
-        .expect("answers")
-        .2;
-    assert_eq!(killed, ExecExitStatus::Signal { signal: 9 });
-    let long = ExecContainer {
-        timeout_ms: Some(2000),
-        ..wish(&["sh", "-c", "echo started; sleep 62 & sleep 62"])
-    };
-    assert_eq!(
-        caller.exec(&id, &long).await.expect("answers"),
-        ("started\n".into(), String::new(), ExecExitStatus::Timeout)
-    );
-    let many = caller
-        .exec(
-            &id,
-            &wish(&["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x"]),
-        )
-        .await
-        .expect("answers");
-    assert_eq!(
-        (many.0.len(), many.2),
-        (3_000_000, ExecExitStatus::Exit { code: 0 })
-    );
+    check_exec_ends(&caller, &id).await;
     assert_eq!(caller.exec(&id, &wish(&[])).await, Err(ErrorCode::HR0400));
     assert_eq!(
         std::fs::read_dir(node.file(&id, "exec"))

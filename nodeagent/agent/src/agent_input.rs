@@ -1,0 +1,55 @@
+//! The inputs of the loop: the vocabulary in which jobs, watchers and handlers report to it.
+//!
+//! Their senders own nothing of the loop's state, and the loop alone handles them.
+
+use std::sync::Arc;
+
+use headroom_container_shim::record::StartResult;
+use headroom_node_cgroup::Group;
+use headroom_node_core::size::OrderedSize;
+use headroom_types::{ContainerId, ExitReport};
+use headroom_wire::v1::nodes::ConfigReload;
+use tokio::sync::oneshot;
+
+use crate::agent_query::AgentQuery;
+use crate::node_link_event::NodeLinkEvent;
+use crate::sample::SamplerAction;
+use crate::shim_process::ShimProcess;
+use crate::unattributed_memory::UnattributedFinding;
+
+/// An input of the loop.
+#[derive(Debug)]
+pub(crate) enum AgentInput {
+    /// The files and the cgroup of a container are ready, or an error.
+    Prepared(ContainerId, Result<Arc<Group>, String>),
+    /// The shim of a container was started, or an error.
+    ShimStarted(ContainerId, Result<ShimProcess, String>),
+    /// The single line of the shim arrived.
+    Answered(ContainerId, StartResult),
+    /// The shim did not report in time whether its program runs.
+    Silent(ContainerId),
+    ShimEnded(ContainerId),
+    /// The container has another size, or the error that kept the old one.
+    Resized(ContainerId, OrderedSize, Result<(), String>),
+    /// The exit report of a container is written.
+    Collected(Box<ExitReport>),
+    Sampled(Vec<(ContainerId, SamplerAction)>),
+    /// From the link to the resource manager.
+    Link(NodeLinkEvent),
+    Health(Vec<String>),
+    Unattributed(UnattributedFinding),
+    Question(AgentQuery),
+    Reloaded(ConfigReload),
+    /// A caller requests SIGKILL for every process of a container. The reply is true if it runs.
+    Kill(ContainerId, oneshot::Sender<bool>),
+    Shutdown(ShutdownContainers, oneshot::Sender<()>),
+}
+
+/// Treatment of the containers when the agent ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShutdownContainers {
+    /// The containers continue to run, and the next agent adopts them.
+    Keep,
+    /// The containers are ended, and the cgroups are removed.
+    Kill,
+}

@@ -1,0 +1,92 @@
+//! The state of the agent: its containers, counters and problems.
+//!
+//! Owned and changed by the loop alone; the views read it. It sends no message and starts no job.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use headroom_config::MetricsGranularity;
+use headroom_node_cgroup::Group;
+use headroom_node_core::agent::Agent;
+use headroom_node_core::fence::Fence;
+use headroom_types::{ContainerId, Resource, Tick};
+use headroom_wire::v1::nodes::{ConfigReload, NodeHealthState, NodeTraits, RunOrder};
+use tokio::sync::oneshot;
+
+use crate::doctor::DoctorFinding;
+use crate::metrics::AgentMetrics;
+use crate::node_context::NodeContext;
+use crate::sample::SharedSampler;
+use crate::unattributed_memory::UnattributedFinding;
+
+/// The state of the agent.
+#[derive(Debug)]
+pub(crate) struct AgentState {
+    pub(crate) facts: AgentSetup,
+    /// The containers, as the core knows them.
+    pub(crate) core: Agent,
+    /// Further data about the containers of the core.
+    pub(crate) live: BTreeMap<ContainerId, LiveContainer>,
+    pub(crate) counts: AgentMetrics,
+    /// Problems of the host. While there are any, the node takes no work.
+    pub(crate) ills: Vec<String>,
+    pub(crate) unattributed: UnattributedFinding,
+    pub(crate) closing: Option<AgentShutdown>,
+    /// The result of a configuration reload that the resource manager has not received yet.
+    pub(crate) reload: Option<ConfigReload>,
+}
+
+impl AgentState {
+    /// The state of an agent without containers.
+    pub(crate) fn new(facts: AgentSetup, fence: Fence) -> Self {
+        AgentState {
+            facts,
+            core: Agent::new(fence),
+            live: BTreeMap::new(),
+            counts: AgentMetrics::new(),
+            ills: Vec::new(),
+            unattributed: UnattributedFinding::default(),
+            closing: None,
+            reload: None,
+        }
+    }
+}
+
+/// Data of the loop about one container, in addition to the core's state.
+#[derive(Debug, Default)]
+pub(crate) struct LiveContainer {
+    pub(crate) order: Option<RunOrder>,
+    pub(crate) group: Option<Arc<Group>>,
+    pub(crate) meter: Option<SharedSampler>,
+    /// Start of the current launch step.
+    pub(crate) step: Option<Tick>,
+}
+
+/// Data that does not change while the loop runs.
+#[derive(Debug)]
+pub(crate) struct AgentSetup {
+    pub(crate) site: Arc<NodeContext>,
+    pub(crate) offers: Resource,
+    pub(crate) url: String,
+    pub(crate) health: NodeHealthState,
+    pub(crate) notes: Vec<String>,
+    /// Findings about the host at the start of the agent.
+    pub(crate) host: Vec<DoctorFinding>,
+    pub(crate) traits: NodeTraits,
+    /// The key that the resource manager sends with each container access.
+    pub(crate) key: String,
+    /// Detail level of the metric series.
+    pub(crate) cardinality: MetricsGranularity,
+}
+
+/// A shutdown in progress.
+#[derive(Debug)]
+pub(crate) struct AgentShutdown {
+    /// Time at which the agent ends in any case.
+    pub(crate) give_up_at: Tick,
+    /// Time until which the agent tries to deliver the last exit reports. `None` until all
+    /// containers have ended.
+    pub(crate) told_by: Option<Tick>,
+    /// Confirms the end to the caller.
+    pub(crate) done: oneshot::Sender<()>,
+}

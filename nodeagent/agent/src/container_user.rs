@@ -1,0 +1,217 @@
+//! The user of a container: who it is, and the files and groups that it owns.
+//!
+//! Only the files that belong to the user are handed over. The directory around them, with the
+//! shim's records, stays the agent's.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use headroom_config::{Isolation, RunAs};
+use headroom_node_cgroup::Group;
+use headroom_node_exec::User;
+
+use crate::disk::file;
+
+/// The user of one container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ContainerUser {
+    /// `None` means the agent's own user.
+    pub(crate) user: Option<User>,
+    /// User name, for the environment.
+    pub(crate) name: Option<String>,
+}
+
+/// The user, if the agent is root.
+pub(crate) fn choose(
+    policy: &Isolation,
+    submitter: Option<&str>,
+    look_up: impl Fn(&str) -> io::Result<Option<User>>,
+) -> anyhow::Result<ContainerUser> {
+    let (name, named) = match (&policy.run_as, submitter) {
+        (RunAs::Agent, _) => ("root", false),
+        (RunAs::User(name), _) => (name.as_str(), true),
+        (RunAs::Submitter, Some(who)) => match policy.users.get(who) {
+            Some(name) => (name.as_str(), true),
+            None => (who, false),
+        },
+        (RunAs::Submitter, None) => {
+            bail!("the launch has no submitter, and this node runs programs as their submitter")
+        }
+    };
+    let found = look_up(name).with_context(|| format!("the user {name:?} cannot be looked up"))?;
+    let Some(user) = found else {
+        bail!("the user {name:?} is not known on this node")
+    };
+    if user.uid == 0 && !policy.allow_root {
+        bail!("the program would run as root, which this node does not allow");
+    }
+    if user.uid != 0 && user.uid < policy.min_uid && !named {
+        bail!(
+            "the user {name:?} has the uid {}, below the min_uid of the node, {}",
+            user.uid,
+            policy.min_uid
+        );
+    }
+    let user = if policy.run_as == RunAs::Agent {
+        None
+    } else {
+        Some(user)
+    };
+    Ok(ContainerUser {
+        user,
+        name: Some(name.to_owned()),
+    })
+}
+
+/// Creates a secret file that only its user can read and remove.
+pub(crate) fn give_secret(identity: &ContainerUser, path: &Path, text: &str) -> anyhow::Result<()> {
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(text.as_bytes())?;
+    if let Some(user) = &identity.user {
+        std::os::unix::fs::fchown(&file, Some(user.uid), Some(user.gid))?;
+    }
+    Ok(())
+}
+
+/// Gives the container's user its own files: the working directory with its contents, its task
+/// logs, its `/tmp`, and the directory of its application.
+pub(crate) fn hand_over(identity: &ContainerUser, dir: &Path, app: &Path) -> anyhow::Result<()> {
+    let tmp = dir.join(file::TMP);
+    let Some(user) = &identity.user else {
+        return Ok(());
+    };
+    let give = |path: &Path| {
+        chown(path, Some(user.uid), Some(user.gid))
+            .with_context(|| format!("cannot give {} to its user", path.display()))
+    };
+    let work = dir.join(file::WORK);
+    for own in [&work, &dir.join(file::TASKS), &tmp, app] {
+        give(own)?;
+    }
+    // Fetched files are shared with other containers and stay the agent's. Files that were written
+    // for this container belong to its user.
+    for entry in fs::read_dir(&work).with_context(|| format!("cannot list {}", work.display()))? {
+        let entry = entry?;
+        let facts = entry.metadata()?;
+        if facts.is_file() && std::os::unix::fs::MetadataExt::nlink(&facts) == 1 {
+            give(&entry.path())?;
+        }
+    }
+    fs::set_permissions(app, fs::Permissions::from_mode(0o700))
+        .with_context(|| format!("cannot close {}", app.display()))
+}
+
+/// Lets the container's user create groups for tasks below its own group. The limits of the
+/// container itself stay the agent's.
+pub(crate) fn delegate(identity: &ContainerUser, group: &Group) -> anyhow::Result<()> {
+    let Some(user) = &identity.user else {
+        return Ok(());
+    };
+    let mut dirs: Vec<PathBuf> = group.path().map(Path::to_owned).into_iter().collect();
+    dirs.extend(
+        group
+            .procs_files()
+            .iter()
+            .filter_map(|f| f.parent())
+            .map(Path::to_owned),
+    );
+    // `procs_files` are those of `main` on v2 and of every hierarchy on v1: the container's own
+    // directory is above or among them.
+    for dir in dirs {
+        for path in [dir.clone()].into_iter().chain(
+            [
+                "cgroup.procs",
+                "cgroup.threads",
+                "cgroup.subtree_control",
+                "tasks",
+            ]
+            .map(|f| dir.join(f)),
+        ) {
+            match chown(&path, Some(user.uid), Some(user.gid)) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                done => {
+                    done.with_context(|| format!("cannot give {} to its user", path.display()))?
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(name: &str) -> io::Result<Option<User>> {
+        let uid = match name {
+            "root" => 0,
+            "daemon" => 1,
+            "ann" => 1001,
+            _ => return Ok(None),
+        };
+        Ok(Some(User {
+            uid,
+            gid: uid,
+            groups: vec![uid],
+        }))
+    }
+
+    fn decide(policy: &Isolation, submitter: Option<&str>) -> Result<Option<u32>, String> {
+        choose(policy, submitter, known)
+            .map(|i| i.user.map(|u| u.uid))
+            .map_err(|e| format!("{e:#}"))
+    }
+
+    #[test]
+    fn by_default_a_program_runs_as_its_submitter_and_never_as_root() {
+        let usual = Isolation::default();
+        assert_eq!(decide(&usual, Some("ann")), Ok(Some(1001)));
+        for (who, word) in [
+            (Some("root"), "root"),
+            (Some("daemon"), "min_uid"),
+            (Some("eve"), "known"),
+            (None, "no submitter"),
+        ] {
+            let why = decide(&usual, who).expect_err("refused");
+            assert!(why.contains(word), "{who:?}: {why}");
+        }
+    }
+
+    #[test]
+    fn users_of_the_configuration_are_applied() {
+        let users = [
+            ("eve".to_owned(), "daemon".to_owned()),
+            ("op".to_owned(), "root".to_owned()),
+        ]
+        .into();
+        let mut policy = Isolation {
+            users,
+            ..Isolation::default()
+        };
+        assert_eq!(decide(&policy, Some("eve")), Ok(Some(1)));
+        assert!(
+            decide(&policy, Some("op"))
+                .expect_err("refused")
+                .contains("root"),
+            "an entry of the map does not allow root"
+        );
+        policy.allow_root = true;
+        assert_eq!(decide(&policy, Some("op")), Ok(Some(0)));
+        policy.run_as = RunAs::User("daemon".into());
+        assert_eq!(decide(&policy, Some("ann")), Ok(Some(1)));
+        policy.run_as = RunAs::Agent;
+        assert_eq!(decide(&policy, None), Ok(None));
+        policy.allow_root = false;
+        assert!(
+            decide(&policy, None).is_err(),
+            "an agent that is root requires allow_root"
+        );
+    }
+}
