@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use headroom_node_core::fence::FenceTimeout;
-use headroom_rm_core::queue::spec::{QueueState, QueueTree};
-use headroom_rm_core::request::{
+use headroom_rm_core::placement::{
     AntiAffinity, AttributeCondition, PlacementRules, PlacementScope, RelaxPolicy,
 };
+use headroom_rm_core::queue::QueueTree;
+use headroom_rm_core::queue::spec::QueueState;
 use headroom_rm_core::{AfterDrain, Exclusive, NodeProperties};
 use headroom_types::{Bytes, Cpus, Name, NodeId, QueuePath, RequestId, Resource};
 

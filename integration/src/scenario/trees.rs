@@ -6,9 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use headroom_rm_core::queue::spec::{
-    Amount, LeafOrder, Preemptable, QueueShare, QueueSpec, QueueTree,
-};
+use headroom_rm_core::queue::QueueTree;
+use headroom_rm_core::queue::spec::{Amount, LeafOrder, Preemptable, QueueShare, QueueSpec};
 use headroom_types::{Name, QueuePath};
 
 use super::scenario_cluster::word;

@@ -83,10 +83,10 @@ pub(super) fn ask(ask: application_master::PlacementRequest) -> rm::request::Con
         count: ask.count,
         settled: ask.settled,
         priority: ask.priority,
-        place: rm::request::PlacementRules {
+        place: rm::placement::PlacementRules {
             avoid_nodes: ask.avoid_nodes,
             nodes: ask.nodes,
-            ..rm::request::PlacementRules::default()
+            ..rm::placement::PlacementRules::default()
         },
         deadline: None,
         waited: Duration::ZERO,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use headroom_rm_core::queue::spec::QueueTree;
+use headroom_rm_core::queue::QueueTree;
 use headroom_rm_core::{
     AppSubmission, DurableRecord, EndedContainer, NodeMark, NodeTags, Restored, RestoredApp,
     SavedState,

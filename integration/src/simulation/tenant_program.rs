@@ -1,6 +1,6 @@
 //! The program in a tenant's container: it works for a fixed time and succeeds, or ends on request.
 
-use headroom_rm_core::request::{
+use headroom_rm_core::placement::{
     AntiAffinity, AttributeCondition, PlacementRules, PlacementScope, RelaxPolicy,
 };
 use headroom_rm_core::{Exclusive, NodeProperties, RunOrder};

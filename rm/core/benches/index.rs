@@ -5,10 +5,10 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use headroom_rm_core::NodeProperties;
-use headroom_rm_core::request::{PlacementRules, PlacementScope};
+use headroom_rm_core::placement::{LocalityLevel, PlacementRules, PlacementScope};
 use headroom_rm_core::sched::fit::{self, PlacementNeed};
-use headroom_rm_core::sched::index::{FreeIndex, NodeIx};
-use headroom_rm_core::sched::locality::LocalityLevel;
+use headroom_rm_core::sched::index::FreeIndex;
+use headroom_rm_core::sched::node_ix::NodeIx;
 use headroom_rm_core::testkit::{id, size};
 use headroom_types::{Bytes, Cpus, Resource};
 
@@ -61,23 +61,14 @@ fn cluster(dice: &mut Dice) -> (FreeIndex, Vec<NodeIx>) {
     (index, nodes)
 }
 
-fn questions(c: &mut Criterion) {
-    let mut dice = Dice(1);
-    let (index, nodes) = cluster(&mut dice);
-    let sizes: Vec<Resource> = (0..1024)
-        .map(|_| {
-            Resource::new(
-                Bytes::from_mib(256 + dice.roll(16_384)),
-                Cpus::from_milli(1000),
-            )
-        })
-        .collect();
+/// Named placement rules, from none to a spread.
+fn places() -> [(&'static str, PlacementRules); 8] {
     let with = |change: fn(&mut PlacementRules)| {
         let mut place = PlacementRules::default();
         change(&mut place);
         place
     };
-    let places: [(&str, PlacementRules); 8] = [
+    [
         ("anywhere", with(|_| ())),
         (
             "a label on 4 nodes",
@@ -104,13 +95,26 @@ fn questions(c: &mut Criterion) {
             "spread over racks",
             with(|p| p.spread = Some(PlacementScope::Rack)),
         ),
-    ];
+    ]
+}
+
+fn questions(c: &mut Criterion) {
+    let mut dice = Dice(1);
+    let (index, nodes) = cluster(&mut dice);
+    let sizes: Vec<Resource> = (0..1024)
+        .map(|_| {
+            Resource::new(
+                Bytes::from_mib(256 + dice.roll(16_384)),
+                Cpus::from_milli(1000),
+            )
+        })
+        .collect();
     let mut at = 0;
     let mut next = move || {
         at = (at + 1) % 1024;
         at
     };
-    for (name, place) in &places {
+    for (name, place) in &places() {
         c.bench_function(&format!("place: {name}"), |b| {
             b.iter(|| {
                 let size = &sizes[next()];

@@ -18,14 +18,14 @@ use headroom_types::{
 };
 
 use crate::attempt;
-use crate::cluster::StepContext;
 use crate::container_set::ContainerSet;
 use crate::event::{AppSubmission, MasterKind, MasterUpdate, Outcome, UpdateKind};
 use crate::explain::WaitReasonLog;
 use crate::request::{GrantCounts, PendingRequest};
 use crate::runs::AttemptHistory;
 use crate::save::{SavedStage, SavedState};
-use crate::sched::locality::ContainerLocations;
+use crate::sched::container_locations::ContainerLocations;
+use crate::step_context::StepContext;
 use crate::table::SortedTable;
 
 /// State of an application.

@@ -7,7 +7,7 @@ use headroom_types::{AppId, Charge, ExitReason, Reason, Resource, StopCause, Tic
 
 use crate::app::{self, App, ApplicationState, MasterSize, Origin};
 use crate::attempt::{self, AttemptFailure};
-use crate::cluster::{Cluster, MAX_LIVE_APPS, RestoredApp, StepContext};
+use crate::cluster::{Cluster, MAX_LIVE_APPS, RestoredApp};
 use crate::container;
 use crate::event::{
     AppSubmission, CallAnswer, CallRefusal, DryRun, Lifetime, LogSeverity, MasterKind, Outcome,
@@ -16,6 +16,7 @@ use crate::ledger::ContainerRole;
 use crate::queue::{QueueIx, Waiter};
 use crate::save::DurableRecord;
 use crate::sched::constraint::ANYWHERE;
+use crate::step_context::StepContext;
 use crate::timer::TimerKey;
 
 /// Most uncharged attempts before the resource manager gives an application up.

@@ -1,6 +1,6 @@
 //! The cluster: owner of every table, with [`Cluster::step`], the one function that changes them.
 //!
-//! The modules `apps`, `masters`, `nodes` and `leases` handle the events; [`crate::sched`] chooses
+//! The modules `apps`, `masters`, `nodes` and `grant` handle the events; [`crate::sched`] chooses
 //! nodes for containers.
 //!
 //! *Architecture Invariant*: after every [`Cluster::step`] the invariants of [`crate::check`] hold.
@@ -9,29 +9,27 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_types::{
-    AppId, ContainerId, Epoch, NodeId, Reason, RequestId, Resource, Tick, UnixMillis,
-};
+use headroom_types::{AppId, ContainerId, Epoch, NodeId, RequestId, Resource, Tick, UnixMillis};
 
 use crate::app::App;
 use crate::container::Container;
 use crate::event::{
     AppSubmission, CallAnswer, CallId, CallRefusal, ClusterCall, ClusterEvent, ContainerCommand,
-    Effect, GrantedContainer, LogLine, LogMessage, LogObject, LogSeverity, MasterUpdate,
-    QueuesFrom, RequestVerdict,
+    Effect, GrantedContainer, MasterUpdate, QueuesFrom, RequestVerdict,
 };
 use crate::explain::SentenceCache;
 use crate::history::{EndedContainer, History};
 use crate::ledger::Ledger;
 use crate::node::Node;
-use crate::queue::spec::QueueTree;
-use crate::queue::{Queues, Waiter};
-use crate::save::{DurableRecord, NodeMark, SavedState};
+use crate::node_tags::NodeTags;
+use crate::queue::{QueueTree, Queues, Waiter};
+use crate::save::{NodeMark, SavedState};
 use crate::sched::claim::Claims;
 use crate::sched::index::FreeIndex;
-use crate::sched::reserve::Reservations;
+use crate::sched::reservation::Reservations;
+use crate::settings::Settings;
+use crate::step_context::StepContext;
 use crate::table::{SortedTable, Table};
-use crate::tags::NodeTags;
 use crate::timer::{TimerKey, Timers};
 
 /// Most unacknowledged updates of a master; beyond it, the application gets no more containers.
@@ -40,63 +38,6 @@ pub const MAX_UNACKED: usize = 10_000;
 pub const MAX_REQUESTS: usize = 10_000;
 /// Most applications that have not ended.
 pub const MAX_LIVE_APPS: usize = 10_000;
-
-/// Settings of an operator. The defaults are those of the shipped configuration.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Time without a heartbeat after which a node gets no more work.
-    pub suspect: Duration,
-    /// Time without a heartbeat after which a node is unreachable.
-    pub unreachable: Duration,
-    /// Time without a heartbeat after which a node is lost.
-    pub lost: Duration,
-    /// Time without a heartbeat after which an attempt has failed.
-    pub master_silence: Duration,
-    /// Longest time after a restart in which grants wait for nodes to register again.
-    pub recovery_wait: Duration,
-    /// Time that a finished master has to end by itself.
-    pub master_linger: Duration,
-    /// Wall-clock time at tick 0.
-    pub unix_at_zero: UnixMillis,
-    /// Most ended applications that are kept.
-    pub keep_apps: usize,
-    /// Longest time that ended applications are kept.
-    pub keep_age: Duration,
-    /// Most ended containers that are kept.
-    pub keep_containers: usize,
-    /// Configured queue tree; a tree that was set at run time overrides it.
-    pub queues: QueueTree,
-    /// Time between the warning of a master and the preemption of its container.
-    pub preempt_warning: Duration,
-    /// Interval between two rounds of preemption.
-    pub preempt_every: Duration,
-    /// Largest part of the cluster's memory that one round of preemption takes. Thousandths.
-    pub preempt_part: u32,
-    /// Waiting time of a request before a node is reserved for it.
-    pub reserve_after: Duration,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            suspect: Duration::from_secs(3),
-            unreachable: Duration::from_secs(10),
-            lost: Duration::from_secs(30),
-            master_silence: Duration::from_secs(30),
-            recovery_wait: Duration::from_secs(10),
-            master_linger: Duration::from_secs(5),
-            unix_at_zero: UnixMillis(0),
-            keep_apps: 500,
-            keep_age: Duration::from_secs(30 * 86_400),
-            keep_containers: 5000,
-            queues: QueueTree::default(),
-            preempt_warning: Duration::from_secs(15),
-            preempt_every: Duration::from_secs(3),
-            preempt_part: 100,
-            reserve_after: Duration::from_secs(2),
-        }
-    }
-}
 
 /// State that an earlier incarnation saved.
 #[derive(Clone, Debug, Default)]
@@ -185,75 +126,6 @@ pub struct Cluster {
     pub(crate) roomy: Option<(headroom_types::Bytes, headroom_types::Cpus)>,
     /// Empty between steps; kept for its allocation.
     pub(crate) acts: Vec<crate::container::ContainerAction>,
-}
-
-/// Time of a step, and its effects.
-#[derive(Debug)]
-pub(crate) struct StepContext<'a> {
-    pub(crate) now: Tick,
-    pub(crate) wall: UnixMillis,
-    pub(crate) out: &'a mut Vec<Effect>,
-}
-
-impl StepContext<'_> {
-    pub(crate) fn save(&mut self, save: DurableRecord) {
-        self.out.push(Effect::Save(Box::new(save)));
-    }
-    pub(crate) fn send_command(
-        &mut self,
-        node: &NodeId,
-        container: &ContainerId,
-        want: ContainerCommand,
-    ) {
-        self.out.push(Effect::Tell {
-            node: node.clone(),
-            container: container.clone(),
-            want,
-        });
-    }
-    pub(crate) fn update(&mut self, app: &AppId, update: MasterUpdate) {
-        self.out.push(Effect::Update {
-            app: app.clone(),
-            update,
-        });
-    }
-    pub(crate) fn illegal(&mut self, what: String) {
-        self.out.push(Effect::Illegal { what });
-    }
-    pub(crate) fn log(&mut self, line: LogLine) {
-        self.out.push(Effect::Log(line));
-    }
-    pub(crate) fn log_app(
-        &mut self,
-        level: LogSeverity,
-        reason: Reason,
-        app: &AppId,
-        message: String,
-    ) {
-        self.log(LogLine {
-            level,
-            reason,
-            object: LogObject::App(app.clone()),
-            node: None,
-            words: LogMessage::Text(message),
-        });
-    }
-    pub(crate) fn log_node(
-        &mut self,
-        level: LogSeverity,
-        reason: Reason,
-        node: &NodeId,
-        message: String,
-    ) {
-        let object = LogObject::Node(node.clone());
-        self.log(LogLine {
-            level,
-            reason,
-            object,
-            node: Some(node.clone()),
-            words: LogMessage::Text(message),
-        });
-    }
 }
 
 /// Result of a call before the scheduling pass that follows it.

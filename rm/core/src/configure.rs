@@ -5,10 +5,12 @@
 
 use headroom_types::{NodeId, QueuePath, Reason, Tick};
 
-use crate::cluster::{Cluster, Settings, StepContext};
+use crate::cluster::Cluster;
 use crate::event::{CallAnswer, CallRefusal, LogSeverity, QueuesFrom};
 use crate::queues::log_queue;
 use crate::save::DurableRecord;
+use crate::settings::Settings;
+use crate::step_context::StepContext;
 use crate::timer::TimerKey;
 
 impl Cluster {

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use headroom_types::{AppId, Reason, RequestId, Tick};
 
-use crate::cluster::{Cluster, StepContext};
+use crate::cluster::Cluster;
 use crate::event::{LogSeverity, UpdateKind};
-use crate::sched::locality::LocalityLevel;
+use crate::placement::LocalityLevel;
+use crate::step_context::StepContext;
 use crate::timer::TimerKey;
 
 impl Cluster {

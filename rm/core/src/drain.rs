@@ -24,11 +24,12 @@ use std::time::Duration;
 
 use headroom_types::{AppId, ContainerId, NodeId, Reason, StopCause, Tick, UnixMillis};
 
-use crate::cluster::{Cluster, StepContext};
+use crate::cluster::Cluster;
 use crate::container;
 use crate::event::{AfterDrain, CallAnswer, CallRefusal, LogSeverity, UpdateKind};
 use crate::node::{self, Node};
 use crate::save::{DurableRecord, NodeMark};
+use crate::step_context::StepContext;
 use crate::timer::TimerKey;
 
 impl Cluster {

@@ -5,10 +5,12 @@
 
 mod infeasible;
 pub(crate) mod place;
-mod ring;
+mod sentence_cache;
+mod undecided;
+mod wait_reason;
 
-pub(crate) use ring::SentenceCache;
-pub use ring::{WaitReason, WaitReasonLog};
+pub(crate) use sentence_cache::SentenceCache;
+pub use wait_reason::{WaitReason, WaitReasonLog};
 
 use std::time::Duration;
 
@@ -19,13 +21,13 @@ use crate::cluster::{Cluster, MAX_UNACKED};
 use crate::event::RequestVerdict;
 use crate::ledger::ContainerRole;
 use crate::node;
+use crate::phrase::shortfall;
+use crate::placement::{LocalityLevel, RelaxPolicy};
 use crate::queue::Waiter;
-use crate::request::RelaxPolicy;
 use crate::sched::GrantBlock;
 use crate::sched::constraint::misfit;
 use crate::sched::fit::{self, PlacementNeed};
-use crate::sched::locality::LocalityLevel;
-use crate::sched::reserve::Reservation;
+use crate::sched::reservation::Reservation;
 use crate::timer::TimerKey;
 
 /// Most nodes that are listed for one request.
@@ -352,25 +354,4 @@ impl Cluster {
     pub(crate) fn could_place(&self, need: PlacementNeed<'_>) -> bool {
         fit::choose(&self.index, need).is_some()
     }
-}
-
-/// Missing resources of a node that is large enough when empty.
-fn shortfall(need: &Resource, free: &Resource) -> String {
-    let mut short = Vec::new();
-    if need.memory > free.memory {
-        short.push(format!(
-            "{} of memory short",
-            need.memory.saturating_sub(free.memory)
-        ));
-    }
-    if let Some(cpus) = need.cpus.checked_sub(free.cpus).filter(|c| c.milli() > 0) {
-        short.push(format!("{} short", cpus.words()));
-    }
-    for (name, n) in &need.extra {
-        let have = free.extra.get(name).copied().unwrap_or(0);
-        if *n > have {
-            short.push(format!("{} {name} short", n - have));
-        }
-    }
-    short.join(", ")
 }

@@ -8,8 +8,7 @@ use headroom_types::{
     Reason, RequestId, Resource, StopCause, Tick,
 };
 
-use crate::attempt;
-use crate::cluster::{Cluster, MAX_UNACKED, StepContext, granted};
+use crate::cluster::{Cluster, MAX_UNACKED, granted};
 use crate::container::{self, Container, ContainerAction, ContainerEvent, ContainerState};
 use crate::event::{
     CallAnswer, CallRefusal, ContainerCommand, ContainerPhase, LogLine, LogMessage, LogObject,
@@ -17,13 +16,14 @@ use crate::event::{
 };
 use crate::history::EndedContainer;
 use crate::ledger::ContainerRole;
+use crate::placement::LocalityLevel;
 use crate::request::GrantIncarnation;
 use crate::save::DurableRecord;
-use crate::sched::locality::LocalityLevel;
 use crate::sched::part;
-use crate::size;
+use crate::step_context::StepContext;
 use crate::table::Row;
 use crate::timer::TimerKey;
+use crate::{attempt, size};
 
 impl Cluster {
     /// Grants one container of a request on a node with enough free resources.

@@ -21,14 +21,16 @@ pub mod history;
 pub mod ledger;
 pub mod load;
 pub mod node;
+pub mod node_tags;
+pub mod placement;
 pub mod queue;
 pub mod request;
 pub mod runs;
 pub mod save;
 pub mod sched;
+pub mod settings;
 pub mod size;
 pub mod table;
-pub mod tags;
 pub mod testkit;
 pub mod timer;
 
@@ -41,10 +43,13 @@ mod lifetime;
 mod masters;
 mod nodes;
 mod orders;
+mod phrase;
 mod queues;
 mod resize;
+mod step_context;
+mod tags;
 
-pub use cluster::{Cluster, Restored, RestoredApp, Settings};
+pub use cluster::{Cluster, Restored, RestoredApp};
 pub use event::{
     AfterDrain, AppSubmission, CallAnswer, CallId, CallRefusal, CallResult, ClusterCall,
     ClusterEvent, ContainerCommand, ContainerPhase, ContainerSize, Cordon, DryRun, Effect,
@@ -55,7 +60,8 @@ pub use event::{
 };
 pub use explain::{NodeWaitReason, WaitExplanation, WaitReason};
 pub use history::EndedContainer;
+pub use node_tags::{NodeTags, Tagged};
 pub use queues::QueueView;
 pub use runs::AttemptRecord;
 pub use save::{DurableRecord, NodeMark, SavedStage, SavedState};
-pub use tags::{NodeTags, Tagged};
+pub use settings::Settings;

@@ -10,9 +10,10 @@ use std::time::Duration;
 use headroom_types::{AppId, Reason, StopCause, Tick, UnixMillis};
 
 use crate::app::{self, App};
-use crate::cluster::{Cluster, StepContext};
+use crate::cluster::Cluster;
 use crate::container;
 use crate::event::{Lifetime, LogSeverity, Outcome};
+use crate::step_context::StepContext;
 use crate::timer::TimerKey;
 
 impl Cluster {

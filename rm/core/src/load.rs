@@ -15,14 +15,16 @@ use headroom_types::{
     ExitReport, LaunchSpec, Name, NodeId, RequestId, Resource, Tick, UnixMillis,
 };
 
-use crate::cluster::Settings;
 use crate::event::{
     AppSubmission, CallAnswer, CallId, ClusterCall, ClusterEvent, ContainerCommand, ContainerPhase,
     Effect, MasterHeartbeat, MasterKind, MasterUpdate, NodeHealth, NodeHeartbeat, NodeProperties,
     NodeRegistration, ReportedContainer, UpdateKind,
 };
-use crate::queue::spec::{QueueSpec, QueueTree};
-use crate::request::{ContainerRequest, PlacementRules};
+use crate::placement::PlacementRules;
+use crate::queue::QueueTree;
+use crate::queue::spec::QueueSpec;
+use crate::request::ContainerRequest;
+use crate::settings::Settings;
 
 /// Size of the simulated cluster.
 #[derive(Clone, Copy, Debug)]

@@ -3,15 +3,15 @@
 use headroom_types::{AppId, AttemptId, Reason, RequestId, Resource, StopCause};
 
 use crate::app::{self, App};
-use crate::attempt;
-use crate::cluster::{Cluster, MAX_REQUESTS, Reply, StepContext};
-use crate::container;
+use crate::cluster::{Cluster, MAX_REQUESTS, Reply};
 use crate::event::{
     CallAnswer, CallRefusal, DryRun, LogSeverity, MasterHeartbeat, Outcome, RequestVerdict,
 };
 use crate::ledger::ContainerRole;
 use crate::request::{ContainerRequest, CountAccuracy, PendingRequest};
 use crate::sched::constraint::is_choosy;
+use crate::step_context::StepContext;
+use crate::{attempt, container};
 
 impl Cluster {
     pub(crate) fn register_master(
@@ -86,30 +86,7 @@ impl Cluster {
                 stop: true,
             }));
         }
-        if sync.epoch != self.epoch {
-            return Err(CallRefusal::StaleEpoch {
-                given: sync.epoch,
-                current: self.epoch,
-            });
-        }
-        current(app, &sync.attempt)?;
-        if !app.run.is_registered() {
-            return Err(CallRefusal::MasterNotRegistered(id));
-        }
-        let fresh = || {
-            sync.asks
-                .iter()
-                .filter(|ask| !app.requests.contains_key(&ask.request))
-                .count()
-        };
-        if app.requests.len() + sync.asks.len() > MAX_REQUESTS
-            && app.requests.len() + fresh() > MAX_REQUESTS
-        {
-            return Err(CallRefusal::TooMany {
-                what: format!("requests of {id}"),
-                most: MAX_REQUESTS,
-            });
-        }
+        self.check_heartbeat(app, &sync)?;
         // a heartbeat that a later one has overtaken contains older counts
         let told = if sync.ack >= app.updates.acked() {
             CountAccuracy::Exactly
@@ -153,6 +130,35 @@ impl Cluster {
             verdicts.push((request, never));
         }
         Ok(Reply::Verdicts(id, verdicts))
+    }
+
+    /// Checks a heartbeat of a live application before any part of it is applied.
+    fn check_heartbeat(&self, app: &App, sync: &MasterHeartbeat) -> Result<(), CallRefusal> {
+        if sync.epoch != self.epoch {
+            return Err(CallRefusal::StaleEpoch {
+                given: sync.epoch,
+                current: self.epoch,
+            });
+        }
+        current(app, &sync.attempt)?;
+        if !app.run.is_registered() {
+            return Err(CallRefusal::MasterNotRegistered(app.id.clone()));
+        }
+        let fresh = || {
+            sync.asks
+                .iter()
+                .filter(|ask| !app.requests.contains_key(&ask.request))
+                .count()
+        };
+        if app.requests.len() + sync.asks.len() > MAX_REQUESTS
+            && app.requests.len() + fresh() > MAX_REQUESTS
+        {
+            return Err(CallRefusal::TooMany {
+                what: format!("requests of {}", app.id),
+                most: MAX_REQUESTS,
+            });
+        }
+        Ok(())
     }
 
     pub(crate) fn ask(

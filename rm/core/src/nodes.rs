@@ -8,7 +8,7 @@ use headroom_types::exit::Unattributed;
 use headroom_types::{ContainerId, ExitReason, ExitReport, NodeId, Reason, Resource, StopCause};
 
 use crate::attempt;
-use crate::cluster::{Cluster, StepContext};
+use crate::cluster::Cluster;
 use crate::container::{self, ContainerEvent, ContainerState};
 use crate::event::{
     CallAnswer, CallRefusal, ContainerCommand, LogSeverity, NodeHeartbeat, NodeRegistration,
@@ -16,6 +16,7 @@ use crate::event::{
 };
 use crate::node::{self, Node, NodeAction, SilenceStage};
 use crate::save::DurableRecord;
+use crate::step_context::StepContext;
 use crate::timer::TimerKey;
 
 /// Time after which a container that was ordered to stop, and that its node does not report, has

@@ -5,8 +5,9 @@
 
 use headroom_types::{AppId, JobOrder};
 
-use crate::cluster::{Cluster, StepContext};
+use crate::cluster::Cluster;
 use crate::event::{CallAnswer, CallRefusal, UpdateKind};
+use crate::step_context::StepContext;
 
 /// Most unacknowledged orders of one application.
 const MAX_PENDING_ORDERS: usize = 256;

@@ -4,29 +4,26 @@
 //! quantities: the ledger has those. The order decides which waiter is next; the scheduling pass
 //! decides whether it fits.
 //!
-//! - [`spec`]: queue definitions of an operator; `valid` checks them.
+//! - [`spec`]: queue definitions of an operator; `valid` checks them, and [`QueueTree`] is a
+//!   validated tree of them.
 //! - [`bound`]: shares and limits as quantities.
 //! - [`tree`]: the queues in effect, with each application in its leaf.
-//! - [`seats`]: scheduling order of the children of one queue, or of the applications of one leaf.
+//! - [`sibling_order`]: scheduling order of the children of one queue, or of the applications of
+//!   one leaf.
 //! - [`waits`]: waiting requests of one application.
 
 pub mod bound;
+mod queue_ix;
+mod queue_tree;
 pub mod sibling_order;
 pub mod spec;
 pub mod tree;
 mod valid;
+mod waiter;
 pub mod waits;
 
-use headroom_types::{AppId, RequestId};
-
-pub use tree::{QueueIx, Queues};
+pub use queue_ix::QueueIx;
+pub use queue_tree::QueueTree;
+pub use tree::Queues;
 pub use valid::{MAX_DEPTH, MAX_QUEUES};
-
-/// A waiting request or master.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Waiter {
-    /// The application.
-    pub app: AppId,
-    /// The request; `None` for the master.
-    pub request: Option<RequestId>,
-}
+pub use waiter::Waiter;

@@ -5,16 +5,17 @@ use std::collections::BTreeSet;
 
 use headroom_types::{AppId, QueuePath, Reason, Resource};
 
-use crate::cluster::{Cluster, StepContext};
+use crate::cluster::Cluster;
 use crate::event::{
     CallAnswer, CallRefusal, DryRun, Lifetime, LogLine, LogMessage, LogObject, LogSeverity,
     QueuesFrom,
 };
 use crate::ledger;
-use crate::queue::QueueIx;
 use crate::queue::sibling_order::GuaranteePosition;
-use crate::queue::spec::{QueueProblem, QueueSpec, QueueState, QueueTree};
+use crate::queue::spec::{QueueProblem, QueueSpec, QueueState};
+use crate::queue::{QueueIx, QueueTree};
 use crate::save::DurableRecord;
+use crate::step_context::StepContext;
 
 /// Most applications that are listed when they prevent the removal of a queue.
 const MAX_NAMED: usize = 5;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use headroom_types::{ContainerId, Reason, Resource};
 
 use crate::app::MasterSize;
-use crate::cluster::{Cluster, StepContext};
+use crate::cluster::Cluster;
 use crate::container::{Container, ContainerState};
 use crate::event::{
     CallAnswer, CallRefusal, ContainerCommand, ContainerSize, DryRun, LogSeverity,
@@ -22,6 +22,7 @@ use crate::event::{
 use crate::grant::container_line;
 use crate::sched::part;
 use crate::size::{self, ResizeAction, ResizeEvent, VersionedSize, excess};
+use crate::step_context::StepContext;
 use crate::table::Row;
 use crate::timer::TimerKey;
 

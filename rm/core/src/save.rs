@@ -7,9 +7,9 @@ use headroom_types::{AppId, Bytes, ContainerId, NodeId, QueuePath, Resource, Uni
 
 use crate::event::{AfterDrain, AppSubmission, Outcome};
 use crate::history::EndedContainer;
-use crate::queue::spec::QueueTree;
+use crate::node_tags::NodeTags;
+use crate::queue::QueueTree;
 use crate::runs::AttemptRecord;
-use crate::tags::NodeTags;
 
 /// A durable record.
 #[derive(Clone, Debug, PartialEq, Eq)]

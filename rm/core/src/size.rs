@@ -155,17 +155,7 @@ pub fn next_resize_state(
                 out.push(ResizeAction::Failed(what.why));
                 Ok(ResizeState::Settled)
             }
-            ResizeEvent::Overdue => {
-                out.push(ResizeAction::Tell);
-                let back = VersionedSize {
-                    version: want.version.saturating_add(1),
-                    ..has.clone()
-                };
-                Ok(ResizeState::Withdrawn {
-                    tried: want.clone(),
-                    back,
-                })
-            }
+            ResizeEvent::Overdue => Ok(withdraw_order(want, has, out)),
         },
         ResizeState::Withdrawn { tried, back } => match event {
             ResizeEvent::Order(_) => Err(Box::new(InvalidResizeEvent { state, event })),
@@ -212,6 +202,22 @@ fn complete_resize(
     out.push(ResizeAction::Has(has));
     out.push(failed.map_or(ResizeAction::Resized, ResizeAction::Failed));
     ResizeState::Settled
+}
+
+/// Orders the current size again, because the node did not answer the order `want` in time.
+fn withdraw_order(
+    want: &VersionedSize,
+    has: &VersionedSize,
+    out: &mut Vec<ResizeAction>,
+) -> ResizeState {
+    out.push(ResizeAction::Tell);
+    ResizeState::Withdrawn {
+        tried: want.clone(),
+        back: VersionedSize {
+            version: want.version.saturating_add(1),
+            ..has.clone()
+        },
+    }
 }
 
 /// Accepts a size that an earlier incarnation of the resource manager ordered.

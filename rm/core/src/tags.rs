@@ -1,94 +1,19 @@
-//! Tags of nodes that operators set: cordon, labels, attributes and taints, in addition to those of
-//! the agent.
+//! Changes of the tags that operators set on nodes, and their effect on the scheduler.
 //!
-//! The cluster owns the tags and the store saves them, also for nodes that are not registered. They
-//! override the agent's values; when an operator removes an attribute, the agent's value applies
-//! again. Tags never move running containers: they only affect new placements.
+//! The cluster owns the tags and the store saves them, also for nodes that are not registered. Tags
+//! never move running containers: they only affect new placements.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
 
-use headroom_types::{Name, NodeId, Reason};
+use headroom_types::{NodeId, Reason};
 
-use crate::cluster::{Cluster, StepContext};
-use crate::event::{
-    CallAnswer, CallRefusal, Cordon, DryRun, LogSeverity, NodeProperties, TagChange,
-};
+use crate::cluster::Cluster;
+use crate::event::{CallAnswer, CallRefusal, DryRun, LogSeverity, NodeProperties, TagChange};
 use crate::node::{ClusterNodeState, Node};
+use crate::node_tags::{MAX_TAGS, NodeTags, Tagged};
+use crate::phrase::pair;
 use crate::save::DurableRecord;
-
-/// Most labels, attributes and taints of operators per node, together.
-pub const MAX_TAGS: usize = 64;
-
-/// Tags of a node that operators set.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeTags {
-    /// Reason of a cordon: the node gets no new containers.
-    pub cordon: Option<String>,
-    /// Labels that a request can require.
-    pub labels: BTreeSet<Name>,
-    /// Attributes that a request can compare; they override those of the agent.
-    pub attributes: BTreeMap<Name, String>,
-    /// Taints; a request must tolerate all of them. The value may be empty.
-    pub taints: BTreeMap<Name, String>,
-}
-
-impl NodeTags {
-    /// True without any tags.
-    pub fn is_empty(&self) -> bool {
-        *self == NodeTags::default()
-    }
-    /// Effective properties of a node with the agent's properties `own`.
-    pub fn over<'t>(&self, own: &'t NodeProperties) -> Cow<'t, NodeProperties> {
-        if self.labels.is_empty() && self.attributes.is_empty() && self.taints.is_empty() {
-            return Cow::Borrowed(own);
-        }
-        let mut all = own.clone();
-        all.labels.extend(self.labels.iter().cloned());
-        all.attributes.extend(self.attributes.clone());
-        all.taints.extend(self.taints.clone());
-        Cow::Owned(all)
-    }
-    fn changed(&self, change: &TagChange) -> Self {
-        let mut tags = self.clone();
-        match &change.cordon {
-            None => {}
-            Some(Cordon::On(reason)) => tags.cordon = Some(reason.clone()),
-            Some(Cordon::Off) => tags.cordon = None,
-        }
-        tags.labels.extend(change.labels.iter().cloned());
-        tags.labels
-            .retain(|label| !change.drop_labels.contains(label));
-        put(&mut tags.attributes, &change.attributes);
-        put(&mut tags.taints, &change.taints);
-        tags
-    }
-    fn len(&self) -> usize {
-        self.labels.len() + self.attributes.len() + self.taints.len()
-    }
-}
-
-fn put(known: &mut BTreeMap<Name, String>, change: &BTreeMap<Name, Option<String>>) {
-    for (name, value) in change {
-        match value {
-            Some(value) => drop(known.insert(name.clone(), value.clone())),
-            None => drop(known.remove(name)),
-        }
-    }
-}
-
-/// Result of a change of tags, also of a dry run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tagged {
-    /// Tags before the change.
-    pub before: NodeTags,
-    /// Tags after the change.
-    pub after: NodeTags,
-    /// Effective properties of the node; `None` while it is not registered.
-    pub traits: Option<NodeProperties>,
-    /// State of the node that users see; `None` while it is not registered.
-    pub standing: Option<&'static str>,
-}
+use crate::step_context::StepContext;
 
 impl Cluster {
     /// Tags of a node, also of a node that is not registered.
@@ -251,19 +176,13 @@ fn differences(before: &NodeTags, after: &NodeTags) -> String {
     told.join(", ")
 }
 
-/// `name=value`, or only the name when the value is empty.
-pub(crate) fn pair(name: &Name, value: &str) -> String {
-    if value.is_empty() {
-        name.to_string()
-    } else {
-        format!("{name}={value}")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::NodeProperties;
     use crate::testkit::id;
+    use headroom_types::Name;
+    use std::collections::BTreeMap;
 
     fn words(pairs: &[(&str, &str)]) -> BTreeMap<Name, String> {
         pairs

@@ -18,17 +18,18 @@ use headroom_types::{
 
 pub use fake::{FakeContainer, FakeNode};
 
-use crate::cluster::{Cluster, Restored, RestoredApp, Settings};
+use crate::cluster::{Cluster, Restored, RestoredApp};
 use crate::event::{
     AppSubmission, CallAnswer, CallId, CallRefusal, CallResult, ClusterCall, ClusterEvent,
     ContainerCommand, DryRun, Effect, LogLine, MasterHeartbeat, MasterKind, MasterUpdate,
     NodeHealth, NodeHeartbeat, Outcome, RequestVerdict, UpdateKind,
 };
 use crate::history::EndedContainer;
-use crate::queue::spec::QueueTree;
+use crate::node_tags::NodeTags;
+use crate::queue::QueueTree;
 use crate::request::ContainerRequest;
 use crate::save::{DurableRecord, NodeMark, SavedState};
-use crate::tags::NodeTags;
+use crate::settings::Settings;
 
 /// Parses any id.
 ///
@@ -628,7 +629,7 @@ pub fn ask(request: &str, count: u32, resource: Resource) -> ContainerRequest {
         count,
         settled: 0,
         priority: 0,
-        place: crate::request::PlacementRules::default(),
+        place: crate::placement::PlacementRules::default(),
         deadline: None,
         waited: Duration::ZERO,
         launch: Arc::new(LaunchSpec {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use headroom_rm_core::queue::spec::{QueueSpec, QueueState, QueueTree};
+use headroom_rm_core::queue::QueueTree;
+use headroom_rm_core::queue::spec::{QueueSpec, QueueState};
 use headroom_rm_core::testkit::{Scenario, id, size};
 use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall, Outcome, QueuesFrom, Settings};
 

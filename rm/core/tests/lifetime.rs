@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use headroom_rm_core::queue::spec::{QueueSpec, QueueTree};
+use headroom_rm_core::queue::QueueTree;
+use headroom_rm_core::queue::spec::QueueSpec;
 use headroom_rm_core::testkit::{Scenario, id, size};
 use headroom_rm_core::{
     AfterDrain, AppSubmission, AttemptRecord, CallAnswer, CallRefusal, ClusterCall, DryRun,

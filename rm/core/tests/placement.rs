@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use headroom_rm_core::request::{
-    AntiAffinity, AttributeCondition, ContainerRequest, PlacementRules, PlacementScope, RelaxPolicy,
+use headroom_rm_core::placement::{
+    AntiAffinity, AttributeCondition, PlacementRules, PlacementScope, RelaxPolicy,
 };
+use headroom_rm_core::request::ContainerRequest;
 use headroom_rm_core::testkit::{FakeNode, Scenario, ask, id, size};
 use headroom_rm_core::{
     CallAnswer, CallRefusal, ClusterCall, DryRun, Exclusive, NodeProperties, RequestVerdict,

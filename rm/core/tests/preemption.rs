@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use headroom_rm_core::queue::spec::{Amount, Preemptable, QueueShare, QueueSpec, QueueTree};
+use headroom_rm_core::queue::QueueTree;
+use headroom_rm_core::queue::spec::{Amount, Preemptable, QueueShare, QueueSpec};
 use headroom_rm_core::testkit::{Scenario, ask, id, size};
 use headroom_rm_core::{AppSubmission, CallAnswer, ClusterCall, MasterKind, Settings, UpdateKind};
 use headroom_types::{AppId, ContainerId, ExitReason, LaunchSpec, RequestId, UnixMillis};

@@ -1,12 +1,12 @@
 //! Scenario tests of queues: shares, limits, states and moves. The invariants are checked after
 //! every step; each test must end with `check`.
 
-use headroom_rm_core::queue::spec::{
-    Amount, LeafOrder, QueueShare, QueueSpec, QueueState, QueueTree,
-};
+use headroom_rm_core::queue::QueueTree;
+use headroom_rm_core::queue::spec::{Amount, LeafOrder, QueueShare, QueueSpec, QueueState};
 use headroom_rm_core::testkit::{Scenario, id, is_never, size};
 use headroom_rm_core::{
-    AppSubmission, CallAnswer, CallRefusal, ClusterCall, DryRun, MasterKind, Outcome, Settings,
+    AppSubmission, CallAnswer, CallRefusal, CallResult, ClusterCall, DryRun,
+    MasterKind, Outcome, Settings,
 };
 use headroom_types::{AppId, AttemptId, Bytes, Cpus, ExitReason, LaunchSpec, QueuePath, Resource};
 
@@ -510,8 +510,8 @@ fn a_gate_blocks_grants_or_submissions_and_survives_a_restart() {
     s.check();
 }
 
-#[test]
-fn a_new_queue_tree_is_applied_completely_or_refused() {
+/// A node with an application in each of the leaves `a` and `b`, which together use its memory.
+fn two_full_leaves() -> (Scenario, AppId, AppId) {
     let mut s = story(tree(vec![
         ("a", QueueSpec::default()),
         ("b", QueueSpec::default()),
@@ -520,66 +520,87 @@ fn a_new_queue_tree_is_applied_completely_or_refused() {
     let (a, b) = (app(&mut s, "a", "u"), app(&mut s, "b", "u"));
     s.ask(&a, "w", 4, size(2, 1)).expect("asks");
     s.ask(&b, "w", 9, size(1, 1)).expect("asks");
-    let set = |s: &mut Scenario, tree: QueueTree, generation, how| {
-        s.call(ClusterCall::SetQueues {
-            tree: Box::new(tree),
-            generation,
-            how,
-        })
-    };
-    let without = tree(vec![
+    (s, a, b)
+}
+
+fn set_queues(
+    s: &mut Scenario,
+    tree: QueueTree,
+    generation: Option<u64>,
+    how: DryRun,
+) -> CallResult {
+    s.call(ClusterCall::SetQueues {
+        tree: Box::new(tree),
+        generation,
+        how,
+    })
+}
+
+/// The leaves `b` and `c`: leaf `a` is removed.
+fn tree_without_a() -> QueueTree {
+    tree(vec![
         ("b", QueueSpec::default()),
         ("c", QueueSpec::default()),
-    ]);
-    let Err(CallRefusal::BadQueues(problems)) = set(&mut s, without.clone(), None, DryRun::Really)
-    else {
+    ])
+}
+
+/// The leaves `a`, with a maximum of 6 GiB, and `b`.
+fn tree_with_small_a() -> QueueTree {
+    let a = QueueSpec {
+        maximum: gib(6),
+        ..QueueSpec::default()
+    };
+    tree(vec![("a", a), ("b", QueueSpec::default())])
+}
+
+#[test]
+fn a_new_queue_tree_is_applied_completely_or_refused() {
+    let (mut s, ..) = two_full_leaves();
+    let refused = set_queues(&mut s, tree_without_a(), None, DryRun::Really);
+    let Err(CallRefusal::BadQueues(problems)) = refused else {
         panic!("a leaf with an application is removed")
     };
     let told = "root.a: queues: would not be a leaf any more, and has the applications job.1; \
                 move them to another leaf first, or wait for their end";
     assert_eq!(problems[0].to_string(), told);
-    let smaller = tree(vec![
-        (
-            "a",
-            QueueSpec {
-                maximum: gib(6),
-                ..QueueSpec::default()
-            },
-        ),
-        ("b", QueueSpec::default()),
-    ]);
     let stale = CallRefusal::Conflict {
         what: "the tree of queues".into(),
         given: 7,
         current: 0,
     };
     assert_eq!(
-        set(&mut s, smaller.clone(), Some(7), DryRun::Really),
+        set_queues(&mut s, tree_with_small_a(), Some(7), DryRun::Really),
         Err(stale)
     );
     assert_eq!(
-        set(&mut s, smaller.clone(), Some(0), DryRun::DryRun),
+        set_queues(&mut s, tree_with_small_a(), Some(0), DryRun::DryRun),
         Ok(CallAnswer::Queues { generation: 1 })
     );
     assert_eq!(s.cluster.queues_generation(), 0);
     assert_eq!(
-        set(&mut s, smaller.clone(), Some(0), DryRun::Really),
+        set_queues(&mut s, tree_with_small_a(), Some(0), DryRun::Really),
         Ok(CallAnswer::Queues { generation: 1 })
     );
-    let same = set(&mut s, smaller.clone(), None, DryRun::Really);
+    let same = set_queues(&mut s, tree_with_small_a(), None, DryRun::Really);
     assert_eq!(
         same,
         Ok(CallAnswer::Queues { generation: 1 }),
         "the same tree is no change"
     );
-    // it keeps its containers above the maximum and gets no more
+    s.check();
+}
+
+#[test]
+fn a_queue_above_its_new_maximum_keeps_its_containers_and_gets_no_more() {
+    let (mut s, a, b) = two_full_leaves();
+    set_queues(&mut s, tree_with_small_a(), None, DryRun::Really).expect("the tree is valid");
     assert_eq!((used(&s, "a"), s.alive(&b).len()), (Bytes::from_gib(8), 8));
     let c = s.settle().alive(&a)[0].clone();
     s.exit(&c, ExitReason::Exit { code: 0 });
     s.ask(&a, "w", 5, size(2, 1)).expect("asks");
     assert_eq!((used(&s, "a"), s.alive(&b).len()), (Bytes::from_gib(6), 9));
     s.restart().register("n1");
-    assert_eq!(s.cluster.queue_tree(), &smaller);
+    assert_eq!(s.cluster.queue_tree(), &tree_with_small_a());
     s.call(ClusterCall::Kill {
         app: a,
         reason: None,
@@ -587,7 +608,7 @@ fn a_new_queue_tree_is_applied_completely_or_refused() {
     .expect("kills");
     s.settle();
     assert_eq!(
-        set(&mut s, without, None, DryRun::Really),
+        set_queues(&mut s, tree_without_a(), None, DryRun::Really),
         Ok(CallAnswer::Queues { generation: 2 })
     );
     assert_eq!(

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_rm_core::queue::spec::{Amount, QueueShare, QueueSpec, QueueTree};
+use headroom_rm_core::queue::QueueTree;
+use headroom_rm_core::queue::spec::{Amount, QueueShare, QueueSpec};
 use headroom_rm_core::request::ContainerRequest;
 use headroom_rm_core::testkit::{Scenario, ask, id, size};
 use headroom_rm_core::{
@@ -343,34 +344,7 @@ impl World {
                 cordon,
                 label,
                 taint,
-            } => {
-                let (ssd, etl) = (id("ssd"), id("etl"));
-                let (labels, drop_labels) = if label {
-                    ([ssd].into(), [].into())
-                } else {
-                    ([].into(), [ssd].into())
-                };
-                let change = TagChange {
-                    cordon: Some(if cordon {
-                        Cordon::On("test".into())
-                    } else {
-                        Cordon::Off
-                    }),
-                    labels,
-                    drop_labels,
-                    taints: taint
-                        .map(|on| (etl, on.then(String::new)))
-                        .into_iter()
-                        .collect(),
-                    ..TagChange::default()
-                };
-                let node = id(&World::name(node));
-                let _ = self.s.call(ClusterCall::Tag {
-                    node,
-                    change: Box::new(change),
-                    how: DryRun::Really,
-                });
-            }
+            } => self.tag(node, cordon, label, taint),
             Op::Node(_)
             | Op::Cut(_)
             | Op::Report(_)
@@ -386,6 +360,34 @@ impl World {
             | Op::Kill(_)
             | Op::Finish(_) => {}
         }
+    }
+    fn tag(&mut self, node: u8, cordon: bool, label: bool, taint: Option<bool>) {
+        let (ssd, etl) = (id("ssd"), id("etl"));
+        let (labels, drop_labels) = if label {
+            ([ssd].into(), [].into())
+        } else {
+            ([].into(), [ssd].into())
+        };
+        let change = TagChange {
+            cordon: Some(if cordon {
+                Cordon::On("test".into())
+            } else {
+                Cordon::Off
+            }),
+            labels,
+            drop_labels,
+            taints: taint
+                .map(|on| (etl, on.then(String::new)))
+                .into_iter()
+                .collect(),
+            ..TagChange::default()
+        };
+        let node = id(&World::name(node));
+        let _ = self.s.call(ClusterCall::Tag {
+            node,
+            change: Box::new(change),
+            how: DryRun::Really,
+        });
     }
     fn submit(&mut self, managed: bool) {
         if self.masters.len() >= 4 {

@@ -10,9 +10,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use headroom_rm_core::request::{
-    AntiAffinity, AttributeCondition, ContainerRequest, PlacementRules, PlacementScope, RelaxPolicy,
+use headroom_rm_core::placement::{
+    AntiAffinity, AttributeCondition, PlacementRules, PlacementScope, RelaxPolicy,
 };
+use headroom_rm_core::request::ContainerRequest;
 use headroom_rm_core::sched::constraint::misfit;
 use headroom_rm_core::sched::index::IndexedNode;
 use headroom_rm_core::testkit::{FakeNode, Scenario, ask, id, size};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use headroom_rm_core::request::PlacementRules;
+use headroom_rm_core::placement::PlacementRules;
 use headroom_rm_core::testkit::{Scenario, ask, id, size};
 use headroom_rm_core::{
     AfterDrain, CallAnswer, CallRefusal, CallResult, ClusterCall, Cordon, DryRun, NodeProperties,

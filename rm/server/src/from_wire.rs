@@ -136,7 +136,7 @@ fn placement(
     wire: application_master::Placement,
     nodes: Vec<NodeId>,
     avoid_nodes: Vec<NodeId>,
-) -> core::request::PlacementRules {
+) -> core::placement::PlacementRules {
     let application_master::Placement {
         racks,
         avoid_racks,
@@ -150,22 +150,22 @@ fn placement(
         spread,
     } = wire;
     let relax = match relax {
-        application_master::RelaxationPolicy::AtOnce => core::request::RelaxPolicy::AtOnce,
+        application_master::RelaxationPolicy::AtOnce => core::placement::RelaxPolicy::AtOnce,
         application_master::RelaxationPolicy::After { ms } => {
-            core::request::RelaxPolicy::After(Duration::from_millis(ms))
+            core::placement::RelaxPolicy::After(Duration::from_millis(ms))
         }
-        application_master::RelaxationPolicy::Never => core::request::RelaxPolicy::Never,
+        application_master::RelaxationPolicy::Never => core::placement::RelaxPolicy::Never,
     };
     let attributes = attributes
         .into_iter()
         .map(|(name, wanted)| (name, compare(wanted)))
         .collect();
-    let apart = apart.map(|a| core::request::AntiAffinity {
+    let apart = apart.map(|a| core::placement::AntiAffinity {
         from: a.from,
         level: level(a.level),
     });
     let spread = spread.map(level);
-    core::request::PlacementRules {
+    core::placement::PlacementRules {
         nodes,
         racks,
         avoid_nodes,
@@ -181,23 +181,23 @@ fn placement(
     }
 }
 
-fn compare(wanted: application_master::AttributeMatch) -> core::request::AttributeCondition {
+fn compare(wanted: application_master::AttributeMatch) -> core::placement::AttributeCondition {
     match wanted {
-        application_master::AttributeMatch::Exists => core::request::AttributeCondition::Exists,
-        application_master::AttributeMatch::Absent => core::request::AttributeCondition::Absent,
+        application_master::AttributeMatch::Exists => core::placement::AttributeCondition::Exists,
+        application_master::AttributeMatch::Absent => core::placement::AttributeCondition::Absent,
         application_master::AttributeMatch::OneOf(values) => {
-            core::request::AttributeCondition::OneOf(values)
+            core::placement::AttributeCondition::OneOf(values)
         }
         application_master::AttributeMatch::NoneOf(values) => {
-            core::request::AttributeCondition::NoneOf(values)
+            core::placement::AttributeCondition::NoneOf(values)
         }
     }
 }
 
-fn level(level: application_master::PlacementLevel) -> core::request::PlacementScope {
+fn level(level: application_master::PlacementLevel) -> core::placement::PlacementScope {
     match level {
-        application_master::PlacementLevel::Node => core::request::PlacementScope::Node,
-        application_master::PlacementLevel::Rack => core::request::PlacementScope::Rack,
+        application_master::PlacementLevel::Node => core::placement::PlacementScope::Node,
+        application_master::PlacementLevel::Rack => core::placement::PlacementScope::Rack,
     }
 }
 

@@ -9,7 +9,7 @@ use headroom_config::{
     AnonymousAccess, CallerLimits, FileProblem, HistoryBounds, LogLevel, ResourceManagerConfig,
     RetentionLimits, Scheduling, Telemetry, load, load_resourcemanager,
 };
-use headroom_rm_core::queue::spec::QueueTree;
+use headroom_rm_core::queue::QueueTree;
 use headroom_types::StoreBackend;
 use headroom_wire::v1::queues::QueueProblem;
 

@@ -229,14 +229,14 @@ pub(crate) fn ask(ask: &core::request::ContainerRequest) -> PlacementRequest {
     }
 }
 
-fn placement(place: &core::request::PlacementRules) -> application_master::Placement {
+fn placement(place: &core::placement::PlacementRules) -> application_master::Placement {
     let place = place.clone();
     let relax = match place.relax {
-        core::request::RelaxPolicy::AtOnce => application_master::RelaxationPolicy::AtOnce,
-        core::request::RelaxPolicy::After(wait) => application_master::RelaxationPolicy::After {
+        core::placement::RelaxPolicy::AtOnce => application_master::RelaxationPolicy::AtOnce,
+        core::placement::RelaxPolicy::After(wait) => application_master::RelaxationPolicy::After {
             ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
         },
-        core::request::RelaxPolicy::Never => application_master::RelaxationPolicy::Never,
+        core::placement::RelaxPolicy::Never => application_master::RelaxationPolicy::Never,
     };
     application_master::Placement {
         racks: place.racks,
@@ -259,23 +259,23 @@ fn placement(place: &core::request::PlacementRules) -> application_master::Place
     }
 }
 
-fn compare(wanted: core::request::AttributeCondition) -> application_master::AttributeMatch {
+fn compare(wanted: core::placement::AttributeCondition) -> application_master::AttributeMatch {
     match wanted {
-        core::request::AttributeCondition::Exists => application_master::AttributeMatch::Exists,
-        core::request::AttributeCondition::Absent => application_master::AttributeMatch::Absent,
-        core::request::AttributeCondition::OneOf(values) => {
+        core::placement::AttributeCondition::Exists => application_master::AttributeMatch::Exists,
+        core::placement::AttributeCondition::Absent => application_master::AttributeMatch::Absent,
+        core::placement::AttributeCondition::OneOf(values) => {
             application_master::AttributeMatch::OneOf(values)
         }
-        core::request::AttributeCondition::NoneOf(values) => {
+        core::placement::AttributeCondition::NoneOf(values) => {
             application_master::AttributeMatch::NoneOf(values)
         }
     }
 }
 
-fn same_place(level: core::request::PlacementScope) -> application_master::PlacementLevel {
+fn same_place(level: core::placement::PlacementScope) -> application_master::PlacementLevel {
     match level {
-        core::request::PlacementScope::Node => application_master::PlacementLevel::Node,
-        core::request::PlacementScope::Rack => application_master::PlacementLevel::Rack,
+        core::placement::PlacementScope::Node => application_master::PlacementLevel::Node,
+        core::placement::PlacementScope::Rack => application_master::PlacementLevel::Rack,
     }
 }
 

@@ -6,7 +6,7 @@
 use headroom_types::{AppId, UnixMillis};
 use serde::{Deserialize, Serialize};
 
-use crate::replay::ReplayError;
+use crate::replay_error::ReplayError;
 
 /// Key of the one [`SavedAccess`] record.
 pub(crate) const ACCESS: &str = "access";

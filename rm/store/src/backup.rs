@@ -88,7 +88,7 @@ pub fn backup(dir: &Path, to: &Path) -> Result<BackupSummary, StoreError> {
     }
     let whole = check_copy(dir, backend)?;
     replay(&whole.scan.records)
-        .map_err(|e| crate::open::corrupt(dir, &database_path(dir, backend), &e))?;
+        .map_err(|e| crate::damage::corrupt(dir, &database_path(dir, backend), &e))?;
     let (commit, records) = (whole.seal.commit, whole.scan.pieces.len());
     snapshot::whole(&with_suffix(to, "unfinished"), to, |file| {
         write(file, &whole)

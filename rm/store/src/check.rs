@@ -131,7 +131,7 @@ impl StateReport {
         }
         match replay(&whole.scan.records) {
             Ok((meta, _)) => (self.epoch, self.last_app) = (Some(meta.epoch), Some(meta.last_app)),
-            Err(error) => self.add(problem(crate::open::corrupt(
+            Err(error) => self.add(problem(crate::damage::corrupt(
                 &self.dir,
                 &database_path(&self.dir, backend),
                 &error,

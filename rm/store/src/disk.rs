@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use headroom_types::AppId;
 
 use crate::anchor::Anchor;
-use crate::engine::{Engine, Entry};
+use crate::engine::Engine;
+use crate::entry::Entry;
 use crate::scan::{self, FORMAT, SEAL, Scan, ScanError, Seal};
 use crate::snapshot::{self, Snapshot};
 use crate::{RecordChange, Store, StoreError, frame};
@@ -146,7 +147,7 @@ impl Store for DiskStore {
 
     fn load(&self) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
         scan::without_documents(&self.engine)
-            .map_err(|e| crate::open::corrupt(&self.dir, &self.database, &e))
+            .map_err(|e| crate::damage::corrupt(&self.dir, &self.database, &e))
     }
 
     fn snapshot(&mut self) -> Result<PathBuf, StoreError> {

@@ -3,22 +3,15 @@
 //! [`crate::disk::DiskStore`] owns it. It handles bytes only; [`crate::scan`] interprets the
 //! entries.
 
-use std::io;
-use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use headroom_types::StoreBackend;
 
 use crate::StoreError;
+use crate::engine_error::EngineError;
+use crate::entry::{Entry, Keys};
 use crate::redb::RedbEngine;
 use crate::sled::SledEngine;
-
-/// One entry to write; `None` removes it.
-pub type Entry = (String, Option<Vec<u8>>);
-/// A range of keys.
-pub type Keys<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
-/// All keys.
-pub const ALL_KEYS: Keys<'static> = (Bound::Unbounded, Bound::Unbounded);
 
 /// An open database. Clones share it.
 #[derive(Clone, Debug)]
@@ -27,50 +20,6 @@ pub enum Engine {
     Sled(SledEngine),
     /// redb 4.
     Redb(RedbEngine),
-}
-
-/// An error of reading or writing a database.
-#[derive(Debug, thiserror::Error)]
-pub enum EngineError {
-    /// An error of sled.
-    #[error("{}", .0.to_string().trim_end_matches(" backtrace ()"))]
-    Sled(#[from] ::sled::Error),
-    /// An error of redb.
-    #[error("{0}")]
-    Redb(Box<::redb::Error>),
-    /// The file could not be synced.
-    #[error("{0}")]
-    Sync(io::Error),
-}
-
-impl EngineError {
-    /// The system's error; `None` for other errors.
-    pub fn io(&self) -> Option<&io::Error> {
-        match self {
-            EngineError::Sled(::sled::Error::Io(error)) | EngineError::Sync(error) => Some(error),
-            EngineError::Redb(error) => {
-                if let ::redb::Error::Io(error) = &**error {
-                    Some(error)
-                } else {
-                    None
-                }
-            }
-            EngineError::Sled(_) => None,
-        }
-    }
-
-    /// True when the disk is full.
-    pub fn is_full(&self) -> bool {
-        self.io().is_some_and(is_full)
-    }
-}
-
-/// True for a full disk or an exceeded quota.
-pub(crate) fn is_full(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-    )
 }
 
 /// The path of a backend's database in a state directory: a directory for sled, a file for redb.

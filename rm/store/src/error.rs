@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use headroom_types::StoreBackend;
 
-use crate::engine::{EngineError, is_full};
+use crate::engine_error::{EngineError, is_full};
 
 /// An error of opening, reading or writing the state.
 #[derive(Debug, thiserror::Error)]

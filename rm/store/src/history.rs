@@ -6,7 +6,7 @@
 use headroom_types::{Name, UnixMillis};
 use serde::{Deserialize, Serialize};
 
-use crate::replay::ReplayError;
+use crate::replay_error::ReplayError;
 
 /// Prefix of the keys of these records.
 pub(crate) const FAMILIES: &str = "family/";

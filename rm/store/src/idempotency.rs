@@ -6,7 +6,7 @@
 use headroom_types::UnixMillis;
 use serde::{Deserialize, Serialize};
 
-use crate::replay::ReplayError;
+use crate::replay_error::ReplayError;
 
 /// Prefix of the keys of these records.
 pub(crate) const ANSWERS: &str = "once/";

@@ -13,8 +13,8 @@ use headroom_types::StoreBackend;
 
 use crate::StoreError;
 use crate::anchor::Anchor;
+use crate::damage::corrupt;
 use crate::engine::{Engine, database_path};
-use crate::open::corrupt;
 use crate::scan::{FORMAT, Scan, ScanError, Seal, scan};
 
 /// Suffix of the name of a copy.

@@ -17,6 +17,8 @@ pub mod backup;
 pub mod check;
 pub mod disk;
 pub mod engine;
+pub mod engine_error;
+pub mod entry;
 pub mod error;
 pub mod frame;
 pub mod history;
@@ -31,9 +33,12 @@ pub mod queues;
 pub mod record;
 pub mod redb;
 pub mod replay;
+pub mod replay_error;
 pub mod scan;
 pub mod sled;
 pub mod snapshot;
+
+mod damage;
 
 pub use access::{SavedAccess, SavedPolicy, SavedShare, SavedToken, SavedTokenPurpose};
 pub use disk::{DiskStore, Documents};

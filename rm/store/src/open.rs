@@ -9,6 +9,7 @@ use headroom_types::StoreBackend;
 use crate::StoreError;
 use crate::access::{SavedAccess, access};
 use crate::backup::refuse_unfinished;
+use crate::damage::corrupt;
 use crate::disk::{DiskStore, Documents};
 use crate::engine::{Engine, database_path, present_backend};
 use crate::history::{SavedJobHistory, families};
@@ -21,7 +22,6 @@ use crate::profiles::{SavedProfiles, profiles};
 use crate::record::MetaRecord;
 use crate::replay::replay;
 use crate::scan::scan;
-use crate::snapshot;
 
 /// A store ready for use.
 #[derive(Debug)]
@@ -91,27 +91,4 @@ pub fn open(dir: &Path, backend: StoreBackend) -> Result<OpenedStore, StoreError
         documents,
         notes,
     })
-}
-
-/// An error for a damaged database, with the next step of the operator.
-pub(crate) fn corrupt(dir: &Path, database: &Path, what: &dyn std::fmt::Display) -> StoreError {
-    let usable = snapshot::list(dir).ok().and_then(|all| {
-        all.into_iter()
-            .rev()
-            .find(|path| snapshot::read(path).is_ok())
-    });
-    let then = match usable {
-        Some(path) => format!("the next start then continues from {}", path.display()),
-        None => "there is no readable snapshot to continue from".to_owned(),
-    };
-    let advice = format!(
-        "Restore a backup: rmctl operator state restore --state {} --from FILE --replace; or move {} away ({then})",
-        dir.display(),
-        database.display()
-    );
-    StoreError::Corrupt {
-        file: database.to_owned(),
-        what: what.to_string(),
-        advice,
-    }
 }

@@ -6,7 +6,7 @@
 use headroom_types::{Name, Profile, UnixMillis};
 use serde::{Deserialize, Serialize};
 
-use crate::replay::ReplayError;
+use crate::replay_error::ReplayError;
 
 /// Key of the one [`SavedProfiles`] record.
 pub(crate) const PROFILES: &str = "profiles";

@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 use ::redb::{Builder, Database, Durability, ReadableDatabase as _, TableDefinition, TableError};
 
-use crate::engine::{EngineError, Entry, Keys};
+use crate::engine_error::EngineError;
+use crate::entry::{Entry, Keys};
 
 const CACHE: usize = 32 << 20;
 /// Keys are bytes, because redb panics on a key that is not UTF-8.

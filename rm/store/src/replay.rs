@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use headroom_rm_core::queue::spec::QueueTree;
+use headroom_rm_core::queue::QueueTree;
 use headroom_rm_core::{EndedContainer, NodeMark, NodeTags, Restored, RestoredApp};
 use headroom_types::{Epoch, NodeId};
 use serde::de::DeserializeOwned;
@@ -17,36 +17,7 @@ use crate::record::{
     AppRecord, ContainerEndRecord, DOCUMENTS, DrainRecord, ExpectedNode, META, MetaRecord, QUEUES,
     StateRecord, TagsRecord,
 };
-
-/// A record that differs from the written one.
-#[derive(Debug, thiserror::Error)]
-pub enum ReplayError {
-    /// Its text cannot be parsed.
-    #[error("record {key} cannot be read: {source}")]
-    Text {
-        /// The record.
-        key: String,
-        /// The parser's error.
-        source: serde_json::Error,
-    },
-    /// Its kind is unknown.
-    #[error("record {0} is of an unknown kind")]
-    Kind(String),
-    /// The `app` or the `state` record of an application is missing.
-    #[error("application number {0} has no {1} record")]
-    Half(String, &'static str),
-    /// The core refuses the tree of queues.
-    #[error("the saved tree of queues (generation {generation}) is refused: {problems}")]
-    Queues {
-        /// The generation of the tree.
-        generation: u64,
-        /// All problems of the tree.
-        problems: String,
-    },
-    /// The `meta` record is missing.
-    #[error("the record {META} is missing")]
-    NoMeta,
-}
+use crate::replay_error::ReplayError;
 
 /// Parses all records. Returns the numbers of the epoch that wrote them, and the initial state of
 /// the next epoch.

@@ -8,7 +8,9 @@ use std::ops::Bound;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{ALL_KEYS, Engine, EngineError, Keys};
+use crate::engine::Engine;
+use crate::engine_error::EngineError;
+use crate::entry::{ALL_KEYS, Keys};
 use crate::frame;
 use crate::record::DOCUMENTS;
 

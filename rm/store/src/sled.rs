@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use ::sled::{Batch, Config, Db, Mode};
 
-use crate::engine::{EngineError, Entry, Keys};
+use crate::engine_error::EngineError;
+use crate::entry::{Entry, Keys};
 
 const CACHE: u64 = 32 << 20;
 /// Interval of the background flush. Only that thread collects segments; without it the log grows

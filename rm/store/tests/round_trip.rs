@@ -7,7 +7,8 @@ use std::fs;
 use std::sync::Arc;
 
 use headroom_rm_core::event::AfterDrain;
-use headroom_rm_core::queue::spec::{QueueSpec, QueueTree};
+use headroom_rm_core::queue::QueueTree;
+use headroom_rm_core::queue::spec::QueueSpec;
 use headroom_rm_core::{
     AppSubmission, AttemptRecord, DurableRecord, EndedContainer, MasterKind, NodeMark, NodeTags,
     Outcome, SavedStage, SavedState,

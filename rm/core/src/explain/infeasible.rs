@@ -2,9 +2,10 @@
 
 use headroom_types::{NodeId, Resource};
 
-use super::place::{either, rules};
+use super::place::rules;
 use crate::cluster::Cluster;
-use crate::request::{AttributeCondition, PlacementRules, RelaxPolicy};
+use crate::phrase::either;
+use crate::placement::{AttributeCondition, PlacementRules, RelaxPolicy};
 use crate::sched::constraint::{
     ANYWHERE, candidates, has_rules, is_choosy, lasting_misfit, misfits,
 };

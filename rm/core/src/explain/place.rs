@@ -1,20 +1,18 @@
 //! Reason why a container cannot be placed now, as one sentence with names and numbers.
 
-use std::fmt;
-
 use headroom_types::{AppId, RequestId, Tick};
 
 use crate::cluster::Cluster;
 use crate::ledger::NodeAccount;
-use crate::request::{AttributeCondition, PlacementRules, RelaxPolicy};
+use crate::phrase::{either, pair, shortfall};
+use crate::placement::{AttributeCondition, LocalityLevel, PlacementRules, RelaxPolicy};
 use crate::sched::constraint::{
     ANYWHERE, candidates, has_rules, is_choosy, lasting_misfit, misfit,
 };
 use crate::sched::fit::{self, PlacementNeed};
 use crate::sched::index::{FreeIndex, IndexedNode};
-use crate::sched::locality::{ExcludedPlaces, LocalityLevel};
-use crate::sched::reserve::Reservation;
-use crate::tags::pair;
+use crate::sched::locality::ExcludedPlaces;
+use crate::sched::reservation::Reservation;
 use crate::timer::TimerKey;
 
 impl Cluster {
@@ -46,7 +44,7 @@ impl Cluster {
             .and_then(|(app, request)| self.reservations.of(&app.id, request));
         if let Some((_, kept)) = own {
             let (node, since) = (&kept.node, now.since(kept.since).as_secs());
-            let short = super::shortfall(need.size, &free(kept)?);
+            let short = shortfall(need.size, &free(kept)?);
             let frees = self.frees_up(kept, now).unwrap_or_default();
             return Some(format!(
                 "{node} is reserved for this request since {since} s, {short}{frees}"
@@ -333,25 +331,6 @@ pub(super) fn rules(place: &PlacementRules) -> String {
         ));
     }
     all.join(" and ")
-}
-
-/// `a`, `a or b`, `a, b, c or 2 more`.
-pub(crate) fn either<T: fmt::Display>(values: impl Iterator<Item = T>) -> String {
-    const NAMED: usize = 3;
-    let mut words: Vec<String> = values.map(|v| v.to_string()).collect();
-    if words.len() > NAMED {
-        let more = words.len() - NAMED;
-        words.truncate(NAMED);
-        words.push(format!("{more} more"));
-    }
-    let Some(last) = words.pop() else {
-        return "nothing".into();
-    };
-    if words.is_empty() {
-        last
-    } else {
-        format!("{} or {last}", words.join(", "))
-    }
 }
 
 /// Reason why anti-affinity excludes a node.

@@ -10,31 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::{AppId, Bytes, Cpus, QueuePath, RequestId, Resource};
 
-use super::Waiter;
 use super::bound::ResourceBound;
+use super::queue_ix::QueueIx;
 use super::sibling_order::{SiblingOrder, SiblingRank, SizeClass};
-use super::spec::{QueueSpec, QueueTree};
+use super::spec::QueueSpec;
+use super::waiter::Waiter;
 use super::waits::{Head, LineSharing, WaitingRequests};
 use crate::ledger::Ledger;
+use crate::queue::QueueTree;
 use crate::table::Table;
-
-/// Number of a queue: the root is 0, and child queues are numbered in the order of their names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct QueueIx(u32);
-
-impl QueueIx {
-    /// Root queue.
-    pub const ROOT: QueueIx = QueueIx(0);
-
-    /// Creates the number of a queue.
-    pub const fn new(number: u32) -> Self {
-        QueueIx(number)
-    }
-    /// Index into a list of queues.
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// One queue.
 #[derive(Clone, Debug)]
@@ -141,7 +125,7 @@ impl Queues {
     }
 
     fn plant(&mut self, path: QueuePath, spec: &QueueSpec, parent: Option<QueueIx>) -> QueueIx {
-        let ix = QueueIx(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
+        let ix = QueueIx::new(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
         self.slots.push(QueueEntry {
             path: path.clone(),
             spec: shallow(spec),
@@ -218,7 +202,7 @@ impl Queues {
     }
     /// All queues, each before its children.
     pub fn slots(&self) -> impl Iterator<Item = (QueueIx, &QueueEntry)> {
-        (0u32..).map(QueueIx).zip(&self.slots)
+        (0u32..).map(QueueIx::new).zip(&self.slots)
     }
     /// Looks up a queue.
     pub fn slot(&self, queue: QueueIx) -> Option<&QueueEntry> {
@@ -443,7 +427,7 @@ impl Queues {
             .collect();
         children.sort_unstable();
         for child in children {
-            self.list(QueueIx(child.who), but, ledger, all);
+            self.list(QueueIx::new(child.who), but, ledger, all);
         }
         for number in self.in_order(slot, ledger) {
             let Some(member) = self.members.get(&number) else {

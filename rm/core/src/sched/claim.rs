@@ -20,21 +20,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headroom_types::{
-    AppId, Bytes, ContainerId, NodeId, Reason, RequestId, Resource, StopCause, Tick, UnixMillis,
-};
+use headroom_types::{AppId, Bytes, ContainerId, NodeId, RequestId, Resource, UnixMillis};
 
-use super::fit::PlacementNeed;
-use super::index::NodeIx;
-use super::part;
-use super::reserve::beside;
-use crate::cluster::{Cluster, StepContext};
-use crate::container;
-use crate::event::{LogSeverity, UpdateKind};
-use crate::grant::container_line;
 use crate::queue::Waiter;
-use crate::size::excess;
-use crate::timer::TimerKey;
 
 /// Stage of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +103,36 @@ impl Claims {
                 claim.waiter.app == *app && claim.waiter.request.as_ref() == Some(request)
             })
     }
-    fn add(&mut self, claim: Claim) -> u64 {
+    /// Looks up a claim.
+    pub(crate) fn get(&self, number: u64) -> Option<&Claim> {
+        self.all.get(&number)
+    }
+    /// All claims with their numbers, oldest first.
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (u64, &Claim)> {
+        self.all.iter().map(|(number, claim)| (*number, claim))
+    }
+    /// Number of claims of one waiter that are older than claim `number`.
+    pub(crate) fn older_of(&self, waiter: &Waiter, number: u64) -> usize {
+        self.all
+            .range(..number)
+            .filter(|(_, other)| other.waiter == *waiter)
+            .count()
+    }
+    /// Number of an application's containers that are victims.
+    pub(crate) fn victims_of(&self, app: &AppId) -> usize {
+        self.victims
+            .keys()
+            .filter(|victim| victim.app == *app)
+            .count()
+    }
+    /// Records that the victims of a claim were ordered to stop.
+    pub(crate) fn mark_taken(&mut self, number: u64) {
+        if let Some(claim) = self.all.get_mut(&number) {
+            claim.stage = ClaimStage::Taken;
+        }
+    }
+    /// Adds a claim and returns its number.
+    pub(crate) fn add(&mut self, claim: Claim) -> u64 {
         self.made += 1;
         self.by_node
             .entry(claim.node.clone())
@@ -130,7 +147,8 @@ impl Claims {
         self.all.insert(self.made, claim);
         self.made
     }
-    fn remove(&mut self, number: u64) -> Option<Claim> {
+    /// Removes a claim.
+    pub(crate) fn remove(&mut self, number: u64) -> Option<Claim> {
         let claim = self.all.remove(&number)?;
         if let Some(numbers) = self.by_node.get_mut(&claim.node) {
             numbers.remove(&number);
@@ -143,323 +161,11 @@ impl Claims {
         }
         Some(claim)
     }
-}
-
-impl Cluster {
-    /// Claims of preemption.
-    pub fn claims(&self) -> &Claims {
-        &self.claims
-    }
-
-    /// Free resources of a node after all claims. A reservation counts as free: the caller is that
-    /// request, or one that takes precedence over it.
-    pub(crate) fn room_beside_claims(&self, node: &NodeId) -> Resource {
-        let free = self
-            .ledger
-            .node(node)
-            .map(crate::ledger::NodeAccount::free)
-            .unwrap_or_default();
-        self.claims
-            .on(node)
-            .fold(free, |free, claim| beside(&free, &claim.size))
-    }
-
-    /// Free resources of a node for all requests, without its reservation and its claims.
-    pub(crate) fn room_for_all(&self, node: &NodeId) -> Resource {
-        let free = self
-            .ledger
-            .node(node)
-            .map(crate::ledger::NodeAccount::free)
-            .unwrap_or_default();
-        self.index
-            .ix(node)
-            .map(|ix| self.room_beside(node, ix, free.clone()))
-            .unwrap_or(free)
-    }
-
-    /// Like [`Cluster::room_for_all`], from the given free resources.
-    pub(crate) fn room_beside(&self, node: &NodeId, ix: NodeIx, free: Resource) -> Resource {
-        let kept = self.reservations.on(ix).map(|kept| &kept.size);
-        kept.into_iter()
-            .chain(self.claims.on(node).map(|claim| &claim.size))
-            .fold(free, |free, size| beside(&free, size))
-    }
-
-    /// Creates a claim and warns the masters of its victims.
-    pub(crate) fn claim(&mut self, claim: Claim, why: &str, ctx: &mut StepContext<'_>) {
-        let (node, at) = (claim.node.clone(), claim.at);
-        let size = claim.size.clone();
-        let who = claim
-            .waiter
-            .request
-            .as_ref()
-            .map_or("the master".to_owned(), ToString::to_string);
-        let message = format!(
-            "{who} needs {size}: {} containers on {node} will be preempted",
-            claim.victims.len()
-        );
-        ctx.log_app(
-            LogSeverity::Normal,
-            Reason::PreemptPlanned,
-            &claim.waiter.app,
-            message,
-        );
-        for victim in &claim.victims {
-            let what = UpdateKind::PreemptSoon {
-                container: victim.clone(),
-                at,
-                why: why.to_owned(),
-            };
-            self.update(&victim.app, what, ctx);
-            ctx.log(container_line(
-                LogSeverity::Normal,
-                Reason::PreemptSoon,
-                victim,
-                &node,
-                why.to_owned(),
-            ));
-        }
-        self.claim_instead(&claim.waiter, &node, ctx);
-        let number = self.claims.add(claim);
-        self.timers.set(
-            TimerKey::Claim(number),
-            Tick(at.0.saturating_sub(self.settings.unix_at_zero.0)).max(ctx.now),
-        );
-        self.reindex(&node);
-    }
-
-    /// Cancels the reservation of the same request, and the reservation on the same node.
-    fn claim_instead(&mut self, waiter: &Waiter, node: &NodeId, ctx: &mut StepContext<'_>) {
-        if let Some(ix) = self
-            .index
-            .ix(node)
-            .filter(|ix| self.reservations.on(*ix).is_some())
-        {
-            self.unreserve(
-                ix,
-                "preemption frees resources there for a queue below its guarantee",
-                ctx,
-            );
-        }
-        let Some(request) = &waiter.request else {
-            return;
-        };
-        if let Some((ix, _)) = self.reservations.of(&waiter.app, request) {
-            self.unreserve(ix, "preemption frees resources for the request", ctx);
-        }
-    }
-
-    /// Handles the end of the warning: stops the victims.
-    pub(crate) fn claim_due(&mut self, number: u64, ctx: &mut StepContext<'_>) {
-        self.serve_claims(ctx);
-        let Some(claim) = self.claims.all.get(&number) else {
-            return;
-        };
-        let victims: Vec<ContainerId> = claim
-            .victims
-            .iter()
-            .filter(|victim| self.can_go(victim))
-            .cloned()
-            .collect();
-        if !self.may_still_take(claim, &victims) {
-            return self.call_off(
-                number,
-                "the queues do not allow the preemption any more",
-                ctx,
-            );
-        }
-        if let Some(claim) = self.claims.all.get_mut(&number) {
-            claim.stage = ClaimStage::Taken;
-        }
-        for victim in victims {
-            self.container_event(
-                &victim,
-                container::ContainerEvent::Stop(StopCause::Preempted),
-                ctx,
-            );
-        }
-        self.advance_claim(number, ctx);
-    }
-
-    /// Advances all claims, oldest first.
-    pub(crate) fn serve_claims(&mut self, ctx: &mut StepContext<'_>) {
-        let numbers: Vec<u64> = self.claims.all.keys().copied().collect();
-        for number in numbers {
-            self.advance_claim(number, ctx);
-        }
-    }
-
-    fn advance_claim(&mut self, number: u64, ctx: &mut StepContext<'_>) {
-        let Some(claim) = self.claims.all.get(&number) else {
-            return;
-        };
-        if let Some(why) = self.is_vain(number, claim) {
-            return self.call_off(number, why, ctx);
-        }
-        let earlier = self
-            .claims
-            .on(&claim.node)
-            .take_while(|other| *other != claim);
-        let free = self
-            .ledger
-            .node(&claim.node)
-            .map(crate::ledger::NodeAccount::free)
-            .unwrap_or_default();
-        let free = earlier.fold(free, |free, other| excess(&free, &other.size));
-        if claim.size.fits(&free) {
-            return self.fulfil(number, ctx);
-        }
-        let left = claim
-            .victims
-            .iter()
-            .any(|v| self.containers.get(v).is_some_and(|c| c.state.is_alive()));
-        if !left {
-            self.call_off(
-                number,
-                "all victims have ended, and the free resources are not enough",
-                ctx,
-            );
-        }
-    }
-
-    /// Reason why a claim is obsolete.
-    fn is_vain(&self, number: u64, claim: &Claim) -> Option<&'static str> {
-        let Some(app) = self
-            .apps
-            .get(&claim.waiter.app)
-            .filter(|_| self.queue.contains(&claim.waiter))
-        else {
-            return Some("the request does not wait any more");
-        };
-        let request = claim.waiter.request.as_ref();
-        let need = PlacementNeed::of(app, request)?;
-        if *need.size != claim.size {
-            return Some("the size of the request has changed");
-        }
-        let missing = request.map_or(1, |request| app.missing(request));
-        let before = self
-            .claims
-            .all
-            .range(..number)
-            .filter(|(_, other)| other.waiter == claim.waiter)
-            .count();
-        if before >= usize::try_from(missing).unwrap_or(usize::MAX) {
-            return Some("the request was granted elsewhere");
-        }
-        if !self.allows(need, &claim.node) {
-            return Some("the node does not accept the request any more");
-        }
-        None
-    }
-
-    fn fulfil(&mut self, number: u64, ctx: &mut StepContext<'_>) {
-        let Some(claim) = self.claims.all.get(&number) else {
-            return;
-        };
-        let Some(app) = self.apps.get(&claim.waiter.app) else {
-            return;
-        };
-        let request = claim.waiter.request.clone();
-        if self.held(app).is_some()
-            || self
-                .limit(app, part(request.as_ref()), &claim.size)
-                .is_some()
-        {
-            return; // the limit may change; if not, the deadline or the next round ends the claim
-        }
-        let (id, node) = (claim.waiter.app.clone(), claim.node.clone());
-        match &request {
-            Some(request) => self.grant_request(&id, request, &node, ctx),
-            None => self.grant_master(&id, &node, ctx),
-        }
-        self.drop_claim(number); // the remaining resources are free for all requests
-        self.queue.run(&id);
-    }
-
-    fn call_off(&mut self, number: u64, why: &str, ctx: &mut StepContext<'_>) {
-        let Some(claim) = self.drop_claim(number) else {
-            return;
-        };
-        let message = format!(
-            "preemption for {} on {} is cancelled: {why}",
-            claim.size, claim.node
-        );
-        ctx.log_app(
-            LogSeverity::Normal,
-            Reason::PreemptCalledOff,
-            &claim.waiter.app,
-            message,
-        );
-    }
-
-    fn drop_claim(&mut self, number: u64) -> Option<Claim> {
-        let claim = self.claims.remove(number)?;
-        self.timers.cancel(&TimerKey::Claim(number));
-        self.reindex(&claim.node);
-        self.room_changed = true;
-        Some(claim)
-    }
-
-    /// Sentence about the claim of a waiter.
-    pub(crate) fn claim_sentence(&self, waiter: &Waiter, now: Tick) -> Option<String> {
-        let claim = self.claims.iter().find(|claim| claim.waiter == *waiter)?;
-        let at = Tick(claim.at.0.saturating_sub(self.settings.unix_at_zero.0));
-        let (node, victims) = (&claim.node, claim.victims.len());
-        Some(match claim.stage {
-            ClaimStage::Warned => {
-                let left = at.since(now).as_secs_f64().ceil();
-                format!(
-                    "preemption frees resources on {node}: {victims} containers of other queues are stopped in {left} s"
-                )
-            }
-            ClaimStage::Taken => {
-                format!(
-                    "preemption frees resources on {node}: {victims} containers of other queues are being stopped"
-                )
-            }
-        })
-    }
-
-    /// Sentence about the claim because of which a size does not fit on a node.
-    pub(crate) fn claimed_sentence(&self, node: &NodeId, size: &Resource) -> Option<String> {
-        let claim = self
-            .claims
-            .on(node)
-            .next()
-            .filter(|_| !size.fits(&self.room_for_all(node)))?;
-        Some(format!(
-            "its free resources are set aside for {} by preemption",
-            claim.waiter.app
-        ))
-    }
-
-    /// Sentence about an application's own containers that will be preempted.
-    pub(crate) fn loss_sentence(&self, app: &AppId) -> Option<String> {
-        let going = self
-            .claims
-            .victims
-            .keys()
-            .filter(|victim| victim.app == *app)
-            .count();
-        let queue = self.apps.get(app).map(|app| app.queue.short().to_owned())?;
-        (going > 0).then(|| {
-            format!("queue {queue} has more than its guarantee, and {going} containers of the application will be preempted")
-        })
-    }
-
-    /// Checks the invariants of claims.
-    pub(crate) fn check_claims(&self) {
-        for (number, claim) in &self.claims.all {
-            let timed = self.timers.of(&TimerKey::Claim(*number)).is_some();
-            assert_eq!(
-                timed,
-                claim.stage == ClaimStage::Warned,
-                "the timer of a claim on {} contradicts its stage",
-                claim.node
-            );
+    /// Checks that the lists by node and by victim agree with the claims.
+    pub(crate) fn check(&self) {
+        for (number, claim) in &self.all {
             assert!(
-                self.claims
-                    .by_node
+                self.by_node
                     .get(&claim.node)
                     .is_some_and(|all| all.contains(number)),
                 "{} does not list its claim",
@@ -467,23 +173,13 @@ impl Cluster {
             );
             for victim in &claim.victims {
                 assert_eq!(
-                    self.claims.victims.get(victim),
+                    self.victims.get(victim),
                     Some(number),
                     "{victim} is a victim of two claims"
                 );
-                let master = self
-                    .containers
-                    .get(victim)
-                    .is_some_and(|c| c.request.is_none());
-                assert!(!master, "{victim} is a master and a victim");
             }
         }
-        let listed: usize = self
-            .claims
-            .all
-            .values()
-            .map(|claim| claim.victims.len())
-            .sum();
-        assert_eq!(listed, self.claims.victims.len(), "victims without a claim");
+        let listed: usize = self.all.values().map(|claim| claim.victims.len()).sum();
+        assert_eq!(listed, self.victims.len(), "victims without a claim");
     }
 }

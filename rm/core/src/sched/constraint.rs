@@ -8,11 +8,11 @@ use std::fmt;
 
 use headroom_types::{Name, NodeId, Resource};
 
-use super::index::{FreeIndex, IndexedNode, NodeIx};
+use super::index::{FreeIndex, IndexedNode};
+use super::node_ix::NodeIx;
 use crate::event::{Exclusive, NodeProperties};
-use crate::explain::place::either;
-use crate::request::{AttributeCondition, PlacementRules, RelaxPolicy};
-use crate::tags::pair;
+use crate::phrase::{either, pair};
+use crate::placement::{AttributeCondition, PlacementRules, RelaxPolicy};
 
 /// A placement without rules.
 pub(crate) static ANYWHERE: PlacementRules = PlacementRules {

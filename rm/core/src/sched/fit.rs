@@ -7,13 +7,13 @@
 use headroom_types::{NodeId, RequestId, Resource};
 
 use super::constraint::{ANYWHERE, misfit};
+use super::container_locations::Spots;
 use super::free_memory_index::FreeMemoryIndex;
-use super::index::{FreeIndex, IndexedNode, NodeIx, fits};
-use super::locality::{
-    ExcludedPlaces, LocalityLevel, Spots, looks_around, places_by_count, preferred_racks,
-};
+use super::index::{FreeIndex, IndexedNode, fits};
+use super::locality::{ExcludedPlaces, looks_around, places_by_count, preferred_racks};
+use super::node_ix::NodeIx;
 use crate::app::App;
-use crate::request::{AttributeCondition, PlacementRules};
+use crate::placement::{AttributeCondition, LocalityLevel, PlacementRules};
 
 /// Requirements of one container.
 #[derive(Clone, Copy, Debug)]
@@ -363,7 +363,7 @@ fn racks<'a>(
 mod tests {
     use super::*;
     use crate::event::NodeProperties;
-    use crate::request::RelaxPolicy;
+    use crate::placement::RelaxPolicy;
     use crate::testkit::{id, size};
 
     fn index() -> FreeIndex {

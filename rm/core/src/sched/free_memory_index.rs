@@ -9,7 +9,7 @@
 
 use headroom_types::{Bytes, Cpus};
 
-use super::index::NodeIx;
+use super::node_ix::NodeIx;
 
 /// Most entries of one block.
 const MOST: usize = 48;

@@ -24,26 +24,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use headroom_types::{Bytes, Name, NodeId, Resource};
 
 use super::free_memory_index::{Entry, FreeMemoryIndex};
+use super::node_ix::NodeIx;
 use crate::event::{Exclusive, NodeProperties};
 use crate::table::Table;
-
-/// Number of a node. Dense, from 0; never given to another node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct NodeIx(u32);
-
-impl NodeIx {
-    /// Number of the first node.
-    pub(crate) const FIRST: NodeIx = NodeIx(0);
-
-    /// Index into tables by node.
-    pub fn index(self) -> usize {
-        usize::try_from(self.0).unwrap_or(usize::MAX)
-    }
-    #[cfg(test)]
-    pub(crate) fn of(n: u32) -> Self {
-        NodeIx(n)
-    }
-}
 
 /// A node in the index.
 #[derive(Clone, Debug)]
@@ -276,7 +259,7 @@ impl FreeIndex {
             let room = slot.room.as_ref()?;
             Some(Entry {
                 memory: room.memory,
-                node: NodeIx(n),
+                node: NodeIx::of(n),
                 cpus: room.cpus,
             })
         });
@@ -286,7 +269,7 @@ impl FreeIndex {
         if let Some(ix) = self.handles.get(node) {
             return *ix;
         }
-        let ix = NodeIx(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
+        let ix = NodeIx::of(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
         self.slots.push(IndexedNode {
             node: node.clone(),
             traits: NodeProperties::default(),

@@ -1,58 +1,20 @@
-//! Locality levels and anti-affinity of requests.
+//! Nodes and racks that the preference, the anti-affinity and the spread of a request select or
+//! exclude.
 //!
-//! The application's record owns the data. A preference is relaxed by levels, from nodes to racks
-//! to any node. A timer of the cluster relaxes it, not the clock itself, so that a stall of the
-//! event loop does not relax preferences.
+//! Computed from the index and the application's record, which own the data. A timer of the cluster
+//! relaxes a preference, not the clock itself, so that a stall of the event loop does not relax
+//! preferences.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use headroom_types::{AppId, Name, NodeId, RequestId};
 
-use super::index::{FreeIndex, NodeIx};
+use super::container_locations::{ContainerLocations, Spots};
+use super::index::FreeIndex;
+use super::node_ix::NodeIx;
 use crate::app::App;
 use crate::cluster::Cluster;
-use crate::request::{PlacementRules, PlacementScope, RelaxPolicy};
-
-/// Locality level: how far from its preference a container may be placed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LocalityLevel {
-    /// Preferred nodes only.
-    Nodes,
-    /// Also preferred racks, and the racks of preferred nodes.
-    Racks,
-    /// Any node.
-    Anywhere,
-}
-
-impl LocalityLevel {
-    /// Level at the start of a wait.
-    pub fn first(place: &PlacementRules) -> Self {
-        match place.relax {
-            RelaxPolicy::AtOnce => LocalityLevel::Anywhere,
-            RelaxPolicy::After(_) if !place.prefer_nodes.is_empty() => LocalityLevel::Nodes,
-            RelaxPolicy::After(_) if !place.prefer_racks.is_empty() => LocalityLevel::Racks,
-            RelaxPolicy::After(_) => LocalityLevel::Anywhere,
-            RelaxPolicy::Never
-                if place.prefer_nodes.is_empty() && place.prefer_racks.is_empty() =>
-            {
-                LocalityLevel::Anywhere
-            }
-            RelaxPolicy::Never => LocalityLevel::Racks,
-        }
-    }
-    /// Next level, and the wait until then. `None` when the level does not change any more.
-    pub fn next(self, place: &PlacementRules) -> Option<(LocalityLevel, Duration)> {
-        let RelaxPolicy::After(wait) = place.relax else {
-            return None;
-        };
-        match self {
-            LocalityLevel::Nodes => Some((LocalityLevel::Racks, wait)),
-            LocalityLevel::Racks => Some((LocalityLevel::Anywhere, wait)),
-            LocalityLevel::Anywhere => None,
-        }
-    }
-}
+use crate::placement::{PlacementRules, PlacementScope, RelaxPolicy};
 
 /// Preferred racks, including the racks of preferred nodes.
 pub(crate) fn preferred_racks<'a>(
@@ -67,67 +29,6 @@ pub(crate) fn preferred_racks<'a>(
         .iter()
         .filter_map(|node| index.slot(index.ix(node)?)?.traits.rack.as_ref());
     place.prefer_racks.iter().chain(of_nodes).collect()
-}
-
-/// Number of live containers of one request per node.
-pub(crate) type Spots = BTreeMap<NodeIx, u32>;
-
-/// Nodes of the live containers of an application's requests; maintained from the first request
-/// that needs it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ContainerLocations {
-    of: BTreeMap<RequestId, Spots>,
-    /// Requests whose anti-affinity names other requests.
-    shy: BTreeSet<RequestId>,
-}
-
-impl ContainerLocations {
-    /// Adds a container.
-    pub(crate) fn came(&mut self, request: &RequestId, node: NodeIx) {
-        let count = self
-            .of
-            .entry(request.clone())
-            .or_default()
-            .entry(node)
-            .or_default();
-        *count = count.saturating_add(1);
-    }
-    /// Removes an ended container.
-    pub(crate) fn went(&mut self, request: &RequestId, node: NodeIx) {
-        let Some(spots) = self.of.get_mut(request) else {
-            return;
-        };
-        if let Some(count) = spots.get_mut(&node) {
-            *count = count.saturating_sub(1);
-        }
-        spots.retain(|_, count| *count > 0);
-        if spots.is_empty() {
-            self.of.remove(request);
-        }
-    }
-    /// Nodes of one request's containers.
-    pub(crate) fn of(&self, request: &RequestId) -> Option<&Spots> {
-        self.of.get(request)
-    }
-    /// Updates the anti-affinity of a request after it was accepted, changed or dropped.
-    pub(crate) fn says(&mut self, request: &RequestId, place: Option<&PlacementRules>) {
-        let shy = place
-            .and_then(|p| p.apart.as_ref())
-            .is_some_and(|apart| !apart.from.is_empty());
-        if shy {
-            self.shy.insert(request.clone());
-        } else {
-            self.shy.remove(request);
-        }
-    }
-    /// True when any request has an anti-affinity that names other requests.
-    pub(crate) fn has_shy(&self) -> bool {
-        !self.shy.is_empty()
-    }
-    /// True when this request has an anti-affinity that names other requests.
-    pub(crate) fn is_shy(&self, request: &RequestId) -> bool {
-        self.shy.contains(request)
-    }
 }
 
 impl Cluster {
@@ -209,7 +110,7 @@ impl<'a> ExcludedPlaces<'a> {
             }
         }
         // anti-affinity applies in both directions
-        for shy in spots.shy.iter().filter(|shy| *shy != request) {
+        for shy in spots.shy().filter(|shy| *shy != request) {
             let Some(apart) = app
                 .requests
                 .get(shy)

@@ -4,16 +4,20 @@
 
 pub mod blocked_sizes;
 pub mod claim;
+mod claim_lifecycle;
 pub mod constraint;
+pub mod container_locations;
 pub mod fit;
 mod free_memory_index;
 pub mod index;
 pub mod limits;
 pub mod locality;
+pub mod node_ix;
 mod pass;
 mod preempt;
 #[cfg(test)]
 mod reference;
-pub mod reserve;
+pub mod reservation;
+mod reserve;
 
 pub(crate) use pass::{GrantBlock, part};

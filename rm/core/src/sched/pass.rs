@@ -7,14 +7,16 @@ use headroom_types::{AppId, ContainerId, NodeId, RequestId, Resource};
 
 use super::blocked_sizes::BlockedSizes;
 use super::fit::{self, PlacementNeed};
-use super::index::{NodeIx, fits};
+use super::index::fits;
+use super::node_ix::NodeIx;
 use crate::app::{App, Origin};
-use crate::cluster::{Cluster, MAX_UNACKED, StepContext};
+use crate::cluster::{Cluster, MAX_UNACKED};
 use crate::ledger::ContainerRole;
 use crate::queue::sibling_order::{SiblingRank, SizeClass};
 use crate::queue::tree::{Failed, PassTarget};
 use crate::queue::waits::{Head, LineSharing};
 use crate::queue::{QueueIx, Waiter};
+use crate::step_context::StepContext;
 
 /// Intermediate results of one pass.
 #[derive(Default)]

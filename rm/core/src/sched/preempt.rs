@@ -28,17 +28,18 @@ use super::blocked_sizes::BlockedSizes;
 use super::claim::{Claim, ClaimStage};
 use super::constraint::misfit;
 use super::fit::PlacementNeed;
-use super::locality::{ExcludedPlaces, LocalityLevel};
+use super::locality::ExcludedPlaces;
 use super::part;
-use super::reserve::Reservation;
+use super::reservation::Reservation;
 use crate::app::App;
-use crate::cluster::{Cluster, StepContext};
+use crate::cluster::Cluster;
 use crate::container::{Container, ContainerState};
+use crate::placement::{LocalityLevel, RelaxPolicy};
 use crate::queue::bound::DominantShare;
 use crate::queue::tree::QueueEntry;
 use crate::queue::{QueueIx, Waiter};
-use crate::request::RelaxPolicy;
 use crate::size::excess;
+use crate::step_context::StepContext;
 use crate::timer::TimerKey;
 
 /// Most potential victims that one round considers, in order.

@@ -7,13 +7,14 @@ use headroom_types::{Bytes, Cpus, Name, NodeId, RequestId, Resource, Tick, UnixM
 use proptest::prelude::*;
 
 use super::fit::{self, PlacementNeed};
-use super::index::{FreeIndex, IndexedNode, NodeIx};
-use super::locality::LocalityLevel;
+use super::index::{FreeIndex, IndexedNode};
+use super::node_ix::NodeIx;
 use crate::app::App;
 use crate::event::{AppSubmission, Exclusive, MasterKind, NodeProperties};
-use crate::request::{
-    AntiAffinity, AttributeCondition, PendingRequest, PlacementRules, PlacementScope, RelaxPolicy,
+use crate::placement::{
+    AntiAffinity, AttributeCondition, LocalityLevel, PlacementRules, PlacementScope, RelaxPolicy,
 };
+use crate::request::PendingRequest;
 use crate::testkit::{ask, id};
 
 const RACKS: [&str; 3] = ["r0", "r1", "r2"];
@@ -199,7 +200,7 @@ fn world(
         key: None,
     };
     let mut app = App::new(id("job.1"), Arc::new(spec), UnixMillis(0));
-    let mut spots = super::locality::ContainerLocations::default();
+    let mut spots = super::container_locations::ContainerLocations::default();
     for (request, (place, size)) in REQUESTS.into_iter().zip(asks) {
         let mut ask = ask(request, 1, size);
         spots.says(&id(request), Some(&place));

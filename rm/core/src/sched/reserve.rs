@@ -16,22 +16,23 @@
 //! nodes, at least one and at most sixteen, because each costs work at every event. The next
 //! starving request follows when one was granted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use headroom_types::{
-    AppId, Bytes, Cpus, ExtraResources, Name, NodeId, Reason, RequestId, Resource, Tick, UnixMillis,
-};
+use headroom_types::{AppId, Bytes, Cpus, NodeId, Reason, RequestId, Resource, Tick, UnixMillis};
 
 use super::constraint::{candidates, is_choosy, misfit};
 use super::fit::PlacementNeed;
-use super::index::{IndexedNode, NodeIx};
+use super::index::IndexedNode;
 use super::locality::ExcludedPlaces;
+use super::node_ix::NodeIx;
+use super::reservation::Reservation;
 use crate::app::App;
-use crate::cluster::{Cluster, StepContext};
+use crate::cluster::Cluster;
 use crate::event::LogSeverity;
 use crate::ledger::ContainerRole;
 use crate::queue::QueueIx;
+use crate::step_context::StepContext;
 use crate::timer::TimerKey;
 
 /// Most reservations at one time.
@@ -43,144 +44,6 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 const COMPARED: usize = 64;
 /// Shortest and longest interval between reviews of reservations.
 const REVIEW: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
-
-/// Reservation of one node for one request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reservation {
-    /// The node.
-    pub node: NodeId,
-    /// The application.
-    pub app: AppId,
-    /// The request.
-    pub request: RequestId,
-    /// Size of its container, which is set aside as far as it is free.
-    pub size: Resource,
-    /// Start of the reservation.
-    pub since: Tick,
-    /// Missing memory on the node, and the time since which it has not decreased.
-    pub lacks: (Bytes, Tick),
-}
-
-/// All reservations.
-#[derive(Clone, Debug, Default)]
-pub struct Reservations {
-    on: BTreeMap<NodeIx, Reservation>,
-    of: BTreeMap<(AppId, RequestId), NodeIx>,
-    /// True when reservations must be checked: a node, a request or a limit has changed.
-    doubted: bool,
-    pub(crate) lately: RecentGrants,
-}
-
-/// Smallest recently granted containers: answers whether a smaller container was granted since a
-/// moment, without a list of all grants.
-#[derive(Clone, Debug, Default)]
-pub struct RecentGrants {
-    /// Grant numbers with memory; each entry has less memory than all later ones.
-    memory: Vec<(u64, Bytes)>,
-    /// Grant numbers with processors; each entry has fewer processors than all later ones.
-    cpus: Vec<(u64, Cpus)>,
-}
-
-impl RecentGrants {
-    /// Records the grant of container number `seq`.
-    pub(crate) fn granted(&mut self, seq: u64, size: &Resource) {
-        note(&mut self.memory, seq, size.memory);
-        note(&mut self.cpus, seq, size.cpus);
-    }
-    /// True when a container with less memory or fewer processors was granted after container
-    /// number `seq`. For a size with countable resources, every later grant counts.
-    fn smaller_since(&self, seq: u64, size: &Resource) -> bool {
-        let memory = least_since(&self.memory, seq);
-        let pieces = size.extra.values().any(|pieces| *pieces > 0);
-        memory.is_some_and(|least| pieces || least < size.memory)
-            || least_since(&self.cpus, seq).is_some_and(|least| least < size.cpus)
-    }
-}
-
-/// Most entries per list of [`RecentGrants`]; the oldest are dropped.
-const LATELY: usize = 64;
-
-fn note<T: Ord>(stack: &mut Vec<(u64, T)>, seq: u64, amount: T) {
-    while stack.last().is_some_and(|(_, least)| *least >= amount) {
-        stack.pop();
-    }
-    stack.push((seq, amount));
-    if stack.len() > LATELY {
-        stack.remove(0);
-    }
-}
-
-fn least_since<T: Copy>(stack: &[(u64, T)], seq: u64) -> Option<T> {
-    stack
-        .get(stack.partition_point(|(at, _)| *at <= seq))
-        .map(|(_, least)| *least)
-}
-
-impl Reservations {
-    /// True when there are no reservations.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.on.is_empty()
-    }
-    /// Marks reservations for a check if this node is reserved.
-    pub(crate) fn mark_dirty(&mut self, ix: NodeIx) {
-        self.doubted |= !self.on.is_empty() && self.on.contains_key(&ix);
-    }
-    /// Marks reservations for a check if this request has one.
-    pub(crate) fn mark_request_dirty(&mut self, app: &AppId, request: &RequestId) {
-        self.doubted |= self.of(app, request).is_some();
-    }
-    /// Marks all reservations for a check.
-    pub(crate) fn mark_all_dirty(&mut self) {
-        self.doubted = true;
-    }
-    /// Reservation of a node.
-    pub(crate) fn on(&self, ix: NodeIx) -> Option<&Reservation> {
-        self.on.get(&ix)
-    }
-    /// Reservation of a request.
-    pub(crate) fn of(&self, app: &AppId, request: &RequestId) -> Option<(NodeIx, &Reservation)> {
-        if self.of.is_empty() {
-            return None; // the usual case
-        }
-        let ix = *self.of.get(&(app.clone(), request.clone()))?;
-        Some((ix, self.on.get(&ix)?))
-    }
-    /// All reservations, by node.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (NodeIx, &Reservation)> {
-        self.on.iter().map(|(ix, r)| (*ix, r))
-    }
-    fn put(&mut self, ix: NodeIx, reservation: Reservation) {
-        self.of
-            .insert((reservation.app.clone(), reservation.request.clone()), ix);
-        self.on.insert(ix, reservation);
-    }
-    fn take(&mut self, ix: NodeIx) -> Option<Reservation> {
-        let reservation = self.on.remove(&ix)?;
-        self.of
-            .remove(&(reservation.app.clone(), reservation.request.clone()));
-        Some(reservation)
-    }
-}
-
-/// Free resources without the amount that is set aside.
-pub(crate) fn beside(free: &Resource, aside: &Resource) -> Resource {
-    let left = |(name, n): (&Name, &u64)| {
-        (
-            name.clone(),
-            n.saturating_sub(aside.extra.get(name).copied().unwrap_or(0)),
-        )
-    };
-    let extra = if free.extra.has_none() {
-        ExtraResources::default()
-    } else {
-        free.extra.iter().map(left).collect()
-    };
-    Resource {
-        memory: free.memory.saturating_sub(aside.memory),
-        cpus: free.cpus.checked_sub(aside.cpus).unwrap_or(Cpus::ZERO),
-        extra,
-    }
-}
 
 /// Missing memory, countable pieces and processors.
 type Lack = (Bytes, u64, Cpus);
@@ -228,7 +91,7 @@ impl Cluster {
             if self.room_changed && !self.claims.is_empty() {
                 self.serve_claims(ctx);
             }
-            if std::mem::take(&mut self.reservations.doubted) {
+            if self.reservations.take_dirty() {
                 self.release_stalled_reservations(ctx);
                 self.keep_reservations(ctx);
             }
@@ -250,7 +113,7 @@ impl Cluster {
         self.note_waiting(ctx.now);
         self.keep_reservations(ctx);
         self.move_reservations(ctx);
-        if self.reservations.on.len() >= self.most_reservations() {
+        if self.reservations.len() >= self.most_reservations() {
             return;
         }
         let mut leaves: BTreeSet<QueueIx> = self.kept_leaves().collect();
@@ -260,7 +123,7 @@ impl Cluster {
             .iter()
             .filter_map(|waiter| Some((self.apps.get(&waiter.app)?, waiter.request.as_ref()?)));
         for (app, request) in rows {
-            if self.reservations.on.len() + found.len() >= self.most_reservations() {
+            if self.reservations.len() + found.len() >= self.most_reservations() {
                 break;
             }
             let Some(leaf) = self.queue.leaf_of(&app.id) else {
@@ -484,7 +347,7 @@ impl Cluster {
     /// get the node again.
     fn release_stalled_reservations(&mut self, ctx: &mut StepContext<'_>) {
         let mut still = Vec::new();
-        for (ix, reservation) in &mut self.reservations.on {
+        for (ix, reservation) in self.reservations.all_mut() {
             let free = self
                 .ledger
                 .node(&reservation.node)
@@ -494,7 +357,7 @@ impl Cluster {
             if now < reservation.lacks.0 {
                 reservation.lacks = (now, ctx.now);
             } else if ctx.now.since(reservation.lacks.1) >= STALL_TIMEOUT {
-                still.push(*ix);
+                still.push(ix);
             }
         }
         for ix in still {
@@ -508,11 +371,11 @@ impl Cluster {
 
     /// Cancels obsolete reservations, and grants those whose node has enough free resources.
     fn keep_reservations(&mut self, ctx: &mut StepContext<'_>) {
-        if self.reservations.on.is_empty() {
+        if self.reservations.is_empty() {
             return; // the usual case
         }
         let most = self.most_reservations();
-        let held: Vec<NodeIx> = self.reservations.on.keys().copied().collect();
+        let held: Vec<NodeIx> = self.reservations.all().map(|(ix, _)| ix).collect();
         let mut leaves = BTreeSet::new();
         for ix in held {
             let Some(reservation) = self.reservations.on(ix).cloned() else {
@@ -542,7 +405,7 @@ impl Cluster {
                 self.queue.update_order(&mut self.ledger);
             }
         }
-        while self.reservations.on.len() > most {
+        while self.reservations.len() > most {
             let newest = self
                 .reservations
                 .all()
@@ -630,6 +493,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sched::reservation::beside;
     use crate::testkit::{id, size};
 
     #[test]
@@ -644,23 +508,5 @@ mod tests {
             (Bytes::ZERO, Cpus::from_cores(3), 2)
         );
         assert_eq!(lacks(&free, &aside), (Bytes::from_gib(2), 0, Cpus::ZERO));
-    }
-
-    #[test]
-    fn only_later_grants_of_smaller_sizes_count() {
-        let mut lately = RecentGrants::default();
-        for (seq, gib) in [(1, 1), (2, 8), (3, 4), (4, 6)] {
-            lately.granted(seq, &size(gib, 4));
-        }
-        let since = |seq, gib| lately.smaller_since(seq, &size(gib, 1));
-        assert!(since(0, 2), "1 GiB was granted");
-        assert!(!since(1, 4), "4 GiB is not smaller than 4 GiB");
-        assert!(since(1, 5) && since(2, 5));
-        assert!(!since(3, 5), "only 6 GiB was granted later");
-        assert!(!since(4, 100), "no container was granted later");
-        assert!(
-            lately.smaller_since(3, &size(1, 5)),
-            "the grant has fewer processors"
-        );
     }
 }

@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
-use headroom_rm_core::queue::spec::QueueTree;
+use headroom_rm_core::queue::QueueTree;
 use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall, DryRun};
 use headroom_types::QueuePath;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};

@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 
 use headroom_types::{AppId, QueuePath, RequestId, Resource};
 
-use super::{Failed, Member, PassTarget, QueueEntry, QueueIx, Queues};
+use super::{Failed, Member, PassTarget, QueueEntry, Queues};
 use crate::ledger::Ledger;
+use crate::queue::QueueIx;
 use crate::queue::bound::{DominantShare, ResourceBound};
 use crate::queue::sibling_order::{GuaranteePosition, SiblingRank, SizeClass};
 use crate::queue::spec::{LeafOrder, QueueState};
@@ -90,7 +91,7 @@ impl Queues {
             .rev()
             .filter_map(|n| u32::try_from(n).ok())
         {
-            self.reseat_queue(QueueIx(number), ledger);
+            self.reseat_queue(QueueIx::new(number), ledger);
         }
     }
     pub(super) fn reseat_app(&mut self, number: u32, ledger: &Ledger) {
@@ -235,7 +236,7 @@ impl Queues {
             priority: Reverse(slot.spec.priority),
             standing,
             share: share.by_weight(weight),
-            who: ix.0,
+            who: ix.number(),
         }
     }
     /// Position of a queue relative to its guarantee, and its share of the guarantee; of the
@@ -305,11 +306,11 @@ impl Queues {
             return Some((rank, PassTarget::App(rank.who)));
         }
         let failed = |rank: &SiblingRank| {
-            self.slot(QueueIx(rank.who))
+            self.slot(QueueIx::new(rank.who))
                 .is_none_or(|slot| slot.failed == self.round)
         };
         let rank = slot.seats.next(after, open, failed)?;
-        Some((rank, PassTarget::Queue(QueueIx(rank.who))))
+        Some((rank, PassTarget::Queue(QueueIx::new(rank.who))))
     }
     /// Application of this number, and the next line that it waits for.
     pub(crate) fn next_line(&self, number: u32, after: Option<&Head>) -> Option<(&AppId, Head)> {

@@ -1,93 +1,21 @@
-//! Recent reasons why requests of an application were not placed.
+//! Records the reasons why requests were not placed: when a request arrives, and at every review
+//! while it waits.
 //!
-//! The application's record owns the list. A reason is recorded when a request arrives, and at
-//! every review while it waits. A repeated reason only increases a count.
+//! The application's record owns the recorded reasons, see [`WaitReasonLog`](super::WaitReasonLog).
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use headroom_types::{AppId, RequestId, Resource, Tick, UnixMillis};
+use headroom_types::{AppId, RequestId, Resource, Tick};
 
+use super::sentence_cache::SentenceCache;
+use super::wait_reason::WaitReason;
 use crate::app::App;
 use crate::cluster::Cluster;
 use crate::event::RequestVerdict;
 use crate::sched::fit::PlacementNeed;
 
-/// Most entries for one application.
-const MOST: usize = 20;
 /// Most requests that one review records; later reviews record the rest.
 const AT_ONCE: usize = 256;
-
-/// Reason why a container was not placed, for the time in which it was valid.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WaitReason {
-    /// Time of the first occurrence.
-    pub since: UnixMillis,
-    /// Time of the latest occurrence.
-    pub at: UnixMillis,
-    /// Number of occurrences.
-    pub times: u32,
-    /// The request.
-    pub request: RequestId,
-    /// The reason.
-    pub sentence: Arc<str>,
-}
-
-/// Sentences per size within one answer, so that equal sizes share a sentence.
-#[derive(Debug, Default)]
-pub(crate) struct SentenceCache {
-    of: Vec<(Resource, Arc<str>)>,
-}
-
-/// Most sizes in a [`SentenceCache`]; sentences for further sizes are formatted again.
-const SAID: usize = 8;
-
-impl SentenceCache {
-    fn of(&self, size: &Resource) -> Option<Arc<str>> {
-        self.of
-            .iter()
-            .find(|(known, _)| known == size)
-            .map(|(_, sentence)| sentence.clone())
-    }
-    fn keep(&mut self, size: &Resource, sentence: &Arc<str>) {
-        if self.of.len() < SAID && !self.of.iter().any(|(known, _)| known == size) {
-            self.of.push((size.clone(), sentence.clone()));
-        }
-    }
-}
-
-/// Recent reasons of one application; the number is limited.
-#[derive(Clone, Debug, Default)]
-pub struct WaitReasonLog(VecDeque<WaitReason>);
-
-impl WaitReasonLog {
-    /// All kept reasons, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = &WaitReason> {
-        self.0.iter()
-    }
-    fn note(&mut self, at: UnixMillis, request: &RequestId, sentence: Arc<str>) {
-        for last in self.0.iter_mut().rev() {
-            if last.request == *request {
-                if last.sentence == sentence {
-                    last.at = at;
-                    last.times = last.times.saturating_add(1);
-                    return;
-                }
-                break;
-            }
-        }
-        if self.0.len() >= MOST {
-            self.0.pop_front();
-        }
-        self.0.push_back(WaitReason {
-            since: at,
-            at,
-            times: 1,
-            request: request.clone(),
-            sentence,
-        });
-    }
-}
 
 impl Cluster {
     /// Recent reasons why requests of an application were not placed, oldest first.
@@ -191,32 +119,5 @@ impl Cluster {
             }
         }
         some
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testkit::id;
-
-    #[test]
-    fn a_repeated_reason_is_counted_and_the_oldest_is_dropped_first() {
-        let (mut ring, a, b) = (WaitReasonLog::default(), id("a"), id("b"));
-        ring.note(UnixMillis(1), &a, "full".into());
-        ring.note(UnixMillis(2), &b, "full".into());
-        ring.note(UnixMillis(3), &a, "full".into());
-        let first = ring.iter().next().expect("noted");
-        assert_eq!(
-            (first.since, first.at, first.times),
-            (UnixMillis(1), UnixMillis(3), 2)
-        );
-        for n in 0..MOST as u64 {
-            ring.note(UnixMillis(n), &a, format!("{n} short").into());
-        }
-        assert_eq!(ring.iter().count(), MOST);
-        assert_eq!(
-            ring.iter().next().map(|entry| &*entry.sentence),
-            Some("0 short")
-        );
     }
 }

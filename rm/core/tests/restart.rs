@@ -1,0 +1,184 @@
+//! Restarts of the resource manager: the state that it saved, and the state that nodes and masters
+//! report again. The invariants are checked after every step; each test must end with `check`.
+
+use std::time::Duration;
+
+use headroom_rm_core::testkit::{Scenario, ask, id, size};
+use headroom_rm_core::{
+    AppSubmission, CallAnswer, CallRefusal, ClusterCall, ContainerPhase, MasterHeartbeat,
+    MasterKind, Outcome,
+};
+use headroom_types::{Epoch, ExitReason, NodeId};
+
+const OK: ExitReason = ExitReason::Exit { code: 0 };
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+#[test]
+fn a_restart_grants_no_container_twice() {
+    let mut s = Scenario::new();
+    s.node("n1", size(4, 4)).node("n2", size(4, 4));
+    let app = s.app("job");
+    s.ask(&app, "work", 4, size(1, 1)).expect("asks");
+    s.settle();
+    let all = s.alive(&app);
+    let (done, unacked) = (all[0].clone(), all[1].clone());
+    s.exit(&done, OK);
+    let last = s.cluster.app(&app).expect("app").updates.last();
+    s.sync(&app, last, vec![]).expect("syncs");
+    s.exit(&unacked, ExitReason::OverheadOom);
+    s.restart();
+    let stale = MasterHeartbeat {
+        attempt: s.attempt(&app),
+        epoch: Epoch(1),
+        ack: 0,
+        asks: vec![],
+        withdraw: vec![],
+        release: vec![],
+    };
+    assert!(matches!(
+        s.call(ClusterCall::Sync(Box::new(stale))),
+        Err(CallRefusal::StaleEpoch { .. })
+    ));
+    let Err(CallRefusal::Recovering(sentence)) = s.master(&app) else {
+        panic!("the master registers before the nodes")
+    };
+    assert!(
+        sentence.starts_with("the resource manager has restarted and waits for n1, n2 to report"),
+        "{sentence}"
+    );
+    s.register("n1").register("n2").settle();
+    let Ok(CallAnswer::Master {
+        cursor, containers, ..
+    }) = s.master(&app)
+    else {
+        panic!("the master does not register")
+    };
+    assert_eq!(
+        (cursor, containers.len()),
+        (0, 2),
+        "the cursor of updates starts at zero in each epoch"
+    );
+    let mut again = ask("work", 4, size(1, 1));
+    again.settled = 1;
+    s.sync(&app, 0, vec![again.clone()]).expect("syncs");
+    assert_eq!(s.alive(&app).len(), 2);
+    assert_eq!(
+        s.unacked_exits(&app),
+        [unacked],
+        "an unacknowledged end is reported again"
+    );
+    assert_eq!(s.ordered.len(), 4, "no new container is granted");
+    again.count = 5;
+    again.settled = 2;
+    let last = s.cluster.app(&app).expect("app").updates.last();
+    s.sync(&app, last, vec![again]).expect("syncs");
+    assert_eq!((s.alive(&app).len(), s.ordered.len()), (3, 5));
+    s.check();
+}
+
+#[test]
+fn recovery_waits_at_most_ten_seconds_for_a_missing_node() {
+    let mut s = Scenario::new();
+    s.node("n1", size(4, 4)).node("n2", size(4, 4));
+    let app = s.app("job");
+    s.ask(&app, "work", 2, size(3, 1)).expect("asks");
+    s.settle().restart().register("n1");
+    s.alive_for(secs(9));
+    assert!(matches!(s.master(&app), Err(CallRefusal::Recovering(_))));
+    s.alive_for(secs(2));
+    s.master(&app).expect("registers");
+    s.ask_waits(&app, "work", 2, size(3, 1));
+    assert_eq!(s.alive(&app).len(), 1, "n1 is full");
+    s.node("n3", size(4, 4));
+    assert_eq!(s.alive(&app).len(), 2);
+    // n2 registers late: another container has replaced its container, which must end
+    s.register("n2").settle();
+    assert_eq!(s.alive(&app).len(), 2);
+    assert!(
+        s.nodes[&id::<NodeId>("n2")]
+            .has
+            .values()
+            .all(|h| h.phase == ContainerPhase::Exited)
+    );
+    s.report_all();
+    assert!(s.nodes[&id::<NodeId>("n2")].has.is_empty());
+    s.check();
+}
+
+#[test]
+fn a_managed_master_survives_a_restart_or_is_replaced() {
+    let mut s = Scenario::new();
+    s.node("n1", size(4, 4)).node("n2", size(8, 4));
+    let stays = s.managed("stays", size(2, 1), 2);
+    s.settle();
+    s.master(&stays).expect("registers");
+    let goes = s.managed("goes", size(5, 1), 2);
+    s.settle();
+    let (a, b) = (s.alive(&stays), s.alive(&goes));
+    s.restart().register("n1");
+    assert_eq!(s.alive(&stays), a);
+    s.alive_for(secs(11)).node("n3", size(8, 4));
+    s.master(&stays).expect("the same attempt registers again");
+    assert_eq!(
+        s.attempt(&goes).attempt,
+        2,
+        "its node did not register again"
+    );
+    assert_ne!(s.alive(&goes), b);
+    let new = s.alive(&goes);
+    s.register("n2").settle();
+    assert_eq!(s.alive(&goes), new, "the old master is stopped");
+    assert_eq!(s.attempt(&stays).attempt, 1);
+    s.check();
+}
+
+#[test]
+fn applications_survive_a_restart_in_every_state_and_numbers_never_repeat() {
+    let mut s = Scenario::new();
+    s.node("n1", size(4, 4));
+    let ended = s.app("ended");
+    s.finish(&ended, Outcome::Succeeded).expect("finishes");
+    let ending = s.app("ending");
+    s.ask(&ending, "work", 1, size(1, 1)).expect("asks");
+    s.settle();
+    s.call(ClusterCall::Kill {
+        app: ending.clone(),
+        reason: None,
+    })
+    .expect("kills");
+    let waiting = s.managed("waiting", size(1, 1), 2);
+    s.restart();
+    assert_eq!(
+        (s.state(&ended), s.state(&ending), s.state(&waiting)),
+        ("finished", "finishing", "accepted")
+    );
+    s.register("n1").settle();
+    assert_eq!(s.state(&ending), "killed");
+    assert_eq!(s.alive(&waiting).len(), 1);
+    let next = s.app("next");
+    assert_eq!(next.seq(), 4);
+    s.check();
+}
+
+#[test]
+fn a_repeated_submission_key_returns_the_same_application() {
+    let mut s = Scenario::new();
+    let spec = AppSubmission {
+        name: id("job"),
+        queue: id("default"),
+        priority: 0,
+        user: "u".into(),
+        lifetime: None,
+        master: MasterKind::Unmanaged,
+        key: Some("k".into()),
+    };
+    let first = s.call(ClusterCall::Submit(Box::new(spec.clone())));
+    s.restart();
+    s.after(secs(1));
+    assert_eq!(s.call(ClusterCall::Submit(Box::new(spec))), first);
+    assert_eq!(s.cluster.apps().count(), 1);
+    s.check();
+}

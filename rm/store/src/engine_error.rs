@@ -1,0 +1,49 @@
+//! Error of reading or writing a database, of either backend.
+//!
+//! Plain data. [`crate::StoreError`] adds the file and the next step.
+
+use std::io;
+
+/// An error of reading or writing a database.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// An error of sled.
+    #[error("{}", .0.to_string().trim_end_matches(" backtrace ()"))]
+    Sled(#[from] ::sled::Error),
+    /// An error of redb.
+    #[error("{0}")]
+    Redb(Box<::redb::Error>),
+    /// The file could not be synced.
+    #[error("{0}")]
+    Sync(io::Error),
+}
+
+impl EngineError {
+    /// The system's error; `None` for other errors.
+    pub fn io(&self) -> Option<&io::Error> {
+        match self {
+            EngineError::Sled(::sled::Error::Io(error)) | EngineError::Sync(error) => Some(error),
+            EngineError::Redb(error) => {
+                if let ::redb::Error::Io(error) = &**error {
+                    Some(error)
+                } else {
+                    None
+                }
+            }
+            EngineError::Sled(_) => None,
+        }
+    }
+
+    /// True when the disk is full.
+    pub fn is_full(&self) -> bool {
+        self.io().is_some_and(is_full)
+    }
+}
+
+/// True for a full disk or an exceeded quota.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
