@@ -9,7 +9,7 @@ use std::time::Duration;
 use headroom_types::{Bytes, Cpus, EnforcerKind, LogLevel, Name, NodeId, StoreBackend};
 use headroom_wire::v1::queues::QueueSpec;
 
-use crate::node::{FileCacheLimits, HealthChecks, Isolation, LogRetention};
+use crate::node_settings::{FileCacheLimits, HealthChecks, Isolation, LogRetention};
 use crate::telemetry::{HistoryBounds, RetentionLimits, Telemetry};
 use crate::toml_reader::parse_duration;
 

@@ -1,7 +1,6 @@
 //! Compiler from the text of a daemon's configuration to its checked type.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use headroom_types::ids::ParseIdError;
@@ -10,11 +9,12 @@ use toml::de::DeValue;
 
 use crate::checked::{CallerLimits, NodeAgentConfig, ResourceManagerConfig, Scheduling};
 use crate::problem::{FileProblem, ProblemCollector};
-use crate::toml_reader::{self, Section, hint};
+use crate::toml_reader::{self, Hint, Section, hint};
 use crate::{node, queues, telemetry};
 
 /// Maximum length of an attribute value, in characters.
 const MAX_ATTRIBUTE_CHARS: usize = 256;
+const AGENT_PATH: Hint = hint("the agent opens it", "write an absolute path in quotes");
 
 /// Compiles `resourcemanager.toml`; `file` is its name in messages.
 pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, Vec<FileProblem>> {
@@ -23,6 +23,64 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
     let mut root = Section::root(&table);
     let usual = ResourceManagerConfig::default();
     let r = &mut report;
+    let traces = hint(
+        "masters send traces to this address",
+        "write traces = \"http://127.0.0.1:4318\", or leave it out",
+    );
+    let silence = hint(
+        "the time since the last heartbeat is compared with it",
+        "write a time with its unit, such as \"10s\"",
+    );
+    let base = base_settings(r, &mut root);
+    let config = ResourceManagerConfig {
+        suspect: root.read_or(r, "suspect", silence, usual.suspect, toml_reader::duration),
+        unreachable: root.read_or(
+            r,
+            "unreachable",
+            silence,
+            usual.unreachable,
+            toml_reader::duration,
+        ),
+        lost: root.read_or(r, "lost", silence, usual.lost, toml_reader::duration),
+        master_silence: root.read_or(
+            r,
+            "master_silence",
+            silence,
+            usual.master_silence,
+            toml_reader::duration,
+        ),
+        scheduling: scheduling(r, &mut root),
+        limits: limits(r, &mut root),
+        telemetry: telemetry::telemetry(r, &mut root),
+        traces: root
+            .read(r, "traces", traces, collector)
+            .map(toml::Spanned::into_inner),
+        events: telemetry::kept(r, &mut root, "events"),
+        audit: telemetry::kept(r, &mut root, "audit"),
+        history: telemetry::history(r, &mut root),
+        queues: queues::read(&mut root, r),
+        ..base
+    };
+    check_ascending(
+        r,
+        &root,
+        ("suspect", config.suspect),
+        ("unreachable", config.unreachable),
+    );
+    check_ascending(
+        r,
+        &root,
+        ("unreachable", config.unreachable),
+        ("lost", config.lost),
+    );
+    root.reject_unknown_keys(r);
+    report.finish(Some(config))
+}
+
+/// Reads the listeners, the certificates, the state and the log level; all other values are
+/// defaults.
+fn base_settings(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> ResourceManagerConfig {
+    let usual = ResourceManagerConfig::default();
     let listen = hint(
         "the resource manager listens at this address",
         "write an address and a port: listen = \"127.0.0.1:7070\"",
@@ -55,18 +113,10 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
         "it sets the level of the log",
         "write \"error\", \"warn\", \"info\", \"debug\" or \"trace\"",
     );
-    let traces = hint(
-        "masters send traces to this address",
-        "write traces = \"http://127.0.0.1:4318\", or leave it out",
-    );
-    let silence = hint(
-        "the time since the last heartbeat is compared with it",
-        "write a time with its unit, such as \"10s\"",
-    );
-    let config = ResourceManagerConfig {
+    ResourceManagerConfig {
         listen: root.read_or(r, "listen", listen, usual.listen, toml_reader::parsed),
         socket: root
-            .read(r, "socket", socket, absolute)
+            .read(r, "socket", socket, toml_reader::absolute_path)
             .map(toml::Spanned::into_inner),
         anonymous: root.read_or(
             r,
@@ -76,55 +126,16 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
             toml_reader::parsed,
         ),
         tls: root
-            .read(r, "tls", tls, absolute)
+            .read(r, "tls", tls, toml_reader::absolute_path)
             .map(toml::Spanned::into_inner),
         authority: root
-            .read(r, "authority", authority, absolute)
+            .read(r, "authority", authority, toml_reader::absolute_path)
             .map(toml::Spanned::into_inner),
-        state: root.read_or(r, "state", state, usual.state, absolute),
+        state: root.read_or(r, "state", state, usual.state, toml_reader::absolute_path),
         store: root.read_or(r, "store", store, usual.store, toml_reader::parsed),
         log: root.read_or(r, "log", log, usual.log, toml_reader::parsed),
-        suspect: root.read_or(r, "suspect", silence, usual.suspect, toml_reader::duration),
-        unreachable: root.read_or(
-            r,
-            "unreachable",
-            silence,
-            usual.unreachable,
-            toml_reader::duration,
-        ),
-        lost: root.read_or(r, "lost", silence, usual.lost, toml_reader::duration),
-        master_silence: root.read_or(
-            r,
-            "master_silence",
-            silence,
-            usual.master_silence,
-            toml_reader::duration,
-        ),
-        scheduling: scheduling(r, &mut root),
-        limits: limits(r, &mut root),
-        telemetry: telemetry::telemetry(r, &mut root),
-        traces: root
-            .read(r, "traces", traces, collector)
-            .map(toml::Spanned::into_inner),
-        events: telemetry::kept(r, &mut root, "events"),
-        audit: telemetry::kept(r, &mut root, "audit"),
-        history: telemetry::history(r, &mut root),
-        queues: queues::read(&mut root, r),
-    };
-    check_ascending(
-        r,
-        &root,
-        ("suspect", config.suspect),
-        ("unreachable", config.unreachable),
-    );
-    check_ascending(
-        r,
-        &root,
-        ("unreachable", config.unreachable),
-        ("lost", config.lost),
-    );
-    root.reject_unknown_keys(r);
-    report.finish(Some(config))
+        ..usual
+    }
 }
 
 fn scheduling(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Scheduling {
@@ -234,27 +245,6 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProb
     let mut root = Section::root(&table);
     let usual = NodeAgentConfig::default();
     let r = &mut report;
-    let rm = hint(
-        "the node registers at this URL",
-        "write rm = \"http://127.0.0.1:7070\"",
-    );
-    let name = hint(
-        "it names the node",
-        "write a host name such as \"worker-01\", or leave it out for this host's",
-    );
-    let listen = hint(
-        "logs and health are read at this address",
-        "write an address and a port: listen = \"127.0.0.1:7072\"",
-    );
-    let path = hint("the agent opens it", "write an absolute path in quotes");
-    let tls = hint(
-        "the directory has ca.pem, cert.pem and key.pem",
-        "write an absolute path in quotes, or leave it out",
-    );
-    let advertise = hint(
-        "other hosts connect to this name",
-        "write a host name or an address without a port, or leave it out",
-    );
     let memory = hint(
         "the node offers this memory",
         "write a size such as memory = \"14GiB\", or leave it out",
@@ -275,19 +265,8 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProb
         "it enforces the limits of containers",
         "write \"cgroup2\", \"cgroup1\" or \"poll\", or leave it out",
     );
+    let addresses = addresses(r, &mut root);
     let config = NodeAgentConfig {
-        rm: root.read_or(r, "rm", rm, usual.rm, http_url),
-        name: root
-            .read(r, "name", name, toml_reader::parsed)
-            .map(toml::Spanned::into_inner),
-        state: root.read_or(r, "state", path, usual.state, absolute),
-        listen: root.read_or(r, "listen", listen, usual.listen, toml_reader::parsed),
-        tls: root
-            .read(r, "tls", tls, absolute)
-            .map(toml::Spanned::into_inner),
-        advertise: root
-            .read(r, "advertise", advertise, host)
-            .map(toml::Spanned::into_inner),
         memory: root
             .read(r, "memory", memory, toml_reader::nonzero_size)
             .map(toml::Spanned::into_inner),
@@ -299,10 +278,10 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProb
             .read(r, "enforcer", enforcer, enforcer_kind)
             .map(toml::Spanned::into_inner),
         cgroup_root: root
-            .read(r, "cgroup_root", path, absolute)
+            .read(r, "cgroup_root", AGENT_PATH, toml_reader::absolute_path)
             .map(toml::Spanned::into_inner),
         bin_dir: root
-            .read(r, "bin_dir", path, absolute)
+            .read(r, "bin_dir", AGENT_PATH, toml_reader::absolute_path)
             .map(toml::Spanned::into_inner),
         self_fence: root.read_or(r, "self_fence", fence, usual.self_fence, |v| {
             toml_reader::text(v)?.parse()
@@ -312,15 +291,65 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProb
         health: node::health(r, &mut root),
         cache: node::cache(r, &mut root),
         telemetry: telemetry::telemetry(r, &mut root),
-        ..traits(r, &mut root)
+        ..traits(r, &mut root, addresses)
     };
     node::check_tmpfs_sizes(r, &root, &config);
     root.reject_unknown_keys(r);
     report.finish(Some(config))
 }
 
-/// Reads rack, labels, attributes and `exclusive`; all other values are defaults.
-fn traits(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> NodeAgentConfig {
+/// Reads the names, addresses and directories of the agent; all other values are defaults.
+fn addresses(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> NodeAgentConfig {
+    let usual = NodeAgentConfig::default();
+    let rm = hint(
+        "the node registers at this URL",
+        "write rm = \"http://127.0.0.1:7070\"",
+    );
+    let name = hint(
+        "it names the node",
+        "write a host name such as \"worker-01\", or leave it out for this host's",
+    );
+    let listen = hint(
+        "logs and health are read at this address",
+        "write an address and a port: listen = \"127.0.0.1:7072\"",
+    );
+    let tls = hint(
+        "the directory has ca.pem, cert.pem and key.pem",
+        "write an absolute path in quotes, or leave it out",
+    );
+    let advertise = hint(
+        "other hosts connect to this name",
+        "write a host name or an address without a port, or leave it out",
+    );
+    NodeAgentConfig {
+        rm: root.read_or(r, "rm", rm, usual.rm, http_url),
+        name: root
+            .read(r, "name", name, toml_reader::parsed)
+            .map(toml::Spanned::into_inner),
+        state: root.read_or(
+            r,
+            "state",
+            AGENT_PATH,
+            usual.state,
+            toml_reader::absolute_path,
+        ),
+        listen: root.read_or(r, "listen", listen, usual.listen, toml_reader::parsed),
+        tls: root
+            .read(r, "tls", tls, toml_reader::absolute_path)
+            .map(toml::Spanned::into_inner),
+        advertise: root
+            .read(r, "advertise", advertise, host)
+            .map(toml::Spanned::into_inner),
+        ..usual
+    }
+}
+
+/// Reads rack, labels, attributes and `exclusive`; all other values are those of `base`.
+fn traits(
+    r: &mut ProblemCollector<'_>,
+    root: &mut Section<'_>,
+    base: NodeAgentConfig,
+) -> NodeAgentConfig {
     let rack = hint(
         "nodes of one rack fail together",
         "write a word such as rack = \"r12\"",
@@ -347,7 +376,7 @@ fn traits(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> NodeAgentConf
             .named_values(r, "attributes", values, attribute)
             .into_iter()
             .collect(),
-        ..NodeAgentConfig::default()
+        ..base
     };
     if config.exclusive && config.labels.is_empty() {
         let what = "exclusive without labels: no request could ever use the node";
@@ -404,18 +433,6 @@ fn check_ascending(
             "a silent node goes through these states in this order",
             "make suspect < unreachable < lost",
         );
-    }
-}
-
-pub(crate) fn absolute(value: &DeValue<'_>) -> Result<PathBuf, String> {
-    let path = PathBuf::from(toml_reader::text(value)?);
-    if path.is_absolute() {
-        Ok(path)
-    } else {
-        Err(format!(
-            "{:?} is not an absolute path",
-            path.display().to_string()
-        ))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Job files: stages of tasks, the executors they share, and their treatment of failures.
 //!
-//! [`compile`] parses the text and reports every error at once. [`fit::infeasible_stages`] compares the
+//! [`compile`] parses the text and reports every error at once. [`infeasible_stages`] compares the
 //! result with the largest container that a cluster could ever grant.
 
 mod access;
@@ -8,6 +8,7 @@ mod executors;
 pub mod feasibility;
 mod files;
 pub mod growth;
+mod growth_check;
 mod input;
 pub mod keys;
 mod node_constraints;
@@ -25,13 +26,14 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 pub use feasibility::{InfeasibleStage, infeasible_stages};
-pub use growth::{GrowSpec, GrowthRefusal};
+pub use growth::GrowthRefusal;
+pub use growth_check::growth_problems;
 pub use node_constraints::NodeConstraints;
 pub use profiles::ClusterProfiles;
 pub use runtime::{GcLogSetting, MemoryQuantities, Runtime, RuntimeFlags};
 pub use spec::{
-    ExecutorProgram, ExecutorSpec, GibHours, Idempotent, InputHosts, InputLocality, InputSizes,
-    JobSpec, RetrySpec, SizingMode, StageSpec, TaskGroups, TaskLimit,
+    ExecutorProgram, ExecutorSpec, GibHours, GrowSpec, Idempotent, InputHosts, InputLocality,
+    InputSizes, JobSpec, MAX_TASKS, RetrySpec, SizingMode, StageSpec, TaskGroups, TaskLimit,
 };
 pub use template::{Placeholder, Template};
 pub use treatments::Treatments;
@@ -41,8 +43,6 @@ use crate::toml_reader::{self, Section, hint};
 
 /// Version of the job file format.
 pub const VERSION: i64 = 1;
-/// Maximum number of tasks of a job.
-pub const MAX_TASKS: u32 = 100_000;
 
 /// Compiles a job file that uses no profile of the cluster; `file` is its name in messages.
 pub fn compile(text: &str, file: &str) -> Result<JobSpec, Vec<FileProblem>> {

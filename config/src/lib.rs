@@ -1,9 +1,9 @@
 //! Configuration and job files: parses TOML text into checked types and reports every error at
 //! once.
 //!
-//! [`raw`] parses text into values with positions. They are compiled into the types of [`checked`]
-//! and [`job`]. Only [`load`] reads files. Checked types contain valid values only, so no other
-//! crate parses these texts.
+//! [`toml_reader`] parses text into values with positions. They are compiled into the types of
+//! [`checked`] and [`job`]. Only [`load`] reads files. Checked types contain valid values only, so no
+//! other crate parses these texts.
 //!
 //! *Architecture Invariant*: no sockets, no clock, no environment; the same text gives the same
 //! result everywhere.
@@ -14,7 +14,8 @@ pub mod checked;
 pub mod compile;
 pub mod job;
 pub mod load;
-pub mod node;
+mod node;
+pub mod node_settings;
 pub mod problem;
 pub mod queues;
 pub mod reference;
@@ -32,6 +33,8 @@ pub use job::{
     RuntimeFlags, SizingMode, StageSpec, TaskGroups, TaskLimit, Template, Treatments,
 };
 pub use load::{load_job, load_nodeagent, load_resourcemanager};
-pub use node::{CpuBound, FileCacheLimits, HealthChecks, IpcScope, Isolation, LogRetention, RunAs};
+pub use node_settings::{
+    CpuBound, FileCacheLimits, HealthChecks, IpcScope, Isolation, LogRetention, RunAs,
+};
 pub use problem::{FileProblem, render};
 pub use telemetry::{HistoryBounds, MetricsGranularity, RetentionLimits, Telemetry};

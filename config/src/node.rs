@@ -1,234 +1,13 @@
-//! Node agent settings of isolation, files and health: checked types, and their keys.
-
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::str::FromStr;
-use std::time::Duration;
+//! Reads the tables of `nodeagent.toml`: isolation, logs, health and the cache of files.
 
 use headroom_types::Bytes;
 use toml::Spanned;
 use toml::de::DeValue;
 
+use crate::checked::NodeAgentConfig;
+use crate::node_settings::{FileCacheLimits, HealthChecks, Isolation, LogRetention, user_name};
 use crate::problem::ProblemCollector;
 use crate::toml_reader::{self, Section, hint};
-
-/// Isolation of programs on the host. [`Default`] is the meaning of an empty file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Isolation {
-    /// User of programs. Applies if the agent has the privileges to change users.
-    pub run_as: RunAs,
-    /// Host users for submitters with other names.
-    pub users: BTreeMap<String, String>,
-    /// Minimum user id. Smaller ids are rejected, unless `users` or `run_as` names the user.
-    pub min_uid: u32,
-    /// True if programs may run as root.
-    pub allow_root: bool,
-    /// True if each container has a private `/tmp`.
-    pub private_tmp: bool,
-    /// Size limit of a tmpfs at a container's `/tmp`; `None` for a directory on disk. Bytes.
-    pub tmp_size: Option<Bytes>,
-    /// Scope of `/dev/shm`, SysV IPC and message queues.
-    pub ipc: IpcScope,
-    /// Size limit of a container's `/dev/shm`; `None` for the memory of the container. Bytes.
-    pub shm_size: Option<Bytes>,
-    /// Mode bits that are cleared on new files.
-    pub umask: u32,
-    /// Maximum number of open files per process.
-    pub open_files: u32,
-    /// Use of idle processors beyond the grant.
-    pub cpu: CpuBound,
-}
-
-/// The user of container programs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RunAs {
-    /// The submitter of the application.
-    Submitter,
-    /// The user of the agent.
-    Agent,
-    /// A fixed user.
-    User(String),
-}
-
-impl FromStr for RunAs {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "submitter" => Ok(RunAs::Submitter),
-            "agent" => Ok(RunAs::Agent),
-            name => user_name(name).map(RunAs::User),
-        }
-    }
-}
-
-/// The scope of `/dev/shm`, SysV shared memory and semaphores, and message queues.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IpcScope {
-    /// One task; a program outside a shared executor has the scope of its container.
-    #[default]
-    Task,
-    /// One container.
-    Container,
-    /// The whole host.
-    Host,
-}
-
-impl IpcScope {
-    /// The word in the configuration.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            IpcScope::Task => "task",
-            IpcScope::Container => "container",
-            IpcScope::Host => "host",
-        }
-    }
-}
-
-impl FromStr for IpcScope {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "task" => Ok(IpcScope::Task),
-            "container" => Ok(IpcScope::Container),
-            "host" => Ok(IpcScope::Host),
-            other => Err(format!("{other:?} is not one of task, container and host")),
-        }
-    }
-}
-
-/// The bound on a container's use of idle processors.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CpuBound {
-    /// May use all idle processors.
-    #[default]
-    Share,
-    /// Limited to its grant.
-    Limit,
-}
-
-impl FromStr for CpuBound {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "share" => Ok(CpuBound::Share),
-            "limit" => Ok(CpuBound::Limit),
-            other => Err(format!("{other:?} is neither share nor limit")),
-        }
-    }
-}
-
-impl Default for Isolation {
-    fn default() -> Self {
-        Isolation {
-            run_as: RunAs::Submitter,
-            users: BTreeMap::new(),
-            min_uid: 1000,
-            allow_root: false,
-            private_tmp: true,
-            tmp_size: None,
-            ipc: IpcScope::Task,
-            shm_size: None,
-            umask: 0o027,
-            open_files: 65_536,
-            cpu: CpuBound::Share,
-        }
-    }
-}
-
-/// Retention of program logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogRetention {
-    /// Size of one log segment. Bytes.
-    pub size: Bytes,
-    /// Number of the newest segments that are kept per log. At least 2.
-    pub count: u32,
-    /// Maximum size of all logs of one container. Bytes.
-    pub container: Bytes,
-    /// Retention time after the end of the container.
-    pub keep: Duration,
-}
-
-impl LogRetention {
-    /// Maximum size of one log. Bytes.
-    pub fn max_log_bytes(&self) -> Bytes {
-        Bytes::new(self.size.get().saturating_mul(u64::from(self.count)))
-    }
-}
-
-impl Default for LogRetention {
-    fn default() -> Self {
-        LogRetention {
-            size: Bytes::from_mib(16),
-            count: 4,
-            container: Bytes::from_mib(256),
-            keep: Duration::from_secs(3 * 86_400),
-        }
-    }
-}
-
-/// Health checks: conditions under which a node is unhealthy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HealthChecks {
-    /// Maximum disk use of a healthy node. Per cent of its space.
-    pub disk_full: u32,
-    /// Maximum inode use of a healthy node. Per cent.
-    pub inodes_full: u32,
-    /// Maximum memory left behind by ended containers on a healthy node. Thousandths of the node's
-    /// memory.
-    pub max_unattributed: u32,
-    /// Interval of the disk check.
-    pub every: Duration,
-    /// Path of a check program.
-    pub script: Option<PathBuf>,
-    /// Interval of the check program.
-    pub script_every: Duration,
-    /// Timeout of the check program.
-    pub script_timeout: Duration,
-}
-
-impl Default for HealthChecks {
-    fn default() -> Self {
-        HealthChecks {
-            disk_full: 90,
-            inodes_full: 95,
-            max_unattributed: 250,
-            every: Duration::from_secs(10),
-            script: None,
-            script_every: Duration::from_secs(60),
-            script_timeout: Duration::from_secs(20),
-        }
-    }
-}
-
-/// Limits of fetched files and of their cache.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileCacheLimits {
-    /// Maximum size of unused cache entries. Bytes.
-    pub size: Bytes,
-    /// Maximum size of a fetched file. Bytes.
-    pub file: Bytes,
-    /// Maximum unpacked size of an archive. Bytes.
-    pub unpacked: Bytes,
-    /// Maximum number of files and directories in an archive.
-    pub entries: u32,
-    /// Timeout of all fetches for one container.
-    pub deadline: Duration,
-    /// PEM certificates of authorities that are trusted in addition to those of the host.
-    pub ca_file: Option<PathBuf>,
-}
-
-impl Default for FileCacheLimits {
-    fn default() -> Self {
-        FileCacheLimits {
-            size: Bytes::from_gib(10),
-            file: Bytes::from_gib(4),
-            unpacked: Bytes::from_gib(16),
-            entries: 100_000,
-            deadline: Duration::from_secs(600),
-            ca_file: None,
-        }
-    }
-}
 
 pub(crate) fn isolation(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Isolation {
     let usual = Isolation::default();
@@ -239,18 +18,6 @@ pub(crate) fn isolation(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) ->
     let Some(mut t) = root.table(r, "isolation", whole) else {
         return usual;
     };
-    let who = hint(
-        "programs run as this user",
-        "write \"submitter\", \"agent\" or the name of a user",
-    );
-    let names = hint(
-        "a submitter of that name runs as this user",
-        "write users = { \"ann@example\" = \"ann\" }",
-    );
-    let uid = hint(
-        "system accounts must not run jobs",
-        "write the number of the first user, such as 1000",
-    );
     let switch = hint("it is a switch", "write true or false");
     let ipc = hint(
         "programs share IPC and /dev/shm within this scope only",
@@ -272,26 +39,8 @@ pub(crate) fn isolation(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) ->
         "it sets whether programs may use idle processors",
         "write \"share\" or \"limit\"",
     );
+    let users = users(r, &mut t);
     let checked = Isolation {
-        run_as: t.read_or(r, "run_as", who, usual.run_as, toml_reader::parsed),
-        users: t
-            .named_values(r, "users", names, pair)
-            .into_iter()
-            .collect(),
-        min_uid: t.read_or(
-            r,
-            "min_uid",
-            uid,
-            usual.min_uid,
-            toml_reader::count(0, u32::MAX - 1),
-        ),
-        allow_root: t.read_or(
-            r,
-            "allow_root",
-            switch,
-            usual.allow_root,
-            toml_reader::boolean,
-        ),
         private_tmp: t.read_or(
             r,
             "private_tmp",
@@ -315,9 +64,50 @@ pub(crate) fn isolation(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) ->
             toml_reader::count(64, 1 << 30),
         ),
         cpu: t.read_or(r, "cpu", cpu, usual.cpu, toml_reader::parsed),
+        ..users
     };
     t.reject_unknown_keys(r);
     checked
+}
+
+/// Reads the users of programs; all other values are defaults.
+fn users(r: &mut ProblemCollector<'_>, t: &mut Section<'_>) -> Isolation {
+    let usual = Isolation::default();
+    let who = hint(
+        "programs run as this user",
+        "write \"submitter\", \"agent\" or the name of a user",
+    );
+    let names = hint(
+        "a submitter of that name runs as this user",
+        "write users = { \"ann@example\" = \"ann\" }",
+    );
+    let uid = hint(
+        "system accounts must not run jobs",
+        "write the number of the first user, such as 1000",
+    );
+    let switch = hint("it is a switch", "write true or false");
+    Isolation {
+        run_as: t.read_or(r, "run_as", who, usual.run_as, toml_reader::parsed),
+        users: t
+            .named_values(r, "users", names, pair)
+            .into_iter()
+            .collect(),
+        min_uid: t.read_or(
+            r,
+            "min_uid",
+            uid,
+            usual.min_uid,
+            toml_reader::count(0, u32::MAX - 1),
+        ),
+        allow_root: t.read_or(
+            r,
+            "allow_root",
+            switch,
+            usual.allow_root,
+            toml_reader::boolean,
+        ),
+        ..usual
+    }
 }
 
 pub(crate) fn logs(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> LogRetention {
@@ -406,7 +196,7 @@ pub(crate) fn health(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> He
         ),
         every: t.read_or(r, "every", time, usual.every, toml_reader::duration),
         script: t
-            .read(r, "script", path, crate::compile::absolute)
+            .read(r, "script", path, toml_reader::absolute_path)
             .map(Spanned::into_inner),
         script_every: t.read_or(
             r,
@@ -471,7 +261,7 @@ pub(crate) fn cache(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Fil
         ),
         deadline: t.read_or(r, "deadline", time, usual.deadline, toml_reader::duration),
         ca_file: t
-            .read(r, "ca_file", trust, crate::compile::absolute)
+            .read(r, "ca_file", trust, toml_reader::absolute_path)
             .map(Spanned::into_inner),
     };
     t.reject_unknown_keys(r);
@@ -482,7 +272,7 @@ pub(crate) fn cache(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Fil
 pub(crate) fn check_tmpfs_sizes(
     r: &mut ProblemCollector<'_>,
     root: &Section<'_>,
-    config: &crate::NodeAgentConfig,
+    config: &NodeAgentConfig,
 ) {
     let Some(memory) = config.memory else { return };
     for (key, size) in [
@@ -505,18 +295,6 @@ pub(crate) fn check_tmpfs_sizes(
 
 fn pair(submitter: &str, value: &DeValue<'_>) -> Result<(String, String), String> {
     Ok((submitter.to_owned(), user_name(&toml_reader::text(value)?)?))
-}
-
-/// Parses a user name as user databases allow it.
-fn user_name(text: &str) -> Result<String, String> {
-    let plain =
-        |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@' | '\\' | '$');
-    let good = (1..=64).contains(&text.len()) && !text.starts_with('-') && text.chars().all(plain);
-    if good {
-        Ok(text.to_owned())
-    } else {
-        Err(format!("{text:?} is not the name of a user"))
-    }
 }
 
 fn octal(value: &DeValue<'_>) -> Result<u32, String> {
@@ -550,8 +328,11 @@ fn segment(value: &DeValue<'_>) -> Result<Bytes, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::compile::nodeagent;
+    use crate::node_settings::{CpuBound, IpcScope, RunAs};
 
     #[test]
     fn every_key_of_the_tables_can_be_set() {

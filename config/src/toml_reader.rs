@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -347,6 +348,19 @@ pub fn texts(value: &DeValue<'_>) -> Result<Vec<String>, String> {
         .iter()
         .map(|item| text(item.get_ref()).map_err(|e| format!("an element: {e}")))
         .collect()
+}
+
+/// An absolute path.
+pub(crate) fn absolute_path(value: &DeValue<'_>) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text(value)?);
+    if path.is_absolute() {
+        Ok(path)
+    } else {
+        Err(format!(
+            "{:?} is not an absolute path",
+            path.display().to_string()
+        ))
+    }
 }
 
 /// `true` or `false`.

@@ -6,26 +6,14 @@ use headroom_wire::v1::job::MemoryFailureMode;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::stages::STAGES;
-use super::{JobSpec, StageSpec, TaskLimit};
-use crate::problem::{FileProblem, ProblemCollector};
+use super::spec::{GrowSpec, JobSpec, StageSpec, TaskLimit};
+use crate::problem::ProblemCollector;
 use crate::toml_reader::{self, Section, hint};
 
 /// Default time for which a task is frozen near its limit while more memory is searched.
 const DEFAULT_FREEZE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum of `grow_hold`.
 const MAX_FREEZE_TIMEOUT: Duration = Duration::from_secs(300);
-
-/// Growth setting of a stage, with the maximum time for which a task is frozen near its limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GrowSpec {
-    /// Not set: tasks grow wherever the kernel enforces their limits.
-    Usual(Duration),
-    /// `grow = true`.
-    Stated(Duration),
-    /// `grow = false`, or no task of the stage has a limit of its own.
-    Off,
-}
 
 /// True if the mode grows running tasks. The other modes reproduce systems that kill instead.
 pub fn mode_allows_growth(mode: MemoryFailureMode) -> bool {
@@ -61,35 +49,8 @@ impl JobSpec {
     }
 }
 
-/// Errors for the stages of a file with `grow = true` that no node can grow.
-pub fn growth_problems(
-    text: &str,
-    file: &str,
-    stages: &[(&StageSpec, GrowthRefusal)],
-) -> Vec<FileProblem> {
-    let mut report = ProblemCollector::new(file, text);
-    let table = toml_reader::parse(text, &mut report);
-    for mut section in Section::root(&table).table_array(&mut report, "stage", STAGES) {
-        let name = section.read_or(
-            &mut report,
-            "name",
-            STAGES,
-            String::new(),
-            toml_reader::text,
-        );
-        let found = stages.iter().find(|(stage, _)| stage.name.as_str() == name);
-        if let Some((stage, why)) = found {
-            refuse(
-                &mut report,
-                (section.place("grow"), &format!("stage.{}.grow", stage.name)),
-                *why,
-            );
-        }
-    }
-    report.finish::<()>(None).err().unwrap_or_default()
-}
-
-fn refuse(
+/// Records that `grow = true` cannot work.
+pub(super) fn refuse(
     r: &mut ProblemCollector<'_>,
     (place, key): (std::ops::Range<usize>, &str),
     why: GrowthRefusal,

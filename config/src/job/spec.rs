@@ -7,11 +7,13 @@ use headroom_types::{Bytes, Cpus, FetchedFile, Name, NodeId, Profile, QueuePath}
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::job::MemoryFailureMode;
 
-use super::growth::GrowSpec;
 use super::node_constraints::NodeConstraints;
 use super::runtime::{GcLogSetting, Runtime, RuntimeFlags};
 use super::template::{Placeholder, Template};
 use super::treatments::Treatments;
+
+/// Maximum number of tasks of a job.
+pub const MAX_TASKS: u32 = 100_000;
 
 /// A job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -306,6 +308,17 @@ pub enum TaskLimit {
     Task,
     /// The limit of its executor only.
     Executor,
+}
+
+/// Growth setting of a stage, with the maximum time for which a task is frozen near its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrowSpec {
+    /// Not set: tasks grow wherever the kernel enforces their limits.
+    Usual(Duration),
+    /// `grow = true`.
+    Stated(Duration),
+    /// `grow = false`, or no task of the stage has a limit of its own.
+    Off,
 }
 
 /// Limits on the attempts of a task.

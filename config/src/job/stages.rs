@@ -8,12 +8,13 @@ use headroom_wire::v1::job::MemoryFailureMode;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::MAX_TASKS;
 use super::executors::{ExecutorSets, short_name};
-use super::growth::{self, GrowSpec};
+use super::growth;
 use super::profiles::{ProfileTable, named};
 use super::runtime::{self, ExitCodes, GcLogSetting, MemoryQuantities, Runtime, RuntimeFlags};
-use super::spec::{ExecutorSpec, Idempotent, StageSpec, TaskGroups, TaskLimit};
+use super::spec::{
+    ExecutorSpec, GrowSpec, Idempotent, MAX_TASKS, StageSpec, TaskGroups, TaskLimit,
+};
 use super::template::Template;
 use super::{files, input, output};
 use crate::problem::ProblemCollector;
@@ -103,31 +104,7 @@ fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, job: StageContext<'_>) 
         .read(r, "after", after_hint, toml_reader::texts)
         .unwrap_or_else(|| Spanned::new(s.span(), Vec::new()));
     let set = executor_set(&mut s, r, job.executors);
-    let cpus_hint = hint(
-        "a task takes this number of slots of an executor",
-        "write a whole number, such as cpus_per_task = 2",
-    );
-    let cpus = s.read(r, "cpus_per_task", cpus_hint, toml_reader::count(1, 1024));
-    if let (Some(cpus), Some(set)) = (
-        &cpus,
-        set.as_ref()
-            .filter(|set| cpus.as_ref().is_some_and(|c| *c.get_ref() > set.slots)),
-    ) {
-        let what = format!(
-            "{} slots for one task, but an executor of \"{}\" has {}",
-            cpus.get_ref(),
-            set.name,
-            set.slots
-        );
-        r.add(
-            cpus.span(),
-            &s.path_of("cpus_per_task"),
-            what,
-            cpus_hint.why,
-            "lower it, or give the executors more slots",
-        );
-    }
-    let cpus_per_task = cpus.map_or(1, Spanned::into_inner);
+    let cpus_per_task = cpus_per_task(&mut s, r, set.as_ref());
     let runtime = runtime::read(&mut s, r);
     let profile = size(
         &mut s,
@@ -171,6 +148,38 @@ fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, job: StageContext<'_>) 
         place,
         spec,
     }
+}
+
+/// The slots of one task. Records an error if an executor has fewer.
+fn cpus_per_task(
+    s: &mut Section<'_>,
+    r: &mut ProblemCollector<'_>,
+    set: Option<&ExecutorSpec>,
+) -> u32 {
+    let cpus_hint = hint(
+        "a task takes this number of slots of an executor",
+        "write a whole number, such as cpus_per_task = 2",
+    );
+    let cpus = s.read(r, "cpus_per_task", cpus_hint, toml_reader::count(1, 1024));
+    if let (Some(cpus), Some(set)) = (
+        &cpus,
+        set.filter(|set| cpus.as_ref().is_some_and(|c| *c.get_ref() > set.slots)),
+    ) {
+        let what = format!(
+            "{} slots for one task, but an executor of \"{}\" has {}",
+            cpus.get_ref(),
+            set.name,
+            set.slots
+        );
+        r.add(
+            cpus.span(),
+            &s.path_of("cpus_per_task"),
+            what,
+            cpus_hint.why,
+            "lower it, or give the executors more slots",
+        );
+    }
+    cpus.map_or(1, Spanned::into_inner)
 }
 
 /// Keys of a stage that do not depend on other keys.

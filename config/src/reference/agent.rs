@@ -6,7 +6,7 @@ use std::fmt::Display;
 use super::ValueRange::{Any, Between, From, OneOf};
 use super::{ConfigKey, ValueKind, ValueRange, fence, part, quoted, size, time};
 use crate::checked::NodeAgentConfig as Config;
-use crate::node::{CpuBound, RunAs};
+use crate::node_settings::{CpuBound, RunAs};
 
 const SWITCH: ValueRange = OneOf(&["false", "true"]);
 const PERCENT: ValueRange = Between("1", "100");

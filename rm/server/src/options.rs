@@ -13,8 +13,7 @@ use headroom_rm_core::queue::QueueTree;
 use headroom_types::StoreBackend;
 use headroom_wire::v1::queues::QueueProblem;
 
-use crate::http::BODY_TIME;
-use crate::http::listen::HEADERS;
+use crate::http::listen::{BODY_TIME, HEADERS};
 use crate::queues;
 
 /// The command line.

@@ -14,7 +14,7 @@ use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 use headroom_wire::v1::profiles::{ClusterProfile, MAX_ABOUT_BYTES, ProfileSpec};
 
-use crate::http::answer::IfMatch;
+use crate::if_match::IfMatch;
 
 /// Limit on profiles.
 const MOST: usize = 512;

@@ -17,27 +17,26 @@ use headroom_rm_core::{
     LogObject, LogSeverity, SavedStage, Settings,
 };
 use headroom_rm_store::{DiskStore, Journal, MAX_VALUE, OpenedStore, StoreError};
-use headroom_types::{AppId, Reason, Tick, UnixMillis};
-use headroom_wire::v1::apps::MemoryFailureStats;
+use headroom_types::{AppId, Reason, Tick};
 use headroom_wire::v1::events;
 use headroom_wire::v1::job::JobPatch;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
 use crate::access::{Access, AccessChangeResult};
 use crate::clock::Clock;
 use crate::dispatch::Dispatch;
-use crate::eventlog::EventLog;
 use crate::inbox::{Batch, Inbox};
-use crate::input::{ClusterQuery, LoopInput, Published};
-use crate::jobs::{JobRowStore, RowCreation, Snapshot};
-use crate::metrics::{Counters, Decision};
+use crate::input::{ClusterQuery, LoopInput};
+use crate::jobs::{RowCreation, Snapshot};
+use crate::metrics::Decision;
 use crate::notify::Watchdog;
 use crate::profiles::{Decided, Profiles};
 use crate::query;
+use crate::shared_state::SharedState;
 use crate::starving::Starving;
 use crate::to_wire;
-use crate::usage_history::{Lesson, UsageHistory, saved};
+use crate::usage_history::{Lesson, saved};
 use crate::view::View;
 
 /// Maximum time between two turns.
@@ -58,30 +57,6 @@ pub(crate) enum ManagerLoopError {
     /// The state could not be saved.
     #[error("the state could not be saved, so nothing more is accepted")]
     Store(#[from] StoreError),
-}
-
-/// State that the loop shares with readers.
-#[derive(Clone, Debug)]
-pub(crate) struct SharedState {
-    pub(crate) published: Arc<Published>,
-    pub(crate) events: Arc<EventLog>,
-    pub(crate) jobs: Arc<JobRowStore>,
-    pub(crate) families: Arc<UsageHistory>,
-    /// Durable profiles.
-    pub(crate) profiles: watch::Sender<Arc<Profiles>>,
-    /// Durable access control state.
-    pub(crate) access: watch::Sender<Arc<Access>>,
-    pub(crate) counters: Arc<Counters>,
-}
-
-impl SharedState {
-    /// Memory failures in the hour before `now`.
-    pub(crate) fn memory_hour(&self, now: UnixMillis) -> MemoryFailureStats {
-        MemoryFailureStats {
-            wasted_byte_s: self.jobs.wasted_in_last_hour(now),
-            ..self.events.memory_hour(now)
-        }
-    }
 }
 
 /// Owner of all state.

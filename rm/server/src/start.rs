@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use axum::Router;
 use headroom_config::AnonymousAccess;
 use headroom_identity::Role;
+use headroom_rm_store::OpenedStore;
 use headroom_transport::ReloadingKeys;
 use headroom_types::Epoch;
 use tokio::net::{TcpListener, TcpSocket};
@@ -22,21 +23,25 @@ use crate::activation;
 use crate::audit::{self, AuditRecorder};
 use crate::clock::Clock;
 use crate::eventlog::EventLog;
+use crate::handle::Handle;
 use crate::http::idempotency::IdempotencyStore;
-use crate::http::join::Signer;
 use crate::http::limits::ConnectionLimits;
 use crate::http::listeners::{TcpServerListener, UnixSocketListener};
+use crate::http::signer::Signer;
 use crate::http::tonodes::ToNodes;
-use crate::http::{Bounds, Web, addresses, listen, router};
+use crate::http::web::Web;
+use crate::http::{Bounds, addresses, listen, router};
 use crate::inbox;
-use crate::input::{Handle, Published};
 use crate::jobs::JobRowStore;
 use crate::metrics::Counters;
 use crate::notify;
 use crate::operator::OperatorHandle;
 use crate::options::ManagerOptions;
 use crate::profiles::Profiles;
-use crate::run::{ManagerLoop, ManagerLoopError, SharedState};
+use crate::published::Published;
+use crate::reader::ClusterReader;
+use crate::run::{ManagerLoop, ManagerLoopError};
+use crate::shared_state::SharedState;
 use crate::usage_history::UsageHistory;
 use crate::view;
 
@@ -47,6 +52,9 @@ const LOGS: &str = "log";
 /// Timeout for the last batch at shutdown.
 const LAST_BATCH: Duration = Duration::from_secs(20);
 
+/// Receiver of the outcome of the main loop.
+type LoopOutcome = oneshot::Receiver<Result<(), ManagerLoopError>>;
+
 /// A running resource manager.
 #[derive(Debug)]
 pub struct RunningManager {
@@ -55,7 +63,7 @@ pub struct RunningManager {
     /// Epoch.
     pub epoch: Epoch,
     pub(crate) handle: Handle,
-    owner: oneshot::Receiver<Result<(), ManagerLoopError>>,
+    owner: LoopOutcome,
     server: JoinHandle<()>,
     closing: CancellationToken,
     pub(crate) events: Arc<EventLog>,
@@ -94,62 +102,32 @@ pub async fn start_for(
     let once = IdempotencyStore::restored(opened.answers.clone(), clock.unix_now());
     let (apps, nodes) = (opened.restored.apps.len(), opened.restored.nodes.len());
     let (logs, closing) = (options.state.join(LOGS), CancellationToken::new());
-    let shared = SharedState {
-        published: Arc::new(Published::new(view::empty(epoch))),
-        events: Arc::new(EventLog::open(epoch, &logs, options.events)),
-        jobs: Arc::new(JobRowStore::new(
-            clock.unix_now(),
-            options.telemetry.cardinality,
-        )),
-        families: Arc::new(UsageHistory::restored(opened.families.clone())),
-        profiles: watch::Sender::new(Arc::new(Profiles::restored(opened.profiles.clone()))),
-        access: watch::Sender::new(Arc::new(
-            Access::restored(&opened.access).context("cannot create the key for tokens")?,
-        )),
-        counters: Arc::new(Counters::new(addresses())),
-    };
-    let (lines, inbox) = inbox::lines();
-    let handle = Handle::new(lines, shared.published.clone(), clock);
+    let shared = shared_state(&opened, &options, &logs, clock)?;
     let nodes_called = Arc::new(
         ToNodes::new(keys.clone()).context("cannot create the client for calls to nodes")?,
     );
     let turned = shared.counters.turned.clone();
-    let owner = ManagerLoop::new(
-        opened,
-        options.settings(clock),
-        clock,
-        inbox,
-        shared.clone(),
-    );
-    let owner = on_its_thread(owner).context("cannot start the thread of the main loop")?;
+    let (handle, owner) = start_loop(opened, &options, clock, shared.clone())?;
     let (events, audit) = (
         shared.events.clone(),
         Arc::new(AuditRecorder::open(&logs, options.audit)),
     );
     tokio::spawn(audit::keep_synced(audit.clone(), closing.clone()));
-    let web = Web {
+    let reader = ClusterReader {
         handle: handle.clone(),
         shared,
         documents,
         epoch,
         clock,
-        nodes: nodes_called,
-        asks: options.anonymous != AnonymousAccess::All,
-        authority,
-        traces: options.traces.as_deref().map(Arc::from),
-        closing: closing.clone(),
-        streams: Arc::new(Semaphore::new(
-            usize::try_from(options.limits.streams).unwrap_or(Semaphore::MAX_PERMITS),
-        )),
-        changes: Arc::default(),
-        boards: Arc::default(),
-        near: Arc::default(),
-        keys: Arc::default(),
-        peaks: Arc::default(),
-        audit: audit.clone(),
-        operator,
-        state: options.state.clone().into(),
     };
+    let web = web(
+        &options,
+        reader,
+        nodes_called,
+        (authority, operator),
+        &audit,
+        &closing,
+    );
     let routes = router(
         web,
         once,
@@ -186,8 +164,76 @@ pub async fn start_for(
     Ok(running)
 }
 
+/// Restores the state that the main loop shares; `logs` is the directory of the event log.
+fn shared_state(
+    opened: &OpenedStore,
+    options: &ManagerOptions,
+    logs: &Path,
+    clock: Clock,
+) -> anyhow::Result<SharedState> {
+    let epoch = opened.restored.epoch;
+    Ok(SharedState {
+        published: Arc::new(Published::new(view::empty(epoch))),
+        events: Arc::new(EventLog::open(epoch, logs, options.events)),
+        jobs: Arc::new(JobRowStore::new(
+            clock.unix_now(),
+            options.telemetry.cardinality,
+        )),
+        families: Arc::new(UsageHistory::restored(opened.families.clone())),
+        profiles: watch::Sender::new(Arc::new(Profiles::restored(opened.profiles.clone()))),
+        access: watch::Sender::new(Arc::new(
+            Access::restored(&opened.access).context("cannot create the key for tokens")?,
+        )),
+        counters: Arc::new(Counters::new(addresses())),
+    })
+}
+
+/// Starts the main loop. Returns the handle for its inputs, and the receiver of its outcome.
+fn start_loop(
+    opened: OpenedStore,
+    options: &ManagerOptions,
+    clock: Clock,
+    shared: SharedState,
+) -> anyhow::Result<(Handle, LoopOutcome)> {
+    let (lines, inbox) = inbox::lines();
+    let handle = Handle::new(lines, shared.published.clone(), clock);
+    let owner = ManagerLoop::new(opened, options.settings(clock), clock, inbox, shared);
+    let owner = on_its_thread(owner).context("cannot start the thread of the main loop")?;
+    Ok((handle, owner))
+}
+
+/// State of the HTTP handlers.
+fn web(
+    options: &ManagerOptions,
+    reader: ClusterReader,
+    nodes: Arc<ToNodes>,
+    (authority, operator): (Option<Arc<Signer>>, Option<OperatorHandle>),
+    audit: &Arc<AuditRecorder>,
+    closing: &CancellationToken,
+) -> Web {
+    Web {
+        reader,
+        nodes,
+        asks: options.anonymous != AnonymousAccess::All,
+        authority,
+        traces: options.traces.as_deref().map(Arc::from),
+        closing: closing.clone(),
+        streams: Arc::new(Semaphore::new(
+            usize::try_from(options.limits.streams).unwrap_or(Semaphore::MAX_PERMITS),
+        )),
+        changes: Arc::default(),
+        boards: Arc::default(),
+        near: Arc::default(),
+        keys: Arc::default(),
+        peaks: Arc::default(),
+        audit: audit.clone(),
+        operator,
+        state: options.state.clone().into(),
+    }
+}
+
 /// Opens the state on disk, and logs its anomalies.
-async fn open_state(options: &ManagerOptions) -> anyhow::Result<headroom_rm_store::OpenedStore> {
+async fn open_state(options: &ManagerOptions) -> anyhow::Result<OpenedStore> {
     let (state, store) = (options.state.clone(), options.store);
     let opened = tokio::task::spawn_blocking(move || headroom_rm_store::open(&state, store))
         .await
@@ -271,9 +317,7 @@ fn answer(
 }
 
 /// Runs the loop on its own thread. The receiver gets the outcome.
-fn on_its_thread(
-    owner: ManagerLoop,
-) -> std::io::Result<oneshot::Receiver<Result<(), ManagerLoopError>>> {
+fn on_its_thread(owner: ManagerLoop) -> std::io::Result<LoopOutcome> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()?;

@@ -9,9 +9,11 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use headroom_rm_core::app::App;
 use headroom_rm_core::attempt;
-use headroom_rm_core::{Cluster, node};
+use headroom_rm_core::{CallRefusal, Cluster, node};
+use headroom_types::spelling::did_you_mean;
 use headroom_types::{AppId, Bytes, Cpus, Epoch, NodeId, Tick};
 use headroom_wire::v1::apps::{AppView, ClusterView, MemoryFailureStats};
+use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::nodes::NodeView;
 use headroom_wire::v1::queues::QueuesView;
 
@@ -166,6 +168,36 @@ impl View {
         format!(
             "epoch {epoch}: {nodes_ready} of {nodes} nodes ready, {apps_live} applications, {containers} containers, {pending} wait"
         )
+    }
+
+    /// Adds the most similar name to a problem, if the refusal is about an object that does not
+    /// exist.
+    pub(crate) fn with_nearest(
+        &self,
+        refusal: &CallRefusal,
+        problem: ProblemDetails,
+    ) -> ProblemDetails {
+        let near = if let CallRefusal::NoSuchApp(app) = refusal {
+            did_you_mean(&app.to_string(), self.apps.keys().map(ToString::to_string))
+        } else if let CallRefusal::NoSuchNode(node) = refusal {
+            did_you_mean(node.as_str(), self.nodes.keys().map(|n| n.as_str()))
+        } else if let CallRefusal::NoSuchQueue(queue) = refusal {
+            let all: Vec<&str> = self
+                .queues
+                .root
+                .walk()
+                .into_iter()
+                .map(|q| q.path.as_str())
+                .collect();
+            let near = did_you_mean(queue.as_str(), &all);
+            Some(near.unwrap_or_else(|| "rmctl queue list shows all queues".to_owned()))
+        } else {
+            None
+        };
+        match near {
+            Some(near) => problem.hint(near),
+            None => problem,
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use fakes::unmanaged as submit;
 use headroom_client::{AuditQuery, Client, ClientCredentials, ClientError, Follow, TokenSource};
 use headroom_config::AnonymousAccess;
 use headroom_resourcemanager::{ManagerOptions, RunningManager, start};
+use headroom_types::AppId;
 use headroom_wire::v1::acl::{AppAccess, MintedToken, NewToken};
 use headroom_wire::v1::apps::{ChangeApp, SubmitApp};
 use headroom_wire::v1::error::ErrorCode;
@@ -406,17 +407,7 @@ async fn an_invalid_cookie_permits_only_the_page_and_the_sign_in() {
         call.body(format!("{token:?}")).send()
     };
     assert_eq!(sign(&stale).await.expect("answers").status(), 401);
-    let wanted = NewToken {
-        user: Some("ann".into()),
-        rights: vec!["cluster:read".into()],
-        lifetime_s: None,
-        about: String::new(),
-    };
-    let minted = world
-        .by_socket
-        .mint(&wanted)
-        .await
-        .expect("the caller is an administrator");
+    let minted = mint(&world, "ann", &["cluster:read"], None).await;
     let signed = sign(&minted.token.0).await.expect("answers");
     let set = signed.headers()["set-cookie"]
         .to_str()
@@ -447,22 +438,27 @@ async fn an_invalid_cookie_permits_only_the_page_and_the_sign_in() {
         )
     );
     // Over plain HTTP the cookie has no `Secure` attribute, because the browser would discard it.
-    let lines = world
-        .by_socket
-        .audit(&AuditQuery::default(), 0)
-        .await
-        .expect("the caller is an administrator");
-    let after: Vec<&str> = lines
-        .iter()
-        .filter(|line| line.object == "session")
-        .filter_map(|line| line.after.as_deref())
-        .collect();
+    let after = session_changes(&world).await;
     assert!(
         after
             .iter()
             .any(|after| after.starts_with("ann (token ") && after.ends_with("signed in")),
         "{after:?}"
     );
+}
+
+/// Outcomes of the calls that opened or closed a session, from the audit log.
+async fn session_changes(world: &Guarded) -> Vec<String> {
+    let lines = world
+        .by_socket
+        .audit(&AuditQuery::default(), 0)
+        .await
+        .expect("the caller is an administrator");
+    lines
+        .into_iter()
+        .filter(|line| line.object == "session")
+        .filter_map(|line| line.after)
+        .collect()
 }
 
 async fn mint(
@@ -523,8 +519,30 @@ async fn told_of(client: &Client) -> Vec<String> {
     all
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn queue_administrators_owners_and_shared_users_have_separate_rights() {
+/// Four users and two applications in two queues.
+struct TwoQueues {
+    _world: Guarded,
+    /// Owner of `sort`.
+    alice: Client,
+    /// Owner of `page`.
+    bob: Client,
+    /// Administrator of `root.etl`.
+    keeper: Client,
+    /// Viewer of `root.web`.
+    viewer: Client,
+    /// In `root.etl`.
+    sort: AppId,
+    /// In `root.web`.
+    page: AppId,
+}
+
+fn into_queue(name: &str, queue: &str) -> SubmitApp {
+    let mut job = submit(name);
+    (job.queue, job.user) = (Some(queue.parse().expect("a queue")), None);
+    job
+}
+
+async fn two_queues() -> TwoQueues {
     let world = guarded(AnonymousAccess::Nothing).await;
     let tree = serde_json::json!({"queues": {"etl": {}, "web": {}}});
     world.by_socket.set_queues(&tree, None).await.expect("sets");
@@ -535,94 +553,112 @@ async fn queue_administrators_owners_and_shared_users_have_separate_rights() {
     );
     let keeper = somebody(&world, "carol", &["queue-admin:root.etl"]).await;
     let viewer = somebody(&world, "dan", &["queue-view:root.web"]).await;
-    let into = |name: &str, queue: &str| {
-        let mut job = submit(name);
-        (job.queue, job.user) = (Some(queue.parse().expect("a queue")), None);
-        job
-    };
-    let sort = alice
-        .submit(&into("sort", "root.etl"))
-        .await
-        .expect("submits")
-        .app;
-    let page = bob
-        .submit(&into("page", "root.web"))
-        .await
-        .expect("submits")
-        .app;
+    let sort = alice.submit(&into_queue("sort", "root.etl")).await;
+    let page = bob.submit(&into_queue("page", "root.web")).await;
+    TwoQueues {
+        _world: world,
+        sort: sort.expect("submits").app,
+        page: page.expect("submits").app,
+        alice,
+        bob,
+        keeper,
+        viewer,
+    }
+}
 
-    // Users see their own applications in lists, one by one, and in events.
+fn share(view: &[&str], change: &[&str]) -> AppAccess {
+    AppAccess {
+        view: view.iter().map(|s| (*s).to_owned()).collect(),
+        change: change.iter().map(|s| (*s).to_owned()).collect(),
+    }
+}
+
+fn with_priority(priority: i32) -> ChangeApp {
+    ChangeApp {
+        priority: Some(priority),
+        ..ChangeApp::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_see_only_their_own_applications() {
+    let TwoQueues {
+        alice,
+        bob,
+        keeper,
+        viewer,
+        sort,
+        ..
+    } = &two_queues().await;
     assert_eq!(
-        (names(&alice).await, names(&bob).await),
+        (names(alice).await, names(bob).await),
         (vec!["sort".to_owned()], vec!["page".to_owned()])
     );
     assert_eq!(
-        (names(&keeper).await, names(&viewer).await),
+        (names(keeper).await, names(viewer).await),
         (vec!["sort".to_owned()], vec!["page".to_owned()])
     );
     assert_eq!(
-        (told_of(&alice).await, told_of(&viewer).await),
+        (told_of(alice).await, told_of(viewer).await),
         (vec!["sort".to_owned()], vec!["page".to_owned()])
     );
     assert_eq!(
-        code(&bob.app(&sort).await.expect_err("the job belongs to alice")),
+        code(&bob.app(sort).await.expect_err("the job belongs to alice")),
         Some(ErrorCode::HR0403)
     );
     let refused = bob
-        .events_of(Some(&sort), 0, Follow::No)
+        .events_of(Some(sort), 0, Follow::No)
         .await
         .map(|_| ())
         .expect_err("the job belongs to alice");
     assert_eq!(code(&refused), Some(ErrorCode::HR0403));
+}
 
-    // The owner shares the application for viewing, then for changes.
-    let share = |view: &[&str], change: &[&str]| AppAccess {
-        view: view.iter().map(|s| (*s).to_owned()).collect(),
-        change: change.iter().map(|s| (*s).to_owned()).collect(),
-    };
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_shares_an_application_for_viewing_or_for_changes() {
+    let TwoQueues {
+        alice, bob, sort, ..
+    } = &two_queues().await;
     assert_eq!(
         code(
-            &bob.share_app(&sort, &share(&["bob"], &[]))
+            &bob.share_app(sort, &share(&["bob"], &[]))
                 .await
                 .expect_err("not the owner")
         ),
         Some(ErrorCode::HR0403)
     );
     alice
-        .share_app(&sort, &share(&["bob"], &[]))
+        .share_app(sort, &share(&["bob"], &[]))
         .await
         .expect("the owner may");
-    assert_eq!(bob.app(&sort).await.expect("the user may view").id, sort);
+    assert_eq!(bob.app(sort).await.expect("the user may view").id, *sort);
     assert_eq!(
         code(
-            &bob.kill(&sort, None)
+            &bob.kill(sort, None)
                 .await
                 .expect_err("the user may only view")
         ),
         Some(ErrorCode::HR0403)
     );
-    let faster = ChangeApp {
-        priority: Some(3),
-        ..ChangeApp::default()
-    };
+    let faster = with_priority(3);
     alice
-        .share_app(&sort, &share(&[], &["bob"]))
+        .share_app(sort, &share(&[], &["bob"]))
         .await
         .expect("the owner may");
     assert_eq!(
-        bob.change_app(&sort, None, &faster)
+        bob.change_app(sort, None, &faster)
             .await
             .expect("the user may change")
             .priority,
         3
     );
     alice
-        .share_app(&sort, &share(&[], &[]))
+        .share_app(sort, &share(&[], &[]))
         .await
         .expect("the owner may");
     assert_eq!(
         code(
-            &bob.app(&sort)
+            &bob.app(sort)
                 .await
                 .expect_err("the job is no longer shared")
         ),
@@ -631,17 +667,23 @@ async fn queue_administrators_owners_and_shared_users_have_separate_rights() {
     assert_eq!(
         code(
             &alice
-                .share_app(&sort, &share(&["no body"], &[]))
+                .share_app(sort, &share(&["no body"], &[]))
                 .await
                 .expect_err("invalid")
         ),
         Some(ErrorCode::HR0400)
     );
+}
 
-    // Sharing at submission. An invalid name refuses the submission.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_is_shared_at_its_submission() {
+    let TwoQueues {
+        alice, bob, viewer, ..
+    } = &two_queues().await;
+    let faster = with_priority(3);
     let shared = SubmitApp {
         access: share(&["dan"], &["bob"]),
-        ..into("merge", "root.etl")
+        ..into_queue("merge", "root.etl")
     };
     let merge = alice.submit(&shared).await.expect("submits").app;
     assert_eq!(
@@ -661,16 +703,24 @@ async fn queue_administrators_owners_and_shared_users_have_separate_rights() {
     );
     let wrong = SubmitApp {
         access: share(&["no body"], &[]),
-        ..into("wrong", "root.etl")
+        ..into_queue("wrong", "root.etl")
     };
     assert_eq!(
         code(&alice.submit(&wrong).await.expect_err("the name is invalid")),
         Some(ErrorCode::HR0400)
     );
-    assert_eq!(names(&alice).await, ["sort", "merge"]);
+    assert_eq!(names(alice).await, ["sort", "merge"]);
+}
 
-    // A queue administrator sets the state of the queue and kills its applications, but not those
-    // of other queues.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_administrator_changes_only_its_own_queue() {
+    let TwoQueues {
+        keeper,
+        viewer,
+        sort,
+        page,
+        ..
+    } = &two_queues().await;
     let gate = QueueRunState::Paused;
     keeper
         .set_queue_state(&"root.etl".parse().expect("a queue"), gate)
@@ -687,7 +737,7 @@ async fn queue_administrators_owners_and_shared_users_have_separate_rights() {
     assert_eq!(
         code(
             &viewer
-                .kill(&page, None)
+                .kill(page, None)
                 .await
                 .expect_err("the user may only view")
         ),
@@ -696,14 +746,11 @@ async fn queue_administrators_owners_and_shared_users_have_separate_rights() {
     assert_eq!(
         code(
             &keeper
-                .kill(&page, None)
+                .kill(page, None)
                 .await
                 .expect_err("the job is in another queue")
         ),
         Some(ErrorCode::HR0403)
     );
-    keeper
-        .kill(&sort, None)
-        .await
-        .expect("the queue is her own");
+    keeper.kill(sort, None).await.expect("the queue is her own");
 }

@@ -69,6 +69,19 @@ impl Page {
         }
     }
 
+    /// Reads messages until a part of a topic meets the condition.
+    async fn until_part(
+        &mut self,
+        what: &str,
+        (topic, part): (&str, &str),
+        holds: impl Fn(&Value) -> bool,
+    ) {
+        self.until(what, |p| {
+            p.part(topic, part).filter(|part| holds(part)).map(|_| ())
+        })
+        .await;
+    }
+
     fn take(&mut self, message: &str) {
         let field = |name: &str| {
             message
@@ -161,31 +174,21 @@ async fn a_stream_sends_snapshots_and_then_patches() {
     let dir = tempfile::tempdir().expect("a directory");
     let (running, client) = resource_manager(dir.path()).await;
     let mut page = Page::open(&client, "topics=overview,nodes,job:job.1,events", None).await;
-    page.until("the empty cluster", |p| {
-        p.part("overview", "status")
-            .filter(|s| s["nodes"] == 0)
-            .map(|_| ())
+    page.until_part("the empty cluster", ("overview", "status"), |s| {
+        s["nodes"] == 0
     })
     .await;
     let _node = FakeNode::join(&client, "n1", 512).await;
-    page.until("the node", |p| {
-        p.part("overview", "node:n1")
-            .filter(|n| n["state"] == "ready")
-            .map(|_| ())
+    page.until_part("the node", ("overview", "node:n1"), |n| {
+        n["state"] == "ready"
     })
     .await;
-    page.until("the list of nodes", |p| {
-        p.part("nodes", "page").filter(|n| n["of"] == 1).map(|_| ())
-    })
-    .await;
+    page.until_part("the list of nodes", ("nodes", "page"), |n| n["of"] == 1)
+        .await;
     let master = FakeMaster::submit(&client, "job").await;
     assert_eq!(master.app().to_string(), "job.1");
-    page.until("the job", |p| {
-        p.part("job:job.1", "app")
-            .filter(|a| a["state"] == "running")
-            .map(|_| ())
-    })
-    .await;
+    page.until_part("the job", ("job:job.1", "app"), |a| a["state"] == "running")
+        .await;
     master
         .sync_with(
             Vec::new(),
@@ -193,10 +196,8 @@ async fn a_stream_sends_snapshots_and_then_patches() {
         )
         .await
         .expect("syncs");
-    page.until("its task", |p| {
-        p.part("job:job.1", "task:map/0")
-            .filter(|t| t["state"] == "running")
-            .map(|_| ())
+    page.until_part("its task", ("job:job.1", "task:map/0"), |t| {
+        t["state"] == "running"
     })
     .await;
     page.until("its event", |p| {
@@ -207,10 +208,8 @@ async fn a_stream_sends_snapshots_and_then_patches() {
         .sync_with(Vec::new(), Some(told("map/0", TaskState::Done, &[])))
         .await
         .expect("syncs");
-    page.until("its end", |p| {
-        p.part("job:job.1", "stage:map")
-            .filter(|s| s["squares"] == "D")
-            .map(|_| ())
+    page.until_part("its end", ("job:job.1", "stage:map"), |s| {
+        s["squares"] == "D"
     })
     .await;
     assert_eq!(

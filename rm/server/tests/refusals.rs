@@ -6,9 +6,9 @@ mod fakes;
 
 use fakes::*;
 use headroom_client::Client;
-use headroom_types::Epoch;
+use headroom_types::{ContainerId, Epoch};
 use headroom_wire::v1::application_master::PlacementVerdict;
-use headroom_wire::v1::apps::AppState;
+use headroom_wire::v1::apps::{AppState, ContainerTimeline};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use serde_json::json;
 
@@ -290,6 +290,32 @@ async fn a_repeated_key_returns_the_same_application() {
     assert_eq!(client.apps().await.expect("lists").len(), 1);
 }
 
+/// Routes of a node that has one log and one timeline.
+fn log_routes(container: &ContainerId, timeline: ContainerTimeline) -> axum::Router {
+    let route = format!("/v1/containers/{container}/logs/stdout");
+    let answer = |axum::extract::RawQuery(query): axum::extract::RawQuery,
+                  headers: axum::http::HeaderMap| async move {
+        let range = headers
+            .get("range")
+            .map(|r| r.to_str().expect("text").to_owned());
+        let positions = [("headroom-log-start", "40"), ("headroom-log-end", "77")];
+        (
+            positions,
+            format!(
+                "log with {} {}",
+                query.unwrap_or_default(),
+                range.unwrap_or_default()
+            ),
+        )
+    };
+    axum::Router::new()
+        .route(&route, axum::routing::get(answer))
+        .route(
+            &format!("/v1/containers/{container}/timeline"),
+            axum::routing::get(|| async move { axum::Json(timeline) }),
+        )
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_is_read_from_its_node_and_a_silent_node_is_named() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -307,35 +333,13 @@ async fn a_log_is_read_from_its_node_and_a_silent_node_is_named() {
         .expect("a port");
     node.url = format!("http://{}", listener.local_addr().expect("address"));
     node.register().await;
-    let route = format!("/v1/containers/{container}/logs/stdout");
-    let answer = |axum::extract::RawQuery(query): axum::extract::RawQuery,
-                  headers: axum::http::HeaderMap| async move {
-        let range = headers
-            .get("range")
-            .map(|r| r.to_str().expect("text").to_owned());
-        let positions = [("headroom-log-start", "40"), ("headroom-log-end", "77")];
-        (
-            positions,
-            format!(
-                "log with {} {}",
-                query.unwrap_or_default(),
-                range.unwrap_or_default()
-            ),
-        )
-    };
-    let timeline = headroom_wire::v1::apps::ContainerTimeline {
+    let timeline = ContainerTimeline {
         container: container.clone(),
         node: "n1".parse().expect("name"),
         reason: None,
         samples: Vec::new(),
     };
-    let told = timeline.clone();
-    let agent = axum::Router::new()
-        .route(&route, axum::routing::get(answer))
-        .route(
-            &format!("/v1/containers/{container}/timeline"),
-            axum::routing::get(|| async move { axum::Json(told) }),
-        );
+    let agent = log_routes(&container, timeline.clone());
     let agent = tokio::spawn(async move { axum::serve(listener, agent).await });
     assert_eq!(
         client

@@ -282,14 +282,7 @@ async fn repeated_kills_lose_no_application_and_repeat_no_grant(store: StoreBack
             );
         }
         daemon = Daemon::start_with(dir.path(), port, store).await;
-        let known: BTreeSet<AppId> = daemon
-            .client
-            .apps()
-            .await
-            .expect("lists")
-            .into_iter()
-            .map(|a| a.id)
-            .collect();
+        let known = known_apps(&daemon.client).await;
         assert!(
             accepted.is_subset(&known),
             "lost: {:?}",
@@ -315,6 +308,11 @@ async fn repeated_kills_lose_no_application_and_repeat_no_grant(store: StoreBack
         "as many containers as were requested, over five incarnations"
     );
     assert_eq!(story.master.ended.len(), 16);
+}
+
+async fn known_apps(client: &Client) -> BTreeSet<AppId> {
+    let apps = client.apps().await.expect("lists");
+    apps.into_iter().map(|app| app.id).collect()
 }
 
 async fn submit_until_refused(client: Client, n: u32) -> Vec<AppId> {

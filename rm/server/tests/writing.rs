@@ -9,7 +9,7 @@ use std::time::Duration;
 use fakes::*;
 use headroom_client::{Client, DryRunMode};
 use headroom_resourcemanager::{CallerLimits, ManagerOptions, start};
-use headroom_types::QueuePath;
+use headroom_types::{Name, QueuePath};
 use headroom_wire::v1::application_master::PlacementVerdict;
 use headroom_wire::v1::apps::{ChangeApp, ResizeContainer};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
@@ -549,7 +549,6 @@ async fn the_settings_of_a_node_survive_restarts() {
     let dir = tempfile::tempdir().expect("a directory");
     let (running, client) = resource_manager(dir.path()).await;
     let _node = FakeNode::join(&client, "n1", 512).await;
-    let name = |text: &str| text.parse::<headroom_types::Name>().expect("a name");
     let body = TagNode {
         cordon: Some(true),
         reason: Some("a slow disk".into()),
@@ -587,20 +586,7 @@ async fn the_settings_of_a_node_survive_restarts() {
         ),
         ("cordoned", Some("a slow disk"), Some("uncordon"))
     );
-    let record: serde_json::Value = client
-        .get("/v1/audit?verb=PATCH&object=nodes/n1")
-        .await
-        .expect("the audit log is read");
-    let after = record[1]["after"]
-        .as_str()
-        .expect("the second line is of the applied change");
-    assert_eq!(
-        (record[1]["before"].as_str(), after),
-        (
-            Some(""),
-            "cordoned: a slow disk, label gpu, attribute zone=b, taint team=etl"
-        )
-    );
+    assert_settings_are_audited(&client).await;
     running.shutdown().await.expect("ends");
 
     let (_running, client) = resource_manager(dir.path()).await;
@@ -628,9 +614,41 @@ async fn the_settings_of_a_node_survive_restarts() {
         (free.state.as_str(), free.tags.is_empty(), &free.traits),
         ("ready", true, &NodeTraits::default())
     );
+}
 
+/// Checks the audit line of the settings that [`the_settings_of_a_node_survive_restarts`] applies.
+async fn assert_settings_are_audited(client: &Client) {
+    let record: Value = client
+        .get("/v1/audit?verb=PATCH&object=nodes/n1")
+        .await
+        .expect("the audit log is read");
+    let after = record[1]["after"]
+        .as_str()
+        .expect("the second line is of the applied change");
+    assert_eq!(
+        (record[1]["before"].as_str(), after),
+        (
+            Some(""),
+            "cordoned: a slow disk, label gpu, attribute zone=b, taint team=etl"
+        )
+    );
+}
+
+fn name(text: &str) -> Name {
+    text.parse().expect("a name")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invalid_settings_of_a_node_are_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let _node = FakeNode::join(&client, "n1", 512).await;
+    let free = TagNode {
+        cordon: Some(false),
+        ..TagNode::default()
+    };
     let unknown = client
-        .tag_node(&id("n9"), DryRunMode::Really, &back)
+        .tag_node(&id("n9"), DryRunMode::Really, &free)
         .await
         .expect_err("the node does not exist");
     assert_eq!(unknown.code(), Some(ErrorCode::HR0404));
@@ -659,6 +677,16 @@ async fn the_settings_of_a_node_survive_restarts() {
     }
 }
 
+/// The queues and keys that a refused tree names.
+async fn problem_keys(refused: Response) -> Vec<String> {
+    problem(refused)
+        .await
+        .problems
+        .iter()
+        .map(|p| format!("{} {}", p.queue, p.key))
+        .collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tree_of_queues_is_applied_completely_or_not_at_all() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -679,12 +707,7 @@ async fn a_tree_of_queues_is_applied_completely_or_not_at_all() {
     )
     .await;
     assert_eq!(refused.status(), 400);
-    let told: Vec<String> = problem(refused)
-        .await
-        .problems
-        .iter()
-        .map(|p| format!("{} {}", p.queue, p.key))
-        .collect();
+    let told = problem_keys(refused).await;
     for part in ["root.default wieght", "root.etl order", "guaranteed"] {
         assert!(told.iter().any(|t| t.contains(part)), "{part}: {told:?}");
     }

@@ -30,26 +30,10 @@ async fn cluster(
     (running, client, yarn, node)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_application_is_submitted_run_and_killed() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let (_running, client, yarn, mut node) = cluster(&dir).await;
-    let new = yarn.post("apps/new-application", None).await.json();
-    assert_eq!(
-        new["maximum-resource-capability"],
-        json!({"memory": 1024, "vCores": 64})
-    );
-    let id = new["application-id"].as_str().expect("an id").to_owned();
-    let between = client.submit(&unmanaged("between")).await.expect("submits");
-
-    let path = format!("apps/{id}");
-    assert_eq!(
-        yarn.get(&path).await.status,
-        404,
-        "a reserved id is not submitted"
-    );
+/// Submits the application twice: the same id again is the same application.
+async fn assert_same_submission_twice(yarn: &Yarn, id: &str) {
     for _ in 0..2 {
-        let submitted = yarn.post("apps?user.name=ann", Some(submission(&id))).await;
+        let submitted = yarn.post("apps?user.name=ann", Some(submission(id))).await;
         assert_eq!(
             (submitted.status, submitted.text.as_str()),
             (202, ""),
@@ -59,10 +43,14 @@ async fn an_application_is_submitted_run_and_killed() {
             submitted
                 .location
                 .expect("a place")
-                .ends_with(&format!("/ws/v1/cluster/{path}"))
+                .ends_with(&format!("/ws/v1/cluster/apps/{id}"))
         );
     }
-    let app = yarn.get(&path).await.json()["app"].clone();
+}
+
+/// Checks that a waiting application has the names and the tag of its submission.
+async fn assert_named_as_submitted(yarn: &Yarn, path: &str) {
+    let app = yarn.get(path).await.json()["app"].clone();
     let said = [
         "user",
         "name",
@@ -83,6 +71,28 @@ async fn an_application_is_submitted_run_and_killed() {
             "UNDEFINED"
         ]
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_is_submitted_run_and_killed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client, yarn, mut node) = cluster(&dir).await;
+    let new = yarn.post("apps/new-application", None).await.json();
+    assert_eq!(
+        new["maximum-resource-capability"],
+        json!({"memory": 1024, "vCores": 64})
+    );
+    let id = new["application-id"].as_str().expect("an id").to_owned();
+    let between = client.submit(&unmanaged("between")).await.expect("submits");
+
+    let path = format!("apps/{id}");
+    assert_eq!(
+        yarn.get(&path).await.status,
+        404,
+        "a reserved id is not submitted"
+    );
+    assert_same_submission_twice(&yarn, &id).await;
+    assert_named_as_submitted(&yarn, &path).await;
     let container = node.until_orders(1).await.remove(0);
     let launch = &node.orders[&container].launch;
     assert_eq!(launch.command, ["/bin/sh", "-c", "exec sleep 5"]);
@@ -439,79 +449,48 @@ async fn nodes_are_selected_by_name_and_state() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn errors_have_the_shape_that_clients_read() {
+async fn unknown_objects_have_errors_that_clients_read() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client, yarn, _node) = cluster(&dir).await;
     client.submit(&unmanaged("job")).await.expect("submits");
     let app = "apps/application_1700000000000_0001";
-    let get = Method::GET;
     let rows = [
         (
-            get.clone(),
+            Method::GET,
             "nothing/here".to_owned(),
             404,
             "NotFoundException",
         ),
-        (get.clone(), "/ws/v2".to_owned(), 404, "NotFoundException"),
+        (Method::GET, "/ws/v2".to_owned(), 404, "NotFoundException"),
         (
-            get.clone(),
+            Method::GET,
             "apps/application_1700000000000_0009".to_owned(),
             404,
             "NotFoundException",
         ),
         (
-            get.clone(),
+            Method::GET,
             "apps/word-count.7".to_owned(),
             400,
             "BadRequestException",
         ),
         (
-            get.clone(),
+            Method::GET,
             format!("{app}/appattempts/appattempt_1700000000000_0001_000002"),
             404,
             "NotFoundException",
         ),
         (
-            get.clone(),
+            Method::GET,
             format!("{app}/appattempts/appattempt_1700000000000_0002_000001"),
             404,
             "NotFoundException",
         ),
         (
-            get.clone(),
+            Method::GET,
             format!("{app}/timeouts/NAPTIME"),
             400,
             "BadRequestException",
-        ),
-        (
-            get.clone(),
-            "reservation/list".to_owned(),
-            501,
-            "UnsupportedOperationException",
-        ),
-        (
-            Method::POST,
-            "delegation-token".to_owned(),
-            501,
-            "UnsupportedOperationException",
-        ),
-        (
-            get.clone(),
-            "scheduler-conf".to_owned(),
-            501,
-            "UnsupportedOperationException",
-        ),
-        (
-            get,
-            "scheduler/activities".to_owned(),
-            501,
-            "UnsupportedOperationException",
-        ),
-        (
-            Method::POST,
-            "nodes/n1:9/resource".to_owned(),
-            501,
-            "UnsupportedOperationException",
         ),
         (
             Method::DELETE,
@@ -534,12 +513,37 @@ async fn errors_have_the_shape_that_clients_read() {
         ),
     ];
     for (method, path, status, exception) in rows {
-        let answer = yarn.call(method, &path, None, None).await;
-        assert_eq!(
-            (answer.status, answer.exception().as_str()),
-            (status, exception),
-            "{path}"
-        );
+        assert_exception(&yarn, (method, &path), (status, exception)).await;
+    }
+}
+
+/// Checks the status and the exception of a call that fails.
+async fn assert_exception(
+    yarn: &Yarn,
+    (method, path): (Method, &str),
+    (status, exception): (u16, &str),
+) {
+    let answer = yarn.call(method, path, None, None).await;
+    assert_eq!(
+        (answer.status, answer.exception().as_str()),
+        (status, exception),
+        "{path}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unsupported_calls_and_formats_have_errors_that_clients_read() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, _client, yarn, _node) = cluster(&dir).await;
+    let unsupported = [
+        (Method::GET, "reservation/list"),
+        (Method::POST, "delegation-token"),
+        (Method::GET, "scheduler-conf"),
+        (Method::GET, "scheduler/activities"),
+        (Method::POST, "nodes/n1:9/resource"),
+    ];
+    for call in unsupported {
+        assert_exception(&yarn, call, (501, "UnsupportedOperationException")).await;
     }
     let xml = yarn
         .call(Method::GET, "info", None, Some("application/xml"))

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use headroom_client::Client;
 use headroom_client::retry::Backoff;
 use headroom_config::job::{
-    ClusterProfiles, GrowSpec, GrowthRefusal, InfeasibleStage, growth, profiles,
+    ClusterProfiles, GrowSpec, GrowthRefusal, InfeasibleStage, growth, growth_problems, profiles,
 };
 use headroom_config::{JobSpec, StageSpec};
 use headroom_types::{AppId, Bytes, Cpus, LaunchSpec, Resource, UnixMillis};
@@ -253,7 +253,7 @@ pub(crate) fn refuse_growth(job: &Job, file: &str, nodes: &[NodeView]) -> Result
     if refused.is_empty() {
         Ok(())
     } else {
-        Err(mistakes(growth::growth_problems(&job.text, file, &refused)))
+        Err(mistakes(growth_problems(&job.text, file, &refused)))
     }
 }
 

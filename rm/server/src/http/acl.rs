@@ -15,11 +15,12 @@ use headroom_wire::v1::acl::{
 };
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
+use super::callers;
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
-use super::error::ProblemResponse;
+use super::error::{ProblemResponse, unexpected};
 use super::limits::Peer;
 use super::parse::{Body, EmptyQuery, Id, Params};
-use super::{Web, callers};
+use super::web::Web;
 use crate::access::{self, AccessChange, StoredToken, TokenPurpose};
 use crate::audit::AuditChange;
 use crate::input::LoopInput;
@@ -34,8 +35,8 @@ pub(crate) async fn tokens(
     State(web): State<Web>,
     Params(EmptyQuery {}): Params<EmptyQuery>,
 ) -> Json<Vec<TokenView>> {
-    let access = web.shared.access.borrow().clone();
-    Json(access.tokens(web.clock.unix_now()))
+    let access = web.reader.shared.access.borrow().clone();
+    Json(access.tokens(web.reader.clock.unix_now()))
 }
 
 /// Creates a token for a user.
@@ -140,6 +141,7 @@ pub(crate) async fn revoke(
     Params(EmptyQuery {}): Params<EmptyQuery>,
 ) -> Result<(Extension<AuditChange>, Json<TokenView>), ProblemResponse> {
     let whose = web
+        .reader
         .shared
         .access
         .borrow()
@@ -165,7 +167,7 @@ pub(crate) async fn revoke(
         .into());
     }
     let held = rule(&web, AccessChange::Revoke(accessor)).await?;
-    let view = held.ok_or_else(super::unexpected)?.view(&accessor);
+    let view = held.ok_or_else(unexpected)?.view(&accessor);
     let before = format!(
         "{} {}",
         view.user.as_deref().unwrap_or("join"),
@@ -191,7 +193,7 @@ pub(crate) async fn who(
     let (token, rights) = match &principal {
         Principal::Open => (None, words(&Rights::all())),
         Principal::User { token, rights, .. } => (
-            token.and_then(|accessor| web.shared.access.borrow().token(&accessor)),
+            token.and_then(|accessor| web.reader.shared.access.borrow().token(&accessor)),
             words(rights),
         ),
         Principal::Anonymous
@@ -214,7 +216,7 @@ pub(crate) async fn policies(
     State(web): State<Web>,
     Params(EmptyQuery {}): Params<EmptyQuery>,
 ) -> Json<Vec<PolicyView>> {
-    Json(web.shared.access.borrow().policies())
+    Json(web.reader.shared.access.borrow().policies())
 }
 
 /// Replaces the policy of a user or group.
@@ -287,10 +289,11 @@ pub(crate) async fn session(
 ) -> Result<Response, ProblemResponse> {
     let token = token.trim();
     let principal = web
+        .reader
         .shared
         .access
         .borrow()
-        .bearer(token, web.clock.unix_now())?;
+        .bearer(token, web.reader.clock.unix_now())?;
     let Principal::User { .. } = &principal else {
         let problem = ProblemDetails::new(
             ErrorCode::HR0401,
@@ -339,7 +342,7 @@ pub(crate) async fn leave(
 }
 
 fn said(web: &Web, subject: &str) -> String {
-    let all = web.shared.access.borrow().policies();
+    let all = web.reader.shared.access.borrow().policies();
     all.into_iter()
         .find(|policy| policy.subject == subject)
         .map(|policy| policy.rights.join(","))
@@ -445,7 +448,7 @@ async fn give(
     };
     let token = Token::mint(kind)
         .map_err(|error| ProblemDetails::new(ErrorCode::HR0503, error.to_string()))?;
-    let created: UnixMillis = web.clock.unix_now();
+    let created: UnixMillis = web.reader.clock.unix_now();
     let expires = lifetime_s.map(|seconds| access::until(created, seconds));
     let by = principal
         .audit_name()
@@ -497,6 +500,7 @@ async fn give(
 async fn rule(web: &Web, wish: AccessChange) -> Result<Option<StoredToken>, ProblemResponse> {
     let wish = Box::new(wish);
     Ok(web
+        .reader
         .handle
         .ask(|reply| LoopInput::Access { wish, reply })
         .await??)

@@ -17,9 +17,10 @@ use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::describe::{Bad, Conflict, Missing, Never, Stale, StaleOrTooOld, TooLarge, TooMany};
-use super::error::ProblemResponse;
+use super::error::{ProblemResponse, unexpected};
 use super::parse::{Body, DryRunQuery, Id, Ids, Params};
-use super::{Web, apps, stream, unexpected};
+use super::stream;
+use super::web::Web;
 use crate::input::LoopInput;
 use crate::{from_wire, to_wire};
 
@@ -36,20 +37,21 @@ pub(crate) async fn register(
         largest,
         containers,
         cursor,
-    } = web.handle.register_master(attempt, url).await?
+    } = web.reader.handle.register_master(attempt, url).await?
     else {
         return Err(unexpected());
     };
     let containers = containers.into_iter().map(to_wire::granted).collect();
-    let user = apps::without_job(&web, &app).await?.user;
+    let user = web.reader.app(&app).await?.user;
     let known = web
+        .reader
         .shared
         .families
         .get(&user, app.name())
         .map(|family| Box::new(Arc::unwrap_or_clone(family)));
     let traces = web.traces.as_deref().map(str::to_owned);
     Ok(Json(MasterRegistered {
-        epoch: web.epoch,
+        epoch: web.reader.epoch,
         largest,
         containers,
         cursor,
@@ -68,6 +70,7 @@ pub(crate) async fn sync(
 ) -> Result<Json<MasterSyncReply>, ProblemResponse> {
     let job = body.job.take().map(|patch| (app.clone(), patch));
     let CallAnswer::Synced { verdicts, stop } = web
+        .reader
         .handle
         .call_with(from_wire::sync(&app, body)?, job)
         .await?
@@ -90,10 +93,11 @@ pub(crate) async fn finish(
     Body(mut body): Body<FinishApp>,
 ) -> Result<Json<AppView>, ProblemResponse> {
     let job = body.job.take().map(|patch| (app.clone(), patch));
-    web.handle
+    web.reader
+        .handle
         .call_with(from_wire::finish(&app, body)?, job)
         .await?;
-    Ok(Json(apps::without_job(&web, &app).await?))
+    Ok(Json(web.reader.app(&app).await?))
 }
 
 /// Body of `POST /v1/apps/{app}/requests`.
@@ -122,7 +126,11 @@ pub(crate) async fn ask(
     } else {
         DryRun::Really
     };
-    let CallAnswer::Asked { verdict } = web.handle.call(ClusterCall::Ask { app, ask, how }).await?
+    let CallAnswer::Asked { verdict } = web
+        .reader
+        .handle
+        .call(ClusterCall::Ask { app, ask, how })
+        .await?
     else {
         return Err(unexpected());
     };
@@ -137,13 +145,14 @@ pub(crate) async fn withdraw(
     State(web): State<Web>,
     Ids(app, request): Ids<AppId, RequestId>,
 ) -> Result<Json<AppView>, ProblemResponse> {
-    web.handle
+    web.reader
+        .handle
         .call(ClusterCall::Withdraw {
             app: app.clone(),
             request,
         })
         .await?;
-    Ok(Json(apps::without_job(&web, &app).await?))
+    Ok(Json(web.reader.app(&app).await?))
 }
 
 /// Query parameters of the updates.
@@ -181,6 +190,7 @@ pub(crate) async fn updates(
         stream::last_seen(&headers).unwrap_or(from.cursor),
     );
     let mailbox = web
+        .reader
         .handle
         .ask(|reply| LoopInput::WatchApp {
             app,

@@ -132,82 +132,6 @@ pub(crate) fn digest(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Content of `If-Match`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum IfMatch {
-    /// The header is absent.
-    Absent,
-    /// `*`: any version.
-    Any,
-    /// One of these versions.
-    Versions(Vec<String>),
-}
-
-impl IfMatch {
-    /// Parses the headers of a call.
-    pub(crate) fn of(headers: &HeaderMap) -> Result<Self, ProblemDetails> {
-        let mut versions = Vec::new();
-        for value in headers.get_all(header::IF_MATCH) {
-            let wrong = || {
-                ProblemDetails::new(ErrorCode::HR0400, "If-Match is not a list of ETags")
-                    .hint("send the ETag as it was received, or *")
-            };
-            for tag in value
-                .to_str()
-                .map_err(|_| wrong())?
-                .split(',')
-                .map(str::trim)
-            {
-                if tag == "*" {
-                    return Ok(IfMatch::Any);
-                }
-                let quoted = tag.strip_prefix("W/").unwrap_or(tag);
-                let bare = quoted
-                    .strip_prefix('"')
-                    .and_then(|t| t.strip_suffix('"'))
-                    .ok_or_else(wrong)?;
-                versions.push(bare.split('.').next().unwrap_or(bare).to_owned());
-            }
-        }
-        Ok(if versions.is_empty() {
-            IfMatch::Absent
-        } else {
-            IfMatch::Versions(versions)
-        })
-    }
-
-    /// The one version as a number; `None` if the header is absent or `*`.
-    pub(crate) fn number<N: std::str::FromStr>(&self) -> Result<Option<N>, ProblemDetails> {
-        let IfMatch::Versions(versions) = self else {
-            return Ok(None);
-        };
-        let wrong = || {
-            ProblemDetails::new(
-                ErrorCode::HR0400,
-                "If-Match does not name a version of this object",
-            )
-            .hint("send the ETag as it was received, or *")
-        };
-        match versions.as_slice() {
-            [one] => one.parse().map(Some).map_err(|_| wrong()),
-            _ => Err(wrong()),
-        }
-    }
-
-    /// Refuses a call that was meant for another version than `current`.
-    pub(crate) fn check(&self, what: &str, current: &str) -> Result<(), ProblemDetails> {
-        match self {
-            IfMatch::Absent | IfMatch::Any => Ok(()),
-            IfMatch::Versions(versions) if versions.iter().any(|v| v == current) => Ok(()),
-            IfMatch::Versions(_) => Err(ProblemDetails::new(
-                ErrorCode::HR0409,
-                format!("{what} has changed since it was read"),
-            )
-            .hint("read it again, and send its current ETag")),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,25 +179,6 @@ mod tests {
         )
         .expect("answers");
         assert_eq!(moved.status(), StatusCode::OK);
-    }
-
-    #[test]
-    fn if_match_compares_the_version_without_the_content_hash() {
-        let read = |value: &str| IfMatch::of(&headers(header::IF_MATCH, value));
-        assert_eq!(IfMatch::of(&HeaderMap::new()), Ok(IfMatch::Absent));
-        assert_eq!(read("*"), Ok(IfMatch::Any));
-        assert_eq!(read("\"7.00ff\"").expect("reads").number(), Ok(Some(7_u64)));
-        assert_eq!(read("W/\"7\"").expect("reads").number(), Ok(Some(7_u64)));
-        assert!(read("\"7.00ff\"").expect("reads").check("it", "7").is_ok());
-        assert_eq!(
-            read("\"7.00ff\"")
-                .expect("reads")
-                .check("it", "8")
-                .expect_err("changed")
-                .code,
-            ErrorCode::HR0409
-        );
-        assert!(read("7").is_err() && read("\"x\"").expect("reads").number::<u64>().is_err());
     }
 
     #[test]

@@ -21,17 +21,19 @@ use headroom_wire::v1::job::JobView;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::answer::{self, IfMatch, single};
+use super::answer::{self, single};
 use super::describe::{Bad, Conflict, Missing, Never, TooLarge, TooMany};
-use super::error::ProblemResponse;
+use super::error::{ProblemResponse, unexpected};
 use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Params};
 use super::rows::{self, TaskRowSelection};
 use super::visibility::AppVisibility;
 use super::wait::{self, LongPollParams, Wait};
-use super::{Web, guard, idempotency, pages, unexpected};
+use super::web::Web;
+use super::{guard, idempotency, pages};
 use crate::access::{self, AccessChange};
 use crate::audit::AuditChange;
 use crate::from_wire::{self, cut};
+use crate::if_match::IfMatch;
 use crate::input::{ClusterQuery, LoopInput};
 use crate::view::ViewSection;
 
@@ -62,7 +64,8 @@ pub(crate) async fn submit(
     let access = std::mem::take(&mut body.access);
     let key = headers.get(idempotency::KEY).and_then(|k| k.to_str().ok());
     body.idempotency_key = body.idempotency_key.or(key.map(str::to_owned));
-    let CallAnswer::Submitted { app, attempt } = web.handle.call(from_wire::submit(body)?).await?
+    let CallAnswer::Submitted { app, attempt } =
+        web.reader.handle.call(from_wire::submit(body)?).await?
     else {
         return Err(unexpected());
     };
@@ -73,7 +76,8 @@ pub(crate) async fn submit(
             app: app.clone(),
             access,
         });
-        web.handle
+        web.reader
+            .handle
             .ask(|reply| LoopInput::Access { wish, reply })
             .await??;
     }
@@ -84,7 +88,7 @@ pub(crate) async fn submit(
     Ok(Json(SubmissionResult {
         app,
         attempt,
-        epoch: web.epoch,
+        epoch: web.reader.epoch,
     }))
 }
 
@@ -128,7 +132,7 @@ pub(crate) async fn list(
     Params(asked): Params<AppListQuery>,
     uri: Uri,
 ) -> Result<Response, ProblemResponse> {
-    let sight = AppVisibility::of(&web, &principal);
+    let sight = AppVisibility::of(&web.reader, &principal);
     let view = wait::view(
         &web,
         ViewSection::Apps,
@@ -181,8 +185,9 @@ pub(crate) async fn one(
     let patience = asked.patience();
     // The index is read first, so that the next wait sees every later change.
     let index = wait::index(&web, ViewSection::Apps, patience).await?;
-    let mut found = without_job(&web, &app).await?;
+    let mut found = web.reader.app(&app).await?;
     found.attempts = web
+        .reader
         .handle
         .ask(|reply| LoopInput::Query(ClusterQuery::Attempts(app.clone(), reply)))
         .await?;
@@ -201,7 +206,7 @@ async fn job_with(
     app: &AppId,
     tasks: TaskRowSelection,
 ) -> (Option<JobView>, Option<usize>) {
-    if let Some(snapshot) = web.shared.jobs.snapshot(app) {
+    if let Some(snapshot) = web.reader.shared.jobs.snapshot(app) {
         let rows = tasks
             .of(snapshot.rows(), |row| row)
             .into_iter()
@@ -215,7 +220,7 @@ async fn job_with(
             tasks.next(snapshot.len()),
         );
     }
-    let Some(JobView { totals, tasks: all }) = job(web, app).await else {
+    let Some(JobView { totals, tasks: all }) = web.reader.job(app).await else {
         return (None, None);
     };
     let next = tasks.next(all.len());
@@ -263,9 +268,10 @@ pub(crate) async fn change(
     });
     // The lock keeps other changes out between the comparison and the change.
     let _turn = web.changes.lock().await;
-    let before = without_job(&web, &app).await?;
+    let before = web.reader.app(&app).await?;
     matched.check(&format!("application {app}"), &version(&before))?;
-    web.handle
+    web.reader
+        .handle
         .call(ClusterCall::ChangeApp {
             app: app.clone(),
             queue: body.queue,
@@ -273,7 +279,7 @@ pub(crate) async fn change(
             lifetime,
         })
         .await?;
-    let now = without_job(&web, &app).await?;
+    let now = web.reader.app(&app).await?;
     let changed = AuditChange {
         before: settings(&before),
         after: settings(&now),
@@ -292,36 +298,6 @@ fn settings(app: &AppView) -> String {
     )
 }
 
-/// Returns an application without its tasks.
-pub(crate) async fn without_job(web: &Web, app: &AppId) -> Result<AppView, ProblemResponse> {
-    let found = web
-        .handle
-        .ask(|reply| LoopInput::Query(ClusterQuery::App(app.clone(), reply)))
-        .await?;
-    match found {
-        Some(found) => Ok(found),
-        None => Err(web.missing(CallRefusal::NoSuchApp(app.clone())).await),
-    }
-}
-
-/// Returns the job view from memory while the application lives, and from the store afterwards.
-pub(crate) async fn job(web: &Web, app: &AppId) -> Option<JobView> {
-    if let Some(snapshot) = web.shared.jobs.snapshot(app) {
-        return Some(snapshot.view());
-    }
-    let (documents, id) = (web.documents.clone(), app.clone());
-    let read = tokio::task::spawn_blocking(move || documents.get(&id))
-        .await
-        .ok()?;
-    match read {
-        Ok(document) => serde_json::from_slice(&document?).ok(),
-        Err(error) => {
-            tracing::warn!(%app, error = &error as &dyn std::error::Error, "cannot read the view of a job; omitting its tasks");
-            None
-        }
-    }
-}
-
 /// Kills an application and all its containers.
 #[utoipa::path(post, path = "/v1/apps/{app}/kill", tag = "applications", params(("app" = AppId, Path)), request_body = KillApp,
     responses((status = 200, body = AppView), Bad, Missing, Conflict, TooLarge, TooMany))]
@@ -332,13 +308,14 @@ pub(crate) async fn kill(
     Body(body): Body<KillApp>,
 ) -> Result<Json<AppView>, ProblemResponse> {
     let reason = body.reason.map(|r| cut(r, 4096));
-    web.handle
+    web.reader
+        .handle
         .call(ClusterCall::Kill {
             app: app.clone(),
             reason,
         })
         .await?;
-    Ok(Json(without_job(&web, &app).await?))
+    Ok(Json(web.reader.app(&app).await?))
 }
 
 /// Sets the number of executors in a set of an application.
@@ -375,13 +352,14 @@ pub(crate) async fn scale(
         count,
         reason,
     });
-    web.handle
+    web.reader
+        .handle
         .call(ClusterCall::Order {
             app: app.clone(),
             order,
         })
         .await?;
-    Ok((StatusCode::ACCEPTED, Json(without_job(&web, &app).await?)))
+    Ok((StatusCode::ACCEPTED, Json(web.reader.app(&app).await?)))
 }
 
 /// Forgets an application that has ended, with its tasks and containers.
@@ -398,13 +376,16 @@ pub(crate) async fn purge(
     Id(app): Id<AppId>,
     Params(only): Params<DryRunQuery>,
 ) -> Result<(Extension<AuditChange>, Response), ProblemResponse> {
-    let was = without_job(&web, &app).await?;
+    let was = web.reader.app(&app).await?;
     let (how, status) = if only.dry_run {
         (DryRun::DryRun, StatusCode::ACCEPTED)
     } else {
         (DryRun::Really, StatusCode::OK)
     };
-    web.handle.call(ClusterCall::Purge { app, how }).await?;
+    web.reader
+        .handle
+        .call(ClusterCall::Purge { app, how })
+        .await?;
     let changed = AuditChange {
         before: format!("{}, of {}", was.state.as_str(), was.user),
         after: String::new(),
@@ -420,8 +401,8 @@ pub(crate) async fn shared(
     Id(app): Id<AppId>,
     Params(EmptyQuery {}): Params<EmptyQuery>,
 ) -> Result<Json<AppAccess>, ProblemResponse> {
-    without_job(&web, &app).await?;
-    Ok(Json(web.shared.access.borrow().shared(&app)))
+    web.reader.app(&app).await?;
+    Ok(Json(web.reader.shared.access.borrow().shared(&app)))
 }
 
 /// Checks that the lists contain only users and groups, and not too many of them.
@@ -454,7 +435,7 @@ pub(crate) async fn share(
     Params(EmptyQuery {}): Params<EmptyQuery>,
     Body(body): Body<AppAccess>,
 ) -> Result<(Extension<AuditChange>, Json<AppAccess>), ProblemResponse> {
-    without_job(&web, &app).await?;
+    web.reader.app(&app).await?;
     checked_access(&body)?;
     let words = |access: &AppAccess| {
         format!(
@@ -463,12 +444,13 @@ pub(crate) async fn share(
             access.change.join(",")
         )
     };
-    let before = words(&web.shared.access.borrow().shared(&app));
+    let before = words(&web.reader.shared.access.borrow().shared(&app));
     let wish = Box::new(AccessChange::Share {
         app,
         access: body.clone(),
     });
-    web.handle
+    web.reader
+        .handle
         .ask(|reply| LoopInput::Access { wish, reply })
         .await??;
     Ok((
@@ -489,12 +471,18 @@ pub(crate) async fn why(
     Params(EmptyQuery {}): Params<EmptyQuery>,
 ) -> Result<Json<Vec<PendingExplanation>>, ProblemResponse> {
     let rows = web
+        .reader
         .handle
         .ask(|reply| LoopInput::Query(ClusterQuery::Why(app.clone(), reply)))
         .await?;
     match rows {
         Some(rows) => Ok(Json(rows)),
-        None => Err(web.missing(CallRefusal::NoSuchApp(app)).await),
+        None => Err(web
+            .reader
+            .handle
+            .refused(&CallRefusal::NoSuchApp(app))
+            .await
+            .into()),
     }
 }
 
@@ -507,11 +495,17 @@ pub(crate) async fn requests(
     Params(EmptyQuery {}): Params<EmptyQuery>,
 ) -> Result<Json<Vec<PlacementRequest>>, ProblemResponse> {
     let asks = web
+        .reader
         .handle
         .ask(|reply| LoopInput::Query(ClusterQuery::Requests(app.clone(), reply)))
         .await?;
     match asks {
         Some(asks) => Ok(Json(asks)),
-        None => Err(web.missing(CallRefusal::NoSuchApp(app)).await),
+        None => Err(web
+            .reader
+            .handle
+            .refused(&CallRefusal::NoSuchApp(app))
+            .await
+            .into()),
     }
 }

@@ -10,8 +10,9 @@ use utoipa::IntoParams;
 use super::answer;
 use super::describe::Bad;
 use super::error::ProblemResponse;
+use super::pages;
 use super::parse::{Age, Params};
-use super::{Web, pages};
+use super::web::Web;
 use crate::audit::AuditFilter;
 
 /// Selection of calls.
@@ -50,7 +51,9 @@ pub(crate) async fn list(
     Params(asked): Params<AuditListQuery>,
     uri: Uri,
 ) -> Result<Response, ProblemResponse> {
-    let since = asked.since.map(|age| age.before(web.clock.unix_now()));
+    let since = asked
+        .since
+        .map(|age| age.before(web.reader.clock.unix_now()));
     let filter = AuditFilter {
         who: asked.who,
         verb: asked.verb,

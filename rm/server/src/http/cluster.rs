@@ -11,12 +11,12 @@ use headroom_wire::v1::error::ProblemDetails;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::Web;
 use super::answer::INDEX;
 use super::describe::{self, Bad, TooMany};
 use super::error::ProblemResponse;
 use super::parse::{EmptyQuery, Params};
 use super::wait::{self, LongPollParams};
+use super::web::Web;
 use crate::view::ViewSection;
 
 /// Shows the status of the cluster.
@@ -29,9 +29,9 @@ pub(crate) async fn status(
 ) -> Result<Response, ProblemResponse> {
     use axum::response::IntoResponse as _;
     let view = wait::view(&web, ViewSection::Status, patience).await?;
-    let hour = web.shared.memory_hour(web.clock.unix_now());
+    let hour = web.reader.shared.memory_hour(web.reader.clock.unix_now());
     let index = [(INDEX, view.index(ViewSection::Status).to_string())];
-    Ok((index, Json(view.status(web.clock.now(), hour))).into_response())
+    Ok((index, Json(view.status(web.reader.clock.now(), hour))).into_response())
 }
 
 /// Versions of the resource manager and its interface.
@@ -54,7 +54,7 @@ pub(crate) async fn version(
     Json(Version {
         version: env!("CARGO_PKG_VERSION"),
         api: "v1",
-        epoch: web.epoch,
+        epoch: web.reader.epoch,
     })
 }
 
@@ -79,6 +79,6 @@ pub(crate) async fn live() -> &'static str {
         description = "The resource manager accepts no calls."),
 ))]
 pub(crate) async fn ready(State(web): State<Web>) -> Result<&'static str, ProblemResponse> {
-    web.handle.turns().await?;
+    web.reader.handle.turns().await?;
     Ok("ok\n")
 }

@@ -4,98 +4,34 @@
 //! the call, and authenticates the resource manager by the key that it sent at its registration. A
 //! refusal of the node is passed on unchanged.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
-
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
-use headroom_types::{ContainerId, NodeId, Reason, UnixMillis};
+use headroom_types::{ContainerId, NodeId, Reason};
 use headroom_wire::v1::apps::ContainerView;
 use headroom_wire::v1::container_access::{
     ContainerFileEntry, ExecContainer, ExecLine, NODE_KEY_HEADER, SignalContainer, SignalDelivered,
 };
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::events::{EventLevel, LoggedEvent};
-use headroom_wire::v1::nodes::ConfigReload;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::containers::{address, find, unanswered};
 use super::describe::{Bad, Beyond, Conflict, Missing, TooLarge, TooMany};
 use super::error::ProblemResponse;
+use super::limits;
 use super::parse::{Body, EmptyQuery, Id, Params};
 use super::passing::pass_on;
-use super::{Web, limits};
+use super::web::Web;
 use crate::audit::AuditChange;
 use crate::from_wire::cut;
 
-/// Maximum length of a node's key. Bytes.
-const LONGEST_KEY: usize = 128;
 /// Maximum length of a reason that is kept. Bytes.
 const LONGEST_REASON: usize = 1024;
 /// Maximum length of a command in events and in the audit log. Bytes.
 const LONGEST_COMMAND: usize = 200;
-
-/// Keys from the registrations of nodes, by which they authenticate the resource manager, and the
-/// time of each node's last configuration reload.
-#[derive(Debug, Default)]
-pub(crate) struct NodeKeys(
-    Mutex<BTreeMap<NodeId, String>>,
-    Mutex<BTreeMap<NodeId, UnixMillis>>,
-);
-
-impl NodeKeys {
-    /// Stores the key of a registered node. Without a key, the node allows no container access.
-    pub(crate) fn set_key(&self, node: NodeId, key: Option<String>) {
-        // Poisoning is harmless: no panic can leave the map half changed.
-        let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match key.filter(|key| key.len() <= LONGEST_KEY) {
-            Some(key) => drop(keys.insert(node, key)),
-            None => drop(keys.remove(&node)),
-        }
-    }
-
-    /// Event for a configuration reload of a node; `None` if it was reported before.
-    pub(crate) fn reloaded(
-        &self,
-        node: &NodeId,
-        reload: ConfigReload,
-        now: UnixMillis,
-    ) -> Option<LoggedEvent> {
-        let before = self
-            .1
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(node.clone(), reload.at);
-        if before == Some(reload.at) {
-            return None;
-        }
-        let (reason, level) = match reload.refused {
-            false => (Reason::ConfigReloaded, EventLevel::Normal),
-            true => (Reason::ConfigRefused, EventLevel::Warning),
-        };
-        Some(LoggedEvent {
-            index: 0,
-            time: now,
-            level,
-            reason: reason.as_str().to_owned(),
-            object: node.to_string(),
-            app: None,
-            node: Some(node.clone()),
-            message: cut(reload.message, LONGEST_REASON),
-        })
-    }
-
-    fn of(&self, node: &NodeId) -> Option<String> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(node)
-            .cloned()
-    }
-}
 
 /// Sends a signal to the program of a running container.
 ///
@@ -353,8 +289,8 @@ const PASSED_ON: [HeaderName; 4] = [
 fn tell(web: &Web, view: &ContainerView, reason: Reason, message: String) {
     let (app, node) = (Some(view.id.app.clone()), Some(view.node.clone()));
     let (reason, object) = (reason.as_str().to_owned(), view.id.to_string());
-    let time = web.clock.unix_now();
-    web.shared.events.push([LoggedEvent {
+    let time = web.reader.clock.unix_now();
+    web.reader.shared.events.push([LoggedEvent {
         index: 0,
         time,
         level: EventLevel::Normal,
@@ -364,26 +300,4 @@ fn tell(web: &Web, view: &ContainerView, reason: Reason, message: String) {
         node,
         message,
     }]);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_repeated_report_of_a_reload_makes_no_second_event() {
-        let (keys, node) = (NodeKeys::default(), "n1".parse::<NodeId>().expect("name"));
-        let reload = |at, refused| ConfigReload {
-            at: UnixMillis(at),
-            refused,
-            message: "logs.count: 4 → 7".into(),
-        };
-        let told = |at, refused| {
-            keys.reloaded(&node, reload(at, refused), UnixMillis(9))
-                .map(|event| event.reason)
-        };
-        assert_eq!(told(1, false).as_deref(), Some("ConfigReloaded"));
-        assert_eq!(told(1, false), None);
-        assert_eq!(told(2, true).as_deref(), Some("ConfigRefused"));
-    }
 }

@@ -18,14 +18,16 @@ use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::answer::{self, IfMatch, single};
+use super::answer::{self, single};
 use super::describe::{Bad, Beyond, Conflict, Missing, Never, TooMany};
-use super::error::ProblemResponse;
+use super::error::{ProblemResponse, unexpected};
 use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Ids, Params};
 use super::passing::pass_on;
 use super::visibility::AppVisibility;
 use super::wait::{self, LongPollParams, Wait};
-use super::{Web, limits, pages, unexpected};
+use super::web::Web;
+use super::{limits, pages};
+use crate::if_match::IfMatch;
 use crate::input::{ClusterQuery, ContainerFilter, LoopInput};
 use crate::to_wire;
 use crate::view::ViewSection;
@@ -70,7 +72,7 @@ pub(crate) async fn list(
     Params(of): Params<ContainerListQuery>,
     uri: Uri,
 ) -> Result<Response, ProblemResponse> {
-    let sight = AppVisibility::of(&web, &principal);
+    let sight = AppVisibility::of(&web.reader, &principal);
     let limit = pages::limit(of.limit)?;
     let view = wait::view(
         &web,
@@ -103,6 +105,7 @@ pub(crate) async fn list(
         most: limit.saturating_add(1),
     };
     let rows = web
+        .reader
         .handle
         .ask(|reply| LoopInput::Query(ClusterQuery::Containers(Box::new(wanted), reply)))
         .await?;
@@ -124,7 +127,7 @@ pub(crate) async fn one(
     Params(EmptyQuery {}): Params<EmptyQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
-    let index = web.handle.last().index(ViewSection::Containers);
+    let index = web.reader.handle.last().index(ViewSection::Containers);
     let found = find(&web, &id).await?;
     let (version, steady) = (
         found.version.to_string(),
@@ -138,6 +141,7 @@ pub(crate) async fn one(
 
 pub(super) async fn find(web: &Web, id: &ContainerId) -> Result<ContainerView, ProblemResponse> {
     let found = web
+        .reader
         .handle
         .ask(|reply| LoopInput::Query(ClusterQuery::Container(id.clone(), reply)))
         .await?;
@@ -152,7 +156,8 @@ pub(crate) async fn stop(
     Id(id): Id<ContainerId>,
     Params(EmptyQuery {}): Params<EmptyQuery>,
 ) -> Result<Json<ContainerView>, ProblemResponse> {
-    web.handle
+    web.reader
+        .handle
         .call(ClusterCall::Stop {
             container: id.clone(),
         })
@@ -197,6 +202,7 @@ pub(crate) async fn resize(
         },
     );
     let CallAnswer::Resizing { version } = web
+        .reader
         .handle
         .call(ClusterCall::Resize {
             container: id,
@@ -331,7 +337,7 @@ async fn of_its_node(
 
 /// URL of a node.
 pub(super) async fn address(web: &Web, node: &NodeId) -> Result<String, ProblemResponse> {
-    match web.handle.node(node).await? {
+    match web.reader.handle.node(node).await? {
         Some((view, _)) => Ok(view.url.trim_end_matches('/').to_owned()),
         None => Err(silent(format!("node {node} has not registered"))),
     }

@@ -70,3 +70,15 @@ pub(crate) fn panicked(what: Box<dyn std::any::Any + Send>) -> Response {
     ))
     .into_response()
 }
+
+/// The core returned another kind of result than the call expects. This is a bug.
+pub(crate) fn unexpected() -> ProblemResponse {
+    tracing::error!(
+        "the core returned an unexpected result; the caller received an internal error"
+    );
+    ProblemDetails::new(
+        ErrorCode::HR0500,
+        "internal error in the resource manager; its log has the details",
+    )
+    .into()
+}

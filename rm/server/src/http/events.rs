@@ -23,7 +23,8 @@ use super::error::ProblemResponse;
 use super::parse::{Age, Params};
 use super::stream::{Format, KEEP_ALIVE_INTERVAL, alive, endless, numbered};
 use super::visibility::AppVisibility;
-use super::{Web, limits, stream};
+use super::web::Web;
+use super::{limits, stream};
 use crate::eventlog::{EventFilter, EventLog, EventPosition, TooOld};
 
 /// Query parameters of the events.
@@ -97,7 +98,7 @@ pub(crate) async fn events(
     Params(wanted): Params<EventListQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
-    let mut sight = AppVisibility::of(&web, &principal);
+    let mut sight = AppVisibility::of(&web.reader, &principal);
     if let (Some(seen), Some(app)) = (&sight, &wanted.app) {
         seen.require_visible(app).await?;
         // The caller may see all events of the one selected application.
@@ -115,7 +116,7 @@ pub(crate) async fn events(
         since,
         ..
     } = wanted;
-    let since = since.map(|age| age.before(web.clock.unix_now()));
+    let since = since.map(|age| age.before(web.reader.clock.unix_now()));
     let mut place = EventPosition {
         cursor,
         filter: EventFilter {
@@ -128,10 +129,14 @@ pub(crate) async fn events(
             since,
         },
     };
-    let log = web.shared.events.clone();
+    let log = web.reader.shared.events.clone();
     let news = log.watch();
     let first = log.read(&mut place).map_err(|old| {
-        web.shared.counters.dropped.fetch_add(1, Ordering::Relaxed);
+        web.reader
+            .shared
+            .counters
+            .dropped
+            .fetch_add(1, Ordering::Relaxed);
         too_old(cursor, &old)
     })?;
     let follow = wanted.follow || format == Format::Sse;

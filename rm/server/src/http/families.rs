@@ -10,10 +10,10 @@ use headroom_wire::v1::job_history::{JobHistory, JobHistoryRow};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Web;
 use super::describe::{Bad, Missing, TooMany};
 use super::error::ProblemResponse;
 use super::parse::{Id, Params};
+use super::web::Web;
 
 /// Selection by user.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -31,7 +31,7 @@ pub(crate) async fn list(
     State(web): State<Web>,
     Params(HistoryQuery { user }): Params<HistoryQuery>,
 ) -> Result<Json<Vec<JobHistoryRow>>, ProblemResponse> {
-    Ok(Json(web.shared.families.list(user.as_deref())))
+    Ok(Json(web.reader.shared.families.list(user.as_deref())))
 }
 
 /// Shows one family of the usage history.
@@ -46,6 +46,7 @@ pub(crate) async fn one(
 ) -> Result<Json<JobHistory>, ProblemResponse> {
     let user = user.unwrap_or_default();
     let found = web
+        .reader
         .shared
         .families
         .get(&user, &name)

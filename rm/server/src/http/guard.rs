@@ -16,7 +16,7 @@ use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use super::callers::Rejected;
 use super::error::ProblemResponse;
 use super::visibility::belongs;
-use super::{Web, apps};
+use crate::reader::ClusterReader;
 
 /// Number of bytes of a refused request that are read and discarded.
 const UNREAD: usize = 64 << 10;
@@ -117,7 +117,11 @@ fn node(name: &str) -> CallRequirement {
 }
 
 /// Middleware that passes permitted calls and refuses all others.
-pub(crate) async fn guard(State(web): State<Web>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn guard(
+    State(reader): State<ClusterReader>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let principal = request
         .extensions()
         .get::<Principal>()
@@ -143,10 +147,11 @@ pub(crate) async fn guard(State(web): State<Web>, mut request: Request, next: Ne
         | CallRequirement::See(app)
             if matches!(principal, Principal::User { .. }) =>
         {
-            apps::without_job(&web, app)
+            reader
+                .app(app)
                 .await
                 .ok()
-                .map(|found| belongs(&web, &found))
+                .map(|found| belongs(&reader, &found))
         }
         CallRequirement::Own(..) | CallRequirement::Application(_) | CallRequirement::See(_) => {
             None
@@ -249,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn each_call_requires_its_own_right() {
+    fn calls_about_an_application_require_its_owner_or_its_master() {
         let app: AppId = "sort.1".parse().expect("an application id");
         let own = CallRequirement::Own(Right::JobKill, app.clone());
         assert_eq!(
@@ -286,6 +291,10 @@ mod tests {
             of(Method::GET, "/v1/apps", "/v1/apps"),
             CallRequirement::Look
         );
+    }
+
+    #[test]
+    fn calls_of_nodes_and_operators_require_their_own_rights() {
         let gate = of(
             Method::POST,
             "/v1/queues/{path}/gate",
@@ -331,6 +340,18 @@ mod tests {
             of(Method::DELETE, "/v1/unheard/of", "/v1/unheard/of"),
             CallRequirement::Right(Right::Admin)
         );
+        assert_eq!(
+            of(Method::POST, "/v1/acl/join-tokens", "/v1/acl/join-tokens"),
+            CallRequirement::Right(Right::NodeWrite)
+        );
+        assert_eq!(
+            of(Method::GET, "/livez", "/livez"),
+            CallRequirement::Nothing
+        );
+    }
+
+    #[test]
+    fn reading_files_requires_ownership_and_reading_logs_does_not() {
         let (app, into) = (
             || "sort.1".parse().expect("an application id"),
             |last: &str| format!("/v1/containers/{{id}}/{last}"),
@@ -354,14 +375,6 @@ mod tests {
         assert_eq!(
             of(Method::GET, "/v1/apps/{app}", "/v1/apps/sort.1"),
             CallRequirement::See(app())
-        );
-        assert_eq!(
-            of(Method::POST, "/v1/acl/join-tokens", "/v1/acl/join-tokens"),
-            CallRequirement::Right(Right::NodeWrite)
-        );
-        assert_eq!(
-            of(Method::GET, "/livez", "/livez"),
-            CallRequirement::Nothing
         );
     }
 

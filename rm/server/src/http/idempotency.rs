@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 use super::error::ProblemResponse;
 use crate::clock::Clock;
-use crate::input::Handle;
+use crate::handle::Handle;
 
 /// Request header with the key.
 pub(crate) const KEY: HeaderName = HeaderName::from_static("idempotency-key");

@@ -1,47 +1,23 @@
 //! `/v1/join`: a host with a token becomes a node; `/v1/ca`: the certificate of the authority.
 
 use std::net::IpAddr;
-use std::path::Path;
-use std::time::Duration;
 
-use anyhow::Context as _;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::{Extension, Json};
-use headroom_identity::authority::CertificateRequest;
-use headroom_identity::{Authority, Certificate, Role, files};
-use headroom_types::UnixMillis;
+use headroom_identity::Certificate;
 use headroom_wire::v1::acl::{CaView, JoinRequest, JoinResponse};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
+use super::callers;
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
 use super::error::ProblemResponse;
 use super::limits::Peer;
 use super::parse::{Body, EmptyQuery, Params};
-use super::{Web, callers};
+use super::web::Web;
 use crate::access::AccessChange;
 use crate::audit::AuditChange;
 use crate::input::LoopInput;
-
-/// Lifetime of a node's certificate.
-const LIFETIME: Duration = Duration::from_secs(365 * 86_400);
-
-/// An authority that signs certificates for joining hosts.
-#[derive(Debug)]
-pub(crate) struct Signer {
-    ca: String,
-    authority: Authority,
-}
-
-impl Signer {
-    /// Opens the authority that `rmctl ca init` created in `dir`.
-    pub(crate) fn open(dir: &Path) -> anyhow::Result<Self> {
-        let ca = files::read(&dir.join("ca.pem"))?;
-        let key = files::read_secret(&dir.join("ca.key"))?;
-        let authority = Authority::open(&ca, &key).with_context(|| dir.display().to_string())?;
-        Ok(Signer { ca, authority })
-    }
-}
 
 /// Returns the certificate of the cluster's authority.
 ///
@@ -54,7 +30,7 @@ pub(crate) async fn ca(
     let ca = web
         .authority
         .as_ref()
-        .map(|signer| signer.ca.clone())
+        .map(|signer| signer.ca().to_owned())
         .or_else(|| web.nodes.ca());
     let Some(ca) = ca else {
         return Err(
@@ -100,16 +76,17 @@ pub(crate) async fn join(
         .and_then(Result::ok)
         .ok_or_else(nobody)?
         .token();
-    let now = web.clock.unix_now();
-    let (accessor, node, names) = web.shared.access.borrow().joins(token, now)?;
+    let now = web.reader.clock.unix_now();
+    let (accessor, node, names) = web.reader.shared.access.borrow().joins(token, now)?;
     if let Some(other) = node.filter(|node| *node != body.node) {
         let detail = format!("this token is for node {other}, not for {}", body.node);
         return Err(ProblemDetails::new(ErrorCode::HR0403, detail).into());
     }
     allowed(&body.names, &names, peer.map(|Extension(Peer(peer))| peer))?;
-    let certificate = sign(signer, &body, now)?;
+    let certificate = signer.sign(&body, now)?;
     let wish = Box::new(AccessChange::Spend { accessor });
-    web.handle
+    web.reader
+        .handle
         .ask(|reply| LoopInput::Access { wish, reply })
         .await??;
     let changed = AuditChange {
@@ -120,7 +97,7 @@ pub(crate) async fn join(
         Extension(changed),
         Json(JoinResponse {
             certificate,
-            ca: signer.ca.clone(),
+            ca: signer.ca().to_owned(),
         }),
     ))
 }
@@ -146,19 +123,6 @@ fn allowed(asked: &[String], named: &[String], peer: Option<IpAddr>) -> Result<(
         format!("this token does not allow {shown:?} in a certificate"),
     );
     Err(problem.hint("without names, a token allows the caller's address only: rmctl acl join-token create --at NAME"))
-}
-
-fn sign(signer: &Signer, body: &JoinRequest, now: UnixMillis) -> Result<String, ProblemDetails> {
-    let wanted = CertificateRequest {
-        role: Role::Node(body.node.clone()),
-        names: &body.names,
-        now,
-        lifetime: LIFETIME,
-    };
-    signer
-        .authority
-        .sign(&body.request, &wanted)
-        .map_err(|error| ProblemDetails::new(ErrorCode::HR0400, error.to_string()))
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ use super::listeners::ServerListener;
 const CONNECTIONS: u64 = 30_000;
 /// Descriptors reserved for other uses: the store, the log, calls to nodes.
 const OTHERS: u64 = 512;
+/// Timeout for receiving a request body.
+pub(crate) const BODY_TIME: Duration = Duration::from_secs(30);
 /// Timeout for the headers of a request, and for an idle connection between two requests. It is
 /// longer than the idle timeout of clients, so that the clients close first.
 pub(crate) const HEADERS: Duration = Duration::from_secs(100);

@@ -5,10 +5,10 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
 use headroom_telemetry::Format;
 
-use super::Web;
 use super::describe::Bad;
 use super::error::ProblemResponse;
 use super::parse::{EmptyQuery, Params};
+use super::web::Web;
 
 /// Returns all metrics, in the Prometheus text format.
 ///
@@ -25,7 +25,7 @@ pub(crate) async fn metrics(
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
     let format = Format::wanted(headers.get(header::ACCEPT).and_then(|a| a.to_str().ok()));
-    let page = crate::metrics::page(&web).await?;
+    let page = crate::metrics::page(&web.reader, web.state.clone()).await?;
     Ok((
         [(header::CONTENT_TYPE, format.content_type())],
         page.write(format),

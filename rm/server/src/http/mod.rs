@@ -22,6 +22,7 @@ pub(crate) mod limits;
 pub(crate) mod listen;
 pub(crate) mod listeners;
 pub(crate) mod metrics;
+mod node_keys;
 pub(crate) mod nodes;
 pub(crate) mod operator;
 pub(crate) mod origin;
@@ -32,6 +33,7 @@ pub(crate) mod profiles;
 pub(crate) mod queues;
 pub(crate) mod report;
 mod rows;
+pub(crate) mod signer;
 pub(crate) mod stream;
 mod stream_authorization;
 pub(crate) mod suggestions;
@@ -42,10 +44,10 @@ mod trace;
 pub(crate) mod ui;
 pub(crate) mod visibility;
 pub(crate) mod wait;
+pub(crate) mod web;
 pub(crate) mod yarn;
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,74 +55,19 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use headroom_config::CallerLimits;
-use headroom_rm_store::Documents;
-use headroom_types::Epoch;
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
-use tokio::sync::{Mutex, Semaphore};
-use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::timeout::RequestBodyDeadlineLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use self::container_access::NodeKeys;
-use self::error::ProblemResponse;
 use self::idempotency::{IdempotencyStore, Keys};
-use self::join::Signer;
 use self::limits::Rates;
-use self::tonodes::ToNodes;
-use crate::audit::AuditRecorder;
-use crate::clock::Clock;
-use crate::input::Handle;
-use crate::limit_warnings::LimitWarnings;
-use crate::operator::OperatorHandle;
-use crate::peaks::Peaks;
-use crate::run::SharedState;
-use crate::topics::Boards;
+use self::web::Web;
 
 /// Maximum body of most calls. Bytes.
 const BODY: usize = 1 << 20;
 /// Maximum body of calls with rows of a job, or with all containers of a node. Bytes.
 const LARGE_BODY: usize = 16 << 20;
-/// Timeout for receiving a request body.
-pub(crate) const BODY_TIME: Duration = Duration::from_secs(30);
-
-/// State of all handlers.
-#[derive(Clone, Debug)]
-pub(crate) struct Web {
-    pub(crate) handle: Handle,
-    pub(crate) shared: SharedState,
-    pub(crate) documents: Documents,
-    pub(crate) epoch: Epoch,
-    pub(crate) clock: Clock,
-    pub(crate) nodes: Arc<ToNodes>,
-    /// Callers are authenticated, so masters and executors receive tokens.
-    pub(crate) asks: bool,
-    /// Signs certificates of joining hosts.
-    pub(crate) authority: Option<Arc<Signer>>,
-    /// Endpoint to which masters send traces of their jobs.
-    pub(crate) traces: Option<Arc<str>>,
-    pub(crate) closing: CancellationToken,
-    /// Slots for event streams and waiting queries.
-    pub(crate) streams: Arc<Semaphore>,
-    /// Held by a handler while it changes a state that it has read.
-    pub(crate) changes: Arc<Mutex<()>>,
-    /// Topic states that all pages share, made once for all of them.
-    pub(crate) boards: Arc<Boards>,
-    /// Containers with an open limit warning.
-    pub(crate) near: Arc<LimitWarnings>,
-    /// Keys with which nodes grant access to their containers.
-    pub(crate) keys: Arc<NodeKeys>,
-    /// Recent peak of memory use by node.
-    pub(crate) peaks: Arc<Peaks>,
-    /// The audit log.
-    pub(crate) audit: Arc<AuditRecorder>,
-    /// Reloads the configuration and changes the log level; `None` if this runs inside another
-    /// program.
-    pub(crate) operator: Option<OperatorHandle>,
-    /// State directory; only its size is read.
-    pub(crate) state: Arc<Path>,
-}
 
 /// Limits for callers, and the timeout for their bodies.
 #[derive(Clone, Copy, Debug)]
@@ -259,18 +206,18 @@ pub(crate) fn router(
     let rates = Arc::new(Rates::new(bounds.limits));
     let keys = Keys {
         once: Arc::new(once),
-        handle: web.handle.clone(),
-        clock: web.clock,
+        handle: web.reader.handle.clone(),
+        clock: web.reader.clock,
     };
     let known = callers::Known {
-        access: web.shared.access.subscribe(),
-        clock: web.clock,
+        access: web.reader.shared.access.subscribe(),
+        clock: web.reader.clock,
         scheme: web.nodes.scheme(),
     };
     let ids = Arc::new(trace::Ids::new(
-        web.epoch,
-        web.shared.counters.clone(),
-        (web.audit.clone(), web.clock),
+        web.reader.epoch,
+        web.reader.shared.counters.clone(),
+        (web.audit.clone(), web.reader.clock),
     ));
     let people = Router::from(people())
         .layer(from_fn_with_state(keys, idempotency::once))
@@ -278,7 +225,7 @@ pub(crate) fn router(
     let people = people.layer(from_fn_with_state(rates, limits::rate));
     people
         .merge(Router::from(daemons()))
-        .layer(from_fn_with_state(web.clone(), guard::guard))
+        .layer(from_fn_with_state(web.reader.clone(), guard::guard))
         .method_not_allowed_fallback(error::no_method)
         .fallback(error::no_route)
         .layer(from_fn_with_state(listen, origin::guard))
@@ -287,16 +234,4 @@ pub(crate) fn router(
         .layer(from_fn_with_state(ids, trace::trace))
         .layer(from_fn_with_state(known, callers::identify))
         .with_state(web)
-}
-
-/// The core returned another kind of result than the call expects. This is a bug.
-pub(crate) fn unexpected() -> ProblemResponse {
-    tracing::error!(
-        "the core returned an unexpected result; the caller received an internal error"
-    );
-    ProblemDetails::new(
-        ErrorCode::HR0500,
-        "internal error in the resource manager; its log has the details",
-    )
-    .into()
 }

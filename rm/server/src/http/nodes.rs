@@ -18,10 +18,11 @@ use utoipa::IntoParams;
 
 use super::answer::{self, single};
 use super::describe::{Bad, Conflict, Missing, Stale, TooLarge, TooMany};
-use super::error::ProblemResponse;
+use super::error::{ProblemResponse, unexpected};
 use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Params};
 use super::wait::{self, LongPollParams, Wait};
-use super::{Web, pages, stream, unexpected};
+use super::web::Web;
+use super::{pages, stream};
 use crate::audit::AuditChange;
 use crate::from_wire::cut;
 use crate::input::LoopInput;
@@ -72,7 +73,7 @@ pub(crate) async fn list(
         },
     )
     .await?;
-    let now = web.clock.now();
+    let now = web.reader.clock.now();
     let wanted = |n: &NodeView| {
         asked.state.as_ref().is_none_or(|s| *s == n.state)
             && asked
@@ -90,7 +91,7 @@ pub(crate) async fn list(
                     .is_some_and(|rack| rack.as_str() == r)
             })
     };
-    let unix = web.clock.unix_now();
+    let unix = web.reader.clock.unix_now();
     let seen = |node| web.peaks.told(view::seen_at(node, now), unix);
     let all = view.nodes.values().filter(|(n, _)| wanted(n)).map(seen);
     let (rows, next) = pages::piece(
@@ -135,6 +136,7 @@ pub(crate) async fn register(
 ) -> Result<Json<NodeRegistered>, ProblemResponse> {
     let (key, name) = (body.key.take(), node.clone());
     let CallAnswer::Node { acked } = web
+        .reader
         .handle
         .call(from_wire::register_node(node, body)?)
         .await?
@@ -143,7 +145,7 @@ pub(crate) async fn register(
     };
     web.keys.set_key(name, key);
     Ok(Json(NodeRegistered {
-        epoch: web.epoch,
+        epoch: web.reader.epoch,
         acked,
     }))
 }
@@ -159,20 +161,23 @@ pub(crate) async fn report(
     let reload = body.reload.take();
     let near = limit_warnings::those_in(&body.containers);
     web.peaks
-        .note(&node, &body.containers, web.clock.unix_now());
+        .note(&node, &body.containers, web.reader.clock.unix_now());
     let CallAnswer::Received { received } = web
+        .reader
         .handle
         .report(node.clone(), from_wire::report(&node, body)?)
         .await?
     else {
         return Err(unexpected());
     };
-    web.shared
+    web.reader
+        .shared
         .events
-        .push(web.near.events(&node, web.clock.unix_now(), near));
-    web.shared
-        .events
-        .push(reload.and_then(|reload| web.keys.reloaded(&node, reload, web.clock.unix_now())));
+        .push(web.near.events(&node, web.reader.clock.unix_now(), near));
+    web.reader.shared.events.push(reload.and_then(|reload| {
+        web.keys
+            .reloaded(&node, reload, web.reader.clock.unix_now())
+    }));
     Ok(Json(NodeReportReply { received }))
 }
 
@@ -196,6 +201,7 @@ pub(crate) async fn desired(
     Params(life): Params<DesiredQuery>,
 ) -> Result<Response, ProblemResponse> {
     let mailbox = web
+        .reader
         .handle
         .ask(|reply| LoopInput::WatchNode {
             node,
@@ -204,8 +210,8 @@ pub(crate) async fn desired(
         })
         .await?;
     let mailbox = mailbox.map_err(|refusal| to_wire::problem(&refusal))?;
-    let tokens = web.asks.then(|| web.shared.access.subscribe());
-    Ok(stream::desired(web.epoch, mailbox, tokens))
+    let tokens = web.asks.then(|| web.reader.shared.access.subscribe());
+    Ok(stream::desired(web.reader.epoch, mailbox, tokens))
 }
 
 /// Drains a node.
@@ -228,7 +234,8 @@ pub(crate) async fn drain(
         body.deadline_s.map(Duration::from_secs),
         cut(body.reason, 1024),
     );
-    web.handle
+    web.reader
+        .handle
         .call(ClusterCall::Drain {
             node: node.clone(),
             within,
@@ -247,7 +254,8 @@ pub(crate) async fn undrain(
     Id(node): Id<NodeId>,
     Params(EmptyQuery {}): Params<EmptyQuery>,
 ) -> Result<Json<NodeView>, ProblemResponse> {
-    web.handle
+    web.reader
+        .handle
         .call(ClusterCall::Undrain { node: node.clone() })
         .await?;
     as_it_is(&web, &node).await
@@ -277,6 +285,7 @@ pub(crate) async fn tag(
         (DryRun::Really, StatusCode::OK)
     };
     let CallAnswer::Tagged(tagged) = web
+        .reader
         .handle
         .call(ClusterCall::Tag {
             node: node.clone(),
@@ -324,11 +333,16 @@ fn words(tags: &NodeTags) -> String {
 }
 
 async fn as_it_is(web: &Web, node: &NodeId) -> Result<Json<NodeView>, ProblemResponse> {
-    match web.handle.node(node).await? {
-        Some(found) => Ok(Json(
-            web.peaks
-                .told(view::seen_at(&found, web.clock.now()), web.clock.unix_now()),
-        )),
-        None => Err(web.missing(CallRefusal::NoSuchNode(node.clone())).await),
+    match web.reader.handle.node(node).await? {
+        Some(found) => Ok(Json(web.peaks.told(
+            view::seen_at(&found, web.reader.clock.now()),
+            web.reader.clock.unix_now(),
+        ))),
+        None => Err(web
+            .reader
+            .handle
+            .refused(&CallRefusal::NoSuchNode(node.clone()))
+            .await
+            .into()),
     }
 }

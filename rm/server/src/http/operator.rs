@@ -5,10 +5,10 @@ use axum::{Extension, Json};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::operator::{LogLevelView, ReloadResult, SetLogLevel};
 
-use super::Web;
 use super::describe::{Bad, Conflict, TooLarge, TooMany};
 use super::error::ProblemResponse;
 use super::parse::{Body, EmptyQuery, Params};
+use super::web::Web;
 use crate::audit::AuditChange;
 use crate::operator::{OperatorHandle, OperatorRequest};
 use crate::reload::words;

@@ -7,8 +7,8 @@ use futures_util::StreamExt as _;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::Web;
 use super::error::ProblemResponse;
+use super::web::Web;
 
 /// Passes on the status, the given headers and the body of a response. Ends when the daemon closes.
 pub(super) fn pass_on(

@@ -9,12 +9,13 @@ use headroom_rm_core::DryRun;
 use headroom_types::Name;
 use headroom_wire::v1::profiles::{ClusterProfile, ProfileSpec};
 
-use super::answer::{IfMatch, single};
+use super::answer::single;
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
-use super::error::ProblemResponse;
+use super::error::{ProblemResponse, unexpected};
 use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Params};
-use super::{Web, unexpected};
+use super::web::Web;
 use crate::audit::AuditChange;
+use crate::if_match::IfMatch;
 use crate::input::LoopInput;
 use crate::profiles::{ProfileAction, ProfileChange, ProfileOutcome};
 
@@ -29,7 +30,7 @@ pub(crate) async fn list(
     Params(EmptyQuery {}): Params<EmptyQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
-    let all = web.shared.profiles.borrow().clone();
+    let all = web.reader.shared.profiles.borrow().clone();
     let rows: Vec<&ClusterProfile> = all.known.values().collect();
     single(
         &headers,
@@ -52,7 +53,7 @@ pub(crate) async fn one(
     Params(EmptyQuery {}): Params<EmptyQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
-    let all = web.shared.profiles.borrow().clone();
+    let all = web.reader.shared.profiles.borrow().clone();
     let profile = all.get(&name)?;
     single(
         &headers,
@@ -137,6 +138,7 @@ async fn change(
         how,
     });
     Ok(web
+        .reader
         .handle
         .ask(|reply| LoopInput::Profile { change, reply })
         .await??)

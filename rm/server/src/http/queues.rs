@@ -12,13 +12,14 @@ use headroom_wire::v1::queue_tree;
 use headroom_wire::v1::queues::{QueueSpec, QueueTreeCheck, QueueView, QueuesView, SetQueueState};
 use serde_json::Value;
 
-use super::answer::{IfMatch, single};
+use super::answer::single;
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
-use super::error::ProblemResponse;
+use super::error::{ProblemResponse, unexpected};
 use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Params};
 use super::wait::{self, LongPollParams};
-use super::{Web, errors, unexpected};
+use super::web::Web;
 use crate::audit::AuditChange;
+use crate::if_match::IfMatch;
 use crate::view::{View, ViewSection};
 use crate::{queues, to_wire};
 
@@ -74,7 +75,7 @@ pub(crate) async fn one(
 
 fn no_such_queue(view: &View, path: &QueuePath) -> ProblemDetails {
     let refusal = CallRefusal::NoSuchQueue(path.clone());
-    errors::with_nearest(view, &refusal, to_wire::problem(&refusal))
+    view.with_nearest(&refusal, to_wire::problem(&refusal))
 }
 
 /// Replaces the whole tree of queues, or changes nothing.
@@ -123,7 +124,7 @@ pub(crate) async fn patch(
     let given = IfMatch::of(&headers)?.number()?;
     // The lock keeps other changes out between the read and the merge.
     let _turn = web.changes.lock().await;
-    let view = web.handle.view().await?;
+    let view = web.reader.handle.view().await?;
     let mut tree = written(&view);
     let place = queues::place(&mut tree, &path).ok_or_else(|| no_such_queue(&view, &path))?;
     let mut value = serde_json::to_value(&*place).map_err(|_| unexpected())?;
@@ -182,7 +183,7 @@ async fn set(
         generation,
         how,
     };
-    let CallAnswer::Queues { generation } = web.handle.call(call).await? else {
+    let CallAnswer::Queues { generation } = web.reader.handle.call(call).await? else {
         return Err(unexpected());
     };
     if change.dry_run {
@@ -195,7 +196,7 @@ async fn set(
         )
             .into_response());
     }
-    let view = web.handle.view().await?;
+    let view = web.reader.handle.view().await?;
     let mut response = Json(&view.queues).into_response();
     if let Ok(tag) = HeaderValue::from_str(&format!("\"{generation}\"")) {
         response.headers_mut().insert(header::ETAG, tag);
@@ -213,6 +214,7 @@ pub(crate) async fn gate(
     Body(body): Body<SetQueueState>,
 ) -> Result<(Extension<AuditChange>, Json<QueueView>), ProblemResponse> {
     let before = web
+        .reader
         .handle
         .view()
         .await?
@@ -220,13 +222,14 @@ pub(crate) async fn gate(
         .root
         .find(&path)
         .map(|queue| queue.gate.as_str().to_owned());
-    web.handle
+    web.reader
+        .handle
         .call(ClusterCall::SetGate {
             queue: path.clone(),
             gate: queues::gate(body.gate),
         })
         .await?;
-    let view = web.handle.view().await?;
+    let view = web.reader.handle.view().await?;
     let queue = view
         .queues
         .root

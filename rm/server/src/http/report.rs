@@ -13,7 +13,8 @@ use serde_json::json;
 use super::describe::{Bad, Missing};
 use super::error::ProblemResponse;
 use super::parse::Id;
-use super::{Web, ui};
+use super::ui;
+use super::web::Web;
 use crate::eventlog;
 use crate::topics::log::{Filter, Reading};
 use crate::topics::{TopicState, job};
@@ -34,7 +35,7 @@ pub(crate) async fn report(
     Id(app): Id<AppId>,
 ) -> Result<Response, ProblemResponse> {
     let mut kept = None;
-    let Some(board) = job::job(&web, &app, &mut kept).await? else {
+    let Some(board) = job::job(&web.reader, &app, &mut kept).await? else {
         return Err(ProblemDetails::new(
             ErrorCode::HR0404,
             format!("there is no application {app}"),
@@ -42,8 +43,8 @@ pub(crate) async fn report(
         .into());
     };
     let mut boards = vec![(format!("job:{app}"), board)];
-    for task in job::chosen_tasks(&web, &app, &mut kept).await {
-        if let Some(board) = job::task(&web, &app, &task, &mut kept).await? {
+    for task in job::chosen_tasks(&web.reader, &app, &mut kept).await {
+        if let Some(board) = job::task(&web.reader, &app, &task, &mut kept).await? {
             boards.push((format!("task:{app}/{task}"), board));
         }
     }
@@ -58,13 +59,13 @@ pub(crate) async fn report(
         },
         None,
     )
-    .look(&web.shared.events);
+    .look(&web.reader.shared.events);
     let told: serde_json::Map<String, serde_json::Value> = boards
         .into_iter()
         .map(|(topic, board)| (topic, whole(board)))
         .collect();
     let report =
-        json!({"job": app, "made": web.clock.unix_now(), "boards": told, "events": events});
+        json!({"job": app, "made": web.reader.clock.unix_now(), "boards": told, "events": events});
     let mut response = Response::new(Body::from(file(&app, &report.to_string())));
     let headers = response.headers_mut();
     let name = format!("attachment; filename=\"{app}.html\"");

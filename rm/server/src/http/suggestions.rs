@@ -8,9 +8,9 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::describe::{Bad, TooMany};
-use super::error::ProblemResponse;
+use super::error::{ProblemResponse, unexpected};
 use super::parse::Params;
-use super::{Web, unexpected};
+use super::web::Web;
 
 /// Selection of jobs.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -29,7 +29,7 @@ pub(crate) async fn list(
     State(web): State<Web>,
     Params(SuggestionQuery { user, job }): Params<SuggestionQuery>,
 ) -> Result<Json<Vec<Suggestion>>, ProblemResponse> {
-    let families = web.shared.families.clone();
+    let families = web.reader.shared.families.clone();
     // A suggestion that is not cached is computed now, which takes milliseconds for each stage.
     let found =
         tokio::task::spawn_blocking(move || families.suggestions(user.as_deref(), job.as_ref()))

@@ -14,11 +14,10 @@ use headroom_wire::v1::apps::{PrioritizeTask, ResizeTask, TaskOrderRequest};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::job::{TaskRow, TaskState};
 
-use super::Web;
-use super::apps::without_job;
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
 use super::error::ProblemResponse;
 use super::parse::{Body, EmptyQuery, Params, TaskOf};
+use super::web::Web;
 use crate::from_wire::cut;
 
 /// Minimum memory of a task. Bytes.
@@ -149,7 +148,8 @@ async fn order(
     let reason = reason
         .map(|reason| cut(reason, 1024))
         .filter(|reason| !reason.trim().is_empty());
-    web.handle
+    web.reader
+        .handle
         .call(ClusterCall::Order {
             app,
             order: JobOrder::Task(TaskOrder { task, wish, reason }),
@@ -160,6 +160,7 @@ async fn order(
 
 async fn find(web: &Web, app: &AppId, task: &TaskId) -> Result<TaskRow, ProblemResponse> {
     let live = web
+        .reader
         .shared
         .jobs
         .snapshot(app)
@@ -168,8 +169,10 @@ async fn find(web: &Web, app: &AppId, task: &TaskId) -> Result<TaskRow, ProblemR
         return Ok(row);
     }
     // The job may have ended, with its rows in the store, or the application may not exist.
-    without_job(web, app).await?;
-    let kept = super::apps::job(web, app)
+    web.reader.app(app).await?;
+    let kept = web
+        .reader
+        .job(app)
         .await
         .and_then(|job| job.tasks.into_iter().find(|row| row.task == *task));
     kept.ok_or_else(|| {

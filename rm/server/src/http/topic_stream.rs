@@ -25,10 +25,11 @@ use utoipa::IntoParams;
 
 use super::describe::{Bad, TooMany};
 use super::error::ProblemResponse;
+use super::limits;
 use super::parse::Params;
 use super::stream::{Format, KEEP_ALIVE_INTERVAL, alive, endless, last_seen, numbered};
 use super::visibility::AppVisibility;
-use super::{Web, limits};
+use super::web::Web;
 use crate::eventlog;
 use crate::topics::lists::{Piece, Sort};
 use crate::topics::log::{Filter, Reading};
@@ -136,7 +137,7 @@ pub(crate) async fn stream(
 /// Authorizes a topic like the guard authorizes a call, but with the current view: an application
 /// that the view lacks is hidden.
 fn may(web: &Web, who: &Principal, need: &CallRequirement) -> Result<(), AccessDenied> {
-    match (need, AppVisibility::of(web, who)) {
+    match (need, AppVisibility::of(&web.reader, who)) {
         (CallRequirement::See(app), Some(sight)) if !sight.sees_id(app) => {
             Err(AccessDenied::Forbidden {
                 who: who.audit_name().unwrap_or_default(),
@@ -232,7 +233,10 @@ impl Follower {
 
     /// Reads the topics, sends the changes, and waits for the next change, until the reader ends.
     async fn run(mut self, out: mpsc::Sender<Bytes>) {
-        let (mut batches, mut logged) = (self.web.handle.batches(), self.web.shared.events.watch());
+        let (mut batches, mut logged) = (
+            self.web.reader.handle.batches(),
+            self.web.reader.shared.events.watch(),
+        );
         let mut changes = self.web.audit.watch();
         let closing = self.web.closing.clone();
         let mut said = Instant::now();
@@ -290,7 +294,7 @@ impl Follower {
         told.extend(
             self.reading
                 .as_mut()
-                .map(|r| r.look(&self.web.shared.events))
+                .map(|r| r.look(&self.web.reader.shared.events))
                 .unwrap_or_default(),
         );
         let now = Instant::now();
@@ -305,7 +309,7 @@ impl Follower {
                 Err(_busy) => (followed.stale, followed.due) = (true, Instant::now() + AGAIN),
             }
         }
-        let last = *self.web.shared.events.watch().borrow();
+        let last = *self.web.reader.shared.events.watch().borrow();
         let mut out = Vec::new();
         told.iter()
             .for_each(|told| numbered(&mut out, self.format, last, told.word(), told));
@@ -338,18 +342,19 @@ async fn make(
     followed: &mut Followed,
     piece: &Piece,
 ) -> Result<Option<Arc<TopicState>>, ProblemDetails> {
+    let reader = &web.reader;
     let board = match &followed.topic {
-        Topic::Overview => return web.boards.overview(overview::board(web)).await.map(Some),
-        Topic::Nodes => Some(lists::nodes(web, piece).await?),
-        Topic::Node(id) => nodes::node(web, id).await?,
-        Topic::Queues => Some(lists::queues(web).await?),
-        Topic::Jobs => Some(lists::jobs(web, piece).await?),
-        Topic::Job(id) => job::job(web, id, &mut followed.over).await?,
-        Topic::Task(id, task) => job::task(web, id, task, &mut followed.over).await?,
-        Topic::Container(id) => nodes::container(web, id).await?,
-        Topic::Families => Some(lists::families(web)),
-        Topic::Profiles => Some(lists::profiles(web)),
-        Topic::Audit => Some(lists::audit(web, piece)),
+        Topic::Overview => return web.boards.overview(overview::board(reader)).await.map(Some),
+        Topic::Nodes => Some(lists::nodes(reader, piece).await?),
+        Topic::Node(id) => nodes::node(reader, id).await?,
+        Topic::Queues => Some(lists::queues(reader).await?),
+        Topic::Jobs => Some(lists::jobs(reader, piece).await?),
+        Topic::Job(id) => job::job(reader, id, &mut followed.over).await?,
+        Topic::Task(id, task) => job::task(reader, id, task, &mut followed.over).await?,
+        Topic::Container(id) => nodes::container(reader, id).await?,
+        Topic::Families => Some(lists::families(reader)),
+        Topic::Profiles => Some(lists::profiles(reader)),
+        Topic::Audit => Some(lists::audit(&web.audit, piece)),
         Topic::Events => None,
     };
     Ok(board.map(Arc::new))

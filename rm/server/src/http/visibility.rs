@@ -6,18 +6,18 @@ use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
 use super::error::ProblemResponse;
-use super::{Web, apps};
+use crate::reader::ClusterReader;
 
 /// Visibility filter for a caller who may not see all applications.
 #[derive(Clone, Debug)]
 pub(crate) struct AppVisibility {
-    web: Web,
+    reader: ClusterReader,
     principal: Principal,
 }
 
 /// Owner, queue and access lists of an application.
-pub(crate) fn belongs(web: &Web, app: &AppView) -> AppOwnership {
-    let access = web.shared.access.borrow().shared(&app.id);
+pub(crate) fn belongs(reader: &ClusterReader, app: &AppView) -> AppOwnership {
+    let access = reader.shared.access.borrow().shared(&app.id);
     AppOwnership {
         user: app.user.clone(),
         queue: app.queue.clone(),
@@ -28,16 +28,16 @@ pub(crate) fn belongs(web: &Web, app: &AppView) -> AppOwnership {
 
 impl AppVisibility {
     /// Creates the filter; `None` for a caller who may see all applications.
-    pub(crate) fn of(web: &Web, principal: &Principal) -> Option<Self> {
+    pub(crate) fn of(reader: &ClusterReader, principal: &Principal) -> Option<Self> {
         (!principal.may_view_all()).then(|| AppVisibility {
-            web: web.clone(),
+            reader: reader.clone(),
             principal: principal.clone(),
         })
     }
 
     /// Whether the caller may see this application.
     pub(crate) fn sees(&self, app: &AppView) -> bool {
-        self.principal.may_view(&belongs(&self.web, app))
+        self.principal.may_view(&belongs(&self.reader, app))
     }
 
     /// Whether the caller may see the application with this id, according to the latest view. A
@@ -51,7 +51,7 @@ impl AppVisibility {
             | Principal::User { .. }
             | Principal::Manager
             | Principal::Node(_) => self
-                .web
+                .reader
                 .handle
                 .last()
                 .apps
@@ -65,7 +65,7 @@ impl AppVisibility {
     /// # Errors
     /// There is no such application, or the caller may not see it.
     pub(crate) async fn require_visible(&self, id: &AppId) -> Result<(), ProblemResponse> {
-        let app = apps::without_job(&self.web, id).await?;
+        let app = self.reader.app(id).await?;
         if self.sees(&app) || self.sees_id(id) {
             return Ok(());
         }

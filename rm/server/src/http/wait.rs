@@ -14,7 +14,8 @@ use tokio::time::Instant;
 use utoipa::IntoParams;
 
 use super::error::ProblemResponse;
-use super::{Web, limits};
+use super::limits;
+use super::web::Web;
 use crate::view::{View, ViewSection};
 
 /// Maximum wait of one call.
@@ -62,7 +63,7 @@ pub(crate) async fn view(
     part: ViewSection,
     patience: LongPollParams,
 ) -> Result<Arc<View>, ProblemResponse> {
-    let view = web.handle.view().await?;
+    let view = web.reader.handle.view().await?;
     let (wait, index) = match (patience.wait, patience.index) {
         (None, _) => return Ok(view),
         (Some(Wait(wait)), Some(index)) => (wait, index),
@@ -91,7 +92,7 @@ pub(crate) async fn index(
     patience: LongPollParams,
 ) -> Result<u64, ProblemResponse> {
     match patience.wait {
-        None => Ok(web.handle.last().index(part)),
+        None => Ok(web.reader.handle.last().index(part)),
         Some(_) => Ok(view(web, part, patience).await?.index(part)),
     }
 }
@@ -103,7 +104,7 @@ async fn changed(
     mut view: Arc<View>,
     until: Instant,
 ) -> Result<Arc<View>, ProblemResponse> {
-    let mut batches = web.handle.batches();
+    let mut batches = web.reader.handle.batches();
     batches.mark_changed();
     loop {
         tokio::select! {
@@ -111,7 +112,7 @@ async fn changed(
             () = tokio::time::sleep_until(until) => return Ok(view),
             news = batches.changed() => if news.is_err() { return Ok(view) },
         }
-        view = web.handle.view().await?;
+        view = web.reader.handle.view().await?;
         if view.index(part) != index {
             return Ok(view);
         }

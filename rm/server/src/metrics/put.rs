@@ -11,7 +11,7 @@ use headroom_wire::v1::apps::AppState;
 use headroom_wire::v1::error::ProblemDetails;
 
 use super::{Counters, Decision};
-use crate::http::Web;
+use crate::reader::ClusterReader;
 use crate::view::View;
 
 /// All application states, so that a state without applications is exported as zero.
@@ -24,42 +24,44 @@ const APP_STATES: [AppState; 6] = [
     AppState::Killed,
 ];
 
-/// Current metrics.
-pub(crate) async fn page(web: &Web) -> Result<MetricsPage, ProblemDetails> {
-    let view = web.handle.view().await?;
-    let state = web.state.clone();
+/// Current metrics. `state` is the state directory; only its size is read.
+pub(crate) async fn page(
+    reader: &ClusterReader,
+    state: Arc<Path>,
+) -> Result<MetricsPage, ProblemDetails> {
+    let view = reader.handle.view().await?;
     let size = tokio::task::spawn_blocking(move || size_of(&state))
         .await
         .unwrap_or_default();
     let mut page = MetricsPage::new();
-    cluster(&mut page, web, &view);
-    nodes(&mut page, web, &view);
+    cluster(&mut page, reader, &view);
+    nodes(&mut page, reader, &view);
     queues(&mut page, &view);
-    counted(&mut page, &web.shared.counters, web);
-    web.shared.jobs.put(&mut page);
+    counted(&mut page, &reader.shared.counters, reader);
+    reader.shared.jobs.put(&mut page);
     page.count(&RM_STATE_SIZE, &[], size);
-    process::add_process_metrics(&mut page, seconds(web.clock.unix_at_zero().0));
+    process::add_process_metrics(&mut page, seconds(reader.clock.unix_at_zero().0));
     Ok(page)
 }
 
-fn cluster(page: &mut MetricsPage, web: &Web, view: &View) {
+fn cluster(page: &mut MetricsPage, reader: &ClusterReader, view: &View) {
     let status = view.status(
-        web.clock.now(),
-        web.shared.memory_hour(web.clock.unix_now()),
+        reader.clock.now(),
+        reader.shared.memory_hour(reader.clock.unix_now()),
     );
     page.count(&RM_BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1);
     page.count(
         &RM_LEADER,
         &[],
-        u64::from(web.shared.published.is_recovered()),
+        u64::from(reader.shared.published.is_recovered()),
     );
-    page.count(&RM_EPOCH, &[], u64::from(web.epoch.0));
+    page.count(&RM_EPOCH, &[], u64::from(reader.epoch.0));
     page.count(&RM_OOM_LAST_HOUR, &[], u64::from(status.oom_1h));
     page.count(&RM_LARGEST_FREE, &[], view.figures.largest_free.get());
     page.count(
         &RM_INPUTS_WAITING,
         &[],
-        u64::try_from(web.handle.waiting()).unwrap_or(u64::MAX),
+        u64::try_from(reader.handle.waiting()).unwrap_or(u64::MAX),
     );
     for state in APP_STATES {
         page.count(&RM_JOBS, &[state.as_str()], 0);
@@ -80,7 +82,7 @@ fn cluster(page: &mut MetricsPage, web: &Web, view: &View) {
     }
 }
 
-fn nodes(page: &mut MetricsPage, web: &Web, view: &View) {
+fn nodes(page: &mut MetricsPage, reader: &ClusterReader, view: &View) {
     for state in [
         "ready",
         "cordoned",
@@ -129,13 +131,13 @@ fn nodes(page: &mut MetricsPage, web: &Web, view: &View) {
             f64::from(node.allocated.cpus.milli()) / 1000.0,
         );
         if !matches!(node.state.as_str(), "lost" | "decommissioned") {
-            page.number(&RM_NODE_HEARTBEAT, &[name], heard_at(web, *heard));
+            page.number(&RM_NODE_HEARTBEAT, &[name], heard_at(reader, *heard));
         }
     }
 }
 
-fn heard_at(web: &Web, heard: Tick) -> f64 {
-    seconds(web.clock.unix_at_zero().0.saturating_add(heard.0))
+fn heard_at(reader: &ClusterReader, heard: Tick) -> f64 {
+    seconds(reader.clock.unix_at_zero().0.saturating_add(heard.0))
 }
 
 fn queues(page: &mut MetricsPage, view: &View) {
@@ -164,7 +166,7 @@ fn queues(page: &mut MetricsPage, view: &View) {
     }
 }
 
-fn counted(page: &mut MetricsPage, counters: &Arc<Counters>, web: &Web) {
+fn counted(page: &mut MetricsPage, counters: &Arc<Counters>, reader: &ClusterReader) {
     counters.calls.put(page);
     page.spread(&RM_SCHEDULER_CYCLE, &[], &counters.turns.snapshot());
     page.spread(&RM_STATE_WRITE, &[], &counters.writes.snapshot());
@@ -174,8 +176,12 @@ fn counted(page: &mut MetricsPage, counters: &Arc<Counters>, web: &Web) {
         &["events"],
         counters.dropped.load(Ordering::Relaxed),
     );
-    page.count(&RM_EVENTS_DROPPED, &["disk"], web.shared.events.unwritten());
-    let events = web.shared.events.counts();
+    page.count(
+        &RM_EVENTS_DROPPED,
+        &["disk"],
+        reader.shared.events.unwritten(),
+    );
+    let events = reader.shared.events.counts();
     page.count(
         &RM_HEARTBEATS_MISSED,
         &[],

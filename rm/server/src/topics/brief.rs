@@ -1,17 +1,21 @@
 //! Short rows for pages: few fields, without long texts that only one screen shows.
 
-use headroom_types::{Charge, ExitReason, UnixMillis};
+use std::collections::BTreeMap;
+
+use headroom_types::{Charge, ContainerId, ExitReason, UnixMillis};
 use headroom_wire::v1::apps::{AppView, ContainerView};
 use headroom_wire::v1::job::{AttemptRow, JobTotals, TaskRow};
 use headroom_wire::v1::nodes::NodeView;
 use serde_json::{Value, json};
 
 use super::json;
-use super::task_summary::Labels;
 use crate::input::{HeldContainer, WaitingRequest};
 
 /// Maximum text in a short row. Characters.
 const TEXT: usize = 240;
+
+/// Names of running tasks by container.
+pub(crate) type Labels = BTreeMap<ContainerId, Vec<String>>;
 
 /// One node, for bars and lists.
 pub(crate) fn node(node: &NodeView) -> Value {

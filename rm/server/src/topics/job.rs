@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use super::overview::filled;
 use super::task_summary::needed_more_memory;
 use super::{TopicState, brief, json, lists};
-use crate::http::{Web, apps};
 use crate::input::{ClusterQuery, LoopInput};
 use crate::jobs::Snapshot;
+use crate::reader::ClusterReader;
 
 /// Limit on tasks that are sent with all their attempts; the others are only cells of the grid.
 const TASKS: usize = 200;
@@ -48,38 +48,45 @@ impl Tasks {
 }
 
 /// Task rows of an application. Those of an ended application are read once, and cached in `kept`.
-async fn tasks(web: &Web, app: &AppId, kept: &mut Option<Arc<JobView>>) -> Option<Tasks> {
-    if let Some(snapshot) = web.shared.jobs.snapshot(app) {
+async fn tasks(
+    reader: &ClusterReader,
+    app: &AppId,
+    kept: &mut Option<Arc<JobView>>,
+) -> Option<Tasks> {
+    if let Some(snapshot) = reader.shared.jobs.snapshot(app) {
         return Some(Tasks::Live(Box::new(snapshot)));
     }
     if kept.is_none() {
-        *kept = apps::job(web, app).await.map(Arc::new);
+        *kept = reader.job(app).await.map(Arc::new);
     }
     kept.clone().map(Tasks::Over)
 }
 
 /// State of the topic of one job; `None` if it does not exist.
 pub(crate) async fn job(
-    web: &Web,
+    reader: &ClusterReader,
     id: &AppId,
     kept: &mut Option<Arc<JobView>>,
 ) -> Result<Option<TopicState>, ProblemDetails> {
-    let Some(mut app) = web
+    let Some(mut app) = reader
         .handle
         .ask(|reply| LoopInput::Query(ClusterQuery::App(id.clone(), reply)))
         .await?
     else {
         return Ok(None);
     };
-    app.attempts = web
+    app.attempts = reader
         .handle
         .ask(|reply| LoopInput::Query(ClusterQuery::Attempts(id.clone(), reply)))
         .await?;
     let mut board = TopicState::from([("app".into(), json(&app))]);
     if app.pending > 0 {
-        board.insert("waits".into(), lists::waits(web, Some(id.clone())).await?);
+        board.insert(
+            "waits".into(),
+            lists::waits(reader, Some(id.clone())).await?,
+        );
     }
-    if let Some(tasks) = tasks(web, id, kept).await {
+    if let Some(tasks) = tasks(reader, id, kept).await {
         board.insert("totals".into(), brief::totals(tasks.totals()));
         board.insert("inputs".into(), json(&tasks.totals().inputs));
         board.extend(stages(tasks.rows(), &tasks.totals().folded));
@@ -207,11 +214,11 @@ fn chosen<'a>(rows: impl Iterator<Item = &'a TaskRow>) -> TopicState {
 
 /// Ids of the tasks of [`chosen`]; empty if the job has no rows.
 pub(crate) async fn chosen_tasks(
-    web: &Web,
+    reader: &ClusterReader,
     app: &AppId,
     kept: &mut Option<Arc<JobView>>,
 ) -> Vec<TaskId> {
-    let Some(tasks) = tasks(web, app, kept).await else {
+    let Some(tasks) = tasks(reader, app, kept).await else {
         return Vec::new();
     };
     ranked(tasks.rows())
@@ -249,19 +256,19 @@ fn ranked<'a>(rows: impl Iterator<Item = &'a TaskRow>) -> (Vec<&'a TaskRow>, usi
 
 /// State of the topic of one task; `None` if the job or the task does not exist.
 pub(crate) async fn task(
-    web: &Web,
+    reader: &ClusterReader,
     id: &AppId,
     task: &TaskId,
     kept: &mut Option<Arc<JobView>>,
 ) -> Result<Option<TopicState>, ProblemDetails> {
-    let Some(app) = web
+    let Some(app) = reader
         .handle
         .ask(|reply| LoopInput::Query(ClusterQuery::App(id.clone(), reply)))
         .await?
     else {
         return Ok(None);
     };
-    let Some(tasks) = tasks(web, id, kept).await else {
+    let Some(tasks) = tasks(reader, id, kept).await else {
         return Ok(None);
     };
     let Some(row) = tasks.rows().find(|row| row.task == *task) else {
@@ -278,7 +285,10 @@ pub(crate) async fn task(
         )
     }));
     if row.state == TaskState::Pending {
-        board.insert("waits".into(), lists::waits(web, Some(id.clone())).await?);
+        board.insert(
+            "waits".into(),
+            lists::waits(reader, Some(id.clone())).await?,
+        );
     }
     Ok(Some(board))
 }

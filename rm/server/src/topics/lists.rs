@@ -14,9 +14,9 @@ use utoipa::ToSchema;
 
 use super::overview::filled;
 use super::{TopicState, brief, json};
-use crate::audit::AuditFilter;
-use crate::http::Web;
+use crate::audit::{AuditFilter, AuditRecorder};
 use crate::input::{ClusterQuery, LoopInput};
+use crate::reader::ClusterReader;
 
 /// Rows of one page.
 pub(crate) const ROWS: usize = 50;
@@ -60,8 +60,11 @@ impl Piece {
 }
 
 /// One page of the list of nodes.
-pub(crate) async fn nodes(web: &Web, piece: &Piece) -> Result<TopicState, ProblemDetails> {
-    let view = web.handle.view().await?;
+pub(crate) async fn nodes(
+    reader: &ClusterReader,
+    piece: &Piece,
+) -> Result<TopicState, ProblemDetails> {
+    let view = reader.handle.view().await?;
     let rack = |n: &NodeView| {
         n.traits
             .rack
@@ -97,8 +100,11 @@ pub(crate) async fn nodes(web: &Web, piece: &Piece) -> Result<TopicState, Proble
 }
 
 /// One page of the list of applications, newest first.
-pub(crate) async fn jobs(web: &Web, piece: &Piece) -> Result<TopicState, ProblemDetails> {
-    let view = web.handle.view().await?;
+pub(crate) async fn jobs(
+    reader: &ClusterReader,
+    piece: &Piece,
+) -> Result<TopicState, ProblemDetails> {
+    let view = reader.handle.view().await?;
     let wanted = |a: &&AppView| {
         let (id, queue) = (a.id.to_string(), a.queue.to_string());
         piece.finds(&[&id, &queue, &a.user, a.state.as_str()])
@@ -111,7 +117,7 @@ pub(crate) async fn jobs(web: &Web, piece: &Piece) -> Result<TopicState, Problem
     let row = |a: &AppView| {
         (
             format!("app:{}", a.id),
-            brief::app(a, web.shared.jobs.totals(&a.id).as_ref()),
+            brief::app(a, reader.shared.jobs.totals(&a.id).as_ref()),
         )
     };
     board.extend(rows.into_iter().map(row));
@@ -119,8 +125,8 @@ pub(crate) async fn jobs(web: &Web, piece: &Piece) -> Result<TopicState, Problem
 }
 
 /// All queues, with their waiting requests.
-pub(crate) async fn queues(web: &Web) -> Result<TopicState, ProblemDetails> {
-    let view = web.handle.view().await?;
+pub(crate) async fn queues(reader: &ClusterReader) -> Result<TopicState, ProblemDetails> {
+    let view = reader.handle.view().await?;
     let mut board = TopicState::new();
     let all = view.queues.root.walk();
     let order: Vec<Value> = all.iter().take(QUEUES).map(|q| json(&q.path)).collect();
@@ -140,17 +146,20 @@ pub(crate) async fn queues(web: &Web) -> Result<TopicState, ProblemDetails> {
         }
         board.insert(format!("queue:{}", queue.path), value);
     }
-    board.insert("waits".into(), waits(web, None).await?);
+    board.insert("waits".into(), waits(reader, None).await?);
     Ok(board)
 }
 
 /// Waiting requests with their reasons.
-pub(crate) async fn waits(web: &Web, app: Option<AppId>) -> Result<Value, ProblemDetails> {
-    let waits = web
+pub(crate) async fn waits(
+    reader: &ClusterReader,
+    app: Option<AppId>,
+) -> Result<Value, ProblemDetails> {
+    let waits = reader
         .handle
         .ask(|reply| LoopInput::Query(ClusterQuery::Waits(app, WAITS, reply)))
         .await?;
-    let zero = web.clock.unix_at_zero();
+    let zero = reader.clock.unix_at_zero();
     Ok(json(
         &waits
             .iter()
@@ -160,8 +169,8 @@ pub(crate) async fn waits(web: &Web, app: Option<AppId>) -> Result<Value, Proble
 }
 
 /// One page of the audit log, latest first.
-pub(crate) fn audit(web: &Web, piece: &Piece) -> TopicState {
-    let all = web.audit.read(0, &AuditFilter::default());
+pub(crate) fn audit(log: &AuditRecorder, piece: &Piece) -> TopicState {
+    let all = log.read(0, &AuditFilter::default());
     let finds = |line: &&Arc<AuditLine>| {
         let code = line.code.map(|code| code.to_string()).unwrap_or_default();
         piece.finds(&[
@@ -185,8 +194,8 @@ pub(crate) fn audit(web: &Web, piece: &Piece) -> TopicState {
 }
 
 /// All profiles of the cluster.
-pub(crate) fn profiles(web: &Web) -> TopicState {
-    let all = web.shared.profiles.borrow().clone();
+pub(crate) fn profiles(reader: &ClusterReader) -> TopicState {
+    let all = reader.shared.profiles.borrow().clone();
     all.known
         .values()
         .map(|profile| (format!("profile:{}", profile.name), json(profile)))
@@ -194,8 +203,8 @@ pub(crate) fn profiles(web: &Web) -> TopicState {
 }
 
 /// All families of the usage history.
-pub(crate) fn families(web: &Web) -> TopicState {
-    let rows = web.shared.families.list(None);
+pub(crate) fn families(reader: &ClusterReader) -> TopicState {
+    let rows = reader.shared.families.list(None);
     rows.iter()
         .map(|row| (format!("family:{}/{}", row.user, row.name), json(row)))
         .collect()

@@ -6,25 +6,28 @@ use serde_json::{Value, json};
 
 use super::task_summary::LiveTaskSummary;
 use super::{TopicState, brief, json};
-use crate::http::Web;
 use crate::input::{ClusterQuery, LoopInput};
+use crate::reader::ClusterReader;
 use crate::view;
 
 /// Limit on containers of one node.
 const CONTAINERS: usize = 1000;
 
 /// State of the topic of one node; `None` if it does not exist.
-pub(crate) async fn node(web: &Web, id: &NodeId) -> Result<Option<TopicState>, ProblemDetails> {
-    let Some((found, _)) = web.handle.node(id).await? else {
+pub(crate) async fn node(
+    reader: &ClusterReader,
+    id: &NodeId,
+) -> Result<Option<TopicState>, ProblemDetails> {
+    let Some((found, _)) = reader.handle.node(id).await? else {
         return Ok(None);
     };
-    let held = web
+    let held = reader
         .handle
         .ask(|reply| LoopInput::Query(ClusterQuery::Held(vec![id.clone()], reply)))
         .await?;
-    let view = web.handle.last();
+    let view = reader.handle.last();
     let stories = LiveTaskSummary::of(
-        &web.shared.jobs,
+        &reader.shared.jobs,
         view.apps
             .values()
             .filter(|a| !a.state.is_final())
@@ -49,16 +52,16 @@ pub(crate) async fn node(web: &Web, id: &NodeId) -> Result<Option<TopicState>, P
 
 /// State of the topic of one container; `None` if it is unknown or no longer kept.
 pub(crate) async fn container(
-    web: &Web,
+    reader: &ClusterReader,
     id: &ContainerId,
 ) -> Result<Option<TopicState>, ProblemDetails> {
-    let found = web
+    let found = reader
         .handle
         .ask(|reply| LoopInput::Query(ClusterQuery::Container(id.clone(), reply)))
         .await?;
     let Some(found) = found else { return Ok(None) };
     let mut board = TopicState::from([("container".into(), json(&found))]);
-    if let Some(snapshot) = web.shared.jobs.snapshot(&id.app) {
+    if let Some(snapshot) = reader.shared.jobs.snapshot(&id.app) {
         let inside = |row: &&headroom_wire::v1::job::TaskRow| {
             row.attempts.iter().any(|a| a.container == *id)
         };

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::task_summary::LiveTaskSummary;
 use super::{TopicState, attention, brief, json, log};
-use crate::http::Web;
 use crate::input::{ClusterQuery, LoopInput};
+use crate::reader::ClusterReader;
 use crate::view::View;
 
 /// Limit on nodes that are shown one by one.
@@ -29,26 +29,26 @@ const WAITS: usize = 8;
 const WARNINGS: usize = 8;
 
 /// State of the topic.
-pub(crate) async fn board(web: &Web) -> Result<TopicState, ProblemDetails> {
-    let view = web.handle.view().await?;
+pub(crate) async fn board(reader: &ClusterReader) -> Result<TopicState, ProblemDetails> {
+    let view = reader.handle.view().await?;
     let shown = shown(&view);
-    let held = web
+    let held = reader
         .handle
         .ask(|reply| LoopInput::Query(ClusterQuery::Held(shown.clone(), reply)))
         .await?;
-    let waits = web
+    let waits = reader
         .handle
         .ask(|reply| LoopInput::Query(ClusterQuery::Waits(None, WAITS, reply)))
         .await?;
     let stories = LiveTaskSummary::of(
-        &web.shared.jobs,
+        &reader.shared.jobs,
         view.apps
             .values()
             .filter(|a| !a.state.is_final())
             .map(|a| &a.id),
     );
-    let zero = web.clock.unix_at_zero();
-    let hour = web.shared.memory_hour(web.clock.unix_now());
+    let zero = reader.clock.unix_at_zero();
+    let hour = reader.shared.memory_hour(reader.clock.unix_now());
     let mut status = json(&view.status(headroom_types::Tick(0), hour));
     if let Value::Object(fields) = &mut status {
         // The reader computes the uptime, so that it causes no changes.
@@ -56,7 +56,7 @@ pub(crate) async fn board(web: &Web) -> Result<TopicState, ProblemDetails> {
         fields.insert("since".into(), json!(zero));
     }
     let nodes = || view.nodes.values().map(|(node, _)| node);
-    let warnings = log::latest_warnings(&web.shared.events, WARNINGS);
+    let warnings = log::latest_warnings(&reader.shared.events, WARNINGS);
     let mut board = TopicState::from([
         ("status".into(), status),
         ("figures".into(), stories.figures()),

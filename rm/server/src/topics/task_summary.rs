@@ -3,15 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use headroom_types::{AppId, Charge, ContainerId, UnixMillis};
+use headroom_types::{AppId, Charge, UnixMillis};
 use headroom_wire::v1::job::{JobTotals, TaskRow, TaskState};
 use serde_json::{Value, json};
 
-use super::brief;
+use super::brief::{self, Labels};
 use crate::jobs::JobRowStore;
-
-/// Names of running tasks by container.
-pub(crate) type Labels = BTreeMap<ContainerId, Vec<String>>;
 
 /// Limit on live jobs whose tasks are read; the newest.
 const JOBS: usize = 64;

@@ -8,9 +8,10 @@ use headroom_wire::yarn::ids::YarnApp;
 use headroom_wire::yarn::time;
 use serde::Serialize;
 
-use super::super::Web;
+use super::super::web::Web;
+use super::application::app;
 use super::error::YarnError;
-use super::{YarnPathParams, app};
+use super::request::YarnPathParams;
 use crate::input::{ClusterQuery, LoopInput};
 use crate::reports::ApplicationReport;
 
@@ -72,12 +73,13 @@ pub(crate) async fn of_app(
     let app = app(&web, id).await?;
     let of = app.id.clone();
     let why = web
+        .reader
         .handle
         .ask(|reply| LoopInput::Query(ClusterQuery::Why(of, reply)))
         .await?
         .unwrap_or_default();
     Ok(Json(Answer {
-        activities: convert(&app, why, web.clock.unix_now()),
+        activities: convert(&app, why, web.reader.clock.unix_now()),
     }))
 }
 

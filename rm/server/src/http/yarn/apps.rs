@@ -10,55 +10,18 @@ use headroom_wire::yarn::ids::{CLUSTER_TIMESTAMP, YarnApp, YarnContainer};
 use headroom_wire::yarn::time;
 use serde::Serialize;
 
-use super::super::Web;
+use super::super::web::Web;
+use super::app_kind::AppKind;
+use super::application::{app, facts};
 use super::error::YarnError;
 use super::filter::{Filter, Part, app_states};
 use super::nodes::{Address, address};
+use super::request::{RequestBaseUrl, YarnPathParams, YarnQueryParams};
 use super::resource::{
     Bare, Entries, ResourceInfo, core_seconds, cores, mib, mib_seconds, percent,
 };
 use super::state::{AppState, FinalStatus};
-use super::{RequestBaseUrl, YarnPathParams, YarnQueryParams, app, facts};
 use crate::reports::{AppSelection, ApplicationReport, ContainerReport, Use, sum};
-
-/// Type of an application that was submitted without one.
-pub(crate) const TYPE: &str = "HEADROOM";
-/// Environment variable of a master with the application name of a YARN submission. YARN allows
-/// names that this resource manager does not.
-pub(crate) const NAME_VARIABLE: &str = "HEADROOM_YARN_NAME";
-/// Environment variable with the application type.
-pub(crate) const TYPE_VARIABLE: &str = "HEADROOM_YARN_TYPE";
-/// Environment variable with the tags, joined by commas.
-pub(crate) const TAGS_VARIABLE: &str = "HEADROOM_YARN_TAGS";
-
-/// Name, type and tags of an application.
-#[derive(Debug)]
-pub(crate) struct Kind {
-    pub(crate) name: String,
-    pub(crate) kind: String,
-    pub(crate) tags: Vec<String>,
-}
-
-impl Kind {
-    pub(crate) fn of(app: &ApplicationReport) -> Self {
-        let said = |name: &str| {
-            app.environment
-                .as_ref()
-                .and_then(|env| env.get(name))
-                .cloned()
-        };
-        let tags = said(TAGS_VARIABLE).unwrap_or_default();
-        Kind {
-            name: said(NAME_VARIABLE).unwrap_or_else(|| app.id.name().to_string()),
-            kind: said(TYPE_VARIABLE).unwrap_or_else(|| TYPE.to_owned()),
-            tags: tags
-                .split(',')
-                .filter(|tag| !tag.is_empty())
-                .map(str::to_owned)
-                .collect(),
-        }
-    }
-}
 
 /// `{"apps":{"app":[…]}}`. An empty list is written as `[]`.
 #[derive(Debug, Serialize)]
@@ -217,14 +180,15 @@ impl Whole {
         RequestBaseUrl(here): RequestBaseUrl,
     ) -> Result<Self, YarnError> {
         let memory = web
+            .reader
             .handle
             .view()
             .await?
-            .status(web.clock.now(), MemoryFailureStats::default())
+            .status(web.reader.clock.now(), MemoryFailureStats::default())
             .memory;
         Ok(Whole {
             memory,
-            now: web.clock.unix_now().0,
+            now: web.reader.clock.unix_now().0,
             here,
         })
     }
@@ -262,7 +226,7 @@ pub(crate) async fn one(
 }
 
 fn show(web: &Web, app: &ApplicationReport, whole: &Whole, without: &BTreeSet<Part>) -> App {
-    let progress = progress(app, web.shared.jobs.part_done(&app.id));
+    let progress = progress(app, web.reader.shared.jobs.part_done(&app.id));
     let mut shown = convert(app, whole, progress);
     for part in without {
         match part {
@@ -287,7 +251,7 @@ fn progress(app: &ApplicationReport, done: Option<(u32, u32)>) -> f64 {
 }
 
 fn convert(app: &ApplicationReport, whole: &Whole, progress: f64) -> App {
-    let Kind { name, kind, tags } = Kind::of(app);
+    let AppKind { name, kind, tags } = AppKind::of(app);
     let master = app.masters.last_key_value().map(|(_, c)| c);
     let Address {
         id: master_node,
@@ -503,7 +467,7 @@ pub(crate) async fn statistics(
     let of_type = |app: &&ApplicationReport| {
         types
             .first()
-            .is_none_or(|wanted| Kind::of(app).kind.eq_ignore_ascii_case(wanted))
+            .is_none_or(|wanted| AppKind::of(app).kind.eq_ignore_ascii_case(wanted))
     };
     let count = |state: AppState| {
         apps.iter()

@@ -6,10 +6,12 @@ use headroom_types::UnixMillis;
 use headroom_wire::yarn::ids::{YarnApp, YarnAttempt, YarnContainer};
 use serde::Serialize;
 
-use super::super::Web;
+use super::super::web::Web;
+use super::application::app;
 use super::error::YarnError;
 use super::nodes::{Address, address};
-use super::{YarnPathParams, app, apps, state};
+use super::request::YarnPathParams;
+use super::{apps, state};
 use crate::reports::{ApplicationReport, ContainerReport, ContainerStage};
 
 /// `{"appAttempts":{"appAttempt":[…]}}`.

@@ -10,11 +10,12 @@ use headroom_wire::yarn::ids::YarnApp;
 use headroom_wire::yarn::time;
 use serde::{Deserialize, Serialize};
 
-use super::super::Web;
+use super::super::web::Web;
+use super::application::{Tagged, app, tagged, to_change};
 use super::apps::{self, Timeout, Timeouts};
 use super::error::YarnError;
 use super::filter::word;
-use super::{Tagged, YarnJsonBody, YarnPathParams, app, tagged, to_change};
+use super::request::{YarnJsonBody, YarnPathParams};
 
 /// `{"queue":…}`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -85,7 +86,8 @@ pub(crate) async fn move_to(
         .parse()
         .map_err(|e| YarnError::bad(format!("queue: {e}")))?;
     let (turn, found) = to_change(&web, &headers, id).await?;
-    web.handle
+    web.reader
+        .handle
         .call(ClusterCall::ChangeApp {
             app: found.id,
             queue: Some(queue),
@@ -120,7 +122,8 @@ pub(crate) async fn prioritise(
 ) -> Result<Tagged<Priority>, YarnError> {
     let (turn, found) = to_change(&web, &headers, id).await?;
     let priority = Some(wanted.priority);
-    web.handle
+    web.reader
+        .handle
         .call(ClusterCall::ChangeApp {
             app: found.id,
             queue: None,
@@ -141,7 +144,7 @@ pub(crate) async fn timeouts(
     Ok(tagged(
         &found,
         All {
-            timeouts: Timeouts::of(&found, web.clock.unix_now().0),
+            timeouts: Timeouts::of(&found, web.reader.clock.unix_now().0),
         },
     ))
 }
@@ -156,7 +159,7 @@ pub(crate) async fn timeout(
     Ok(tagged(
         &found,
         One {
-            timeout: apps::lifetime(&found, web.clock.unix_now().0),
+            timeout: apps::lifetime(&found, web.reader.clock.unix_now().0),
         },
     ))
 }
@@ -180,7 +183,7 @@ pub(crate) async fn expire(
                 "expiryTime: {expiry_time:?} is not a time such as 2030-01-31T09:30:00.000+0000"
             ))
         })?;
-        if until <= web.clock.unix_now() {
+        if until <= web.reader.clock.unix_now() {
             return Err(YarnError::bad(format!(
                 "expiryTime: {expiry_time} has passed"
             )));
@@ -189,7 +192,8 @@ pub(crate) async fn expire(
             until.0.saturating_sub(found.submitted.0),
         ))
     };
-    web.handle
+    web.reader
+        .handle
         .call(ClusterCall::ChangeApp {
             app: found.id,
             queue: None,

@@ -7,13 +7,15 @@ use headroom_wire::yarn::end::{NOT_ENDED_STATUS, YarnContainerEnd};
 use headroom_wire::yarn::ids::{YarnApp, YarnAttempt, YarnContainer};
 use serde::Serialize;
 
-use super::super::Web;
+use super::super::web::Web;
+use super::application::id;
 use super::attempts::run_of;
 use super::error::YarnError;
 use super::filter::word;
 use super::nodes::{Address, address};
+use super::request::YarnPathParams;
 use super::resource::{Entries, cores, mib};
-use super::{YarnPathParams, apps, id, state};
+use super::{apps, state};
 use crate::input::{ClusterQuery, LoopInput};
 use crate::reports::{ContainerReport, ContainerStage, ReportQuery};
 
@@ -61,7 +63,7 @@ pub(crate) async fn list(
     State(web): State<Web>,
     YarnPathParams((app, attempt)): YarnPathParams<(YarnApp, YarnAttempt)>,
 ) -> Result<Json<Containers>, YarnError> {
-    let now = web.clock.unix_now().0;
+    let now = web.reader.clock.unix_now().0;
     let of_run = of_run(&web, app, attempt).await?;
     Ok(Json(Containers {
         containers: List {
@@ -87,7 +89,7 @@ pub(crate) async fn one(
         ))
     })?;
     Ok(Json(One {
-        container: convert(found, web.clock.unix_now().0),
+        container: convert(found, web.reader.clock.unix_now().0),
     }))
 }
 
@@ -98,6 +100,7 @@ async fn of_run(
 ) -> Result<Vec<ContainerReport>, YarnError> {
     let id = run_of(web, app, attempt).await?.id;
     let mut all = web
+        .reader
         .handle
         .ask(|reply| LoopInput::Query(ClusterQuery::Facts(ReportQuery::Containers(id, reply))))
         .await?;
@@ -177,7 +180,10 @@ pub(crate) async fn signal(
         )),
         Command::Graceful | Command::Forceful => {
             let container = container.to_container_id(id(&web, container.app).await?);
-            web.handle.call(ClusterCall::Stop { container }).await?;
+            web.reader
+                .handle
+                .call(ClusterCall::Stop { container })
+                .await?;
             Ok(())
         }
     }

@@ -8,6 +8,8 @@ use axum::response::{IntoResponse, Response};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::yarn::error::{RemoteError, YarnErrorKind};
 
+use super::super::error;
+
 /// A failed call.
 #[derive(Debug)]
 pub(crate) struct YarnError {
@@ -145,4 +147,9 @@ pub(crate) fn not_acceptable() -> YarnError {
         YarnErrorKind::NotAcceptable,
         "responses are application/json only; omit Accept, or name that type",
     )
+}
+
+/// The core returned another kind of result than the call expects.
+pub(crate) fn unexpected() -> YarnError {
+    error::unexpected().0.into()
 }

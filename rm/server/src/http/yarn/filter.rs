@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use headroom_types::QueuePath;
 
-use super::YarnQueryParams;
-use super::apps::Kind;
+use super::app_kind::AppKind;
 use super::error::YarnError;
+use super::request::YarnQueryParams;
 use super::state::{AppState, FinalStatus};
 use crate::reports::ApplicationReport;
 
@@ -138,7 +138,7 @@ impl Filter {
     }
 
     fn wants(&self, app: &ApplicationReport) -> bool {
-        let kind = Kind::of(app);
+        let kind = AppKind::of(app);
         let tagged = || {
             kind.tags
                 .iter()

@@ -10,7 +10,7 @@ use headroom_wire::yarn::ids::CLUSTER_TIMESTAMP;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::super::Web;
+use super::super::web::Web;
 use super::error::YarnError;
 
 /// `{"clusterInfo":…}`.
@@ -43,12 +43,15 @@ pub(crate) async fn info(State(web): State<Web>) -> Json<ClusterInfo> {
     Json(ClusterInfo {
         info: Info {
             id: CLUSTER_TIMESTAMP,
-            started_on: web.clock.unix_at_zero().0,
+            started_on: web.reader.clock.unix_at_zero().0,
             state: "STARTED",
             ha_state: "ACTIVE",
             rm_state_store_name: "headroom-rm-store",
             resource_manager_version: VERSION,
-            resource_manager_build_version: format!("headroom {VERSION}, epoch {}", web.epoch),
+            resource_manager_build_version: format!(
+                "headroom {VERSION}, epoch {}",
+                web.reader.epoch
+            ),
             resource_manager_version_built_on: "",
             hadoop_version: YARN_VERSION,
             hadoop_build_version: format!(
@@ -74,12 +77,13 @@ pub(crate) async fn front() -> impl IntoResponse {
 /// `GET /jmx`: the few beans that have an equivalent here.
 pub(crate) async fn jmx(State(web): State<Web>) -> Result<Json<Value>, YarnError> {
     let view = web
+        .reader
         .handle
         .view()
         .await?
-        .status(web.clock.now(), MemoryFailureStats::default());
+        .status(web.reader.clock.now(), MemoryFailureStats::default());
     Ok(Json(json!({"beans": [
-        {"name": "java.lang:type=Runtime", "SpecName": "headroom", "SpecVersion": view.version, "Uptime": web.clock.now().0},
+        {"name": "java.lang:type=Runtime", "SpecName": "headroom", "SpecVersion": view.version, "Uptime": web.reader.clock.now().0},
         {"name": "Hadoop:service=ResourceManager,name=ClusterMetrics", "NumActiveNMs": view.nodes_ready},
         {"name": "Hadoop:service=ResourceManager,name=QueueMetrics,q0=root", "AllocatedMB": view.allocated.whole_mib(),
          "AllocatedContainers": view.containers, "PendingContainers": view.pending},

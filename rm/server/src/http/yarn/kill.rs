@@ -8,12 +8,11 @@ use headroom_rm_core::ClusterCall;
 use headroom_wire::yarn::ids::YarnApp;
 use serde::{Deserialize, Serialize};
 
-use super::super::Web;
+use super::super::web::Web;
+use super::application::{Tagged, app, tagged, to_change};
 use super::error::YarnError;
+use super::request::{RequestBaseUrl, YarnJsonBody, YarnPathParams, YarnQueryParams};
 use super::state::AppState;
-use super::{
-    RequestBaseUrl, Tagged, YarnJsonBody, YarnPathParams, YarnQueryParams, app, tagged, to_change,
-};
 
 /// `{"state":…}`.
 #[derive(Debug, Serialize)]
@@ -59,7 +58,8 @@ pub(crate) async fn kill(
     let (turn, mut found) = to_change(&web, &headers, id).await?;
     if !found.state.is_over() {
         let reason = asked.user().map(|user| format!("killed by {user}"));
-        web.handle
+        web.reader
+            .handle
             .call(ClusterCall::Kill {
                 app: found.id,
                 reason,

@@ -5,11 +5,12 @@ use axum::extract::State;
 use headroom_types::Resource;
 use serde::Serialize;
 
-use super::super::Web;
+use super::super::web::Web;
+use super::application::facts;
 use super::error::YarnError;
+use super::nodes;
 use super::resource::{ResourceInfo, cores, mib, whole_percent};
 use super::state::{AppState, NodeState};
-use super::{facts, nodes};
 use crate::reports::{AppSelection, ApplicationReport, ClusterNodeReport, rest, sum};
 
 /// `{"clusterMetrics":…}`.
@@ -77,7 +78,7 @@ pub(crate) async fn metrics(State(web): State<Web>) -> Result<Json<Answer>, Yarn
         facts(&web, AppSelection::All).await?,
         nodes::facts(&web).await?,
     );
-    let waiting = web.handle.waiting();
+    let waiting = web.reader.handle.waiting();
     Ok(Json(Answer {
         metrics: convert(&apps, &nodes, waiting),
     }))

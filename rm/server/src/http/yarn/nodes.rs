@@ -5,12 +5,12 @@ use axum::extract::State;
 use headroom_types::{NodeId, Tick};
 use serde::Serialize;
 
-use super::super::Web;
+use super::super::web::Web;
 use super::error::YarnError;
 use super::filter::word;
+use super::request::{YarnPathParams, YarnQueryParams};
 use super::resource::{ResourceInfo, cores, mib, percent};
 use super::state::NodeState;
-use super::{YarnPathParams, YarnQueryParams};
 use crate::input::{ClusterQuery, LoopInput};
 use crate::reports::{ClusterNodeReport, ReportQuery};
 
@@ -127,6 +127,7 @@ pub(crate) fn address(node: &NodeId, url: Option<&str>) -> Address {
 /// Reports about all nodes.
 pub(crate) async fn facts(web: &Web) -> Result<Vec<ClusterNodeReport>, YarnError> {
     Ok(web
+        .reader
         .handle
         .ask(|reply| LoopInput::Query(ClusterQuery::Facts(ReportQuery::Nodes(reply))))
         .await?)
@@ -147,7 +148,7 @@ pub(crate) async fn list(
         state if !states.is_empty() => states.contains(&state),
         state => state.is_member(),
     };
-    let (facts, clock) = (facts(&web).await?, web.clock);
+    let (facts, clock) = (facts(&web).await?, web.reader.clock);
     let node = facts
         .iter()
         .filter(wanted)
@@ -173,7 +174,11 @@ pub(crate) async fn one(
         .find(|node| node.id.as_str() == host);
     let found = found.ok_or_else(|| YarnError::none(format!("there is no node {name}")))?;
     Ok(Json(One {
-        node: convert(&found, web.clock.now(), web.clock.unix_now().0),
+        node: convert(
+            &found,
+            web.reader.clock.now(),
+            web.reader.clock.unix_now().0,
+        ),
     }))
 }
 

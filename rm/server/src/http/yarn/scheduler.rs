@@ -9,9 +9,9 @@ use headroom_rm_core::queue::spec::{LeafOrder, Preemptable, QueueState};
 use headroom_types::{Bytes, Cpus, QueuePath, Resource};
 use serde::Serialize;
 
-use super::super::Web;
+use super::super::web::Web;
+use super::application::facts;
 use super::error::YarnError;
-use super::facts;
 use super::resource::{ResourceInfo, percent};
 use crate::input::{ClusterQuery, LoopInput};
 use crate::reports::{AppSelection, ApplicationReport, QueueReport, ReportQuery, sum};
@@ -170,6 +170,7 @@ type ByLeaf<'a> = BTreeMap<&'a QueuePath, Vec<&'a ApplicationReport>>;
 /// `GET /ws/v1/cluster/scheduler`.
 pub(crate) async fn scheduler(State(web): State<Web>) -> Result<Json<Answer>, YarnError> {
     let root = web
+        .reader
         .handle
         .ask(|reply| LoopInput::Query(ClusterQuery::Facts(ReportQuery::Queues(reply))))
         .await?;
@@ -181,7 +182,7 @@ pub(crate) async fn scheduler(State(web): State<Web>) -> Result<Json<Answer>, Ya
     }
     let queue = convert(&root, &live, root.guaranteed, root.guaranteed);
     let health = Health {
-        lastrun: web.clock.unix_now().0,
+        lastrun: web.reader.clock.unix_now().0,
         operations_info: Nothing::default(),
         last_run_details: Nothing::default(),
     };

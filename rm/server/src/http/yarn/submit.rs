@@ -18,13 +18,15 @@ use headroom_wire::yarn::ids::YarnApp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::super::{Web, guard};
-use super::apps::{NAME_VARIABLE, TAGS_VARIABLE, TYPE, TYPE_VARIABLE};
+use super::super::guard;
+use super::super::web::Web;
+use super::app_kind::{NAME_VARIABLE, TAGS_VARIABLE, TYPE, TYPE_VARIABLE};
 use super::error::YarnError;
+use super::error::unexpected;
 use super::nodes;
+use super::request::{RequestBaseUrl, YarnJsonBody, YarnQueryParams};
 use super::resource::Bare;
 use super::state::NodeState;
-use super::{RequestBaseUrl, YarnJsonBody, YarnQueryParams, unexpected};
 use crate::from_wire;
 
 /// Response of `new-application`.
@@ -148,7 +150,8 @@ const USUAL_MIB: u64 = 1024;
 pub(crate) async fn new_application(
     State(web): State<Web>,
 ) -> Result<Json<NewApplication>, YarnError> {
-    let CallAnswer::Reserved { number } = web.handle.call(ClusterCall::Reserve).await? else {
+    let CallAnswer::Reserved { number } = web.reader.handle.call(ClusterCall::Reserve).await?
+    else {
         return Err(unexpected());
     };
     let nodes = nodes::facts(&web).await?;
@@ -183,6 +186,7 @@ pub(crate) async fn submit(
         return Err(unexpected());
     };
     let CallAnswer::Submitted { app, .. } = web
+        .reader
         .handle
         .call(ClusterCall::SubmitAs { number: id.0, app })
         .await?

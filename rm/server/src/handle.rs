@@ -1,0 +1,254 @@
+//! Handle with which handlers send inputs to the main loop.
+//!
+//! A handle never touches the core. It waits with a timeout, and returns an error when the main
+//! loop is too slow.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use headroom_rm_core::{CallAnswer, CallRefusal, CallResult, ClusterCall, NodeHeartbeat};
+use headroom_rm_store::SavedResponse;
+use headroom_types::{AppId, AttemptId, NodeId, Tick};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::job::JobPatch;
+use headroom_wire::v1::nodes::NodeView;
+use tokio::sync::{oneshot, watch};
+
+use crate::clock::Clock;
+use crate::inbox::{InputSenders, QueuedHeartbeat};
+use crate::input::{ClusterQuery, LoopInput};
+use crate::published::Published;
+use crate::to_wire;
+use crate::view::View;
+
+/// Timeout for queueing an input and receiving its result.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(9);
+/// Maximum wait of a master that registers before the recovery after a restart is complete. Shorter
+/// than the timeout of callers.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// Handle with which handlers send inputs to the main loop.
+#[derive(Clone, Debug)]
+pub(crate) struct Handle {
+    lines: InputSenders,
+    published: Arc<Published>,
+    clock: Clock,
+}
+
+impl Handle {
+    pub(crate) fn new(lines: InputSenders, published: Arc<Published>, clock: Clock) -> Self {
+        Handle {
+            lines,
+            published,
+            clock,
+        }
+    }
+
+    /// Makes a call of the core.
+    pub(crate) async fn call(&self, what: ClusterCall) -> Result<CallAnswer, ProblemDetails> {
+        self.call_with(what, None).await
+    }
+
+    /// Makes a call of the core, with rows of a job.
+    pub(crate) async fn call_with(
+        &self,
+        what: ClusterCall,
+        job: Option<(AppId, JobPatch)>,
+    ) -> Result<CallAnswer, ProblemDetails> {
+        let answer = self
+            .ask(|reply| LoopInput::Call {
+                what: Box::new(what),
+                job: job.map(Box::new),
+                reply,
+            })
+            .await?;
+        match answer {
+            Ok(answer) => Ok(answer),
+            Err(refusal) => Err(self.refused(&refusal).await),
+        }
+    }
+
+    /// Problem for a refusal. For an object that does not exist, it suggests the most similar name.
+    pub(crate) async fn refused(&self, refusal: &CallRefusal) -> ProblemDetails {
+        let problem = to_wire::problem(refusal);
+        if problem.code != ErrorCode::HR0404 {
+            return problem;
+        }
+        match self.view().await {
+            Ok(view) => view.with_nearest(refusal, problem),
+            Err(_) => problem, // without a view there is no suggestion
+        }
+    }
+
+    /// Sends a node's heartbeat, through its own queue.
+    pub(crate) async fn report(
+        &self,
+        node: NodeId,
+        report: Box<NodeHeartbeat>,
+    ) -> Result<CallAnswer, ProblemDetails> {
+        let (reply, answer) = oneshot::channel();
+        let input = LoopInput::Call {
+            what: Box::new(ClusterCall::Report { node, report }),
+            job: None,
+            reply,
+        };
+        let sign = QueuedHeartbeat {
+            input,
+            arrived: self.clock.now(),
+        };
+        let whole = async {
+            self.lines.signs.send(sign).await.map_err(|_| ending())?;
+            answer.await.map_err(|_| ending())
+        };
+        let answer = tokio::time::timeout(REPLY_TIMEOUT, whole)
+            .await
+            .unwrap_or_else(|_| Err(late()))?;
+        answer.map_err(|refusal| to_wire::problem(&refusal))
+    }
+
+    /// Registers a master. After a restart, the resource manager knows the master's containers only
+    /// when all nodes have registered again. The call waits for that instead of being refused,
+    /// because the retries of a master become slower and slower.
+    pub(crate) async fn register_master(
+        &self,
+        attempt: AttemptId,
+        url: Option<String>,
+    ) -> Result<CallAnswer, ProblemDetails> {
+        let mut recovered = self.published.recovery();
+        let until = tokio::time::Instant::now() + RECOVERY_TIMEOUT;
+        loop {
+            let what = ClusterCall::RegisterMaster {
+                attempt: attempt.clone(),
+                url: url.clone(),
+            };
+            let answer: CallResult = self
+                .ask(|reply| LoopInput::Call {
+                    what: Box::new(what),
+                    job: None,
+                    reply,
+                })
+                .await?;
+            let refusal = match answer {
+                Ok(answer) => return Ok(answer),
+                Err(refusal) => refusal,
+            };
+            let early = matches!(refusal, CallRefusal::Recovering(_));
+            let waited = early
+                && matches!(
+                    tokio::time::timeout_at(until, recovered.wait_for(|r| *r)).await,
+                    Ok(Ok(_))
+                );
+            if !waited {
+                return Err(to_wire::problem(&refusal));
+            }
+        }
+    }
+
+    /// Stores a response with its idempotency key. Returns when it is durable.
+    pub(crate) async fn keep(
+        &self,
+        answer: SavedResponse,
+        gone: Vec<String>,
+    ) -> Result<(), ProblemDetails> {
+        self.ask(|reply| LoopInput::Keep {
+            answer: Box::new(answer),
+            gone,
+            reply,
+        })
+        .await
+    }
+
+    /// Checks that the main loop runs.
+    pub(crate) async fn turns(&self) -> Result<(), ProblemDetails> {
+        self.ask(|reply| LoopInput::Query(ClusterQuery::Turn(reply)))
+            .await
+    }
+
+    /// One node, with the time of its last heartbeat.
+    pub(crate) async fn node(
+        &self,
+        node: &NodeId,
+    ) -> Result<Option<(NodeView, Tick)>, ProblemDetails> {
+        self.ask(|reply| LoopInput::Query(ClusterQuery::Node(node.clone(), reply)))
+            .await
+    }
+
+    /// Last published view, however old; for its index.
+    pub(crate) fn last(&self) -> Arc<View> {
+        self.published.last()
+    }
+
+    /// Sends an input and waits for its result.
+    pub(crate) async fn ask<T>(
+        &self,
+        input: impl FnOnce(oneshot::Sender<T>) -> LoopInput,
+    ) -> Result<T, ProblemDetails> {
+        let (reply, answer) = oneshot::channel();
+        let whole = async {
+            self.lines
+                .calls
+                .send(input(reply))
+                .await
+                .map_err(|_| ending())?;
+            answer.await.map_err(|_| ending())
+        };
+        tokio::time::timeout(REPLY_TIMEOUT, whole)
+            .await
+            .unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Current view: not older than any result that was sent before.
+    pub(crate) async fn view(&self) -> Result<Arc<View>, ProblemDetails> {
+        if let Some(view) = self.published.fresh() {
+            return Ok(view);
+        }
+        let wanted = self.published.batches();
+        let mut views = self.published.views();
+        let whole = async {
+            self.lines
+                .calls
+                .send(LoopInput::Query(ClusterQuery::Refresh))
+                .await
+                .map_err(|_| ending())?;
+            let view = views
+                .wait_for(|view| view.batch >= wanted)
+                .await
+                .map_err(|_| ending())?;
+            Ok(view.clone())
+        };
+        tokio::time::timeout(REPLY_TIMEOUT, whole)
+            .await
+            .unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Number of inputs that wait for the main loop.
+    pub(crate) fn waiting(&self) -> usize {
+        self.lines.waiting()
+    }
+
+    /// Receiver of the number of batches.
+    pub(crate) fn batches(&self) -> watch::Receiver<u64> {
+        self.published.news()
+    }
+
+    /// Orders the main loop to stop. Returns `false` if it has ended.
+    pub(crate) async fn stop(&self) -> bool {
+        self.lines.calls.send(LoopInput::Stop).await.is_ok()
+    }
+}
+
+fn ending() -> ProblemDetails {
+    ProblemDetails::new(ErrorCode::HR0503, "the resource manager is shutting down")
+        .hint("try again in a moment")
+}
+
+fn late() -> ProblemDetails {
+    ProblemDetails::new(
+        ErrorCode::HR0503,
+        format!(
+            "the resource manager did not respond within {} s",
+            REPLY_TIMEOUT.as_secs()
+        ),
+    )
+    .hint("the outcome is unknown; the same call may be sent again")
+}

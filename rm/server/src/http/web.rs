@@ -1,0 +1,53 @@
+//! State that all handlers share. `start` makes it once; each handler receives a copy.
+//!
+//! It holds what only HTTP needs, around a reader of the cluster. It contains no logic.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::sync::{Mutex, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use super::node_keys::NodeKeys;
+use super::signer::Signer;
+use super::tonodes::ToNodes;
+use crate::audit::AuditRecorder;
+use crate::limit_warnings::LimitWarnings;
+use crate::operator::OperatorHandle;
+use crate::peaks::Peaks;
+use crate::reader::ClusterReader;
+use crate::topics::Boards;
+
+/// State of all handlers.
+#[derive(Clone, Debug)]
+pub(crate) struct Web {
+    /// Reads the cluster and sends calls to it.
+    pub(crate) reader: ClusterReader,
+    pub(crate) nodes: Arc<ToNodes>,
+    /// Callers are authenticated, so masters and executors receive tokens.
+    pub(crate) asks: bool,
+    /// Signs certificates of joining hosts.
+    pub(crate) authority: Option<Arc<Signer>>,
+    /// Endpoint to which masters send traces of their jobs.
+    pub(crate) traces: Option<Arc<str>>,
+    pub(crate) closing: CancellationToken,
+    /// Slots for event streams and waiting queries.
+    pub(crate) streams: Arc<Semaphore>,
+    /// Held by a handler while it changes a state that it has read.
+    pub(crate) changes: Arc<Mutex<()>>,
+    /// Topic states that all pages share, made once for all of them.
+    pub(crate) boards: Arc<Boards>,
+    /// Containers with an open limit warning.
+    pub(crate) near: Arc<LimitWarnings>,
+    /// Keys with which nodes grant access to their containers.
+    pub(crate) keys: Arc<NodeKeys>,
+    /// Recent peak of memory use by node.
+    pub(crate) peaks: Arc<Peaks>,
+    /// The audit log.
+    pub(crate) audit: Arc<AuditRecorder>,
+    /// Reloads the configuration and changes the log level; `None` if this runs inside another
+    /// program.
+    pub(crate) operator: Option<OperatorHandle>,
+    /// State directory; only its size is read.
+    pub(crate) state: Arc<Path>,
+}

@@ -1,0 +1,69 @@
+//! Reader of the cluster: queries to the main loop, the shared state, and stored job documents.
+//!
+//! HTTP handlers, the topics of the web page and the metrics page read through it. It knows no
+//! request and no route.
+
+use headroom_rm_core::CallRefusal;
+use headroom_rm_store::Documents;
+use headroom_types::{AppId, Epoch};
+use headroom_wire::v1::apps::AppView;
+use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::job::JobView;
+
+use crate::clock::Clock;
+use crate::handle::Handle;
+use crate::input::{ClusterQuery, LoopInput};
+use crate::shared_state::SharedState;
+
+/// Access to the state of the cluster, for readers and callers.
+#[derive(Clone, Debug)]
+pub(crate) struct ClusterReader {
+    /// Sends inputs to the main loop.
+    pub(crate) handle: Handle,
+    /// State that the main loop shares.
+    pub(crate) shared: SharedState,
+    /// Job documents on disk.
+    pub(crate) documents: Documents,
+    /// Epoch of the resource manager.
+    pub(crate) epoch: Epoch,
+    /// The clock.
+    pub(crate) clock: Clock,
+}
+
+impl ClusterReader {
+    /// Returns an application without its tasks.
+    ///
+    /// # Errors
+    /// There is no such application, or the main loop does not respond.
+    pub(crate) async fn app(&self, app: &AppId) -> Result<AppView, ProblemDetails> {
+        let found = self
+            .handle
+            .ask(|reply| LoopInput::Query(ClusterQuery::App(app.clone(), reply)))
+            .await?;
+        match found {
+            Some(found) => Ok(found),
+            None => Err(self
+                .handle
+                .refused(&CallRefusal::NoSuchApp(app.clone()))
+                .await),
+        }
+    }
+
+    /// Returns the job view from memory while the application lives, and from the store afterwards.
+    pub(crate) async fn job(&self, app: &AppId) -> Option<JobView> {
+        if let Some(snapshot) = self.shared.jobs.snapshot(app) {
+            return Some(snapshot.view());
+        }
+        let (documents, id) = (self.documents.clone(), app.clone());
+        let read = tokio::task::spawn_blocking(move || documents.get(&id))
+            .await
+            .ok()?;
+        match read {
+            Ok(document) => serde_json::from_slice(&document?).ok(),
+            Err(error) => {
+                tracing::warn!(%app, error = &error as &dyn std::error::Error, "cannot read the view of a job; omitting its tasks");
+                None
+            }
+        }
+    }
+}

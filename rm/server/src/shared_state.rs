@@ -1,0 +1,43 @@
+//! State that the main loop shares with readers: the published view, the event log, job rows, usage
+//! history, profiles, access control and counters.
+//!
+//! The main loop is the only writer of durable parts, and publishes them when they are on disk.
+//! Readers never wait for the loop here.
+
+use std::sync::Arc;
+
+use headroom_types::UnixMillis;
+use headroom_wire::v1::apps::MemoryFailureStats;
+use tokio::sync::watch;
+
+use crate::access::Access;
+use crate::eventlog::EventLog;
+use crate::jobs::JobRowStore;
+use crate::metrics::Counters;
+use crate::profiles::Profiles;
+use crate::published::Published;
+use crate::usage_history::UsageHistory;
+
+/// State that the loop shares with readers.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedState {
+    pub(crate) published: Arc<Published>,
+    pub(crate) events: Arc<EventLog>,
+    pub(crate) jobs: Arc<JobRowStore>,
+    pub(crate) families: Arc<UsageHistory>,
+    /// Durable profiles.
+    pub(crate) profiles: watch::Sender<Arc<Profiles>>,
+    /// Durable access control state.
+    pub(crate) access: watch::Sender<Arc<Access>>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+impl SharedState {
+    /// Memory failures in the hour before `now`.
+    pub(crate) fn memory_hour(&self, now: UnixMillis) -> MemoryFailureStats {
+        MemoryFailureStats {
+            wasted_byte_s: self.jobs.wasted_in_last_hour(now),
+            ..self.events.memory_hour(now)
+        }
+    }
+}
