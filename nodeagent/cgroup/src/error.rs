@@ -157,6 +157,7 @@ impl CgroupError {
             | CgroupError::Parse { .. }
             | CgroupError::Name(_)
             | CgroupError::BelowDemand { .. }
+            | CgroupError::UnitNotRunning { .. }
             | CgroupError::Unavailable { .. } => None,
         }
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_types::{
-    AppId, Bytes, Name, QueuePath, RequestId, Resource, StopCause, UnixMillis,
+    AppId, Bytes, LaunchSpec, Name, QueuePath, RequestId, Resource, StopCause, UnixMillis,
 };
 
 pub use call::{ClusterCall, ClusterEvent, MasterHeartbeat};

@@ -5,8 +5,8 @@ use headroom_rm_core::queue::QueueTree;
 use headroom_rm_core::queue::spec::{Amount, LeafOrder, QueueShare, QueueSpec, QueueState};
 use headroom_rm_core::testkit::{Scenario, id, is_never, size};
 use headroom_rm_core::{
-    AppSubmission, CallAnswer, CallRefusal, CallResult, ClusterCall, DryRun,
-    MasterKind, Outcome, Settings,
+    AppSubmission, CallAnswer, CallRefusal, CallResult, ClusterCall, DryRun, MasterKind, Outcome,
+    Settings,
 };
 use headroom_types::{AppId, AttemptId, Bytes, Cpus, ExitReason, LaunchSpec, QueuePath, Resource};
 

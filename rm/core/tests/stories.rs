@@ -6,8 +6,8 @@ use std::time::Duration;
 use headroom_rm_core::app::ApplicationState;
 use headroom_rm_core::testkit::{Scenario, ask, id, is_never, size};
 use headroom_rm_core::{
-    AppSubmission, CallAnswer, CallRefusal, ClusterCall, LogSeverity,
-    MasterHeartbeat, MasterKind, Outcome, RequestVerdict, UpdateKind,
+    AppSubmission, CallAnswer, CallRefusal, ClusterCall, LogSeverity, MasterHeartbeat, MasterKind,
+    Outcome, RequestVerdict, UpdateKind,
 };
 use headroom_types::{AppId, AttemptId, Bytes, ContainerId, ExitReason, LaunchSpec, NodeId};
 
