@@ -137,7 +137,7 @@ impl Simulation {
         let all = self.streams_of(None);
         nth(&all, pick)
             .into_iter()
-            .for_each(|stream| self.break_stream(stream, pick % 2 == 0));
+            .for_each(|stream| self.break_stream(stream, pick.is_multiple_of(2)));
     }
 
     fn with_node(&mut self, n: usize, what: impl FnOnce(&mut Simulation, &NodeId)) {

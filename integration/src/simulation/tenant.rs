@@ -251,7 +251,7 @@ impl SimTenant {
                 }
             }
             UpdateKind::PreemptSoon { container, .. } if self.plan.heeds => {
-                drop(self.release.insert(container))
+                self.release.insert(container);
             }
             UpdateKind::Order(_) => {}
             UpdateKind::Expired { request, .. } => {

@@ -146,7 +146,7 @@ impl Simulation {
             for c in theirs {
                 match t.live.get(&c.id) {
                     None => {
-                        drop(found.insert(format!("{} runs, but {name} does not know it", c.id)))
+                        found.insert(format!("{} runs, but {name} does not know it", c.id));
                     }
                     Some(l)
                         if l.resource != c.resource

@@ -337,11 +337,8 @@ fn a_child_runs_as_another_user_with_all_its_groups() {
     );
     assert_eq!(text, "65534\n65534\n65534 12\n");
     // SAFETY: reads one number.
-    assert_eq!(
-        unsafe { libc::prctl(libc::PR_GET_DUMPABLE) },
-        1,
-        "the parent is still dumpable"
-    );
+    let dumpable = unsafe { libc::prctl(libc::PR_GET_DUMPABLE) };
+    assert_eq!(dumpable, 1, "the parent is still dumpable");
 }
 
 #[test]

@@ -588,11 +588,8 @@ pub(crate) fn wait() -> Option<ReapedChild> {
         let pid = unsafe { libc::wait4(-1, &mut status, libc::__WALL, usage.as_mut_ptr()) };
         if pid > 0 {
             // SAFETY: zeroed, which is a valid rusage, and then filled by the kernel.
-            return Some(ReapedChild {
-                pid,
-                status,
-                usage: unsafe { usage.assume_init() },
-            });
+            let usage = unsafe { usage.assume_init() };
+            return Some(ReapedChild { pid, status, usage });
         }
         if last_errno() != libc::EINTR {
             return None;

@@ -388,7 +388,7 @@ impl SimulatedCluster {
                     self.barren.insert(*node);
                 }
                 InjectedFault::OuterKills { node } => {
-                    drop(self.broken.insert(*node, ExitReason::AncestorOom))
+                    self.broken.insert(*node, ExitReason::AncestorOom);
                 }
                 InjectedFault::NoTasks { node } => {
                     self.broken.insert(*node, ExitReason::LaunchFailed);
