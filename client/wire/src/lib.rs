@@ -2,7 +2,7 @@
 //! interface.
 //!
 //! *Architecture Invariant*: serde types only, additive within v1, one golden sample per message.
-//! This module, with [`v1::convert`], parses every message into the types of `headroom-types`;
+//! This module, with [`v1::validation`], parses every message into the types of `headroom-types`;
 //! later code sees no raw text.
 
 #![forbid(unsafe_code)]

@@ -224,7 +224,7 @@ impl Group {
     }
 
     /// From now on, a group of this limit is throttled near it instead of killed: see
-    /// [`crate::hold`]. It has no effect for poll.
+    /// [`crate::throttle`]. It has no effect for poll.
     pub fn throttle_at(&self, limit: Bytes) -> Result<()> {
         match self {
             Group::Cgroup2(g) => g.dir().set(&throttle::v2_throttled(limit)),

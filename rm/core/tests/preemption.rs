@@ -626,6 +626,24 @@ fn reservations_above_a_guarantee_do_not_block_a_queue_below_its_own() {
     ]);
 }
 
+#[test]
+fn small_victims_do_not_prevent_a_larger_one_that_is_enough() {
+    // The first queue has 3 + 3 + 2 and 2 + 2 GiB on the nodes. The second has 4 of its 8 GiB and
+    // waits for 3 GiB, and for 4 on its reserved node.
+    play(vec![
+        (true, 3, 1, None),
+        (false, 3, 2, None),
+        (true, 3, 1, None),
+        (true, 1, 1, None),
+        (true, 3, 1, Some(7)),
+        (false, 1, 1, Some(88)),
+        (true, 2, 1, Some(66)),
+        (false, 3, 2, None),
+        (false, 4, 1, None),
+        (false, 3, 1, Some(88)),
+    ]);
+}
+
 /// Runs these steps and one more minute with two queues that are guaranteed half of the cluster
 /// each. One of them uses all of it at the start.
 fn play(moments: Vec<Moment>) {

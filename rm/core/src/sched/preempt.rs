@@ -48,6 +48,8 @@ const MOST_VICTIMS: usize = 10_000;
 const MOST_WAITERS: usize = 100;
 /// Most sizes without a suitable node before a round ends.
 const MOST_TRIES: usize = 32;
+/// Most victims of one node that are replaced by a larger one.
+const MOST_DROPPED: usize = 16;
 /// Most claims at one time.
 const MOST_CLAIMS: usize = 200;
 
@@ -374,7 +376,10 @@ impl Cluster {
             // its preference may still be satisfied, or a limit prevents the grant anyway
             return None;
         }
-        if round.tries == 0 || (need.is_anywhere() && round.hopeless.covers(need.size)) {
+        // A waiter with a reservation may use a node that the others before it may not.
+        let reserved = request.is_some_and(|r| self.reservations.of(&app.id, r).is_some());
+        let blocked = need.is_anywhere() && !reserved && round.hopeless.covers(need.size);
+        if round.tries == 0 || blocked {
             return None;
         }
         let Some((node, taken)) = self.find_victims(need, leaf, &round.victims) else {
@@ -454,17 +459,52 @@ impl Cluster {
                 continue;
             };
             let short = excess(need.size, &pile.room);
-            if !helps(&victim.size, &short)
-                || !self.can_lose(victim, meet, &moving.goes, &pile.goes)
-            {
+            if !helps(&victim.size, &short) {
                 continue;
             }
-            add(&mut pile.room, &victim.size);
-            self.book_path(victim.leaf, &victim.size, &mut pile.goes);
-            pile.members.push(victim);
+            if self.can_lose(victim, meet, &moving.goes, &pile.goes) {
+                self.add_victim(pile, victim);
+            } else if let Some(fewer) = self.with_fewer(pile, victim, meet, &moving.goes, need) {
+                *pile = fewer;
+            } else {
+                continue;
+            }
             if need.size.fits(&pile.room) {
                 let taken = needed_victims(pile, need.size);
                 return Some((victim.node.clone(), taken));
+            }
+        }
+        None
+    }
+
+    fn add_victim<'a>(&self, pile: &mut NodeVictims<'a>, victim: &'a Victim) {
+        add(&mut pile.room, &victim.size);
+        self.book_path(victim.leaf, &victim.size, &mut pile.goes);
+        pile.members.push(victim);
+    }
+
+    /// A pile that frees enough with `victim` and without some of the members before it. Together
+    /// with all of them, `victim` would take its queue below its guarantee: many small victims must
+    /// not prevent one that is large enough.
+    fn with_fewer<'a>(
+        &self,
+        pile: &NodeVictims<'a>,
+        victim: &'a Victim,
+        meet: QueueIx,
+        going: &ByQueue,
+        need: PlacementNeed<'_>,
+    ) -> Option<NodeVictims<'a>> {
+        for dropped in 1..=pile.members.len().min(MOST_DROPPED) {
+            let mut fewer = NodeVictims {
+                room: self.room_beside_claims(&victim.node),
+                ..NodeVictims::default()
+            };
+            for member in pile.members.iter().skip(dropped) {
+                self.add_victim(&mut fewer, member);
+            }
+            if self.can_lose(victim, meet, going, &fewer.goes) {
+                self.add_victim(&mut fewer, victim);
+                return need.size.fits(&fewer.room).then_some(fewer);
             }
         }
         None
