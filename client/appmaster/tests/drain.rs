@@ -70,7 +70,7 @@ fn an_escalated_task_starts_within_two_task_times_on_a_full_node() {
     let waited = waited(&world, "map/0");
     assert!(waited <= Duration::from_millis(2 * TASK_MS), "{waited:?}");
     assert!(
-        drained(&world)[0].contains("of map/0"),
+        drained(&world)[0].contains("for map/0"),
         "{:?}",
         drained(&world)
     );

@@ -373,7 +373,7 @@ mod tests {
     fn rows_are_never_wider_than_the_given_width() {
         for width in [8, 9, 40, 120] {
             let lines = chart(&fixture::killed().timeline, End::Other, width, Paint::PLAIN);
-            let chart = lines.iter().take_while(|l| !l.contains("beside"));
+            let chart = lines.iter().take_while(|l| !l.contains("other memory"));
             assert!(
                 chart.clone().all(|l| l.chars().count() <= width + 8),
                 "{width}: {lines:?}"
