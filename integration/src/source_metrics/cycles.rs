@@ -2,11 +2,13 @@
 //!
 //! A file depends on another if its production code names an item of it by a path. The declaration
 //! of a module and a re-export are no dependency: a path that leads through a re-export depends on
-//! the file that defines the item.
+//! the file that defines the item. A path may begin with `crate`, `self`, `super` or a child module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use petgraph::algo::tarjan_scc;
+use petgraph::graphmap::DiGraphMap;
 use syn::visit::Visit;
 
 use super::SourceFile;
@@ -76,11 +78,25 @@ fn module_path(source: &Path, path: &Path) -> Option<ModulePath> {
     (names.first().is_none_or(|name| name != "bin")).then_some(names)
 }
 
-/// An absolute path inside the crate, if `path` begins with `crate`, `self` or `super`.
-fn absolute(module: &ModulePath, path: &[String]) -> Option<ModulePath> {
+/// The modules that a file declares and that are files of their own.
+fn children_of(file: &syn::File) -> BTreeSet<String> {
+    let declared = file.items.iter().filter_map(|item| match item {
+        syn::Item::Mod(child) if child.content.is_none() => Some(child.ident.to_string()),
+        _ => None,
+    });
+    declared.collect()
+}
+
+/// An absolute path inside the crate, if `path` begins with `crate`, `self`, `super` or a child.
+fn absolute(
+    module: &ModulePath,
+    children: &BTreeSet<String>,
+    path: &[String],
+) -> Option<ModulePath> {
     let mut base = match path.first()?.as_str() {
         "crate" => ModulePath::new(),
         "self" | "super" => module.clone(),
+        child if path.len() > 1 && children.contains(child) => module.clone(),
         _ => return None,
     };
     let mut rest = path;
@@ -101,15 +117,11 @@ fn absolute(module: &ModulePath, path: &[String]) -> Option<ModulePath> {
 /// Names that a module imports, with the absolute paths that they stand for.
 fn imports_of(module: &ModulePath, file: &syn::File) -> BTreeMap<String, ModulePath> {
     let mut imports = BTreeMap::new();
+    let children = children_of(file);
     for item in &file.items {
         if let syn::Item::Use(item) = item {
             for (path, name) in leaves(&item.tree) {
-                let is_child = || {
-                    file.items.iter().any(|item| matches!(item, syn::Item::Mod(m) if Some(&m.ident.to_string()) == path.first()))
-                };
-                let target = absolute(module, &path)
-                    .or_else(|| is_child().then(|| [module.as_slice(), &path].concat()));
-                if let Some(target) = target {
+                if let Some(target) = absolute(module, &children, &path) {
                     imports.insert(name, target);
                 }
             }
@@ -147,6 +159,7 @@ impl Resolver<'_> {
     fn dependencies(&self, module: &ModulePath, file: &syn::File) -> BTreeSet<ModulePath> {
         let mut paths = Paths {
             module,
+            children: children_of(file),
             found: BTreeSet::new(),
         };
         paths.visit_file(file);
@@ -175,12 +188,14 @@ impl Resolver<'_> {
 /// Collects absolute paths from the production code of one module.
 struct Paths<'a> {
     module: &'a ModulePath,
+    children: BTreeSet<String>,
     found: BTreeSet<ModulePath>,
 }
 
 impl Paths<'_> {
     fn add(&mut self, path: &[String]) {
-        self.found.extend(absolute(self.module, path));
+        self.found
+            .extend(absolute(self.module, &self.children, path));
     }
 }
 
@@ -214,58 +229,18 @@ impl<'ast> Visit<'ast> for Paths<'_> {
     }
 }
 
-/// Strongly connected components, by Tarjan's algorithm.
+/// Strongly connected components.
 fn strongly_connected(edges: &BTreeMap<&ModulePath, BTreeSet<ModulePath>>) -> Vec<Vec<ModulePath>> {
-    let mut search = Search {
-        edges,
-        order: BTreeMap::new(),
-        lowest: BTreeMap::new(),
-        stack: Vec::new(),
-        components: Vec::new(),
-    };
-    for node in edges.keys() {
-        if !search.order.contains_key(*node) {
-            search.visit(node);
+    let mut graph = DiGraphMap::new();
+    for (from, targets) in edges {
+        for to in targets {
+            graph.add_edge(*from, to, ());
         }
     }
-    search.components
-}
-
-struct Search<'a> {
-    edges: &'a BTreeMap<&'a ModulePath, BTreeSet<ModulePath>>,
-    order: BTreeMap<ModulePath, usize>,
-    lowest: BTreeMap<ModulePath, usize>,
-    stack: Vec<ModulePath>,
-    components: Vec<Vec<ModulePath>>,
-}
-
-impl Search<'_> {
-    fn visit(&mut self, node: &ModulePath) {
-        let index = self.order.len();
-        self.order.insert(node.clone(), index);
-        self.lowest.insert(node.clone(), index);
-        self.stack.push(node.clone());
-        for next in self.edges.get(node).into_iter().flatten() {
-            let reachable = match self.order.get(next) {
-                None => {
-                    self.visit(next);
-                    self.lowest[next]
-                }
-                Some(order) if self.stack.contains(next) => *order,
-                Some(_) => continue,
-            };
-            let lowest = self.lowest[node].min(reachable);
-            self.lowest.insert(node.clone(), lowest);
-        }
-        if self.lowest[node] == index {
-            let start = self
-                .stack
-                .iter()
-                .position(|n| n == node)
-                .unwrap_or_default();
-            self.components.push(self.stack.split_off(start));
-        }
-    }
+    tarjan_scc(&graph)
+        .into_iter()
+        .map(|members| members.into_iter().cloned().collect())
+        .collect()
 }
 
 #[cfg(test)]
@@ -309,6 +284,20 @@ mod tests {
             "use crate::a::{A, Inner}; #[cfg(test)] mod tests { use crate::a::A; }",
         );
         assert!(cycles(&[lib, a, inner, b]).is_empty());
+    }
+
+    #[test]
+    fn a_path_through_a_child_module_is_a_dependency() {
+        let lib = file("c/src/lib.rs", "mod a;");
+        let a = file(
+            "c/src/a.rs",
+            "mod inner; pub struct A; fn f() { inner::g(); }",
+        );
+        let inner = file("c/src/a/inner.rs", "pub fn g(_: super::A) {}");
+        assert_eq!(
+            cycles(&[lib, a, inner]),
+            [["c/src/a.rs", "c/src/a/inner.rs"]]
+        );
     }
 
     #[test]
