@@ -2,8 +2,8 @@
 //! once.
 //!
 //! [`toml_reader`] parses text into values with positions. They are compiled into the types of
-//! [`checked`] and [`job`]. Only [`load`] reads files. Checked types contain valid values only, so no
-//! other crate parses these texts.
+//! [`checked`] and [`job`]. Only [`load`] reads files. Checked types contain valid values only, so
+//! no other crate parses these texts.
 //!
 //! *Architecture Invariant*: no sockets, no clock, no environment; the same text gives the same
 //! result everywhere.

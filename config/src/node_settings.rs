@@ -1,5 +1,5 @@
-//! Checked settings of a node agent for isolation, logs, health and the cache of files. They contain
-//! valid values only, and read no text but single words.
+//! Checked settings of a node agent for isolation, logs, health and the cache of files. They
+//! contain valid values only, and read no text but single words.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
 //! Start and end of a master: the job file, the application, the journal, the connections, then the
-//! loop of `shell`.
+//! loop of `driver`.
 
 mod outputs;
 

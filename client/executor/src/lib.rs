@@ -5,8 +5,8 @@
 //! nothing about retries or sizes, never connects to a node agent, and never changes a limit of its
 //! own container. It keeps a result until the master acknowledges it.
 //!
-//! *Architecture Invariant*: `slots`, `results`, `fit`, `life`, `verdict` and `environment` are
-//! pure; `run` is the only owner of their state.
+//! *Architecture Invariant*: `slots`, `results`, `report_truncation`, `task_state`, `verdict` and
+//! `environment` are pure; `run` is the only owner of their state.
 
 #![forbid(unsafe_code)]
 

@@ -29,7 +29,7 @@ pub const DIR_VARIABLE: &str = "HEADROOM_GUEST_JOB";
 pub const IN_GUEST: &str = "HEADROOM_IN_GUEST";
 /// Mount point of the guest's own disk, if it has one.
 pub const DISK: &str = "/run/disk";
-/// Directory of the scripts in the job directory; see `station.rs`.
+/// Directory of the scripts in the job directory; see `script_guest.rs`.
 pub const ERRANDS: &str = "errands";
 /// First argument of `guest-init` as the program of a guest that runs scripts.
 pub const ERRANDS_ARGUMENT: &str = "--errands";

@@ -1,4 +1,4 @@
-"""What a client's calls came to, as one JSON object: a value under "ok", or the client's own complaint under "error"."""
+"""The results of a client's calls, as one JSON object: the value under "ok", or the error of the client under "error"."""
 
 import json
 
@@ -10,12 +10,12 @@ class Calls:
         self.called = set()
 
     def call(self, method, *arguments, label=None, **named):
-        """Calls one method of the client and keeps what comes of it under its name, or under a label."""
+        """Calls one method of the client and keeps the result under its name, or under a label."""
         self.called.add(method)
         try:
             value = getattr(self.client, method)(*arguments, **named)
             result = {"ok": getattr(value, "data", value)}
-        except Exception as error:  # whatever a client raises is its answer
+        except Exception as error:  # an exception of the client is its result
             result = {"error": f"{type(error).__name__}: {error}"}
         self.results[label or method] = result
         return result.get("ok")
@@ -26,5 +26,5 @@ class Calls:
         return sorted(public - self.called - set(but))
 
 
-def tell(**parts):
+def print_json(**parts):
     print(json.dumps(parts))

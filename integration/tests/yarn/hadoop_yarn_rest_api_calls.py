@@ -3,7 +3,7 @@
 import json
 import sys
 
-from calls import Calls, tell
+from calls import Calls, print_json
 from hadoop.yarn import Yarn
 
 story = json.loads(sys.argv[1])
@@ -27,4 +27,4 @@ yarn.call("cluster_node", story["node"])
 xml = Calls(Yarn(story["rm"], response_type="xml"))
 xml.call("cluster_information")
 
-tell(yarn=yarn.results, xml=xml.results, left_out=yarn.left_out())
+print_json(yarn=yarn.results, xml=xml.results, left_out=yarn.left_out())

@@ -4,7 +4,7 @@ import json
 import sys
 import time
 
-from calls import Calls, tell
+from calls import Calls, print_json
 from yarn_api_client import NodeManager, ResourceManager
 
 story = json.loads(sys.argv[1])
@@ -105,7 +105,7 @@ rm.call("cluster_container_signal", live, "GRACEFUL_SHUTDOWN")
 
 # Machinery that every call goes through, and a method that reads a file of this host.
 machinery = ["request", "construct_parameters", "response_class"]
-tell(
+print_json(
     rm=rm.results,
     nm=nm.results,
     new=new,

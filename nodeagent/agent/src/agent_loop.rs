@@ -1,7 +1,9 @@
-//! The main loop: one task owns the whole state of the agent, processes one input at a time, and starts jobs.
+//! The main loop: one task owns the whole state of the agent, processes one input at a time, and
+//! starts jobs.
 //!
-//! Inputs are events (a shim ended, a job is done, desired state arrived, a timer fired). The core turns them into actions,
-//! an action becomes a job, and the job's result is an input again. The loop waits only for the next input.
+//! Inputs are events (a shim ended, a job is done, desired state arrived, a timer fired). The core
+//! turns them into actions, an action becomes a job, and the job's result is an input again. The
+//! loop waits only for the next input.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -304,8 +306,8 @@ impl NodeAgentLoop {
                 let now = self.clock.now();
                 self.on_container_event(id, container::LifecycleEvent::Started { now });
             }
-            // The exit record of a shim that could not start its program has more detail than its line. The end of that
-            // shim follows as an input.
+            // The exit record of a shim that could not start its program has more detail than its
+            // line. The end of that shim follows as an input.
             StartResult::Failed { step, errno } => {
                 info!(container_id = %id, step, errno, "the program could not be started")
             }
@@ -435,7 +437,8 @@ impl NodeAgentLoop {
         }
     }
 
-    /// Sends exit reports that did not fit into the last message, or that a new peer has not confirmed.
+    /// Sends exit reports that did not fit into the last message, or that a new peer has not
+    /// confirmed.
     fn send_remaining_reports(&mut self) {
         if let Some(id) = self
             .state
@@ -481,7 +484,8 @@ impl NodeAgentLoop {
             wants.push((d.container, want));
         }
         self.step(agent::AgentEvent::Desired { extent, wants });
-        // The core ignores an order for a container that it already knows. Such an order leaves no entry.
+        // The core ignores an order for a container that it already knows. Such an order leaves no
+        // entry.
         self.state
             .live
             .retain(|id, _| self.state.core.get(id).is_some());
@@ -506,7 +510,8 @@ impl NodeAgentLoop {
         }
         let mut actions = actions.into_iter().peekable();
         while let Some(action) = actions.next() {
-            // Steps of one stop are one job, so that the cause is durable before the signal is sent.
+            // Steps of one stop are one job, so that the cause is durable before the signal is
+            // sent.
             let mut steps: Vec<stop::Step> = stop_step(&action.what).into_iter().collect();
             while let Some(next) = actions
                 .next_if(|n| n.id == action.id && !steps.is_empty() && stop_step(&n.what).is_some())

@@ -64,7 +64,7 @@ fn words(before: &NodeAgentConfig, now: &NodeAgentConfig) -> String {
         parts.push(format!("after a restart: {}", waits.join(", ")));
     }
     if parts.is_empty() {
-        "no key has another value".to_owned()
+        "no key has changed".to_owned()
     } else {
         parts.join("; ")
     }
@@ -102,7 +102,7 @@ mod tests {
             "{text}"
         );
         assert!(text.ends_with("; after a restart: exclusive"), "{text}");
-        assert_eq!(words(&now, &now), "no key has another value");
+        assert_eq!(words(&now, &now), "no key has changed");
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! `container-shim --launcher`: runs as long as its agent, and forks the shim of each container.
 //!
 //! A fork of this small process costs a fraction of an exec and two moves between cgroups, which a
-//! shim as a separate program needs. The launcher receives the packets of `birth` on its standard
-//! input and reaps shims; it decides nothing. After the agent is gone it completes the pending
-//! requests and exits; the shims stay. It holds the agent's lock: a forked shim holds the lock
-//! until its directory names it. The next agent waits for the lock and therefore finds every shim.
+//! shim as a separate program needs. The launcher receives the packets of `launcher_protocol` on
+//! its standard input and reaps shims; it decides nothing. After the agent is gone it completes the
+//! pending requests and exits; the shims stay. It holds the agent's lock: a forked shim holds the
+//! lock until its directory names it. The next agent waits for the lock and therefore finds every
+//! shim.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

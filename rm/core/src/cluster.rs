@@ -139,8 +139,8 @@ pub(crate) enum Reply {
 }
 
 impl Cluster {
-    /// Creates a cluster from the state of an earlier incarnation. The first [`ClusterEvent::Time`] must
-    /// follow immediately.
+    /// Creates a cluster from the state of an earlier incarnation. The first [`ClusterEvent::Time`]
+    /// must follow immediately.
     pub fn new(settings: Settings, restored: Restored, now: Tick) -> Self {
         let mut history = History::new(settings.keep_containers);
         for finished in restored.finished {

@@ -1,8 +1,8 @@
 //! Size of one container, and the state machine of a resize.
 //!
 //! The container's record owns it. This module does no resource accounting and sends no messages:
-//! it returns the required actions as [`ResizeAction`]s. The current size is the one in the node's latest
-//! report; this state machine contains the order beyond it.
+//! it returns the required actions as [`ResizeAction`]s. The current size is the one in the node's
+//! latest report; this state machine contains the order beyond it.
 //!
 //! ```text
 //!              order                 reported at the ordered version

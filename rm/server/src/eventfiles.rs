@@ -109,7 +109,8 @@ impl Files {
         }
     }
 
-    /// Handles an order and the orders queued behind it, until [`MAX_UNSYNCED`] events are unsynced.
+    /// Handles an order and the orders queued behind it, until [`MAX_UNSYNCED`] events are
+    /// unsynced.
     fn take(&mut self, first: WriterCommand, orders: &Receiver<WriterCommand>) {
         let (mut events, mut next) = (Vec::new(), Some(first));
         while let Some(order) = next {

@@ -174,7 +174,7 @@ pub(crate) fn words(reloaded: &ReloadResult) -> String {
     }
     parts.extend(reloaded.notes.iter().cloned());
     if parts.is_empty() {
-        "no key has another value".to_owned()
+        "no key has changed".to_owned()
     } else {
         parts.join("; ")
     }
@@ -219,7 +219,7 @@ mod tests {
         );
         assert_eq!(
             words(&compare(&new, &new, QueuesFrom::Operator)),
-            "no key has another value"
+            "no key has changed"
         );
         let mut in_force = options();
         in_force.take(new.clone());

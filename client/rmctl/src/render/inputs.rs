@@ -19,11 +19,9 @@ pub(crate) fn of_attempt(input: &AttemptInput) -> String {
     };
     let gap = match input.gap {
         None => "",
-        Some(InputGap::More) => {
-            "; far more than planned: its reader may ignore limits of the split size"
-        }
+        Some(InputGap::More) => "; far more than planned: check how the input is split",
         Some(InputGap::Less) => {
-            "; far less than planned: it read only a part, or through mapped files, which are not counted"
+            "; far less than planned: it skipped a part, or read through mapped files, which are not counted"
         }
     };
     format!("{read}{place}{gap}")

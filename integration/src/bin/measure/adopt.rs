@@ -1,7 +1,7 @@
 //! Kills of the agent at each step in the life cycle of a container: lost, duplicated and leftover
 //! objects.
 //!
-//! The rounds are in `integration::lone::rounds`; the tests run a few of them.
+//! The rounds are in `integration::single_agent::kill_rounds`; the tests run a few of them.
 
 use std::time::Duration;
 

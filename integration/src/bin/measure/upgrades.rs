@@ -1,7 +1,7 @@
 //! Restarts, kills and upgrades of installed daemons under load: three kernels with systemd, and
 //! the packages.
 //!
-//! The rounds are in `integration::fleet::rounds`; a test runs a few of them.
+//! The rounds are in `integration::fleet::fault_rounds`; a test runs a few of them.
 
 use std::time::Duration;
 

@@ -162,8 +162,9 @@ async fn a_victim_of_the_limit_of_the_node_is_not_charged() {
     );
 }
 
-/// The master has the most memory and asks for more when there is none; the kernel kills another container. When the node is full, the
-/// master has 122 MiB and each other 92: half of the 60 MiB by which the kernel counts a container as larger than a master.
+/// The master has the most memory and asks for more when there is none; the kernel kills another
+/// container. When the node is full, the master has 122 MiB and each other 92: half of the 60 MiB
+/// by which the kernel counts a container as larger than a master.
 #[tokio::test(flavor = "multi_thread")]
 async fn at_the_limit_of_the_node_masters_are_killed_last() {
     let rm = FakeRm::start().await;

@@ -320,7 +320,7 @@ async fn of_its_node(
     let node = find(web, id).await?.node;
     let base = address(web, &node).await?;
     let url = format!("{base}{path}");
-    // A log that is silent for minutes is followed all the same.
+    // No read timeout: a followed log may not grow for minutes.
     let mut request = if follow {
         web.nodes.patient().get(&url)
     } else {
