@@ -36,5 +36,5 @@ pub use load::{load_job, load_nodeagent, load_resourcemanager};
 pub use node_settings::{
     CpuBound, FileCacheLimits, HealthChecks, IpcScope, Isolation, LogRetention, RunAs,
 };
-pub use problem::{FileProblem, render};
+pub use problem::{FileProblem, FileProblemKind, render};
 pub use telemetry::{HistoryBounds, MetricsGranularity, RetentionLimits, Telemetry};

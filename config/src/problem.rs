@@ -6,10 +6,21 @@
 use std::fmt;
 use std::ops::Range;
 
+use headroom_types::Name;
+
 /// Maximum number of errors listed per file; beyond it only their number is reported.
 pub const MAX_PROBLEMS: usize = 100;
 /// Maximum length of a source line that is printed. Bytes.
 pub const MAX_SOURCE_LINE_BYTES: usize = 400;
+
+/// The kind of an error, where a caller treats it differently from others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileProblemKind {
+    /// The file names a profile that it does not define.
+    UnknownProfile(Name),
+    /// Any other error.
+    General,
+}
 
 /// An error in a configuration or job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +43,8 @@ pub struct FileProblem {
     pub fix: String,
     /// The source line, unless it exceeds [`MAX_SOURCE_LINE_BYTES`].
     pub source: Option<String>,
+    /// The kind of the error.
+    pub kind: FileProblemKind,
 }
 
 impl FileProblem {
@@ -52,6 +65,7 @@ impl FileProblem {
             why: why.into(),
             fix: fix.into(),
             source: None,
+            kind: FileProblemKind::General,
         }
     }
 }
@@ -142,6 +156,19 @@ impl<'a> ProblemCollector<'a> {
         why: impl Into<String>,
         fix: impl Into<String>,
     ) {
+        self.add_kind(FileProblemKind::General, span, key, what, why, fix);
+    }
+
+    /// Adds an error of the kind `kind` at `span` of the text.
+    pub fn add_kind(
+        &mut self,
+        kind: FileProblemKind,
+        span: Range<usize>,
+        key: &str,
+        what: impl Into<String>,
+        why: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
         if self.found.len() >= MAX_PROBLEMS {
             self.more += 1;
             return;
@@ -153,6 +180,7 @@ impl<'a> ProblemCollector<'a> {
             width: place.width,
             key: key.to_owned(),
             source: place.source,
+            kind,
             ..FileProblem::of_file(self.file, what, why, fix)
         };
         self.found.push(LocatedProblem {

@@ -2,7 +2,7 @@
 //! names.
 
 use headroom_config::job::{ClusterProfiles, JobSpec, compile, compile_with, profiles};
-use headroom_config::{FileProblem, render};
+use headroom_config::{FileProblem, FileProblemKind, render};
 use headroom_types::{Bytes, Cpus, Profile};
 
 /// Uses two profiles of the cluster, one of them as the base of its own profile.
@@ -116,6 +116,10 @@ fn an_unknown_profile_is_reported_with_the_closest_name() {
     assert_eq!(
         (slip.line, slip.key.as_str()),
         (Some(8), "executors.main.profile")
+    );
+    assert_eq!(
+        slip.kind,
+        FileProblemKind::UnknownProfile("jvm-medum".parse().expect("a name"))
     );
     let slip = mistake(&JOB.replace("\"small\"", "\"smal\""), &cluster());
     assert_eq!(

@@ -184,9 +184,7 @@ impl From<ClientError> for Failure {
             ClientError::Trust { .. } => Failure::new(Exit::Auth, e.to_string())
                 .help("rmctl config show lists the files; --cacert, --client-cert, --client-key and --token-file name others"),
             ClientError::NotSent => Failure::new(Exit::Ok, e.to_string()),
-            ClientError::Answer { what, .. } if what.contains("401") || what.contains("403") => {
-                Failure::new(Exit::Auth, e.to_string())
-            }
+            ClientError::Answer { .. } if e.denied() => Failure::new(Exit::Auth, e.to_string()),
             ClientError::Answer { .. } | ClientError::Unreachable { .. } => {
                 Failure::new(Exit::Failed, e.to_string()).help("is this the address of a resource manager of the same version?")
             }
@@ -208,6 +206,10 @@ pub(crate) fn exit_of(code: ErrorCode) -> Exit {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use headroom_client::{AnswerDefect, StatusCode};
+
     use super::*;
     use crate::render::fixture;
     use headroom_wire::v1::error::ProblemDetails;
@@ -252,14 +254,19 @@ mod tests {
     fn a_silent_stream_counts_as_unreachable() {
         let silent = ClientError::Answer {
             url: "http://rm".into(),
-            what: "no data for 20 s".into(),
+            defect: AnswerDefect::Silent(Duration::from_secs(20)),
         };
         assert_eq!(Failure::from(silent).exit(), Exit::Unreachable);
         let denied = ClientError::Answer {
             url: "http://rm".into(),
-            what: "status 403 Forbidden".into(),
+            defect: AnswerDefect::Status(StatusCode::FORBIDDEN),
         };
         assert_eq!(Failure::from(denied).exit(), Exit::Auth);
+        let strange = ClientError::Answer {
+            url: "http://rm".into(),
+            defect: AnswerDefect::Malformed("line 403 column 401".into()),
+        };
+        assert_eq!(Failure::from(strange).exit(), Exit::Failed);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::credentials::{ClientCredentials, HttpConnector};
-use crate::error::SILENT;
+use crate::error::AnswerDefect;
 use crate::log::{self, LogStream};
 use crate::request_hook::{PreparedRequest, RequestHook, Sending};
 use crate::{AuditQuery, ClientError, EventQuery, JsonLineStream, TaskRows};
@@ -277,7 +277,7 @@ impl Client {
             Ok(answer) => answer.map_err(lost),
             Err(_) => Err(ClientError::Answer {
                 url: self.shown(url),
-                what: format!("{SILENT} {} s", most.as_secs()),
+                defect: AnswerDefect::Silent(most),
             }),
         }
     }
@@ -733,7 +733,7 @@ async fn success(url: &str, response: reqwest::Response) -> Result<reqwest::Resp
         Ok(problem) => Err(ClientError::Problem(Box::new(problem))),
         Err(_) => Err(ClientError::Answer {
             url: url.to_owned(),
-            what: format!("status {status}"),
+            defect: AnswerDefect::Status(status),
         }),
     }
 }
@@ -751,7 +751,7 @@ async fn parse<T: DeserializeOwned>(
         })?;
     serde_json::from_slice(&body).map_err(|e| ClientError::Answer {
         url,
-        what: e.to_string(),
+        defect: AnswerDefect::Malformed(e.to_string()),
     })
 }
 

@@ -1,9 +1,10 @@
 //! Errors of calls to the resource manager.
 
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use std::io;
+use std::time::Duration;
 
-/// Beginning of the description of an answer that did not arrive in time.
-pub(crate) const SILENT: &str = "no data for";
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use reqwest::StatusCode;
 
 /// A failed call.
 #[derive(Debug, thiserror::Error)]
@@ -37,14 +38,28 @@ pub enum ClientError {
     /// The request hook withheld the request.
     #[error("the request was not sent")]
     NotSent,
-    /// This version cannot parse the answer.
-    #[error("unexpected answer from {url}: {what}")]
+    /// The answer is incomplete, or this version cannot parse it.
+    #[error("unexpected answer from {url}: {defect}")]
     Answer {
         /// The URL of the call.
         url: String,
-        /// The description of the defect.
-        what: String,
+        /// The defect of the answer.
+        defect: AnswerDefect,
     },
+}
+
+/// The defect of an answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerDefect {
+    /// The answer, or its next piece, did not arrive within this time.
+    #[error("no data for {} s", .0.as_secs())]
+    Silent(Duration),
+    /// An error status without a problem document, for example from a proxy.
+    #[error("status {0}")]
+    Status(StatusCode),
+    /// The content has another form than this version expects. The text describes the difference.
+    #[error("{0}")]
+    Malformed(String),
 }
 
 /// The reaction that a failed call requires of its caller.
@@ -98,12 +113,42 @@ impl ClientError {
     pub fn unreachable(&self) -> bool {
         match self {
             ClientError::Unreachable { .. } => true,
-            ClientError::Answer { what, .. } => what.starts_with(SILENT),
+            ClientError::Answer { defect, .. } => matches!(defect, AnswerDefect::Silent(_)),
             ClientError::Address { .. }
             | ClientError::Trust { .. }
             | ClientError::NotSent
             | ClientError::Problem(_) => false,
         }
+    }
+    /// True if the server, or a proxy before it, denied access: with or without a problem document.
+    pub fn denied(&self) -> bool {
+        match self {
+            ClientError::Problem(p) => matches!(p.code, ErrorCode::HR0401 | ErrorCode::HR0403),
+            ClientError::Answer {
+                defect: AnswerDefect::Status(status),
+                ..
+            } => *status == StatusCode::UNAUTHORIZED || *status == StatusCode::FORBIDDEN,
+            ClientError::Address { .. }
+            | ClientError::Trust { .. }
+            | ClientError::Unreachable { .. }
+            | ClientError::NotSent
+            | ClientError::Answer {
+                defect: AnswerDefect::Silent(_) | AnswerDefect::Malformed(_),
+                ..
+            } => false,
+        }
+    }
+    /// True if the host answered that no program listens at the address.
+    pub fn connection_refused(&self) -> bool {
+        let mut cause: Option<&dyn std::error::Error> = Some(self);
+        while let Some(error) = cause {
+            let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+            if kind == Some(io::ErrorKind::ConnectionRefused) {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
     }
     /// The innermost cause in a few words: `connection refused`.
     pub fn root_cause(&self) -> String {
@@ -181,8 +226,69 @@ mod tests {
         );
         let strange = ClientError::Answer {
             url: "u".into(),
-            what: "HTML".into(),
+            defect: AnswerDefect::Malformed("HTML".into()),
         };
         assert_eq!(strange.failure_kind(), CallFailureKind::Silent);
+    }
+
+    #[test]
+    fn the_defect_of_an_answer_decides_and_not_its_text() {
+        let of = |defect| ClientError::Answer {
+            url: "http://rm".into(),
+            defect,
+        };
+        let table = [
+            (
+                AnswerDefect::Silent(Duration::from_secs(20)),
+                "no data for 20 s",
+                (true, false),
+            ),
+            (
+                AnswerDefect::Status(StatusCode::FORBIDDEN),
+                "status 403 Forbidden",
+                (false, true),
+            ),
+            (
+                AnswerDefect::Status(StatusCode::UNAUTHORIZED),
+                "status 401 Unauthorized",
+                (false, true),
+            ),
+            (
+                AnswerDefect::Status(StatusCode::BAD_GATEWAY),
+                "status 502 Bad Gateway",
+                (false, false),
+            ),
+            (
+                AnswerDefect::Malformed("no data for 403".into()),
+                "no data for 403",
+                (false, false),
+            ),
+        ];
+        for (defect, text, wanted) in table {
+            let error = of(defect);
+            assert_eq!(
+                error.to_string(),
+                format!("unexpected answer from http://rm: {text}")
+            );
+            assert_eq!((error.unreachable(), error.denied()), wanted, "{text}");
+            assert!(!error.connection_refused(), "{text}");
+        }
+        let problem = |code| ClientError::Problem(Box::new(ProblemDetails::new(code, "no")));
+        assert!(problem(ErrorCode::HR0401).denied() && problem(ErrorCode::HR0403).denied());
+        assert!(!problem(ErrorCode::HR0404).denied());
+    }
+
+    #[tokio::test]
+    async fn a_port_without_a_listener_refuses_the_connection() {
+        let port = {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
+            listener.local_addr().expect("an address").port()
+        };
+        let client = crate::Client::new(&format!("http://127.0.0.1:{port}")).expect("a client");
+        let error = client.status().await.expect_err("nothing listens");
+        assert!(
+            error.connection_refused() && error.unreachable(),
+            "{error:?}"
+        );
     }
 }

@@ -19,9 +19,10 @@ pub mod stream;
 
 pub use client::{Client, DryRunMode, Follow, UNIX};
 pub use credentials::{ClientCredentials, ExpectedPeer, TokenSource};
-pub use error::{CallFailureKind, ClientError};
+pub use error::{AnswerDefect, CallFailureKind, ClientError};
 pub use filter::{AuditQuery, EventQuery, TaskRows};
 pub use follow::EventFollower;
 pub use log::LogStream;
 pub use request_hook::{PreparedRequest, Sending};
+pub use reqwest::StatusCode;
 pub use stream::JsonLineStream;

@@ -9,7 +9,7 @@ use futures_util::{Stream, StreamExt as _};
 use serde::de::DeserializeOwned;
 
 use crate::ClientError;
-use crate::error::SILENT;
+use crate::error::AnswerDefect;
 
 /// Longest accepted line, in bytes.
 const MAX_LINE: usize = 8 << 20;
@@ -53,10 +53,15 @@ impl<T: DeserializeOwned> JsonLineStream<T> {
                 if line.len() == 1 {
                     continue;
                 }
-                return Some(serde_json::from_slice(&line).map_err(|e| self.odd(&e.to_string())));
+                return Some(
+                    serde_json::from_slice(&line)
+                        .map_err(|e| self.odd(AnswerDefect::Malformed(e.to_string()))),
+                );
             }
             if self.buffer.len() > MAX_LINE {
-                return Some(Err(self.odd("a line longer than 8 MiB")));
+                return Some(Err(self.odd(AnswerDefect::Malformed(
+                    "a line longer than 8 MiB".to_owned(),
+                ))));
             }
             match tokio::time::timeout(self.silence, self.chunks.next()).await {
                 Ok(Some(Ok(chunk))) => self.buffer.extend_from_slice(&chunk),
@@ -67,19 +72,15 @@ impl<T: DeserializeOwned> JsonLineStream<T> {
                     }));
                 }
                 Ok(None) => return None,
-                Err(_) => {
-                    return Some(Err(
-                        self.odd(&format!("{SILENT} {} s", self.silence.as_secs()))
-                    ));
-                }
+                Err(_) => return Some(Err(self.odd(AnswerDefect::Silent(self.silence)))),
             }
         }
     }
 
-    fn odd(&self, what: &str) -> ClientError {
+    fn odd(&self, defect: AnswerDefect) -> ClientError {
         ClientError::Answer {
             url: self.url.clone(),
-            what: what.to_owned(),
+            defect,
         }
     }
 }

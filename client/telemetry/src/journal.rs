@@ -30,7 +30,7 @@ macro_rules! messages {
 /// A log line with an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The reason at the beginning of the line, or the name of the tracing event.
+    /// The name of the tracing event: the reason of the line, or another name.
     pub key: &'static str,
     /// The `MESSAGE_ID`: 128 random bits.
     pub id: &'static str,
@@ -55,13 +55,9 @@ messages! {
     "ConfigRefused" "4087a15068f94224a0c0d19e5972a014" "both" "A changed configuration has errors and was not applied."
 }
 
-/// The `MESSAGE_ID` of a line, by the reason at its beginning or by its name.
-fn identity(message: &str, name: &str) -> Option<&'static str> {
-    let reason = message.split_once(": ").map_or("", |(word, _)| word);
-    MESSAGES
-        .iter()
-        .find(|m| m.key == reason || m.key == name)
-        .map(|m| m.id)
+/// The `MESSAGE_ID` of a line, by the name of its tracing event.
+fn identity(name: &str) -> Option<&'static str> {
+    MESSAGES.iter().find(|m| m.key == name).map(|m| m.id)
 }
 
 /// Writes lines to the journal.
@@ -170,7 +166,7 @@ fn datagram(metadata: &Metadata<'_>, program: &str, line: &Line) -> Vec<u8> {
     put(&mut bytes, "MESSAGE", &line.text());
     put(&mut bytes, "PRIORITY", priority(metadata.level()));
     put(&mut bytes, "SYSLOG_IDENTIFIER", program);
-    if let Some(id) = identity(&line.sentence, metadata.name()) {
+    if let Some(id) = identity(metadata.name()) {
         put(&mut bytes, "MESSAGE_ID", id);
     }
     if let (Some(file), Some(number)) = (metadata.file(), metadata.line()) {
@@ -302,8 +298,11 @@ mod tests {
 
     #[test]
     fn important_lines_have_a_message_id() {
-        let lost = told(|| tracing::warn!(object = "node/n1", "NodeLost: no heartbeat"));
+        let lost =
+            told(|| tracing::warn!(name: "NodeLost", object = "node/n1", "NodeLost: no heartbeat"));
         assert_eq!(lost["MESSAGE_ID"], "20b694f0a8de4251a772172f276a04d7");
+        let text = told(|| tracing::warn!("NodeLost: no heartbeat"));
+        assert!(!text.contains_key("MESSAGE_ID"), "the text has no effect");
         let ready = told(|| tracing::info!(name: "agent-ready", url = "http://n1", "ready"));
         assert_eq!(ready["MESSAGE_ID"], "b0c0c9a288444916816e938e77ae683d");
     }

@@ -6,7 +6,7 @@ use headroom_types::{Bytes, Cpus, Name, Profile};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::problem::{FileProblem, ProblemCollector};
+use crate::problem::{FileProblem, FileProblemKind, ProblemCollector};
 use crate::toml_reader::{self, Hint, Section, hint};
 
 /// Profiles that the cluster stores by name.
@@ -161,11 +161,6 @@ pub fn inline_cluster_profiles(text: &str, cluster: &ClusterProfiles) -> String 
     whole
 }
 
-/// Error text for an unknown profile name.
-pub fn unknown_profile_message(name: &str) -> String {
-    format!("there is no profile \"{name}\"")
-}
-
 pub(super) fn read(
     root: &mut Section<'_>,
     r: &mut ProblemCollector<'_>,
@@ -243,10 +238,11 @@ pub(super) fn named(
             known.join(", ")
         ),
     };
-    r.add(
+    r.add_kind(
+        FileProblemKind::UnknownProfile(name.get_ref().clone()),
         name.span(),
         &s.path_of(key),
-        unknown_profile_message(name.get_ref().as_str()),
+        format!("there is no profile \"{}\"", name.get_ref()),
         "it gives the size",
         fix,
     );

@@ -11,7 +11,7 @@ use headroom_node_core::agent::{self, AdoptedState, Agent, DesiredState, Extent}
 use headroom_node_core::container::{self, ContainerEffect, ContainerEnd, ContainerOrder};
 use headroom_node_core::fence::{Fence, FenceTimeout};
 use headroom_node_core::size::OrderedSize;
-use headroom_node_core::{VerdictScope, classify};
+use headroom_node_core::{LaunchFailure, LaunchFailureKind, VerdictScope, classify};
 use headroom_rm_core::{self as rm, NodeProperties, RunOrder};
 use headroom_types::exit::MemoryEvents;
 use headroom_types::{
@@ -435,9 +435,10 @@ impl Simulation {
         };
         host.cells.entry(id.clone()).or_insert(new);
         let event = if fails {
-            container::LifecycleEvent::Failed {
-                why: "no cgroup".into(),
-            }
+            container::LifecycleEvent::Failed(LaunchFailure::new(
+                LaunchFailureKind::Cgroup,
+                "no cgroup",
+            ))
         } else {
             container::LifecycleEvent::Prepared
         };

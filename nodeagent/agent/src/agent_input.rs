@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use headroom_container_shim::record::StartResult;
 use headroom_node_cgroup::Group;
+use headroom_node_core::LaunchFailure;
 use headroom_node_core::size::OrderedSize;
 use headroom_types::{ContainerId, ExitReport};
 use headroom_wire::v1::nodes::ConfigReload;
@@ -21,9 +22,9 @@ use crate::unattributed_memory::UnattributedFinding;
 #[derive(Debug)]
 pub(crate) enum AgentInput {
     /// The files and the cgroup of a container are ready, or an error.
-    Prepared(ContainerId, Result<Arc<Group>, String>),
+    Prepared(ContainerId, Result<Arc<Group>, LaunchFailure>),
     /// The shim of a container was started, or an error.
-    ShimStarted(ContainerId, Result<ShimProcess, String>),
+    ShimStarted(ContainerId, Result<ShimProcess, LaunchFailure>),
     /// The single line of the shim arrived.
     Answered(ContainerId, StartResult),
     /// The shim did not report in time whether its program runs.

@@ -14,6 +14,7 @@ use headroom_node_core::agent::{self, AgentOutcome, DesiredState, Extent};
 use headroom_node_core::container::{self, ContainerEffect, ContainerOrder, LifecyclePhase};
 use headroom_node_core::fence::{Fence, FenceTimeout};
 use headroom_node_core::size::OrderedSize;
+use headroom_node_core::{LaunchFailure, LaunchFailureKind};
 use headroom_types::unattributed::owners;
 use headroom_types::{Charge, ContainerId, ExitReport, StopCause, Tick, UnixMillis};
 use headroom_wire::v1::nodes::{self, DesiredStateLine, RunOrder};
@@ -163,8 +164,12 @@ impl NodeAgentLoop {
                 self.state.live.entry(id.clone()).or_default().group = Some(group);
                 self.on_container_event(id, container::LifecycleEvent::Prepared);
             }
-            AgentInput::Prepared(id, Err(why)) => self.not_launched(id, Failed::Prepare, why),
-            AgentInput::ShimStarted(id, Err(why)) => self.not_launched(id, Failed::Start, why),
+            AgentInput::Prepared(id, Err(failure)) => {
+                self.not_launched(id, Failed::Prepare, failure)
+            }
+            AgentInput::ShimStarted(id, Err(failure)) => {
+                self.not_launched(id, Failed::Start, failure)
+            }
             AgentInput::ShimStarted(id, Ok(shim)) => self.jobs.watch_shim(id, shim),
             AgentInput::Answered(id, answer) => self.answered(id, answer),
             AgentInput::Silent(id) => {
@@ -172,9 +177,10 @@ impl NodeAgentLoop {
                 self.jobs.abort_launch(id.clone(), self.group(&id));
                 self.on_container_event(
                     id,
-                    container::LifecycleEvent::Failed {
-                        why: "the shim did not report the start of the program".into(),
-                    },
+                    container::LifecycleEvent::Failed(LaunchFailure::new(
+                        LaunchFailureKind::Internal,
+                        "the shim did not report the start of the program",
+                    )),
                 );
             }
             AgentInput::ShimEnded(id) => {
@@ -227,7 +233,8 @@ impl NodeAgentLoop {
         }
     }
 
-    fn not_launched(&mut self, id: ContainerId, step: Failed, why: String) {
+    fn not_launched(&mut self, id: ContainerId, step: Failed, failure: LaunchFailure) {
+        let why = &failure.why;
         if !self.state.facts.site.enforcer.has_containers_dir() {
             // Every later order would fail in the same way, and charge an attempt each time.
             error!(container_id = %id, why, "the cgroup of all containers was removed; this agent ends, the next creates it");
@@ -236,7 +243,7 @@ impl NodeAgentLoop {
         }
         warn!(container_id = %id, why, "the container could not be launched");
         self.state.counts.failed(step);
-        self.on_container_event(id, container::LifecycleEvent::Failed { why });
+        self.on_container_event(id, container::LifecycleEvent::Failed(failure));
     }
 
     /// Records the duration of a finished launch step and starts the next one.
@@ -309,7 +316,7 @@ impl NodeAgentLoop {
             // The exit record of a shim that could not start its program has more detail than its
             // line. The end of that shim follows as an input.
             StartResult::Failed { step, errno } => {
-                info!(container_id = %id, step, errno, "the program could not be started")
+                info!(container_id = %id, %step, errno, "the program could not be started")
             }
         }
     }

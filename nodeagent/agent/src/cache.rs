@@ -14,7 +14,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, bail};
+use headroom_node_core::LaunchFailureKind;
 use headroom_types::Sha256;
+
+use crate::launch_failure::LaunchError;
 
 /// The content of an entry: a file, or the directory of an unpacked archive.
 pub(crate) const CONTENT: &str = "content";
@@ -130,7 +133,10 @@ impl NodeFileCache {
             still_wanted()?;
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                bail!("another container fetches the same file and did not finish in time");
+                bail!(LaunchError::new(
+                    LaunchFailureKind::FetchTimeout,
+                    "another container fetches the same file and did not finish in time",
+                ));
             }
             state = self
                 .changed

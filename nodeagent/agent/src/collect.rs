@@ -12,7 +12,9 @@ use std::time::Duration;
 use headroom_container_shim::record::{self, ExitRecord, ProgramEnd};
 use headroom_node_cgroup::Group;
 use headroom_node_core::container::ContainerEnd;
-use headroom_node_core::{Verdict, VerdictScope, classify, diagnose, gclog, timeline};
+use headroom_node_core::{
+    LaunchFailure, LaunchFailureKind, Verdict, VerdictScope, classify, diagnose, gclog, timeline,
+};
 use headroom_types::exit::{
     CgroupStats, MemoryEvents, OuterLevel, TaskGroupStats, Unattributed, VictimProcess,
 };
@@ -64,7 +66,7 @@ pub(crate) fn collect(site: &NodeContext, remains: ContainerRemains) -> Box<Exit
     });
     let report = Box::new(match &remains.end {
         ContainerEnd::Ended { asked } => ended(site, &remains, group.as_ref(), *asked),
-        ContainerEnd::Failed { why } => failed(site, &id, group.as_ref(), why),
+        ContainerEnd::Failed(failure) => failed(site, &id, group.as_ref(), failure),
         ContainerEnd::Never { cause } => never(site, &id, *cause),
     });
     crash::at("rest-ended");
@@ -124,7 +126,7 @@ fn ended(
             site,
             id,
             group,
-            &launch_failure::refusal(step, *errno, what),
+            &launch_failure::from_step(*step, *errno, what),
         );
     }
     if record.is_none() && !dir.join(record::file::PID).exists() {
@@ -132,7 +134,10 @@ fn ended(
             site,
             id,
             group,
-            "the shim ended before it had started the program",
+            &LaunchFailure::new(
+                LaunchFailureKind::Internal,
+                "the shim ended before it had started the program",
+            ),
         );
     }
     let ordered = site.layout.order(id);
@@ -454,7 +459,7 @@ fn failed(
     site: &NodeContext,
     id: &ContainerId,
     group: Option<&Arc<Group>>,
-    why: &str,
+    failure: &LaunchFailure,
 ) -> ExitReport {
     if let Some(group) = group {
         end_the_rest(id, group);
@@ -463,8 +468,8 @@ fn failed(
     report.diagnosis.push(Diagnosis::new(
         SubCause::NotStarted,
         Certainty::Certain,
-        why,
-        launch_failure::advice(why),
+        &failure.why,
+        failure.fix(),
     ));
     report
 }

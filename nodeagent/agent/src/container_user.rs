@@ -11,9 +11,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use headroom_config::{Isolation, RunAs};
 use headroom_node_cgroup::Group;
+use headroom_node_core::LaunchFailureKind;
 use headroom_node_exec::User;
 
 use crate::disk::file;
+use crate::launch_failure::LaunchError;
 
 /// The user of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,22 +40,33 @@ pub(crate) fn choose(
             None => (who, false),
         },
         (RunAs::Submitter, None) => {
-            bail!("the launch has no submitter, and this node runs programs as their submitter")
+            bail!(LaunchError::new(
+                LaunchFailureKind::SubmitterMissing,
+                "the launch has no submitter, and this node runs programs as their submitter",
+            ))
         }
     };
     let found = look_up(name).with_context(|| format!("the user {name:?} cannot be looked up"))?;
     let Some(user) = found else {
-        bail!("the user {name:?} is not known on this node")
+        bail!(LaunchError::new(
+            LaunchFailureKind::UserUnknown,
+            format!("the user {name:?} is not known on this node"),
+        ))
     };
     if user.uid == 0 && !policy.allow_root {
-        bail!("the program would run as root, which this node does not allow");
+        bail!(LaunchError::new(
+            LaunchFailureKind::RootNotAllowed,
+            "the program would run as root, which this node does not allow",
+        ));
     }
     if user.uid != 0 && user.uid < policy.min_uid && !named {
-        bail!(
-            "the user {name:?} has the uid {}, below the min_uid of the node, {}",
-            user.uid,
-            policy.min_uid
-        );
+        bail!(LaunchError::new(
+            LaunchFailureKind::UidTooLow,
+            format!(
+                "the user {name:?} has the uid {}, below the min_uid of the node, {}",
+                user.uid, policy.min_uid
+            ),
+        ));
     }
     let user = if policy.run_as == RunAs::Agent {
         None
@@ -137,7 +150,8 @@ pub(crate) fn delegate(identity: &ContainerUser, group: &Group) -> anyhow::Resul
             match chown(&path, Some(user.uid), Some(user.gid)) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                 done => {
-                    done.with_context(|| format!("cannot give {} to its user", path.display()))?
+                    let text = || format!("cannot give {} to its user", path.display());
+                    done.with_context(|| LaunchError::new(LaunchFailureKind::Cgroup, text()))?
                 }
             }
         }
@@ -147,7 +161,10 @@ pub(crate) fn delegate(identity: &ContainerUser, group: &Group) -> anyhow::Resul
 
 #[cfg(test)]
 mod tests {
+    use headroom_node_core::LaunchFailure;
+
     use super::*;
+    use crate::launch_failure;
 
     fn known(name: &str) -> io::Result<Option<User>> {
         let uid = match name {
@@ -163,24 +180,25 @@ mod tests {
         }))
     }
 
-    fn decide(policy: &Isolation, submitter: Option<&str>) -> Result<Option<u32>, String> {
+    fn decide(policy: &Isolation, submitter: Option<&str>) -> Result<Option<u32>, LaunchFailure> {
         choose(policy, submitter, known)
             .map(|i| i.user.map(|u| u.uid))
-            .map_err(|e| format!("{e:#}"))
+            .map_err(|e| launch_failure::from_error(&e))
     }
 
     #[test]
     fn by_default_a_program_runs_as_its_submitter_and_never_as_root() {
         let usual = Isolation::default();
         assert_eq!(decide(&usual, Some("ann")), Ok(Some(1001)));
-        for (who, word) in [
-            (Some("root"), "root"),
-            (Some("daemon"), "min_uid"),
-            (Some("eve"), "known"),
-            (None, "no submitter"),
+        for (who, word, kind) in [
+            (Some("root"), "root", LaunchFailureKind::RootNotAllowed),
+            (Some("daemon"), "min_uid", LaunchFailureKind::UidTooLow),
+            (Some("eve"), "known", LaunchFailureKind::UserUnknown),
+            (None, "no submitter", LaunchFailureKind::SubmitterMissing),
         ] {
-            let why = decide(&usual, who).expect_err("refused");
-            assert!(why.contains(word), "{who:?}: {why}");
+            let failure = decide(&usual, who).expect_err("refused");
+            assert!(failure.why.contains(word), "{who:?}: {failure:?}");
+            assert_eq!(failure.kind, kind, "{who:?}");
         }
     }
 
@@ -196,10 +214,9 @@ mod tests {
             ..Isolation::default()
         };
         assert_eq!(decide(&policy, Some("eve")), Ok(Some(1)));
-        assert!(
-            decide(&policy, Some("op"))
-                .expect_err("refused")
-                .contains("root"),
+        assert_eq!(
+            decide(&policy, Some("op")).expect_err("refused").kind,
+            LaunchFailureKind::RootNotAllowed,
             "an entry of the map does not allow root"
         );
         policy.allow_root = true;

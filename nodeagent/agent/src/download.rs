@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
 use axum::http::{Response, StatusCode, Uri, header};
+use headroom_node_core::LaunchFailureKind;
 use headroom_types::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -25,6 +26,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use url::Url;
+
+use crate::launch_failure::LaunchError;
 
 /// Time without data after which a server is given up.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -137,9 +140,12 @@ fn caller(ca_file: Option<&Path>) -> anyhow::Result<Caller> {
     roots.add_parsable_certificates(host.certs);
     if let Some(path) = ca_file {
         let own = || {
-            format!(
-                "ca_file under [cache] in the node's configuration, {}",
-                path.display()
+            LaunchError::new(
+                LaunchFailureKind::CaFileInvalid,
+                format!(
+                    "ca_file under [cache] in the node's configuration, {}",
+                    path.display()
+                ),
             )
         };
         let listed = CertificateDer::pem_file_iter(path).with_context(own)?;
@@ -209,9 +215,11 @@ fn failed(error: &(dyn StdError + 'static)) -> DownloadError {
         cause = e.source();
     }
     if distrust {
-        return DownloadError::Final(anyhow!(
-            "the certificate of the server is not trusted ({words})"
-        ));
+        let sentence = format!("the certificate of the server is not trusted ({words})");
+        return DownloadError::Final(anyhow!(LaunchError::new(
+            LaunchFailureKind::ServerNotTrusted,
+            sentence
+        )));
     }
     DownloadError::Net(anyhow!("{words}"))
 }
@@ -244,6 +252,31 @@ mod tests {
         assert_eq!(to("https://a:1/b/c", "//d/e?f=1"), "https://d/e?f=1");
         assert_eq!(to("https://a:1/b/c", "/e?f=1"), "https://a:1/e?f=1");
         assert_eq!(to("https://a:1/b/c", "e"), "https://a:1/b/e");
+    }
+
+    fn kind(error: &anyhow::Error) -> LaunchFailureKind {
+        crate::launch_failure::from_error(error).kind
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("client error")]
+    struct Wrapped(#[source] io::Error);
+
+    #[test]
+    fn an_untrusted_server_and_a_bad_ca_file_have_kinds() {
+        let issuer = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        match failed(&Wrapped(io::Error::other(issuer))) {
+            DownloadError::Final(error) => {
+                assert_eq!(kind(&error), LaunchFailureKind::ServerNotTrusted);
+            }
+            DownloadError::Net(error) => panic!("{error:#} is not final"),
+        }
+        match failed(&Wrapped(io::Error::other("is not trusted, ca_file"))) {
+            DownloadError::Net(error) => assert_eq!(kind(&error), LaunchFailureKind::Internal),
+            DownloadError::Final(error) => panic!("{error:#} may pass"),
+        }
+        let error = caller(Some(Path::new("/no/such/authorities.pem"))).expect_err("missing");
+        assert_eq!(kind(&error), LaunchFailureKind::CaFileInvalid);
     }
 
     #[test]

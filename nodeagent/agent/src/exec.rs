@@ -19,6 +19,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use headroom_container_shim::record::{self, ExitRecord, ProcessIdentity, ProgramEnd, StartResult};
 use headroom_node_cgroup::{Group, GroupLimits, OomGroup};
+use headroom_node_core::{LaunchFailure, LaunchFailureKind};
 use headroom_node_exec::{ChildProcess, WatchedProcess};
 use headroom_types::exit::MemoryEvents;
 use headroom_types::{ContainerId, EnforcerKind};
@@ -383,10 +384,8 @@ fn how(dir: &Path) -> ExecExitStatus {
         Some(ProgramEnd::Code(code)) => ExecExitStatus::Exit { code },
         Some(ProgramEnd::Signal { signal, .. }) => ExecExitStatus::Signal { signal },
         Some(ProgramEnd::Failed { step, errno, what }) => {
-            let why = launch_failure::refusal(&step, errno, &what);
-            let missing = step == "exec"
-                && io::Error::from_raw_os_error(errno).kind() == io::ErrorKind::NotFound;
-            if missing {
+            let LaunchFailure { kind, why } = launch_failure::from_step(step, errno, &what);
+            if kind == LaunchFailureKind::ProgramNotFound {
                 ExecExitStatus::NotFound { why }
             } else {
                 ExecExitStatus::NotStarted { why }

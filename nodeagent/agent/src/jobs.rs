@@ -9,6 +9,7 @@ use std::sync::Arc;
 use headroom_container_shim::launcher_protocol::LauncherPacket;
 use headroom_node_cgroup::Group;
 use headroom_node_core::size::OrderedSize;
+use headroom_node_core::{LaunchFailure, LaunchFailureKind};
 use headroom_node_exec::ChildProcess;
 use headroom_types::ContainerId;
 use headroom_wire::v1::nodes::RunOrder;
@@ -23,6 +24,7 @@ use crate::clock::Clock;
 use crate::collect::{self, ContainerRemains};
 use crate::crash;
 use crate::launch::{self, StartedShim};
+use crate::launch_failure;
 use crate::launcher::Conversation;
 use crate::node_context::NodeContext;
 use crate::process_wait;
@@ -45,6 +47,10 @@ enum LaunchOutcome {
     All,
     /// No shim was forked.
     Nothing,
+}
+
+fn internal(why: impl Into<String>) -> LaunchFailure {
+    LaunchFailure::new(LaunchFailureKind::Internal, why)
 }
 
 /// Starts jobs.
@@ -80,7 +86,7 @@ impl Jobs {
         let job = move || {
             jobs.blocking(move |site| {
                 let result =
-                    launch::prepare(site, &id, &order).map_err(|error| format!("{error:#}"));
+                    launch::prepare(site, &id, &order).map_err(|e| launch_failure::from_error(&e));
                 Some(AgentInput::Prepared(id, result))
             })
         };
@@ -117,11 +123,10 @@ impl Jobs {
                 let started =
                     match tokio::task::spawn_blocking(move || launch::start_shim(&site, &of)).await
                     {
-                        Ok(started) => started.map_err(|error| format!("{error:#}")),
-                        Err(_) => {
-                            Err("the start of the shim failed inside the agent; see its log"
-                                .to_owned())
-                        }
+                        Ok(started) => started.map_err(|e| launch_failure::from_error(&e)),
+                        Err(_) => Err(internal(
+                            "the start of the shim failed inside the agent; see its log",
+                        )),
                     };
                 match started {
                     Ok(StartedShim::Own(child, line)) => {
@@ -135,12 +140,16 @@ impl Jobs {
                             }
                         }
                     }
-                    Err(why) => return jobs.send(AgentInput::ShimStarted(id, Err(why))).await,
+                    Err(failure) => {
+                        return jobs.send(AgentInput::ShimStarted(id, Err(failure))).await;
+                    }
                 }
             }
             jobs.send(AgentInput::ShimStarted(
                 id,
-                Err("three launchers were lost before they forked the shim".into()),
+                Err(internal(
+                    "three launchers were lost before they forked the shim",
+                )),
             ))
             .await;
         });
@@ -205,7 +214,7 @@ impl Jobs {
                         "the launcher cannot fork the shim: {}",
                         io::Error::from_raw_os_error(errno)
                     );
-                    self.send(AgentInput::ShimStarted(id.clone(), Err(why)))
+                    self.send(AgentInput::ShimStarted(id.clone(), Err(internal(why))))
                         .await;
                     return LaunchOutcome::All;
                 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use headroom_container_shim::record::{self, ProgramSpec, UserNamespace};
 use headroom_node_cgroup::{Group, GroupLimits, OomGroup};
+use headroom_node_core::LaunchFailureKind;
 use headroom_node_exec::{ChildProcess, Command, spawn};
 use headroom_types::{ContainerId, RequestId};
 use headroom_wire::v1::nodes::RunOrder;
@@ -30,6 +31,7 @@ use crate::descriptors;
 use crate::disk::{self, Baselines, OrderRecord, file};
 use crate::environment::{self, Words};
 use crate::isolation;
+use crate::launch_failure::LaunchError;
 use crate::node_context::NodeContext;
 
 /// Default limit of processes and threads of a container.
@@ -57,7 +59,10 @@ pub(crate) fn prepare(
             clear(site, id)?
         }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-            bail!("container {id} was on this node before")
+            bail!(LaunchError::new(
+                LaunchFailureKind::AlreadyStarted,
+                format!("container {id} was on this node before"),
+            ))
         }
         Err(e) => return Err(e).with_context(|| format!("cannot make {}", dir.display())),
     }
@@ -87,7 +92,7 @@ pub(crate) fn prepare(
     let group = site
         .enforcer
         .create(&id.to_string(), &limits(order))
-        .context("cannot create the cgroup")?;
+        .with_context(|| cgroup("cannot create the cgroup"))?;
     crash::at("group-made");
     if order.launch.task_groups {
         container_user::delegate(&identity, &group)?;
@@ -138,6 +143,10 @@ pub(crate) fn second_program_spec(
     Ok(spec)
 }
 
+fn cgroup(sentence: &str) -> LaunchError {
+    LaunchError::new(LaunchFailureKind::Cgroup, sentence)
+}
+
 /// Limit of processes and threads of a container.
 pub(crate) fn processes(order: &RunOrder) -> u32 {
     order.launch.max_processes.unwrap_or(PROCESSES)
@@ -156,9 +165,9 @@ fn clear(site: &NodeContext, id: &ContainerId) -> anyhow::Result<()> {
     let left = site
         .enforcer
         .open(&id.to_string())
-        .context("the partly prepared cgroup cannot be opened")?;
+        .with_context(|| cgroup("the partly prepared cgroup cannot be opened"))?;
     left.map_or(Ok(()), |group| group.remove(HALF_MADE))
-        .context("the partly prepared cgroup cannot be removed")
+        .with_context(|| cgroup("the partly prepared cgroup cannot be removed"))
 }
 
 /// A started shim.

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use headroom_config::FileCacheLimits as Bounds;
+use headroom_node_core::LaunchFailureKind;
 use headroom_node_exec::{Command, ProcessEnd, Rlimit, RlimitKind, spawn};
 use headroom_types::{Bytes, ContainerId, FetchedFile, FileKind, Sha256};
 use sha2::Digest as _;
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cache::{Key, NodeFileCache};
 use crate::container_user::ContainerUser;
 use crate::download::{DownloadError, FileDownloader};
+use crate::launch_failure::LaunchError;
 use crate::process_wait::{end_within, ends_within};
 use crate::unpack;
 
@@ -114,9 +116,10 @@ impl Localizer {
                 deadline,
                 given_up: &given_up,
             };
-            errand
-                .run(&work.join(&file.name))
-                .with_context(|| format!("fetching {} from {}", file.name, file.from))
+            errand.run(&work.join(&file.name)).map_err(|error| {
+                let sentence = format!("fetching {} from {}", file.name, file.from);
+                LaunchError::around(error, LaunchFailureKind::FetchFailed, sentence)
+            })
         })
     }
 
@@ -134,6 +137,17 @@ impl ContainerFetch<'_> {
             "the container was stopped before its files were fetched"
         );
         Ok(())
+    }
+
+    /// The error of a fetch that reached its deadline.
+    fn late(&self) -> LaunchError {
+        LaunchError::new(
+            LaunchFailureKind::FetchTimeout,
+            format!(
+                "the fetch did not finish within {:?}",
+                self.of.bounds.deadline
+            ),
+        )
     }
 
     fn run(&self, at: &Path) -> anyhow::Result<()> {
@@ -182,7 +196,10 @@ impl ContainerFetch<'_> {
             .and_then(|size| match self.file.kind {
                 FileKind::Archive => {
                     let (bytes, entries) = (self.of.bounds.unpacked.get(), self.of.bounds.entries);
-                    unpack::unpack(&mut file, at, bytes, entries).context("the archive is refused")
+                    unpack::unpack(&mut file, at, bytes, entries).map_err(|error| {
+                        let kind = LaunchFailureKind::ArchiveRefused;
+                        LaunchError::around(error, kind, "the archive is refused")
+                    })
                 }
                 kind @ (FileKind::File | FileKind::Program) => {
                     let mode = if kind == FileKind::Program {
@@ -239,12 +256,7 @@ impl ContainerFetch<'_> {
         let Some(in_time) = in_time else {
             return self.still_wanted();
         };
-        in_time.with_context(|| {
-            format!(
-                "the fetch did not finish within {:?}",
-                self.of.bounds.deadline
-            )
-        })?
+        in_time.with_context(|| self.late())?
     }
 
     /// Reads the file with a process that has only the rights of the container's user.
@@ -298,10 +310,7 @@ impl ContainerFetch<'_> {
             }
             None => {
                 self.still_wanted()?;
-                bail!(
-                    "the fetch did not finish within {:?}",
-                    self.of.bounds.deadline
-                )
+                bail!(self.late())
             }
         }
     }
@@ -322,7 +331,10 @@ impl ContainerFetch<'_> {
         let sum = Sha256::new(hasher.finalize().into());
         match self.file.sha256 {
             Some(wanted) if wanted != sum => {
-                bail!("its SHA-256 is {sum}, not {wanted} as requested")
+                bail!(LaunchError::new(
+                    LaunchFailureKind::DigestMismatch,
+                    format!("its SHA-256 is {sum}, not {wanted} as requested"),
+                ))
             }
             Some(_) | None => Ok(size),
         }

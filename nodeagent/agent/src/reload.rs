@@ -27,11 +27,12 @@ impl RunningAgent {
                 self.site.set_logs(new.logs);
                 self.checks.send_replace(new.health.clone());
                 (before.logs, before.health) = (new.logs, new.health);
-                info!("ConfigReloaded: {words}");
+                info!(name: "ConfigReloaded", "ConfigReloaded: {words}");
                 (false, words)
             }
             Err(problems) => {
                 warn!(
+                    name: "ConfigRefused",
                     "ConfigRefused: the configuration has errors, nothing has changed:\n{}",
                     render(&problems).trim_end()
                 );

@@ -20,7 +20,7 @@ use headroom_client::retry::Backoff;
 use headroom_client::{Client, ClientError};
 use headroom_node_core::report_schedule::{ReportDue, ReportSchedule, ReportScope};
 use headroom_types::{ContainerId, Epoch, NodeId, Tick, UnixMillis};
-use headroom_wire::v1::error::ErrorCode;
+use headroom_wire::v1::error::{ErrorCode, ProblemReason};
 use headroom_wire::v1::nodes::{
     DesiredStateLine, NodeRegistered, NodeReport, NodeReportReply, RegisterNode,
 };
@@ -369,9 +369,7 @@ fn is_unknown_node_error(error: &ClientError) -> bool {
 /// are faults.
 fn is_dismissal(error: &ClientError) -> bool {
     match error {
-        ClientError::Problem(problem) => {
-            problem.code == ErrorCode::HR0409 && problem.detail.contains("decommissioned")
-        }
+        ClientError::Problem(problem) => problem.reason == Some(ProblemReason::NodeDecommissioned),
         ClientError::Address { .. }
         | ClientError::Trust { .. }
         | ClientError::Unreachable { .. }
@@ -425,4 +423,22 @@ fn listen(
             .await
             .ok();
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use headroom_wire::v1::error::ProblemDetails;
+
+    use super::*;
+
+    #[test]
+    fn only_the_reason_dismisses_a_node() {
+        let problem = || ProblemDetails::new(ErrorCode::HR0409, "node n1 is decommissioned");
+        let refused = |problem| ClientError::Problem(Box::new(problem));
+        assert!(!is_dismissal(&refused(problem())));
+        let dismissed = problem().reason(ProblemReason::NodeDecommissioned);
+        assert!(is_dismissal(&refused(dismissed)));
+        let unknown = problem().reason(ProblemReason::Unknown);
+        assert!(!is_dismissal(&refused(unknown)));
+    }
 }

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use headroom_types::{ExitReport, RequestId, Resource, StopCause, Tick, UnixMillis};
 
+use crate::launch_failure::LaunchFailure;
 use crate::size::OrderedSize;
 
 /// Interval at which a kill is repeated until the end is observed.
@@ -127,10 +128,7 @@ pub enum LifecycleEvent {
         now: Tick,
     },
     /// The driver could not prepare or start it.
-    Failed {
-        /// The reason in one sentence.
-        why: String,
-    },
+    Failed(LaunchFailure),
     /// An order to stop it.
     Stop {
         /// The cause.
@@ -165,10 +163,7 @@ pub enum ContainerEnd {
         asked: Option<StopCause>,
     },
     /// It could not be prepared or started.
-    Failed {
-        /// The reason in one sentence.
-        why: String,
-    },
+    Failed(LaunchFailure),
     /// A stop came before it was started.
     Never {
         /// The cause of the stop.
@@ -288,9 +283,9 @@ fn preparing(
                 PhaseTransition::To(LifecyclePhase::Starting { stop: None })
             }
         }),
-        LifecycleEvent::Failed { why } => Some(match stop {
+        LifecycleEvent::Failed(failure) => Some(match stop {
             Some(cause) => never(cause, out),
-            None => failed(stop, why, out),
+            None => failed(stop, failure, out),
         }),
         LifecycleEvent::Stop { cause, .. } => {
             out.extend(stop.is_none().then_some(ContainerEffect::Abandon));
@@ -324,7 +319,7 @@ fn starting(
                 PhaseTransition::To(LifecyclePhase::Running)
             }
         }),
-        LifecycleEvent::Failed { why } => Some(failed(stop, why, out)),
+        LifecycleEvent::Failed(failure) => Some(failed(stop, failure, out)),
         LifecycleEvent::Ended => Some(collect(stop, out)),
         LifecycleEvent::Stop { cause, .. } => Some(PhaseTransition::To(LifecyclePhase::Starting {
             stop: stop.or(Some(cause)),
@@ -508,8 +503,12 @@ fn collect(asked: Option<StopCause>, out: &mut Vec<ContainerEffect>) -> PhaseTra
     })
 }
 
-fn failed(stop: Option<StopCause>, why: String, out: &mut Vec<ContainerEffect>) -> PhaseTransition {
-    out.push(ContainerEffect::Collect(ContainerEnd::Failed { why }));
+fn failed(
+    stop: Option<StopCause>,
+    failure: LaunchFailure,
+    out: &mut Vec<ContainerEffect>,
+) -> PhaseTransition {
+    out.push(ContainerEffect::Collect(ContainerEnd::Failed(failure)));
     PhaseTransition::To(LifecyclePhase::Stopping {
         asked: stop,
         step: StopProgress::Collecting,

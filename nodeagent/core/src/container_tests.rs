@@ -1,4 +1,5 @@
 use super::*;
+use crate::LaunchFailureKind;
 use headroom_types::{EnforcerKind, Evidence, ExitReason};
 
 fn report() -> Box<ExitReport> {
@@ -74,9 +75,10 @@ fn events() -> Vec<(&'static str, LifecycleEvent)> {
         ("started", LifecycleEvent::Started { now: NOW }),
         (
             "failed",
-            LifecycleEvent::Failed {
-                why: "no such program".into(),
-            },
+            LifecycleEvent::Failed(LaunchFailure::new(
+                LaunchFailureKind::ProgramNotFound,
+                "no such program",
+            )),
         ),
         (
             "stop",

@@ -11,19 +11,20 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use headroom_container_shim::LaunchStep;
 use headroom_container_shim::record::{Privileges, ProgramSpec, UserNamespace};
 
 use crate::sys;
 
 /// A failed step, as the exit record names it.
 pub(crate) struct StepFailure {
-    pub(crate) step: &'static str,
+    pub(crate) step: LaunchStep,
     pub(crate) errno: i32,
     pub(crate) what: String,
 }
 
 impl StepFailure {
-    pub(crate) fn new(step: &'static str, errno: i32, what: impl ToString) -> StepFailure {
+    pub(crate) fn new(step: LaunchStep, errno: i32, what: impl ToString) -> StepFailure {
         StepFailure {
             step,
             errno,
@@ -36,8 +37,8 @@ impl StepFailure {
 pub(crate) fn launch(spec: &ProgramSpec) -> Result<i32, StepFailure> {
     let texts = ExecArguments::new(spec)?;
     let stdio = [input(&spec.stdin)?, log(&spec.stdout)?, log(&spec.stderr)?];
-    let (mut from_child, to_parent) =
-        sys::pipe().map_err(|errno| StepFailure::new("pipe", errno, "the child's report"))?;
+    let (mut from_child, to_parent) = sys::pipe()
+        .map_err(|errno| StepFailure::new(LaunchStep::Pipe, errno, "the child's report"))?;
     let (made, born_in) = start(spec)?;
     let Some(pid) = made else {
         let failure = become_program(spec, &texts, &stdio, born_in);
@@ -71,31 +72,17 @@ fn start(spec: &ProgramSpec) -> Result<(Option<i32>, Option<&Path>), StepFailure
             // The group cannot hold processes: it has child groups with controllers, is threaded,
             // or is gone.
             Some(Err(errno @ (libc::EBUSY | libc::EOPNOTSUPP | libc::ENODEV | libc::ENOENT))) => {
-                return Err(StepFailure::new("cgroup", errno, path.display()));
+                return Err(StepFailure::new(LaunchStep::Cgroup, errno, path.display()));
             }
             // Other causes: an older kernel, a seccomp filter, or a full group, which accepts a
             // move. `None`: the directory is not one of cgroup v2.
             Some(Err(_)) | None => {}
         }
     }
-    let made = sys::fork().map_err(|errno| StepFailure::new("clone", errno, "a child"))?;
+    let made =
+        sys::fork().map_err(|errno| StepFailure::new(LaunchStep::Clone, errno, "a child"))?;
     Ok((made, None))
 }
-
-/// Steps at which a child can fail. A report names one of them.
-const STEPS: [&str; 11] = [
-    "session",
-    "cgroup",
-    "oom-score",
-    "namespaces",
-    "private-tmp",
-    "stdio",
-    "limit",
-    "privileges",
-    "user",
-    "chdir",
-    "exec",
-];
 
 fn report(mut to_parent: File, failure: &StepFailure) {
     // If the parent is gone, no reader is left.
@@ -110,9 +97,8 @@ fn parse_report(text: &str) -> StepFailure {
     let mut parts = text.splitn(3, ' ');
     let step = parts
         .next()
-        .and_then(|word| STEPS.iter().find(|s| **s == word))
-        .copied()
-        .unwrap_or("exec");
+        .and_then(|word| word.parse().ok())
+        .unwrap_or(LaunchStep::Exec);
     let errno = parts
         .next()
         .and_then(|n| n.parse().ok())
@@ -132,7 +118,7 @@ fn become_program(
         Ok(()) => {
             let errno = texts.exec();
             StepFailure::new(
-                "exec",
+                LaunchStep::Exec,
                 errno,
                 spec.argv
                     .first()
@@ -148,35 +134,36 @@ fn prepare(
     stdio: &[File; 3],
     born_in: Option<&Path>,
 ) -> Result<(), StepFailure> {
-    sys::new_session().map_err(|errno| StepFailure::new("session", errno, "setsid"))?;
+    sys::new_session().map_err(|errno| StepFailure::new(LaunchStep::Session, errno, "setsid"))?;
     for path in spec
         .procs_files
         .iter()
         .filter(|path| born_in != Some(path.as_path()))
     {
         write_existing(path, "0")
-            .map_err(|errno| StepFailure::new("cgroup", errno, path.display()))?;
+            .map_err(|errno| StepFailure::new(LaunchStep::Cgroup, errno, path.display()))?;
     }
     if let Some(n) = spec.oom_score_adj {
         let path = Path::new("/proc/self/oom_score_adj");
         write_existing(path, &n.to_string())
-            .map_err(|errno| StepFailure::new("oom-score", errno, n))?;
+            .map_err(|errno| StepFailure::new(LaunchStep::OomScore, errno, n))?;
     }
     crate::view::enter(spec)?;
     for (place, file) in (0..).zip(stdio) {
-        sys::place(file, place).map_err(|errno| StepFailure::new("stdio", errno, place))?;
+        sys::place(file, place)
+            .map_err(|errno| StepFailure::new(LaunchStep::Stdio, errno, place))?;
     }
     sys::close_rest_at_exec();
     for l in &spec.rlimits {
         sys::set_limit(l.resource, l.soft, l.hard)
-            .map_err(|errno| StepFailure::new("limit", errno, format_args!("{l:?}")))?;
+            .map_err(|errno| StepFailure::new(LaunchStep::Limit, errno, format_args!("{l:?}")))?;
     }
     drop_privileges(spec)?;
     if let Some(mask) = spec.umask {
         sys::set_umask(mask);
     }
     std::env::set_current_dir(&spec.cwd)
-        .map_err(|e| StepFailure::new("chdir", sys::errno_of(&e), spec.cwd.display()))?;
+        .map_err(|e| StepFailure::new(LaunchStep::Chdir, sys::errno_of(&e), spec.cwd.display()))?;
     sys::reset_signals();
     Ok(())
 }
@@ -189,7 +176,7 @@ fn drop_privileges(spec: &ProgramSpec) -> Result<(), StepFailure> {
     }
     if let Some(user) = &spec.user {
         sys::become_user(user.uid, user.gid, &user.groups)
-            .map_err(|errno| StepFailure::new("user", errno, user.uid))?;
+            .map_err(|errno| StepFailure::new(LaunchStep::User, errno, user.uid))?;
     }
     if spec.privileges == Privileges::Drop {
         let kept: &[u32] = match spec.user_namespace {
@@ -200,9 +187,9 @@ fn drop_privileges(spec: &ProgramSpec) -> Result<(), StepFailure> {
             }
         };
         sys::drop_capabilities(kept)
-            .map_err(|errno| StepFailure::new("privileges", errno, "capset"))?;
+            .map_err(|errno| StepFailure::new(LaunchStep::Privileges, errno, "capset"))?;
         sys::no_new_privileges()
-            .map_err(|errno| StepFailure::new("privileges", errno, "no_new_privs"))?;
+            .map_err(|errno| StepFailure::new(LaunchStep::Privileges, errno, "no_new_privs"))?;
     }
     Ok(())
 }
@@ -224,7 +211,7 @@ fn input(path: &Path) -> Result<File, StepFailure> {
     };
     File::open(path)
         .and_then(above_stdio)
-        .map_err(|e| StepFailure::new("stdio", sys::errno_of(&e), path.display()))
+        .map_err(|e| StepFailure::new(LaunchStep::Stdio, sys::errno_of(&e), path.display()))
 }
 
 fn log(path: &Path) -> Result<File, StepFailure> {
@@ -239,7 +226,7 @@ fn log(path: &Path) -> Result<File, StepFailure> {
     };
     opened
         .and_then(above_stdio)
-        .map_err(|e| StepFailure::new("stdio", sys::errno_of(&e), path.display()))
+        .map_err(|e| StepFailure::new(LaunchStep::Stdio, sys::errno_of(&e), path.display()))
 }
 
 /// Returns a copy of `file` whose descriptor is never 0, 1 or 2. Otherwise placing one of the three
@@ -259,7 +246,7 @@ impl ExecArguments {
     fn new(spec: &ProgramSpec) -> Result<ExecArguments, StepFailure> {
         let text = |t: &OsStr| {
             CString::new(t.as_bytes())
-                .map_err(|_| StepFailure::new("spec", libc::EINVAL, t.to_string_lossy()))
+                .map_err(|_| StepFailure::new(LaunchStep::Spec, libc::EINVAL, t.to_string_lossy()))
         };
         let argv = spec
             .argv

@@ -110,7 +110,7 @@ mod tests {
             assert_eq!(LauncherRequest::decode(strange), None, "{strange:?}");
         }
         let answer = LauncherPacket::Answer(StartResult::Failed {
-            step: "exec".into(),
+            step: crate::LaunchStep::Exec,
             errno: 2,
         });
         for word in [

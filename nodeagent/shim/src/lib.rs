@@ -5,9 +5,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod launch_step;
 pub mod launcher_protocol;
 pub mod record;
 
+pub use launch_step::LaunchStep;
 pub use record::{
     ExitRecord, Privileges, ProcessIdentity, ProgramEnd, ProgramSpec, ProgramUser, RecordError,
     Rlimit, StartResult, UserNamespace,

@@ -10,6 +10,8 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
+use crate::launch_step::LaunchStep;
+
 /// File names in a container's directory.
 pub mod file {
     /// The specification, written by the agent before it starts the shim.
@@ -125,8 +127,8 @@ pub enum ProgramEnd {
     },
     /// The program never ran.
     Failed {
-        /// The step that failed: `cgroup`, `stdio`, `chdir`, `user`, `limit`, `exec` …
-        step: String,
+        /// The step that failed.
+        step: LaunchStep,
         /// The errno of the kernel.
         errno: i32,
         /// The path or value that the step concerned.
@@ -175,7 +177,7 @@ pub enum StartResult {
     /// The program could not be started.
     Failed {
         /// The step that failed.
-        step: String,
+        step: LaunchStep,
         /// The errno of the kernel.
         errno: i32,
     },
@@ -416,7 +418,7 @@ impl StartResult {
                 pid: words.next()?.parse().ok()?,
             }),
             "failed" => Some(StartResult::Failed {
-                step: words.next()?.to_owned(),
+                step: words.next()?.parse().ok()?,
                 errno: words.next()?.parse().ok()?,
             }),
             _ => None,

@@ -60,7 +60,7 @@ fn an_exit_record_survives_its_file() {
             core: true,
         },
         ProgramEnd::Failed {
-            step: "exec".into(),
+            step: LaunchStep::Exec,
             errno: 2,
             what: "/no/such prog".into(),
         },
@@ -176,7 +176,7 @@ fn answers_and_identities_round_trip() {
     for answer in [
         StartResult::Started { pid: 7 },
         StartResult::Failed {
-            step: "chdir".into(),
+            step: LaunchStep::Chdir,
             errno: 13,
         },
     ] {

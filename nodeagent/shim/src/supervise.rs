@@ -5,6 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use headroom_container_shim::LaunchStep;
 use headroom_container_shim::record::{ExitRecord, ProgramEnd, StartResult, file};
 
 use crate::launch::{StepFailure, launch};
@@ -25,13 +26,13 @@ pub(crate) fn run(dir: &Path, until_named: Option<File>) -> ExitCode {
     let named = records::write_identity(dir, file::SHIM_PID, own);
     drop(until_named);
     let named = named.map_err(|e| StepFailure {
-        step: "identity",
+        step: LaunchStep::Identity,
         errno: sys::errno_of(&e),
         what: file::SHIM_PID.to_owned(),
     });
     let spec = named.and_then(|()| {
         records::read_spec(dir).map_err(|(errno, what)| StepFailure {
-            step: "spec",
+            step: LaunchStep::Spec,
             errno,
             what,
         })
@@ -54,7 +55,7 @@ pub(crate) fn run(dir: &Path, until_named: Option<File>) -> ExitCode {
             sys::write_text(
                 1,
                 &StartResult::Failed {
-                    step: failure.step.to_owned(),
+                    step: failure.step,
                     errno: failure.errno,
                 }
                 .encode(),
@@ -88,7 +89,7 @@ fn wait(pid: i32, started_ms: u64, counters: Vec<PathBuf>) -> ExitRecord {
             // better than none.
             None => {
                 return failed(&StepFailure {
-                    step: "wait",
+                    step: LaunchStep::Wait,
                     errno: libc::ECHILD,
                     what: pid.to_string(),
                 });
@@ -145,7 +146,7 @@ fn micros(time: libc::timeval) -> u64 {
 fn failed(failure: &StepFailure) -> ExitRecord {
     ExitRecord {
         how: ProgramEnd::Failed {
-            step: failure.step.to_owned(),
+            step: failure.step,
             errno: failure.errno,
             what: failure.what.clone(),
         },

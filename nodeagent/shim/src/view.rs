@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use headroom_container_shim::LaunchStep;
 use headroom_container_shim::record::{ProgramSpec, UserNamespace};
 
 use crate::launch::{StepFailure, write_existing};
@@ -31,7 +32,7 @@ pub(crate) fn enter(spec: &ProgramSpec) -> Result<(), StepFailure> {
     if !has_tmp && ipc == 0 {
         return Ok(());
     }
-    let failed = |errno, what: &str| StepFailure::new("namespaces", errno, what);
+    let failed = |errno, what: &str| StepFailure::new(LaunchStep::Namespaces, errno, what);
     let flags = libc::CLONE_NEWNS | ipc;
     match spec.user_namespace {
         UserNamespace::Host | UserNamespace::Delegated => {
@@ -42,7 +43,9 @@ pub(crate) fn enter(spec: &ProgramSpec) -> Result<(), StepFailure> {
     sys::receive_mounts_only().map_err(|errno| failed(errno, "mount propagation of /"))?;
     if has_tmp {
         let seen = private_tmp(spec);
-        seen.map_err(|(errno, what)| StepFailure::new("private-tmp", errno, what.display()))?;
+        seen.map_err(|(errno, what)| {
+            StepFailure::new(LaunchStep::PrivateTmp, errno, what.display())
+        })?;
     }
     spec.shm_size.map_or(Ok(()), |size| {
         let flags = libc::MS_NOSUID | libc::MS_NODEV;
@@ -67,14 +70,14 @@ pub(crate) fn delegate_namespaces() -> Result<(), StepFailure> {
 fn enter_user_namespace(flags: libc::c_int) -> Result<(), StepFailure> {
     let (uid, gid) = sys::own_ids();
     sys::unshare(libc::CLONE_NEWUSER | flags)
-        .map_err(|errno| StepFailure::new("namespaces", errno, "user namespace"))?;
+        .map_err(|errno| StepFailure::new(LaunchStep::Namespaces, errno, "user namespace"))?;
     for (path, text) in [
         ("/proc/self/setgroups", "deny".to_owned()),
         ("/proc/self/uid_map", format!("{uid} {uid} 1")),
         ("/proc/self/gid_map", format!("{gid} {gid} 1")),
     ] {
         write_existing(Path::new(path), &text)
-            .map_err(|errno| StepFailure::new("namespaces", errno, path))?;
+            .map_err(|errno| StepFailure::new(LaunchStep::Namespaces, errno, path))?;
     }
     Ok(())
 }

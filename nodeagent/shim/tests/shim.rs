@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use headroom_container_shim::LaunchStep;
 use headroom_container_shim::record::{
     ExitRecord, ProcessIdentity, ProgramEnd, ProgramSpec, ProgramUser, Rlimit, StartResult,
 };
@@ -320,7 +321,7 @@ fn a_kill_from_outside_moves_no_counter() {
 }
 
 /// Starts a program that cannot start. Returns step, errno and object of the failure.
-fn failure(container: Container) -> (String, i32, String) {
+fn failure(container: Container) -> (LaunchStep, i32, String) {
     let mut run = container.start();
     let told = run.answer();
     let record = run.record();
@@ -347,13 +348,13 @@ fn the_record_names_a_missing_program() {
     container.spec.argv = vec!["/no/such/program".into()];
     assert_eq!(
         failure(container),
-        ("exec".into(), 2, "/no/such/program".into())
+        (LaunchStep::Exec, 2, "/no/such/program".into())
     );
     let mut container = Container::new("");
     container.spec.argv = vec!["no-such-program".into()];
     assert_eq!(
         failure(container),
-        ("exec".into(), 2, "no-such-program".into())
+        (LaunchStep::Exec, 2, "no-such-program".into())
     );
 }
 
@@ -363,19 +364,19 @@ fn the_record_names_a_missing_directory_group_or_log() {
     container.spec.cwd = "/no/such dir".into();
     assert_eq!(
         failure(container),
-        ("chdir".into(), 2, "/no/such dir".into())
+        (LaunchStep::Chdir, 2, "/no/such dir".into())
     );
     let mut container = Container::new("exit 0");
     container.spec.procs_files = vec!["/no/such/cgroup.procs".into()];
     assert_eq!(
         failure(container),
-        ("cgroup".into(), 2, "/no/such/cgroup.procs".into())
+        (LaunchStep::Cgroup, 2, "/no/such/cgroup.procs".into())
     );
     let mut container = Container::new("exit 0");
     container.spec.stdout = "/no/such/log".into();
     assert_eq!(
         failure(container),
-        ("stdio".into(), 2, "/no/such/log".into())
+        (LaunchStep::Stdio, 2, "/no/such/log".into())
     );
 }
 
@@ -385,7 +386,13 @@ fn a_truncated_specification_starts_no_program() {
     let text = container.spec.encode();
     std::fs::write(container.dir.path().join("spec"), &text[..text.len() - 3]).expect("writes");
     let mut run = container.start_as_it_is();
-    assert!(matches!(run.answer(), StartResult::Failed { step, .. } if step == "spec"));
+    assert!(matches!(
+        run.answer(),
+        StartResult::Failed {
+            step: LaunchStep::Spec,
+            ..
+        }
+    ));
     assert!(matches!(run.record().how, ProgramEnd::Failed { .. }) && !run.file("ran").exists());
 }
 

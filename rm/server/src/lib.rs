@@ -37,6 +37,7 @@ mod published;
 mod query;
 mod queues;
 mod reader;
+mod reason_log;
 mod reload;
 mod reports;
 mod run;

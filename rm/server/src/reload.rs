@@ -11,9 +11,10 @@ use headroom_types::Reason;
 use headroom_wire::v1::audit::AuditLine;
 use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 use headroom_wire::v1::operator::ReloadResult;
-use tracing::{info, warn};
+use tracing::warn;
 
 use crate::options::ManagerOptions;
+use crate::reason_log::log_reason;
 use crate::start::RunningManager;
 
 /// Caller of a reload by signal, in the audit log.
@@ -105,8 +106,8 @@ impl RunningManager {
 
     fn tell(&self, reason: Reason, level: EventLevel, message: &str) {
         match level {
-            EventLevel::Normal => info!("{reason}: {message}"),
-            EventLevel::Warning => warn!("{reason}: {message}"),
+            EventLevel::Normal => log_reason!(info, reason, "{reason}: {message}"),
+            EventLevel::Warning => log_reason!(warn, reason, "{reason}: {message}"),
         }
         let (time, reason, object) = (
             self.clock.unix_now(),

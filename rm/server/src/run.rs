@@ -21,7 +21,7 @@ use headroom_types::{AppId, Reason, Tick};
 use headroom_wire::v1::events;
 use headroom_wire::v1::job::JobPatch;
 use tokio::sync::oneshot;
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 
 use crate::access::{Access, AccessChangeResult};
 use crate::clock::Clock;
@@ -33,6 +33,7 @@ use crate::metrics::Decision;
 use crate::notify::Watchdog;
 use crate::profiles::{Decided, Profiles};
 use crate::query;
+use crate::reason_log::log_reason;
 use crate::shared_state::SharedState;
 use crate::starving::Starving;
 use crate::to_wire;
@@ -497,8 +498,8 @@ impl ManagerLoop {
         } = line;
         let object = object.to_string();
         match level {
-            LogSeverity::Normal => info!(object, "{reason}: {message}"),
-            LogSeverity::Warning => warn!(object, "{reason}: {message}"),
+            LogSeverity::Normal => log_reason!(info, reason, object, "{reason}: {message}"),
+            LogSeverity::Warning => log_reason!(warn, reason, object, "{reason}: {message}"),
         }
         let (level, reason, time) = (
             to_wire::level(level),

@@ -12,7 +12,7 @@ use headroom_wire::v1::apps::{
     AppState, AttemptView, ContainerView, DesiredSize, NodeFitExplanation, NodeReservation,
     PendingExplanation,
 };
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails, ProblemReason};
 use headroom_wire::v1::events::EventLevel;
 use headroom_wire::v1::nodes::{
     ContainerDesiredState, DesiredContainer, DesiredStateLine, NodeDrainMark, NodeTraits,
@@ -54,9 +54,12 @@ pub(crate) fn problem(refusal: &CallRefusal) -> ProblemDetails {
         CallRefusal::BadQueues(problems) => {
             queues::problem(problems.iter().map(queues::found).collect())
         }
-        CallRefusal::QueueClosed { .. }
-        | CallRefusal::NotResizable { .. }
-        | CallRefusal::Decommissioned(_) => says(ErrorCode::HR0409),
+        CallRefusal::QueueClosed { .. } | CallRefusal::NotResizable { .. } => {
+            says(ErrorCode::HR0409)
+        }
+        CallRefusal::Decommissioned(_) => {
+            says(ErrorCode::HR0409).reason(ProblemReason::NodeDecommissioned)
+        }
         CallRefusal::NoRoom { .. } => {
             says(ErrorCode::HR0409).hint("try again when a container on the node has ended")
         }
@@ -455,5 +458,17 @@ mod tests {
         for refusal in [stale, unknown] {
             assert_eq!(problem(&refusal).code, ErrorCode::HR0410);
         }
+    }
+
+    #[test]
+    fn a_decommissioned_node_receives_a_reason_for_programs() {
+        let refusal = CallRefusal::Decommissioned("n1".parse().expect("id"));
+        let refused = problem(&refusal);
+        assert_eq!(
+            (refused.code, refused.reason),
+            (ErrorCode::HR0409, Some(ProblemReason::NodeDecommissioned))
+        );
+        let overtaken = CallRefusal::NotReserved(3);
+        assert_eq!(problem(&overtaken).reason, None);
     }
 }

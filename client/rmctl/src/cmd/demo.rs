@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use headroom_client::Client;
 use headroom_config::job::ClusterProfiles;
-use headroom_types::{Bytes, Cpus};
+use headroom_types::{Bytes, Cpus, EnforcerKind};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::MemoryFailureMode;
 
@@ -250,7 +250,9 @@ struct Stage<'a> {
 impl Stage<'_> {
     /// Runs the requested mode, and then mode `fixed` for comparison.
     async fn show(&self) -> Result<Report, Failure> {
-        let enforcer = self.client.status().await?.enforcers.join(",");
+        let enforcers = self.client.status().await?.enforcers;
+        let kernel_enforced = !enforcers.iter().any(|e| e == EnforcerKind::Poll.as_str());
+        let enforcer = enforcers.join(",");
         let run = self.run(self.args.mode).await?;
         let fixed = if self.args.no_fixed {
             None
@@ -267,6 +269,7 @@ impl Stage<'_> {
         });
         Ok(Report {
             enforcer,
+            kernel_enforced,
             generated: self.data.generated,
             share: self.data.share,
             run,

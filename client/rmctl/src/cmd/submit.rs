@@ -9,7 +9,7 @@ use headroom_client::retry::Backoff;
 use headroom_config::job::{
     ClusterProfiles, GrowSpec, GrowthRefusal, InfeasibleStage, growth, growth_problems, profiles,
 };
-use headroom_config::{JobSpec, StageSpec};
+use headroom_config::{FileProblemKind, JobSpec, StageSpec};
 use headroom_types::{AppId, Bytes, Cpus, LaunchSpec, Resource, UnixMillis};
 use headroom_wire::v1::apps::{AppView, ApplicationMaster, SubmissionResult, SubmitApp};
 use headroom_wire::v1::job::MemoryFailureMode;
@@ -131,10 +131,9 @@ fn without_the_cluster(file: &Path, text: &str, unasked: Failure) -> Failure {
     let mut own = headroom_config::job::compile(text, &file.display().to_string())
         .err()
         .unwrap_or_default();
-    own.retain(|problem| {
-        names
-            .iter()
-            .all(|name| problem.what != profiles::unknown_profile_message(name))
+    own.retain(|problem| match &problem.kind {
+        FileProblemKind::UnknownProfile(name) => !foreign.contains(name),
+        FileProblemKind::General => true,
     });
     if own.is_empty() {
         unasked.help(what)
@@ -277,7 +276,7 @@ pub(crate) async fn submit(client: &Client, job: &Job) -> Result<SubmissionResul
     let mut backoff = Backoff::usual();
     for _ in 0..3 {
         match client.submit(&request).await {
-            Err(e) if e.retryable() && !e.root_cause().contains("refused") => {
+            Err(e) if e.retryable() && !e.connection_refused() => {
                 tokio::time::sleep(backoff.wait()).await
             }
             answer => return Ok(answer?),
@@ -679,6 +678,22 @@ mod tests {
             wrong.contains(":2:") && wrong.contains(":3:"),
             "both mistakes at once: {wrong}"
         );
+    }
+
+    #[test]
+    fn without_the_cluster_only_the_own_mistakes_of_a_file_are_reported() {
+        let unasked = || Failure::new(Exit::Unreachable, "no answer");
+        let rest = "[executors.main]\nprofile = \"cluster-one\"\nslots = 2\n\
+                    [[stage]]\nname = \"map\"\nprofile = \"cluster-two\"\ncommand = [\"true\"]\n";
+        let text = format!("version = 1\nname = \"a\"\n{rest}");
+        let foreign = without_the_cluster(Path::new("/job.toml"), &text, unasked());
+        assert_eq!(foreign.exit(), Exit::Unreachable, "{foreign}");
+        let text = foreign.to_string();
+        assert!(text.contains("names cluster-one, cluster-two"), "{text}");
+        let text = format!("version = 1\nname = \"a b\"\n{rest}");
+        let own = without_the_cluster(Path::new("/job.toml"), &text, unasked());
+        assert_eq!(own.exit(), Exit::Usage, "{own}");
+        assert!(!own.to_string().contains("there is no profile"), "{own}");
     }
 
     #[test]

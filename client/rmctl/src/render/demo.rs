@@ -87,6 +87,8 @@ pub(crate) struct Fixed {
 pub(crate) struct Report {
     /// Enforcer of the limits.
     pub(crate) enforcer: String,
+    /// Whether the kernel enforces the limits on every node.
+    pub(crate) kernel_enforced: bool,
     /// The data set was generated so that it needs escalation.
     pub(crate) generated: bool,
     /// Memory of one slot.
@@ -195,10 +197,10 @@ pub(crate) fn outcome(report: &Report, paint: Paint) -> String {
     }
     let mut text = table.text();
     text.push_str(&verdicts(run));
-    let label = if report.enforcer.contains("poll") {
-        " (not kernel-enforced)"
-    } else {
+    let label = if report.kernel_enforced {
         ""
+    } else {
+        " (not kernel-enforced)"
     };
     text.push_str(&format!(
         "share of a slot {} · enforcer {}{label}\n",
@@ -295,6 +297,7 @@ mod tests {
         });
         Report {
             enforcer: "cgroup1".into(),
+            kernel_enforced: true,
             generated: true,
             share: Bytes::from_mib(32),
             run,
@@ -322,6 +325,7 @@ mod tests {
             wall: Duration::from_secs(5),
         });
         r.enforcer = "poll".into();
+        r.kernel_enforced = false;
         r.run.result = Some(ComparisonResult::Differ {
             at: 7,
             tasks: Some("a,1,2,2\n".into()),

@@ -155,6 +155,21 @@ pub struct ProblemDetails {
     /// Lower bound, exclusive, for a number in the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub above: Option<u64>,
+    /// The exact reason, for problems that programs treat differently from others of the same code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<ProblemReason>,
+}
+
+/// The exact reason of a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum ProblemReason {
+    /// The node is decommissioned and cannot register before an undrain.
+    NodeDecommissioned,
+    /// A reason of a later version.
+    #[serde(other)]
+    Unknown,
 }
 
 impl ProblemDetails {
@@ -171,7 +186,14 @@ impl ProblemDetails {
             instance: None,
             problems: Vec::new(),
             above: None,
+            reason: None,
         }
+    }
+    /// Adds the exact reason.
+    #[must_use]
+    pub fn reason(mut self, reason: ProblemReason) -> Self {
+        self.reason = Some(reason);
+        self
     }
     /// Adds a remedy.
     #[must_use]
@@ -186,3 +208,21 @@ impl std::fmt::Display for ProblemDetails {
     }
 }
 impl std::error::Error for ProblemDetails {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_of_a_later_version_is_unknown_and_none_is_left_out() {
+        let plain = ProblemDetails::new(ErrorCode::HR0409, "no");
+        let mut json = serde_json::to_value(&plain).expect("encodes");
+        assert!(json.get("reason").is_none(), "{json}");
+        let named = plain.reason(ProblemReason::NodeDecommissioned);
+        let encoded = serde_json::to_value(&named).expect("encodes");
+        assert_eq!(encoded["reason"], "node_decommissioned");
+        json["reason"] = "node_on_the_moon".into();
+        let later: ProblemDetails = serde_json::from_value(json).expect("decodes");
+        assert_eq!(later.reason, Some(ProblemReason::Unknown));
+    }
+}

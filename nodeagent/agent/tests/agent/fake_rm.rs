@@ -16,7 +16,7 @@ use headroom_types::{
     Bytes as Size, ContainerId, Cpus, Epoch, ExitReport, LaunchSpec, Resource, StopCause,
     UnixMillis,
 };
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails, ProblemReason};
 use headroom_wire::v1::nodes::{
     ConfigReload, ContainerDesiredState, DesiredContainer, DesiredStateLine, NodeContainerPhase,
     NodeHealthState, NodeRegistered, NodeReport, NodeReportReply, ObservedContainer, RegisterNode,
@@ -270,7 +270,8 @@ async fn register(State(shared): State<Arc<Shared>>, Json(body): Json<RegisterNo
             return absent();
         }
         if book.decommissioned {
-            let problem = ProblemDetails::new(ErrorCode::HR0409, "node test is decommissioned");
+            let problem = ProblemDetails::new(ErrorCode::HR0409, "node test is decommissioned")
+                .reason(ProblemReason::NodeDecommissioned);
             return (StatusCode::CONFLICT, Json(problem)).into_response();
         }
         if body.serial <= book.above {

@@ -1,0 +1,198 @@
+//! Launch failures: why a container's program was not started, and the next step for its user.
+
+/// A container that could not be prepared or started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaunchFailure {
+    /// The kind, which determines the next step for the user.
+    pub kind: LaunchFailureKind,
+    /// The reason in one sentence.
+    pub why: String,
+}
+
+impl LaunchFailure {
+    /// A failure of this kind.
+    pub fn new(kind: LaunchFailureKind, why: impl Into<String>) -> LaunchFailure {
+        LaunchFailure {
+            kind,
+            why: why.into(),
+        }
+    }
+    /// The next step for the user.
+    pub fn fix(&self) -> &'static str {
+        self.kind.fix()
+    }
+}
+
+/// The kind of a launch failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaunchFailureKind {
+    /// The program does not exist.
+    ProgramNotFound,
+    /// The user may not execute the program.
+    ProgramNotExecutable,
+    /// The kernel cannot execute this format.
+    ProgramFormat,
+    /// The SHA-256 of a file differs from the requested one.
+    DigestMismatch,
+    /// An archive was refused.
+    ArchiveRefused,
+    /// A file was not fetched before the deadline.
+    FetchTimeout,
+    /// The certificate of the server is not trusted.
+    ServerNotTrusted,
+    /// The file of additional authorities is unusable.
+    CaFileInvalid,
+    /// A file could not be fetched for another reason.
+    FetchFailed,
+    /// The host does not know the user.
+    UserUnknown,
+    /// The program would run as root.
+    RootNotAllowed,
+    /// The uid of the user is below the minimum of the node.
+    UidTooLow,
+    /// The launch has no submitter.
+    SubmitterMissing,
+    /// The private `/tmp` cannot be mounted.
+    PrivateTmp,
+    /// The namespaces cannot be created.
+    Namespaces,
+    /// The disk of the node's state directory is full.
+    DiskFull,
+    /// The container was already started.
+    AlreadyStarted,
+    /// A cgroup cannot be created or entered.
+    Cgroup,
+    /// An internal failure; the log of the agent has its details.
+    Internal,
+}
+
+impl LaunchFailureKind {
+    /// All kinds.
+    pub const ALL: [LaunchFailureKind; 19] = [
+        LaunchFailureKind::ProgramNotFound,
+        LaunchFailureKind::ProgramNotExecutable,
+        LaunchFailureKind::ProgramFormat,
+        LaunchFailureKind::DigestMismatch,
+        LaunchFailureKind::ArchiveRefused,
+        LaunchFailureKind::FetchTimeout,
+        LaunchFailureKind::ServerNotTrusted,
+        LaunchFailureKind::CaFileInvalid,
+        LaunchFailureKind::FetchFailed,
+        LaunchFailureKind::UserUnknown,
+        LaunchFailureKind::RootNotAllowed,
+        LaunchFailureKind::UidTooLow,
+        LaunchFailureKind::SubmitterMissing,
+        LaunchFailureKind::PrivateTmp,
+        LaunchFailureKind::Namespaces,
+        LaunchFailureKind::DiskFull,
+        LaunchFailureKind::AlreadyStarted,
+        LaunchFailureKind::Cgroup,
+        LaunchFailureKind::Internal,
+    ];
+    /// The next step for the user whose container could not be started.
+    pub fn fix(self) -> &'static str {
+        match self {
+            LaunchFailureKind::ProgramNotFound => {
+                "check the program's name: an absolute path, a file of the launch as ./NAME, or a \
+                 name on the node's PATH"
+            }
+            LaunchFailureKind::ProgramNotExecutable => {
+                "make the program executable for the user of the node agent"
+            }
+            LaunchFailureKind::ProgramFormat => {
+                "use a program for this machine's architecture; a script needs a first line such \
+                 as #!/bin/sh"
+            }
+            LaunchFailureKind::DigestMismatch => {
+                "write the SHA-256 of the file, as `sha256sum` prints it"
+            }
+            LaunchFailureKind::ArchiveRefused => {
+                "pack it again: no absolute names, no `..`, no devices, within [cache] of the \
+                 node's configuration"
+            }
+            LaunchFailureKind::FetchTimeout => {
+                "check the load of the server, or raise deadline under [cache] in the node's \
+                 configuration"
+            }
+            LaunchFailureKind::ServerNotTrusted => {
+                "name the authority that signed it in ca_file under [cache] in the node's \
+                 configuration"
+            }
+            LaunchFailureKind::CaFileInvalid => {
+                "write a file of certificates in PEM there, or leave ca_file out"
+            }
+            LaunchFailureKind::FetchFailed => {
+                "check that the URL or path is correct and readable from the node"
+            }
+            LaunchFailureKind::UserUnknown => {
+                "create the user on the node, or map the submitter under [isolation] users in the \
+                 node's configuration"
+            }
+            LaunchFailureKind::RootNotAllowed => {
+                "submit as another user, or set allow_root under [isolation] in the node's \
+                 configuration"
+            }
+            LaunchFailureKind::UidTooLow => {
+                "submit as another user, or map the submitter under [isolation] users in the \
+                 node's configuration"
+            }
+            LaunchFailureKind::SubmitterMissing => {
+                "submit with a user, or set run_as under [isolation] in the node's configuration"
+            }
+            LaunchFailureKind::PrivateTmp => {
+                "the agent may not mount: give it CAP_SYS_ADMIN, or set private_tmp = false under \
+                 [isolation]"
+            }
+            LaunchFailureKind::Namespaces => {
+                "allow more namespaces (sysctl user.max_ipc_namespaces, user.max_mnt_namespaces, \
+                 user.max_user_namespaces), or set ipc = \"host\" under [isolation] in the node's \
+                 configuration"
+            }
+            LaunchFailureKind::DiskFull => "free space on the disk of the node's state directory",
+            LaunchFailureKind::AlreadyStarted => "no action: a container never runs twice",
+            LaunchFailureKind::Cgroup => {
+                "see the findings of its enforcer in `GET /v1/doctor` of the node"
+            }
+            LaunchFailureKind::Internal => "see the log of the node agent at that time",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_own_fix() {
+        let word = |kind| match kind {
+            LaunchFailureKind::ProgramNotFound => "check the program's name",
+            LaunchFailureKind::ProgramNotExecutable => "make the program executable",
+            LaunchFailureKind::ProgramFormat => "architecture",
+            LaunchFailureKind::DigestMismatch => "sha256sum",
+            LaunchFailureKind::ArchiveRefused => "pack it again",
+            LaunchFailureKind::FetchTimeout => "raise deadline under [cache]",
+            LaunchFailureKind::ServerNotTrusted => "the authority that signed it in ca_file",
+            LaunchFailureKind::CaFileInvalid => "leave ca_file out",
+            LaunchFailureKind::FetchFailed => "URL or path is correct",
+            LaunchFailureKind::UserUnknown => "create the user",
+            LaunchFailureKind::RootNotAllowed => "allow_root",
+            LaunchFailureKind::UidTooLow => "submit as another user, or map the submitter",
+            LaunchFailureKind::SubmitterMissing => "set run_as",
+            LaunchFailureKind::PrivateTmp => "private_tmp = false",
+            LaunchFailureKind::Namespaces => "max_ipc_namespaces, user.max_mnt_namespaces, user",
+            LaunchFailureKind::DiskFull => "free space on the disk",
+            LaunchFailureKind::AlreadyStarted => "no action",
+            LaunchFailureKind::Cgroup => "/v1/doctor",
+            LaunchFailureKind::Internal => "log of the node agent",
+        };
+        for kind in LaunchFailureKind::ALL {
+            let fix = kind.fix();
+            let also = LaunchFailureKind::ALL
+                .into_iter()
+                .filter(|other| *other != kind && other.fix() == fix);
+            assert!(fix.contains(word(kind)), "{kind:?}: {fix}");
+            assert_eq!(also.count(), 0, "{kind:?} has its own fix");
+            assert_eq!(LaunchFailure::new(kind, "no").fix(), fix);
+        }
+    }
+}
