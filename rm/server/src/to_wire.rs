@@ -54,7 +54,7 @@ pub(crate) fn problem(refusal: &CallRefusal) -> ProblemDetails {
         CallRefusal::BadQueues(problems) => {
             queues::problem(problems.iter().map(queues::found).collect())
         }
-        CallRefusal::QueueClosed { .. }
+        CallRefusal::QueueNotAdmitting { .. }
         | CallRefusal::NotResizable { .. }
         | CallRefusal::Decommissioned(_) => says(ErrorCode::HR0409),
         CallRefusal::NoRoom { .. } => {
