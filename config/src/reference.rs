@@ -435,8 +435,8 @@ const QUEUES: &str = "
 ### [queues]
 
 A tree of queues, `[queues.NAME]` and `[queues.NAME.queues.NAME]`; the keys of a queue are in the shipped file, each with its default. The tree is applied
-completely or not at all. A tree that was set while the resource manager ran (`rmctl queue set`, or a gate) overrides the one of the file, also after a restart
-and a reload. Changed by a reload, if no such tree was set.
+completely or not at all. A tree that was set while the resource manager ran (`rmctl queue set` or `rmctl queue state`) overrides the one of the file, also after a
+restart and a reload. Changed by a reload, if no such tree was set.
 ";
 const AGENT_HEAD: &str = "
 ## nodeagent.toml

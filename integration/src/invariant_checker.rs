@@ -323,7 +323,7 @@ impl InvariantChecker {
             | Record::Committing { .. }
             | Record::Grown { .. }
             | Record::Cancelled { .. } => {}
-            Record::GaveWay { task, .. } => self.gave_way(token, *task),
+            Record::Evicted { task, .. } => self.gave_way(token, *task),
             Record::Scaled { .. } | Record::Ranked { .. } => {}
             Record::Moved { .. }
             | Record::Known { .. }

@@ -60,7 +60,7 @@ fn the_demo_finishes_a_job_that_plain_retry_fails() {
         "{report}"
     );
     assert_eq!(report["fixed_mode"], "failed", "{report}");
-    assert_eq!(report["innocent_reruns"], 0, "{report}");
+    assert_eq!(report["collateral_reruns"], 0, "{report}");
     assert!(
         report["kills"].as_u64().is_some_and(|kills| kills >= 3),
         "{report}"

@@ -88,7 +88,7 @@ fn a_task_grows_to_three_times_its_share() {
         (
             totals.memory_kills,
             totals.escalated,
-            totals.innocent_reruns
+            totals.collateral_reruns
         ),
         (0, 0, 0),
         "{totals:?}"
@@ -249,7 +249,7 @@ fn a_deadlocked_task_is_evicted() {
     assert_eq!(end.state, AppState::Finished, "{}", end.diagnostics);
     let totals = &end.job.as_ref().expect("a job").totals;
     assert_eq!(
-        (totals.memory_kills, totals.gave_way, totals.done),
+        (totals.memory_kills, totals.evicted, totals.done),
         (0, 1, 2),
         "{totals:?}"
     );

@@ -81,7 +81,7 @@ fn a_large_task_among_small_ones() {
         (
             totals.memory_kills as usize,
             totals.escalated,
-            totals.innocent_reruns
+            totals.collateral_reruns
         ),
         (killed.len(), 1, 0)
     );
@@ -140,7 +140,7 @@ fn without_cgroups_a_large_task_is_found_by_measurement() {
         first.evidence.as_ref().map(|e| e.enforcer),
         Some(EnforcerKind::Poll)
     );
-    assert_eq!(end.job.as_ref().expect("a job").totals.innocent_reruns, 0);
+    assert_eq!(end.job.as_ref().expect("a job").totals.collateral_reruns, 0);
 }
 
 /// The executor's process is killed from outside: the tasks run again at the same size, without a

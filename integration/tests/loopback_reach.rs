@@ -204,7 +204,7 @@ fn access_is_in_events_and_audit_log(cluster: &Cluster, container: &str) {
         "{events}"
     );
     assert!(
-        events.contains("ContainerEntered") && events.contains("touch go"),
+        events.contains("ContainerExecStarted") && events.contains("touch go"),
         "{events}"
     );
     let audit = typed(cluster, &["audit", "list", "-o", "json"]).stdout;

@@ -119,7 +119,7 @@ impl Ledger {
             *counter = counter.saturating_add(1);
         }
         if innocent {
-            self.totals.innocent_reruns = self.totals.innocent_reruns.saturating_add(1);
+            self.totals.collateral_reruns = self.totals.collateral_reruns.saturating_add(1);
         }
     }
 
@@ -193,8 +193,8 @@ impl Ledger {
     }
 
     /// Counts an attempt that was evicted for a frozen one.
-    pub fn gave_way(&mut self) {
-        self.totals.gave_way = self.totals.gave_way.saturating_add(1);
+    pub fn count_eviction(&mut self) {
+        self.totals.evicted = self.totals.evicted.saturating_add(1);
     }
 
     /// Counts a task that got another size for the first time.

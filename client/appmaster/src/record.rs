@@ -137,7 +137,8 @@ pub enum Record {
         message: String,
     },
     /// An attempt is evicted to free memory for a frozen task. Written before the stop message.
-    GaveWay {
+    #[serde(alias = "gave_way")] // the name in the version before
+    Evicted {
         /// The task.
         task: TaskKey,
         /// The number of the attempt.

@@ -228,7 +228,7 @@ impl TaskInstance {
             profile: self.size.profile.clone(),
             rung: self.size.rung,
             note: self.note.clone(),
-            held: None,
+            frozen: None,
             attempts: self.attempts.clone(),
             ahead: Vec::new(),
             priority: self.priority,

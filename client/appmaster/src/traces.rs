@@ -179,7 +179,7 @@ impl Traces {
                 | Record::Known { .. }
                 | Record::Inputs { .. }
                 | Record::Cancelled { .. }
-                | Record::GaveWay { .. }
+                | Record::Evicted { .. }
                 | Record::Scaled { .. }
                 | Record::Ranked { .. }
                 | Record::Over { .. } => {}

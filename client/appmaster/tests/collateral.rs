@@ -76,7 +76,7 @@ fn three_outer_kills_exclude_the_node_and_add_one_event() {
         (world.core.totals().done, world.core.totals().failed),
         (60, 0)
     );
-    let told = world.words("NodeShunned");
+    let told = world.words("NodeExcluded");
     assert!(
         told.len() == 1 && told[0].contains("n0") && told[0].contains("3 times"),
         "{told:?}"

@@ -41,7 +41,7 @@ fn waited(world: &SimulatedCluster, id: &str) -> Duration {
 
 /// Containers that were drained for a task, in order.
 fn drained(world: &SimulatedCluster) -> Vec<&str> {
-    world.words("ContainerLeaving")
+    world.words("ContainerDraining")
 }
 
 fn attempts(world: &SimulatedCluster) -> usize {

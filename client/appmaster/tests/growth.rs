@@ -63,9 +63,9 @@ fn a_task_that_needs_three_times_its_size_is_never_killed() {
         "and the time for which it was frozen"
     );
     assert!(
-        world.words("Grown")[0].contains("64 → 96 MiB"),
+        world.words("TaskGrown")[0].contains("64 → 96 MiB"),
         "{:?}",
-        world.words("Grown")
+        world.words("TaskGrown")
     );
 }
 
@@ -144,7 +144,7 @@ fn on_a_full_node_an_executor_is_drained_for_a_frozen_task() {
         (
             totals.done,
             totals.memory_kills,
-            totals.gave_way,
+            totals.evicted,
             totals.transient
         ),
         (6, 0, 0, 0),
@@ -156,14 +156,14 @@ fn on_a_full_node_an_executor_is_drained_for_a_frozen_task() {
         "the task grew in place"
     );
     assert!(
-        world.words("GrowthWaits")[0].contains("map/1@1 is frozen for "),
+        world.words("TaskFrozen")[0].contains("map/1@1 is frozen for "),
         "{:?}",
-        world.words("GrowthWaits")
+        world.words("TaskFrozen")
     );
     assert!(
-        world.words("ContainerLeaving")[0].contains("more for map/1@1"),
+        world.words("ContainerDraining")[0].contains("more for map/1@1"),
         "{:?}",
-        world.words("ContainerLeaving")
+        world.words("ContainerDraining")
     );
 }
 
@@ -176,7 +176,7 @@ fn without_free_memory_in_time_the_task_is_killed_and_escalates() {
         .usual(TaskBehaviour::native(10, 1000))
         .habit("map/0", TaskBehaviour::native(10, 100_000));
     let world = tasks.habit("map/1", TaskBehaviour::native(140, 1000)).run();
-    assert_eq!(world.core.totals().gave_way, 0, "{:?}", world.core.totals());
+    assert_eq!(world.core.totals().evicted, 0, "{:?}", world.core.totals());
     let row = &world.row("map/1").attempts[0];
     assert_eq!(row.reason, Some(ExitReason::TaskOom));
     assert!(
@@ -220,13 +220,13 @@ fn one_of_two_mutually_blocked_tasks_is_evicted() {
     let world = tight().run();
     let totals = world.core.totals();
     assert_eq!(
-        (totals.done, totals.memory_kills, totals.gave_way),
+        (totals.done, totals.memory_kills, totals.evicted),
         (4, 0, 1),
         "{totals:?}"
     );
     assert_eq!(
         totals.rerun_byte_ms > 0,
-        totals.gave_way > 0,
+        totals.evicted > 0,
         "lost work is counted: {totals:?}"
     );
     let attempts: Vec<usize> = ["map/0", "map/1"]
@@ -249,9 +249,9 @@ fn one_of_two_mutually_blocked_tasks_is_evicted() {
         "it restarts at the requested step"
     );
     assert!(
-        world.words("GaveWay")[0].contains("is evicted on n0"),
+        world.words("TaskEvicted")[0].contains("is evicted on n0"),
         "{:?}",
-        world.words("GaveWay")
+        world.words("TaskEvicted")
     );
 }
 
@@ -388,7 +388,7 @@ fn a_task_that_must_not_run_twice_does_not_protect_its_executor() {
     let world = tasks.habit("map/0", TaskBehaviour::native(90, 4000)).run();
     let totals = world.core.totals();
     assert_eq!(
-        (totals.done, totals.memory_kills, totals.gave_way),
+        (totals.done, totals.memory_kills, totals.evicted),
         (3, 0, 1),
         "{totals:?}"
     );

@@ -498,11 +498,11 @@ fn a_stage_above_its_breaker_gets_no_more_memory() {
         .run();
     let totals = world.core.totals();
     assert!(totals.failed > 0 && totals.escalated <= 12, "{totals:?}");
-    assert_eq!(world.words("BadlySized").len(), 1);
+    assert_eq!(world.words("StageBadlySized").len(), 1);
     assert!(
-        world.words("BadlySized")[0].contains("more than 20 in 100"),
+        world.words("StageBadlySized")[0].contains("more than 20 in 100"),
         "{:?}",
-        world.words("BadlySized")
+        world.words("StageBadlySized")
     );
     let lost = world
         .rows

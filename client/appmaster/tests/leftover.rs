@@ -52,7 +52,7 @@ fn a_container_too_full_for_its_next_task_is_replaced() {
         3,
         "a replacement was requested"
     );
-    let words = world.words("ContainerLeaving");
+    let words = world.words("ContainerDraining");
     assert_eq!(words.len(), 1, "{words:?}");
     for part in [
         "ends when idle: ended tasks left 40 MiB in it (left by map-9-1 (40 MiB))",
@@ -73,8 +73,8 @@ fn a_container_with_small_or_freed_leftovers_stays() {
         (16, 2)
     );
     assert!(
-        world.words("ContainerLeaving").is_empty(),
+        world.words("ContainerDraining").is_empty(),
         "{:?}",
-        world.words("ContainerLeaving")
+        world.words("ContainerDraining")
     );
 }

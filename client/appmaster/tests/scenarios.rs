@@ -40,7 +40,7 @@ fn the_figure_in_mode_headroom_loses_no_task_and_no_neighbour() {
     let world = figure(MemoryFailureMode::Headroom).run();
     let totals = world.core.totals();
     assert_eq!(
-        (totals.done, totals.failed, totals.innocent_reruns),
+        (totals.done, totals.failed, totals.collateral_reruns),
         (20, 0, 0)
     );
     assert_eq!(
@@ -443,7 +443,7 @@ fn a_lost_executor_costs_only_its_running_attempts() {
     let totals = world.core.totals();
     assert_eq!((totals.done, totals.failed), (20, 0));
     assert!((1..=4).contains(&totals.transient), "{totals:?}");
-    assert_eq!(totals.innocent_reruns, 0);
+    assert_eq!(totals.collateral_reruns, 0);
     let set = "set-main".parse().expect("id");
     assert_eq!(world.granted[&set], 3, "one executor was replaced");
 }
@@ -490,7 +490,7 @@ fn an_executor_killed_by_a_task_costs_its_other_tasks_no_charge() {
         .run();
     let totals = world.core.totals();
     assert_eq!((totals.done, totals.failed), (20, 0), "{totals:?}");
-    assert!(totals.innocent_reruns > 0, "{totals:?}");
+    assert!(totals.collateral_reruns > 0, "{totals:?}");
     let innocent = world
         .rows
         .values()

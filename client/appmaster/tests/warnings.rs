@@ -54,9 +54,9 @@ fn before_a_preemption_tasks_finish_and_no_task_starts() {
         "a replacement was requested"
     );
     assert!(
-        world.words("PreemptSoon")[0].contains("queue b is owed its share"),
+        world.words("PreemptionWarning")[0].contains("queue b is owed its share"),
         "{:?}",
-        world.words("PreemptSoon")
+        world.words("PreemptionWarning")
     );
 }
 
@@ -126,11 +126,11 @@ fn a_draining_node_is_left_as_its_tasks_end() {
     );
     assert!(
         world
-            .words("ContainerLeaving")
+            .words("ContainerDraining")
             .iter()
             .all(|w| w.contains("n0 must be empty")),
         "{:?}",
-        world.words("ContainerLeaving")
+        world.words("ContainerDraining")
     );
 }
 

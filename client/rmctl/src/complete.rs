@@ -90,7 +90,7 @@ pub(crate) fn queues(typed: &OsStr) -> Vec<CompletionCandidate> {
             .root
             .walk()
             .into_iter()
-            .map(|q| (q.path.short().to_owned(), q.gate.as_str().to_owned()))
+            .map(|q| (q.path.short().to_owned(), q.state.as_str().to_owned()))
             .collect())
     });
     beginning(typed.to_str().unwrap_or_default(), queues)

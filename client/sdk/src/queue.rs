@@ -54,15 +54,15 @@ impl Client {
         self.change(Method::PATCH, &format!("/v1/queues/{path}"), None, keys)
             .await
     }
-    /// Sets the state of a queue: open, paused, draining or closed.
+    /// Sets the state of a queue: running, paused, draining or stopped.
     pub async fn set_queue_state(
         &self,
         path: &QueuePath,
-        gate: queues::QueueRunState,
+        state: queues::QueueRunState,
     ) -> Result<queues::QueueView, ClientError> {
         self.post(
-            &format!("/v1/queues/{path}/gate"),
-            &queues::SetQueueState { gate },
+            &format!("/v1/queues/{path}/state"),
+            &queues::SetQueueState { state },
         )
         .await
     }

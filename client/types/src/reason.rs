@@ -119,7 +119,7 @@ reasons! {
     NodeJoined Node Normal "A node agent registered."
     NodeReady Node Normal "A node accepts containers."
     NodeUnhealthy Node Warning "A node reports that it cannot run containers."
-    NodeSilent Node Warning "No heartbeat for the time of the key suspect: the node gets no new containers."
+    NodeSuspect Node Warning "No heartbeat for the time of the key suspect: the node gets no new containers."
     NodeUnreachable Node Warning "No heartbeat for the time of the key unreachable; its containers still count as running."
     NodeLost Node Warning "No heartbeat for the time of the key lost: its containers are declared lost."
     NodeMissing Node Warning "A node of the previous incarnation did not register again after a restart."
@@ -137,9 +137,9 @@ reasons! {
     NodeReserved Request Normal "A node is reserved for a request that has waited."
     ReservationEnded Request Normal "The reservation of a node ended."
     QueuesSet Queue Normal "The tree of queues was changed."
-    QueueGate Queue Normal "A queue was opened, paused, drained or closed."
+    QueueStateChanged Queue Normal "A queue was set to running, paused, draining or stopped."
     ProfileSet Cluster Normal "A profile of the cluster is new or has another size."
-    ProfileUnset Cluster Normal "A profile of the cluster was removed."
+    ProfileRemoved Cluster Normal "A profile of the cluster was removed."
     JobSubmitted Job Normal "An application was accepted; it survives restarts."
     AppRunning Job Normal "The master of an application registered."
     AppFinished Job Normal "An application succeeded."
@@ -149,8 +149,8 @@ reasons! {
     JobPurged Job Normal "A user removed the stored data of an ended application."
     JobScaled Job Normal "The maximum number of executors of a set was changed on request."
     ScaleRefused Job Warning "A request to scale a job named an executor set that it does not have."
-    KillAsked Job Normal "A user requested the end of an application."
-    LifetimeOver Job Warning "An application reached its maximum lifetime and is ended."
+    KillRequested Job Normal "A user requested the end of an application."
+    LifetimeExceeded Job Warning "An application reached its maximum lifetime and is ended."
     MasterLaunched Job Normal "A run of a master got a container."
     MasterFailed Job Warning "A run of a master ended before its application."
     JobStarted Job Normal "A master starts the tasks of its job."
@@ -160,21 +160,21 @@ reasons! {
     RequestStarving Request Warning "A request has waited for five minutes."
     RequestRefused Request Warning "A request is infeasible on every node and was refused."
     RequestExpired Request Warning "The deadline of a request passed before all containers were granted."
-    PreemptPlanned Request Normal "Containers of other queues will be preempted for a request."
-    PreemptCalledOff Request Normal "A planned preemption is no longer needed."
-    PreemptSoon Container Either "A container will soon be preempted for another queue."
-    ContainerLeaving Container Normal "Its master starts no more tasks in a container, for example because its node drains."
+    PreemptionPlanned Request Normal "Containers of other queues will be preempted for a request."
+    PreemptionCancelled Request Normal "A planned preemption is no longer needed."
+    PreemptionWarning Container Either "A container will soon be preempted for another queue."
+    ContainerDraining Container Normal "Its master starts no more tasks in a container, for example because its node drains."
     ContainerStarted Container Normal "The program of a container runs."
     ContainerExited Container Either "A container ended, but not for memory; a warning if it failed and no end was requested."
     ContainerSignalled Container Normal "A user sent a signal to the program of a container, or to all its processes."
-    ContainerEntered Container Normal "A user runs an additional program in a container."
+    ContainerExecStarted Container Normal "A user runs an additional program in a container."
     ContainerResizing Container Normal "A resize of a container was sent to its node."
     ContainerResized Container Normal "A container was resized."
     ResizeFailed Container Warning "A container keeps its size because its node could not resize it."
     ResizeOverdue Container Warning "A node has not reported the result of a resize."
     NearLimit Container Warning "A container uses at least 90 % of its limit; reported once for each container."
     OomKilled Container Warning "A container, or a task in one, ended because of its own memory use."
-    NodeShunned Task Warning "Launches failed on a node, so a job starts nothing there for a while; or outer limits killed tasks there, and the job avoids it."
+    NodeExcluded Task Warning "Launches failed on a node, so a job starts nothing there for a while; or outer limits killed tasks there, and the job avoids it."
     TaskFinished Task Normal "An attempt succeeded."
     AttemptLost Task Warning "An attempt ended, and memory was not the reason."
     TaskRetried Task Normal "A task is retried with the same size."
@@ -183,12 +183,40 @@ reasons! {
     RungLearned Task Normal "The learned first size of a kind changed by more than a tenth."
     Escalated Task Warning "A task is retried with more memory after a memory failure."
     EscalationExhausted Task Warning "A task failed for memory at its largest size."
-    Grown Task Normal "A running attempt got more memory in place."
+    TaskGrown Task Normal "A running attempt got more memory in place."
     GrowthRefused Task Warning "A running attempt needed more memory and did not get it."
-    GrowthWaits Task Normal "A running attempt is frozen near its limit because its node has no free memory."
-    GaveWay Task Normal "A running attempt was evicted for a frozen task on its node; its task runs again, not charged."
+    TaskFrozen Task Normal "A running attempt is frozen near its limit because its node has no free memory."
+    TaskEvicted Task Normal "A running attempt was evicted for a frozen task on its node; its task runs again, not charged."
     InputGap Task Warning "An attempt read far more or less than planned."
-    BadlySized Task Warning "Too many tasks of a stage needed more memory, so its tasks get no more."
+    StageBadlySized Task Warning "Too many tasks of a stage needed more memory, so its tasks get no more."
+}
+
+/// Names in event logs of the version before.
+const FORMER_NAMES: [(&str, Reason); 15] = [
+    ("BadlySized", Reason::StageBadlySized),
+    ("ContainerEntered", Reason::ContainerExecStarted),
+    ("ContainerLeaving", Reason::ContainerDraining),
+    ("GaveWay", Reason::TaskEvicted),
+    ("Grown", Reason::TaskGrown),
+    ("GrowthWaits", Reason::TaskFrozen),
+    ("KillAsked", Reason::KillRequested),
+    ("LifetimeOver", Reason::LifetimeExceeded),
+    ("NodeShunned", Reason::NodeExcluded),
+    ("NodeSilent", Reason::NodeSuspect),
+    ("PreemptCalledOff", Reason::PreemptionCancelled),
+    ("PreemptPlanned", Reason::PreemptionPlanned),
+    ("PreemptSoon", Reason::PreemptionWarning),
+    ("ProfileUnset", Reason::ProfileRemoved),
+    ("QueueGate", Reason::QueueStateChanged),
+];
+
+impl Reason {
+    /// The reason with this name in a stored event log of the version before. `None` if it had
+    /// the same name there, or did not exist.
+    pub fn from_former_name(name: &str) -> Option<Reason> {
+        let found = FORMER_NAMES.iter().find(|(former, _)| *former == name);
+        found.map(|(_, reason)| *reason)
+    }
 }
 
 impl fmt::Display for Reason {
@@ -227,5 +255,14 @@ mod tests {
                 .expect_err("no such reason")
                 .contains("OomKilled")
         );
+    }
+
+    #[test]
+    fn former_names_are_free() {
+        for (former, reason) in FORMER_NAMES {
+            assert!(former.parse::<Reason>().is_err(), "{former}");
+            assert_eq!(Reason::from_former_name(former), Some(reason));
+        }
+        assert_eq!(Reason::from_former_name("OomKilled"), None);
     }
 }

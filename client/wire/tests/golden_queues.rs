@@ -24,7 +24,7 @@ fn etl() -> queues::QueueSpec {
         master_share: Some(Percent::from_thousandths(125)),
         max_running: Some(4),
         max_apps: Some(40),
-        gate: queues::QueueRunState::Paused,
+        state: queues::QueueRunState::Paused,
         preemptable: queues::Preemptable::No,
         max_lifetime_ms: Some(3_600_000),
         queues: [("night".parse().expect("name"), queues::QueueSpec::default())].into(),
@@ -46,9 +46,9 @@ fn queue_messages_match_the_golden_files() {
         },
     );
     golden(
-        "set_gate",
+        "set_queue_state",
         &queues::SetQueueState {
-            gate: queues::QueueRunState::Draining,
+            state: queues::QueueRunState::Draining,
         },
     );
     let bound = Resource::new(Bytes::from_gib(80), Cpus::from_cores(16));
@@ -58,7 +58,7 @@ fn queue_messages_match_the_golden_files() {
             queues: [].into(),
             ..etl()
         },
-        gate: queues::QueueRunState::Paused,
+        state: queues::QueueRunState::Paused,
         guaranteed: bound.clone(),
         maximum: bound.clone(),
         used: size(),
@@ -80,7 +80,7 @@ fn queue_messages_match_the_golden_files() {
     let root = queues::QueueView {
         path: "root".parse().expect("queue"),
         spec: queues::QueueSpec::default(),
-        gate: queues::QueueRunState::Open,
+        state: queues::QueueRunState::Running,
         users: Vec::new(),
         queues: vec![leaf.clone()],
         ..leaf

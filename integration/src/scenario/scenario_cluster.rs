@@ -132,11 +132,11 @@ pub enum OperatorAction {
         tree: usize,
     },
     /// Sets the state of a queue.
-    Gate {
+    SetQueueState {
         /// The queue.
         queue: QueuePath,
         /// The new state.
-        gate: QueueState,
+        state: QueueState,
     },
     /// Kills an application.
     Kill {
@@ -428,17 +428,17 @@ fn order(chance: &mut RandomSource, nodes: usize, tenants: usize, trees: usize) 
             tree: place(chance, trees),
         },
         17..=18 => {
-            let gate = chance
+            let state = chance
                 .pick(&[
-                    QueueState::Open,
+                    QueueState::Running,
                     QueueState::Paused,
                     QueueState::Draining,
-                    QueueState::Closed,
+                    QueueState::Stopped,
                 ])
                 .unwrap_or_default();
-            OperatorAction::Gate {
+            OperatorAction::SetQueueState {
                 queue: trees::leaf(chance),
-                gate,
+                state,
             }
         }
         _ => OperatorAction::Kill { tenant },

@@ -67,7 +67,7 @@ fn tree(mood: Mood, chance: &mut RandomSource) -> QueueTree {
         .collect();
     let lab = QueueSpec {
         children: below,
-        gate: Default::default(),
+        state: Default::default(),
         ..shares(mood, 250, chance)
     };
     children.extend([named(&"lab", lab), named(&"default", QueueSpec::default())]);

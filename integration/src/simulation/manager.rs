@@ -532,7 +532,7 @@ fn call_words(call: &ClusterCall) -> String {
         ClusterCall::SetQueues {
             generation, how, ..
         } => format!("-> set queues {generation:?} {how:?}"),
-        ClusterCall::SetGate { queue, gate } => format!("-> {queue} is {}", gate.as_str()),
+        ClusterCall::SetQueueState { queue, state } => format!("-> {queue} is {}", state.as_str()),
         ClusterCall::ChangeApp {
             app,
             queue,

@@ -616,7 +616,7 @@ fn is_another_life(refusal: &CallRefusal) -> bool {
         | CallRefusal::NoSuchQueue(_)
         | CallRefusal::NotALeaf { .. }
         | CallRefusal::BadQueues(_) => false,
-        CallRefusal::QueueClosed { .. }
+        CallRefusal::QueueNotAdmitting { .. }
         | CallRefusal::Conflict { .. }
         | CallRefusal::NotResizable { .. } => false,
         CallRefusal::NoRoom { .. }
@@ -647,7 +647,7 @@ fn may_try_again(refusal: &CallRefusal) -> bool {
         | CallRefusal::NoSuchQueue(_)
         | CallRefusal::NotALeaf { .. }
         | CallRefusal::BadQueues(_) => false,
-        CallRefusal::QueueClosed { .. }
+        CallRefusal::QueueNotAdmitting { .. }
         | CallRefusal::Conflict { .. }
         | CallRefusal::NotResizable { .. } => false,
         CallRefusal::NoRoom { .. }

@@ -194,9 +194,9 @@ impl Simulation {
                 generation: None,
                 how: DryRun::Really,
             },
-            OperatorAction::Gate { queue, gate } => ClusterCall::SetGate {
+            OperatorAction::SetQueueState { queue, state } => ClusterCall::SetQueueState {
                 queue: queue.clone(),
-                gate: *gate,
+                state: *state,
             },
             OperatorAction::Kill { tenant } => ClusterCall::Kill {
                 app: app(self, *tenant)?,

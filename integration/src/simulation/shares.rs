@@ -55,7 +55,7 @@ impl Simulation {
         let mut found = BTreeSet::new();
         for view in leaves
             .iter()
-            .filter(|v| v.below_guarantee && v.gate == QueueState::Open)
+            .filter(|v| v.below_guarantee && v.state == QueueState::Running)
         {
             let mine = || cluster.apps().filter(|app| app.queue == *view.path);
             let fits = |size: &headroom_types::Resource| {

@@ -568,7 +568,7 @@ impl SimTenant {
             CallRefusal::TooManyTags { .. } | CallRefusal::NotOver { .. } => {}
             CallRefusal::Recovering(_)
             | CallRefusal::TooMany { .. }
-            | CallRefusal::QueueClosed { .. }
+            | CallRefusal::QueueNotAdmitting { .. }
             | CallRefusal::NotLaunched(_) => {}
             CallRefusal::NoSuchContainer(_)
             | CallRefusal::NoSuchRequest { .. }

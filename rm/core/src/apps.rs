@@ -173,7 +173,7 @@ impl Cluster {
         if !app.state.is_ending() {
             app.diagnostics = reason.unwrap_or_else(|| "killed on request".into());
             let message = app.diagnostics.clone();
-            ctx.log_app(LogSeverity::Normal, Reason::KillAsked, id, message);
+            ctx.log_app(LogSeverity::Normal, Reason::KillRequested, id, message);
         }
         self.app_event(id, app::ApplicationEvent::End(Outcome::Killed), ctx);
         self.stop_masters(id, ctx);

@@ -281,8 +281,8 @@ impl Cluster {
             } => self
                 .set_queues(*tree, generation, how, ctx)
                 .map(Reply::Ready),
-            ClusterCall::SetGate { queue, gate } => {
-                self.set_gate(&queue, gate, ctx).map(Reply::Ready)
+            ClusterCall::SetQueueState { queue, state } => {
+                self.set_queue_state(&queue, state, ctx).map(Reply::Ready)
             }
             ClusterCall::ChangeApp {
                 app,

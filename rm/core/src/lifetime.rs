@@ -63,7 +63,12 @@ impl Cluster {
             "the limit of the application".into()
         };
         let why = format!("its lifetime expired after {} s: {whose}", lived.as_secs());
-        ctx.log_app(LogSeverity::Warning, Reason::LifetimeOver, id, why.clone());
+        ctx.log_app(
+            LogSeverity::Warning,
+            Reason::LifetimeExceeded,
+            id,
+            why.clone(),
+        );
         let containers = app.containers.clone();
         for container in containers.iter() {
             self.container_event(

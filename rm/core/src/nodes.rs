@@ -216,7 +216,7 @@ impl Cluster {
                 }
                 NodeAction::Suspected => {
                     let message = "sent no heartbeat; gets no new containers for now".into();
-                    ctx.log_node(LogSeverity::Warning, Reason::NodeSilent, id, message)
+                    ctx.log_node(LogSeverity::Warning, Reason::NodeSuspect, id, message)
                 }
                 NodeAction::OutOfReach => ctx.log_node(
                     LogSeverity::Warning,

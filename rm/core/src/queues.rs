@@ -30,7 +30,7 @@ pub struct QueueView<'a> {
     /// Child queues by name. Empty in a leaf.
     pub children: Vec<&'a QueuePath>,
     /// Effective state: its own, or that of an ancestor.
-    pub gate: QueueState,
+    pub state: QueueState,
     /// Guaranteed resources; zero for a resource without a guarantee.
     pub guaranteed: Resource,
     /// Maximum resources; the parent's maximum for a resource without a limit.
@@ -88,7 +88,7 @@ impl Cluster {
                 .iter()
                 .filter_map(|child| Some(&self.queue.slot(*child)?.path))
                 .collect(),
-            gate: self.queue.gate(ix),
+            state: self.queue.state(ix),
             guaranteed: slot.guaranteed.over(&Resource::default()),
             maximum: &slot.most,
             used: &account.used,
@@ -152,11 +152,11 @@ impl Cluster {
     /// Leaf for a new or moved application, if it accepts applications.
     pub(crate) fn admit(&self, queue: &QueuePath) -> Result<QueueIx, CallRefusal> {
         let leaf = self.find_leaf(queue)?;
-        let gate = self.queue.gate(leaf);
-        if !gate.admits() {
-            return Err(CallRefusal::QueueClosed {
+        let state = self.queue.state(leaf);
+        if !state.admits() {
+            return Err(CallRefusal::QueueNotAdmitting {
                 queue: queue.clone(),
-                gate: gate.as_str(),
+                state: state.as_str(),
             });
         }
         let slot = self.queue.slot(leaf);
@@ -283,22 +283,22 @@ impl Cluster {
         self.room_changed = true;
     }
 
-    pub(crate) fn set_gate(
+    pub(crate) fn set_queue_state(
         &mut self,
         queue: &QueuePath,
-        gate: QueueState,
+        state: QueueState,
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
         let ix = self
             .queue
             .find(queue)
             .ok_or_else(|| CallRefusal::NoSuchQueue(queue.clone()))?;
-        let before = self.queue.slot(ix).map(|slot| slot.spec.gate);
+        let before = self.queue.slot(ix).map(|slot| slot.spec.state);
         let Some(tree) = self
             .queue
             .tree()
-            .with_gate(queue, gate)
-            .filter(|_| before != Some(gate))
+            .with_state(queue, state)
+            .filter(|_| before != Some(state))
         else {
             return Ok(CallAnswer::Queues {
                 generation: self.queue.generation(),
@@ -308,9 +308,9 @@ impl Cluster {
         self.plant(tree, generation, ctx);
         log_queue(
             LogSeverity::Normal,
-            Reason::QueueGate,
+            Reason::QueueStateChanged,
             queue,
-            format!("is {}", gate.as_str()),
+            format!("is {}", state.as_str()),
             ctx,
         );
         Ok(CallAnswer::Queues { generation })

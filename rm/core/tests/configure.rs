@@ -69,7 +69,7 @@ fn longer_node_timeouts_apply_to_a_node_that_is_already_silent() {
     );
     s.after(secs(60));
     assert_eq!(
-        (state(&s), s.logged("NodeSilent")),
+        (state(&s), s.logged("NodeSuspect")),
         ("suspect", 1),
         "the node stays suspect, and the event is not repeated"
     );
@@ -143,9 +143,9 @@ fn a_queue_tree_set_at_run_time_overrides_that_of_the_settings() {
         ..Settings::default()
     });
     s.node("n1", size(4, 4));
-    s.call(ClusterCall::SetGate {
+    s.call(ClusterCall::SetQueueState {
         queue: id("a"),
-        gate: QueueState::Paused,
+        state: QueueState::Paused,
     })
     .expect("sets");
     let overruled = Ok(CallAnswer::Configured {

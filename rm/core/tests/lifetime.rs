@@ -116,7 +116,7 @@ fn an_application_is_killed_when_its_lifetime_expires() {
         s.cluster.history().get(&work).map(|f| f.reason),
         Some(ExitReason::Timeout)
     );
-    assert_eq!(s.logged("LifetimeOver"), 1);
+    assert_eq!(s.logged("LifetimeExceeded"), 1);
     s.check();
 }
 

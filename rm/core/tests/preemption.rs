@@ -305,7 +305,7 @@ fn masters_are_never_preempted() {
     let mut all: Vec<&AppId> = masters.iter().collect();
     all.push(&b);
     live(&mut s, secs(20), &all);
-    assert_eq!((has(&s, &b), s.logged("PreemptSoon")), (0, 0));
+    assert_eq!((has(&s, &b), s.logged("PreemptionWarning")), (0, 0));
     s.check();
 }
 
@@ -399,7 +399,7 @@ fn no_container_is_preempted_when_preemption_is_off_or_not_allowed() {
         s.ask_waits(&b, "work", 2, size(2, 1));
         live(&mut s, secs(30), &[&a, &b]);
         assert_eq!(
-            (has(&s, &a), has(&s, &b), s.logged("PreemptSoon")),
+            (has(&s, &a), has(&s, &b), s.logged("PreemptionWarning")),
             (16, 0, 0)
         );
         s.check();
@@ -457,7 +457,7 @@ fn a_claim_is_cancelled_when_its_request_is_withdrawn_or_granted() {
     assert_eq!(
         (
             has(&s, &a),
-            s.logged("PreemptCalledOff"),
+            s.logged("PreemptionCancelled"),
             s.cluster.claims().len()
         ),
         (16, 1, 0)
@@ -468,7 +468,7 @@ fn a_claim_is_cancelled_when_its_request_is_withdrawn_or_granted() {
     s.node("n3", size(8, 8));
     assert_eq!(has(&s, &b), 2);
     live(&mut s, secs(10), &[&a, &b]);
-    assert_eq!((has(&s, &a), s.logged("PreemptCalledOff")), (16, 2));
+    assert_eq!((has(&s, &a), s.logged("PreemptionCancelled")), (16, 2));
     s.check();
 }
 
@@ -521,7 +521,7 @@ fn a_drain_cancels_the_claim_on_the_node() {
     };
     s.call(drain).expect("drains");
     live(&mut s, secs(8), &[&a, &b]);
-    assert_eq!((s.logged("PreemptCalledOff"), has(&s, &b)), (1, 2));
+    assert_eq!((s.logged("PreemptionCancelled"), has(&s, &b)), (1, 2));
     let mine = one(&s, &b, "work");
     assert_ne!(
         s.cluster.container(&mine).expect("alive").node,

@@ -157,7 +157,7 @@ fn an_invalid_queue_tree_is_refused_with_all_its_problems() {
             "root.b: order: has no effect on a queue with child queues; set it on its leaves",
             "root.b: max_apps: has no effect on a queue with child queues; set it on its leaves",
             "root.b.one: weight: is not a valid weight; write 1 to 1000000",
-            "root.c: max_running: is 0; write more than 0, or close the queue with its key gate",
+            "root.c: max_running: is 0; write more than 0, or stop the queue with its key state",
         ]
     );
     assert!(
@@ -460,50 +460,53 @@ fn max_running_limits_the_running_applications() {
 }
 
 #[test]
-fn a_gate_blocks_grants_or_submissions_and_survives_a_restart() {
+fn a_queue_state_blocks_grants_or_submissions_and_survives_a_restart() {
     let mut s = story(tree(vec![
         ("a", QueueSpec::default()),
         ("b", QueueSpec::default()),
     ]));
     s.node("n1", size(16, 16));
     let a = app(&mut s, "a", "u");
-    let gate = |s: &mut Scenario, queue: &str, gate| {
-        s.call(ClusterCall::SetGate {
+    let set_state = |s: &mut Scenario, queue: &str, state| {
+        s.call(ClusterCall::SetQueueState {
             queue: path(queue),
-            gate,
+            state,
         })
     };
     assert_eq!(
-        gate(&mut s, "a", QueueState::Paused),
+        set_state(&mut s, "a", QueueState::Paused),
         Ok(CallAnswer::Queues { generation: 1 })
     );
     assert_eq!(
-        gate(&mut s, "a", QueueState::Paused),
+        set_state(&mut s, "a", QueueState::Paused),
         Ok(CallAnswer::Queues { generation: 1 }),
         "the same state is no change"
     );
     let sentence = s.ask_waits(&a, "w", 2, size(1, 1));
     assert_eq!(sentence, "queue a is paused and grants no containers");
     submit(&mut s, "a", "u", 0).expect("a paused queue accepts applications");
-    gate(&mut s, "a", QueueState::Draining).expect("sets");
+    set_state(&mut s, "a", QueueState::Draining).expect("sets");
     assert_eq!(s.alive(&a).len(), 2);
-    let refused = Err(CallRefusal::QueueClosed {
+    let refused = Err(CallRefusal::QueueNotAdmitting {
         queue: path("a"),
-        gate: "draining",
+        state: "draining",
     });
     assert_eq!(submit(&mut s, "a", "u", 0), refused);
-    gate(&mut s, "root", QueueState::Closed).expect("sets");
+    set_state(&mut s, "root", QueueState::Stopped).expect("sets");
     assert!(matches!(
         submit(&mut s, "b", "u", 0),
-        Err(CallRefusal::QueueClosed { gate: "closed", .. })
+        Err(CallRefusal::QueueNotAdmitting {
+            state: "stopped",
+            ..
+        })
     ));
     s.restart().register("n1");
     assert!(matches!(
         submit(&mut s, "b", "u", 0),
-        Err(CallRefusal::QueueClosed { .. })
+        Err(CallRefusal::QueueNotAdmitting { .. })
     ));
     assert_eq!(
-        gate(&mut s, "none", QueueState::Open),
+        set_state(&mut s, "none", QueueState::Running),
         Err(CallRefusal::NoSuchQueue(path("none")))
     );
     assert_eq!(s.cluster.queues_generation(), 3);
@@ -621,7 +624,7 @@ fn a_queue_above_its_new_maximum_keeps_its_containers_and_gets_no_more() {
 #[test]
 fn an_application_moves_with_its_containers_and_requests() {
     let closed = QueueSpec {
-        gate: QueueState::Closed,
+        state: QueueState::Stopped,
         ..QueueSpec::default()
     };
     let mut s = story(tree(vec![
@@ -647,7 +650,7 @@ fn an_application_moves_with_its_containers_and_requests() {
     );
     assert!(matches!(
         change(&mut s, &one, Some("shut"), None),
-        Err(CallRefusal::QueueClosed { .. })
+        Err(CallRefusal::QueueNotAdmitting { .. })
     ));
     change(&mut s, &one, Some("b"), None).expect("moves");
     assert_eq!(

@@ -229,7 +229,7 @@ fn a_lost_node_ends_its_containers_and_must_register_again() {
         "the container is stopped and removed"
     );
     assert_eq!(
-        s.logged("NodeSilent") + s.logged("NodeUnreachable") + s.logged("NodeLost"),
+        s.logged("NodeSuspect") + s.logged("NodeUnreachable") + s.logged("NodeLost"),
         3
     );
     s.check();

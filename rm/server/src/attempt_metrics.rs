@@ -325,7 +325,7 @@ mod tests {
             rung: 1,
             note: String::new(),
             attempts,
-            held: None,
+            frozen: None,
             ahead: Vec::new(),
             priority: 0,
         }

@@ -149,9 +149,12 @@ impl EventLog {
     /// Restores one line of an earlier incarnation. An unreadable line is skipped: it is torn, or
     /// has a field of a later version.
     fn restore(&self, line: &str) {
-        let Ok(event) = serde_json::from_str::<LoggedEvent>(line) else {
+        let Ok(mut event) = serde_json::from_str::<LoggedEvent>(line) else {
             return;
         };
+        if let Some(reason) = Reason::from_former_name(&event.reason) {
+            event.reason = reason.as_str().to_owned();
+        }
         let mut ring = self.ring();
         let after = ring.events.back().map_or(0, |last| last.index);
         if event.index <= after || event.index >= ring.next {

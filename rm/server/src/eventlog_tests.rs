@@ -107,7 +107,7 @@ fn each_filter_selects_the_matching_events() {
     let mut node = event(None, "NodeReady");
     node.node = Some("n1".parse().expect("id"));
     log.push([
-        event(Some("a.1"), "Grown"),
+        event(Some("a.1"), "TaskGrown"),
         warning,
         node,
         event(None, "WordOfLater"),
@@ -202,6 +202,19 @@ fn events_of_an_earlier_incarnation_are_kept() {
     let third = on_disk(&dir, 3);
     assert_eq!(indexes(&third, &mut place(base.1)), [base.1 + 1]);
     third.close();
+}
+
+#[test]
+fn events_of_the_version_before_have_their_present_reason() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let first = on_disk(&dir, 1);
+    first.push([event(None, "NodeSilent"), event(None, OOM)]);
+    first.close();
+    let second = on_disk(&dir, 2);
+    let read = second.read(&mut place(0)).expect("kept");
+    let reasons: Vec<&str> = read.iter().map(|event| event.reason.as_str()).collect();
+    assert_eq!(reasons, [Reason::NodeSuspect.as_str(), OOM]);
+    second.close();
 }
 
 #[test]

@@ -361,7 +361,7 @@ mod tests {
             rung: 1,
             note: String::new(),
             attempts: (1..=attempts).map(attempt).collect(),
-            held: None,
+            frozen: None,
             ahead: Vec::new(),
             priority: 0,
         }

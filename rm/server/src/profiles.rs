@@ -80,7 +80,7 @@ impl ProfileOutcome {
                 format!("is {}; it was {}", words(now), words(was)),
             ),
             (Some(was), None) => (
-                Reason::ProfileUnset,
+                Reason::ProfileRemoved,
                 &was.name,
                 format!("was deleted; it was {}", words(was)),
             ),

@@ -27,7 +27,7 @@ pub(crate) fn tree(spec: QueueSpec) -> core::QueueSpec {
         master_share: spec.master_share.map(Percent::thousandths),
         max_running: spec.max_running,
         max_apps: spec.max_apps,
-        gate: gate(spec.gate),
+        state: state_from_wire(spec.state),
         preemptable: match spec.preemptable {
             Preemptable::Yes => core::Preemptable::Yes,
             Preemptable::No => core::Preemptable::No,
@@ -42,12 +42,12 @@ pub(crate) fn tree(spec: QueueSpec) -> core::QueueSpec {
 }
 
 /// Converts the state of a queue to the type of the core.
-pub(crate) fn gate(gate: QueueRunState) -> core::QueueState {
-    match gate {
-        QueueRunState::Open => core::QueueState::Open,
+pub(crate) fn state_from_wire(state: QueueRunState) -> core::QueueState {
+    match state {
+        QueueRunState::Running => core::QueueState::Running,
         QueueRunState::Paused => core::QueueState::Paused,
         QueueRunState::Draining => core::QueueState::Draining,
-        QueueRunState::Closed => core::QueueState::Closed,
+        QueueRunState::Stopped => core::QueueState::Stopped,
     }
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn own(queue: &core::QueueSpec) -> QueueSpec {
         master_share: queue.master_share.map(Percent::from_thousandths),
         max_running: queue.max_running,
         max_apps: queue.max_apps,
-        gate: shown_gate(queue.gate),
+        state: state_to_wire(queue.state),
         preemptable: match queue.preemptable {
             core::Preemptable::Yes => Preemptable::Yes,
             core::Preemptable::No => Preemptable::No,
@@ -97,12 +97,12 @@ pub(crate) fn own(queue: &core::QueueSpec) -> QueueSpec {
 }
 
 /// Converts the state of a queue from the core.
-pub(crate) fn shown_gate(gate: core::QueueState) -> QueueRunState {
-    match gate {
-        core::QueueState::Open => QueueRunState::Open,
+pub(crate) fn state_to_wire(state: core::QueueState) -> QueueRunState {
+    match state {
+        core::QueueState::Running => QueueRunState::Running,
         core::QueueState::Paused => QueueRunState::Paused,
         core::QueueState::Draining => QueueRunState::Draining,
-        core::QueueState::Closed => QueueRunState::Closed,
+        core::QueueState::Stopped => QueueRunState::Stopped,
     }
 }
 
@@ -199,7 +199,7 @@ fn shown(queue: &Shown<'_>, all: &BTreeMap<&QueuePath, Shown<'_>>, apps: &Counts
     QueueView {
         path: queue.path.clone(),
         spec: own(queue.spec),
-        gate: shown_gate(queue.gate),
+        state: state_to_wire(queue.state),
         guaranteed: queue.guaranteed.clone(),
         maximum: queue.maximum.clone(),
         used: queue.used.clone(),
@@ -221,7 +221,7 @@ fn nothing() -> QueueView {
     QueueView {
         path: QueuePath::root(),
         spec: QueueSpec::default(),
-        gate: QueueRunState::Closed,
+        state: QueueRunState::Stopped,
         guaranteed: Resource::default(),
         maximum: Resource::default(),
         used: Resource::default(),

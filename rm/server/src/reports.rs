@@ -193,7 +193,7 @@ pub(crate) struct QueueReport {
     pub(crate) containers: u32,
     pub(crate) apps: usize,
     /// Effective state: its own, or that of a parent queue.
-    pub(crate) gate: QueueState,
+    pub(crate) state: QueueState,
     pub(crate) spec: QueueSpec,
     /// Resources by user, for leaf queues.
     pub(crate) users: Vec<(String, Resource)>,
@@ -554,7 +554,7 @@ fn of_queue(
         pending_containers: queue.pending_containers,
         containers: queue.containers,
         apps: queue.apps,
-        gate: queue.gate,
+        state: queue.state,
         spec: queue.spec.clone(),
         users: queue
             .users

@@ -525,7 +525,7 @@ impl ManagerLoop {
                 (Decision::Granted, Some(*waited))
             }
             (Reason::NodeReserved, _) => (Decision::Reserved, None),
-            (Reason::PreemptSoon, _) => (Decision::Preempted, None),
+            (Reason::PreemptionWarning, _) => (Decision::Preempted, None),
             (Reason::RequestRefused, _) => (Decision::Refused, None),
             (Reason::RequestExpired, _) => (Decision::Expired, None),
             _ => return, // not a decision about a request

@@ -54,7 +54,7 @@ pub(crate) fn problem(refusal: &CallRefusal) -> ProblemDetails {
         CallRefusal::BadQueues(problems) => {
             queues::problem(problems.iter().map(queues::found).collect())
         }
-        CallRefusal::QueueClosed { .. } | CallRefusal::NotResizable { .. } => {
+        CallRefusal::QueueNotAdmitting { .. } | CallRefusal::NotResizable { .. } => {
             says(ErrorCode::HR0409)
         }
         CallRefusal::Decommissioned(_) => {

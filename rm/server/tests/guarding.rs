@@ -721,13 +721,13 @@ async fn a_queue_administrator_changes_only_its_own_queue() {
         page,
         ..
     } = &two_queues().await;
-    let gate = QueueRunState::Paused;
+    let state = QueueRunState::Paused;
     keeper
-        .set_queue_state(&"root.etl".parse().expect("a queue"), gate)
+        .set_queue_state(&"root.etl".parse().expect("a queue"), state)
         .await
         .expect("the queue is her own");
     let refused = keeper
-        .set_queue_state(&"root.web".parse().expect("a queue"), gate)
+        .set_queue_state(&"root.web".parse().expect("a queue"), state)
         .await
         .expect_err("the queue is another");
     assert!(

@@ -149,7 +149,7 @@ fn told(task: &str, state: TaskState, events: &[&str]) -> JobPatch {
         rung: 2,
         note: String::new(),
         attempts: Vec::new(),
-        held: None,
+        frozen: None,
         ahead: Vec::new(),
         priority: 0,
     };

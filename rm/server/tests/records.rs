@@ -277,9 +277,9 @@ async fn the_audit_log_is_filtered_by_its_parameters() {
 async fn the_audit_log_records_a_queue_before_and_after_a_change() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
-    let body = r#"{"gate":"paused"}"#;
+    let body = r#"{"state":"paused"}"#;
     let call = reqwest::Client::new()
-        .post(format!("{}/v1/queues/root.default/gate", client.base()))
+        .post(format!("{}/v1/queues/root.default/state", client.base()))
         .body(body);
     assert_eq!(
         soon("a response", call.send())
@@ -291,6 +291,6 @@ async fn the_audit_log_records_a_queue_before_and_after_a_change() {
     let lines = list(&client, "/v1/audit?object=queues").await;
     assert_eq!(
         (lines[0]["before"].as_str(), lines[0]["after"].as_str()),
-        (Some("open"), Some("paused"))
+        (Some("running"), Some("paused"))
     );
 }

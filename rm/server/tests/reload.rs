@@ -236,9 +236,9 @@ async fn a_reload_keeps_used_queues_and_a_tree_set_at_run_time() {
         "{refused:?}"
     );
     let call =
-        reqwest::Client::new().post(format!("{}/v1/queues/root.a/gate", daemon.client.base()));
+        reqwest::Client::new().post(format!("{}/v1/queues/root.a/state", daemon.client.base()));
     assert_eq!(
-        soon("a response", call.body(r#"{"gate":"paused"}"#).send())
+        soon("a response", call.body(r#"{"state":"paused"}"#).send())
             .await
             .expect("answers")
             .status(),

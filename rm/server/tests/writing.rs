@@ -758,11 +758,11 @@ async fn a_tree_of_queues_is_applied_completely_or_not_at_all() {
             .set_queue_state(&night, QueueRunState::Paused)
             .await
             .expect("closes")
-            .gate,
+            .state,
         QueueRunState::Paused
     );
     let missing = client
-        .set_queue_state(&"nowhere".parse().expect("queue"), QueueRunState::Open)
+        .set_queue_state(&"nowhere".parse().expect("queue"), QueueRunState::Running)
         .await
         .expect_err("none");
     assert_eq!(missing.code(), Some(ErrorCode::HR0404));

@@ -41,7 +41,8 @@ pub struct QueueRecord {
     /// Maximum number of applications that have not ended.
     pub max_apps: Option<u32>,
     /// Whether it accepts applications and grants containers.
-    pub gate: QueueStateRecord,
+    #[serde(alias = "gate")] // the name in the version before
+    pub state: QueueStateRecord,
     /// Whether its containers can be preempted.
     pub preemptable: Option<bool>,
     /// Maximum lifetime of an application. In milliseconds.
@@ -92,13 +93,15 @@ pub enum AppOrderRecord {
 pub enum QueueStateRecord {
     /// It does both.
     #[default]
-    Open,
+    #[serde(alias = "open")] // the name in the version before
+    Running,
     /// It accepts applications and grants no containers.
     Paused,
     /// It grants containers and accepts no applications.
     Draining,
     /// It does neither.
-    Closed,
+    #[serde(alias = "closed")] // the name in the version before
+    Stopped,
 }
 
 impl QueueRecord {
@@ -117,7 +120,7 @@ impl QueueRecord {
         let spec::QueueSpec {
             max_running,
             max_apps,
-            gate,
+            state,
             preemptable,
             max_lifetime_ms,
             children,
@@ -136,11 +139,11 @@ impl QueueRecord {
             master_share: *master_share,
             max_running: *max_running,
             max_apps: *max_apps,
-            gate: match gate {
-                spec::QueueState::Open => QueueStateRecord::Open,
+            state: match state {
+                spec::QueueState::Running => QueueStateRecord::Running,
                 spec::QueueState::Paused => QueueStateRecord::Paused,
                 spec::QueueState::Draining => QueueStateRecord::Draining,
-                spec::QueueState::Closed => QueueStateRecord::Closed,
+                spec::QueueState::Stopped => QueueStateRecord::Stopped,
             },
             preemptable: Some(*preemptable == spec::Preemptable::Yes),
             max_lifetime_ms: *max_lifetime_ms,
@@ -166,11 +169,11 @@ impl QueueRecord {
             master_share: self.master_share,
             max_running: self.max_running,
             max_apps: self.max_apps,
-            gate: match self.gate {
-                QueueStateRecord::Open => spec::QueueState::Open,
+            state: match self.state {
+                QueueStateRecord::Running => spec::QueueState::Running,
                 QueueStateRecord::Paused => spec::QueueState::Paused,
                 QueueStateRecord::Draining => spec::QueueState::Draining,
-                QueueStateRecord::Closed => spec::QueueState::Closed,
+                QueueStateRecord::Stopped => spec::QueueState::Stopped,
             },
             preemptable: match self.preemptable {
                 Some(false) => spec::Preemptable::No,
@@ -246,7 +249,7 @@ mod tests {
     }
 
     /// Each field differs from its default.
-    fn told_in_full(gate: spec::QueueState) -> spec::QueueSpec {
+    fn told_in_full(state: spec::QueueState) -> spec::QueueSpec {
         spec::QueueSpec {
             guaranteed: share(),
             maximum: spec::QueueShare {
@@ -260,7 +263,7 @@ mod tests {
             master_share: Some(100),
             max_running: Some(12),
             max_apps: Some(400),
-            gate,
+            state,
             preemptable: spec::Preemptable::No,
             max_lifetime_ms: Some(86_400_000),
             children: BTreeMap::new(),
@@ -269,15 +272,15 @@ mod tests {
 
     #[test]
     fn a_queue_tree_is_restored_unchanged() {
-        for gate in [
-            spec::QueueState::Open,
+        for state in [
+            spec::QueueState::Running,
             spec::QueueState::Paused,
             spec::QueueState::Draining,
-            spec::QueueState::Closed,
+            spec::QueueState::Stopped,
         ] {
             let inner = spec::QueueSpec {
-                children: BTreeMap::from([(name("deep"), told_in_full(gate))]),
-                ..told_in_full(gate)
+                children: BTreeMap::from([(name("deep"), told_in_full(state))]),
+                ..told_in_full(state)
             };
             let children = BTreeMap::from([
                 (name("etl"), inner),
@@ -290,6 +293,21 @@ mod tests {
             let text = serde_json::to_string(&QueueRecord::of(&root)).expect("encodes");
             let read: QueueRecord = serde_json::from_str(&text).expect("reads");
             assert_eq!(read.spec(), root);
+        }
+    }
+
+    #[test]
+    fn a_state_of_the_version_before_is_read() {
+        let states = [
+            ("open", spec::QueueState::Running),
+            ("paused", spec::QueueState::Paused),
+            ("draining", spec::QueueState::Draining),
+            ("closed", spec::QueueState::Stopped),
+        ];
+        for (former, state) in states {
+            let read: QueueRecord =
+                serde_json::from_str(&format!(r#"{{"gate":"{former}"}}"#)).expect("reads");
+            assert_eq!(read.spec().state, state);
         }
     }
 

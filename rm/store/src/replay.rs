@@ -163,7 +163,7 @@ mod tests {
             ])
         };
         let (_, restored) =
-            queues(r#"{"children":{"etl":{"weight":2},"adhoc":{"gate":"paused"}}}"#)
+            queues(r#"{"children":{"etl":{"weight":2},"adhoc":{"state":"paused"}}}"#)
                 .expect("replays");
         let (generation, tree) = restored.queues.expect("the tree is restored");
         let names: Vec<&str> = tree

@@ -68,7 +68,7 @@ impl Core {
                 message,
             } => self.apply_given_up(*task, *cause, message),
             Record::Cancelled { task, message } => self.apply_cancelled(*task, message),
-            Record::GaveWay {
+            Record::Evicted {
                 task,
                 attempt,
                 size,
@@ -78,7 +78,7 @@ impl Core {
                     attempt: *attempt,
                     size: size.clone(),
                 };
-                self.apply_gave_way(*task, evicted, why);
+                self.apply_eviction(*task, evicted, why);
             }
             Record::Ranked { task, priority } => self.apply_ranked(*task, *priority),
             Record::Scaled { set, count } => self.apply_scaled(*set, *count),
@@ -105,12 +105,12 @@ impl Core {
         self.view.mark_dirty(key);
     }
 
-    fn apply_gave_way(&mut self, key: TaskKey, evicted: EvictedAttempt, why: &str) {
+    fn apply_eviction(&mut self, key: TaskKey, evicted: EvictedAttempt, why: &str) {
         if let Some(t) = self.tasks.get_mut(key) {
             t.gave_way = Some(evicted);
             why.clone_into(&mut t.note);
         }
-        self.ledger.gave_way();
+        self.ledger.count_eviction();
         self.view.mark_dirty(key);
     }
 

@@ -507,7 +507,7 @@ impl Core {
             let Some(size) = self.size_after_eviction(now, &group.container, attempt, *key) else {
                 continue;
             };
-            let record = Record::GaveWay {
+            let record = Record::Evicted {
                 task: *key,
                 attempt: attempt.attempt,
                 size,
@@ -515,7 +515,7 @@ impl Core {
             };
             self.record(now, record, out);
             self.view
-                .add_event(now, Reason::GaveWay, attempt.to_string(), message);
+                .add_event(now, Reason::TaskEvicted, attempt.to_string(), message);
             self.stop_attempt(*key, out);
         }
         if group.leaves && matches!(purpose, Purpose::Set(_)) {

@@ -392,7 +392,7 @@ impl Core {
             format!("{container} starts no more tasks and ends when idle, to free {what_for}");
         self.view.add_event(
             now,
-            Reason::ContainerLeaving,
+            Reason::ContainerDraining,
             container.to_string(),
             message,
         );

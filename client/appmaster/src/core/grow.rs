@@ -354,13 +354,13 @@ impl Core {
             }
             let message = format!("{attempt} is frozen for {short} more: {why}");
             self.view
-                .add_event(now, Reason::GrowthWaits, attempt.to_string(), message);
+                .add_event(now, Reason::TaskFrozen, attempt.to_string(), message);
             self.view.mark_dirty(seat.task);
         }
     }
 
     /// The displayed state of the freeze of a task's running attempt.
-    pub(super) fn held_task(&self, key: TaskKey) -> Option<FrozenTaskView> {
+    pub(super) fn frozen_task(&self, key: TaskKey) -> Option<FrozenTaskView> {
         let row = self.tasks.get(key)?.open_attempt()?;
         let held = self
             .fleet

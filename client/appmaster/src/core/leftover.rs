@@ -50,7 +50,7 @@ impl Core {
             );
             self.view.add_event(
                 now,
-                Reason::ContainerLeaving,
+                Reason::ContainerDraining,
                 container.to_string(),
                 message,
             );

@@ -84,7 +84,7 @@ impl Core {
                 shunned.failures
             );
             self.view
-                .add_event(now, Reason::NodeShunned, node.to_string(), message);
+                .add_event(now, Reason::NodeExcluded, node.to_string(), message);
         }
     }
 
@@ -132,7 +132,7 @@ impl Core {
                 row.node
             );
             self.view
-                .add_event(now, Reason::NodeShunned, row.node.to_string(), message);
+                .add_event(now, Reason::NodeExcluded, row.node.to_string(), message);
         }
     }
 

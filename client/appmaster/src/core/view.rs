@@ -104,7 +104,7 @@ impl Core {
             spent += 3 + task.attempts.iter().map(weight).sum::<usize>();
             let row = TaskRow {
                 ahead: self.ahead(key),
-                held: self.held_task(key),
+                frozen: self.frozen_task(key),
                 ..task.row()
             };
             folded.extend(self.fold(key, &row));
@@ -258,7 +258,8 @@ impl Core {
     ) {
         let attempt = attempt.to_string();
         let message = format!("{attempt} grows in place: {}", arrow(from, to));
-        self.view.add_event(now, Reason::Grown, attempt, message);
+        self.view
+            .add_event(now, Reason::TaskGrown, attempt, message);
     }
 
     pub(super) fn tell_not_grown(
@@ -329,7 +330,8 @@ impl Core {
             return;
         };
         let message = format!("{why}: the stage is badly sized, and its tasks get no more memory");
-        self.view.add_event(now, Reason::BadlySized, stage, message);
+        self.view
+            .add_event(now, Reason::StageBadlySized, stage, message);
     }
 
     pub(super) fn tell_given_up(
@@ -368,7 +370,7 @@ impl Core {
         if totals.done == totals.tasks {
             let diagnostics = format!(
                 "{} tasks done; {} escalated, {} memory kills, {} collateral re-runs",
-                totals.done, totals.escalated, totals.memory_kills, totals.innocent_reruns
+                totals.done, totals.escalated, totals.memory_kills, totals.collateral_reruns
             );
             return JobOutcome {
                 ending: JobEndKind::Succeeded,

@@ -31,7 +31,7 @@ impl Core {
                 self.words_on_running(container)
             );
             self.view
-                .add_event(now, Reason::PreemptSoon, object, message);
+                .add_event(now, Reason::PreemptionWarning, object, message);
         }
     }
 
@@ -61,7 +61,7 @@ impl Core {
                 );
                 self.view.add_event(
                     now,
-                    Reason::ContainerLeaving,
+                    Reason::ContainerDraining,
                     container.to_string(),
                     message,
                 );

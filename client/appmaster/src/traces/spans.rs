@@ -491,7 +491,7 @@ mod tests {
             rung: 2,
             note: String::new(),
             attempts,
-            held: None,
+            frozen: None,
             ahead: Vec::new(),
             priority: 0,
         };

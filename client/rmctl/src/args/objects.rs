@@ -204,13 +204,13 @@ pub(crate) enum QueueVerb {
         queue: QueuePath,
     },
     /// Set the state of a queue
-    Gate {
+    State {
         /// The queue
         #[arg(add = Completer::new(complete::queues))]
         queue: QueuePath,
-        /// open, paused (no grants), draining (no new applications) or closed (neither)
-        #[arg(value_parser = gate)]
-        gate: QueueRunState,
+        /// running, paused (no grants), draining (no new applications) or stopped (neither)
+        #[arg(value_parser = queue_state)]
+        state: QueueRunState,
     },
 }
 
@@ -468,11 +468,11 @@ pub(crate) struct Resize {
     pub(crate) dry_run: bool,
 }
 
-fn gate(text: &str) -> Result<QueueRunState, String> {
+fn queue_state(text: &str) -> Result<QueueRunState, String> {
     QueueRunState::ALL
         .into_iter()
         .find(|g| g.as_str() == text)
-        .ok_or_else(|| "use open, paused, draining or closed".to_owned())
+        .ok_or_else(|| "use running, paused, draining or stopped".to_owned())
 }
 
 fn life(text: &str) -> Result<Life, String> {
@@ -496,6 +496,6 @@ mod tests {
                 Ok(Life::AtMost(Duration::from_secs(7200)))
             )
         );
-        assert!(life("never").is_err() && gate("shut").is_err());
+        assert!(life("never").is_err() && queue_state("open").is_err());
     }
 }

@@ -26,12 +26,12 @@ pub(crate) async fn run(context: &Context, what: QueueVerb) -> Result<Exit, Fail
             generation,
             dry_run,
         } => set(context, &client, &file, generation, dry_run).await,
-        QueueVerb::Gate { queue, gate } => set_gate(context, &client, &queue, gate).await,
+        QueueVerb::State { queue, state } => set_queue_state(context, &client, &queue, state).await,
         QueueVerb::Pause { queue } => {
-            set_gate(context, &client, &queue, QueueRunState::Paused).await
+            set_queue_state(context, &client, &queue, QueueRunState::Paused).await
         }
         QueueVerb::Resume { queue } => {
-            set_gate(context, &client, &queue, QueueRunState::Open).await
+            set_queue_state(context, &client, &queue, QueueRunState::Running).await
         }
         QueueVerb::Move { job, queue } => app::run(context, AppVerb::Move { job, queue }).await,
     }
@@ -162,21 +162,21 @@ fn at_their_places(error: ClientError, text: &str, name: &str) -> Failure {
     Failure::laid_out(Exit::Usage, headroom_config::render(&places))
 }
 
-async fn set_gate(
+async fn set_queue_state(
     context: &Context,
     client: &Client,
     queue: &QueuePath,
-    gate: QueueRunState,
+    state: QueueRunState,
 ) -> Result<Exit, Failure> {
-    let view = client.set_queue_state(queue, gate).await?;
+    let view = client.set_queue_state(queue, state).await?;
     let machine = MachineOutput {
         items: std::slice::from_ref(&view),
         list: false,
     }
     .text(&context.output, |q| q.path.to_string());
     let people = || {
-        let (own, held) = (gate.as_str(), view.gate.as_str());
-        let note = if gate == view.gate {
+        let (own, held) = (state.as_str(), view.state.as_str());
+        let note = if state == view.state {
             String::new()
         } else {
             format!(", but {held} in effect because of a parent queue")

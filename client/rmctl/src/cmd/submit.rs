@@ -401,13 +401,13 @@ fn summary(app: &AppView, paint: Paint) -> String {
     };
     let figures = app.job.as_ref().map(|j| &j.totals).map(|t| {
         let (kills, escalated) = (count(t.memory_kills, "kill"), count(t.escalated, "task"));
-        let innocent = match t.innocent_reruns {
+        let collateral = match t.collateral_reruns {
             0 => String::new(),
             n => format!(", {}", count(n, "collateral re-run")),
         };
         let rerun = byte_time(t.rerun_byte_ms);
         format!(
-            " · {} ok, {} failed · {kills}, {escalated} escalated{innocent}, {rerun} re-run",
+            " · {} ok, {} failed · {kills}, {escalated} escalated{collateral}, {rerun} re-run",
             t.done, t.failed
         )
     });
@@ -703,7 +703,7 @@ mod tests {
         app.ended = Some(UnixMillis(fixture::START + 280_000));
         insta::assert_snapshot!(summary(&app, Paint::PLAIN));
         assert!(next(&app).ends_with("rmctl ps wordcount.7"));
-        app.job.as_mut().expect("job").totals.innocent_reruns = 1;
+        app.job.as_mut().expect("job").totals.collateral_reruns = 1;
         assert!(summary(&app, Paint::PLAIN).contains("1 task escalated, 1 collateral re-run, "));
         app.state = headroom_wire::v1::apps::AppState::Failed;
         assert_eq!(next(&app), "rmctl diagnose wordcount.7");

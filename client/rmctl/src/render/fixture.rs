@@ -50,11 +50,11 @@ pub(crate) fn app() -> AppView {
         failed: 0,
         running: 2,
         memory_kills: 2,
-        innocent_reruns: 0,
+        collateral_reruns: 0,
         transient: 1,
         escalated: 1,
         grown: 0,
-        gave_way: 0,
+        evicted: 0,
         spans_dropped: 0,
         rerun_byte_ms: u128::from(gib(34).get()) * 60_000,
         allocated_byte_ms: u128::from(gib(340).get()) * 60_000,
@@ -100,7 +100,7 @@ fn row(
         rung,
         note: String::new(),
         attempts,
-        held: None,
+        frozen: None,
         ahead: Vec::new(),
         priority: 0,
     }
@@ -171,7 +171,7 @@ pub(crate) fn retried() -> TaskRow {
     again.used = Some(gib(15));
     again.peak = Some(gib(16));
     TaskRow {
-        held: None,
+        frozen: None,
         ahead: vec![gib(48), gib(96), gib(150)],
         ..row(
             "map/4",
@@ -199,7 +199,7 @@ pub(crate) fn escalated() -> TaskRow {
     third.used = Some(gib(46));
     third.peak = Some(gib(51));
     TaskRow {
-        held: None,
+        frozen: None,
         ahead: vec![gib(150)],
         ..row(
             "map/7",
@@ -521,7 +521,7 @@ pub(crate) fn events() -> Vec<LoggedEvent> {
             8829,
             150,
             Warning,
-            "NodeSilent",
+            "NodeSuspect",
             "worker-04",
             "no sign of life for 3 s (lost at 30 s)",
         ),

@@ -114,7 +114,7 @@ pub(crate) fn figures(t: &JobTotals) -> String {
         t.mode.as_str(),
         count(t.memory_kills, "kill"),
         t.escalated,
-        count(t.innocent_reruns, "collateral re-run"),
+        count(t.collateral_reruns, "collateral re-run"),
         t.transient,
         byte_time_of(t.rerun_byte_ms, t.allocated_byte_ms),
     )
@@ -202,9 +202,9 @@ fn note(t: &TaskRow, now: UnixMillis, wide: bool) -> String {
         .rev()
         .find_map(|a| a.reason.filter(|r| r.charge() == Charge::Free));
     let said = match (&t.note, free) {
-        (_, _) if t.held.is_some() => t
-            .held
-            .map(|held| self::held(&held, now))
+        (_, _) if t.frozen.is_some() => t
+            .frozen
+            .map(|frozen| self::frozen(&frozen, now))
             .unwrap_or_default(),
         (note, _) if !note.is_empty() => note.clone(),
         (_, Some(reason)) if t.state == TaskState::Running => format!("again after {reason}"),
@@ -217,8 +217,12 @@ fn note(t: &TaskRow, now: UnixMillis, wide: bool) -> String {
 }
 
 /// `frozen 12s for 300 MiB`.
-pub(crate) fn held(held: &FrozenTaskView, now: UnixMillis) -> String {
-    format!("frozen {} for {}", span(now.since(held.since)), held.more)
+pub(crate) fn frozen(frozen: &FrozenTaskView, now: UnixMillis) -> String {
+    format!(
+        "frozen {} for {}",
+        span(now.since(frozen.since)),
+        frozen.more
+    )
 }
 
 /// A task's state with its glyph.
@@ -291,7 +295,7 @@ mod tests {
             .find(|t| t.state == TaskState::Running)
             .expect("a running task");
         let since = UnixMillis(fixture::NOW.0 - 12_000);
-        running.held = Some(FrozenTaskView {
+        running.frozen = Some(FrozenTaskView {
             since,
             more: headroom_types::Bytes::from_mib(300),
         });

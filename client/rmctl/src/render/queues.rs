@@ -36,7 +36,7 @@ pub(crate) fn chosen(queues: &[QueueView], look: ListStyle, paint: Paint) -> Str
 fn headers(wide: bool) -> Vec<&'static str> {
     let mut headers = vec![
         "QUEUE",
-        "GATE",
+        "STATE",
         ">GUARANTEED",
         ">MAXIMUM",
         ">USED",
@@ -68,7 +68,7 @@ fn rows(q: &QueueView, depth: usize, wide: bool, paint: Paint, table: &mut Table
 fn row(q: &QueueView, name: String, wide: bool, paint: Paint, table: &mut Table) {
     let mut cells = vec![
         name,
-        gate(q.gate, paint),
+        state_cell(q.state, paint),
         short(q.guaranteed.memory),
         short(q.maximum.memory),
         short(q.used.memory),
@@ -102,11 +102,11 @@ fn share(q: &QueueView, paint: Paint) -> String {
     }
 }
 
-fn gate(gate: QueueRunState, paint: Paint) -> String {
-    match gate {
-        QueueRunState::Open => gate.as_str().to_owned(),
-        QueueRunState::Paused | QueueRunState::Draining | QueueRunState::Closed => {
-            paint.warn(gate.as_str())
+fn state_cell(state: QueueRunState, paint: Paint) -> String {
+    match state {
+        QueueRunState::Running => state.as_str().to_owned(),
+        QueueRunState::Paused | QueueRunState::Draining | QueueRunState::Stopped => {
+            paint.warn(state.as_str())
         }
     }
 }
@@ -123,7 +123,7 @@ pub(crate) fn one(q: &QueueView, paint: Paint) -> String {
     let mut text = format!(
         "{}  {}\n",
         paint.strong(q.path.as_str()),
-        gate(q.gate, paint)
+        state_cell(q.state, paint)
     );
     let mut line = |name: &str, value: String| text.push_str(&format!("{name:<14}{value}\n"));
     line("guaranteed", figures(&q.guaranteed));
@@ -167,7 +167,7 @@ pub(crate) fn one(q: &QueueView, paint: Paint) -> String {
         text.push_str(&users.text());
     }
     text + &paint.dim(&format!(
-        "next: rmctl queue gate {} paused · rmctl queue list",
+        "next: rmctl queue state {} paused · rmctl queue list",
         q.path.short()
     )) + "\n"
 }
@@ -186,7 +186,7 @@ fn written(q: &QueueView) -> Vec<(String, String)> {
     let Ok(Value::Object(keys)) = serde_json::to_value(&q.spec) else {
         return Vec::new();
     };
-    let shown = ["guaranteed", "maximum", "gate"];
+    let shown = ["guaranteed", "maximum", "state"];
     let kept = keys
         .into_iter()
         .filter(|(key, _)| !shown.contains(&key.as_str()));

@@ -37,16 +37,16 @@ pub(crate) fn of_app(
     }
     if let Some(view) = &app.job {
         text.push_str(&job::figures(&view.totals));
-        let held = view
+        let frozen = view
             .tasks
             .iter()
-            .filter_map(|t| Some((t, t.held.as_ref()?)))
+            .filter_map(|t| Some((t, t.frozen.as_ref()?)))
             .take(5);
-        text.extend(held.map(|(t, held)| {
+        text.extend(frozen.map(|(t, frozen)| {
             format!(
                 "{:<10} {}: its node has no more free memory\n",
                 t.task,
-                job::held(held, now)
+                job::frozen(frozen, now)
             )
         }));
         let notes = view
@@ -102,10 +102,10 @@ pub(crate) fn of_task(
     if !said.is_empty() {
         text.push_str(&format!("{said}\n"));
     }
-    if let Some(held) = &t.held {
+    if let Some(frozen) = &t.frozen {
         text.push_str(&format!(
             "{} more: its node is full; the master drains an executor of the job or evicts a task\n",
-            job::held(held, now)
+            job::frozen(frozen, now)
         ));
     }
     if let Some(a) = t.attempts.last() {

@@ -95,7 +95,7 @@ const HR0404: CauseAndRemedies = (
     ],
 );
 const HR0409: CauseAndRemedies = (
-    "The object exists, but its state forbids the call: the job has ended, the queue is closed, the run of the master was \
+    "The object exists, but its state forbids the call: the job has ended, the queue is stopped, the run of the master was \
              replaced, or another caller changed the object after you had read it.",
     &[
         "Read the object again and decide by its current state.",

@@ -129,7 +129,8 @@ pub struct JobTotals {
     /// Attempts that ended in a memory failure.
     pub memory_kills: u32,
     /// Reruns of attempts that had stayed within their own size (collateral).
-    pub innocent_reruns: u32,
+    #[serde(alias = "innocent_reruns")] // in stored jobs of the version before
+    pub collateral_reruns: u32,
     /// Attempts that were lost without being charged to the task.
     pub transient: u32,
     /// Tasks that received another size.
@@ -139,8 +140,8 @@ pub struct JobTotals {
     pub grown: u32,
     /// Running attempts that were evicted to free memory for frozen ones; they run again, not
     /// charged.
-    #[serde(default)]
-    pub gave_way: u32,
+    #[serde(default, alias = "gave_way")] // in stored jobs of the version before
+    pub evicted: u32,
     /// Trace spans that the collector rejected, in this run of the master.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub spans_dropped: u64,
@@ -234,8 +235,8 @@ pub struct TaskRow {
     #[serde(default)]
     pub note: String,
     /// Set while its running attempt is frozen near its limit and waits for memory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<FrozenTaskView>,
+    #[serde(default, alias = "held", skip_serializing_if = "Option::is_none")] // see `evicted`
+    pub frozen: Option<FrozenTaskView>,
     /// All attempts, the first one first.
     pub attempts: Vec<AttemptRow>,
     /// Heap and overhead of the next rungs, one per further memory failure, as far as predictable.
@@ -444,4 +445,25 @@ pub struct AttemptGrowth {
     /// it. Microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_us: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_of_a_job_stored_by_the_version_before_are_read() {
+        let totals = JobTotals {
+            collateral_reruns: 3,
+            evicted: 2,
+            ..JobTotals::default()
+        };
+        let text = serde_json::to_string(&totals).expect("writes");
+        let former = text
+            .replace("collateral_reruns", "innocent_reruns")
+            .replace("evicted", "gave_way");
+        assert_ne!(former, text);
+        let read: JobTotals = serde_json::from_str(&former).expect("reads");
+        assert_eq!(read, totals);
+    }
 }

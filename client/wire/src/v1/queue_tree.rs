@@ -13,7 +13,6 @@ use super::share::ResourceShare;
 
 /// All keys of a queue.
 pub const KEYS: [&str; 13] = [
-    "gate",
     "guaranteed",
     "master_share",
     "max_apps",
@@ -24,6 +23,7 @@ pub const KEYS: [&str; 13] = [
     "preemptable",
     "priority",
     "queues",
+    "state",
     "user_limit",
     "weight",
 ];
@@ -169,9 +169,9 @@ impl QueueTreeParser {
             ),
             "max_running" => (set(&mut spec.max_running, value), "write a whole number"),
             "max_apps" => (set(&mut spec.max_apps, value), "write a whole number"),
-            "gate" => (
-                set(&mut spec.gate, value),
-                "write \"open\", \"paused\", \"draining\" or \"closed\"",
+            "state" => (
+                set(&mut spec.state, value),
+                "write \"running\", \"paused\", \"draining\" or \"stopped\"",
             ),
             "preemptable" => (set(&mut spec.preemptable, value), "write true or false"),
             _ => (
@@ -244,7 +244,7 @@ mod tests {
         let tree = json!({
             "queues": { "etl": {
                 "guaranteed": "40%", "maximum": {"memory": "80GiB", "cpus": 4}, "weight": 2, "priority": 3, "order": "fair",
-                "user_limit": "25%", "master_share": "10%", "max_running": 4, "max_apps": 9, "gate": "paused",
+                "user_limit": "25%", "master_share": "10%", "max_running": 4, "max_apps": 9, "state": "paused",
                 "preemptable": false, "max_lifetime_ms": 60000, "queues": { "night": {} },
             }},
         });

@@ -41,9 +41,9 @@ pub struct QueueSpec {
     /// Maximum number of applications that have not ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_apps: Option<u32>,
-    /// State of the queue.
+    /// State of the queue; the default is `running`.
     #[serde(skip_serializing_if = "is_usual")]
-    pub gate: QueueRunState,
+    pub state: QueueRunState,
     /// True if other queues may preempt its containers above its guarantee.
     #[serde(skip_serializing_if = "is_usual")]
     #[cfg_attr(feature = "openapi", schema(value_type = bool))]
@@ -84,31 +84,31 @@ pub enum ApplicationOrder {
 pub enum QueueRunState {
     /// Accepts applications and grants containers.
     #[default]
-    Open,
+    Running,
     /// Accepts applications, which wait; grants no containers.
     Paused,
     /// Accepts no applications; existing applications run to their end.
     Draining,
     /// Accepts no applications and grants no containers.
-    Closed,
+    Stopped,
 }
 
 impl QueueRunState {
     /// All states.
     pub const ALL: [QueueRunState; 4] = [
-        QueueRunState::Open,
+        QueueRunState::Running,
         QueueRunState::Paused,
         QueueRunState::Draining,
-        QueueRunState::Closed,
+        QueueRunState::Stopped,
     ];
 
     /// The word in JSON and on screens.
     pub fn as_str(self) -> &'static str {
         match self {
-            QueueRunState::Open => "open",
+            QueueRunState::Running => "running",
             QueueRunState::Paused => "paused",
             QueueRunState::Draining => "draining",
-            QueueRunState::Closed => "closed",
+            QueueRunState::Stopped => "stopped",
         }
     }
 }
@@ -139,13 +139,13 @@ impl From<Preemptable> for bool {
     }
 }
 
-/// `POST /v1/queues/{path}/gate`. Response: [`QueueView`].
+/// `POST /v1/queues/{path}/state`. Response: [`QueueView`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SetQueueState {
     /// The new state.
-    pub gate: QueueRunState,
+    pub state: QueueRunState,
 }
 
 /// `GET /v1/queues`, and the response to `PUT` and `PATCH`.
@@ -167,7 +167,7 @@ pub struct QueueView {
     /// Its settings, without its child queues.
     pub spec: QueueSpec,
     /// Effective state: the combination of its own state and those of its ancestors.
-    pub gate: QueueRunState,
+    pub state: QueueRunState,
     /// Current guarantee; zero for a resource without a guarantee.
     pub guaranteed: Resource,
     /// Current maximum.

@@ -241,7 +241,7 @@ pub(crate) fn patch() -> job::JobPatch {
             profile: profile(),
             rung: 2,
             note: String::new(),
-            held: None,
+            frozen: None,
             ahead: vec![Bytes::from_mib(192), Bytes::from_mib(256)],
             priority: 2,
             attempts: vec![job::AttemptRow {

@@ -251,7 +251,7 @@ fn told(stage: &'static str, (mode, growth, enforce): Way, end: &AppView) -> Res
         growth,
         enforce,
         kills: view.totals.memory_kills,
-        innocent_kills: view.totals.innocent_reruns,
+        innocent_kills: view.totals.collateral_reruns,
         lost: view
             .tasks
             .iter()

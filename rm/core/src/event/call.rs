@@ -137,12 +137,12 @@ pub enum ClusterCall {
         /// Whether the call is a dry run.
         how: DryRun,
     },
-    /// Sets the state of a queue: open, paused, draining or closed.
-    SetGate {
+    /// Sets the state of a queue: running, paused, draining or stopped.
+    SetQueueState {
         /// The queue.
         queue: QueuePath,
         /// New state.
-        gate: QueueState,
+        state: QueueState,
     },
     /// Changes the queue, priority or lifetime of an application.
     ChangeApp {

@@ -115,12 +115,12 @@ pub enum CallRefusal {
         leaf: QueuePath,
     },
     /// The queue accepts no applications.
-    #[error("queue {queue} is {gate}")]
-    QueueClosed {
+    #[error("queue {queue} is {state}")]
+    QueueNotAdmitting {
         /// The queue.
         queue: QueuePath,
         /// State of the queue.
-        gate: &'static str,
+        state: &'static str,
     },
     /// The queue tree is not valid; nothing of it was applied.
     #[error("{} problems in the queue tree; the first is {}", .0.len(), .0.first().map(ToString::to_string).unwrap_or_default())]

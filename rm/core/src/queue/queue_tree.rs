@@ -28,7 +28,7 @@ impl QueueTree {
         }
     }
     /// Copy of the tree with another state of one queue. `None` when the queue does not exist.
-    pub(crate) fn with_gate(&self, queue: &QueuePath, gate: QueueState) -> Option<QueueTree> {
+    pub(crate) fn with_state(&self, queue: &QueuePath, state: QueueState) -> Option<QueueTree> {
         let mut tree = self.clone();
         let mut spec = &mut tree.root;
         for word in queue.as_str().split('.').skip(1) {
@@ -38,7 +38,7 @@ impl QueueTree {
                 .find(|(name, _)| name.as_str() == word)?
                 .1;
         }
-        spec.gate = gate;
+        spec.state = state;
         Some(tree)
     }
     /// Paths of all queues, the root first.

@@ -43,13 +43,13 @@ pub enum LeafOrder {
 pub enum QueueState {
     /// Accepts applications and grants containers.
     #[default]
-    Open,
+    Running,
     /// Grants no containers; still accepts applications, which wait.
     Paused,
     /// Accepts no applications; its applications continue to their end.
     Draining,
     /// Accepts no applications and grants no containers.
-    Closed,
+    Stopped,
 }
 
 /// Whether containers of a queue above its guarantee may be preempted.
@@ -85,7 +85,7 @@ pub struct QueueSpec {
     /// Most applications that have not ended.
     pub max_apps: Option<u32>,
     /// State of the queue.
-    pub gate: QueueState,
+    pub state: QueueState,
     /// Whether its containers may be preempted.
     pub preemptable: Preemptable,
     /// Longest lifetime of an application. Milliseconds.
@@ -112,24 +112,24 @@ impl QueueState {
     /// State name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
-            QueueState::Open => "open",
+            QueueState::Running => "running",
             QueueState::Paused => "paused",
             QueueState::Draining => "draining",
-            QueueState::Closed => "closed",
+            QueueState::Stopped => "stopped",
         }
     }
     /// True when containers are granted.
     pub fn grants(self) -> bool {
         match self {
-            QueueState::Open | QueueState::Draining => true,
-            QueueState::Paused | QueueState::Closed => false,
+            QueueState::Running | QueueState::Draining => true,
+            QueueState::Paused | QueueState::Stopped => false,
         }
     }
     /// True when applications are accepted.
     pub fn admits(self) -> bool {
         match self {
-            QueueState::Open | QueueState::Paused => true,
-            QueueState::Draining | QueueState::Closed => false,
+            QueueState::Running | QueueState::Paused => true,
+            QueueState::Draining | QueueState::Stopped => false,
         }
     }
 }

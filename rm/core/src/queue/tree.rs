@@ -500,7 +500,7 @@ fn shallow(spec: &QueueSpec) -> QueueSpec {
         master_share: spec.master_share,
         max_running: spec.max_running,
         max_apps: spec.max_apps,
-        gate: spec.gate,
+        state: spec.state,
         preemptable: spec.preemptable,
         max_lifetime_ms: spec.max_lifetime_ms,
         children: BTreeMap::new(),

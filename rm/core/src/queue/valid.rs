@@ -131,7 +131,7 @@ impl Check {
                     path,
                     key,
                     format!("{resource} is 0"),
-                    "write more than 0, or close the queue with its key gate",
+                    "write more than 0, or stop the queue with its key state",
                 );
             }
         }
@@ -204,7 +204,7 @@ impl Check {
                     path,
                     key,
                     "is 0".into(),
-                    "write more than 0, or close the queue with its key gate",
+                    "write more than 0, or stop the queue with its key state",
                 );
             }
         }

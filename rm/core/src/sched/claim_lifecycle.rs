@@ -74,7 +74,7 @@ impl Cluster {
         );
         ctx.log_app(
             LogSeverity::Normal,
-            Reason::PreemptPlanned,
+            Reason::PreemptionPlanned,
             &claim.waiter.app,
             message,
         );
@@ -87,7 +87,7 @@ impl Cluster {
             self.update(&victim.app, what, ctx);
             ctx.log(container_line(
                 LogSeverity::Normal,
-                Reason::PreemptSoon,
+                Reason::PreemptionWarning,
                 victim,
                 &node,
                 why.to_owned(),
@@ -253,7 +253,7 @@ impl Cluster {
         );
         ctx.log_app(
             LogSeverity::Normal,
-            Reason::PreemptCalledOff,
+            Reason::PreemptionCancelled,
             &claim.waiter.app,
             message,
         );

@@ -16,7 +16,7 @@ use crate::queue::spec::QueueState;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// The state of the queue forbids grants.
-    Gate(QueuePath, QueueState),
+    QueueState(QueuePath, QueueState),
     /// The queue has reached its maximum.
     Maximum(QueuePath),
     /// The user has reached the user limit of the queue.
@@ -31,8 +31,8 @@ impl Cluster {
     /// Limit that prevents a container of this size. `None` when there is none.
     pub(crate) fn limit(&self, app: &App, part: ContainerRole, size: &Resource) -> Option<Limit> {
         let leaf = self.queue.leaf_of(&app.id)?;
-        if let Some((path, gate)) = self.queue.barred(leaf) {
-            return Some(Limit::Gate(path.clone(), gate));
+        if let Some((path, state)) = self.queue.barred(leaf) {
+            return Some(Limit::QueueState(path.clone(), state));
         }
         let path = |queue: QueueIx| {
             self.queue
@@ -79,10 +79,10 @@ impl Cluster {
                 .and_then(|ix| Some((self.queue.slot(ix)?, self.ledger.queue(ix)?)))
         };
         Some(match &limit {
-            Limit::Gate(path, gate) => format!(
+            Limit::QueueState(path, state) => format!(
                 "queue {} is {} and grants no containers",
                 path.short(),
-                gate.as_str()
+                state.as_str()
             ),
             Limit::Running(path) => {
                 let (slot, _) = of(path)?;

@@ -218,7 +218,7 @@ pub(crate) async fn exec(
     )
     .await?;
     let command = cut(body.command.join(" "), LONGEST_COMMAND);
-    tell(&web, &view, Reason::ContainerEntered, command.clone());
+    tell(&web, &view, Reason::ContainerExecStarted, command.clone());
     let changed = AuditChange {
         before: view.state,
         after: command,

@@ -79,7 +79,7 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> CallRequireme
         ["v1", "containers", _, ..] => own(named(2).parse::<ContainerId>().map(|id| id.app)),
         ["v1", "nodes", _, "register" | "report"] => node(named(2)),
         ["v1", "nodes", ..] => right(Right::NodeWrite),
-        ["v1", "queues", _, "gate"] => named(2)
+        ["v1", "queues", _, "state"] => named(2)
             .parse()
             .map_or(CallRequirement::Anybody, CallRequirement::Queue),
         ["v1", "queues" | "profiles" | "operator", ..] => right(Right::OperatorWrite),
@@ -295,13 +295,13 @@ mod tests {
 
     #[test]
     fn calls_of_nodes_and_operators_require_their_own_rights() {
-        let gate = of(
+        let state = of(
             Method::POST,
-            "/v1/queues/{path}/gate",
-            "/v1/queues/root.etl/gate",
+            "/v1/queues/{path}/state",
+            "/v1/queues/root.etl/state",
         );
         assert_eq!(
-            gate,
+            state,
             CallRequirement::Queue("root.etl".parse().expect("a queue"))
         );
         assert_eq!(

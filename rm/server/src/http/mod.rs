@@ -123,7 +123,7 @@ fn people() -> OpenApiRouter<Web> {
         .routes(routes!(container_access::exec))
         .routes(routes!(queues::list, queues::put))
         .routes(routes!(queues::one, queues::patch))
-        .routes(routes!(queues::gate))
+        .routes(routes!(queues::set_state))
         .routes(routes!(families::list))
         .routes(routes!(families::one))
         .routes(routes!(suggestions::list))

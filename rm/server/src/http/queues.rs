@@ -205,9 +205,9 @@ async fn set(
 }
 
 /// Sets the state of a queue: whether it accepts applications, and whether it grants containers.
-#[utoipa::path(post, path = "/v1/queues/{path}/gate", tag = "queues", params(("path" = QueuePath, Path)), request_body = SetQueueState,
+#[utoipa::path(post, path = "/v1/queues/{path}/state", tag = "queues", params(("path" = QueuePath, Path)), request_body = SetQueueState,
     responses((status = 200, body = QueueView), Bad, Missing, Conflict, TooMany))]
-pub(crate) async fn gate(
+pub(crate) async fn set_state(
     State(web): State<Web>,
     Id(path): Id<QueuePath>,
     Params(EmptyQuery {}): Params<EmptyQuery>,
@@ -221,12 +221,12 @@ pub(crate) async fn gate(
         .queues
         .root
         .find(&path)
-        .map(|queue| queue.gate.as_str().to_owned());
+        .map(|queue| queue.state.as_str().to_owned());
     web.reader
         .handle
-        .call(ClusterCall::SetGate {
+        .call(ClusterCall::SetQueueState {
             queue: path.clone(),
-            gate: queues::gate(body.gate),
+            state: queues::state_from_wire(body.state),
         })
         .await?;
     let view = web.reader.handle.view().await?;
@@ -238,7 +238,7 @@ pub(crate) async fn gate(
         .ok_or_else(|| no_such_queue(&view, &path))?;
     let changed = AuditChange {
         before: before.unwrap_or_default(),
-        after: queue.gate.as_str().to_owned(),
+        after: queue.state.as_str().to_owned(),
     };
     Ok((Extension(changed), Json(queue)))
 }

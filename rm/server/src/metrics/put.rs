@@ -186,7 +186,7 @@ fn counted(page: &mut MetricsPage, counters: &Arc<Counters>, reader: &ClusterRea
         &RM_HEARTBEATS_MISSED,
         &[],
         events
-            .get(Reason::NodeSilent.as_str())
+            .get(Reason::NodeSuspect.as_str())
             .copied()
             .unwrap_or_default(),
     );

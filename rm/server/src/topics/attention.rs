@@ -33,8 +33,8 @@ pub(crate) fn lines<'a>(
     lines.extend(
         root.walk()
             .into_iter()
-            .filter(|q| q.gate != QueueRunState::Open && q.queues.is_empty())
-            .map(gate),
+            .filter(|q| q.state != QueueRunState::Running && q.queues.is_empty())
+            .map(queue_not_running),
     );
     lines.extend(
         warnings
@@ -86,8 +86,8 @@ fn waiting(w: &WaitingRequest, zero: UnixMillis) -> Value {
     })
 }
 
-fn gate(queue: &QueueView) -> Value {
-    let text = format!("queue {} is {}", queue.path, queue.gate.as_str());
+fn queue_not_running(queue: &QueueView) -> Value {
+    let text = format!("queue {} is {}", queue.path, queue.state.as_str());
     json!({"level": "normal", "kind": "queue", "id": queue.path, "text": text, "type": format!("rmctl queue show {}", queue.path)})
 }
 

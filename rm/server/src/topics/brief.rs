@@ -62,7 +62,7 @@ pub(crate) fn totals(totals: &JobTotals) -> Value {
     let seconds = |byte_ms: u128| u64::try_from(byte_ms / 1000).unwrap_or(u64::MAX);
     json!({
         "mode": totals.mode, "tasks": totals.tasks, "done": totals.done, "failed": totals.failed, "running": totals.running,
-        "memory_kills": totals.memory_kills, "innocent_reruns": totals.innocent_reruns, "transient": totals.transient,
+        "memory_kills": totals.memory_kills, "collateral_reruns": totals.collateral_reruns, "transient": totals.transient,
         "escalated": totals.escalated, "grown": totals.grown,
         "rerun_byte_s": seconds(totals.rerun_byte_ms), "allocated_byte_s": seconds(totals.allocated_byte_ms),
     })

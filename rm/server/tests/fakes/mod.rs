@@ -586,7 +586,7 @@ pub(crate) fn row(
         rung: 1,
         note: String::new(),
         attempts: Vec::new(),
-        held: None,
+        frozen: None,
         ahead: Vec::new(),
         priority: 0,
     }

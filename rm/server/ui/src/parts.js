@@ -40,11 +40,11 @@ export function Command({ text, label }) {
 const GLYPHS = /** @type {Record<string, string>} */ ({
   ready: '●', running: '▶', done: '✓', finished: '✓', failed: '✗', killed: '✗', pending: '…', blocked: '·', accepted: '…', finishing: '◒',
   cordoned: '◍', draining: '◌', drained: '◌', decommissioned: '◌', unhealthy: '!', suspect: '?', unreachable: '!', lost: '✗', allocated: '…', launching: '…',
-  stopping: '◒', exited: '■', open: '●', paused: '‖', closed: '■',
+  stopping: '◒', exited: '■', paused: '‖', stopped: '■',
 });
 const TONES = /** @type {Record<string, string>} */ ({
   ready: 'good', running: 'live', done: 'good', finished: 'good', failed: 'bad', killed: 'bad', cordoned: 'warn', draining: 'warn', drained: 'dim', unhealthy: 'bad',
-  suspect: 'warn', unreachable: 'bad', lost: 'bad', paused: 'warn', closed: 'warn', pending: 'warn',
+  suspect: 'warn', unreachable: 'bad', lost: 'bad', paused: 'warn', stopped: 'warn', pending: 'warn',
 });
 
 /** A state by word, glyph and colour. @param {{ of: string, title?: string }} p */

@@ -174,7 +174,7 @@ impl Queues {
     }
     /// Minimum class of all waiters in or below a queue; `None` when the queue may not grant it.
     fn least(&self, ix: QueueIx, slot: &QueueEntry, ledger: &Ledger) -> Option<SizeClass> {
-        let least = slot.seats.least().filter(|_| slot.spec.gate.grants())?;
+        let least = slot.seats.least().filter(|_| slot.spec.state.grants())?;
         let most =
             |used: &Resource| slot.maximum.is_open() || slot.maximum.admits(used, &least.floor());
         ledger
@@ -351,22 +351,22 @@ impl Queues {
         }
     }
     /// Effective state of a queue: the most restrictive one of the queue and its ancestors.
-    pub fn gate(&self, queue: QueueIx) -> QueueState {
-        let gates = || self.path_of(queue).map(|(_, slot)| slot.spec.gate);
+    pub fn state(&self, queue: QueueIx) -> QueueState {
+        let states = || self.path_of(queue).map(|(_, slot)| slot.spec.state);
         match (
-            gates().all(QueueState::admits),
-            gates().all(QueueState::grants),
+            states().all(QueueState::admits),
+            states().all(QueueState::grants),
         ) {
-            (true, true) => QueueState::Open,
+            (true, true) => QueueState::Running,
             (true, false) => QueueState::Paused,
             (false, true) => QueueState::Draining,
-            (false, false) => QueueState::Closed,
+            (false, false) => QueueState::Stopped,
         }
     }
     /// Innermost queue on the path to the root whose state forbids grants.
     pub(crate) fn barred(&self, leaf: QueueIx) -> Option<(&QueuePath, QueueState)> {
         self.path_of(leaf)
-            .find(|(_, slot)| !slot.spec.gate.grants())
-            .map(|(_, slot)| (&slot.path, slot.spec.gate))
+            .find(|(_, slot)| !slot.spec.state.grants())
+            .map(|(_, slot)| (&slot.path, slot.spec.state))
     }
 }

@@ -229,7 +229,7 @@ fn convert(queue: &QueueReport, live: &ByLeaf<'_>, parent: Bytes, whole: Bytes) 
         max_parallel_apps: queue.spec.max_running.unwrap_or(MOST_APPS),
         queue_name: queue.path.name().to_owned(),
         queue_path: queue.path.to_string(),
-        state: state(queue.gate),
+        state: yarn_state(queue.state),
         queues: Queues {
             queue: inner.collect(),
         },
@@ -326,10 +326,10 @@ fn active(apps: &[&ApplicationReport]) -> usize {
 }
 
 /// State of a queue. A paused queue still accepts applications, as `RUNNING` implies.
-fn state(gate: QueueState) -> &'static str {
-    match gate {
-        QueueState::Open | QueueState::Paused => "RUNNING",
+fn yarn_state(state: QueueState) -> &'static str {
+    match state {
+        QueueState::Running | QueueState::Paused => "RUNNING",
         QueueState::Draining => "DRAINING",
-        QueueState::Closed => "STOPPED",
+        QueueState::Stopped => "STOPPED",
     }
 }

@@ -18,7 +18,7 @@ function link(e) {
   return e.app && !/\.c\d+$/.test(e.object) ? resolve(e.app) : resolve(e.object);
 }
 
-const GLYPHS = /** @type {Record<string, string>} */ ({ OomKilled: '✗', TaskFailed: '✗', EscalationExhausted: '✗', Escalated: '▲', Grown: '▲', TaskFinished: '✓', JobFinished: '✓' });
+const GLYPHS = /** @type {Record<string, string>} */ ({ OomKilled: '✗', TaskFailed: '✗', EscalationExhausted: '✗', Escalated: '▲', TaskGrown: '▲', TaskFinished: '✓', JobFinished: '✓' });
 
 /** Rows, the newest first. @param {{ rows: any[] }} p */
 export function Events({ rows }) {

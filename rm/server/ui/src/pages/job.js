@@ -49,7 +49,7 @@ function Chips({ t, app }) {
     <${Chip} name="done" figure=${`${t.done} / ${t.tasks}`} what="tasks done" more=${t.failed ? `${t.failed} failed` : t.running ? `${t.running} running` : ''} tone=${t.failed ? 'bad' : t.done === t.tasks ? 'good' : ''} />
     <${Chip} name="kills" figure=${t.memory_kills} what="memory kills" more=${`mode ${t.mode}`} tone=${t.memory_kills ? 'bad' : ''} />
     <${Chip} name="escalated" figure=${t.escalated} what="tasks given more" more=${t.grown ? `${t.grown} while they ran` : 'after a kill'} />
-    <${Chip} name="innocent" figure=${t.innocent_reruns} what="innocent reruns" more=${t.transient ? `${t.transient} lost by the platform` : 'none lost by the platform'} />
+    <${Chip} name="collateral" figure=${t.collateral_reruns} what="collateral reruns" more=${t.transient ? `${t.transient} lost by the platform` : 'none lost by the platform'} />
     <${Chip} name="rerun" figure=${work(t.rerun_byte_s)} what="run again" more=${`${percentText(t.rerun_byte_s, t.allocated_byte_s)} of ${work(t.allocated_byte_s)}`} />
     <${Chip} name="time" figure=${span(end - app.submitted)} what=${app.ended ? 'from submission to end' : 'since submission'} more=${clock(app.submitted)} />
   </div>`;

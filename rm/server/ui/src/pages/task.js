@@ -99,7 +99,7 @@ export function Page({ id: asked, query }) {
   const kills = attempts.filter((a) => a.charge === 'memory').length;
   const row = b.row;
   return html`<div class="title"><h1><a href=${to('job', app)}>${app}</a> / ${row.task}</h1><${State} of=${row.state} /><span class="hint">${count(attempts.length, 'attempt')} · rung ${row.rung} · now ${bytes(row.heap + row.overhead)}${row.overhead ? ` (heap ${bytes(row.heap)} + ${bytes(row.overhead)})` : ''}${kills ? ` · killed ${kills === 1 ? 'once' : `${kills} times`} for memory` : ''}</span></div>
-    ${row.held ? html`<p class="note">held for ${bytes(row.held.more)} more since ${clock(row.held.since)}: its node has no free memory</p>` : ''}
+    ${row.frozen ? html`<p class="note">frozen for ${bytes(row.frozen.more)} more since ${clock(row.frozen.since)}: its node has no free memory</p>` : ''}
     ${row.note ? html`<p class="note">${row.note}</p>` : ''}
     ${b.waits?.length ? html`<div class="note">${b.waits.slice(0, 3).map((/** @type {any} */ w) => html`<p>${w.request} waits <${Ago} at=${w.since} />: ${w.sentence}</p>`)}</div>` : ''}
     <${Card} id="timeline" title="Memory" hint="all attempts on one axis, from the start of the first">${attempts.length ? html`<${Chart} lines=${lines} label=${`memory of ${id}`} />
