@@ -80,9 +80,11 @@ fn module_path(source: &Path, path: &Path) -> Option<ModulePath> {
 
 /// The modules that a file declares and that are files of their own.
 fn children_of(file: &syn::File) -> BTreeSet<String> {
-    let declared = file.items.iter().filter_map(|item| match item {
-        syn::Item::Mod(child) if child.content.is_none() => Some(child.ident.to_string()),
-        _ => None,
+    let declared = file.items.iter().filter_map(|item| {
+        let syn::Item::Mod(child) = item else {
+            return None;
+        };
+        child.content.is_none().then(|| child.ident.to_string())
     });
     declared.collect()
 }
@@ -231,7 +233,7 @@ impl<'ast> Visit<'ast> for Paths<'_> {
 
 /// Strongly connected components.
 fn strongly_connected(edges: &BTreeMap<&ModulePath, BTreeSet<ModulePath>>) -> Vec<Vec<ModulePath>> {
-    let mut graph = DiGraphMap::new();
+    let mut graph: DiGraphMap<&ModulePath, ()> = DiGraphMap::new();
     for (from, targets) in edges {
         for to in targets {
             graph.add_edge(*from, to, ());
