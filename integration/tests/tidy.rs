@@ -681,7 +681,7 @@ fn the_source_stays_plain() {
         found.shared_names_percent
     );
     assert!(
-        found.files_in_circles <= 138,
+        found.files_in_circles <= 81,
         "files on import cycles: {}",
         found.files_in_circles
     );

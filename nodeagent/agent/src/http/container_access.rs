@@ -26,9 +26,9 @@ use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::spawn_blocking;
 
+use super::handler_state::{Shared, ask, parse};
 use super::logs::Range;
 use super::refusal::{Refused, refuse};
-use super::shared::{Shared, ask, parse};
 use crate::agent_input::AgentInput;
 use crate::agent_query::{AccessTarget, AgentQuery};
 use crate::exec::{self, ExecOutput, ExecRequest};

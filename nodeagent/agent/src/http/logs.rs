@@ -18,8 +18,8 @@ use headroom_wire::v1::error::ErrorCode;
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::handler_state::{Shared, parse};
 use super::refusal::{Refused, refuse};
-use super::shared::{Shared, parse};
 use crate::disk::file;
 use crate::logs::{self, ContainerLog};
 

@@ -2,10 +2,10 @@
 //! loop and answers; it contains no logic.
 
 mod container_access;
+mod handler_state;
 pub(crate) mod listener;
 mod logs;
 mod refusal;
-mod shared;
 mod yarn;
 mod yarn_container;
 mod yarn_json;
@@ -25,8 +25,8 @@ use headroom_wire::v1::nodes::ObservedContainer;
 use tokio::sync::mpsc;
 use tower_http::timeout::RequestBodyDeadlineLayer;
 
+use self::handler_state::{Shared, ask, parse};
 use self::refusal::{Refused, refuse};
-use self::shared::{Shared, ask, parse};
 use crate::agent_input::AgentInput;
 use crate::agent_query::{AgentQuery, Detail, Diagnosis};
 use crate::metrics;
@@ -34,7 +34,7 @@ use crate::node_context::NodeContext;
 use crate::node_link_event::NodeMembership;
 
 pub(crate) use container_access::key;
-pub(crate) use shared::NodeSummary;
+pub(crate) use handler_state::NodeSummary;
 
 /// Time limit for a complete request body.
 const BODY: Duration = Duration::from_secs(10);

@@ -18,8 +18,8 @@ use headroom_wire::yarn::ids::{YarnApp, YarnContainer};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::handler_state::{Shared, ask};
 use super::refusal::Refused;
-use super::shared::{Shared, ask};
 use super::yarn_container::ShownContainer;
 use super::yarn_json::{self, Apps, Containers, OneApp, OneContainer};
 use crate::agent_query::AgentQuery;

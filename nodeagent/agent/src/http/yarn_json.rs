@@ -11,7 +11,7 @@ use headroom_wire::yarn::time;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::shared::NodeSummary;
+use super::handler_state::NodeSummary;
 use super::yarn_container::{ShownContainer, ShownPhase};
 
 /// `{"apps":{"app":[…]}}`.
