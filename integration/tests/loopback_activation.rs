@@ -106,7 +106,7 @@ fn a_socket_with_another_port_is_refused() -> Result<()> {
     let said = fs::read_to_string(&log)?;
     ensure!(ended.code() == Some(1), "{ended}: {said}");
     ensure!(
-        said.contains(&format!("holds 127.0.0.1:{port}")) && said.contains("systemctl edit"),
+        said.contains(&format!("listens on 127.0.0.1:{port}")) && said.contains("systemctl edit"),
         "{said}"
     );
     Ok(())

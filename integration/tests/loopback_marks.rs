@@ -168,7 +168,7 @@ fn a_job_is_scaled_and_purged_after_its_end() {
             unknown.code,
             unknown
                 .stderr
-                .contains("there are main; nothing was changed")
+                .contains("the job has main; nothing was changed")
         ),
         (3, true),
         "{}",

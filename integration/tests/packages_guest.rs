@@ -224,7 +224,7 @@ fn the_journal_knows() {
     );
     assert!(
         refused.contains("a call was refused")
-            && refused.contains("ada, from 127.0.0.1, asked for"),
+            && refused.contains("ada, from 127.0.0.1, lacks the permission"),
         "{refused}"
     );
 }

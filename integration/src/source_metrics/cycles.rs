@@ -43,10 +43,12 @@ pub(super) fn of_crate(folder: &Path, files: &[SourceFile]) -> Vec<Vec<String>> 
         .into_iter()
         .filter(|members| members.len() > 1)
         .map(|members| {
-            members
+            let mut files: Vec<String> = members
                 .iter()
                 .map(|m| modules[m].path.display().to_string())
-                .collect()
+                .collect();
+            files.sort();
+            files
         })
         .collect();
     cycles.sort_by_key(|files| std::cmp::Reverse(files.len()));
