@@ -27,20 +27,12 @@ pub struct ProcessInspection {
 
 /// Inspects process `pid`. It is an error when the process is gone or access is denied.
 pub fn inspect_process(pid: i32) -> io::Result<ProcessInspection> {
-    let mut smaps = Vec::new();
-    File::open(format!("/proc/{pid}/smaps"))?
-        .take(MOST_TEXT)
-        .read_to_end(&mut smaps)?;
-    // The program chooses the names of mapped files, and they need not be UTF-8.
-    let smaps = String::from_utf8(smaps)
-        .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
     let mut inside = ProcessInspection {
         pid,
-        smaps,
         ..ProcessInspection::default()
     };
-    // Descriptors may be inaccessible where mappings are not. A process that ends in between has
-    // none.
+    // Descriptors may be inaccessible where mappings are not. They are counted first: a process
+    // that ends in between has neither, and without mappings the inspection does not count.
     for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))
         .into_iter()
         .flatten()
@@ -56,6 +48,13 @@ pub fn inspect_process(pid: i32) -> io::Result<ProcessInspection> {
             Some(_) | None => {}
         }
     }
+    let mut smaps = Vec::new();
+    File::open(format!("/proc/{pid}/smaps"))?
+        .take(MOST_TEXT)
+        .read_to_end(&mut smaps)?;
+    // The program chooses the names of mapped files, and they need not be UTF-8.
+    inside.smaps = String::from_utf8(smaps)
+        .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
     Ok(inside)
 }
 
