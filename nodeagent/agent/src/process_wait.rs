@@ -18,7 +18,7 @@ pub(crate) fn ends_within(child: &ChildProcess, wait: Duration) -> anyhow::Resul
     match poll(&mut fds, Some(&wait)) {
         Ok(ready) => Ok(ready > 0),
         Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(error) => Err(error).context("the test child cannot be watched"),
+        Err(error) => Err(error).context("the child cannot be watched"),
     }
 }
 
