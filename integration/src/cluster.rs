@@ -626,11 +626,13 @@ pub(crate) fn hierarchies() -> Vec<PathBuf> {
 
 /// The configuration of a node agent, with health checks that pass even if the disk of the test
 /// machine is full.
-fn on_any_disk(configuration: &str) -> String {
-    if configuration.contains("[health]") {
-        return configuration.to_owned();
+pub(crate) fn on_any_disk(configuration: &str) -> String {
+    let checks = "[health]\ndisk_full = 100\ninodes_full = 100\n";
+    if configuration.contains("[health]\n") {
+        configuration.replace("[health]\n", checks)
+    } else {
+        format!("{configuration}\n{checks}")
     }
-    format!("{configuration}\n[health]\ndisk_full = 100\ninodes_full = 100\n")
 }
 
 /// Runs `rmctl` against the resource manager at `url`.

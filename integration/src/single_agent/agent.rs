@@ -11,7 +11,7 @@ use headroom_wire::v1::nodes::RunOrder;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::cluster::{hierarchies, until};
+use crate::cluster::{hierarchies, on_any_disk, until};
 use crate::single_agent::fake_manager::FakeManager;
 use crate::single_agent::leftover_counts::launcher_of;
 use crate::{programs, sweep};
@@ -47,6 +47,7 @@ impl SingleAgent {
             .prefix("headroom-lone-")
             .tempdir()
             .context("a directory for the agent")?;
+        fs::write(dir.path().join("nodeagent.toml"), on_any_disk(""))?;
         let node = format!("lone-{}", std::process::id()).parse()?;
         let bin = programs::dir()?.to_owned();
         Ok(SingleAgent {
@@ -87,6 +88,8 @@ impl SingleAgent {
         command.args(["--run-as", "agent", "--allow-root", "--shared-tmp"]);
         command
             .args(["--memory", &memory, "--cpus", &cpus])
+            .arg("--config")
+            .arg(self.dir.path().join("nodeagent.toml"))
             .arg("--state")
             .arg(self.state());
         if let Some(root) = self.cgroups().first() {

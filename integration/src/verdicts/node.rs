@@ -15,6 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::manager::MatrixManager;
+use crate::cluster::on_any_disk;
 use crate::{programs, sweep};
 
 /// Timeout for the start of an agent and for the `ready` line of a program.
@@ -116,6 +117,8 @@ impl Node {
             .create(true)
             .append(true)
             .open(self.log_path())?;
+        let config = self.dir.path().join("nodeagent.toml");
+        std::fs::write(&config, on_any_disk(""))?;
         let mut command = Command::new(programs::path("nodeagent")?);
         command
             .args([
@@ -135,6 +138,8 @@ impl Node {
                 "--enforcer",
                 self.enforcer.as_str(),
             ])
+            .arg("--config")
+            .arg(&config)
             .arg("--state")
             .arg(self.state())
             .arg("--bin-dir")

@@ -13,7 +13,7 @@ use headroom_types::{Bytes, ExitReason, FetchedFile, FileKind, LaunchSpec, Sha25
 use sha2::Digest as _;
 
 use crate::fake_rm::FakeRm;
-use crate::node::{Node, sh};
+use crate::node::{Node, on_any_disk, sh};
 use crate::secured::TlsTestListener;
 
 /// Serves the files of the tests, and counts the requests.
@@ -221,8 +221,8 @@ async fn a_fetch_from_a_silent_server_times_out() {
     let (rm, server) = (FakeRm::start().await, Server::start().await);
     let dir = tempfile::tempdir().expect("dir");
     let config = dir.path().join("nodeagent.toml");
-    std::fs::write(&config, "[isolation]\nrun_as = 'agent'\nallow_root = true\nprivate_tmp = false\n[cache]\ndeadline = '1s'\n")
-        .expect("writes");
+    let text = "[isolation]\nrun_as = 'agent'\nallow_root = true\nprivate_tmp = false\n[cache]\ndeadline = '1s'\n";
+    std::fs::write(&config, on_any_disk(text)).expect("writes");
     let _node = Node::start(&rm.url, 256, &[&format!("--config={}", config.display())]);
     let late = refusal(&rm, 1, server.file("never", TEXT, FileKind::File)).await;
     assert!(
@@ -244,7 +244,7 @@ async fn a_tls_server_is_trusted_if_its_authority_is_configured() {
     let text = "[isolation]\nrun_as = 'agent'\nallow_root = true\nprivate_tmp = false\n[cache]\n";
     std::fs::write(
         &config,
-        format!("{text}ca_file = '{}'\n", authorities.display()),
+        on_any_disk(&format!("{text}ca_file = '{}'\n", authorities.display())),
     )
     .expect("writes");
     let node = Node::start(&rm.url, 256, &[&format!("--config={}", config.display())]);

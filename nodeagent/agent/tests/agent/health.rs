@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use headroom_wire::v1::nodes::NodeHealthState;
 
 use crate::fake_rm::FakeRm;
-use crate::node::{Node, sh};
+use crate::node::{Node, on_any_disk, sh};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_health_script_makes_the_node_unhealthy_and_healthy_again() {
@@ -27,10 +27,10 @@ async fn the_health_script_makes_the_node_unhealthy_and_healthy_again() {
     .expect("writes");
     fs::set_permissions(&check, fs::Permissions::from_mode(0o755)).expect("mode");
     let text = format!(
-        "[isolation]\nrun_as = 'agent'\nallow_root = true\n[health]\ndisk_full = 100\ninodes_full = 100\nscript = '{}'\nscript_every = '100ms'\n",
+        "[isolation]\nrun_as = 'agent'\nallow_root = true\n[health]\nscript = '{}'\nscript_every = '100ms'\n",
         check.display()
     );
-    fs::write(&config, text).expect("writes");
+    fs::write(&config, on_any_disk(&text)).expect("writes");
     let _node = Node::start(&rm.url, 256, &[&format!("--config={}", config.display())]);
     let runs = rm.run(1, 32, sh("sleep 64"));
     rm.running(&runs).await;

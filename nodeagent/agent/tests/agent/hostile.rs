@@ -12,7 +12,7 @@ use headroom_types::{ContainerId, ExitReason, StopCause};
 use headroom_wire::v1::container_access::NODE_KEY_HEADER;
 
 use crate::fake_rm::{FakeRm, PATIENCE};
-use crate::node::{Node, kill, sh};
+use crate::node::{Node, kill, on_any_disk, sh};
 
 /// Running programs as other users needs root.
 fn is_root(test: &str) -> bool {
@@ -28,7 +28,7 @@ async fn node(dir: &Path) -> (FakeRm, Node) {
     let config = dir.join("nodeagent.toml");
     fs::write(
         &config,
-        "[isolation]\nrun_as = \"submitter\"\nmin_uid = 1\n",
+        on_any_disk("[isolation]\nrun_as = \"submitter\"\nmin_uid = 1\n"),
     )
     .expect("writes");
     let rm = FakeRm::start().await;

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use crate::fake_rm::{FakeRm, PATIENCE};
-use crate::node::{Node, sh};
+use crate::node::{Node, on_any_disk, sh};
 
 /// Head and body of one call.
 fn call(node: &Node, path: &str, headers: &str) -> (String, String) {
@@ -85,7 +85,7 @@ async fn a_log_is_bounded_and_a_killed_agent_loses_no_line() {
     let dir = tempfile::tempdir().expect("dir");
     let config = dir.path().join("nodeagent.toml");
     let text = "[isolation]\nrun_as = 'agent'\nallow_root = true\nprivate_tmp = false\n[logs]\nsize = '64KiB'\ncount = 2\n";
-    std::fs::write(&config, text).expect("writes");
+    std::fs::write(&config, on_any_disk(text)).expect("writes");
     let mut node = Node::start(&rm.url, 256, &[&format!("--config={}", config.display())]);
     let script = "n=0; while [ $n -lt 60000 ]; do echo $n; n=$((n+1)); done; echo done; sleep 63";
     let id = rm.run(1, 64, sh(script));

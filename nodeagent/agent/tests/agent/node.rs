@@ -8,13 +8,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use headroom_types::{ContainerId, LaunchSpec};
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
 /// An agent process.
 pub(crate) struct Node {
     name: String,
     rm: String,
     dir: TempDir,
+    config: NamedTempFile,
     child: Option<Child>,
     extra: Vec<String>,
     pub(crate) url: String,
@@ -71,10 +72,13 @@ impl Node {
         let mut extra: Vec<String> = extra.iter().map(|s| (*s).to_owned()).collect();
         extra.push(format!("--memory={memory_mib}MiB"));
         let dir = tempfile::tempdir().expect("dir");
+        let config = NamedTempFile::new().expect("a file");
+        fs::write(config.path(), on_any_disk("")).expect("writes");
         let mut node = Node {
             name,
             rm: rm.to_owned(),
             dir,
+            config,
             child: None,
             extra,
             url: String::new(),
@@ -99,6 +103,7 @@ impl Node {
             .arg("--bin-dir")
             .arg(bin_dir())
             .args(self.isolation())
+            .args(self.configuration())
             .args(&self.extra)
             .env("HEADROOM_LOG", "info")
             .stdin(Stdio::null())
@@ -138,6 +143,12 @@ impl Node {
         } else {
             &["--run-as=agent", "--allow-root", "--shared-tmp"]
         }
+    }
+
+    /// The configuration of the node, unless the test has its own.
+    fn configuration(&self) -> Option<String> {
+        let given = self.extra.iter().any(|arg| arg.starts_with("--config"));
+        (!given).then(|| format!("--config={}", self.config.path().display()))
     }
 
     /// Kills the agent, as a crash would.
@@ -267,6 +278,17 @@ fn remove_tree(dir: &Path) {
 pub(crate) fn kill(pid: i32, signal: i32) {
     let signal = nix::sys::signal::Signal::try_from(signal).expect("a signal");
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).ok();
+}
+
+/// The configuration `text` with health checks that pass even if the disk of the test machine is
+/// full.
+pub(crate) fn on_any_disk(text: &str) -> String {
+    let checks = "[health]\ndisk_full = 100\ninodes_full = 100\n";
+    if text.contains("[health]\n") {
+        text.replace("[health]\n", checks)
+    } else {
+        format!("{text}{checks}")
+    }
 }
 
 /// A launch of `/bin/sh -c script`.

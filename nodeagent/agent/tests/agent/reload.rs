@@ -4,7 +4,7 @@
 use headroom_wire::v1::nodes::NodeHealthState;
 
 use crate::fake_rm::FakeRm;
-use crate::node::{Node, sh};
+use crate::node::{Node, on_any_disk, sh};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reload_applies_the_whole_file_or_no_key() {
@@ -13,7 +13,7 @@ async fn a_reload_applies_the_whole_file_or_no_key() {
     let config = dir.path().join("nodeagent.toml");
     let write = |text: &str| {
         let usual = "[isolation]\nrun_as = 'agent'\nallow_root = true\nprivate_tmp = false\n";
-        std::fs::write(&config, format!("{usual}{text}")).expect("writes");
+        std::fs::write(&config, on_any_disk(&format!("{usual}{text}"))).expect("writes");
     };
     write("");
     let node = Node::start(&rm.url, 256, &[&format!("--config={}", config.display())]);
