@@ -23,11 +23,12 @@ use headroom_appmaster::policy::{AttemptPlace, ChargeAccount, GiveUpCause, TaskD
 use headroom_appmaster::record::Record;
 use headroom_appmaster::taskset::TaskKey;
 use headroom_config::{Idempotent, JobSpec, MemoryQuantities, StageSpec, TaskLimit};
-use headroom_rm_core::{LogLine, RunOrder};
+use headroom_rm_core::LogLine;
 use headroom_types::{
     AppId, Bytes, ContainerId, NodeId, RequestId, Resource, TaskAttemptId, TaskId,
 };
 use headroom_wire::v1::job::MemoryFailureMode;
+use headroom_wire::v1::nodes::RunOrder;
 
 use crate::scenario::{Scenario, SimTaskPlan};
 use crate::simulation::Client;

@@ -6,17 +6,17 @@
 //! come from the seed, so a seed determines a run exactly, line by line. After each step the
 //! invariant checker runs.
 
-mod convert;
+mod call_result;
 mod disk;
 mod event_words;
 mod executor;
 mod fault_injection;
 mod host;
-mod link;
 mod manager;
 mod master;
-mod master_session;
+mod master_link;
 mod network;
+mod node_link;
 mod operator;
 pub mod random_source;
 mod run_trace;

@@ -109,6 +109,8 @@ const LAYERS: [(&str, &[&str]); 20] = [
             "node-cgroup",
             "node-core",
             "node-exec",
+            "nodeagent",
+            "resourcemanager",
             "rm-core",
             "rm-store",
             "transport",

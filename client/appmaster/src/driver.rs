@@ -21,12 +21,12 @@ use crate::event::{EventTimestamp, JobOutcome, LimitSet, MasterEffect, MasterEve
 use crate::executor_link::{ConnectionNumber, ExecutorLinkEvent};
 use crate::journal::{Journal, JournalError};
 use crate::record::Record;
-use crate::rm_link::{RmEvent, RmLink};
+use crate::rm_link::RmLink;
 use crate::run::{RunError, StopRequest};
+use crate::session::{ManagerSession, SessionEffect, SessionInput};
 use crate::spec::ExecutorEnvironment;
 use crate::traces::Traces;
 use commits::Commits;
-use rm_session::ManagerSession;
 
 /// Maximum number of messages that are processed before records are made durable.
 const BATCH: usize = 256;
@@ -45,20 +45,22 @@ pub(crate) struct MasterDriver {
     core: Core,
     journal: Option<Journal>,
     lines: BTreeMap<ContainerId, ExecutorWriter>,
-    dialog: ManagerSession,
+    session: ManagerSession,
+    session_effects: Vec<SessionEffect>,
+    link: RmLink,
+    environment: ExecutorEnvironment,
     commits: Commits,
     started: Instant,
     effects: Vec<MasterEffect>,
     /// Measurements of inputs in progress. At most one for each stage.
     measuring: JoinSet<MasterEvent>,
-    outcome: Option<JobOutcome>,
     traces: Traces,
 }
 
 /// An input of the loop.
 enum DriverInput {
     Executor(ExecutorLinkEvent),
-    Rm(RmEvent),
+    Rm(SessionInput),
     /// The commit of an output succeeded or failed.
     Committed(MasterEvent),
     Timer,
@@ -73,21 +75,23 @@ impl MasterDriver {
         core: Core,
         journal: Journal,
         link: RmLink,
-        (greeting, attempt): (ExecutorEnvironment, AttemptId),
+        (environment, attempt): (ExecutorEnvironment, AttemptId),
         traces: Traces,
     ) -> Self {
-        let outcome = core.outcome().cloned();
-        let dialog = ManagerSession::new(link, greeting, attempt);
+        let url = environment.master_url.clone();
+        let session = ManagerSession::new(attempt, url, core.outcome().cloned(), Tick(0));
         MasterDriver {
             core,
             journal: Some(journal),
             lines: BTreeMap::new(),
-            dialog,
+            session,
+            session_effects: Vec::new(),
+            link,
+            environment,
             commits: Commits::default(),
             started: Instant::now(),
             effects: Vec::new(),
             measuring: JoinSet::new(),
-            outcome,
             traces,
         }
     }
@@ -102,17 +106,14 @@ impl MasterDriver {
     pub(crate) async fn work(
         &mut self,
         mut executors: mpsc::Receiver<ExecutorLinkEvent>,
-        mut rm: mpsc::Receiver<RmEvent>,
+        mut rm: mpsc::Receiver<SessionInput>,
         mut wishes: watch::Receiver<StopRequest>,
         url: &str,
     ) -> Result<Option<JobOutcome>, RunError> {
-        self.dialog.register();
+        self.register();
         loop {
-            let timer = self
-                .core
-                .next_timer()
-                .map(|t| self.started + Duration::from_millis(t.0));
-            let speak = self.dialog.due();
+            let timer = self.core.next_timer().map(|tick| self.moment(tick));
+            let speak = self.session.next_timer().map(|tick| self.moment(tick));
             let heard = tokio::select! {
                 biased;
                 Some(event) = rm.recv() => DriverInput::Rm(event),
@@ -133,11 +134,16 @@ impl MasterDriver {
                 self.process_input(more, url)?;
             }
             self.carry_out().await?;
-            if self.dialog.is_over() || *wishes.borrow() == StopRequest::Leave {
+            let over = self.session.is_over();
+            if over || *wishes.borrow() == StopRequest::Leave {
                 self.farewell().await;
-                return Ok(self.outcome.clone().filter(|_| self.dialog.is_over()));
+                return Ok(self.session.outcome().cloned().filter(|_| over));
             }
         }
+    }
+
+    fn moment(&self, tick: Tick) -> Instant {
+        self.started + Duration::from_millis(tick.0)
     }
 
     fn now(&self) -> EventTimestamp {
@@ -296,15 +302,18 @@ impl MasterDriver {
                     MasterEffect::Resize {
                         container,
                         resource,
-                    } => self.dialog.resize(container, resource),
+                    } => self
+                        .session
+                        .resize(container, resource, &mut self.session_effects),
                     MasterEffect::Measure { stage } => self.measure(stage),
-                    MasterEffect::Sync => self.dialog.sync_now(),
+                    MasterEffect::Sync => self.session.sync_now(self.now().tick),
                     MasterEffect::Finish(outcome) => self.end(outcome),
                 }
             }
+            self.carry_out_session();
         }
         if self.core.has_unreported_changes() {
-            self.dialog.has_news();
+            self.session.sync_soon(self.now().tick);
         }
         Ok(())
     }
@@ -363,8 +372,7 @@ impl MasterDriver {
         let now = self.now();
         self.core.report_job_end(now, &outcome);
         self.traces.tell_end(&self.core, &outcome, now.unix);
-        self.outcome = Some(outcome);
-        self.dialog.sync_now();
+        self.session.finish(now.tick, outcome);
     }
 
     /// Waits for the last messages to be sent.

@@ -1,8 +1,9 @@
 //! The application master of one job: its tasks, its executors, and the policy for failures.
 //!
 //! [`core`] is a value that processes events and returns effects; [`policy`] decides on ended
-//! attempts. The driver consists of the [`journal`], the [`executor_link`], the [`rm_link`], and
-//! the loop of [`run`] that owns the core.
+//! attempts; [`session`] is the session with the resource manager, a state machine too. The driver
+//! consists of the [`journal`], the [`executor_link`], the [`rm_link`], and the loop of [`run`] that
+//! owns the core and the session.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +21,7 @@ pub mod replay;
 pub mod rm_link;
 pub mod run;
 mod runtime;
+pub mod session;
 pub mod spec;
 pub mod taskset;
 pub mod traces;

@@ -5,8 +5,9 @@
 //! nothing about retries or sizes, never connects to a node agent, and never changes a limit of its
 //! own container. It keeps a result until the master acknowledges it.
 //!
-//! *Architecture Invariant*: `slots`, `results`, `report_truncation`, `task_state`, `verdict` and
-//! `environment` are pure; `run` is the only owner of their state.
+//! *Architecture Invariant*: `session`, `slots`, `results`, `master_search`, `report_truncation`,
+//! `task_state`, `verdict` and `environment` are pure; `run` and `link` are the only owners of their
+//! state.
 
 #![forbid(unsafe_code)]
 
@@ -18,11 +19,13 @@ pub mod launch;
 mod limits;
 pub mod link;
 pub mod logs;
+pub mod master_search;
 mod read_bytes;
 pub mod report_truncation;
 pub mod results;
 pub mod run;
 pub mod sampler;
+pub mod session;
 pub mod slots;
 pub mod task;
 pub mod task_state;

@@ -1,14 +1,13 @@
 //! The connection to the master, with reconnects.
 //!
 //! Runs in its own tokio task that only transfers lines. It knows neither tasks nor results: on
-//! each new connection the executor's loop reports its state. A restarted master has another
-//! address, so before each attempt to connect the link queries the resource manager for it.
+//! each new connection the executor's session reports its state. [`MasterSearch`] decides on
+//! addresses and waits.
 
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use headroom_client::Client;
-use headroom_client::retry::Backoff;
 use headroom_transport::{MasterAddress, MasterConnection, Reading, Writing, connect, halves};
 use headroom_types::AppId;
 use headroom_wire::v1::task::{FromExecutor, LineError, MAX_LINE_BYTES, ToExecutor};
@@ -16,6 +15,9 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
+
+use crate::master_search::{MasterLocation, MasterSearch, is_good_connection};
+use crate::session::shows_master;
 
 /// Timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -25,8 +27,6 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum silence of a master that sends heartbeats.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Minimum duration of a good connection. A connection with any message of the master is good, too.
-const MIN_GOOD_DURATION: Duration = Duration::from_secs(2);
 /// Maximum number of queued lines.
 const MAX_QUEUED_LINES: usize = 1024;
 
@@ -92,70 +92,46 @@ impl MasterWriter {
 }
 
 /// Maintains a connection until the receiver of `events` is dropped.
-pub async fn maintain_connection(mut target: MasterTarget, events: mpsc::Sender<LinkEvent>) {
-    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
-    let client = target.rm.clone();
+pub async fn maintain_connection(target: MasterTarget, events: mpsc::Sender<LinkEvent>) {
+    let MasterTarget {
+        master,
+        rm: client,
+        app,
+    } = target;
+    let mut search = MasterSearch::new(master);
     loop {
-        match timeout(
-            CONNECT_TIMEOUT,
-            connect(&target.master.at, target.master.pin),
-        )
-        .await
-        {
+        let address = search.address();
+        let connected = timeout(CONNECT_TIMEOUT, connect(&address.at, address.pin)).await;
+        match connected {
             Ok(Ok(stream)) => {
-                let end = run_connection(stream, &events).await;
-                if end.good {
-                    backoff.reset();
-                }
-                if events
-                    .send(LinkEvent::Down {
-                        why: end.why,
-                        good: end.good,
-                    })
-                    .await
-                    .is_err()
-                {
+                let ConnectionEnd { why, good } = run_connection(stream, &events).await;
+                search.on_disconnected(good);
+                if events.send(LinkEvent::Down { why, good }).await.is_err() {
                     return;
                 }
             }
             Ok(Err(e)) => {
-                tracing::debug!(master = %target.master.at, error = %e, "the master does not answer")
+                tracing::debug!(master = %address.at, error = %e, "the master does not answer")
             }
             Err(_) => {
-                tracing::debug!(master = %target.master.at, "the master does not answer within 3 s")
+                tracing::debug!(master = %address.at, "the master does not answer within 3 s")
             }
         }
         tokio::select! {
             () = events.closed() => return,
-            () = tokio::time::sleep(backoff.wait()) => {}
+            () = tokio::time::sleep(search.wait()) => {}
         }
         let Some(client) = &client else { continue };
-        match query_master_address(client, &target.app).await {
-            MasterLocation::At(master) => target.master = master,
-            MasterLocation::Unknown => {}
-            MasterLocation::Over => {
-                let _ = events.send(LinkEvent::AppOver).await;
-                return;
-            }
+        if !search.on_location(query_master_address(client, &app).await) {
+            let _ = events.send(LinkEvent::AppOver).await;
+            return;
         }
     }
 }
 
-/// The resource manager's information about the master.
-enum MasterLocation {
-    At(MasterAddress),
-    Unknown,
-    Over,
-}
-
 async fn query_master_address(client: &Client, app: &AppId) -> MasterLocation {
     match timeout(QUERY_TIMEOUT, client.app(app)).await {
-        Ok(Ok(view)) if view.state.is_final() => MasterLocation::Over,
-        Ok(Ok(view)) => view
-            .master_url
-            .as_deref()
-            .and_then(|url| url.parse().ok())
-            .map_or(MasterLocation::Unknown, MasterLocation::At),
+        Ok(Ok(view)) => MasterLocation::of(view.state, view.master_url.as_deref()),
         Ok(Err(e)) => {
             tracing::debug!(error = %e, "the resource manager does not return the address of the master");
             MasterLocation::Unknown
@@ -194,7 +170,7 @@ async fn run_connection(
     };
     ConnectionEnd {
         why,
-        good: heard || since.elapsed() >= MIN_GOOD_DURATION,
+        good: is_good_connection(heard, since.elapsed()),
     }
 }
 
@@ -227,8 +203,7 @@ async fn receive(read: Reading, events: &mpsc::Sender<LinkEvent>, heard: &mut bo
         };
         match ToExecutor::read(&line) {
             Ok(message) => {
-                // A master that sends only refusals does not count as a master.
-                *heard |= !matches!(message, ToExecutor::Refused { .. });
+                *heard |= shows_master(&message);
                 sends_signs |= message == ToExecutor::Alive;
                 if events
                     .send(LinkEvent::Got(Box::new(message)))

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use headroom_executor::environment::ExecutorSettings;
-use headroom_executor::run::{ExecutorOutcome, run};
+use headroom_executor::run::run;
+use headroom_executor::session::ExecutorOutcome;
 use tracing_subscriber::EnvFilter;
 
 /// Runs the tasks of one job in slots, each in a cgroup of its own.
@@ -52,15 +53,15 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     match start(environment, Duration::from_secs(args.give_up_after_s)) {
-        Ok(ExecutorOutcome::Done) => ExitCode::SUCCESS,
-        Ok(ExecutorOutcome::NoMaster) => {
-            tracing::error!(
-                "no master was reachable for {} s; the tasks were stopped",
-                args.give_up_after_s
-            );
-            ExitCode::FAILURE
+        Ok(outcome) => {
+            if outcome == ExecutorOutcome::NoMaster {
+                tracing::error!(
+                    "no master was reachable for {} s; the tasks were stopped",
+                    args.give_up_after_s
+                );
+            }
+            ExitCode::from(outcome.exit_code())
         }
-        Ok(ExecutorOutcome::Refused) => ExitCode::from(3),
         Err(e) => {
             tracing::error!("the executor cannot run: {e:#}");
             ExitCode::FAILURE

@@ -25,6 +25,7 @@ use crate::heap::HeapMonitor;
 use crate::launch::{LaunchContext, LaunchedTask, launch, program_code, tmp_on_disk};
 use crate::logs::TaskFiles;
 use crate::sampler::{TaskSample, TaskSampler};
+use crate::session::{FreezePressure, GRACE_TIMEOUT, TaskControl};
 use crate::task_state::{TaskAction, TaskEvent, TaskPhase};
 use crate::taskgroup::TaskGroup;
 use crate::verdict::{TaskEndEvidence, not_started, report_of_end};
@@ -45,22 +46,6 @@ const SHELL_OF_SIGTERM: i32 = 128 + SIGTERM;
 /// shutdown or a unit stop sends SIGTERM to all processes of a container at once.
 const STOP_ORDER_TIMEOUT: Duration = Duration::from_millis(300);
 const SIGKILL: i32 = 9;
-
-/// An order to a task.
-#[derive(Clone, Copy, Debug)]
-pub enum TaskControl {
-    /// End the task.
-    Stop {
-        /// Cause of the end.
-        cause: StopCause,
-        /// Time between SIGTERM and SIGKILL.
-        grace: Duration,
-    },
-    /// Apply this limit.
-    Limit(Bytes),
-    /// End the freeze near the limit.
-    LetGo,
-}
 
 /// A notification of a running task.
 #[derive(Debug)]
@@ -92,15 +77,6 @@ pub enum TaskNotification {
         /// Reason that the requested limit is not in force.
         error: Option<String>,
     },
-}
-
-/// A task that is frozen near its limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FreezePressure {
-    /// The limit. Bytes.
-    pub limit: Bytes,
-    /// Charged memory. Bytes.
-    pub current: Bytes,
 }
 
 /// The channels of a task.
@@ -255,7 +231,7 @@ impl TaskRunner {
                 () = alarm(self.growth.as_ref()) => self.sample().await,
                 () = at(self.growth.as_ref().and_then(TaskGrowth::deadline)) => self.grow(growth::GrowthEvent::HoldOver),
                 () = at(timeout), if self.life == TaskPhase::Running => {
-                    self.stop(StopCause::Timeout, crate::run::GRACE_TIMEOUT);
+                    self.stop(StopCause::Timeout, GRACE_TIMEOUT);
                 }
                 () = at(self.grace_ends), if self.grace_ends.is_some() => {
                     self.grace_ends = None;

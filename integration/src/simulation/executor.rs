@@ -1,4 +1,4 @@
-//! The program in a container: a simulated executor with the real slot and result bookkeeping, and
+//! The program in a container: an executor with its real session and search for the master, and
 //! tasks with the behaviour of the scenario.
 //!
 //! It keeps a connection to its master and reconnects when it breaks. It exits on request, or when
@@ -7,14 +7,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use headroom_client::retry::Backoff;
-use headroom_executor::results::UnackedResults;
-use headroom_executor::slots::{Slots, StartDecision};
-use headroom_executor::verdict::not_started;
+use headroom_executor::master_search::{MasterLocation, MasterSearch, is_good_connection};
+use headroom_executor::session::{
+    ExecutorEffect, ExecutorIdentity, ExecutorOutcome, ExecutorSession, FreezePressure,
+    TaskControl, shows_master,
+};
 use headroom_node_core::{VerdictScope, classify};
-use headroom_rm_core::RunOrder;
-use headroom_types::{Bytes, ContainerId, EnforcerKind, NodeId, TaskAttemptId, TaskReport};
-use headroom_wire::v1::task::{FromExecutor, TaskStart, TaskUsage, ToExecutor, VERSION};
+use headroom_resourcemanager::to_wire;
+use headroom_transport::MasterAddress;
+use headroom_types::{Bytes, ContainerId, EnforcerKind, NodeId, TaskAttemptId, TaskReport, Tick};
+use headroom_wire::v1::nodes::RunOrder;
+use headroom_wire::v1::task::{FromExecutor, TaskStart, TaskUsage, ToExecutor};
 
 use super::host::SimProgramEnd;
 use super::task_evidence::{SimTaskEnd, evidence, exceeds_limit};
@@ -22,19 +25,17 @@ use super::{Simulation, SimulationEvent as Any};
 use crate::invariant_checker::RealTaskEnd;
 use crate::scenario::{PlantedBug, SimTaskPlan};
 
-/// Time for which it continues without a master. Milliseconds.
-const WITHOUT_MASTER: u64 = 120_000;
-/// Time for which a draining executor waits for acknowledgements. Milliseconds.
-const LAST_ACKS: u64 = 10_000;
+/// Time for which it continues without a master.
+const WITHOUT_MASTER: Duration = Duration::from_secs(120);
 /// Memory use of the executor itself.
 const OWN_USE: Bytes = Bytes::from_mib(16);
-/// A connection of this duration resets the backoff. Milliseconds.
-const GOOD: u64 = 2_000;
 
 #[derive(Debug)]
 pub(super) enum SimExecutorEvent {
     /// Time to connect to the master.
     Try,
+    /// Time to query the resource manager for the address of the master, and then to connect.
+    Search,
     /// The connection attempt failed.
     NoAnswer,
     Up {
@@ -71,14 +72,6 @@ pub(super) enum SimExecutorEvent {
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Working,
-    Draining { idle_since: Option<u64> },
-    Stopping { code: i32 },
-    Leaving,
-}
-
 #[derive(Debug)]
 struct Task {
     start: TaskStart,
@@ -89,42 +82,64 @@ struct Task {
     late: bool,
 }
 
+impl Task {
+    /// A freeze near its limit.
+    fn pressure(&self) -> Option<FreezePressure> {
+        let limit = self.start.limit?;
+        Some(FreezePressure {
+            limit,
+            current: limit,
+        })
+    }
+}
+
 /// One executor.
 #[derive(Debug)]
 pub(super) struct Executor {
     pub(super) node: NodeId,
     memory: Bytes,
     token: String,
-    url: String,
-    slots: Slots,
-    results: UnackedResults,
+    session: ExecutorSession,
+    search: MasterSearch,
     running: BTreeMap<TaskAttemptId, Task>,
-    phase: Phase,
+    /// Its program exits soon.
+    leaving: bool,
     line: Option<u64>,
     up_since: u64,
     heard: bool,
-    backoff: Backoff,
-    alone_since: Option<u64>,
+    /// Time of the next [`SimExecutorEvent::Look`].
+    look: Option<u64>,
     stubborn: bool,
 }
 
 impl Executor {
-    fn new(node: &NodeId, order: &RunOrder, now: u64, stubborn: bool) -> Self {
+    fn new(node: &NodeId, id: &ContainerId, order: &RunOrder, now: u64, stubborn: bool) -> Self {
         let said = |key: &str| order.launch.env.get(key).cloned().unwrap_or_default();
+        // A launch without an address reaches no master.
+        let address = said("HEADROOM_MASTER_URL")
+            .parse()
+            .unwrap_or(MasterAddress {
+                at: String::new(),
+                pin: None,
+            });
+        let identity = ExecutorIdentity {
+            container: id.clone(),
+            token: said("HEADROOM_APP_TOKEN"),
+            slots: said("HEADROOM_SLOTS").parse().unwrap_or(1),
+            enforcer: EnforcerKind::Cgroup2,
+        };
         Executor {
             node: node.clone(),
             memory: order.resource.memory,
-            token: said("HEADROOM_APP_TOKEN"),
-            url: said("HEADROOM_MASTER_URL"),
-            slots: Slots::new(said("HEADROOM_SLOTS").parse().unwrap_or(1)),
-            results: UnackedResults::default(),
+            token: identity.token.clone(),
+            session: ExecutorSession::new(identity, WITHOUT_MASTER, Tick(now)),
+            search: MasterSearch::new(address),
             running: BTreeMap::new(),
-            phase: Phase::Working,
+            leaving: false,
             line: None,
             up_since: 0,
             heard: false,
-            backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(1)),
-            alone_since: Some(now),
+            look: None,
             stubborn,
         }
     }
@@ -143,14 +158,11 @@ impl Simulation {
             return;
         }
         let stubborn = self.chance.percent(self.scenario.weather.stubborn);
-        self.executors
-            .insert(id.clone(), Executor::new(node, order, self.now, stubborn));
+        let executor = Executor::new(node, id, order, self.now, stubborn);
+        self.executors.insert(id.clone(), executor);
         let takes = self.chance.between(5, 200);
         self.later(takes, Any::Executor(id.clone(), SimExecutorEvent::Try));
-        self.later(
-            WITHOUT_MASTER,
-            Any::Executor(id.clone(), SimExecutorEvent::Look),
-        );
+        self.executor_looks(id);
     }
 
     /// Removes the program of a container whose processes ended, for any reason.
@@ -173,8 +185,12 @@ impl Simulation {
         if self.managed_master_leaves(id) || self.sitter_terminated(id) {
             return;
         }
-        if self.executors.get(id).is_some_and(|e| !e.stubborn) {
-            self.executor_stops(id, 0);
+        let mut effects = Vec::new();
+        if let Some(e) = self.executors.get_mut(id).filter(|e| !e.stubborn) {
+            e.session
+                .stop(ExecutorOutcome::Done, "SIGTERM", &mut effects);
+            self.executor_carries_out(id, effects);
+            self.executor_looks(id);
         }
     }
 
@@ -184,19 +200,10 @@ impl Simulation {
         }
         match thing {
             SimExecutorEvent::Try => self.executor_tries(id),
+            SimExecutorEvent::Search => self.executor_searches(id),
             SimExecutorEvent::NoAnswer => self.executor_waits(id),
             SimExecutorEvent::Up { line } => self.executor_greets(id, line),
-            SimExecutorEvent::Told { line, message } => {
-                let open = self.wires.connections.contains_key(&line);
-                if let Some(e) = self
-                    .executors
-                    .get_mut(id)
-                    .filter(|e| open && e.line == Some(line))
-                {
-                    (e.heard, e.alone_since) = (true, None);
-                    self.executor_told(id, *message);
-                }
-            }
+            SimExecutorEvent::Told { line, message } => self.executor_told(id, line, *message),
             SimExecutorEvent::LineDown { line } => self.executor_line_down(id, line),
             SimExecutorEvent::Full { attempt } => self.task_full(id, &attempt),
             SimExecutorEvent::Over { attempt } => self.task_over(id, &attempt),
@@ -219,7 +226,7 @@ impl Simulation {
         let Some(e) = self.executors.get(id).filter(|e| e.line.is_none()) else {
             return;
         };
-        let (node, url) = (e.node.clone(), e.url.clone());
+        let (node, url) = (e.node.clone(), e.search.address().to_string());
         let found = self
             .processes
             .iter()
@@ -232,8 +239,9 @@ impl Simulation {
         match found {
             Some((pid, there)) if !cut(&there) => {
                 let line = self.open_connection(id, pid);
+                let now = self.now;
                 if let Some(e) = self.executors.get_mut(id) {
-                    e.line = Some(line);
+                    (e.line, e.up_since, e.heard) = (Some(line), now, false);
                 }
                 let takes = self.chance.between(1, 5);
                 self.later(
@@ -252,51 +260,49 @@ impl Simulation {
         }
     }
 
-    /// Waits, gets the master's address from the resource manager, and reconnects.
+    /// Waits before the next search for the master.
     fn executor_waits(&mut self, id: &ContainerId) {
         let Some(e) = self.executors.get_mut(id) else {
             return;
         };
-        let wait = u64::try_from(e.backoff.wait().as_millis()).unwrap_or(0);
-        let cut = e.node.clone();
-        if !self.is_cut(Some(&cut))
-            && let Some(app) = self.manager.cluster.as_ref().and_then(|c| c.app(&id.app))
-        {
-            if app.state.is_over() {
-                return self.executor_stops(id, 0);
-            }
-            let url = app.master_url.clone();
-            if let (Some(url), Some(e)) = (url, self.executors.get_mut(id)) {
-                e.url = url;
-            }
+        let wait = Tick(0).plus(e.search.wait()).0;
+        self.later(wait, Any::Executor(id.clone(), SimExecutorEvent::Search));
+    }
+
+    /// Gets the master's address from the resource manager, and reconnects.
+    fn executor_searches(&mut self, id: &ContainerId) {
+        let Some(node) = self.executors.get(id).map(|e| e.node.clone()) else {
+            return;
+        };
+        let reached = self.manager.cluster.as_ref();
+        let location = reached
+            .filter(|_| !self.is_cut(Some(&node)))
+            .and_then(|cluster| cluster.app(&id.app))
+            .map_or(MasterLocation::Unknown, |app| {
+                MasterLocation::of(to_wire::app_state(app.state), app.master_url.as_deref())
+            });
+        let Some(e) = self.executors.get_mut(id) else {
+            return;
+        };
+        if e.search.on_location(location) {
+            return self.executor_tries(id);
         }
-        self.later(wait, Any::Executor(id.clone(), SimExecutorEvent::Try));
+        let mut effects = Vec::new();
+        e.session.on_app_ended(&mut effects);
+        self.executor_carries_out(id, effects);
     }
 
     fn executor_greets(&mut self, id: &ContainerId, line: u64) {
-        let now = self.now;
         let Some(e) = self.executors.get_mut(id).filter(|e| e.line == Some(line)) else {
             return;
         };
-        (e.up_since, e.heard) = (now, false);
-        let hello = FromExecutor::Hello {
-            version: VERSION,
-            container: id.clone(),
-            token: e.token.clone(),
-            slots: e.slots.total(),
-            task_groups: true,
-            running: e.slots.running().cloned().collect(),
-            unacked: e.results.for_hello(1 << 19),
-        };
-        let held: Vec<TaskAttemptId> = e
-            .running
-            .iter()
-            .filter(|(_, t)| t.held.is_some())
-            .map(|(a, _)| a.clone())
+        let frozen = e.running.iter().filter(|(_, task)| task.held.is_some());
+        let frozen = frozen
+            .filter_map(|(attempt, task)| Some((attempt.clone(), task.pressure()?)))
             .collect();
-        self.say_to_master(line, hello);
-        held.iter()
-            .for_each(|attempt| self.say_pressure(id, attempt));
+        let mut effects = Vec::new();
+        e.session.on_connected(frozen, &mut effects);
+        self.executor_carries_out(id, effects);
     }
 
     fn executor_line_down(&mut self, id: &ContainerId, line: u64) {
@@ -306,76 +312,55 @@ impl Simulation {
             return;
         };
         e.line = None;
-        let good = e.heard || now >= e.up_since + GOOD;
-        if good {
-            e.backoff.reset();
-        }
-        if good || e.alone_since.is_none() {
-            e.alone_since = Some(now);
-            self.later(
-                WITHOUT_MASTER,
-                Any::Executor(id.clone(), SimExecutorEvent::Look),
-            );
-        }
+        let good = is_good_connection(e.heard, Tick(now).since(Tick(e.up_since)));
+        e.search.on_disconnected(good);
+        e.session.on_disconnected(Tick(now), good);
         self.executor_waits(id);
     }
 
-    fn executor_told(&mut self, id: &ContainerId, message: ToExecutor) {
-        match message {
-            ToExecutor::Start(start) => self.executor_starts(id, *start),
-            ToExecutor::Stop { .. } | ToExecutor::LetGo { .. }
-                if self.plant == PlantedBug::NobodyGivesWay => {}
-            ToExecutor::Stop { attempt } => self.task_ends(id, &attempt, SimTaskEnd::Stopped),
-            ToExecutor::Ack { attempt } => {
-                if let Some(e) = self.executors.get_mut(id) {
-                    e.results.ack(&attempt);
+    fn executor_told(&mut self, id: &ContainerId, line: u64, message: ToExecutor) {
+        let (wall, open) = (self.wall(), self.wires.connections.contains_key(&line));
+        let Some(e) = self.executors.get_mut(id).filter(|e| e.line == Some(line)) else {
+            return;
+        };
+        let evicts = matches!(message, ToExecutor::Stop { .. } | ToExecutor::LetGo { .. });
+        if !open || (evicts && self.plant == PlantedBug::NobodyGivesWay) {
+            return;
+        }
+        e.heard |= shows_master(&message);
+        let mut effects = Vec::new();
+        e.session.on_message(message, wall, &mut effects);
+        self.executor_carries_out(id, effects);
+    }
+
+    /// Carries out the effects of the session.
+    fn executor_carries_out(&mut self, id: &ContainerId, effects: Vec<ExecutorEffect>) {
+        for effect in effects {
+            match effect {
+                ExecutorEffect::Send(message) => {
+                    if let Some(line) = self.executors.get(id).and_then(|e| e.line) {
+                        self.say_to_master(line, *message);
+                    }
+                }
+                ExecutorEffect::Start(start) => self.task_begins(id, *start),
+                ExecutorEffect::Order(attempt, TaskControl::Stop { .. }) => {
+                    self.task_ends(id, &attempt, SimTaskEnd::Stopped)
+                }
+                ExecutorEffect::Order(attempt, TaskControl::Limit(limit)) => {
+                    self.task_grows(id, &attempt, limit)
+                }
+                ExecutorEffect::Order(attempt, TaskControl::LetGo) => {
+                    self.task_let_go(id, &attempt)
                 }
             }
-            ToExecutor::Shutdown => {
-                if let Some(e) = self
-                    .executors
-                    .get_mut(id)
-                    .filter(|e| e.phase == Phase::Working)
-                {
-                    e.phase = Phase::Draining { idle_since: None };
-                }
-            }
-            ToExecutor::Resize { attempt, limit } => self.task_grows(id, &attempt, limit),
-            ToExecutor::LetGo { attempt } => self.task_let_go(id, &attempt),
-            ToExecutor::Refused { .. } | ToExecutor::Alive => {}
         }
     }
 
-    fn executor_starts(&mut self, id: &ContainerId, start: TaskStart) {
+    fn task_begins(&mut self, id: &ContainerId, start: TaskStart) {
         let Some(e) = self.executors.get_mut(id) else {
             return;
         };
         let attempt = start.attempt.clone();
-        if let Some(result) = e.results.get(&attempt).cloned() {
-            return self.executor_says(
-                id,
-                FromExecutor::Ended {
-                    report: Box::new(result),
-                },
-            );
-        }
-        if e.results.knows(&attempt) || e.running.contains_key(&attempt) {
-            return;
-        }
-        let why = match e.phase {
-            Phase::Working => match e.slots.take(&attempt, start.slots) {
-                StartDecision::Start => None,
-                StartDecision::Known => return,
-                StartDecision::Refused(why) => Some(why.to_string()),
-            },
-            Phase::Draining { .. } | Phase::Stopping { .. } | Phase::Leaving => {
-                Some("the executor is ending".to_owned())
-            }
-        };
-        if let Some(why) = why {
-            let report = not_started(id, &attempt, EnforcerKind::Cgroup2, self.wall(), &why);
-            return self.executor_keeps(id, report);
-        }
         let (token, node) = (e.token.clone(), e.node.clone());
         let idle = e.running.is_empty();
         e.running.insert(
@@ -509,21 +494,15 @@ impl Simulation {
     }
 
     fn say_pressure(&mut self, id: &ContainerId, attempt: &TaskAttemptId) {
-        let limit = self
-            .executors
-            .get(id)
-            .and_then(|e| e.running.get(attempt))
-            .and_then(|task| task.start.limit);
-        if let Some(limit) = limit {
-            self.executor_says(
-                id,
-                FromExecutor::Pressure {
-                    attempt: attempt.clone(),
-                    limit,
-                    current: limit,
-                },
-            );
+        let Some(e) = self.executors.get(id) else {
+            return;
+        };
+        let mut effects = Vec::new();
+        if let Some(pressure) = e.running.get(attempt).and_then(Task::pressure) {
+            e.session
+                .send_pressure(attempt.clone(), pressure, &mut effects);
         }
+        self.executor_carries_out(id, effects);
     }
 
     fn task_grows(&mut self, id: &ContainerId, attempt: &TaskAttemptId, limit: Bytes) {
@@ -647,7 +626,6 @@ impl Simulation {
         let Some(task) = e.running.remove(attempt) else {
             return;
         };
-        e.slots.release(attempt);
         let truth = match how {
             SimTaskEnd::Code(0) => RealTaskEnd::Success,
             SimTaskEnd::Code(_) => RealTaskEnd::Plain,
@@ -680,82 +658,47 @@ impl Simulation {
         };
         self.note(|| format!("{attempt} of {} ends in {id}: {}", id.app, report.reason));
         self.oracle.task_ended(&token, attempt, truth);
-        self.executor_keeps(id, report);
-    }
-
-    fn executor_keeps(&mut self, id: &ContainerId, report: TaskReport) {
-        self.executor_says(
-            id,
-            FromExecutor::Ended {
-                report: Box::new(report.clone()),
-            },
-        );
+        let mut effects = Vec::new();
         if let Some(e) = self.executors.get_mut(id) {
-            e.results.add(report);
+            e.session.on_task_ended(&report, &mut effects);
         }
+        self.executor_carries_out(id, effects);
     }
 
     fn executor_says(&mut self, id: &ContainerId, message: FromExecutor) {
-        if let Some(line) = self.executors.get(id).and_then(|e| e.line) {
-            self.say_to_master(line, message);
+        let mut effects = Vec::new();
+        if let Some(e) = self.executors.get(id) {
+            e.session.send(message, &mut effects);
         }
-    }
-
-    /// Stops all tasks and then exits.
-    fn executor_stops(&mut self, id: &ContainerId, code: i32) {
-        let Some(e) = self.executors.get_mut(id) else {
-            return;
-        };
-        match e.phase {
-            Phase::Working | Phase::Draining { .. } => e.phase = Phase::Stopping { code },
-            Phase::Stopping { .. } | Phase::Leaving => return,
-        }
-        let running: Vec<TaskAttemptId> = e.running.keys().cloned().collect();
-        running
-            .iter()
-            .for_each(|attempt| self.task_ends(id, attempt, SimTaskEnd::Stopped));
-        self.executor_looks(id);
+        self.executor_carries_out(id, effects);
     }
 
     /// Exits if no work is left.
     fn executor_looks(&mut self, id: &ContainerId) {
-        let now = self.now;
+        let now = Tick(self.now);
+        let Some(e) = self.executors.get_mut(id).filter(|e| !e.leaving) else {
+            return;
+        };
+        let mut effects = Vec::new();
+        e.session.check_master(now, &mut effects);
+        self.executor_carries_out(id, effects);
         let Some(e) = self.executors.get_mut(id) else {
             return;
         };
-        let idle = e.slots.is_idle();
-        let exit = match e.phase {
-            Phase::Stopping { code } if idle => Some(code),
-            Phase::Draining { idle_since: None } if idle => {
-                e.phase = Phase::Draining {
-                    idle_since: Some(now),
-                };
-                let none = e.results.is_empty();
-                self.later(LAST_ACKS, Any::Executor(id.clone(), SimExecutorEvent::Look));
-                none.then_some(0)
-            }
-            Phase::Draining {
-                idle_since: Some(since),
-            } if e.results.is_empty() || now >= since + LAST_ACKS => Some(0),
-            Phase::Draining { .. } | Phase::Stopping { .. } | Phase::Working | Phase::Leaving => {
-                None
-            }
-        };
-        if let (Some(code), Some(e)) = (exit, self.executors.get_mut(id)) {
-            e.phase = Phase::Leaving;
+        if let Some(outcome) = e.session.outcome(now) {
+            e.leaving = true;
+            let code = i32::from(outcome.exit_code());
             let takes = self.chance.between(10, 100);
             return self.later(
                 takes,
                 Any::Executor(id.clone(), SimExecutorEvent::Exit { code }),
             );
         }
-        let lonely = |e: &Executor| {
-            e.line.is_none()
-                && e.alone_since
-                    .is_some_and(|since| now >= since + WITHOUT_MASTER)
-        };
-        if self.executors.get(id).is_some_and(lonely) {
-            self.executor_stops(id, 1);
+        let next = e.session.next_timer().map(|at| at.0.max(self.now + 1));
+        let earlier = |at: &u64| e.look.is_none_or(|look| *at < look || look <= now.0);
+        if let Some(at) = next.filter(earlier) {
+            e.look = Some(at);
+            self.at(at, Any::Executor(id.clone(), SimExecutorEvent::Look));
         }
     }
 }

@@ -5,26 +5,28 @@
 //! and the disk, survive it.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use headroom_node_core::agent::{self, AdoptedState, Agent, DesiredState, Extent};
+use headroom_node_core::agent::{self, AdoptedState, Agent};
 use headroom_node_core::container::{self, ContainerEffect, ContainerEnd, ContainerOrder};
 use headroom_node_core::fence::{Fence, FenceTimeout};
 use headroom_node_core::size::OrderedSize;
 use headroom_node_core::{LaunchFailure, LaunchFailureKind, VerdictScope, classify};
-use headroom_rm_core::{self as rm, NodeProperties, RunOrder};
+use headroom_nodeagent::node_messages;
+use headroom_rm_core::NodeProperties;
 use headroom_types::exit::MemoryEvents;
 use headroom_types::{
-    Bytes, ContainerId, EnforcerKind, Evidence, ExitReason, ExitReport, NodeId, Resource,
-    StopCause, Tick, UnixMillis,
+    Bytes, ContainerId, EnforcerKind, Evidence, ExitReason, ExitReport, LaunchSpec, NodeId,
+    Resource, StopCause, Tick, UnixMillis,
+};
+use headroom_wire::v1::nodes::{
+    ContainerDesiredState, DesiredContainer, DesiredStateLine, RunOrder,
 };
 
-use super::link::SimAgentConnection;
-use super::network::{Line, SimCallResult};
+use super::call_result::SimCallResult;
+use super::network::Line;
+use super::node_link::SimNodeLink;
 use super::{Simulation, SimulationEvent as Any};
 use crate::scenario::{PlantedBug, ScenarioCluster};
-
-const USUAL_GRACE: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) enum SimHostEvent {
@@ -140,7 +142,7 @@ pub(super) struct Host {
     pub(super) rigid: bool,
     orders: BTreeMap<ContainerId, RunOrder>,
     pub(super) cells: BTreeMap<ContainerId, HostContainer>,
-    pub(super) link: SimAgentConnection,
+    pub(super) link: SimNodeLink,
     pub(super) wake: Option<u64>,
 }
 
@@ -160,7 +162,7 @@ impl Host {
             rigid: standing.rigid,
             orders: BTreeMap::new(),
             cells: BTreeMap::new(),
-            link: SimAgentConnection::default(),
+            link: SimNodeLink::default(),
             wake: None,
         }
     }
@@ -170,22 +172,6 @@ impl Host {
         alive.fold(Bytes::ZERO, |sum, c| {
             sum.saturating_add(c.order.resource.memory)
         })
-    }
-}
-
-fn to_core(order: &RunOrder) -> ContainerOrder {
-    let grace = order
-        .launch
-        .stop_grace_ms
-        .map_or(USUAL_GRACE, Duration::from_millis);
-    let (request, resource) = (order.request.clone(), order.resource.clone());
-    ContainerOrder {
-        request,
-        attempt: order.attempt,
-        resource,
-        version: order.version,
-        granted: order.granted,
-        grace,
     }
 }
 
@@ -267,11 +253,14 @@ impl Simulation {
         };
         host.up = true;
         host.off = false;
-        host.link = SimAgentConnection::default();
+        host.link = SimNodeLink::default();
         host.agent = Agent::new(Fence::new(host.fence, Tick(now)));
         let kept = host.cells.iter().filter(|(_, c)| !c.forgotten);
         let found: Vec<(ContainerId, ContainerOrder, AdoptedState)> = kept
-            .map(|(id, c)| (id.clone(), to_core(&c.order), found(c)))
+            .map(|(id, c)| {
+                let order = node_messages::container_order(&c.order);
+                (id.clone(), order, found(c))
+            })
             .collect();
         host.orders = host
             .cells
@@ -299,7 +288,7 @@ impl Simulation {
         let mine: Vec<u64> = self
             .hosts
             .get(node)
-            .and_then(|h| h.link.stream())
+            .and_then(|h| h.link.stream_line())
             .into_iter()
             .collect();
         mine.into_iter()
@@ -597,38 +586,22 @@ impl Simulation {
     }
 
     /// Applies the desired state from the resource manager.
-    pub(super) fn agent_wanted(
-        &mut self,
-        node: &NodeId,
-        full: bool,
-        wants: Vec<(ContainerId, rm::ContainerCommand)>,
-    ) {
+    pub(super) fn agent_wanted(&mut self, node: &NodeId, desired: DesiredStateLine) {
         let Some(host) = self.hosts.get_mut(node) else {
             return;
         };
-        let extent = if full { Extent::Full } else { Extent::Changes };
-        let mut list = Vec::new();
-        for (id, want) in wants {
-            let want = match want {
-                rm::ContainerCommand::Run(order) => {
-                    let wanted = DesiredState::Run(to_core(&order));
-                    if host.agent.get(&id).is_none() {
-                        host.orders.insert(id.clone(), *order);
-                    }
-                    wanted
-                }
-                rm::ContainerCommand::Stop { cause } => DesiredState::Stop(cause),
-                rm::ContainerCommand::Forget => DesiredState::Forget,
-            };
-            list.push((id, want));
+        let extent = node_messages::extent(&desired);
+        let mut wants = Vec::new();
+        for DesiredContainer { container, want } in desired.containers {
+            let wanted = node_messages::desired_state(&want);
+            if let ContainerDesiredState::Run(order) = want
+                && host.agent.get(&container).is_none()
+            {
+                host.orders.insert(container.clone(), *order);
+            }
+            wants.push((container, wanted));
         }
-        self.agent_steps(
-            node,
-            agent::AgentEvent::Desired {
-                extent,
-                wants: list,
-            },
-        );
+        self.agent_steps(node, agent::AgentEvent::Desired { extent, wants });
         if let Some(host) = self.hosts.get_mut(node) {
             let agent = &host.agent;
             host.orders.retain(|id, _| agent.get(id).is_some());
@@ -671,9 +644,10 @@ fn unknown(id: &ContainerId) -> RunOrder {
         attempt: 1,
         resource: Resource::default(),
         version: 1,
-        launch: Default::default(),
-        user: "".into(),
+        launch: LaunchSpec::default(),
+        user: None,
         granted,
+        token: None,
     }
 }
 

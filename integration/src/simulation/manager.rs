@@ -9,8 +9,9 @@ use headroom_rm_core::{
 };
 use headroom_types::{AppId, ContainerId, Epoch, NodeId, Tick, UnixMillis};
 
+use super::call_result::SimCallResult;
 use super::disk::Disk;
-use super::network::{Caller, Line, Reader, SimCallResult};
+use super::network::{Caller, Line, Reader};
 use super::shares;
 use super::{Simulation, SimulationEvent as Any, UNIX_AT_ZERO};
 use crate::fault::{Fault, LastWrite};

@@ -1,4 +1,5 @@
-//! A master's driver around its real core, and the clients that submit jobs and restart masters.
+//! A master's driver around its real core and session, and the clients that submit jobs and restart
+//! masters.
 //!
 //! A journal survives its master. The journal of an unmanaged master belongs to its client; that of
 //! a managed one is on its node.
@@ -6,24 +7,28 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use headroom_appmaster::event::{
-    EventTimestamp, ExecutorHello, JobEndKind, JobOutcome, LimitSet, MasterEffect, MasterEvent,
+    EventTimestamp, ExecutorHello, JobOutcome, LimitSet, MasterEffect, MasterEvent,
 };
 use headroom_appmaster::record::{self, JournalHeader, Record};
+use headroom_appmaster::run::MasterResult;
+use headroom_appmaster::session::ManagerSession;
 use headroom_appmaster::spec::ExecutorEnvironment;
 use headroom_appmaster::taskset::TaskKey;
 use headroom_appmaster::{Core, MasterSetup};
-use headroom_rm_core::{self as rm, CallAnswer, ClusterCall, RunOrder};
+use headroom_rm_core::{self as rm, CallAnswer, ClusterCall};
 use headroom_types::exit::Unattributed;
 use headroom_types::{
     AppId, AttemptId, Bytes, ContainerId, Cpus, NodeId, Resource, TaskAttemptId, Tick,
 };
+use headroom_wire::v1::nodes::RunOrder;
 use headroom_wire::v1::task::FromExecutor;
 
+use super::call_result::SimCallResult;
 use super::event_words::event_words;
 use super::host::SimProgramEnd;
 use super::manager::SimManagerInput;
-use super::master_session::SimMasterSession;
-use super::network::{Caller, Line, SimCallResult};
+use super::master_link::SimMasterLink;
+use super::network::{Caller, Line};
 use super::{Simulation, SimulationEvent as Any};
 use crate::fault::{Fault, LastWrite};
 use crate::scenario::{PlantedBug, ScenarioJob};
@@ -131,13 +136,13 @@ pub(super) struct Process {
     pub(super) url: String,
     pub(super) core: Core,
     pub(super) greeting: ExecutorEnvironment,
-    started: u64,
+    pub(super) started: u64,
     writing: bool,
     inbox: VecDeque<SimMasterEvent>,
     pub(super) effects: Vec<MasterEffect>,
     lines: BTreeMap<ContainerId, u64>,
-    pub(super) dialog: SimMasterSession,
-    pub(super) outcome: Option<JobOutcome>,
+    pub(super) session: ManagerSession,
+    pub(super) link: SimMasterLink,
     wake: Option<u64>,
 }
 
@@ -236,7 +241,7 @@ impl Simulation {
         let pid = self.number();
         let url = match &node {
             None => format!("tcp://job{job}:1"),
-            Some(node) => format!("tcp://{node}:{pid}"),
+            Some(node) => format!("tcp://{node}-{pid}:1"),
         };
         let client = &mut self.clients[job];
         let spec = client.job.spec.clone();
@@ -278,8 +283,9 @@ impl Simulation {
             app: attempt.app.clone(),
             node,
             container,
+            session: ManagerSession::new(attempt, url.clone(), core.outcome().cloned(), Tick(0)),
             url,
-            outcome: core.outcome().cloned(),
+            link: SimMasterLink::default(),
             core,
             greeting,
             started: self.now,
@@ -287,11 +293,10 @@ impl Simulation {
             inbox: VecDeque::new(),
             effects: Vec::new(),
             lines: BTreeMap::new(),
-            dialog: SimMasterSession::new(attempt, self.now),
             wake: None,
         };
         self.processes.insert(pid, process);
-        self.dialog_registers(pid);
+        self.session_registers(pid);
         self.process_waits(pid);
     }
 
@@ -300,7 +305,8 @@ impl Simulation {
         let Some(process) = self.processes.remove(&pid) else {
             return;
         };
-        self.note(|| format!("master process {pid} exits: {:?}", process.outcome));
+        let outcome = process.session.outcome().cloned();
+        self.note(|| format!("master process {pid} exits: {outcome:?}"));
         for line in process.lines.values() {
             self.close_connection(*line);
         }
@@ -311,7 +317,7 @@ impl Simulation {
             .for_each(|l| self.break_connection(l, false));
         let client = &mut self.clients[process.job];
         client.left = process.container.is_none();
-        client.outcome = process.outcome;
+        client.outcome = outcome;
         if let (Some(node), Some(container)) = (process.node, process.container) {
             self.cell_ends(&node, &container, SimProgramEnd::Code(code));
         }
@@ -375,12 +381,18 @@ impl Simulation {
         }
         self.process_takes(pid, thing);
         self.process_carries_out(pid);
-        while let Some(next) = self
-            .processes
-            .get_mut(&pid)
-            .filter(|p| !p.writing)
-            .and_then(|p| p.inbox.pop_front())
-        {
+        loop {
+            let Some(p) = self.processes.get_mut(&pid).filter(|p| !p.writing) else {
+                break;
+            };
+            if p.session.is_over() {
+                let (app, outcome) = (p.app.clone(), p.session.outcome().cloned());
+                let code = MasterResult { app, outcome }.exit_code();
+                return self.process_leaves(pid, i32::from(code));
+            }
+            let Some(next) = p.inbox.pop_front() else {
+                break;
+            };
             self.process_takes(pid, next);
             self.process_carries_out(pid);
         }
@@ -401,12 +413,16 @@ impl Simulation {
                 if p.core.next_timer().is_some_and(|t| t.0 <= now) {
                     self.core_steps(pid, MasterEvent::Timer);
                     self.timer_has_moved(pid);
+                    self.process_carries_out(pid);
                 }
-                self.dialog_wakes(pid);
+                // The session reports nothing that is not durable.
+                if self.processes.get(&pid).is_some_and(|p| !p.writing) {
+                    self.session_wakes(pid);
+                }
             }
-            SimMasterEvent::Heard { number, heard } => self.dialog_hears(pid, number, *heard),
-            SimMasterEvent::Line { stream, line } => self.dialog_line(pid, stream, *line),
-            SimMasterEvent::StreamEnded { stream } => self.dialog_stream_ended(pid, stream),
+            SimMasterEvent::Heard { number, heard } => self.master_link_hears(pid, number, *heard),
+            SimMasterEvent::Line { stream, line } => self.master_link_line(pid, stream, *line),
+            SimMasterEvent::StreamEnded { stream } => self.master_link_stream_ended(pid, stream),
             SimMasterEvent::Said {
                 line,
                 container,
@@ -641,7 +657,8 @@ impl Simulation {
                 .into_iter()
                 .partition(|e| matches!(e, MasterEffect::Record(_)));
         p.effects = records;
-        let (mut messages, mut resizes, mut commits) = (Vec::new(), Vec::new(), Vec::new());
+        let tick = Tick(now - p.started);
+        let (mut messages, mut commits, mut effects) = (Vec::new(), Vec::new(), Vec::new());
         for effect in rest {
             match effect {
                 MasterEffect::Record(_) => {}
@@ -656,25 +673,19 @@ impl Simulation {
                 MasterEffect::Resize {
                     container,
                     resource,
-                } => resizes.push((container, resource)),
+                } => p.session.resize(container, resource, &mut effects),
                 // Jobs of the simulation name no inputs.
                 MasterEffect::Measure { .. } => {}
-                MasterEffect::Sync => p.dialog.hurry(now),
+                MasterEffect::Sync => p.session.sync_now(tick),
                 MasterEffect::Finish(outcome) => {
-                    p.core.report_job_end(
-                        EventTimestamp {
-                            tick: Tick(now - p.started),
-                            unix,
-                        },
-                        &outcome,
-                    );
-                    p.outcome = Some(outcome);
-                    p.dialog.hurry(now);
+                    p.core
+                        .report_job_end(EventTimestamp { tick, unix }, &outcome);
+                    p.session.finish(tick, outcome);
                 }
             }
         }
         if p.core.has_unreported_changes() {
-            p.dialog.has_news(now);
+            p.session.sync_soon(tick);
         }
         commits
             .into_iter()
@@ -682,9 +693,7 @@ impl Simulation {
         messages
             .into_iter()
             .for_each(|(line, message)| self.say_to_executor(line, message));
-        resizes
-            .into_iter()
-            .for_each(|(container, resource)| self.dialog_resizes(pid, container, resource));
+        self.session_carries_out(pid, effects);
     }
 
     /// Schedules the next wake-up.
@@ -693,25 +702,14 @@ impl Simulation {
         let Some(p) = self.processes.get_mut(&pid) else {
             return;
         };
-        let timer = p.core.next_timer().map(|t| p.started.saturating_add(t.0));
-        let wake = timer
-            .into_iter()
-            .chain(p.dialog.due())
+        let timers = p.core.next_timer().into_iter();
+        let wake = timers
+            .chain(p.session.next_timer())
             .min()
-            .map(|at| at.max(now + 1));
+            .map(|tick| p.started.saturating_add(tick.0).max(now + 1));
         if let Some(at) = wake.filter(|at| p.wake.is_none_or(|w| *at < w)) {
             p.wake = Some(at);
             self.at(at, Any::Process(pid, SimMasterEvent::Wake));
-        }
-    }
-}
-
-/// The outcome in the resource manager's terms.
-pub(super) fn outcome_of(outcome: &JobOutcome) -> rm::Outcome {
-    match outcome.ending {
-        JobEndKind::Succeeded => rm::Outcome::Succeeded,
-        JobEndKind::Failed | JobEndKind::MemoryExhausted | JobEndKind::Stopped => {
-            rm::Outcome::Failed
         }
     }
 }

@@ -5,15 +5,15 @@
 
 use std::collections::BTreeMap;
 
-use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall, ContainerCommand, MasterUpdate};
+use headroom_rm_core::{ClusterCall, ContainerCommand, MasterUpdate};
 use headroom_types::{ContainerId, Epoch, NodeId};
+use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::task::{FromExecutor, ToExecutor};
 
+use super::call_result::{CALL_TIMEOUT, SimCallResult};
 use super::manager::SimManagerInput;
 use super::{Simulation, SimulationEvent, executor, host, manager, master, operator, tenant};
 
-/// Timeout of a call. Milliseconds.
-const CALL: u64 = 10_000;
 /// Longest time until a reader detects a broken silent stream. Milliseconds.
 const SILENCE: u64 = 20_000;
 
@@ -27,19 +27,6 @@ pub(super) enum Caller {
     Operator,
     /// A duplicate of a call, whose response is dropped.
     Nobody,
-}
-
-/// The result of a call for its caller.
-#[derive(Clone, Debug)]
-pub(super) enum SimCallResult {
-    Answer(Box<CallAnswer>, Epoch),
-    /// The stream is open.
-    Listening,
-    Refused(CallRefusal),
-    /// The requested updates are no longer kept.
-    TooOld,
-    /// No response.
-    Lost,
 }
 
 /// A line of a stream.
@@ -117,7 +104,7 @@ impl Simulation {
         let number = self.number();
         let there = self.delay();
         let node = self.host_of(&caller);
-        self.reply_after(CALL, caller.clone(), number, SimCallResult::Lost);
+        self.reply_after(CALL_TIMEOUT, caller.clone(), number, SimCallResult::Lost);
         if self.is_cut(node.as_ref()) || self.is_lost() {
             return number;
         }
@@ -150,6 +137,24 @@ impl Simulation {
             }),
         );
         number
+    }
+
+    /// Calls the resource manager with a converted message. A message that it would refuse as not
+    /// valid is a violation; then there is no number.
+    pub(super) fn call_converted(
+        &mut self,
+        caller: Caller,
+        call: Result<ClusterCall, ProblemDetails>,
+    ) -> Option<u64> {
+        match call {
+            Ok(call) => Some(self.call(caller, SimManagerInput::Call(Box::new(call)))),
+            Err(problem) => {
+                self.oracle.fail(format!(
+                    "{caller:?} sends a message that is not valid: {problem}"
+                ));
+                None
+            }
+        }
     }
 
     /// Sends the response to a call, unless it is lost.

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use headroom_rm_core::{ClusterCall, ContainerSize, Cordon, DryRun, Lifetime, TagChange};
 use headroom_types::{Name, NodeId, UnixMillis};
 
+use super::call_result::SimCallResult;
 use super::manager::SimManagerInput;
-use super::network::{Caller, SimCallResult};
+use super::network::Caller;
 use super::{Simulation, SimulationEvent as Any};
 use crate::scenario::scenario_cluster::{OperatorAction, OperatorMark, word};
 

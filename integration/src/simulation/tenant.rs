@@ -14,8 +14,9 @@ use headroom_types::{
     AppId, AttemptId, ContainerId, Epoch, ExitReason, LaunchSpec, NodeId, RequestId, Resource,
 };
 
+use super::call_result::SimCallResult;
 use super::manager::SimManagerInput;
-use super::network::{Caller, Line, Reader, SimCallResult};
+use super::network::{Caller, Line, Reader};
 use super::{Simulation, SimulationEvent as Any};
 use crate::scenario::scenario_cluster;
 

@@ -3,8 +3,9 @@
 use headroom_rm_core::placement::{
     AntiAffinity, AttributeCondition, PlacementRules, PlacementScope, RelaxPolicy,
 };
-use headroom_rm_core::{Exclusive, NodeProperties, RunOrder};
+use headroom_rm_core::{Exclusive, NodeProperties};
 use headroom_types::{ContainerId, NodeId, UnixMillis};
+use headroom_wire::v1::nodes::RunOrder;
 
 use super::host::SimProgramEnd;
 use super::tenant::RUNS_MS;

@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use headroom_container_shim::record::StartResult;
 use headroom_node_cgroup::Group;
-use headroom_node_core::agent::{self, AgentOutcome, DesiredState, Extent};
+use headroom_node_core::agent::{self, AgentOutcome};
 use headroom_node_core::container::{self, ContainerEffect, ContainerOrder, LifecyclePhase};
 use headroom_node_core::fence::{Fence, FenceTimeout};
 use headroom_node_core::size::OrderedSize;
 use headroom_node_core::{LaunchFailure, LaunchFailureKind};
 use headroom_types::unattributed::owners;
 use headroom_types::{Charge, ContainerId, ExitReport, StopCause, Tick, UnixMillis};
-use headroom_wire::v1::nodes::{self, DesiredStateLine, RunOrder};
+use headroom_wire::v1::nodes::{ContainerDesiredState, DesiredStateLine};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
@@ -28,19 +28,17 @@ use crate::clock::{self, Clock};
 use crate::crash;
 use crate::jobs::Jobs;
 use crate::metrics::{Failed, Stage};
+use crate::node_link::{NodeLinkNews, NodeLinkRequest};
 use crate::node_link_event::NodeLinkEvent;
+use crate::node_messages;
 use crate::notify::{self, Watchdog};
-use crate::rm_link::{self, NodeLinkNews, ResourceManagerLink};
+use crate::rm_link::ResourceManagerLink;
 use crate::sample::{self, ContainerSampler, SampledContainer, SamplerAction, SharedSampler};
 use crate::shim_process::ShimProcess;
 use crate::stop;
 use crate::unattributed_memory::UnattributedFinding;
 use crate::view;
 
-/// Time between SIGTERM and SIGKILL if the launch sets none.
-const USUAL_GRACE: Duration = Duration::from_secs(2);
-/// Maximum grace that a launch can request.
-const LONGEST_GRACE: Duration = Duration::from_secs(600);
 /// Time that a closing node waits for its containers beyond their grace.
 const CONTAINERS_END_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time that a closing node tries to deliver the last exit reports.
@@ -91,7 +89,7 @@ impl NodeAgentLoop {
             let order = a
                 .order
                 .as_ref()
-                .map_or_else(ContainerOrder::unknown, to_core);
+                .map_or_else(ContainerOrder::unknown, node_messages::container_order);
             let live = self.state.live.entry(a.id.clone()).or_default();
             *live = LiveContainer {
                 order: a.order,
@@ -141,14 +139,18 @@ impl NodeAgentLoop {
         let mut wake = now.plus(Duration::from_secs(1));
         loop {
             match self.link.due(now) {
-                rm_link::NodeLinkRequest::Registration => self
+                NodeLinkRequest::Registration => self
                     .link
                     .register(view::registration(&self.state), clock::unix_now()),
-                rm_link::NodeLinkRequest::Report(epoch, scope) => {
-                    self.telling = self.state.reload.as_ref().map(|reload| reload.at);
-                    self.link.report(view::report(&self.state, epoch, &scope));
+                NodeLinkRequest::Stream(generation, epoch) => {
+                    self.link.read_stream(generation, epoch)
                 }
-                rm_link::NodeLinkRequest::Nothing(at) => {
+                NodeLinkRequest::Report(generation, epoch, scope) => {
+                    self.telling = self.state.reload.as_ref().map(|reload| reload.at);
+                    let body = view::report(&self.state, epoch, &scope);
+                    self.link.report(generation, body);
+                }
+                NodeLinkRequest::Nothing(at) => {
                     wake = at.map_or(wake, |at| at.min(wake));
                     break;
                 }
@@ -423,7 +425,7 @@ impl NodeAgentLoop {
                 self.step(agent::AgentEvent::NewPeer {
                     acked: answer.acked,
                 });
-                self.send_remaining_reports();
+                self.link.send_remaining_reports(&self.state.core);
             }
             NodeLinkNews::Desired(desired) => self.desired(desired),
             NodeLinkNews::Received(ids) => {
@@ -437,24 +439,10 @@ impl NodeAgentLoop {
                 self.step(agent::AgentEvent::Received(ids));
                 // Without progress the next heartbeat is soon enough.
                 if progress {
-                    self.send_remaining_reports();
+                    self.link.send_remaining_reports(&self.state.core);
                 }
             }
             NodeLinkNews::Nothing => {}
-        }
-    }
-
-    /// Sends exit reports that did not fit into the last message, or that a new peer has not
-    /// confirmed.
-    fn send_remaining_reports(&mut self) {
-        if let Some(id) = self
-            .state
-            .core
-            .unreceived()
-            .next()
-            .map(|report| report.container.clone())
-        {
-            self.link.ended(&id);
         }
     }
 
@@ -463,31 +451,22 @@ impl NodeAgentLoop {
         if self.state.closing.is_some() {
             return;
         }
-        let extent = if desired.full {
-            Extent::Full
-        } else {
-            Extent::Changes
-        };
+        let extent = node_messages::extent(&desired);
         let mut wants = Vec::new();
         for d in desired.containers {
-            let want = match d.want {
-                nodes::ContainerDesiredState::Run(order) => {
-                    let wanted = DesiredState::Run(to_core(&order));
-                    if self.state.core.get(&d.container).is_none() {
-                        self.state.live.insert(
-                            d.container.clone(),
-                            LiveContainer {
-                                order: Some(*order),
-                                step: Some(self.clock.now()),
-                                ..LiveContainer::default()
-                            },
-                        );
-                    }
-                    wanted
-                }
-                nodes::ContainerDesiredState::Stop { cause } => DesiredState::Stop(cause),
-                nodes::ContainerDesiredState::Forget => DesiredState::Forget,
-            };
+            let want = node_messages::desired_state(&d.want);
+            if let ContainerDesiredState::Run(order) = d.want
+                && self.state.core.get(&d.container).is_none()
+            {
+                self.state.live.insert(
+                    d.container.clone(),
+                    LiveContainer {
+                        order: Some(*order),
+                        step: Some(self.clock.now()),
+                        ..LiveContainer::default()
+                    },
+                );
+            }
             wants.push((d.container, want));
         }
         self.step(agent::AgentEvent::Desired { extent, wants });
@@ -665,22 +644,5 @@ fn stop_step(effect: &ContainerEffect) -> Option<stop::Step> {
         | ContainerEffect::Changed
         | ContainerEffect::Tell
         | ContainerEffect::Forget => None,
-    }
-}
-
-fn to_core(order: &RunOrder) -> ContainerOrder {
-    let grace = order
-        .launch
-        .stop_grace_ms
-        .map_or(USUAL_GRACE, Duration::from_millis)
-        .min(LONGEST_GRACE);
-    let (request, resource) = (order.request.clone(), order.resource.clone());
-    ContainerOrder {
-        request,
-        attempt: order.attempt,
-        resource,
-        version: order.version,
-        granted: order.granted,
-        grace,
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 /// Membership of the node in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum NodeMembership {
+pub enum NodeMembership {
     /// The node is registered.
     Registered,
     /// The node is registering, or the resource manager does not answer.
@@ -19,7 +19,7 @@ pub(crate) enum NodeMembership {
 
 /// A result of a call to the resource manager.
 #[derive(Debug)]
-pub(crate) enum NodeLinkEvent {
+pub enum NodeLinkEvent {
     /// Answer to a registration.
     Registered(Result<NodeRegistered, ClientError>),
     /// One message of the desired-state stream.
@@ -32,7 +32,7 @@ pub(crate) enum NodeLinkEvent {
 
 /// The number of a registration. Answers that belong to an earlier one are dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Generation(u64);
+pub struct Generation(u64);
 
 impl Generation {
     /// The number of the next registration.

@@ -1,204 +1,87 @@
-//! The link to the resource manager: registers, receives desired state, reports observed state.
+//! The calls of the link to the resource manager. Owned by the loop, which provides the bodies.
 //!
-//! Owned by the loop, which asks for due messages and provides the bodies. Every call runs as a
-//! task of its own, and its answer comes back as an input. Nothing is polled: desired state arrives
-//! in one long response, an end is reported at once.
-//!
-//! ```text
-//!            due            registered            HR0410, HR0404
-//!   Down ──────────► Registering ──────────► Up ──────────────────► Down
-//!     ▲                   │ failed            │ report or stream failed
-//!     └───────────────────┘                   └──► retry after a wait, still Up
-//! ```
-//!
-//! The resource manager refuses the registration of a decommissioned node. That is no connection
-//! error: the agent logs it once and retries slowly, because an operator may undrain the node.
+//! The link itself is a state machine, [`NodeLink`]. Every call runs as a task of its own, and its
+//! answer comes back as an input of the loop.
 
-use std::time::Duration;
-
-use headroom_client::retry::Backoff;
-use headroom_client::{Client, ClientError};
-use headroom_node_core::report_schedule::{ReportDue, ReportSchedule, ReportScope};
+use headroom_client::Client;
+use headroom_node_core::agent::Agent;
 use headroom_types::{ContainerId, Epoch, NodeId, Tick, UnixMillis};
-use headroom_wire::v1::error::{ErrorCode, ProblemReason};
-use headroom_wire::v1::nodes::{
-    DesiredStateLine, NodeRegistered, NodeReport, NodeReportReply, RegisterNode,
-};
+use headroom_wire::v1::nodes::{NodeReport, RegisterNode};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
-use tracing::{debug, info, warn};
 
 use crate::agent_input::AgentInput;
+use crate::node_link::{NodeLink, NodeLinkNews, NodeLinkRequest};
 use crate::node_link_event::{Generation, NodeLinkEvent, NodeMembership};
 
-/// Maximum wait between attempts to contact a lost resource manager.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
-
-/// Wait of a decommissioned node between two registrations.
-const DECOMMISSIONED_RETRY_INTERVAL: Duration = Duration::from_secs(30);
-
-/// The message that the link needs next.
-#[derive(Debug)]
-pub(crate) enum NodeLinkRequest {
-    /// A registration.
-    Registration,
-    /// A report.
-    Report(Epoch, ReportScope),
-    /// Nothing until that time, or until an input arrives.
-    Nothing(Option<Tick>),
-}
-
-/// News for the core.
-#[derive(Debug)]
-pub(crate) enum NodeLinkNews {
-    /// The link registered: with another incarnation of the resource manager, or with the same one
-    /// after a gap.
-    Peer(NodeRegistered),
-    /// Desired state.
-    Desired(DesiredStateLine),
-    /// Exit reports that the resource manager has received.
-    Received(Vec<ContainerId>),
-    /// Nothing for the core.
-    Nothing,
-}
-
-/// The link.
+/// The link with its calls.
 #[derive(Debug)]
 pub(crate) struct ResourceManagerLink {
     client: Client,
     node: NodeId,
     inputs: mpsc::Sender<AgentInput>,
-    phase: Phase,
-    generation: Generation,
-    backoff: Backoff,
-    /// Whether the last call succeeded, so that a loss is logged once.
-    well: bool,
-    /// Whether the resource manager refuses this node as decommissioned.
-    dismissed: bool,
-    /// Serial number of the latest registration.
-    serial: u64,
-}
-
-#[derive(Debug)]
-enum Phase {
-    Down {
-        retry_at: Tick,
-    },
-    Registering,
-    Up {
-        epoch: Epoch,
-        sync: ReportSchedule,
-        stream: Stream,
-    },
-}
-
-#[derive(Debug)]
-enum Stream {
-    Open { _task: AbortOnDropHandle<()> },
-    Closed { retry_at: Tick },
+    link: NodeLink,
+    /// Reads the stream of desired state.
+    stream: Option<AbortOnDropHandle<()>>,
 }
 
 impl ResourceManagerLink {
     /// A link that is down.
     pub(crate) fn new(client: Client, node: NodeId, inputs: mpsc::Sender<AgentInput>) -> Self {
-        let backoff = Backoff::new(Duration::from_millis(50), LONGEST_WAIT);
-        let phase = Phase::Down { retry_at: Tick(0) };
+        let link = NodeLink::new(client.base().to_owned());
         ResourceManagerLink {
             client,
             node,
             inputs,
-            phase,
-            generation: Generation::default(),
-            backoff,
-            well: true,
-            dismissed: false,
-            serial: 0,
+            link,
+            stream: None,
         }
     }
 
     /// The membership of the node.
     pub(crate) fn standing(&self) -> NodeMembership {
-        match &self.phase {
-            Phase::Up { .. } => NodeMembership::Registered,
-            Phase::Down { .. } | Phase::Registering if self.dismissed => {
-                NodeMembership::Decommissioned
-            }
-            Phase::Down { .. } | Phase::Registering => NodeMembership::Searching,
-        }
+        self.link.membership()
     }
 
     /// Marks a container whose phase changed.
     pub(crate) fn changed(&mut self, id: &ContainerId) {
-        if let Phase::Up { sync, .. } = &mut self.phase {
-            sync.changed(id);
-        }
+        self.link.changed(id);
     }
 
     /// Marks a change of the node itself that cannot wait for the next heartbeat.
     pub(crate) fn node_changed(&mut self) {
-        if let Phase::Up { sync, .. } = &mut self.phase {
-            sync.node_changed();
-        }
+        self.link.node_changed();
     }
 
     /// Marks a container with a new exit report.
     pub(crate) fn ended(&mut self, id: &ContainerId) {
-        if let Phase::Up { sync, .. } = &mut self.phase {
-            sync.ended(id);
-        }
+        self.link.ended(id);
     }
 
-    /// The message that is due now. Opens the stream first if it is due.
+    /// Makes a report due if exit reports remain that the resource manager has not received.
+    pub(crate) fn send_remaining_reports(&mut self, core: &Agent) {
+        self.link.send_remaining_reports(core);
+    }
+
+    /// The message that is due now.
     pub(crate) fn due(&mut self, now: Tick) -> NodeLinkRequest {
-        match &mut self.phase {
-            Phase::Registering => NodeLinkRequest::Nothing(None),
-            Phase::Down { retry_at } if now < *retry_at => {
-                NodeLinkRequest::Nothing(Some(*retry_at))
-            }
-            Phase::Down { .. } => {
-                self.phase = Phase::Registering;
-                NodeLinkRequest::Registration
-            }
-            Phase::Up {
-                epoch,
-                sync,
-                stream,
-            } => {
-                let epoch = *epoch;
-                let stream_at = match stream {
-                    Stream::Open { .. } => None,
-                    Stream::Closed { retry_at } if now < *retry_at => Some(*retry_at),
-                    Stream::Closed { .. } => {
-                        let task = listen(
-                            self.client.clone(),
-                            self.node.clone(),
-                            epoch,
-                            self.generation,
-                            self.inputs.clone(),
-                        );
-                        *stream = Stream::Open { _task: task };
-                        None
-                    }
-                };
-                match sync.due(now) {
-                    ReportDue::Send(scope) => NodeLinkRequest::Report(epoch, scope),
-                    ReportDue::At(at) => {
-                        NodeLinkRequest::Nothing(Some(stream_at.map_or(at, |s| s.min(at))))
-                    }
-                    ReportDue::Wait => NodeLinkRequest::Nothing(stream_at),
-                }
-            }
-        }
+        self.link.due(now)
     }
 
-    /// Sends a registration. Its serial number is the time, and above earlier ones of this agent;
-    /// earlier agents used an earlier time.
+    /// Reads the stream of desired state, instead of any other stream.
+    pub(crate) fn read_stream(&mut self, generation: Generation, epoch: Epoch) {
+        self.stream = Some(listen(
+            self.client.clone(),
+            self.node.clone(),
+            epoch,
+            generation,
+            self.inputs.clone(),
+        ));
+    }
+
+    /// Sends a registration.
     pub(crate) fn register(&mut self, body: RegisterNode, now: UnixMillis) {
-        self.serial = self.serial.saturating_add(1).max(now.0);
-        let body = RegisterNode {
-            serial: self.serial,
-            ..body
-        };
+        let body = self.link.numbered(body, now);
         let (client, node, inputs) = (self.client.clone(), self.node.clone(), self.inputs.clone());
         tokio::spawn(async move {
             let answer = client.register_node(&node, &body).await;
@@ -210,13 +93,8 @@ impl ResourceManagerLink {
     }
 
     /// Sends a report.
-    pub(crate) fn report(&self, body: NodeReport) {
-        let (client, node, inputs, generation) = (
-            self.client.clone(),
-            self.node.clone(),
-            self.inputs.clone(),
-            self.generation,
-        );
+    pub(crate) fn report(&self, generation: Generation, body: NodeReport) {
+        let (client, node, inputs) = (self.client.clone(), self.node.clone(), self.inputs.clone());
         tokio::spawn(async move {
             let answer = client.report(&node, &body).await;
             inputs
@@ -228,165 +106,13 @@ impl ResourceManagerLink {
         });
     }
 
-    /// Processes a result.
+    /// Processes a result. A stream that the link no longer reads is closed.
     pub(crate) fn take(&mut self, now: Tick, event: NodeLinkEvent) -> NodeLinkNews {
-        match event {
-            NodeLinkEvent::Registered(Ok(answer)) => self.registered(now, answer),
-            NodeLinkEvent::Registered(Err(error)) if is_dismissal(&error) => {
-                if !self.dismissed {
-                    warn!(%error, rm = self.client.base(), "this node takes no work until it is undrained; retrying every 30 s");
-                }
-                self.dismissed = true;
-                self.phase = Phase::Down {
-                    retry_at: now.plus(DECOMMISSIONED_RETRY_INTERVAL),
-                };
-                NodeLinkNews::Nothing
-            }
-            NodeLinkEvent::Registered(Err(error)) => {
-                // The clock was set back, or another agent uses this node's name.
-                self.serial = self.serial.max(above(&error));
-                let retry_at = now.plus(self.failed("registration", &error));
-                self.phase = Phase::Down { retry_at };
-                NodeLinkNews::Nothing
-            }
-            NodeLinkEvent::Line(generation, desired) if generation == self.generation => {
-                self.line(now, desired)
-            }
-            NodeLinkEvent::StreamEnded(generation, error) if generation == self.generation => {
-                self.stream_ended(now, error.as_ref());
-                NodeLinkNews::Nothing
-            }
-            NodeLinkEvent::Reported(generation, answer) if generation == self.generation => {
-                self.reported(now, answer)
-            }
-            NodeLinkEvent::Line(..)
-            | NodeLinkEvent::StreamEnded(..)
-            | NodeLinkEvent::Reported(..) => NodeLinkNews::Nothing,
+        let news = self.link.take(now, event);
+        if !self.link.has_stream() {
+            self.stream = None;
         }
-    }
-
-    fn registered(&mut self, now: Tick, answer: NodeRegistered) -> NodeLinkNews {
-        info!(epoch = %answer.epoch, rm = self.client.base(), "registered with the resource manager");
-        self.well = true;
-        self.dismissed = false;
-        self.backoff.reset();
-        self.generation = self.generation.next();
-        self.phase = Phase::Up {
-            epoch: answer.epoch,
-            sync: ReportSchedule::registered(now),
-            stream: Stream::Closed { retry_at: now },
-        };
-        NodeLinkNews::Peer(answer)
-    }
-
-    fn line(&mut self, now: Tick, desired: DesiredStateLine) -> NodeLinkNews {
-        self.went_well();
-        match &self.phase {
-            Phase::Up { epoch, .. } if *epoch == desired.epoch => NodeLinkNews::Desired(desired),
-            // Another incarnation of the resource manager answers now.
-            Phase::Up { .. } => {
-                self.phase = Phase::Down { retry_at: now };
-                NodeLinkNews::Nothing
-            }
-            Phase::Down { .. } | Phase::Registering => NodeLinkNews::Nothing,
-        }
-    }
-
-    fn stream_ended(&mut self, now: Tick, error: Option<&ClientError>) {
-        if error.is_some_and(is_unknown_node_error) {
-            self.phase = Phase::Down { retry_at: now };
-            return;
-        }
-        let wait = match error {
-            Some(error) => self.failed("stream", error),
-            None => self.backoff.wait(),
-        };
-        if let Phase::Up { stream, .. } = &mut self.phase {
-            *stream = Stream::Closed {
-                retry_at: now.plus(wait),
-            };
-        }
-    }
-
-    fn reported(
-        &mut self,
-        now: Tick,
-        answer: Result<NodeReportReply, ClientError>,
-    ) -> NodeLinkNews {
-        match answer {
-            Ok(reply) => {
-                self.went_well();
-                if let Phase::Up { sync, .. } = &mut self.phase {
-                    sync.answered();
-                }
-                NodeLinkNews::Received(reply.received)
-            }
-            Err(error) if is_unknown_node_error(&error) => {
-                info!(%error, "the resource manager does not know this node; the agent registers again");
-                self.phase = Phase::Down { retry_at: now };
-                NodeLinkNews::Nothing
-            }
-            Err(error) => {
-                let wait = self.failed("report", &error);
-                if let Phase::Up { sync, .. } = &mut self.phase {
-                    sync.failed(now, wait);
-                }
-                NodeLinkNews::Nothing
-            }
-        }
-    }
-
-    fn went_well(&mut self) {
-        if !self.well {
-            info!(
-                rm = self.client.base(),
-                "the resource manager answers again"
-            );
-        }
-        self.well = true;
-        self.backoff.reset();
-    }
-
-    /// Logs the first failure and returns the wait before the next attempt.
-    fn failed(&mut self, call: &str, error: &ClientError) -> Duration {
-        if self.well {
-            let cause = error.root_cause();
-            warn!(call, %error, cause, rm = self.client.base(), "the resource manager does not answer; containers continue");
-        } else {
-            debug!(call, %error, cause = error.root_cause(), "the resource manager still does not answer");
-        }
-        self.well = false;
-        self.backoff.wait()
-    }
-}
-
-/// Whether the resource manager does not know this node or this epoch.
-fn is_unknown_node_error(error: &ClientError) -> bool {
-    matches!(error.code(), Some(ErrorCode::HR0410 | ErrorCode::HR0404))
-}
-
-/// Whether the resource manager refuses the node as decommissioned. Other conflicts at registration
-/// are faults.
-fn is_dismissal(error: &ClientError) -> bool {
-    match error {
-        ClientError::Problem(problem) => problem.reason == Some(ProblemReason::NodeDecommissioned),
-        ClientError::Address { .. }
-        | ClientError::Trust { .. }
-        | ClientError::Unreachable { .. }
-        | ClientError::NotSent
-        | ClientError::Answer { .. } => false,
-    }
-}
-
-/// The serial number that a registration must exceed; 0 if the refusal had another reason.
-fn above(error: &ClientError) -> u64 {
-    match error {
-        ClientError::Problem(problem) => problem.above.unwrap_or_default(),
-        ClientError::Address { .. }
-        | ClientError::Trust { .. }
-        | ClientError::Unreachable { .. }
-        | ClientError::NotSent
-        | ClientError::Answer { .. } => 0,
+        news
     }
 }
 
@@ -423,22 +149,4 @@ fn listen(
             .await
             .ok();
     }))
-}
-
-#[cfg(test)]
-mod tests {
-    use headroom_wire::v1::error::ProblemDetails;
-
-    use super::*;
-
-    #[test]
-    fn only_the_reason_dismisses_a_node() {
-        let problem = || ProblemDetails::new(ErrorCode::HR0409, "node n1 is decommissioned");
-        let refused = |problem| ClientError::Problem(Box::new(problem));
-        assert!(!is_dismissal(&refused(problem())));
-        let dismissed = problem().reason(ProblemReason::NodeDecommissioned);
-        assert!(is_dismissal(&refused(dismissed)));
-        let unknown = problem().reason(ProblemReason::Unknown);
-        assert!(!is_dismissal(&refused(unknown)));
-    }
 }

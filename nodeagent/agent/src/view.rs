@@ -1,57 +1,35 @@
 //! External views of the agent: registrations, reports, answers to queries. Reads the state
 //! of the agent and changes nothing.
 
-use headroom_node_core::agent;
-use headroom_node_core::container::LifecyclePhase;
 use headroom_node_core::report_schedule::ReportScope;
-use headroom_types::{ContainerId, Epoch, ExitReport};
-use headroom_wire::v1::nodes::{
-    NodeContainerPhase, NodeHealthState, NodeReport, ObservedContainer, RefusedSize, RegisterNode,
-};
+use headroom_types::{ContainerId, Epoch};
+use headroom_wire::v1::nodes::{NodeHealthState, NodeReport, ObservedContainer, RegisterNode};
 
 use crate::agent_query::{AccessTarget, AgentQuery, Detail, Diagnosis};
 use crate::agent_state::AgentState;
 use crate::doctor::{self, DoctorFinding};
 use crate::node_link_event::NodeMembership;
+use crate::node_messages::{self, MeasuredUse};
 use crate::{host, metrics_page, sample};
 
-/// Maximum number of exit reports in one message; each may contain a timeline. The others follow in
-/// later messages.
-const ENDS_AT_ONCE: usize = 32;
-
-fn observed(
-    state: &AgentState,
-    id: &ContainerId,
-    c: &agent::AgentContainer,
-) -> Option<ObservedContainer> {
+fn measured(state: &AgentState, id: &ContainerId) -> MeasuredUse {
     let last = state
         .live
         .get(id)
         .and_then(|l| l.meter.as_ref())
         .and_then(|m| sample::locked(m).last());
-    Some(ObservedContainer {
-        container: id.clone(),
-        request: c.order.request.clone(),
-        attempt: c.order.attempt,
-        resource: c.order.resource.clone(),
-        version: c.order.version,
-        refused: c.sizing.refused.as_ref().map(|r| RefusedSize {
-            version: r.size.version,
-            why: r.why.clone(),
-        }),
-        phase: wire_phase(&c.state)?,
-        used: last.map(|s| s.current),
+    MeasuredUse {
+        current: last.map(|s| s.current),
         anon: last.and_then(|s| s.anon),
-        granted: c.order.granted,
-    })
+    }
 }
 
 fn all_observed(state: &AgentState) -> Vec<ObservedContainer> {
-    state
-        .core
-        .containers()
-        .filter_map(|(id, c)| observed(state, id, c))
-        .collect()
+    observed_in(state, &ReportScope::All)
+}
+
+fn observed_in(state: &AgentState, scope: &ReportScope) -> Vec<ObservedContainer> {
+    node_messages::observed_in(&state.core, scope, |id| measured(state, id))
 }
 
 /// The registration of the node.
@@ -64,7 +42,7 @@ pub(crate) fn registration(state: &AgentState) -> RegisterNode {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         traits: state.facts.traits.clone(),
         containers: all_observed(state),
-        exits: exits(state),
+        exits: node_messages::kept_exits(&state.core),
         key: Some(state.facts.key.clone()),
         serial: 0,
         unattributed: state.unattributed.memory,
@@ -74,17 +52,10 @@ pub(crate) fn registration(state: &AgentState) -> RegisterNode {
 
 /// The report of a node to the resource manager with this epoch.
 pub(crate) fn report(state: &AgentState, epoch: Epoch, scope: &ReportScope) -> NodeReport {
-    let containers = match scope {
-        ReportScope::All => all_observed(state),
-        ReportScope::Changed(ids) => ids
-            .iter()
-            .filter_map(|id| observed(state, id, state.core.get(id)?))
-            .collect(),
-    };
     NodeReport {
         epoch,
-        containers,
-        exits: unreceived(state),
+        containers: observed_in(state, scope),
+        exits: node_messages::unreceived_exits(&state.core),
         host_used: host::memory().used,
         health: health(state),
         reload: state.reload.clone(),
@@ -117,26 +88,6 @@ fn health(state: &AgentState) -> NodeHealthState {
             }
         }
     }
-}
-
-fn unreceived(state: &AgentState) -> Vec<ExitReport> {
-    state
-        .core
-        .unreceived()
-        .take(ENDS_AT_ONCE)
-        .cloned()
-        .collect()
-}
-
-/// All exit reports that are still kept, for a peer that may know none of them.
-fn exits(state: &AgentState) -> Vec<ExitReport> {
-    state
-        .core
-        .containers()
-        .filter_map(|(_, c)| report_of(&c.state))
-        .take(ENDS_AT_ONCE)
-        .cloned()
-        .collect()
 }
 
 /// Answers a query of a handler.
@@ -190,7 +141,7 @@ fn host_findings(state: &AgentState) -> Vec<DoctorFinding> {
 
 /// The data for access to a container.
 fn inside(state: &AgentState, id: &ContainerId) -> Option<Box<AccessTarget>> {
-    let phase = wire_phase(&state.core.get(id)?.state)?;
+    let phase = node_messages::container_phase(&state.core.get(id)?.state)?;
     let live = state.live.get(id);
     Some(Box::new(AccessTarget {
         phase,
@@ -201,7 +152,7 @@ fn inside(state: &AgentState, id: &ContainerId) -> Option<Box<AccessTarget>> {
 
 fn detail(state: &AgentState, id: &ContainerId) -> Option<Box<Detail>> {
     let c = state.core.get(id)?;
-    let report = report_of(&c.state).cloned();
+    let report = node_messages::exit_report(&c.state).cloned();
     let meter = state.live.get(id).and_then(|l| l.meter.as_ref());
     let timeline = match &report {
         Some(report) => report.timeline.clone(),
@@ -210,30 +161,8 @@ fn detail(state: &AgentState, id: &ContainerId) -> Option<Box<Detail>> {
             .unwrap_or_default(),
     };
     Some(Box::new(Detail {
-        observed: observed(state, id, c)?,
+        observed: node_messages::observed(id, c, measured(state, id))?,
         timeline,
         report,
     }))
-}
-
-fn report_of(state: &LifecyclePhase) -> Option<&ExitReport> {
-    match state {
-        LifecyclePhase::Exited { report, .. } => Some(report),
-        LifecyclePhase::New
-        | LifecyclePhase::Preparing { .. }
-        | LifecyclePhase::Starting { .. }
-        | LifecyclePhase::Running => None,
-        LifecyclePhase::Stopping { .. } | LifecyclePhase::Acked => None,
-    }
-}
-
-fn wire_phase(state: &LifecyclePhase) -> Option<NodeContainerPhase> {
-    Some(match state {
-        LifecyclePhase::New | LifecyclePhase::Preparing { .. } => NodeContainerPhase::Preparing,
-        LifecyclePhase::Starting { .. } => NodeContainerPhase::Starting,
-        LifecyclePhase::Running => NodeContainerPhase::Running,
-        LifecyclePhase::Stopping { .. } => NodeContainerPhase::Stopping,
-        LifecyclePhase::Exited { .. } => NodeContainerPhase::Exited,
-        LifecyclePhase::Acked => return None,
-    })
 }

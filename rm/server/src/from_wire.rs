@@ -75,8 +75,9 @@ fn of_app(given: &AppId, path: &AppId) -> Result<(), ProblemDetails> {
     Ok(())
 }
 
-/// Converts the registration of a master.
-pub(crate) fn register_master(
+/// Converts the registration of a master. Fails if the attempt belongs to another application than
+/// `app`, or the URL is not valid.
+pub fn register_master(
     app: &AppId,
     body: RegisterMaster,
 ) -> Result<(AttemptId, Option<String>), ProblemDetails> {
@@ -91,8 +92,9 @@ pub(crate) fn register_master(
     Ok((body.attempt, body.master_url))
 }
 
-/// Converts a master's heartbeat, without the rows of the job.
-pub(crate) fn sync(app: &AppId, body: MasterSync) -> Result<core::ClusterCall, ProblemDetails> {
+/// Converts a master's heartbeat, without the rows of the job. Fails if the attempt belongs to
+/// another application than `app`, or a request is not valid.
+pub fn sync(app: &AppId, body: MasterSync) -> Result<core::ClusterCall, ProblemDetails> {
     of_app(&body.attempt.app, app)?;
     few("asks", body.asks.len())?;
     few("requests to drop", body.drop.len())?;
@@ -201,8 +203,8 @@ fn level(level: application_master::PlacementLevel) -> core::placement::Placemen
     }
 }
 
-/// Converts the end of a master.
-pub(crate) fn finish(app: &AppId, body: FinishApp) -> Result<core::ClusterCall, ProblemDetails> {
+/// Converts the end of a master. Fails if the attempt belongs to another application than `app`.
+pub fn finish(app: &AppId, body: FinishApp) -> Result<core::ClusterCall, ProblemDetails> {
     of_app(&body.attempt.app, app)?;
     let outcome = if body.succeeded {
         core::Outcome::Succeeded
@@ -229,8 +231,9 @@ pub(crate) fn cut(mut text: String, most: usize) -> String {
     text
 }
 
-/// Converts the registration of a node.
-pub(crate) fn register_node(
+/// Converts the registration of a node. Fails if the URL is not valid, a list is too long, or an
+/// exit is of another node.
+pub fn register_node(
     node: NodeId,
     body: RegisterNode,
 ) -> Result<core::ClusterCall, ProblemDetails> {
@@ -339,11 +342,8 @@ pub(crate) fn tag(body: TagNode) -> Result<core::TagChange, ProblemDetails> {
     })
 }
 
-/// Converts a node's heartbeat.
-pub(crate) fn report(
-    node: &NodeId,
-    body: NodeReport,
-) -> Result<Box<core::NodeHeartbeat>, ProblemDetails> {
+/// Converts a node's heartbeat. Fails if a list is too long, or an exit is of another node.
+pub fn report(node: &NodeId, body: NodeReport) -> Result<Box<core::NodeHeartbeat>, ProblemDetails> {
     few("containers", body.containers.len())?;
     few("exits", body.exits.len())?;
     own(node, &body.exits)?;

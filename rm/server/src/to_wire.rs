@@ -22,7 +22,7 @@ use headroom_wire::v1::nodes::{
 use crate::queues;
 
 /// Converts a refusal to a problem with its code.
-pub(crate) fn problem(refusal: &CallRefusal) -> ProblemDetails {
+pub fn problem(refusal: &CallRefusal) -> ProblemDetails {
     let says = |code| ProblemDetails::new(code, refusal.to_string());
     match refusal {
         CallRefusal::NoSuchApp(_)
@@ -79,7 +79,7 @@ pub(crate) fn problem(refusal: &CallRefusal) -> ProblemDetails {
 }
 
 /// Converts the state of an application.
-pub(crate) fn app_state(state: core::app::ApplicationState) -> AppState {
+pub fn app_state(state: core::app::ApplicationState) -> AppState {
     use core::app::ApplicationState;
     match state {
         ApplicationState::Accepted => AppState::Accepted,
@@ -98,7 +98,7 @@ pub(crate) fn app_state(state: core::app::ApplicationState) -> AppState {
 }
 
 /// Converts the verdict about a request.
-pub(crate) fn ask_answer(request: RequestId, verdict: core::RequestVerdict) -> PlacementResponse {
+pub fn ask_answer(request: RequestId, verdict: core::RequestVerdict) -> PlacementResponse {
     let verdict = match verdict {
         core::RequestVerdict::Fits => PlacementVerdict::Fits,
         core::RequestVerdict::Waits { sentence } => PlacementVerdict::Waits {
@@ -112,7 +112,7 @@ pub(crate) fn ask_answer(request: RequestId, verdict: core::RequestVerdict) -> P
 }
 
 /// Converts a grant.
-pub(crate) fn granted(granted: core::GrantedContainer) -> ContainerGrant {
+pub fn granted(granted: core::GrantedContainer) -> ContainerGrant {
     let core::GrantedContainer {
         container,
         request,
@@ -130,7 +130,7 @@ pub(crate) fn granted(granted: core::GrantedContainer) -> ContainerGrant {
 }
 
 /// Converts an update for a master.
-pub(crate) fn update(update: core::MasterUpdate) -> ApplicationUpdate {
+pub fn update(update: core::MasterUpdate) -> ApplicationUpdate {
     let what = match update.what {
         core::UpdateKind::Allocated(grant) => ApplicationUpdateKind::Allocated(granted(grant)),
         core::UpdateKind::Running { container } => ApplicationUpdateKind::Running { container },
@@ -177,7 +177,7 @@ pub(crate) fn update(update: core::MasterUpdate) -> ApplicationUpdate {
 }
 
 /// Converts orders to a message for a node.
-pub(crate) fn desired(
+pub fn desired(
     epoch: Epoch,
     full: bool,
     wants: Vec<(ContainerId, core::ContainerCommand)>,
@@ -283,7 +283,7 @@ fn same_place(level: core::placement::PlacementScope) -> application_master::Pla
 }
 
 /// Converts the traits of a node.
-pub(crate) fn traits(traits: &core::NodeProperties) -> NodeTraits {
+pub fn traits(traits: &core::NodeProperties) -> NodeTraits {
     let core::NodeProperties {
         rack,
         labels,

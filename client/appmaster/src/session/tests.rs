@@ -1,0 +1,215 @@
+//! Tests of the session: the order of its calls, and the end of each phase.
+
+use headroom_types::{Bytes, Cpus};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+
+use super::*;
+
+fn container(n: u32) -> ContainerId {
+    format!("job.1.e1.c{n}").parse().expect("an id")
+}
+
+fn new_session() -> ManagerSession {
+    let attempt = AttemptId {
+        app: container(1).app,
+        attempt: 1,
+    };
+    ManagerSession::new(attempt, "tcp://127.0.0.1:1".into(), None, Tick(0))
+}
+
+fn size() -> Resource {
+    Resource::new(Bytes::from_mib(64), Cpus::from_cores(1))
+}
+
+fn refused(code: ErrorCode) -> ClientError {
+    ClientError::Problem(Box::new(ProblemDetails::new(code, "no")))
+}
+
+fn registered() -> SessionInput {
+    SessionInput::Registered(Ok(MasterRegistered {
+        epoch: Epoch(1),
+        largest: size(),
+        containers: Vec::new(),
+        cursor: 4,
+        known: None,
+        traces: None,
+    }))
+}
+
+fn report() -> JobReport {
+    JobReport {
+        patch: JobPatch::default(),
+        complete: true,
+        acknowledged: 4,
+        open: Vec::new(),
+        spent: Vec::new(),
+        releases: Vec::new(),
+    }
+}
+
+fn take(session: &mut ManagerSession, now: u64, input: SessionInput) -> Vec<SessionEffect> {
+    let mut out = Vec::new();
+    let taken = session.take(Tick(now), input, &mut out);
+    assert!(taken.is_ok(), "{taken:?}");
+    out
+}
+
+fn wake(session: &mut ManagerSession, now: u64) -> Vec<SessionEffect> {
+    let mut out = Vec::new();
+    session.wake(Tick(now), report, &mut out);
+    out
+}
+
+/// A session that is registered and waits for the answer to its first synchronisation.
+fn syncing() -> ManagerSession {
+    let mut session = new_session();
+    session.register(&mut Vec::new());
+    take(&mut session, 10, registered());
+    let calls = wake(&mut session, 10);
+    assert!(
+        matches!(
+            calls.as_slice(),
+            [SessionEffect::Call(ManagerCall::Sync(_))]
+        ),
+        "{calls:?}"
+    );
+    session
+}
+
+fn rejected(code: ErrorCode) -> SessionInput {
+    SessionInput::Synced(Err(UnacceptedReport {
+        error: refused(code),
+        patch: Some(Box::default()),
+    }))
+}
+
+#[test]
+fn a_registration_opens_the_stream_before_the_core_processes_it() {
+    let mut session = new_session();
+    session.register(&mut Vec::new());
+    assert_eq!(session.next_timer(), None);
+    let effects = take(&mut session, 10, registered());
+    let position = StreamPosition {
+        epoch: Epoch(1),
+        cursor: 4,
+    };
+    assert!(
+        matches!(
+            effects.as_slice(),
+            [
+                SessionEffect::SelectCollector(None),
+                SessionEffect::OpenStream(_, from),
+                SessionEffect::Event(MasterEvent::Registered { .. }),
+            ] if *from == position
+        ),
+        "{effects:?}"
+    );
+    assert_eq!(session.next_timer(), Some(Tick(10)));
+}
+
+#[test]
+fn a_refused_registration_ends_the_run_and_a_silent_one_after_30_seconds() {
+    let mut session = new_session();
+    let input = SessionInput::Registered(Err(refused(ErrorCode::HR0409)));
+    let taken = session.take(Tick(5), input, &mut Vec::new());
+    assert!(matches!(taken, Err(SessionFailure::Refused(_))));
+    let mut session = new_session();
+    take(
+        &mut session,
+        30_000,
+        SessionInput::Registered(Err(ClientError::NotSent)),
+    );
+    let input = SessionInput::Registered(Err(ClientError::NotSent));
+    let taken = session.take(Tick(30_001), input, &mut Vec::new());
+    assert!(matches!(taken, Err(SessionFailure::Unreachable(_))));
+}
+
+#[test]
+fn a_stale_sync_registers_again_and_returns_its_rows() {
+    let mut session = syncing();
+    let effects = take(&mut session, 20, rejected(ErrorCode::HR0410));
+    assert!(
+        matches!(
+            effects.as_slice(),
+            [
+                SessionEffect::RestorePatch(_),
+                SessionEffect::Call(ManagerCall::Register(_))
+            ]
+        ),
+        "{effects:?}"
+    );
+}
+
+#[test]
+fn an_unknown_master_stops_its_job_and_is_over() {
+    let mut session = syncing();
+    let effects = take(&mut session, 20, rejected(ErrorCode::HR0404));
+    assert!(
+        matches!(
+            effects.as_slice(),
+            [
+                SessionEffect::RestorePatch(_),
+                SessionEffect::Event(MasterEvent::Stop)
+            ]
+        ),
+        "{effects:?}"
+    );
+    assert!(session.is_over() && session.next_timer().is_none());
+}
+
+#[test]
+fn the_end_is_reported_until_it_is_answered() {
+    let mut session = syncing();
+    take(
+        &mut session,
+        20,
+        SessionInput::Synced(Ok(MasterSyncReply {
+            verdicts: Vec::new(),
+            stop: false,
+        })),
+    );
+    let outcome = JobOutcome {
+        ending: JobEndKind::Succeeded,
+        diagnostics: String::new(),
+    };
+    session.finish(Tick(30), outcome);
+    for now in [30, 80] {
+        let calls = wake(&mut session, now);
+        assert!(
+            matches!(calls.as_slice(), [SessionEffect::Call(ManagerCall::Finish(body))] if body.succeeded),
+            "{calls:?}"
+        );
+        let failed = UnacceptedReport {
+            error: ClientError::NotSent,
+            patch: None,
+        };
+        take(&mut session, now, SessionInput::Finished(Err(failed)));
+        assert!(!session.is_over());
+    }
+    take(&mut session, 90, SessionInput::Finished(Ok(())));
+    assert!(session.is_over());
+}
+
+#[test]
+fn sizes_are_requested_one_after_the_other() {
+    let mut session = new_session();
+    let mut out = Vec::new();
+    session.resize(container(1), size(), &mut out);
+    session.resize(container(2), size(), &mut out);
+    assert!(
+        matches!(out.as_slice(), [SessionEffect::Resize(first, _)] if *first == container(1)),
+        "{out:?}"
+    );
+    let input = SessionInput::Resized(Err(refused(ErrorCode::HR0409)));
+    let effects = take(&mut session, 5, input);
+    assert!(
+        matches!(
+            effects.as_slice(),
+            [
+                SessionEffect::Event(MasterEvent::ResizeRefused { container: refused, refusal: SizeRefusal::Manager(_) }),
+                SessionEffect::Resize(next, _),
+            ] if *refused == container(1) && *next == container(2)
+        ),
+        "{effects:?}"
+    );
+}

@@ -1,0 +1,393 @@
+//! The link to the resource manager as a state machine: registers, receives desired state, reports
+//! observed state.
+//!
+//! It opens no socket and reads no clock. The owner asks for due messages, provides their bodies,
+//! and returns the answers as events. Nothing is polled: desired state arrives in one long
+//! response, an end is reported at once. The agent and the simulation own the same link.
+//!
+//! ```text
+//!            due            registered            HR0410, HR0404
+//!   Down ──────────► Registering ──────────► Up ──────────────────► Down
+//!     ▲                   │ failed            │ report or stream failed
+//!     └───────────────────┘                   └──► retry after a wait, still Up
+//! ```
+//!
+//! The resource manager refuses the registration of a decommissioned node. That is no connection
+//! error: the link logs it once and retries slowly, because an operator may undrain the node.
+
+use std::time::Duration;
+
+use headroom_client::ClientError;
+use headroom_client::retry::Backoff;
+use headroom_node_core::agent::Agent;
+use headroom_node_core::report_schedule::{ReportDue, ReportSchedule, ReportScope};
+use headroom_types::{ContainerId, Epoch, Tick, UnixMillis};
+use headroom_wire::v1::error::{ErrorCode, ProblemReason};
+use headroom_wire::v1::nodes::{DesiredStateLine, NodeRegistered, NodeReportReply, RegisterNode};
+use tracing::{debug, info, warn};
+
+use crate::node_link_event::{Generation, NodeLinkEvent, NodeMembership};
+
+/// Maximum wait between attempts to contact a lost resource manager.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// Wait of a decommissioned node between two registrations.
+const DECOMMISSIONED_RETRY_INTERVAL: Duration = Duration::from_secs(30);
+
+/// The message that the link needs next.
+#[derive(Debug)]
+pub enum NodeLinkRequest {
+    /// A registration, see [`NodeLink::numbered`].
+    Registration,
+    /// Reading the stream of desired state with this epoch, instead of any other stream.
+    Stream(Generation, Epoch),
+    /// A report.
+    Report(Generation, Epoch, ReportScope),
+    /// Nothing until that time, or until an event arrives.
+    Nothing(Option<Tick>),
+}
+
+/// News for the core.
+#[derive(Debug)]
+pub enum NodeLinkNews {
+    /// The link registered: with another incarnation of the resource manager, or with the same one
+    /// after a gap.
+    Peer(NodeRegistered),
+    /// Desired state.
+    Desired(DesiredStateLine),
+    /// Exit reports that the resource manager has received.
+    Received(Vec<ContainerId>),
+    /// Nothing for the core.
+    Nothing,
+}
+
+/// The link.
+#[derive(Debug)]
+pub struct NodeLink {
+    /// Address of the resource manager, for the log.
+    rm: String,
+    phase: Phase,
+    generation: Generation,
+    backoff: Backoff,
+    /// Whether the last call succeeded, so that a loss is logged once.
+    well: bool,
+    /// Whether the resource manager refuses this node as decommissioned.
+    dismissed: bool,
+    /// Serial number of the latest registration.
+    serial: u64,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Down {
+        retry_at: Tick,
+    },
+    Registering,
+    Up {
+        epoch: Epoch,
+        sync: ReportSchedule,
+        stream: Stream,
+    },
+}
+
+#[derive(Debug)]
+enum Stream {
+    Open,
+    Closed { retry_at: Tick },
+}
+
+impl NodeLink {
+    /// A link to the resource manager at the address `rm` that is down.
+    pub fn new(rm: String) -> Self {
+        let backoff = Backoff::new(Duration::from_millis(50), LONGEST_WAIT);
+        let phase = Phase::Down { retry_at: Tick(0) };
+        NodeLink {
+            rm,
+            phase,
+            generation: Generation::default(),
+            backoff,
+            well: true,
+            dismissed: false,
+            serial: 0,
+        }
+    }
+
+    /// The membership of the node.
+    pub fn membership(&self) -> NodeMembership {
+        match &self.phase {
+            Phase::Up { .. } => NodeMembership::Registered,
+            Phase::Down { .. } | Phase::Registering if self.dismissed => {
+                NodeMembership::Decommissioned
+            }
+            Phase::Down { .. } | Phase::Registering => NodeMembership::Searching,
+        }
+    }
+
+    /// Whether the link reads its stream, or waits for it to open.
+    pub fn has_stream(&self) -> bool {
+        match &self.phase {
+            Phase::Up {
+                stream: Stream::Open,
+                ..
+            } => true,
+            Phase::Up {
+                stream: Stream::Closed { .. },
+                ..
+            }
+            | Phase::Down { .. }
+            | Phase::Registering => false,
+        }
+    }
+
+    /// Marks a container whose phase changed.
+    pub fn changed(&mut self, id: &ContainerId) {
+        if let Phase::Up { sync, .. } = &mut self.phase {
+            sync.changed(id);
+        }
+    }
+
+    /// Marks a change of the node itself that cannot wait for the next heartbeat.
+    pub fn node_changed(&mut self) {
+        if let Phase::Up { sync, .. } = &mut self.phase {
+            sync.node_changed();
+        }
+    }
+
+    /// Marks a container with a new exit report.
+    pub fn ended(&mut self, id: &ContainerId) {
+        if let Phase::Up { sync, .. } = &mut self.phase {
+            sync.ended(id);
+        }
+    }
+
+    /// Makes a report due if exit reports did not fit into the last message, or a new peer has not
+    /// confirmed them.
+    pub fn send_remaining_reports(&mut self, core: &Agent) {
+        if let Some(report) = core.unreceived().next() {
+            self.ended(&report.container);
+        }
+    }
+
+    /// The message that is due now. It counts as under way.
+    pub fn due(&mut self, now: Tick) -> NodeLinkRequest {
+        match &mut self.phase {
+            Phase::Registering => NodeLinkRequest::Nothing(None),
+            Phase::Down { retry_at } if now < *retry_at => {
+                NodeLinkRequest::Nothing(Some(*retry_at))
+            }
+            Phase::Down { .. } => {
+                self.phase = Phase::Registering;
+                NodeLinkRequest::Registration
+            }
+            Phase::Up {
+                epoch,
+                sync,
+                stream,
+            } => {
+                let stream_at = match stream {
+                    Stream::Open => None,
+                    Stream::Closed { retry_at } if now < *retry_at => Some(*retry_at),
+                    Stream::Closed { .. } => {
+                        *stream = Stream::Open;
+                        return NodeLinkRequest::Stream(self.generation, *epoch);
+                    }
+                };
+                match sync.due(now) {
+                    ReportDue::Send(scope) => {
+                        NodeLinkRequest::Report(self.generation, *epoch, scope)
+                    }
+                    ReportDue::At(at) => {
+                        NodeLinkRequest::Nothing(Some(stream_at.map_or(at, |s| s.min(at))))
+                    }
+                    ReportDue::Wait => NodeLinkRequest::Nothing(stream_at),
+                }
+            }
+        }
+    }
+
+    /// Gives a registration its serial number. It is the time, and above earlier ones of this
+    /// agent; earlier agents used an earlier time.
+    pub fn numbered(&mut self, body: RegisterNode, now: UnixMillis) -> RegisterNode {
+        self.serial = self.serial.saturating_add(1).max(now.0);
+        RegisterNode {
+            serial: self.serial,
+            ..body
+        }
+    }
+
+    /// Processes an event.
+    pub fn take(&mut self, now: Tick, event: NodeLinkEvent) -> NodeLinkNews {
+        match event {
+            NodeLinkEvent::Registered(Ok(answer)) => self.registered(now, answer),
+            NodeLinkEvent::Registered(Err(error)) if is_dismissal(&error) => {
+                if !self.dismissed {
+                    warn!(%error, rm = self.rm.as_str(), "this node takes no work until it is undrained; retrying every 30 s");
+                }
+                self.dismissed = true;
+                self.phase = Phase::Down {
+                    retry_at: now.plus(DECOMMISSIONED_RETRY_INTERVAL),
+                };
+                NodeLinkNews::Nothing
+            }
+            NodeLinkEvent::Registered(Err(error)) => {
+                // The clock was set back, or another agent uses this node's name.
+                self.serial = self.serial.max(above(&error));
+                let retry_at = now.plus(self.failed("registration", &error));
+                self.phase = Phase::Down { retry_at };
+                NodeLinkNews::Nothing
+            }
+            NodeLinkEvent::Line(generation, desired) if generation == self.generation => {
+                self.line(now, desired)
+            }
+            NodeLinkEvent::StreamEnded(generation, error) if generation == self.generation => {
+                self.stream_ended(now, error.as_ref());
+                NodeLinkNews::Nothing
+            }
+            NodeLinkEvent::Reported(generation, answer) if generation == self.generation => {
+                self.reported(now, answer)
+            }
+            NodeLinkEvent::Line(..)
+            | NodeLinkEvent::StreamEnded(..)
+            | NodeLinkEvent::Reported(..) => NodeLinkNews::Nothing,
+        }
+    }
+
+    fn registered(&mut self, now: Tick, answer: NodeRegistered) -> NodeLinkNews {
+        info!(epoch = %answer.epoch, rm = self.rm.as_str(), "registered with the resource manager");
+        self.well = true;
+        self.dismissed = false;
+        self.backoff.reset();
+        self.generation = self.generation.next();
+        self.phase = Phase::Up {
+            epoch: answer.epoch,
+            sync: ReportSchedule::registered(now),
+            stream: Stream::Closed { retry_at: now },
+        };
+        NodeLinkNews::Peer(answer)
+    }
+
+    fn line(&mut self, now: Tick, desired: DesiredStateLine) -> NodeLinkNews {
+        self.went_well();
+        match &self.phase {
+            Phase::Up { epoch, .. } if *epoch == desired.epoch => NodeLinkNews::Desired(desired),
+            // Another incarnation of the resource manager answers now.
+            Phase::Up { .. } => {
+                self.phase = Phase::Down { retry_at: now };
+                NodeLinkNews::Nothing
+            }
+            Phase::Down { .. } | Phase::Registering => NodeLinkNews::Nothing,
+        }
+    }
+
+    fn stream_ended(&mut self, now: Tick, error: Option<&ClientError>) {
+        if error.is_some_and(is_unknown_node_error) {
+            self.phase = Phase::Down { retry_at: now };
+            return;
+        }
+        let wait = match error {
+            Some(error) => self.failed("stream", error),
+            None => self.backoff.wait(),
+        };
+        if let Phase::Up { stream, .. } = &mut self.phase {
+            *stream = Stream::Closed {
+                retry_at: now.plus(wait),
+            };
+        }
+    }
+
+    fn reported(
+        &mut self,
+        now: Tick,
+        answer: Result<NodeReportReply, ClientError>,
+    ) -> NodeLinkNews {
+        match answer {
+            Ok(reply) => {
+                self.went_well();
+                if let Phase::Up { sync, .. } = &mut self.phase {
+                    sync.answered();
+                }
+                NodeLinkNews::Received(reply.received)
+            }
+            Err(error) if is_unknown_node_error(&error) => {
+                info!(%error, "the resource manager does not know this node; the agent registers again");
+                self.phase = Phase::Down { retry_at: now };
+                NodeLinkNews::Nothing
+            }
+            Err(error) => {
+                let wait = self.failed("report", &error);
+                if let Phase::Up { sync, .. } = &mut self.phase {
+                    sync.failed(now, wait);
+                }
+                NodeLinkNews::Nothing
+            }
+        }
+    }
+
+    fn went_well(&mut self) {
+        if !self.well {
+            info!(rm = self.rm.as_str(), "the resource manager answers again");
+        }
+        self.well = true;
+        self.backoff.reset();
+    }
+
+    /// Logs the first failure and returns the wait before the next attempt.
+    fn failed(&mut self, call: &str, error: &ClientError) -> Duration {
+        if self.well {
+            let cause = error.root_cause();
+            warn!(call, %error, cause, rm = self.rm.as_str(), "the resource manager does not answer; containers continue");
+        } else {
+            debug!(call, %error, cause = error.root_cause(), "the resource manager still does not answer");
+        }
+        self.well = false;
+        self.backoff.wait()
+    }
+}
+
+/// Whether the resource manager does not know this node or this epoch.
+fn is_unknown_node_error(error: &ClientError) -> bool {
+    matches!(error.code(), Some(ErrorCode::HR0410 | ErrorCode::HR0404))
+}
+
+/// Whether the resource manager refuses the node as decommissioned. Other conflicts at registration
+/// are faults.
+fn is_dismissal(error: &ClientError) -> bool {
+    match error {
+        ClientError::Problem(problem) => problem.reason == Some(ProblemReason::NodeDecommissioned),
+        ClientError::Address { .. }
+        | ClientError::Trust { .. }
+        | ClientError::Unreachable { .. }
+        | ClientError::NotSent
+        | ClientError::Answer { .. } => false,
+    }
+}
+
+/// The serial number that a registration must exceed; 0 if the refusal had another reason.
+fn above(error: &ClientError) -> u64 {
+    match error {
+        ClientError::Problem(problem) => problem.above.unwrap_or_default(),
+        ClientError::Address { .. }
+        | ClientError::Trust { .. }
+        | ClientError::Unreachable { .. }
+        | ClientError::NotSent
+        | ClientError::Answer { .. } => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use headroom_wire::v1::error::ProblemDetails;
+
+    use super::*;
+
+    #[test]
+    fn only_the_reason_dismisses_a_node() {
+        let problem = || ProblemDetails::new(ErrorCode::HR0409, "node n1 is decommissioned");
+        let refused = |problem| ClientError::Problem(Box::new(problem));
+        assert!(!is_dismissal(&refused(problem())));
+        let dismissed = problem().reason(ProblemReason::NodeDecommissioned);
+        assert!(is_dismissal(&refused(dismissed)));
+        let unknown = problem().reason(ProblemReason::Unknown);
+        assert!(!is_dismissal(&refused(unknown)));
+    }
+}
