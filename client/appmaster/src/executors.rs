@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use headroom_config::JobSpec;
 use headroom_types::exit::Unattributed;
 use headroom_types::{
     Bytes, ContainerId, ExitReport, NodeId, RequestId, Resource, TaskAttemptId, Tick, UnixMillis,
@@ -45,6 +46,16 @@ pub enum Purpose {
     Set(usize),
     /// A container for one task.
     Own(TaskKey),
+}
+
+impl Purpose {
+    /// Slots of a container of this purpose.
+    pub fn slots(self, job: &JobSpec) -> u32 {
+        match self {
+            Purpose::Set(set) => job.executors.get(set).map_or(1, |s| s.slots),
+            Purpose::Own(_) => 1,
+        }
+    }
 }
 
 /// An attempt in the slots of an executor.

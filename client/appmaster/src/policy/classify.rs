@@ -5,8 +5,6 @@ use headroom_config::{MemoryQuantities, Runtime};
 use headroom_types::exit::MemorySample;
 use headroom_types::{Bytes, Charge, Dimension, Evidence, ExitReason, Profile};
 
-use super::collateral::is_outer;
-
 /// The class of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptEndClass {
@@ -74,6 +72,34 @@ pub fn classify(facts: &AttemptEndFacts<'_>) -> AttemptEndClass {
         Charge::Free if is_outer(facts.reason) => AttemptEndClass::Collateral,
         Charge::Free => AttemptEndClass::Transient,
         Charge::Memory => AttemptEndClass::Memory(failure(facts)),
+    }
+}
+
+/// The class of a container's end, for its tasks without reports of their own.
+pub fn class_of_container(reason: ExitReason) -> AttemptEndClass {
+    if is_outer(reason) {
+        AttemptEndClass::Collateral
+    } else {
+        AttemptEndClass::Transient
+    }
+}
+
+/// True when memory outside of the container ran out.
+fn is_outer(reason: ExitReason) -> bool {
+    match reason {
+        ExitReason::AncestorOom | ExitReason::NodeOom => true,
+        ExitReason::HeapOom
+        | ExitReason::OverheadOom
+        | ExitReason::TaskOom
+        | ExitReason::StalledAtLimit
+        | ExitReason::KilledExternally
+        | ExitReason::Stopped
+        | ExitReason::Preempted
+        | ExitReason::Timeout
+        | ExitReason::NodeLost
+        | ExitReason::LaunchFailed
+        | ExitReason::Exit { .. }
+        | ExitReason::Signal { .. } => false,
     }
 }
 
