@@ -2,7 +2,7 @@
 //! ones.
 //!
 //! The core owns them. The containers of a request are counted as the resource manager counts them:
-//! those whose end was processed (`settled`) and the live ones. Both counts survive a restart of
+//! those whose end was processed and the live ones. Both counts survive a restart of
 //! the master; connections and reservations do not.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -460,7 +460,7 @@ impl ExecutorFleet {
             .filter(move |(_, e)| e.request == *request)
     }
 
-    /// The desired count of each request: settled containers, ending ones, and the larger of
+    /// The desired count of each request: ended containers, ending ones, and the larger of
     /// requested and kept ones.
     pub fn desired_requests(&self) -> Vec<DesiredRequest> {
         self.worth(|_| true)
@@ -472,7 +472,7 @@ impl ExecutorFleet {
         self.worth(|wanted: (u32, u32)| wanted.0 > wanted.1)
     }
 
-    /// Requests whose count and number of settled containers `pass`.
+    /// Requests whose count and number of ended containers `pass`.
     fn worth(&self, pass: impl Fn((u32, u32)) -> bool) -> Vec<DesiredRequest> {
         let mut live: BTreeMap<&RequestId, (u32, u32)> = BTreeMap::new();
         // The resource manager itself replaces an unlisted container. Counted here, it would be

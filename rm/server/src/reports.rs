@@ -20,8 +20,8 @@ use headroom_types::{
 };
 use tokio::sync::oneshot;
 
-/// Containers granted within this time count as granted lately.
-const LATELY: Duration = Duration::from_secs(1);
+/// Containers granted within this time count as granted recently.
+const RECENT_GRANTS: Duration = Duration::from_secs(1);
 
 /// Selection of applications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub(crate) struct ApplicationReport {
     pub(crate) masters: BTreeMap<u32, ContainerReport>,
     pub(crate) live: u32,
     /// Containers granted in the last second.
-    pub(crate) granted_lately: u32,
+    pub(crate) granted_recently: u32,
     /// Resources of its live containers.
     pub(crate) allocated: Resource,
     /// Sizes of its reservations.
@@ -329,7 +329,7 @@ fn count(app: &mut ApplicationReport, c: &ContainerReport, now: UnixMillis) {
         ContainerStage::Over { ended, .. } => ended,
     };
     app.used.add(&c.size, c.granted, end);
-    app.granted_lately += u32::from(now.since(c.granted) <= LATELY);
+    app.granted_recently += u32::from(now.since(c.granted) <= RECENT_GRANTS);
     if let ContainerStage::Over {
         reason: ExitReason::Preempted,
         ..
@@ -373,7 +373,7 @@ fn of_app(cluster: &Cluster, app: &App, now: Tick) -> ApplicationReport {
         runs: app.runs.iter().cloned().collect(),
         masters: BTreeMap::new(),
         live: 0,
-        granted_lately: 0,
+        granted_recently: 0,
         allocated: Resource::default(),
         reserved: Vec::new(),
         waiting: waiting(app),

@@ -295,8 +295,8 @@ fn within(row: &AttemptRow) -> bool {
     row.peak.is_none_or(|peak| peak <= row.profile.memory())
 }
 
-/// The treatment to record. A limit that was full of page cache is answered with a retry, whatever
-/// sub-cause the diagnosis lists first.
+/// The treatment to record. A limit that was full of page cache is answered with a retry, for
+/// any sub-cause that the diagnosis lists first.
 fn recorded(applied: AppliedTreatment, account: ChargeAccount) -> AppliedTreatment {
     match account {
         ChargeAccount::Spike => AppliedTreatment {

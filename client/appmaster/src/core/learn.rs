@@ -148,7 +148,7 @@ impl Core {
             return SizeAfterKill::Unknown;
         }
         // Heap and overhead are learned separately. The first kill of one dimension therefore has
-        // the same meaning whatever happened in the other.
+        // the same meaning independent of the other dimension.
         let failures = match stage.runtime.memory() {
             MemoryQuantities::One => failures,
             MemoryQuantities::HeapAndOverhead => {

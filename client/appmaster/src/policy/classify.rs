@@ -129,8 +129,8 @@ fn failure(facts: &AttemptEndFacts<'_>) -> MemoryFailure {
     }
 }
 
-/// The quantity that ran out. A program without a managed heap has only one, whatever the reporter
-/// named.
+/// The quantity that ran out. A program without a managed heap has only one, independent of
+/// the dimension that the reporter named.
 fn dimension(facts: &AttemptEndFacts<'_>) -> Dimension {
     match facts.runtime.memory() {
         MemoryQuantities::One => Dimension::Native,

@@ -155,7 +155,7 @@ fn convert(apps: &[ApplicationReport], nodes: &[ClusterNodeReport], waiting: usi
         shutdown_nodes: nodes_in(NodeState::Shutdown),
         container_assigned_per_second: apps
             .iter()
-            .map(|app| app.granted_lately)
+            .map(|app| app.granted_recently)
             .fold(0, u32::saturating_add),
         total_used_resources_across_partition: ResourceInfo::of(&allocated),
         total_cluster_resources_across_partition: ResourceInfo::of(&total),
