@@ -22,6 +22,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use headroom_types::spelling::counted_noun;
 use headroom_types::{AppId, ContainerId, NodeId, Reason, StopCause, Tick, UnixMillis};
 
 use crate::cluster::Cluster;
@@ -153,7 +154,7 @@ impl Cluster {
                 LogSeverity::Normal,
                 Reason::DrainDeadline,
                 id,
-                format!("{left} containers remain and are stopped"),
+                format!("{} left: stopping", counted_noun(left, "container")),
             );
         }
         self.settle_mark(id, ctx);

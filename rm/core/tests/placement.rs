@@ -475,7 +475,7 @@ fn an_infeasible_request_names_the_missing_property_and_the_closest_node() {
     ));
     assert_eq!(
         sentence,
-        "none of the 1 nodes that the request names takes work now"
+        "the only node that the request names takes no work now"
     );
     s.check();
 }

@@ -140,7 +140,7 @@ fn an_escalating_job_gets_its_guarantee_after_each_step() {
             let why = s.cluster.why(&b, s.now).expect("app")[0].sentence.clone();
             assert_eq!(
                 why,
-                "preemption frees resources on n2: 1 containers of other queues are stopped in 5 s"
+                "preemption frees resources on n2: it stops 1 container of other queues in 5 s"
             );
         }
         // one interval, the warning, and one second

@@ -438,7 +438,7 @@ fn max_running_limits_the_running_applications() {
     let sentence = s.cluster.master_sentence(waits, s.now).expect("waits");
     assert_eq!(
         sentence,
-        "1 applications run in queue q, as many as max_running allows"
+        "queue q runs 1 application, as many as max_running allows"
     );
     let free = app(&mut s, "q", "u");
     s.ask_waits(&free, "w", 1, size(1, 1));

@@ -219,6 +219,8 @@ fn kind(key: &str) -> &'static str {
         "family" => "families of jobs",
         "profiles" => "sets of profiles",
         "access" => "sets of tokens and policies",
+        "once" => "answers to repeated calls",
+        "tags" => "tags of nodes",
         _ if key.starts_with(DOCUMENTS) => "documents",
         _ => "of an unknown kind",
     }

@@ -1,5 +1,6 @@
 //! Reports of the job to the resource manager: changed rows, statistics and events.
 
+use headroom_types::spelling::counted_noun;
 use headroom_types::{Bytes, Dimension, ExitReason, Reason, SubCause, TaskAttemptId, TaskId};
 use headroom_wire::v1::events::EventLevel;
 use headroom_wire::v1::job::{AttemptRow, InputGap, JobPatch, JobTotals, TaskRow};
@@ -68,8 +69,8 @@ impl Core {
     pub(super) fn tell_job_started(&mut self, now: EventTimestamp) {
         let job = &self.job;
         let (tasks, stages) = (
-            plural(job.tasks() as usize, "task"),
-            plural(job.stages.len(), "stage"),
+            counted_noun(job.tasks() as usize, "task"),
+            counted_noun(job.stages.len(), "stage"),
         );
         let message = format!(
             "{}: {tasks} in {stages}, mode {}",
@@ -416,10 +417,6 @@ fn ran_out(row: &AttemptRow) -> String {
         None => return String::new(),
     };
     format!(" ({what})")
-}
-
-fn plural(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// `64 → 128 MiB`, or both units if they differ.

@@ -75,6 +75,7 @@ impl Reading {
             None => (self.beginning(log), true),
         };
         let mut rows: Vec<Arc<LoggedEvent>> = Vec::new();
+        let mut dropped = false;
         loop {
             match log.read(&mut place) {
                 Ok(piece) if piece.is_empty() => break,
@@ -86,13 +87,24 @@ impl Reading {
                     });
                     (place, first) = (self.beginning(log), true);
                     rows.clear();
+                    dropped = false;
                 }
             }
             if rows.len() > FIRST * 2 {
+                dropped = true;
                 rows.drain(..rows.len() - FIRST);
             }
         }
-        rows.drain(..rows.len().saturating_sub(FIRST));
+        let excess = rows.len().saturating_sub(FIRST);
+        rows.drain(..excess);
+        // A reader that falls behind learns that its list has a gap.
+        if let Some(oldest) = rows.first().filter(|_| !first && (dropped || excess > 0)) {
+            messages.push(TopicMessage::Resync {
+                topic: topic(),
+                oldest: oldest.index,
+            });
+            first = true;
+        }
         if first || !rows.is_empty() {
             messages.push(TopicMessage::Events {
                 topic: topic(),
@@ -179,6 +191,25 @@ mod tests {
         assert!(reading.look(&log).is_empty());
         log.push([event("OomKilled", EventLevel::Warning)]);
         assert_eq!(words(&reading.look(&log)), ["false:1"]);
+    }
+
+    #[test]
+    fn a_reader_that_falls_behind_receives_a_resync() {
+        for pushed in [301, 601, 5_000] {
+            let log = EventLog::new(Epoch(2));
+            log.push([event("x", EventLevel::Normal)]);
+            let mut reading = Reading::new(Filter::default(), None);
+            assert_eq!(words(&reading.look(&log)), ["true:1"]);
+            log.push((0..300).map(|_| event("x", EventLevel::Normal)));
+            assert_eq!(words(&reading.look(&log)), ["false:300"]);
+            log.push((0..pushed).map(|_| event("x", EventLevel::Normal)));
+            let messages = reading.look(&log);
+            assert_eq!(words(&messages), ["resync", "true:300"], "{pushed}");
+            let TopicMessage::Resync { oldest, .. } = &messages[0] else {
+                panic!("{messages:?}")
+            };
+            assert_eq!(*oldest, *log.watch().borrow() - 299);
+        }
     }
 
     #[test]
