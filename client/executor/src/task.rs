@@ -11,7 +11,9 @@ use headroom_node_cgroup::inspect;
 use headroom_node_core::gclog;
 use headroom_node_exec::{ChildProcess, ProcessEnd};
 use headroom_types::exit::Unattributed;
-use headroom_types::{Bytes, EnforcerKind, StopCause, TaskAttemptId, TaskReport, UnixMillis};
+use headroom_types::{
+    Bytes, EnforcerKind, Evidence, StopCause, TaskAttemptId, TaskReport, UnixMillis,
+};
 use headroom_wire::v1::task::{TaskStart, TaskUsage};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -542,10 +544,14 @@ impl TaskRunner {
                 (self.files.heap_marker(), self.files.log_tail())
             }
         };
-        TaskEndEvidence {
-            enforcer: self.group.kind(),
-            how,
-            cause: self.life.cause(),
+        let (exit_code, signal) = match how {
+            ProcessEnd::Code(code) => (Some(code), None),
+            ProcessEnd::Signal(signal) => (None, Some(signal)),
+        };
+        let evidence = Evidence {
+            exit_code,
+            signal,
+            stop_asked: self.life.cause(),
             own,
             outer,
             heap: measured.heap,
@@ -554,6 +560,10 @@ impl TaskRunner {
             inside: measured.inside,
             own_limits: measured.own_limits,
             missing,
+            ..Evidence::empty(self.group.kind())
+        };
+        TaskEndEvidence {
+            evidence,
             started: self.started,
             ended,
             timeline: measured.timeline,

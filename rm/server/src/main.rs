@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     if args.check_config {
         return ExitCode::SUCCESS;
     }
-    let level = log::begin("resourcemanager", options.log.as_str());
+    let level = log::begin("resourcemanager", options.config.log.as_str());
     match run(options, &args, &level) {
         Ok(code) => code,
         Err(error) => {
@@ -64,7 +64,7 @@ async fn run(
     let mut control = ProcessControl {
         args,
         level,
-        says: options.log,
+        says: options.config.log,
     };
     let (operator, mut requests) = operator::line();
     let started = start_for(options, Some(operator)).await;

@@ -190,7 +190,7 @@ async fn limited(
 ) -> (headroom_resourcemanager::RunningManager, Client) {
     let mut options =
         ManagerOptions::new("127.0.0.1:0".parse().expect("address"), state.to_owned());
-    options.limits = CallerLimits {
+    options.config.limits = CallerLimits {
         loopback: true,
         ..limits
     };

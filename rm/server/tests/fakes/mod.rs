@@ -62,10 +62,9 @@ pub(crate) async fn resource_manager_with(
     state: &Path,
     store: StoreBackend,
 ) -> (RunningManager, Client) {
-    let options = ManagerOptions {
-        store,
-        ..ManagerOptions::new("127.0.0.1:0".parse().expect("address"), state.to_owned())
-    };
+    let mut options =
+        ManagerOptions::new("127.0.0.1:0".parse().expect("address"), state.to_owned());
+    options.config.store = store;
     let running = start(options).await.expect("starts");
     let client = Client::new(&running.url).expect("address");
     (running, client)
