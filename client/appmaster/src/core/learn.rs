@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use headroom_config::{GibHours, InputSizes, JobSpec, MemoryQuantities, SizingMode, StageSpec};
-use headroom_types::{Bytes, TaskId};
+use headroom_types::Bytes;
 use headroom_wire::v1::job::{AttemptRow, ShadowOutcome, ShadowSize};
 use headroom_wire::v1::job_history::{JobHistory, TaskKindHistory};
 
@@ -106,6 +106,7 @@ impl Learning {
     fn acts(&self) -> bool {
         self.how == SizingMode::Learned
     }
+    #[cfg(any(test, feature = "testkit"))]
     pub(super) fn in_line(&self, key: TaskKey) -> bool {
         self.line.contains(&key)
     }
@@ -159,7 +160,8 @@ impl Learning {
 impl Core {
     /// The size that each task would start with now, whether it has started or not; for tests and
     /// comparisons.
-    pub fn first_sizes(&mut self) -> Vec<(TaskId, AttemptSize, String)> {
+    #[cfg(any(test, feature = "testkit"))]
+    pub fn first_sizes(&mut self) -> Vec<(headroom_types::TaskId, AttemptSize, String)> {
         let keys: Vec<TaskKey> = self.tasks.iter().map(|(key, _)| key).collect();
         let one = |key: TaskKey| {
             let (size, why) = self.learned_size(key)?;

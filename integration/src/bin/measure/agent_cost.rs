@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use headroom_types::Bytes;
 use integration::clock;
 use integration::single_agent::agent::{container, order, words};
-use integration::single_agent::{FakeManager, Shape, SingleAgent};
+use integration::single_agent::{Shape, SingleAgent, start_manager};
 use serde::Serialize;
 
 use crate::progress;
@@ -45,33 +45,34 @@ pub(crate) struct AgentCostResults {
 
 /// Starts the containers and measures.
 pub(crate) fn measure(containers: u64) -> Result<AgentCostResults> {
-    let desk = FakeManager::open()?;
+    let manager = start_manager()?;
     let mut agent = SingleAgent::new(
-        &desk,
+        &manager,
         Shape {
             memory: Bytes::from_gib(16),
             cpus: 256,
         },
     )?;
-    agent.start(&desk)?;
+    agent.start(&manager)?;
     let ids: Vec<_> = (1..=containers).map(container).collect::<Result<_>>()?;
     let orders: Result<Vec<_>> = ids
         .iter()
         .map(|id| {
             Ok((
                 id.clone(),
-                order(Bytes::from_mib(32), words(&["/bin/sleep", "600"]))?,
+                order(id, Bytes::from_mib(32), words(&["/bin/sleep", "600"]))?,
             ))
         })
         .collect();
-    desk.run(orders?);
-    let all = |book: &integration::single_agent::fake_manager::ReceivedReports| {
+    manager.run(orders?);
+    let all = |received: &mut headroom_test_fakes::ReceivedReports| {
         ids.iter()
-            .all(|id| book.running.contains_key(id))
+            .all(|id| received.running.contains_key(id))
             .then_some(())
     };
-    desk.until("all containers to run", PATIENCE, all)
-        .with_context(|| agent.last_words())?;
+    manager
+        .until("all containers to run", PATIENCE, all)
+        .with_context(|| agent.log_tail())?;
     progress::tell(&format!(
         "{containers} containers run; measuring for {} s",
         WINDOW.as_secs()

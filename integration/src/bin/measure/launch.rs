@@ -18,9 +18,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use headroom_types::{Bytes, ContainerId};
+use headroom_test_fakes::FakeResourceManager;
+use headroom_types::{Bytes, ContainerId, ExitReason};
 use integration::single_agent::agent::{container, order, words};
-use integration::single_agent::{FakeManager, Shape, SingleAgent};
+use integration::single_agent::{Shape, SingleAgent, start_manager};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -67,17 +68,17 @@ pub(crate) struct LaunchResults {
 
 /// Runs all parts.
 pub(crate) fn measure(rounds: u32) -> Result<LaunchResults> {
-    let desk = FakeManager::open()?;
+    let manager = start_manager()?;
     let mut agent = SingleAgent::new(
-        &desk,
+        &manager,
         Shape {
             memory: Bytes::from_gib(4),
             cpus: 64,
         },
     )?;
-    agent.start(&desk)?;
+    agent.start(&manager)?;
     let mut next = 1;
-    let (starts, ends) = one_by_one(&desk, &agent, &mut next, rounds)?;
+    let (starts, ends) = one_by_one(&manager, &agent, &mut next, rounds)?;
     let at = |times: &[u128], percent| {
         quantile(times, percent)
             .map(millis)
@@ -86,7 +87,7 @@ pub(crate) fn measure(rounds: u32) -> Result<LaunchResults> {
     let bare = Bare::new(&agent)?;
     let (mut crowd, mut loops) = (Vec::new(), Vec::new());
     for turn in 0..TURNS {
-        crowd.push(crowd_of(&desk, &agent, &mut next, u64::from(rounds))?);
+        crowd.push(crowd_of(&manager, &agent, &mut next, u64::from(rounds))?);
         loops.push(bare.turn(rounds)?);
         progress::tell(&format!(
             "turn {turn}: {:?} and {:?}",
@@ -137,7 +138,7 @@ fn median(mut paces: Vec<Pace>) -> Result<Pace> {
 
 /// Runs single containers. Returns nanoseconds from order to running, and from kill to report.
 fn one_by_one(
-    desk: &FakeManager,
+    manager: &FakeResourceManager,
     agent: &SingleAgent,
     next: &mut u64,
     rounds: u32,
@@ -146,12 +147,13 @@ fn one_by_one(
     for _ in 0..rounds {
         let id = fresh(next)?;
         let begun = Instant::now();
-        desk.run([(id.clone(), order(MEMORY, words(&["/bin/sleep", "60"]))?)]);
-        let running = desk
-            .until("a container", PATIENCE, |book| {
-                book.running.get(&id).copied()
+        let launch = order(&id, MEMORY, words(&["/bin/sleep", "60"]))?;
+        manager.run([(id.clone(), launch)]);
+        let running = manager
+            .until("a container", PATIENCE, |received| {
+                received.running.get(&id).copied()
             })
-            .with_context(|| agent.last_words())?;
+            .with_context(|| agent.log_tail())?;
         starts.push(running.duration_since(begun).as_nanos());
         let pid = agent.process(&id, "pid").context("the process id")?;
         let killed = Instant::now();
@@ -160,17 +162,22 @@ fn one_by_one(
             nix::sys::signal::Signal::SIGKILL,
         )
         .context("the kill")?;
-        let told = desk.until("the end of the container", PATIENCE, |book| {
-            book.ends.get(&id).map(|end| end.at)
+        let reported = manager.until("the end of the container", PATIENCE, |received| {
+            received.ends.get(&id).map(|end| end.at)
         })?;
-        ends.push(told.duration_since(killed).as_nanos());
-        let_go(desk, &[id]);
+        ends.push(reported.duration_since(killed).as_nanos());
+        let_go(manager, &[id]);
     }
     Ok((starts, ends))
 }
 
 /// Runs `count` containers whose program exits at once, at most `AT_ONCE` in parallel.
-fn crowd_of(desk: &FakeManager, agent: &SingleAgent, next: &mut u64, count: u64) -> Result<Pace> {
+fn crowd_of(
+    manager: &FakeResourceManager,
+    agent: &SingleAgent,
+    next: &mut u64,
+    count: u64,
+) -> Result<Pace> {
     let before = cpu_of(agent)?;
     let begun = Instant::now();
     let (mut open, mut left) = (Vec::<ContainerId>::new(), count);
@@ -179,33 +186,30 @@ fn crowd_of(desk: &FakeManager, agent: &SingleAgent, next: &mut u64, count: u64)
         let mut orders = Vec::new();
         for _ in 0..free {
             let id = fresh(next)?;
-            orders.push((id.clone(), order(MEMORY, words(&[PROGRAM]))?));
+            orders.push((id.clone(), order(&id, MEMORY, words(&[PROGRAM]))?));
             open.push(id);
         }
         left -= free;
-        desk.run(orders);
-        let done: Vec<ContainerId> = desk
-            .until("an end", PATIENCE, |book| {
+        manager.run(orders);
+        let done: Vec<ContainerId> = manager
+            .until("an end", PATIENCE, |received| {
                 let done: Vec<_> = open
                     .iter()
-                    .filter(|id| book.ends.contains_key(*id))
+                    .filter(|id| received.ends.contains_key(*id))
                     .cloned()
                     .collect();
                 (!done.is_empty()).then_some(done)
             })
-            .with_context(|| agent.last_words())?;
+            .with_context(|| agent.log_tail())?;
         open.retain(|id| !done.contains(id));
-        let_go(desk, &done);
+        let_go(manager, &done);
     }
     let took = begun.elapsed().as_secs_f64();
-    let wrong = desk
-        .book()
-        .ends
-        .values()
-        .filter(|end| {
-            end.report.reason.name() != "exit" && end.report.reason.name() != "killed_externally"
-        })
-        .count();
+    let is_wrong = |reason: ExitReason| !["exit", "killed_externally"].contains(&reason.name());
+    let wrong = manager.with(|received| {
+        let ends = received.ends.values();
+        ends.filter(|end| is_wrong(end.report.reason)).count()
+    });
     ensure!(wrong == 0, "{wrong} containers ended for another reason");
     Ok(Pace {
         per_s: as_f64(count) / took,
@@ -213,9 +217,9 @@ fn crowd_of(desk: &FakeManager, agent: &SingleAgent, next: &mut u64, count: u64)
     })
 }
 
-fn let_go(desk: &FakeManager, ids: &[ContainerId]) {
-    desk.forget(ids.iter().cloned());
-    desk.drop_wants(ids);
+fn let_go(manager: &FakeResourceManager, ids: &[ContainerId]) {
+    manager.forget(ids.iter().cloned());
+    manager.remove_desired(ids);
 }
 
 fn fresh(next: &mut u64) -> Result<ContainerId> {

@@ -10,8 +10,8 @@ use crate::node::{GREEDY, Node, sh};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_sends_sigterm_first() {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
     let id = rm.run(
         1,
         32,
@@ -33,8 +33,8 @@ async fn a_stop_sends_sigterm_first() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_ignores_the_stop_is_killed_after_the_grace() {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
     let mut launch =
         sh("trap '' TERM; echo up; (setsid sleep 61 &) ; while :; do sleep 0.05; done");
     launch.stop_grace_ms = Some(300);
@@ -59,8 +59,8 @@ async fn a_program_that_ignores_the_stop_is_killed_after_the_grace() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_of_an_unknown_container_is_reported() {
-    let rm = FakeRm::start().await;
-    let _node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let _node = Node::start(rm.url(), 256, &[]);
     let id = "test.1.e1.c77".parse().expect("id");
     rm.stop(&id, StopCause::Asked);
     let report = rm.exit(&id).await;
@@ -69,15 +69,19 @@ async fn a_stop_of_an_unknown_container_is_reported() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_memory_kill_does_not_affect_another_container() {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
     let quiet = rm.run(1, 32, sh("sleep 60"));
     rm.running(&quiet).await;
     let greedy = rm.run(2, 24, sh(GREEDY));
     assert_eq!(rm.exit(&greedy).await.reason, ExitReason::OverheadOom);
     // Memory use arrives with heartbeats.
-    rm.until("the use of the other", |b| {
-        b.seen.get(&quiet).filter(|o| o.used.is_some()).cloned()
+    rm.until("the use of the other", |received| {
+        received
+            .observed
+            .get(&quiet)
+            .filter(|o| o.used.is_some())
+            .cloned()
     })
     .await;
     assert!(std::path::Path::new(&format!("/proc/{}", node.pid(&quiet))).exists());
@@ -87,9 +91,9 @@ async fn a_memory_kill_does_not_affect_another_container() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exit_is_reported_until_acknowledged() {
-    let rm = FakeRm::start().await;
-    let _node = Node::start(&rm.url, 256, &[]);
-    rm.with(|b| b.deaf = true);
+    let rm = FakeRm::start();
+    let _node = Node::start(rm.url(), 256, &[]);
+    rm.set_faults(|faults| faults.ignore_ends = true);
     let id = rm.run(
         1,
         32,
@@ -98,28 +102,31 @@ async fn an_exit_is_reported_until_acknowledged() {
             ..LaunchSpec::default()
         },
     );
-    rm.until("the end in a heartbeat", |b| {
-        b.seen
+    rm.until("the end in a heartbeat", |received| {
+        received
+            .observed
             .get(&id)
             .filter(|o| o.phase == NodeContainerPhase::Exited)
             .cloned()
     })
     .await;
-    rm.with(|b| b.deaf = false);
+    rm.set_faults(|faults| faults.ignore_ends = false);
     assert_eq!(rm.exit(&id).await.reason, ExitReason::Exit { code: 0 });
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_resource_manager_receives_all_containers_and_exits() {
-    let rm = FakeRm::start().await;
-    let _node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let _node = Node::start(rm.url(), 256, &[]);
     let stays = rm.run(1, 32, sh("sleep 60"));
     let ended = rm.run(2, 32, sh("exit 5"));
     rm.running(&stays).await;
     rm.exit(&ended).await;
     rm.restart();
     let again = rm
-        .until("a second registration", |b| b.registrations.get(1).cloned())
+        .until("a second registration", |received| {
+            received.registrations.get(1).cloned()
+        })
         .await;
     let phase = |id| {
         again
@@ -149,21 +156,24 @@ async fn a_restarted_resource_manager_receives_all_containers_and_exits() {
 /// required number.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_registration_has_a_higher_number_than_all_before() {
-    let rm = FakeRm::start().await;
+    let rm = FakeRm::start();
     let ahead = u64::MAX / 2;
-    rm.with(|book| book.above = ahead);
-    let _node = Node::start(&rm.url, 256, &[]);
+    rm.fence_registrations(ahead);
+    let _node = Node::start(rm.url(), 256, &[]);
     let (asked, first) = rm
-        .until("a registration", |b| {
-            b.registrations.first().map(|r| (b.asked, r.serial))
+        .until("a registration", |received| {
+            received
+                .registrations
+                .first()
+                .map(|r| (received.registration_attempts, r.serial))
         })
         .await;
     assert!(asked >= 2, "the first registration is numbered by the time");
     assert_eq!(first, ahead + 1);
     rm.restart();
     let second = rm
-        .until("another registration", |b| {
-            b.registrations.get(1).map(|r| r.serial)
+        .until("another registration", |received| {
+            received.registrations.get(1).map(|r| r.serial)
         })
         .await;
     assert_eq!(second, ahead + 2);

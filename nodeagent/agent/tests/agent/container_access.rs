@@ -9,7 +9,7 @@ use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::fake_rm::{FakeRm, PATIENCE};
+use crate::fake_rm::{FakeRm, WAIT_TIMEOUT};
 use crate::node::{GREEDY, Node, sh};
 
 /// A caller that has the key of the node, like its resource manager.
@@ -22,13 +22,13 @@ struct Caller {
 impl Caller {
     fn new(rm: &FakeRm, node: &Node) -> Caller {
         let key = rm
-            .with(|book| book.registrations.last().and_then(|r| r.key.clone()))
+            .with(|received| received.registrations.last().and_then(|r| r.key.clone()))
             .expect("the key of the node");
-        let nobody = headroom_transport::trust_none_config().expect("a library that works");
+        let no_trust = headroom_transport::trust_none_config().expect("a library that works");
         let http = reqwest::Client::builder()
             .no_proxy()
-            .timeout(PATIENCE)
-            .tls_backend_preconfigured(nobody);
+            .timeout(WAIT_TIMEOUT)
+            .tls_backend_preconfigured(no_trust);
         let http = http.build().expect("a client");
         Caller {
             url: node.url.clone(),
@@ -93,10 +93,10 @@ impl Caller {
     async fn exec(
         &self,
         id: &ContainerId,
-        wish: &ExecContainer,
+        request: &ExecContainer,
     ) -> Result<(String, String, ExecExitStatus), ErrorCode> {
         let lines = String::from_utf8(
-            self.post(&format!("/v1/containers/{id}/exec"), wish)
+            self.post(&format!("/v1/containers/{id}/exec"), request)
                 .await?,
         )
         .expect("text");
@@ -113,7 +113,7 @@ impl Caller {
     }
 }
 
-fn wish(command: &[&str]) -> ExecContainer {
+fn exec_request(command: &[&str]) -> ExecContainer {
     ExecContainer {
         command: command.iter().map(|word| (*word).to_owned()).collect(),
         input: None,
@@ -123,8 +123,8 @@ fn wish(command: &[&str]) -> ExecContainer {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_without_the_key_of_the_node_are_refused() {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
     let id = rm.run(1, 64, sh("sleep 61"));
     rm.running(&id).await;
     let mut stranger = Caller::new(&rm, &node);
@@ -134,7 +134,7 @@ async fn calls_without_the_key_of_the_node_are_refused() {
         Err(ErrorCode::HR0403)
     );
     assert_eq!(
-        stranger.exec(&id, &wish(&["true"])).await,
+        stranger.exec(&id, &exec_request(&["true"])).await,
         Err(ErrorCode::HR0403)
     );
     assert_eq!(
@@ -165,8 +165,8 @@ async fn calls_without_the_key_of_the_node_are_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_reaches_the_program_or_all_processes() {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
     let id =
         rm.run(1, 64, sh("trap 'echo got usr1' USR1; sleep 61 & echo ready; while true; do wait $!; kill -0 $! || exit 3; done"));
     rm.running(&id).await;
@@ -199,8 +199,8 @@ async fn a_signal_reaches_the_program_or_all_processes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_requested_kill_is_reported_as_a_stop() {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
     let id = rm.run(
         1,
         64,
@@ -228,8 +228,8 @@ async fn a_requested_kill_is_reported_as_a_stop() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_are_listed_and_read_also_after_the_end() {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
     let id = rm.run(
         1,
         64,
@@ -296,7 +296,7 @@ async fn files_are_listed_and_read_also_after_the_end() {
 /// Runs programs that end in each other way, in a container with a file `here` that is no program.
 async fn check_exec_ends(caller: &Caller, id: &ContainerId) {
     let missing = caller
-        .exec(id, &wish(&["/no/such/program"]))
+        .exec(id, &exec_request(&["/no/such/program"]))
         .await
         .expect("answers")
         .2;
@@ -305,20 +305,20 @@ async fn check_exec_ends(caller: &Caller, id: &ContainerId) {
         "{missing:?}"
     );
     let odd = caller
-        .exec(id, &wish(&["./here"]))
+        .exec(id, &exec_request(&["./here"]))
         .await
         .expect("answers")
         .2;
     assert!(matches!(odd, ExecExitStatus::NotStarted { .. }), "{odd:?}");
     let killed = caller
-        .exec(id, &wish(&["sh", "-c", "kill -9 $$"]))
+        .exec(id, &exec_request(&["sh", "-c", "kill -9 $$"]))
         .await
         .expect("answers")
         .2;
     assert_eq!(killed, ExecExitStatus::Signal { signal: 9 });
     let long = ExecContainer {
         timeout_ms: Some(2000),
-        ..wish(&["sh", "-c", "echo started; sleep 62 & sleep 62"])
+        ..exec_request(&["sh", "-c", "echo started; sleep 62 & sleep 62"])
     };
     assert_eq!(
         caller.exec(id, &long).await.expect("answers"),
@@ -327,7 +327,7 @@ async fn check_exec_ends(caller: &Caller, id: &ContainerId) {
     let many = caller
         .exec(
             id,
-            &wish(&["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x"]),
+            &exec_request(&["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x"]),
         )
         .await
         .expect("answers");
@@ -339,8 +339,8 @@ async fn check_exec_ends(caller: &Caller, id: &ContainerId) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exec_program_returns_its_output_and_exit_code() {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
     let mut launch = sh("echo mine > here; sleep 61");
     launch.env.insert("COLOUR".into(), "green".into());
     let id = rm.run(1, 64, launch);
@@ -349,7 +349,7 @@ async fn an_exec_program_returns_its_output_and_exit_code() {
     })
     .await;
     let caller = Caller::new(&rm, &node);
-    let mut asked = wish(&[
+    let mut asked = exec_request(&[
         "sh",
         "-c",
         "cat here -; echo $COLOUR $HEADROOM_CONTAINER; echo to err >&2; exit 7",
@@ -365,7 +365,10 @@ async fn an_exec_program_returns_its_output_and_exit_code() {
         )
     );
     check_exec_ends(&caller, &id).await;
-    assert_eq!(caller.exec(&id, &wish(&[])).await, Err(ErrorCode::HR0400));
+    assert_eq!(
+        caller.exec(&id, &exec_request(&[])).await,
+        Err(ErrorCode::HR0400)
+    );
     assert_eq!(
         std::fs::read_dir(node.file(&id, "exec"))
             .expect("lists")
@@ -384,7 +387,7 @@ async fn an_exec_program_returns_its_output_and_exit_code() {
     );
     assert!(report.tasks.is_empty(), "{:#?}", report.tasks);
     assert_eq!(
-        caller.exec(&id, &wish(&["true"])).await,
+        caller.exec(&id, &exec_request(&["true"])).await,
         Err(ErrorCode::HR0409),
         "the container has ended"
     );
@@ -392,18 +395,18 @@ async fn an_exec_program_returns_its_output_and_exit_code() {
 
 /// Runs a program that allocates too much in a container of 24 MiB, whose own program uses little.
 /// Returns the reason of the container's end.
-async fn greedy_beside(extra: &[&str]) -> (EnforcerKind, ExitReason) {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, extra);
+async fn exec_over_limit(extra: &[&str]) -> (EnforcerKind, ExitReason) {
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, extra);
     let id = rm.run(1, 24, sh("sleep 61"));
     rm.running(&id).await;
     let caller = Caller::new(&rm, &node);
     let (_, _, end) = caller
-        .exec(&id, &wish(&["sh", "-c", GREEDY]))
+        .exec(&id, &exec_request(&["sh", "-c", GREEDY]))
         .await
         .expect("runs");
     assert_eq!(end, ExecExitStatus::Signal { signal: 9 });
-    let enforcer = rm.with(|book| book.registrations[0].enforcer);
+    let enforcer = rm.with(|received| received.registrations[0].enforcer);
     if enforcer.is_kernel() {
         // The kernel kills in the group with the largest use, on cgroup v2 all processes of that
         // group. The container's own program is not in it.
@@ -418,7 +421,7 @@ async fn greedy_beside(extra: &[&str]) -> (EnforcerKind, ExitReason) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_of_an_exec_program_counts_in_the_container() {
-    match greedy_beside(&[]).await {
+    match exec_over_limit(&[]).await {
         (EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2, reason) => {
             assert_eq!(
                 reason,
@@ -433,15 +436,15 @@ async fn memory_of_an_exec_program_counts_in_the_container() {
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_of_an_exec_program_counts_with_the_poll_enforcer() {
     assert_eq!(
-        greedy_beside(&["--enforcer=poll"]).await,
+        exec_over_limit(&["--enforcer=poll"]).await,
         (EnforcerKind::Poll, ExitReason::OverheadOom)
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exec_programs_of_an_earlier_agent_are_ended() {
-    let rm = FakeRm::start().await;
-    let mut node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let mut node = Node::start(rm.url(), 256, &[]);
     let id = rm.run(1, 64, sh("sleep 61"));
     rm.running(&id).await;
     let caller = Caller::new(&rm, &node);
@@ -450,7 +453,7 @@ async fn exec_programs_of_an_earlier_agent_are_ended() {
         .post(format!("{}/v1/containers/{id}/exec", caller.url))
         .header(NODE_KEY_HEADER, &caller.key);
     let mut answer = request
-        .json(&wish(&["sh", "-c", "echo $$; exec sleep 63"]))
+        .json(&exec_request(&["sh", "-c", "echo $$; exec sleep 63"]))
         .send()
         .await
         .expect("answers");
@@ -463,23 +466,25 @@ async fn exec_programs_of_an_earlier_agent_are_ended() {
         .trim()
         .parse()
         .expect("a number");
-    let lives = || {
+    let is_running = || {
         std::fs::read_to_string(format!("/proc/{pid}/stat"))
             .is_ok_and(|stat| !stat.contains(") Z "))
     };
-    assert!(lives());
+    assert!(is_running());
     node.crash();
     node.start_again();
-    rm.until("the end of the exec program", |_| (!lives()).then_some(()))
-        .await;
+    rm.until("the end of the exec program", |_| {
+        (!is_running()).then_some(())
+    })
+    .await;
     assert!(!node.file(&id, "exec").exists());
-    rm.until("the registration of the next agent", |book| {
-        (book.registrations.len() > 1).then_some(())
+    rm.until("the registration of the next agent", |received| {
+        (received.registrations.len() > 1).then_some(())
     })
     .await;
     assert_eq!(
         Caller::new(&rm, &node)
-            .exec(&id, &wish(&["true"]))
+            .exec(&id, &exec_request(&["true"]))
             .await
             .expect("runs")
             .2,
