@@ -61,12 +61,12 @@ async fn run(
         listener(SignalKind::interrupt())?,
         listener(SignalKind::hangup())?,
     );
-    let mut desk = ProcessControl {
+    let mut control = ProcessControl {
         args,
         level,
         says: options.log,
     };
-    let (operator, mut wishes) = operator::line();
+    let (operator, mut requests) = operator::line();
     let started = start_for(options, Some(operator), &[headroom_rm_yarn::routes]).await;
     let mut parent = if args.attached {
         ParentProcess::report_start(&report(&started)?)
@@ -87,9 +87,9 @@ async fn run(
             _ = interrupt.recv() => break,
             _ = hangup.recv() => {
                 // The result of a reload by signal is in the log.
-                let _ = desk.reload(&mut running, ReloadOrigin::Signal).await;
+                let _ = control.reload(&mut running, ReloadOrigin::Signal).await;
             }
-            Some(wish) = wishes.recv() => desk.grant(&mut running, wish).await,
+            Some(request) = requests.recv() => control.grant(&mut running, request).await,
         }
     }
     running.shutdown().await?;
@@ -124,9 +124,9 @@ struct ProcessControl<'a> {
 }
 
 impl ProcessControl<'_> {
-    async fn grant(&mut self, running: &mut RunningManager, wish: OperatorRequest) {
+    async fn grant(&mut self, running: &mut RunningManager, request: OperatorRequest) {
         // The caller may have dropped its receiver.
-        match wish {
+        match request {
             OperatorRequest::Reload(reply) => {
                 let _ = reply.send(self.reload(running, ReloadOrigin::Call).await);
             }

@@ -70,10 +70,10 @@ fn on_a_small_disk(name: &str, store: StoreBackend) {
     }
     let exe = std::env::current_exe().expect("this program");
     let again = inside(&[exe.to_str().expect("text"), "--exact", name, "--nocapture"]);
-    let told = String::from_utf8_lossy(&again.stdout);
+    let output = String::from_utf8_lossy(&again.stdout);
     assert!(
-        again.status.success() && told.contains("1 passed"),
-        "{told}\n{}",
+        again.status.success() && output.contains("1 passed"),
+        "{output}\n{}",
         String::from_utf8_lossy(&again.stderr)
     );
 }

@@ -93,25 +93,25 @@ async fn kept(store: StoreBackend) {
         .lines::<LoggedEvent>("/v1/events?topic=cluster")
         .await
         .expect("lists");
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     while let Some(event) = lines.next().await {
-        told.extend(
+        events.extend(
             event
                 .ok()
                 .filter(|e| e.reason.starts_with("Profile"))
                 .map(|e| (e.object, e.message)),
         );
     }
-    assert_eq!(told.len(), 5, "one event for each change: {told:?}");
+    assert_eq!(events.len(), 5, "one event for each change: {events:?}");
     assert!(
-        told[0].0 == "small"
-            && told[0].1.starts_with("profile small is ")
-            && told[0].1.ends_with("; it is new"),
-        "{told:?}"
+        events[0].0 == "small"
+            && events[0].1.starts_with("profile small is ")
+            && events[0].1.ends_with("; it is new"),
+        "{events:?}"
     );
     assert!(
-        told[3].1.contains("; it was ") && told[4].1.starts_with("profile gone was deleted"),
-        "{told:?}"
+        events[3].1.contains("; it was ") && events[4].1.starts_with("profile gone was deleted"),
+        "{events:?}"
     );
     let before = daemon.client.profiles().await.expect("lists");
     daemon.kill();
@@ -309,17 +309,17 @@ async fn the_audit_log_records_a_profile_before_and_after_a_change() {
         &Value::Null,
     )
     .await;
-    let told = |i: usize, key: &str| lines[i][key].as_str().unwrap_or_default().to_owned();
+    let field = |i: usize, key: &str| lines[i][key].as_str().unwrap_or_default().to_owned();
     assert_eq!(
-        (told(0, "before"), told(0, "object")),
+        (field(0, "before"), field(0, "object")),
         (String::new(), "profiles/small".to_owned())
     );
     assert!(
-        told(1, "before").starts_with("1.5") && told(1, "after").starts_with("2.5"),
+        field(1, "before").starts_with("1.5") && field(1, "after").starts_with("2.5"),
         "{lines}"
     );
     assert!(
-        told(2, "before").starts_with("2.5") && told(2, "after").is_empty(),
+        field(2, "before").starts_with("2.5") && field(2, "after").is_empty(),
         "{lines}"
     );
     let gone: Result<ClusterProfile, _> = client.profile(&name("small")).await;

@@ -68,8 +68,9 @@ impl Configured {
             .expect("kill runs");
         assert!(hup.success());
         until("the event of the reload", || async {
-            let told = self.events().await;
-            told.into_iter()
+            let events = self.events().await;
+            events
+                .into_iter()
                 .find(|e| e.index > seen && e.reason.starts_with("Config"))
         })
         .await
@@ -149,14 +150,14 @@ async fn a_reload_applies_keys_and_names_those_that_need_a_restart() {
         "until the next restart"
     );
     let audit = daemon.list("/v1/audit?verb=RELOAD").await;
-    let told: Vec<_> = audit
+    let entries: Vec<_> = audit
         .as_array()
         .expect("rows")
         .iter()
         .map(|l| (l["who"].clone(), l["outcome"].clone()))
         .collect();
     assert_eq!(
-        told,
+        entries,
         [("SIGHUP".into(), 200.into()), ("SIGHUP".into(), 200.into())]
     );
 }
@@ -325,7 +326,7 @@ async fn an_operator_can_reload_and_set_the_log_level() {
     );
     let audit = daemon.list("/v1/audit").await;
     let lines = audit.as_array().expect("rows");
-    let told: Vec<_> = lines
+    let entries: Vec<_> = lines
         .iter()
         .map(|l| {
             (
@@ -344,7 +345,7 @@ async fn an_operator_can_reload_and_set_the_log_level() {
         ),
         (Some("operator/reload"), Some(400), None),
     ];
-    assert_eq!(told, expected, "one audit line for each call");
+    assert_eq!(entries, expected, "one audit line for each call");
 }
 
 #[tokio::test(flavor = "multi_thread")]

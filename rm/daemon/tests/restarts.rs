@@ -181,13 +181,13 @@ async fn a_restart_keeps_all_state_and_grants_no_container_twice(store: StoreBac
 }
 
 /// A node and a master that continue after each restart.
-struct Story {
+struct RestartScenario {
     node: FakeNode,
     master: FakeMaster,
     count: u32,
 }
 
-impl Story {
+impl RestartScenario {
     /// Runs and ends granted containers and requests the rest, until the master has received `n`
     /// ends.
     async fn until_ended(&mut self, n: usize) {
@@ -240,26 +240,26 @@ async fn repeated_kills_lose_no_application_and_repeat_no_grant(store: StoreBack
     let mut daemon = Daemon::start_with(dir.path(), port, store).await;
     let node = FakeNode::join(&daemon.client, "n1", 1024).await;
     let master = FakeMaster::submit(&daemon.client, "job").await;
-    let mut story = Story {
+    let mut scenario = RestartScenario {
         node,
         master,
         count: 16,
     };
-    story.ask().await;
-    let mut accepted: BTreeSet<AppId> = BTreeSet::from([story.master.app().clone()]);
-    let mut epoch = story.node.epoch;
+    scenario.ask().await;
+    let mut accepted: BTreeSet<AppId> = BTreeSet::from([scenario.master.app().clone()]);
+    let mut epoch = scenario.node.epoch;
     for round in 1..=4 {
-        story.until_ended(3 * round).await;
+        scenario.until_ended(3 * round).await;
         // At the kill there is one exit that was not reported, and there are submissions in
         // progress.
-        let running = story
+        let running = scenario
             .node
             .has
             .values()
             .find(|c| c.phase == NodeContainerPhase::Running)
             .map(|c| c.container.clone());
         if let Some(container) = running {
-            story.node.end(&container, ExitReason::Exit { code: 0 });
+            scenario.node.end(&container, ExitReason::Exit { code: 0 });
         }
         let submitters: Vec<_> = (0..8)
             .map(|n| tokio::spawn(submit_until_refused(daemon.client.clone(), n)))
@@ -289,26 +289,30 @@ async fn repeated_kills_lose_no_application_and_repeat_no_grant(store: StoreBack
             "lost: {:?}",
             accepted.difference(&known).collect::<Vec<_>>()
         );
-        story.reconnect(&daemon.client).await;
+        scenario.reconnect(&daemon.client).await;
         assert!(
-            story.node.epoch > epoch,
+            scenario.node.epoch > epoch,
             "each incarnation has its own epoch"
         );
-        epoch = story.node.epoch;
+        epoch = scenario.node.epoch;
     }
-    story.until_ended(16).await;
-    let view = daemon.client.app(story.master.app()).await.expect("known");
+    scenario.until_ended(16).await;
+    let view = daemon
+        .client
+        .app(scenario.master.app())
+        .await
+        .expect("known");
     assert_eq!((view.pending, view.state), (0, AppState::Running));
-    story
+    scenario
         .node
         .until("all forgotten", |n| n.has.is_empty().then_some(()))
         .await;
     assert_eq!(
-        story.node.orders.len(),
+        scenario.node.orders.len(),
         16,
         "as many containers as were requested, over five incarnations"
     );
-    assert_eq!(story.master.ended.len(), 16);
+    assert_eq!(scenario.master.ended.len(), 16);
 }
 
 async fn known_apps(client: &Client) -> BTreeSet<AppId> {

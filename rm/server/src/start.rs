@@ -140,13 +140,13 @@ pub async fn start_for(
         },
         interfaces,
     );
-    let doors = ConnectionLimits::new(options.limits, turned);
+    let limit = ConnectionLimits::new(options.limits, turned);
     let port = TcpServerListener {
         listener,
         anonymous: options.anonymous,
         keys,
     };
-    let server = answer(routes, port, socket, (doors, options.header_time), &closing);
+    let server = answer(routes, port, socket, (limit, options.header_time), &closing);
     let running = RunningManager {
         url,
         epoch,
@@ -300,20 +300,20 @@ fn answer(
     routes: Router,
     port: TcpServerListener,
     socket: Option<UnixSocketListener>,
-    (doors, headers): (ConnectionLimits, Duration),
+    (limits, headers): (ConnectionLimits, Duration),
     closing: &CancellationToken,
 ) -> JoinHandle<()> {
     let by_port = listen::serve(
         port,
         routes.clone(),
-        doors.another(),
+        limits.another(),
         headers,
         closing.clone(),
     );
     let Some(socket) = socket else {
         return tokio::spawn(by_port);
     };
-    let by_socket = listen::serve(socket, routes, doors, headers, closing.clone());
+    let by_socket = listen::serve(socket, routes, limits, headers, closing.clone());
     tokio::spawn(async move {
         tokio::join!(by_port, by_socket);
     })
@@ -324,12 +324,12 @@ fn on_its_thread(owner: ManagerLoop) -> std::io::Result<LoopOutcome> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()?;
-    let (tell, ended) = oneshot::channel();
+    let (sender, ended) = oneshot::channel();
     std::thread::Builder::new()
         .name("owner".into())
         .spawn(move || {
             // Fails if the process is ending and has dropped the receiver.
-            let _ = tell.send(runtime.block_on(owner.run()));
+            let _ = sender.send(runtime.block_on(owner.run()));
         })?;
     Ok(ended)
 }

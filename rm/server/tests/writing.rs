@@ -651,9 +651,9 @@ async fn a_tree_of_queues_is_applied_completely_or_not_at_all() {
     )
     .await;
     assert_eq!(refused.status(), 400);
-    let told = problem_keys(refused).await;
+    let keys = problem_keys(refused).await;
     for part in ["root.default wieght", "root.etl order", "guaranteed"] {
-        assert!(told.iter().any(|t| t.contains(part)), "{part}: {told:?}");
+        assert!(keys.iter().any(|t| t.contains(part)), "{part}: {keys:?}");
     }
     let unread = send(&client, Method::PUT, "/v1/queues", &[], &tree).await;
     assert!(problem(unread).await.detail.contains("If-Match"));

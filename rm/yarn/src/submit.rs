@@ -206,13 +206,14 @@ fn convert(submission: Submission, user: Option<&str>) -> Result<SubmitApp, Yarn
                 .map(|env| env.entry.all())
                 .unwrap_or_default(),
         );
-        let told = [
+        let variables = [
             (NAME_VARIABLE, given),
             (TYPE_VARIABLE, kind),
             (TAGS_VARIABLE, tags),
         ];
         env.extend(
-            told.into_iter()
+            variables
+                .into_iter()
                 .filter(|(_, value)| !value.is_empty())
                 .map(|(key, value)| (key.to_owned(), value)),
         );

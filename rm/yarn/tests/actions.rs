@@ -369,7 +369,7 @@ async fn applications_are_selected_by_their_fields() {
         ["a", "b", "c"]
     );
     for none in [
-        "user=nobody",
+        "user=eve",
         "queue=other",
         "name=d",
         "applicationTypes=SPARK",

@@ -71,12 +71,12 @@ fn has_fields(answer: &Value, pointer: &str, list: &str) {
 }
 
 /// Replaces times, durations and ports, which differ between runs.
-fn settled(mut value: Value) -> Value {
-    settle("", &mut value);
+fn normalized(mut value: Value) -> Value {
+    normalize("", &mut value);
     value
 }
 
-fn settle(key: &str, value: &mut Value) {
+fn normalize(key: &str, value: &mut Value) {
     let moment = [
         "Time",
         "startedOn",
@@ -88,8 +88,8 @@ fn settle(key: &str, value: &mut Value) {
     match value {
         Value::Object(fields) => fields
             .iter_mut()
-            .for_each(|(key, value)| settle(key, value)),
-        Value::Array(all) => all.iter_mut().for_each(|value| settle(key, value)),
+            .for_each(|(key, value)| normalize(key, value)),
+        Value::Array(all) => all.iter_mut().for_each(|value| normalize(key, value)),
         Value::Number(_) if moment.iter().any(|m| key.ends_with(m)) => *value = Value::from(0),
         // Other tests check the text of diagnostics.
         Value::String(text) if matches!(key, "dateTime" | "value" | "diagnostic") => text.clear(),
@@ -106,7 +106,7 @@ fn settle(key: &str, value: &mut Value) {
 
 fn golden(name: &str, answer: &Value) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.json"));
-    let text = serde_json::to_string_pretty(&settled(answer.clone())).expect("writes") + "\n";
+    let text = serde_json::to_string_pretty(&normalized(answer.clone())).expect("writes") + "\n";
     let text = text.replace(
         concat!("headroom ", env!("CARGO_PKG_VERSION")),
         "headroom VERSION",

@@ -181,9 +181,9 @@ pub(crate) async fn one(
     Params(asked): Params<rows::AppDetailQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
-    let patience = asked.patience();
+    let long_poll = asked.long_poll();
     // The index is read first, so that the next wait sees every later change.
-    let index = wait::index(&web, ViewSection::Apps, patience).await?;
+    let index = wait::index(&web, ViewSection::Apps, long_poll).await?;
     let mut found = web.reader.app(&app).await?;
     found.attempts = web
         .reader

@@ -212,30 +212,30 @@ mod tests {
         after: Option<String>,
     }
 
-    fn told<T: DeserializeOwned + std::fmt::Debug>(query: &str) -> ProblemDetails {
+    fn problem_of<T: DeserializeOwned + std::fmt::Debug>(query: &str) -> ProblemDetails {
         let uri: axum::http::Uri = format!("/x?{query}").parse().expect("an address");
         mistaken(&Query::<T>::try_from_uri(&uri).expect_err(query).body_text())
     }
 
     #[test]
     fn an_unknown_parameter_is_answered_with_the_closest_name() {
-        let problem = told::<Asked>("lmit=3");
+        let problem = problem_of::<Asked>("lmit=3");
         assert!(
             problem.detail.contains("\"lmit\"") && problem.hints == ["did you mean \"limit\"?"],
             "{problem:?}"
         );
         assert_eq!(
-            told::<Asked>("colour=3").hints,
+            problem_of::<Asked>("colour=3").hints,
             ["the parameters are limit, after"]
         );
         assert_eq!(
-            told::<EmptyQuery>("colour=3").hints,
+            problem_of::<EmptyQuery>("colour=3").hints,
             ["this call has no parameters"]
         );
         assert!(
-            told::<Asked>("limit=many").detail.contains("limit"),
+            problem_of::<Asked>("limit=many").detail.contains("limit"),
             "{:?}",
-            told::<Asked>("limit=many")
+            problem_of::<Asked>("limit=many")
         );
     }
 }

@@ -31,10 +31,10 @@ use crate::{queues, to_wire};
 ))]
 pub(crate) async fn list(
     State(web): State<Web>,
-    Params(patience): Params<LongPollParams>,
+    Params(long_poll): Params<LongPollParams>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
-    let view = wait::view(&web, ViewSection::Queues, patience).await?;
+    let view = wait::view(&web, ViewSection::Queues, long_poll).await?;
     let generation = view.queues.generation.to_string();
     single(
         &headers,
@@ -54,10 +54,10 @@ pub(crate) async fn list(
 pub(crate) async fn one(
     State(web): State<Web>,
     Id(path): Id<QueuePath>,
-    Params(patience): Params<LongPollParams>,
+    Params(long_poll): Params<LongPollParams>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
-    let view = wait::view(&web, ViewSection::Queues, patience).await?;
+    let view = wait::view(&web, ViewSection::Queues, long_poll).await?;
     let queue = view
         .queues
         .root

@@ -79,10 +79,10 @@ impl ToNodes {
 
 fn make(keys: Option<&ReloadingKeys>, generation: u64) -> anyhow::Result<Pair> {
     let builder = || -> anyhow::Result<reqwest::ClientBuilder> {
-        let nobody = trust_none_config()?;
+        let trust_none = trust_none_config()?;
         let tls = match keys {
             Some(keys) => keys.client(PeerExpectation::Node)?,
-            None => nobody,
+            None => trust_none,
         };
         Ok(reqwest::Client::builder()
             .no_proxy()

@@ -1,9 +1,14 @@
 //! One table for each mode, and the properties of every decision.
 
-use super::classify::{AttemptEndClass, MemoryFailure};
-use super::*;
-use headroom_types::Cpus;
+use headroom_config::{ExecutorSpec, RetrySpec, Runtime};
+use headroom_types::{Bytes, Cpus, Profile};
 use proptest::prelude::*;
+
+use super::*;
+use crate::policy::attempt_size::TaskSizeCap;
+use crate::policy::budget::SpentBudgets;
+use crate::policy::classify::MemoryFailure;
+use crate::policy::learn::SizeAfterKill;
 
 fn set() -> ExecutorSpec {
     let profile = Profile {
