@@ -99,7 +99,7 @@ pub struct LaunchedTask {
     /// Time at which its program started.
     pub started: UnixMillis,
     /// The same moment on the monotonic clock.
-    pub born: Instant,
+    pub started_at: Instant,
 }
 
 /// Starts a task.
@@ -122,7 +122,7 @@ pub fn launch(site: &LaunchContext, start: &TaskStart) -> anyhow::Result<Launche
                 group,
                 files,
                 started: clock::now(),
-                born: Instant::now(),
+                started_at: Instant::now(),
             })
         }
         Err(e) => {

@@ -105,7 +105,7 @@ struct Case<'a> {
     limit: Bytes,
     /// The known need: the larger of peak and last use.
     seen: Bytes,
-    told: Option<MarkedMemory>,
+    marked: Option<MarkedMemory>,
 }
 
 impl<'a> Case<'a> {
@@ -117,7 +117,7 @@ impl<'a> Case<'a> {
             verdict: *v,
             limit,
             seen: seen.max(Bytes::new(1)),
-            told: e.heap_marker.as_deref().map(marked_memory),
+            marked: e.heap_marker.as_deref().map(marked_memory),
         }
     }
     /// True when `part` is at least `percent` of the limit.
@@ -147,7 +147,7 @@ impl<'a> Case<'a> {
     }
     /// True when it was killed at its limit and its runtime reported nothing.
     fn is_kill(&self) -> bool {
-        self.told.is_none() && self.e.exit_code.is_none()
+        self.marked.is_none() && self.e.exit_code.is_none()
     }
     /// True when the kill was for memory outside the heap.
     fn beside_heap(&self) -> bool {

@@ -3,16 +3,16 @@
 //!
 //! It stores only the values, without padding. The result file appears complete or not at all.
 
-pub(crate) mod records;
+pub(crate) mod csv;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufReader, BufWriter, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use records::{CsvError, Reader};
+use csv::{CsvError, Reader};
 
 /// Statistics of a run, printed as one line of JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,7 +70,7 @@ pub(crate) fn line(key: &str, sorted: &[f64]) -> String {
         (Some(one), false) => *one,
         (None, _) => 0.0,
     };
-    format!("{},{},{sum},{median}\n", records::quoted(key), sorted.len())
+    format!("{},{},{sum},{median}\n", csv::quoted(key), sorted.len())
 }
 
 /// Groups a file. Writes the result to a temporary file in the same directory and renames it.
@@ -108,12 +108,12 @@ fn read(input: &Path, key: &str, value: &str) -> Result<Groups, CsvError> {
         path: input.to_owned(),
         source,
     })?;
-    let mut reader = Reader::new(file, input)?;
+    let mut reader = Reader::new(BufReader::with_capacity(1 << 16, file), input)?;
     let (key, value) = (reader.column(key)?, reader.column(value)?);
     let mut groups = Groups::default();
     while reader.advance()? {
         let number = reader.number(value)?;
-        groups.add(reader.field(key), number);
+        groups.add(reader.field(key)?, number);
     }
     Ok(groups)
 }
@@ -187,25 +187,25 @@ mod tests {
 
     #[test]
     fn bad_input_is_named_with_its_line() {
-        let told = |text: &str| group(text).expect_err(text);
-        assert!(told("").contains("in.csv is empty"), "{}", told(""));
+        let error_of = |text: &str| group(text).expect_err(text);
+        assert!(error_of("").contains("in.csv is empty"), "{}", error_of(""));
         assert!(
-            told("k,value\n").contains("no column \"key\"")
-                && told("k,value\n").contains("it has k, value")
+            error_of("k,value\n").contains("no column \"key\"")
+                && error_of("k,value\n").contains("it has k, value")
         );
         assert!(
-            told("key,value\na,1\nb,many\n").contains("in.csv:3:"),
+            error_of("key,value\na,1\nb,many\n").contains("in.csv:3:"),
             "{}",
-            told("key,value\na,1\nb,many\n")
+            error_of("key,value\na,1\nb,many\n")
         );
         assert!(
-            told("key,value\na,inf\n").contains("\"inf\""),
+            error_of("key,value\na,inf\n").contains("\"inf\""),
             "an infinite number cannot be summed"
         );
         assert!(
-            told("key,value\na\n").contains("has 1 field"),
+            error_of("key,value\na\n").contains("has 1 field"),
             "{}",
-            told("key,value\na\n")
+            error_of("key,value\na\n")
         );
     }
 
