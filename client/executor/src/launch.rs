@@ -98,7 +98,7 @@ pub struct LaunchedTask {
     /// Time at which its program started.
     pub started: UnixMillis,
     /// The same moment on the monotonic clock.
-    pub born: Instant,
+    pub started_at: Instant,
 }
 
 /// Starts a task.
@@ -121,7 +121,7 @@ pub fn launch(site: &LaunchContext, start: &TaskStart) -> anyhow::Result<Launche
                 group,
                 files,
                 started: clock::now(),
-                born: Instant::now(),
+                started_at: Instant::now(),
             })
         }
         Err(e) => {

@@ -229,9 +229,9 @@ impl ExecutorLoop {
         self.writer = Some(writer);
         self.send(&hello);
         let held: Vec<TaskAttemptId> = self.running.keys().cloned().collect();
-        held.iter().for_each(|attempt| self.tell_pressed(attempt));
+        held.iter().for_each(|attempt| self.send_pressed(attempt));
         if !self.left.memory.is_zero() {
-            self.tell_leftover();
+            self.send_leftover();
         }
     }
 
@@ -402,9 +402,9 @@ impl ExecutorLoop {
             TaskNotification::Started { attempt, at } => {
                 self.send(&FromExecutor::Started { attempt, at })
             }
-            TaskNotification::Near => self.tell_usage(),
+            TaskNotification::Near => self.send_usage(),
             TaskNotification::Leftover(left) => self.on_leftover(left),
-            TaskNotification::Pressed { attempt } => self.tell_pressed(&attempt),
+            TaskNotification::Pressed { attempt } => self.send_pressed(&attempt),
             TaskNotification::Resized {
                 attempt,
                 limit,
@@ -437,10 +437,10 @@ impl ExecutorLoop {
             );
         }
         self.left = left;
-        self.tell_leftover();
+        self.send_leftover();
     }
 
-    fn tell_leftover(&mut self) {
+    fn send_leftover(&mut self) {
         let Unattributed { memory, left_by } = self.left.clone();
         self.send(&FromExecutor::Leftover { memory, left_by });
     }
@@ -454,7 +454,7 @@ impl ExecutorLoop {
         if self.running.is_empty() {
             self.send(&FromExecutor::Alive)
         } else {
-            self.tell_usage()
+            self.send_usage()
         }
         let alone = self.writer.is_none()
             && self
@@ -465,7 +465,7 @@ impl ExecutorLoop {
         }
     }
 
-    fn tell_usage(&mut self) {
+    fn send_usage(&mut self) {
         let tasks = self
             .running
             .values()
@@ -474,7 +474,7 @@ impl ExecutorLoop {
         self.send(&FromExecutor::Usage { tasks });
     }
 
-    fn tell_pressed(&mut self, attempt: &TaskAttemptId) {
+    fn send_pressed(&mut self, attempt: &TaskAttemptId) {
         let held = self
             .running
             .get(attempt)

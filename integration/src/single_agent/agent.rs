@@ -41,7 +41,7 @@ pub struct SingleAgent {
 }
 
 impl SingleAgent {
-    /// Prepares an agent that connects to `desk`. It does not run yet.
+    /// Prepares an agent that connects to the fake resource manager. It does not run yet.
     pub fn new(desk: &FakeManager, shape: Shape) -> Result<Self> {
         let dir = tempfile::Builder::new()
             .prefix("headroom-lone-")

@@ -185,7 +185,7 @@ impl IntendedEnd {
     }
 }
 
-/// Runs `rounds` rounds drawn from `seed`. `tell` is called after each round.
+/// Runs `rounds` rounds drawn from `seed`. The callback is called after each round.
 pub fn run(
     rounds: u32,
     seed: u64,

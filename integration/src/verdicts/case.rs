@@ -68,7 +68,7 @@ impl Stage {
     pub fn as_str(self) -> &'static str {
         match self {
             Stage::Roomy => "roomy",
-            Stage::Herd => "herd",
+            Stage::Herd => "burst",
             Stage::Fenced => "fenced",
             Stage::Nested => "nested",
             Stage::Fragile => "fragile",
@@ -83,13 +83,15 @@ impl FromStr for Stage {
     fn from_str(name: &str) -> Result<Self, String> {
         Ok(match name {
             "roomy" => Stage::Roomy,
-            "herd" => Stage::Herd,
+            "burst" => Stage::Herd,
             "fenced" => Stage::Fenced,
             "nested" => Stage::Nested,
             "fragile" => Stage::Fragile,
             "swapped" => Stage::Swapped,
             "starved" => Stage::Starved,
-            _ => return Err("use roomy, herd, fenced, nested, fragile, swapped or starved".into()),
+            _ => {
+                return Err("use roomy, burst, fenced, nested, fragile, swapped or starved".into());
+            }
         })
     }
 }

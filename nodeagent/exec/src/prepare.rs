@@ -25,7 +25,7 @@ pub(crate) struct PreparedCommand {
     pub(crate) cwd: CString,
     pub(crate) procs_files: Vec<CString>,
     /// The group of `procs_files` into which the child is cloned.
-    pub(crate) cradle: Option<CloneTarget>,
+    pub(crate) clone_target: Option<CloneTarget>,
     /// The descriptors for 0, 1 and 2; each is above 2 itself.
     pub(crate) stdio: [File; 3],
     /// The value for `/proc/self/oom_score_adj`.
@@ -98,7 +98,7 @@ impl PreparedCommand {
                 .iter()
                 .map(|p| text(p.as_os_str()))
                 .collect::<Result<_, _>>()?,
-            cradle: find_clone_target(command.procs_files),
+            clone_target: find_clone_target(command.procs_files),
             stdio: stdio(command).map_err(|e| {
                 failed(
                     command,

@@ -23,9 +23,9 @@ pub(crate) fn launch(spec: &ProgramSpec) -> Result<i32, StepFailure> {
     let stdio = [input(&spec.stdin)?, log(&spec.stdout)?, log(&spec.stderr)?];
     let (mut from_child, to_parent) = sys::pipe()
         .map_err(|errno| StepFailure::new(LaunchStep::Pipe, errno, "the child's report"))?;
-    let (made, born_in) = start(spec)?;
+    let (made, cloned_into) = start(spec)?;
     let Some(pid) = made else {
-        let failure = become_program(spec, &texts, &stdio, born_in);
+        let failure = become_program(spec, &texts, &stdio, cloned_into);
         report(to_parent, &failure);
         sys::exit_now(127);
     };
@@ -95,9 +95,9 @@ fn become_program(
     spec: &ProgramSpec,
     texts: &ExecArguments,
     stdio: &[File; 3],
-    born_in: Option<&Path>,
+    cloned_into: Option<&Path>,
 ) -> StepFailure {
-    match prepare(spec, stdio, born_in) {
+    match prepare(spec, stdio, cloned_into) {
         Err(failure) => failure,
         Ok(()) => {
             let errno = texts.exec();
@@ -116,13 +116,13 @@ fn become_program(
 fn prepare(
     spec: &ProgramSpec,
     stdio: &[File; 3],
-    born_in: Option<&Path>,
+    cloned_into: Option<&Path>,
 ) -> Result<(), StepFailure> {
     sys::new_session().map_err(|errno| StepFailure::new(LaunchStep::Session, errno, "setsid"))?;
     for path in spec
         .procs_files
         .iter()
-        .filter(|path| born_in != Some(path.as_path()))
+        .filter(|path| cloned_into != Some(path.as_path()))
     {
         write_existing(path, "0")
             .map_err(|errno| StepFailure::new(LaunchStep::Cgroup, errno, path.display()))?;

@@ -12,7 +12,8 @@ use crate::launch::launch;
 use crate::step_failure::StepFailure;
 use crate::{records, sys};
 
-/// Runs a shim from start to end. The exit code tells whether the exit record could be written.
+/// Runs a shim from start to end. The exit code shows whether the exit record could be
+/// written.
 /// `until_named` is closed as soon as the directory names this process.
 pub(crate) fn run(dir: &Path, until_named: Option<File>) -> ExitCode {
     sys::become_subreaper();

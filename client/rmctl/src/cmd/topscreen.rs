@@ -332,14 +332,14 @@ async fn about(client: &Client, id: &ContainerId) -> String {
 
 /// Pressed keys, from a thread that ends when the receiver is dropped.
 fn keys() -> mpsc::Receiver<KeyEvent> {
-    let (tell, told) = mpsc::channel(16);
+    let (sender, receiver) = mpsc::channel(16);
     tokio::task::spawn_blocking(move || {
-        while !tell.is_closed() {
+        while !sender.is_closed() {
             match event::poll(KEY) {
                 Ok(false) => {}
                 Ok(true) => match event::read() {
                     Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => {
-                        if tell.blocking_send(key).is_err() {
+                        if sender.blocking_send(key).is_err() {
                             return;
                         }
                     }
@@ -350,7 +350,7 @@ fn keys() -> mpsc::Receiver<KeyEvent> {
             }
         }
     });
-    told
+    receiver
 }
 
 #[cfg(test)]

@@ -144,13 +144,13 @@ impl Learner {
             .ladder(asks)
             .and_then(|ladder| Some((ladder.first()?, ladder.way)))
         {
-            let herd = self
+            let wave_size = self
                 .kinds
                 .get(asks.kind)
                 .filter(|kind| kind.wave.0 >= MIN_WAVE_KILLS)
                 .map_or(0.0, |kind| kind.wave.1 * WAVE_SIZE_FACTOR);
             return FirstSize {
-                size: step_to(size.max(herd), asks.request),
+                size: step_to(size.max(wave_size), asks.request),
                 source: SizeOrigin::Kind(way),
             };
         }

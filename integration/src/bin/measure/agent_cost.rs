@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::progress;
 
 /// Timeout of all launches.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 /// Wait after the last launch, before the window.
 const SETTLE: Duration = Duration::from_secs(3);
 /// Length of the window.
@@ -45,15 +45,15 @@ pub(crate) struct AgentCostResults {
 
 /// Starts the containers and measures.
 pub(crate) fn measure(containers: u64) -> Result<AgentCostResults> {
-    let desk = FakeManager::open()?;
+    let manager = FakeManager::open()?;
     let mut agent = SingleAgent::new(
-        &desk,
+        &manager,
         Shape {
             memory: Bytes::from_gib(16),
             cpus: 256,
         },
     )?;
-    agent.start(&desk)?;
+    agent.start(&manager)?;
     let ids: Vec<_> = (1..=containers).map(container).collect::<Result<_>>()?;
     let orders: Result<Vec<_>> = ids
         .iter()
@@ -64,23 +64,24 @@ pub(crate) fn measure(containers: u64) -> Result<AgentCostResults> {
             ))
         })
         .collect();
-    desk.run(orders?);
+    manager.run(orders?);
     let all = |book: &integration::single_agent::fake_manager::ReceivedReports| {
         ids.iter()
             .all(|id| book.running.contains_key(id))
             .then_some(())
     };
-    desk.until("all containers to run", PATIENCE, all)
+    manager
+        .until("all containers to run", TIMEOUT, all)
         .with_context(|| agent.last_words())?;
-    progress::tell(&format!(
+    progress::print_line(&format!(
         "{containers} containers run; measuring for {} s",
         WINDOW.as_secs()
     ));
     clock::pause(SETTLE);
     let pid = agent.pid()?;
-    let (before, begun) = (ticks(pid)?, Instant::now());
+    let (before, started) = (ticks(pid)?, Instant::now());
     clock::pause(WINDOW);
-    let (after, took) = (ticks(pid)?, begun.elapsed().as_secs_f64());
+    let (after, took) = (ticks(pid)?, started.elapsed().as_secs_f64());
     let shims: Vec<f64> = ids
         .iter()
         .filter_map(|id| private_kib(agent.process(id, "shim.pid")?))

@@ -16,7 +16,7 @@ pub(super) struct Case<'a> {
     pub(super) limit: Bytes,
     /// The known need: the larger of peak and last use.
     pub(super) seen: Bytes,
-    pub(super) told: Option<MarkedMemory>,
+    pub(super) marked: Option<MarkedMemory>,
 }
 
 impl<'a> Case<'a> {
@@ -29,7 +29,7 @@ impl<'a> Case<'a> {
             verdict: *v,
             limit,
             seen: seen.max(Bytes::new(1)),
-            told: e.heap_marker.as_deref().map(marked_memory),
+            marked: e.heap_marker.as_deref().map(marked_memory),
         }
     }
     /// True when `part` is at least `percent` of the limit.
@@ -60,7 +60,7 @@ impl<'a> Case<'a> {
     }
     /// True when it was killed at its limit and its runtime reported nothing.
     pub(super) fn is_kill(&self) -> bool {
-        self.told.is_none() && self.e.exit_code.is_none()
+        self.marked.is_none() && self.e.exit_code.is_none()
     }
     /// True when the kill was for memory outside the heap.
     pub(super) fn beside_heap(&self) -> bool {

@@ -21,7 +21,7 @@ pub(super) fn own_data(c: &Case<'_>) -> Option<Diagnosis> {
                 c.limit
             ),
         ),
-        (_, _) if c.told.is_some() => (
+        (_, _) if c.marked.is_some() => (
             Certainty::Likely,
             format!(
                 "the runtime reported that its memory is full, at a limit of {}",
