@@ -246,7 +246,7 @@ impl ClusterLoad {
                 request,
                 size: size(n),
                 count: 2,
-                settled: 0,
+                ended: 0,
                 raised: false,
             })
         };
