@@ -61,14 +61,17 @@ fn reason(manager: &FakeResourceManager, id: &ContainerId) -> ExitReason {
 
 fn killed_at_every_step() {
     let rounds = if in_guest() { ROUNDS_IN_GUEST } else { ROUNDS };
-    let tally = kill_rounds::run(rounds, 1, &mut |_, _| {}).expect("runs");
+    let results = kill_rounds::run(rounds, 1, &mut |_, _| {}).expect("runs");
     assert_eq!(
-        (tally.lost, tally.twice, tally.leaked),
+        (results.lost, results.twice, results.leaked),
         (0, 0, 0),
         "{:#?}",
-        tally.notes
+        results.notes
     );
-    assert!(tally.kills >= rounds && tally.at_places > 0, "{tally:?}");
+    assert!(
+        results.kills >= rounds && results.at_places > 0,
+        "{results:?}"
+    );
 }
 on_host_and_in_guest!(agent_killed, guest(), killed_at_every_step);
 

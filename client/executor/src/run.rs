@@ -34,12 +34,10 @@ use crate::report_truncation::truncate_report;
 use crate::results::UnackedResults;
 use crate::slots::{Slots, StartDecision, StartRefusal};
 use crate::task::{
-    self, FinishedTask, FreezePressure, TaskChannels, TaskControl, TaskNotification,
+    self, FinishedTask, FreezePressure, GRACE_TIMEOUT, TaskChannels, TaskControl, TaskNotification,
 };
 use crate::verdict::not_started;
 
-/// Time between SIGTERM and SIGKILL of a stopped task.
-pub const GRACE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The same time when the executor itself is stopped: the node agent allows little more for the
 /// whole executor.
 const FINAL_GRACE_TIMEOUT: Duration = Duration::from_millis(1200);
@@ -231,9 +229,9 @@ impl ExecutorLoop {
         self.writer = Some(writer);
         self.send(&hello);
         let held: Vec<TaskAttemptId> = self.running.keys().cloned().collect();
-        held.iter().for_each(|attempt| self.tell_pressed(attempt));
+        held.iter().for_each(|attempt| self.send_pressed(attempt));
         if !self.left.memory.is_zero() {
-            self.tell_leftover();
+            self.send_leftover();
         }
     }
 
@@ -404,9 +402,9 @@ impl ExecutorLoop {
             TaskNotification::Started { attempt, at } => {
                 self.send(&FromExecutor::Started { attempt, at })
             }
-            TaskNotification::Near => self.tell_usage(),
+            TaskNotification::Near => self.send_usage(),
             TaskNotification::Leftover(left) => self.on_leftover(left),
-            TaskNotification::Pressed { attempt } => self.tell_pressed(&attempt),
+            TaskNotification::Pressed { attempt } => self.send_pressed(&attempt),
             TaskNotification::Resized {
                 attempt,
                 limit,
@@ -439,10 +437,10 @@ impl ExecutorLoop {
             );
         }
         self.left = left;
-        self.tell_leftover();
+        self.send_leftover();
     }
 
-    fn tell_leftover(&mut self) {
+    fn send_leftover(&mut self) {
         let Unattributed { memory, left_by } = self.left.clone();
         self.send(&FromExecutor::Leftover { memory, left_by });
     }
@@ -456,7 +454,7 @@ impl ExecutorLoop {
         if self.running.is_empty() {
             self.send(&FromExecutor::Alive)
         } else {
-            self.tell_usage()
+            self.send_usage()
         }
         let alone = self.writer.is_none()
             && self
@@ -467,7 +465,7 @@ impl ExecutorLoop {
         }
     }
 
-    fn tell_usage(&mut self) {
+    fn send_usage(&mut self) {
         let tasks = self
             .running
             .values()
@@ -476,7 +474,7 @@ impl ExecutorLoop {
         self.send(&FromExecutor::Usage { tasks });
     }
 
-    fn tell_pressed(&mut self, attempt: &TaskAttemptId) {
+    fn send_pressed(&mut self, attempt: &TaskAttemptId) {
         let held = self
             .running
             .get(attempt)

@@ -38,6 +38,9 @@ const FIRST: Duration = Duration::from_secs(1);
 /// Interval between two samples if only the executor enforces the limit.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Time between SIGTERM and SIGKILL of a stopped task.
+pub const GRACE_TIMEOUT: Duration = Duration::from_secs(2);
+
 const SIGTERM: i32 = 15;
 /// Exit code that a shell returns for a child ended by SIGTERM.
 const SHELL_OF_SIGTERM: i32 = 128 + SIGTERM;
@@ -167,7 +170,7 @@ struct TaskRunner {
     group: Arc<TaskGroup>,
     files: TaskFiles,
     started: UnixMillis,
-    born: Instant,
+    started_at: Instant,
     lines: TaskChannels,
     life: TaskPhase,
     meter: TaskSampler,
@@ -190,7 +193,7 @@ impl TaskRunner {
             group,
             files,
             started,
-            born,
+            started_at,
         } = launched;
         let group = Arc::new(group);
         let child = watched(child).inspect_err(|_| {
@@ -198,9 +201,9 @@ impl TaskRunner {
             let _ = group.clear().and_then(|_| site.container.remove(&group));
         })?;
         let managed = start.heap.is_some() || !start.heap_exit_codes.is_empty();
-        let meter = TaskSampler::new(born, start.limit, managed.then(HeapMonitor::default))
+        let meter = TaskSampler::new(started_at, start.limit, managed.then(HeapMonitor::default))
             .with_limits_of(&start);
-        let (life, born) = (TaskPhase::Running, Instant::from_std(born));
+        let (life, started_at) = (TaskPhase::Running, Instant::from_std(started_at));
         let growth = growth(&start, &group);
         let (grace_ends, missing) = (None, site.no_namespaces.iter().cloned().collect());
         Ok(TaskRunner {
@@ -210,7 +213,7 @@ impl TaskRunner {
             group,
             files,
             started,
-            born,
+            started_at,
             lines,
             life,
             meter,
@@ -232,8 +235,8 @@ impl TaskRunner {
         let timeout = self
             .start
             .timeout_ms
-            .map(|ms| self.born + Duration::from_millis(ms));
-        let mut next_sample = self.born + self.period();
+            .map(|ms| self.started_at + Duration::from_millis(ms));
+        let mut next_sample = self.started_at + self.period();
         let mut ordered = true;
         loop {
             tokio::select! {
@@ -255,7 +258,7 @@ impl TaskRunner {
                 () = alarm(self.growth.as_ref()) => self.sample().await,
                 () = at(self.growth.as_ref().and_then(TaskGrowth::deadline)) => self.grow(growth::GrowthEvent::HoldOver),
                 () = at(timeout), if self.life == TaskPhase::Running => {
-                    self.stop(StopCause::Timeout, crate::run::GRACE_TIMEOUT);
+                    self.stop(StopCause::Timeout, GRACE_TIMEOUT);
                 }
                 () = at(self.grace_ends), if self.grace_ends.is_some() => {
                     self.grace_ends = None;
@@ -299,7 +302,7 @@ impl TaskRunner {
     fn period(&self) -> Duration {
         match self.group.kind() {
             EnforcerKind::Poll => POLL_INTERVAL,
-            EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 if self.born.elapsed() < FIRST => {
+            EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 if self.started_at.elapsed() < FIRST => {
                 FIRST_SAMPLE_INTERVAL
             }
             EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 => SAMPLE_INTERVAL,
@@ -336,7 +339,7 @@ impl TaskRunner {
 
     /// Samples on a separate thread, because proportional set sizes take milliseconds to read.
     async fn sample_slowly(&mut self) -> TaskSample {
-        let empty = TaskSampler::new(self.born.into_std(), None, None);
+        let empty = TaskSampler::new(self.started_at.into_std(), None, None);
         let (mut meter, group) = (
             std::mem::replace(&mut self.meter, empty),
             self.group.clone(),

@@ -86,7 +86,7 @@ pub(crate) struct AgentShutdown {
     pub(crate) give_up_at: Tick,
     /// Time until which the agent tries to deliver the last exit reports. `None` until all
     /// containers have ended.
-    pub(crate) told_by: Option<Tick>,
+    pub(crate) report_deadline: Option<Tick>,
     /// Confirms the end to the caller.
     pub(crate) done: oneshot::Sender<()>,
 }

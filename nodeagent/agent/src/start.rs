@@ -176,8 +176,8 @@ pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
     let lock = lock(&layout).await?;
     let listener = listen(options.listen).await?;
     let keys = certificate(&options, &node)?;
-    let (door, url) =
-        door(&options, keys.clone(), listener).context("the address of the listener")?;
+    let (node_listener, url) =
+        node_listener(&options, keys.clone(), listener).context("the address of the listener")?;
     let offers = offers(&options)?;
     let (site, notes) = enforce(
         &options,
@@ -220,11 +220,11 @@ pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
     agent.adopt(found);
     let checks = start_background_tasks(&mut agent, options.health, client, &inputs);
     let end = CancellationToken::new();
-    let router = router(&agent.state.facts, &inputs, &door);
+    let router = router(&agent.state.facts, &inputs, &node_listener);
     let task = tokio::spawn(serve(
         agent,
         queue,
-        door,
+        node_listener,
         router,
         end.clone(),
         (lock, Arc::clone(&site)),
@@ -328,7 +328,7 @@ fn start_background_tasks(
 fn router(
     facts: &AgentSetup,
     inputs: &mpsc::Sender<AgentInput>,
-    door: &NodeListener,
+    node_listener: &NodeListener,
 ) -> axum::Router {
     let about = http::NodeSummary {
         node: facts.site.node.clone(),
@@ -341,7 +341,7 @@ fn router(
         &facts.key,
         inputs.clone(),
         about,
-        door.refusals(),
+        node_listener.refusals(),
     )
 }
 
@@ -363,7 +363,7 @@ fn client(options: &AgentOptions) -> anyhow::Result<Client> {
 }
 
 /// The listener, and the URL by which others connect to it.
-fn door(
+fn node_listener(
     options: &AgentOptions,
     keys: Option<Arc<ReloadingKeys>>,
     listener: TcpListener,
@@ -474,7 +474,7 @@ async fn lock(layout: &StateLayout) -> anyhow::Result<File> {
 async fn serve(
     agent: NodeAgentLoop,
     queue: mpsc::Receiver<AgentInput>,
-    door: NodeListener,
+    node_listener: NodeListener,
     router: axum::Router,
     end: CancellationToken,
     (lock, site): (File, Arc<NodeContext>),
@@ -482,7 +482,7 @@ async fn serve(
     tokio::select! {
         () = agent.run(queue) => {}
         () = end.cancelled() => {}
-        () = door.serve(router) => warn!("the HTTP listener ended"),
+        () = node_listener.serve(router) => warn!("the HTTP listener ended"),
     }
     site.launcher.close();
     drop(lock);

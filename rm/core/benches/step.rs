@@ -38,7 +38,7 @@ impl Site {
             Tick(0),
         );
         let mut load = ClusterLoad::new(SHAPE, epoch);
-        load.settle(|event| {
+        load.register_all(|event| {
             let mut out = Vec::new();
             cluster.step(Tick(1), event, &mut out);
             out

@@ -178,12 +178,12 @@ impl Cluster {
             }
             match &c.state {
                 ContainerState::Exited { .. } => {
-                    let told = app
+                    let has_update = app
                         .updates
                         .after(0)
                         .any(|u| matches!(&u.what, crate::event::UpdateKind::Exited { report, .. } if report.container == *id));
                     assert!(
-                        told,
+                        has_update,
                         "{id} has ended, is not acknowledged, and has no update for its master"
                     );
                 }
@@ -211,10 +211,10 @@ impl Cluster {
     fn check_app(&self, app: &App) {
         let id = &app.id;
         let counts = live_by_request(app.containers.iter().filter_map(|c| self.containers.get(c)));
-        for (request, tally) in app.tallies.iter() {
+        for (request, granted) in app.tallies.iter() {
             let (live, unacked) = counts.get(request).copied().unwrap_or_default();
             assert_eq!(
-                (tally.live, tally.unacked),
+                (granted.live, granted.unacked),
                 (live, unacked),
                 "{id}/{request}: the count of granted containers is wrong"
             );

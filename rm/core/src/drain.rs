@@ -94,7 +94,7 @@ impl Cluster {
         }
         self.reindex(id);
         for app in self.apps_on(id) {
-            self.tell_of_drain(id, &app, ctx);
+            self.send_drain(id, &app, ctx);
         }
         self.settle_mark(id, ctx);
         Ok(CallAnswer::Done)
@@ -231,7 +231,7 @@ impl Cluster {
     }
 
     /// Sends the drain deadline of a node to a master that has containers on it.
-    pub(crate) fn tell_of_drain(&mut self, id: &NodeId, app: &AppId, ctx: &mut StepContext<'_>) {
+    pub(crate) fn send_drain(&mut self, id: &NodeId, app: &AppId, ctx: &mut StepContext<'_>) {
         if let Some(until) = self.marks.get(id).map(|mark| mark.until) {
             self.update(
                 app,

@@ -318,7 +318,7 @@ impl Cluster {
             }
             (None, None) => self
                 .claimed_sentence(&node.id, need.size)
-                .unwrap_or_else(|| self.patience(need, now)),
+                .unwrap_or_else(|| self.delay_sentence(need, now)),
         }
     }
 
@@ -335,7 +335,7 @@ impl Cluster {
     }
 
     /// Reason why a node with enough free resources is not used yet.
-    fn patience(&self, need: PlacementNeed<'_>, now: Tick) -> String {
+    fn delay_sentence(&self, need: PlacementNeed<'_>, now: Tick) -> String {
         match need.of.filter(|_| {
             need.reach != LocalityLevel::Anywhere && need.place.relax != RelaxPolicy::Never
         }) {

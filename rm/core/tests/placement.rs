@@ -103,8 +103,8 @@ fn waits(verdict: RequestVerdict) -> String {
 }
 
 fn expired(s: &Scenario, app: &AppId) -> Vec<String> {
-    let told = s.updates.get(app).into_iter().flatten();
-    let why = told.filter_map(|(_, u)| {
+    let updates = s.updates.get(app).into_iter().flatten();
+    let why = updates.filter_map(|(_, u)| {
         if let UpdateKind::Expired { request, why } = &u.what {
             Some(format!("{request}: {why}"))
         } else {

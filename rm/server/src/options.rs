@@ -327,7 +327,7 @@ mod tests {
         let args = Args::parse_from(["resourcemanager"]);
         let options = ManagerOptions::with(ResourceManagerConfig::default(), &args)
             .expect("a valid configuration");
-        let (told, usual) = (
+        let (given, defaults) = (
             options.settings(crate::clock::Clock::start()),
             headroom_rm_core::Settings::default(),
         );
@@ -349,8 +349,8 @@ mod tests {
             )
         };
         assert_eq!(
-            (all(&told), scheduling(&told)),
-            (all(&usual), scheduling(&usual))
+            (all(&given), scheduling(&given)),
+            (all(&defaults), scheduling(&defaults))
         );
     }
 

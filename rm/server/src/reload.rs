@@ -64,7 +64,7 @@ impl RunningManager {
                 400,
             ),
         };
-        self.tell(reason, level, &message);
+        self.record_event(reason, level, &message);
         match by {
             ReloadOrigin::Signal => self.record(message, outcome),
             ReloadOrigin::Call => {}
@@ -104,7 +104,7 @@ impl RunningManager {
         Ok(taken)
     }
 
-    fn tell(&self, reason: Reason, level: EventLevel, message: &str) {
+    fn record_event(&self, reason: Reason, level: EventLevel, message: &str) {
         match level {
             EventLevel::Normal => log_reason!(info, reason, "{reason}: {message}"),
             EventLevel::Warning => log_reason!(warn, reason, "{reason}: {message}"),

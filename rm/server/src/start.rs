@@ -27,6 +27,7 @@ use crate::handle::Handle;
 use crate::http::idempotency::IdempotencyStore;
 use crate::http::limits::ConnectionLimits;
 use crate::http::listeners::{TcpServerListener, UnixSocketListener};
+use crate::http::service::InterfaceRoutes;
 use crate::http::signer::Signer;
 use crate::http::tonodes::ToNodes;
 use crate::http::web::Web;
@@ -75,14 +76,15 @@ pub struct RunningManager {
 
 /// Starts a resource manager inside another program: opens the listeners and the state, and serves.
 pub async fn start(options: ManagerOptions) -> anyhow::Result<RunningManager> {
-    start_for(options, None).await
+    start_for(options, None, &[]).await
 }
 
 /// Starts the resource manager of a daemon, whose `operator` reloads the configuration and sets the
-/// log level.
+/// log level. It also serves the `interfaces` of other systems.
 pub async fn start_for(
     options: ManagerOptions,
     operator: Option<OperatorHandle>,
+    interfaces: &[InterfaceRoutes],
 ) -> anyhow::Result<RunningManager> {
     let (listener, socket) = places(&options)?;
     let address = listener
@@ -136,14 +138,15 @@ pub async fn start_for(
             limits: options.limits,
             body_time: options.body_time,
         },
+        interfaces,
     );
-    let doors = ConnectionLimits::new(options.limits, turned);
+    let limit = ConnectionLimits::new(options.limits, turned);
     let port = TcpServerListener {
         listener,
         anonymous: options.anonymous,
         keys,
     };
-    let server = answer(routes, port, socket, (doors, options.header_time), &closing);
+    let server = answer(routes, port, socket, (limit, options.header_time), &closing);
     let running = RunningManager {
         url,
         epoch,
@@ -297,20 +300,20 @@ fn answer(
     routes: Router,
     port: TcpServerListener,
     socket: Option<UnixSocketListener>,
-    (doors, headers): (ConnectionLimits, Duration),
+    (limits, headers): (ConnectionLimits, Duration),
     closing: &CancellationToken,
 ) -> JoinHandle<()> {
     let by_port = listen::serve(
         port,
         routes.clone(),
-        doors.another(),
+        limits.another(),
         headers,
         closing.clone(),
     );
     let Some(socket) = socket else {
         return tokio::spawn(by_port);
     };
-    let by_socket = listen::serve(socket, routes, doors, headers, closing.clone());
+    let by_socket = listen::serve(socket, routes, limits, headers, closing.clone());
     tokio::spawn(async move {
         tokio::join!(by_port, by_socket);
     })
@@ -321,12 +324,12 @@ fn on_its_thread(owner: ManagerLoop) -> std::io::Result<LoopOutcome> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()?;
-    let (tell, ended) = oneshot::channel();
+    let (sender, ended) = oneshot::channel();
     std::thread::Builder::new()
         .name("owner".into())
         .spawn(move || {
             // Fails if the process is ending and has dropped the receiver.
-            let _ = tell.send(runtime.block_on(owner.run()));
+            let _ = sender.send(runtime.block_on(owner.run()));
         })?;
     Ok(ended)
 }

@@ -159,13 +159,13 @@ impl StateReport {
             .snapshots
             .iter()
             .filter_map(|s| Some((s.file.display().to_string(), s.wrong.clone()?)));
-        let told: Vec<StateProblem> = damaged
+        let problems: Vec<StateProblem> = damaged
             .map(|(file, fault)| StateProblem {
                 what: format!("{file} cannot be used: {fault}"),
                 advice: "Remove the file; the next start writes a new snapshot".into(),
             })
             .collect();
-        self.problems.extend(told);
+        self.problems.extend(problems);
     }
 
     /// Adds a problem once, because an unreadable anchor also fails the check of the database.

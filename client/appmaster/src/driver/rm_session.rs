@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::MasterDriver;
 use crate::event::{JobEndKind, MasterEvent};
 use crate::rm_link::{ManagerCall, RmEvent, RmLink, StreamPosition};
-use crate::run::RunError;
+use crate::run_error::RunError;
 use crate::spec::ExecutorEnvironment;
 
 /// Interval between two synchronisations.

@@ -37,12 +37,12 @@ pub(crate) async fn run(context: &Context, args: Doctor) -> Result<Exit, Failure
 /// Findings of a node agent at its start, from its own interface.
 async fn of_node(context: &Context, node: &NodeId) -> Result<Vec<DoctorFinding>, Failure> {
     #[derive(Deserialize)]
-    struct Told {
+    struct NodeFindings {
         host: Vec<DoctorFinding>,
     }
     let url = context.client()?.node(node).await?.url;
     Ok(super::metrics::of_node(context, &url)?
-        .get::<Told>("/v1/doctor")
+        .get::<NodeFindings>("/v1/doctor")
         .await?
         .host)
 }

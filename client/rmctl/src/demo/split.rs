@@ -1,11 +1,11 @@
 //! The shuffle: one pass over a CSV file, which writes each row to the file of its key's partition.
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use super::{DemoError, at, partition};
-use crate::groupby::csv::{Reader, quoted};
+use crate::groupby::records::{Reader, quoted};
 
 /// One partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(crate) fn columns(
                 line: reader.line(),
             })?,
     };
-    let name = |i: usize| reader.header().get(i).cloned().unwrap_or_default();
+    let name = |i: usize| reader.header().get(i).unwrap_or_default().to_owned();
     Ok(Columns {
         key: name(key),
         value: name(value),
@@ -63,19 +63,19 @@ pub(crate) fn columns(
 }
 
 /// Opens a CSV file.
-pub(crate) fn open(input: &Path) -> Result<Reader<BufReader<File>>, DemoError> {
+pub(crate) fn open(input: &Path) -> Result<Reader<File>, DemoError> {
     let file = File::open(input).map_err(at(input))?;
-    Ok(Reader::new(BufReader::with_capacity(1 << 18, file), input)?)
+    Ok(Reader::new(file, input)?)
 }
 
-/// Writes `part-0.csv` … into `dir`, each with the columns `key` and `value`. `tell` gets the
+/// Writes `part-0.csv` … into `dir`, each with the columns `key` and `value`. `progress` gets the
 /// number of written bytes at intervals.
 pub(crate) fn split(
     input: &Path,
     columns: &Columns,
     partitions: u32,
     dir: &Path,
-    mut tell: impl FnMut(u64),
+    mut progress: impl FnMut(u64),
 ) -> Result<Vec<Part>, DemoError> {
     let mut reader = open(input)?;
     let (key, value) = (reader.column(&columns.key)?, reader.column(&columns.value)?);
@@ -87,16 +87,16 @@ pub(crate) fn split(
         // An error here names the line in the whole file; an error of a task would name the line in
         // a part.
         reader.number(value)?;
-        let key = reader.field(key)?;
+        let key = reader.field(key);
         let target = usize::try_from(partition(key.as_bytes(), partitions)).unwrap_or(0);
-        let line = format!("{},{}\n", quoted(key), reader.field(value)?.trim());
+        let line = format!("{},{}\n", quoted(key), reader.field(value).trim());
         if let Some(writer) = writers.get_mut(target) {
             writer.row(&line)?;
         }
         rows += 1;
         bytes += line.len() as u64;
         if rows.is_multiple_of(1 << 16) {
-            tell(bytes);
+            progress(bytes);
         }
     }
     if rows == 0 {
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn bad_files_are_reported_with_their_line() {
-        let told = |text: &str, key: Option<&str>, value: Option<&str>| {
+        let split_text = |text: &str, key: Option<&str>, value: Option<&str>| {
             let (dir, path) = file(text);
             let columns = columns(&path, key, value).map_err(|e| e.to_string())?;
             split(&path, &columns, 6, dir.path(), |_| {})
@@ -207,22 +207,22 @@ mod tests {
             let text = r.expect_err(part);
             assert!(text.contains(part), "{text}");
         };
-        contains(told("", None, None), "is empty");
-        contains(told("a,b\n", None, None), "has a header and no rows");
+        contains(split_text("", None, None), "is empty");
+        contains(split_text("a,b\n", None, None), "has a header and no rows");
         contains(
-            told("a,b\n1,2\n", Some("c"), None),
+            split_text("a,b\n1,2\n", Some("c"), None),
             "has no column \"c\"; it has a, b",
         );
         contains(
-            told("a,b\nx,y\n", None, None),
+            split_text("a,b\nx,y\n", None, None),
             ":2: no column but the key's holds a number here",
         );
         contains(
-            told("a,b\nx,1\ny,z\n", None, None),
+            split_text("a,b\nx,1\ny,z\n", None, None),
             ":3: column \"b\" holds \"z\"",
         );
         contains(
-            told("a,b\nx,1\ny\n", None, None),
+            split_text("a,b\nx,1\ny\n", None, None),
             ":3: the record has 1 field, the header has 2",
         );
     }

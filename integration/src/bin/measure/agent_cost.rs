@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::progress;
 
 /// Timeout of all launches.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 /// Wait after the last launch, before the window.
 const SETTLE: Duration = Duration::from_secs(3);
 /// Length of the window.
@@ -71,17 +71,17 @@ pub(crate) fn measure(containers: u64) -> Result<AgentCostResults> {
             .then_some(())
     };
     manager
-        .until("all containers to run", PATIENCE, all)
+        .until("all containers to run", TIMEOUT, all)
         .with_context(|| agent.log_tail())?;
-    progress::tell(&format!(
+    progress::print_line(&format!(
         "{containers} containers run; measuring for {} s",
         WINDOW.as_secs()
     ));
     clock::pause(SETTLE);
     let pid = agent.pid()?;
-    let (before, begun) = (ticks(pid)?, Instant::now());
+    let (before, started) = (ticks(pid)?, Instant::now());
     clock::pause(WINDOW);
-    let (after, took) = (ticks(pid)?, begun.elapsed().as_secs_f64());
+    let (after, took) = (ticks(pid)?, started.elapsed().as_secs_f64());
     let shims: Vec<f64> = ids
         .iter()
         .filter_map(|id| private_kib(agent.process(id, "shim.pid")?))

@@ -29,7 +29,7 @@ use crate::quantiles::{millis, quantile};
 use crate::{guest_run, progress};
 
 /// Timeout of one step.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Number of parallel containers in the burst.
 const AT_ONCE: u64 = 32;
 /// Timeout for one container in a guest on a busy machine, for all parts.
@@ -89,7 +89,7 @@ pub(crate) fn measure(rounds: u32) -> Result<LaunchResults> {
     for turn in 0..TURNS {
         crowd.push(crowd_of(&manager, &agent, &mut next, u64::from(rounds))?);
         loops.push(bare.turn(rounds)?);
-        progress::tell(&format!(
+        progress::print_line(&format!(
             "turn {turn}: {:?} and {:?}",
             crowd.last(),
             loops.last()
@@ -146,15 +146,15 @@ fn one_by_one(
     let (mut starts, mut ends) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let id = fresh(next)?;
-        let begun = Instant::now();
+        let started = Instant::now();
         let launch = order(&id, MEMORY, words(&["/bin/sleep", "60"]))?;
         manager.run([(id.clone(), launch)]);
         let running = manager
-            .until("a container", PATIENCE, |received| {
+            .until("a container", TIMEOUT, |received| {
                 received.running.get(&id).copied()
             })
             .with_context(|| agent.log_tail())?;
-        starts.push(running.duration_since(begun).as_nanos());
+        starts.push(running.duration_since(started).as_nanos());
         let pid = agent.process(&id, "pid").context("the process id")?;
         let killed = Instant::now();
         nix::sys::signal::kill(
@@ -162,7 +162,7 @@ fn one_by_one(
             nix::sys::signal::Signal::SIGKILL,
         )
         .context("the kill")?;
-        let reported = manager.until("the end of the container", PATIENCE, |received| {
+        let reported = manager.until("the end of the container", TIMEOUT, |received| {
             received.ends.get(&id).map(|end| end.at)
         })?;
         ends.push(reported.duration_since(killed).as_nanos());
@@ -179,7 +179,7 @@ fn crowd_of(
     count: u64,
 ) -> Result<Pace> {
     let before = cpu_of(agent)?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let (mut open, mut left) = (Vec::<ContainerId>::new(), count);
     while left > 0 || !open.is_empty() {
         let free = AT_ONCE.saturating_sub(u64::try_from(open.len())?).min(left);
@@ -192,7 +192,7 @@ fn crowd_of(
         left -= free;
         manager.run(orders);
         let done: Vec<ContainerId> = manager
-            .until("an end", PATIENCE, |received| {
+            .until("an end", TIMEOUT, |received| {
                 let done: Vec<_> = open
                     .iter()
                     .filter(|id| received.ends.contains_key(*id))
@@ -204,7 +204,7 @@ fn crowd_of(
         open.retain(|id| !done.contains(id));
         let_go(manager, &done);
     }
-    let took = begun.elapsed().as_secs_f64();
+    let took = started.elapsed().as_secs_f64();
     let is_wrong = |reason: ExitReason| !["exit", "killed_externally"].contains(&reason.name());
     let wrong = manager.with(|received| {
         let ends = received.ends.values();
@@ -277,11 +277,11 @@ impl Bare {
 
     fn turn(&self, rounds: u32) -> Result<Pace> {
         let before = own_cpu()?;
-        let begun = Instant::now();
+        let started = Instant::now();
         for n in 0..rounds {
             self.one(n)?;
         }
-        let (took, count) = (begun.elapsed().as_secs_f64(), f64::from(rounds));
+        let (took, count) = (started.elapsed().as_secs_f64(), f64::from(rounds));
         Ok(Pace {
             per_s: count / took,
             cpu_ms: (own_cpu()? - before) * 1e3 / count,
@@ -321,12 +321,12 @@ impl Bare {
     }
 }
 
-/// Runs the program in both groups, which the child enters by the file `door` of each, and waits
+/// Runs the program in both groups, which the child enters by the file `entry` of each, and waits
 /// for it. It uses `vfork`, the faster kind of fork.
-fn run_in(main: &Path, mirror: Option<&Path>, door: &str) -> Result<()> {
+fn run_in(main: &Path, mirror: Option<&Path>, entry: &str) -> Result<()> {
     let groups: Vec<PathBuf> = std::iter::once(main)
         .chain(mirror)
-        .map(|dir| dir.join(door))
+        .map(|dir| dir.join(entry))
         .collect();
     let command = headroom_node_exec::Command {
         procs_files: &groups,
@@ -341,13 +341,13 @@ fn run_in(main: &Path, mirror: Option<&Path>, door: &str) -> Result<()> {
 }
 
 fn remove(dir: &Path) -> Result<()> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         match fs::remove_dir(dir) {
             Ok(()) => return Ok(()),
             Err(e)
                 if e.kind() == std::io::ErrorKind::ResourceBusy
-                    && begun.elapsed() < Duration::from_secs(2) =>
+                    && started.elapsed() < Duration::from_secs(2) =>
             {
                 std::thread::yield_now();
             }
@@ -379,7 +379,7 @@ fn crun(dir: &Path, rounds: u32) -> Result<Option<f64>> {
         .stderr(Stdio::null())
         .status();
     if !installed.is_ok_and(|status| status.success()) {
-        progress::tell("crun is not installed; measuring without it");
+        progress::print_line("crun is not installed; measuring without it");
         return Ok(None);
     }
     let bundle = dir.join("bundle");
@@ -393,14 +393,14 @@ fn crun(dir: &Path, rounds: u32) -> Result<Option<f64>> {
         bundle = bundle.display(),
         own = std::process::id()
     );
-    let begun = Instant::now();
+    let started = Instant::now();
     let output = Command::new("unshare")
         .args(["-m", "sh", "-c", &script])
         .output()
         .context("unshare")?;
-    let took = begun.elapsed().as_secs_f64();
+    let took = started.elapsed().as_secs_f64();
     if !output.status.success() {
-        progress::tell(&format!(
+        progress::print_line(&format!(
             "crun does not run here: {}",
             String::from_utf8_lossy(&output.stderr).trim()
         ));

@@ -92,7 +92,7 @@ impl Run {
         };
         let mut cluster = Cluster::new(ClusterLoad::settings(shape), restored, Tick(0));
         let mut load = ClusterLoad::new(shape, epoch);
-        load.settle(|event| {
+        load.register_all(|event| {
             let mut out = Vec::new();
             cluster.step(Tick(1), event, &mut out);
             out

@@ -212,7 +212,7 @@ impl Cluster {
     /// Reason why no schedulable node has enough free resources.
     fn open_sentence(&self, need: PlacementNeed<'_>) -> String {
         let Some((most, room)) = self.index.most_memory() else {
-            return self.nobody_sentence();
+            return self.no_node_sentence();
         };
         let size = need.size;
         if self.offers_down().all(|(_, offers)| !size.fits(offers))
@@ -258,7 +258,7 @@ impl Cluster {
         rooms.max_by_key(|(node, room)| (room.extra.get(name).copied(), room.memory, *node))
     }
 
-    fn nobody_sentence(&self) -> String {
+    fn no_node_sentence(&self) -> String {
         let Some(node) = self.nodes.values().find(|n| n.state.is_member()) else {
             return "no node has registered".into();
         };

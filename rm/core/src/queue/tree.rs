@@ -48,7 +48,7 @@ pub struct QueueEntry {
     /// Waiting requests and masters of the queue and its descendants.
     pub waiting: usize,
     /// Waiting child queues or applications that may be granted containers.
-    seats: SiblingOrder,
+    sibling_order: SiblingOrder,
     seat: Option<(SizeClass, SiblingRank)>,
     /// Memory and processors of the latest computed rank, with that rank; `None` when other
     /// resources are used.
@@ -139,7 +139,7 @@ impl Queues {
             apps: BTreeSet::new(),
             running: 0,
             waiting: 0,
-            seats: SiblingOrder::default(),
+            sibling_order: SiblingOrder::default(),
             seat: None,
             ranked: None,
             failed: 0,

@@ -46,7 +46,7 @@ struct Held {
     request: RequestId,
     resource: Resource,
     granted: UnixMillis,
-    told: bool,
+    reported: bool,
 }
 
 #[derive(Debug)]
@@ -64,7 +64,7 @@ struct Wish {
     request: RequestId,
     size: Resource,
     count: u32,
-    settled: u32,
+    ended: u32,
     raised: bool,
 }
 
@@ -92,7 +92,7 @@ pub struct ClusterLoad {
 const SYNC_AFTER: u64 = 64;
 
 impl ClusterLoad {
-    /// Creates a load of this shape; the caller runs [`ClusterLoad::settle`] first.
+    /// Creates a load of this shape; the caller runs [`ClusterLoad::register_all`] first.
     pub fn new(shape: LoadShape, epoch: Epoch) -> ClusterLoad {
         let names: Vec<NodeId> = (0..shape.nodes)
             .filter_map(|n| format!("node-{n:05}").parse().ok())
@@ -131,7 +131,7 @@ impl ClusterLoad {
         }
     }
     /// Registers all nodes, submits all applications and sends their requests.
-    pub fn settle(&mut self, mut step: impl FnMut(ClusterEvent) -> Vec<Effect>) {
+    pub fn register_all(&mut self, mut step: impl FnMut(ClusterEvent) -> Vec<Effect>) {
         for n in 0..self.names.len() {
             let Some(what) = self.registration(n) else {
                 continue;
@@ -195,7 +195,7 @@ impl ClusterLoad {
                             request,
                             resource,
                             granted,
-                            told: false,
+                            reported: false,
                         });
                     }
                 }
@@ -246,7 +246,7 @@ impl ClusterLoad {
                 request,
                 size: size(n),
                 count: 2,
-                settled: 0,
+                ended: 0,
                 raised: false,
             })
         };
@@ -298,7 +298,7 @@ impl ClusterLoad {
                 request: wish.request.clone(),
                 resource: wish.size.clone(),
                 count: wish.count,
-                settled: wish.settled,
+                settled: wish.ended,
                 priority: 0,
                 place: PlacementRules::default(),
                 deadline: None,
@@ -341,9 +341,9 @@ impl ClusterLoad {
             .get_mut(n)
             .into_iter()
             .flatten()
-            .filter(|held| !held.told);
+            .filter(|held| !held.reported);
         let seen = fresh.map(|held| {
-            held.told = true;
+            held.reported = true;
             seen(held)
         });
         let (seen, epoch) = (seen.collect(), self.epoch);
@@ -375,7 +375,7 @@ impl ClusterLoad {
             }
             UpdateKind::Exited { request, .. } => {
                 let wish = job.by_request.get(&request).copied();
-                job.raise(wish, |wish| wish.settled += 1);
+                job.raise(wish, |wish| wish.ended += 1);
             }
             UpdateKind::Running { .. }
             | UpdateKind::Resized { .. }

@@ -69,7 +69,7 @@ impl Reading {
     /// Messages that are due now.
     pub(crate) fn look(&mut self, log: &EventLog) -> Vec<TopicMessage> {
         let topic = || "events".to_owned();
-        let mut told = Vec::new();
+        let mut messages = Vec::new();
         let (mut place, mut first) = match self.place.take() {
             Some(place) => (place, false),
             None => (self.beginning(log), true),
@@ -80,7 +80,7 @@ impl Reading {
                 Ok(piece) if piece.is_empty() => break,
                 Ok(piece) => rows.extend(piece.into_iter().filter(|e| self.filter.passes(e))),
                 Err(old) => {
-                    told.push(TopicMessage::Resync {
+                    messages.push(TopicMessage::Resync {
                         topic: topic(),
                         oldest: old.oldest,
                     });
@@ -94,14 +94,14 @@ impl Reading {
         }
         rows.drain(..rows.len().saturating_sub(FIRST));
         if first || !rows.is_empty() {
-            told.push(TopicMessage::Events {
+            messages.push(TopicMessage::Events {
                 topic: topic(),
                 first,
                 rows: rows.iter().map(|e| (**e).clone()).collect(),
             });
         }
         self.place = Some(place);
-        told
+        messages
     }
 
     /// Start position. With a filter it is the oldest kept event, because few events may match.
@@ -158,7 +158,7 @@ mod tests {
             message,
         }
     }
-    fn words(told: &[TopicMessage]) -> Vec<String> {
+    fn words(messages: &[TopicMessage]) -> Vec<String> {
         let row = |t: &TopicMessage| match t {
             TopicMessage::Events { first, rows, .. } => format!("{first}:{}", rows.len()),
             TopicMessage::Resync { .. }
@@ -167,7 +167,7 @@ mod tests {
             | TopicMessage::Missing { .. }
             | TopicMessage::Refused { .. } => t.word().to_owned(),
         };
-        told.iter().map(row).collect()
+        messages.iter().map(row).collect()
     }
 
     #[test]
