@@ -13,7 +13,7 @@ pub(crate) mod split;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::groupby::records::CsvError;
+use crate::groupby::csv::CsvError;
 
 /// A failed step of the demonstration.
 #[derive(Debug, thiserror::Error)]

@@ -4,12 +4,12 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use super::split::{Columns, open};
 use super::{DemoError, at};
-use crate::groupby::records::{Reader, quoted};
+use crate::groupby::csv::{Reader, quoted};
 use crate::groupby::{HEADER, line};
 
 /// Result of the comparison.
@@ -45,7 +45,7 @@ impl Table {
         let mut table = Table::default();
         while reader.advance()? {
             let number = reader.number(value)?;
-            let key = reader.field(key);
+            let key = reader.field(key)?;
             let length = u32::try_from(key.len()).unwrap_or(u32::MAX);
             table.rows.push((table.text.len(), length, number));
             table.text.extend_from_slice(key.as_bytes());
@@ -80,7 +80,7 @@ fn key_of<'a>(text: &'a [u8], row: &(usize, u32, f64)) -> &'a [u8] {
 
 /// The merged results of all tasks.
 struct Merged {
-    readers: Vec<Reader<File>>,
+    readers: Vec<Reader<BufReader<File>>>,
     next: BinaryHeap<Reverse<(String, usize)>>,
 }
 
@@ -101,7 +101,7 @@ impl Merged {
         if let Some(reader) = self.readers.get_mut(i)
             && reader.advance()?
         {
-            self.next.push(Reverse((reader.field(0).to_owned(), i)));
+            self.next.push(Reverse((reader.field(0)?.to_owned(), i)));
         }
         Ok(())
     }
@@ -113,7 +113,7 @@ impl Merged {
         if let Some(reader) = self.readers.get(i) {
             for column in 1..reader.header().len() {
                 line.push(',');
-                line.push_str(reader.field(column));
+                line.push_str(reader.field(column)?);
             }
         }
         line.push('\n');
