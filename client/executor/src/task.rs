@@ -40,6 +40,9 @@ const FIRST: Duration = Duration::from_secs(1);
 /// Interval between two samples if only the executor enforces the limit.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Time between SIGTERM and SIGKILL of a stopped task.
+pub const GRACE_TIMEOUT: Duration = Duration::from_secs(2);
+
 const SIGTERM: i32 = 15;
 /// Exit code that a shell returns for a child ended by SIGTERM.
 const SHELL_OF_SIGTERM: i32 = 128 + SIGTERM;
@@ -257,7 +260,7 @@ impl TaskRunner {
                 () = alarm(self.growth.as_ref()) => self.sample().await,
                 () = at(self.growth.as_ref().and_then(TaskGrowth::deadline)) => self.grow(growth::GrowthEvent::HoldOver),
                 () = at(timeout), if self.life == TaskPhase::Running => {
-                    self.stop(StopCause::Timeout, crate::run::GRACE_TIMEOUT);
+                    self.stop(StopCause::Timeout, GRACE_TIMEOUT);
                 }
                 () = at(self.grace_ends), if self.grace_ends.is_some() => {
                     self.grace_ends = None;

@@ -27,6 +27,7 @@ use crate::handle::Handle;
 use crate::http::idempotency::IdempotencyStore;
 use crate::http::limits::ConnectionLimits;
 use crate::http::listeners::{TcpServerListener, UnixSocketListener};
+use crate::http::service::InterfaceRoutes;
 use crate::http::signer::Signer;
 use crate::http::tonodes::ToNodes;
 use crate::http::web::Web;
@@ -75,14 +76,15 @@ pub struct RunningManager {
 
 /// Starts a resource manager inside another program: opens the listeners and the state, and serves.
 pub async fn start(options: ManagerOptions) -> anyhow::Result<RunningManager> {
-    start_for(options, None).await
+    start_for(options, None, &[]).await
 }
 
 /// Starts the resource manager of a daemon, whose `operator` reloads the configuration and sets the
-/// log level.
+/// log level. It also serves the `interfaces` of other systems.
 pub async fn start_for(
     options: ManagerOptions,
     operator: Option<OperatorHandle>,
+    interfaces: &[InterfaceRoutes],
 ) -> anyhow::Result<RunningManager> {
     let config = &options.config;
     let (listener, socket) = places(config)?;
@@ -137,6 +139,7 @@ pub async fn start_for(
             limits: config.limits,
             body_time: options.body_time,
         },
+        interfaces,
     );
     let limit = ConnectionLimits::new(config.limits, turned);
     let port = TcpServerListener {

@@ -13,7 +13,7 @@ use std::process::Command;
 use fakes::unmanaged as submit;
 use headroom_client::{AuditQuery, Client, ClientCredentials, ClientError, Follow, TokenSource};
 use headroom_config::AnonymousAccess;
-use headroom_resourcemanager::{ManagerOptions, RunningManager, start};
+use headroom_rm_server::{ManagerOptions, RunningManager, start};
 use headroom_types::AppId;
 use headroom_wire::v1::acl::{AppAccess, MintedToken, NewToken};
 use headroom_wire::v1::apps::{ChangeApp, SubmitApp};

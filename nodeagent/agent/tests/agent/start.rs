@@ -114,8 +114,8 @@ fn check_config_reports_errors_and_starts_no_agent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_ends_the_agent_with_0_and_a_second_agent_is_refused() {
-    let rm = FakeRm::start().await;
-    let mut node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let mut node = Node::start(rm.url(), 256, &[]);
     let state = node.state().to_str().expect("text").to_owned();
     let (code, said) = refusal(&[
         "--name",
@@ -136,10 +136,10 @@ async fn sigterm_ends_the_agent_with_0_and_a_second_agent_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_embedded_agent_ends_its_containers() {
-    let rm = FakeRm::start().await;
+    let rm = FakeRm::start();
     let dir = tempfile::tempdir().expect("dir");
     let name = format!("test-{}-embedded", std::process::id());
-    let mut options = AgentOptions::new(rm.url.clone(), dir.path());
+    let mut options = AgentOptions::new(rm.url(), dir.path());
     options.config.name = Some(name.parse().expect("name"));
     options.config.memory = Some(Bytes::from_mib(128));
     options.config.bin_dir = Some(bin_dir());
