@@ -12,6 +12,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
+use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 
@@ -45,7 +46,7 @@ pub struct SourceMetrics {
     pub files_in_circles: usize,
     /// Lines with code outside of tests, of crates that are shipped.
     pub production_lines: usize,
-    /// Lines with code in tests, benches and the test kit.
+    /// Lines with code in tests, benches, the integration crates, and under the feature `testkit`.
     pub test_lines: usize,
     /// Tokens of production code: a count of the same code that does not depend on the width of
     /// lines.
@@ -76,7 +77,8 @@ struct SourceFile {
     path: PathBuf,
     text: String,
     syntax: syn::File,
-    /// True in `tests/`, `benches/`, the integration crate, and modules under `#[cfg(test)]`.
+    /// True in `tests/`, `benches/`, the integration crates, and modules under `#[cfg(test)]` or the
+    /// feature `testkit`.
     is_test: bool,
 }
 
@@ -247,7 +249,7 @@ fn parse_crate(root: &Path, folder: &Path, tracked: &[PathBuf]) -> Result<Vec<So
     Ok(files)
 }
 
-/// Paths, without `.rs`, of the modules that a file declares under `#[cfg(test)]`.
+/// Paths, without `.rs`, of the modules that a file declares for tests only.
 fn test_modules(file: &SourceFile) -> Vec<PathBuf> {
     let base = cycles::folder_of_children(&file.path);
     let modules = file.syntax.items.iter().filter_map(|item| {
@@ -267,12 +269,36 @@ fn is_cfg_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")
             && attribute
-                .parse_args::<syn::Path>()
-                .is_ok_and(|path| path.is_ident("test"))
+                .parse_args::<syn::Meta>()
+                .is_ok_and(|condition| is_test_only(&condition))
     })
 }
 
-/// Lines, from 0, of items under `#[cfg(test)]`.
+/// True for `test`, for `feature = "testkit"`, and for `any` of these two.
+fn is_test_only(condition: &syn::Meta) -> bool {
+    match condition {
+        syn::Meta::Path(path) => path.is_ident("test"),
+        syn::Meta::NameValue(pair) => {
+            pair.path.is_ident("feature") && is_text(&pair.value, "testkit")
+        }
+        syn::Meta::List(list) => {
+            let parser = Punctuated::<syn::Meta, syn::Token![,]>::parse_terminated;
+            list.path.is_ident("any")
+                && list
+                    .parse_args_with(parser)
+                    .is_ok_and(|all| all.iter().all(is_test_only))
+        }
+    }
+}
+
+fn is_text(value: &syn::Expr, text: &str) -> bool {
+    matches!(
+        value,
+        syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(literal), .. }) if literal.value() == text
+    )
+}
+
+/// Lines, from 0, of items for tests only.
 fn cfg_test_lines(file: &syn::File) -> BTreeSet<usize> {
     let tests = file
         .items

@@ -8,12 +8,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use headroom_test_fakes::FakeResourceManager;
 use headroom_types::{Bytes, ContainerId, ExitReason};
 use integration::cluster::{SOON, until};
 use integration::guest::{Guest, in_guest};
 use integration::single_agent::agent::{container, order, words};
 use integration::single_agent::leftover_counts::LeftoverCounts;
-use integration::single_agent::{FakeManager, Shape, SingleAgent, kill_rounds};
+use integration::single_agent::{Shape, SingleAgent, kill_rounds, start_manager};
 use integration::{on_host_and_in_guest, programs};
 
 /// Enough rounds for all crash points in the agent's code, alternating with kills at other moments.
@@ -38,7 +39,7 @@ fn shape() -> Shape {
 fn shell(id: &ContainerId, script: &str) -> (ContainerId, headroom_wire::v1::nodes::RunOrder) {
     (
         id.clone(),
-        order(Bytes::from_mib(16), words(&["/bin/sh", "-c", script])).expect("an order"),
+        order(id, Bytes::from_mib(16), words(&["/bin/sh", "-c", script])).expect("an order"),
     )
 }
 
@@ -50,10 +51,10 @@ fn gated(gate: &Path, code: u32) -> String {
     )
 }
 
-fn reason(manager: &FakeManager, id: &ContainerId) -> ExitReason {
+fn reason(manager: &FakeResourceManager, id: &ContainerId) -> ExitReason {
     manager
-        .until("an end", SOON, |book| {
-            book.ends.get(id).map(|end| end.report.reason)
+        .until("an end", SOON, |received| {
+            received.exit(id).map(|report| report.reason)
         })
         .expect("ends")
 }
@@ -85,7 +86,7 @@ fn installed(dir: &Path) -> PathBuf {
 }
 
 fn upgraded_under_running_containers() {
-    let manager = FakeManager::open().expect("opens");
+    let manager = start_manager().expect("starts");
     let mut agent = SingleAgent::new(&manager, shape()).expect("a place");
     let old = installed(agent.dir());
     agent.use_programs(old.clone());
@@ -98,9 +99,9 @@ fn upgraded_under_running_containers() {
             .map(|(id, code)| shell(id, &gated(&gate, code))),
     );
     manager
-        .until("all to run", SOON, |book| {
+        .until("all to run", SOON, |received| {
             ids.iter()
-                .all(|id| book.running.contains_key(id))
+                .all(|id| received.running.contains_key(id))
                 .then_some(())
         })
         .expect("run");
@@ -111,8 +112,8 @@ fn upgraded_under_running_containers() {
     agent.use_programs(programs::dir().expect("programs").to_owned());
     agent.start(&manager).expect("starts");
     assert_eq!(
-        manager.book().shown.len(),
-        ids.len(),
+        manager.with(|received| received.registrations.last().map(|r| r.containers.len())),
+        Some(ids.len()),
         "the new agent lists the containers of the old agent"
     );
     assert_eq!(
@@ -153,7 +154,7 @@ mv ../exit.tmp ../exit
 /// Two shims of the older release: one survives the upgrade of the agent, the other ends while no
 /// agent runs.
 fn containers_of_an_older_shim_are_adopted() {
-    let manager = FakeManager::open().expect("opens");
+    let manager = start_manager().expect("starts");
     let mut agent = SingleAgent::new(&manager, shape()).expect("a place");
     let bin = installed(agent.dir());
     let shim = bin.join("container-shim");
@@ -170,9 +171,9 @@ fn containers_of_an_older_shim_are_adopted() {
             .map(|((id, gate), code)| shell(id, &gated(gate, code))),
     );
     manager
-        .until("both to run", SOON, |book| {
+        .until("both to run", SOON, |received| {
             ids.iter()
-                .all(|id| book.running.contains_key(id))
+                .all(|id| received.running.contains_key(id))
                 .then_some(())
         })
         .expect("run");
@@ -191,7 +192,7 @@ fn containers_of_an_older_shim_are_adopted() {
 on_host_and_in_guest!(older_shim, guest(), containers_of_an_older_shim_are_adopted);
 
 fn a_hundred_containers_leave_no_leftovers() {
-    let manager = FakeManager::open().expect("opens");
+    let manager = start_manager().expect("starts");
     let mut agent = SingleAgent::new(&manager, shape()).expect("a place");
     agent.start(&manager).expect("starts");
     let before = LeftoverCounts::of(&agent);

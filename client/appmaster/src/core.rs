@@ -8,6 +8,7 @@
 //! *Architecture Invariant*: no clock, no I/O, no randomness, no hash order.
 
 mod apply;
+#[cfg(any(test, feature = "testkit"))]
 mod check;
 mod commits;
 mod container_end;

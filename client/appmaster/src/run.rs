@@ -16,7 +16,7 @@ use headroom_types::{AppId, AttemptId, Bytes};
 use headroom_wire::v1::apps::{ApplicationMaster, SubmitApp};
 use headroom_wire::v1::job::MemoryFailureMode;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::core::{Core, MasterSetup};
 use crate::driver::MasterDriver;
@@ -41,35 +41,58 @@ const MAX_EXECUTOR_EVENTS: usize = 4096;
 /// Maximum number of messages from the resource manager that wait for the loop.
 const MAX_MANAGER_EVENTS: usize = 1024;
 
-/// Parameters of a master.
-#[derive(Clone, Debug)]
+/// Parameters of a master. The documentation of the arguments is the help of the program.
+#[derive(Clone, Debug, clap::Args)]
 pub struct MasterOptions {
-    /// The job file.
+    /// The job file
+    #[arg(long, value_name = "FILE")]
     pub job: PathBuf,
-    /// The application to run; `None` submits one.
+    /// Application to run; without it, the job is submitted and its id printed
+    #[arg(long, env = "HEADROOM_APP", value_name = "ID")]
     pub app: Option<AppId>,
-    /// Number of the application attempt.
+    /// Number of the application attempt
+    #[arg(long, env = "HEADROOM_ATTEMPT", default_value_t = 1, value_name = "N")]
     pub attempt: u32,
-    /// The resource manager's address.
+    /// Address of the resource manager
+    #[arg(
+        long,
+        env = "HEADROOM_RM",
+        default_value = "http://127.0.0.1:7070",
+        value_name = "URL"
+    )]
     pub rm: String,
-    /// Trust in the resource manager, and the credentials for it.
-    pub trust: ClientCredentials,
-    /// Directory that outlives this run; `None` selects a directory below the user's state
-    /// directory.
+    /// Directory for the journal; it must outlive this run
+    // `None` selects a directory below the user's state directory.
+    #[arg(long, env = "HEADROOM_APP_DIR", value_name = "DIR")]
     pub state: Option<PathBuf>,
-    /// Working directory of tasks.
+    /// Working directory of tasks; by default the directory of each container
+    #[arg(long, value_name = "DIR")]
     pub base_dir: Option<PathBuf>,
-    /// The address on which executors connect.
+    /// Address on which executors connect
+    #[arg(
+        long,
+        env = "HEADROOM_LISTEN",
+        default_value = "127.0.0.1:0",
+        value_name = "ADDRESS"
+    )]
     pub listen: SocketAddr,
-    /// Profiles of the cluster, which the job file may name.
-    pub profiles: ClusterProfiles,
-    /// Mode for memory failures; overrides the job file.
+    /// Mode for memory failures, overrides the job file: headroom, pinterest, uber, databricks,
+    /// tovar or fixed
+    #[arg(long, value_name = "MODE")]
     pub mode: Option<MemoryFailureMode>,
-    /// Memory of the container in which this master runs; zero for a master that the user runs
-    /// outside of the cluster. Bytes.
+    /// Memory of the container of this master, bytes; set by the node agent
+    // Zero for a master that the user runs outside of the cluster.
+    #[arg(long, env = "HEADROOM_MEMORY_BYTES", default_value = "0", hide = true)]
     pub master_memory: Bytes,
+    /// Trust in the resource manager, and the credentials for it.
+    #[arg(skip)]
+    pub trust: ClientCredentials,
+    /// Profiles of the cluster, which the job file may name.
+    #[arg(skip)]
+    pub profiles: ClusterProfiles,
     /// Receives requests to end this run or the job.
-    pub leave: tokio::sync::watch::Receiver<StopRequest>,
+    #[arg(skip = watch::channel(StopRequest::GoOn).1)]
+    pub leave: watch::Receiver<StopRequest>,
 }
 
 /// The result of a master.

@@ -34,12 +34,10 @@ use crate::report_truncation::truncate_report;
 use crate::results::UnackedResults;
 use crate::slots::{Slots, StartDecision, StartRefusal};
 use crate::task::{
-    self, FinishedTask, FreezePressure, TaskChannels, TaskControl, TaskNotification,
+    self, FinishedTask, FreezePressure, GRACE_TIMEOUT, TaskChannels, TaskControl, TaskNotification,
 };
 use crate::verdict::not_started;
 
-/// Time between SIGTERM and SIGKILL of a stopped task.
-pub const GRACE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The same time when the executor itself is stopped: the node agent allows little more for the
 /// whole executor.
 const FINAL_GRACE_TIMEOUT: Duration = Duration::from_millis(1200);

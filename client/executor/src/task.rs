@@ -11,7 +11,9 @@ use headroom_node_cgroup::inspect;
 use headroom_node_core::gclog;
 use headroom_node_exec::{ChildProcess, ProcessEnd};
 use headroom_types::exit::Unattributed;
-use headroom_types::{Bytes, EnforcerKind, StopCause, TaskAttemptId, TaskReport, UnixMillis};
+use headroom_types::{
+    Bytes, EnforcerKind, Evidence, StopCause, TaskAttemptId, TaskReport, UnixMillis,
+};
 use headroom_wire::v1::task::{TaskStart, TaskUsage};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -37,6 +39,9 @@ const FIRST_SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 const FIRST: Duration = Duration::from_secs(1);
 /// Interval between two samples if only the executor enforces the limit.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Time between SIGTERM and SIGKILL of a stopped task.
+pub const GRACE_TIMEOUT: Duration = Duration::from_secs(2);
 
 const SIGTERM: i32 = 15;
 /// Exit code that a shell returns for a child ended by SIGTERM.
@@ -255,7 +260,7 @@ impl TaskRunner {
                 () = alarm(self.growth.as_ref()) => self.sample().await,
                 () = at(self.growth.as_ref().and_then(TaskGrowth::deadline)) => self.grow(growth::GrowthEvent::HoldOver),
                 () = at(timeout), if self.life == TaskPhase::Running => {
-                    self.stop(StopCause::Timeout, crate::run::GRACE_TIMEOUT);
+                    self.stop(StopCause::Timeout, GRACE_TIMEOUT);
                 }
                 () = at(self.grace_ends), if self.grace_ends.is_some() => {
                     self.grace_ends = None;
@@ -542,10 +547,14 @@ impl TaskRunner {
                 (self.files.heap_marker(), self.files.log_tail())
             }
         };
-        TaskEndEvidence {
-            enforcer: self.group.kind(),
-            how,
-            cause: self.life.cause(),
+        let (exit_code, signal) = match how {
+            ProcessEnd::Code(code) => (Some(code), None),
+            ProcessEnd::Signal(signal) => (None, Some(signal)),
+        };
+        let evidence = Evidence {
+            exit_code,
+            signal,
+            stop_asked: self.life.cause(),
             own,
             outer,
             heap: measured.heap,
@@ -554,6 +563,10 @@ impl TaskRunner {
             inside: measured.inside,
             own_limits: measured.own_limits,
             missing,
+            ..Evidence::empty(self.group.kind())
+        };
+        TaskEndEvidence {
+            evidence,
             started: self.started,
             ended,
             timeline: measured.timeline,

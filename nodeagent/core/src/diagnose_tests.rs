@@ -1,10 +1,10 @@
 use super::*;
 use crate::classify::{VerdictScope, classify};
 use headroom_types::exit::{
-    CollectionReport, GarbageCollector, GcCause, LeftoverOwner, MemoryEvents, OuterLevel,
-    ProcessMemory, Unattributed, VictimProcess,
+    CollectionReport, GarbageCollector, GcCause, HeapReport, LeftoverOwner, MemoryEvents,
+    OuterLevel, ProcessMemory, Unattributed, VictimProcess,
 };
-use headroom_types::{EnforcerKind, OwnLimit, OwnLimitKind};
+use headroom_types::{Bytes, EnforcerKind, OwnLimit, OwnLimitKind, SubCause};
 
 const MIB: fn(u64) -> Bytes = Bytes::from_mib;
 

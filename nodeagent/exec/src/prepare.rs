@@ -10,9 +10,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use crate::clone_into_cgroup::{CloneTarget, find_clone_target};
+use crate::command::Command;
 use crate::error::{SpawnError, SpawnStep};
 use crate::namespaces;
-use crate::spawn::Command;
 
 /// The prepared command. The pointer lists end in null and point into the texts next to them.
 pub(crate) struct PreparedCommand {

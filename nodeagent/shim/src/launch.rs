@@ -14,24 +14,8 @@ use std::path::Path;
 use headroom_container_shim::LaunchStep;
 use headroom_container_shim::record::{Privileges, ProgramSpec, UserNamespace};
 
-use crate::sys;
-
-/// A failed step, as the exit record names it.
-pub(crate) struct StepFailure {
-    pub(crate) step: LaunchStep,
-    pub(crate) errno: i32,
-    pub(crate) what: String,
-}
-
-impl StepFailure {
-    pub(crate) fn new(step: LaunchStep, errno: i32, what: impl ToString) -> StepFailure {
-        StepFailure {
-            step,
-            errno,
-            what: what.to_string(),
-        }
-    }
-}
+use crate::step_failure::StepFailure;
+use crate::sys::{self, write_existing};
 
 /// Starts the program and waits until it is executed. Returns its pid.
 pub(crate) fn launch(spec: &ProgramSpec) -> Result<i32, StepFailure> {
@@ -192,15 +176,6 @@ fn drop_privileges(spec: &ProgramSpec) -> Result<(), StepFailure> {
             .map_err(|errno| StepFailure::new(LaunchStep::Privileges, errno, "no_new_privs"))?;
     }
     Ok(())
-}
-
-/// Writes a file without O_CREAT: a missing kernel file must be an error.
-pub(crate) fn write_existing(path: &Path, value: &str) -> Result<(), i32> {
-    let written = OpenOptions::new()
-        .write(true)
-        .open(path)
-        .and_then(|mut f| f.write_all(value.as_bytes()));
-    written.map_err(|e| sys::errno_of(&e))
 }
 
 fn input(path: &Path) -> Result<File, StepFailure> {

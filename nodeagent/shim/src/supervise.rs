@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use headroom_container_shim::LaunchStep;
 use headroom_container_shim::record::{ExitRecord, ProgramEnd, StartResult, file};
 
-use crate::launch::{StepFailure, launch};
+use crate::launch::launch;
+use crate::step_failure::StepFailure;
 use crate::{records, sys};
 
 /// Runs a shim from start to end. The exit code shows whether the exit record could be

@@ -4,12 +4,11 @@ mod queues;
 
 use std::collections::BTreeMap;
 
-use headroom_types::{Bytes, NodeId, Resource};
+use headroom_types::{Bytes, NodeId, RequestId, Resource};
 
 use crate::app::App;
 use crate::cluster::Cluster;
-use crate::container::ContainerState;
-use crate::grant::live_by_request;
+use crate::container::{Container, ContainerState};
 use crate::size;
 use crate::timer::TimerKey;
 
@@ -367,4 +366,21 @@ impl Cluster {
             );
         }
     }
+}
+
+/// Numbers of live and ended containers per request of an application.
+fn live_by_request<'a>(
+    containers: impl Iterator<Item = &'a Container>,
+) -> BTreeMap<RequestId, (u32, u32)> {
+    let mut counts: BTreeMap<RequestId, (u32, u32)> = BTreeMap::new();
+    for c in containers {
+        let Some(request) = &c.request else { continue };
+        let slot = counts.entry(request.clone()).or_default();
+        if c.state.is_alive() {
+            slot.0 += 1
+        } else {
+            slot.1 += 1
+        }
+    }
+    counts
 }

@@ -26,7 +26,7 @@ use crate::placement::{LocalityLevel, RelaxPolicy};
 use crate::queue::Waiter;
 use crate::sched::GrantBlock;
 use crate::sched::constraint::misfit;
-use crate::sched::fit::{self, PlacementNeed};
+use crate::sched::fit::PlacementNeed;
 use crate::sched::reservation::Reservation;
 use crate::timer::TimerKey;
 
@@ -351,7 +351,8 @@ impl Cluster {
 
     /// True when a pass could place the container now; the invariants require that no waiter is in
     /// this state after a pass.
+    #[cfg(any(test, feature = "testkit"))]
     pub(crate) fn could_place(&self, need: PlacementNeed<'_>) -> bool {
-        fit::choose(&self.index, need).is_some()
+        crate::sched::fit::choose(&self.index, need).is_some()
     }
 }

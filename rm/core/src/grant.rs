@@ -1,6 +1,5 @@
 //! Containers: grant, adoption from an earlier incarnation, end, acknowledgement and removal.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headroom_types::{
@@ -668,21 +667,4 @@ fn exit_line(id: &ContainerId, report: &ExitReport) -> LogLine {
         &report.node,
         LogMessage::Ended(report.reason),
     )
-}
-
-/// Numbers of live and ended containers per request of an application; for the invariants.
-pub(crate) fn live_by_request<'a>(
-    containers: impl Iterator<Item = &'a Container>,
-) -> BTreeMap<RequestId, (u32, u32)> {
-    let mut counts: BTreeMap<RequestId, (u32, u32)> = BTreeMap::new();
-    for c in containers {
-        let Some(request) = &c.request else { continue };
-        let slot = counts.entry(request.clone()).or_default();
-        if c.state.is_alive() {
-            slot.0 += 1
-        } else {
-            slot.1 += 1
-        }
-    }
-    counts
 }

@@ -6,6 +6,7 @@
 //! omits the last check.
 
 mod fake;
+pub mod load;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

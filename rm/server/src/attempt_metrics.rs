@@ -210,7 +210,7 @@ impl AttemptMetrics {
             page.count(&AM_SPANS_DROPPED, &[job], *spans);
         }
         for (profile, peaks) in &self.peaks {
-            page.spread(&AM_PEAK_RATIO, &[profile], &peaks.snapshot());
+            page.spread(&AM_PEAK_RATIO, &[profile], peaks);
         }
     }
 }

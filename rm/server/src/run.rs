@@ -163,7 +163,10 @@ impl ManagerLoop {
             let started = Instant::now();
             let turn = self.take_in(batch)?;
             self.save_and_apply()?;
-            self.shared.counters.turns.time(started.elapsed());
+            self.shared
+                .counters
+                .turns
+                .observe(started.elapsed().as_secs_f64());
             self.run_periodic_work();
             if turn == LoopControl::End {
                 // All accepted calls are saved and have their results. Streams end with the loop.
@@ -434,7 +437,10 @@ impl ManagerLoop {
         }
         let started = Instant::now();
         self.journal.commit()?;
-        self.shared.counters.writes.time(started.elapsed());
+        self.shared
+            .counters
+            .writes
+            .observe(started.elapsed().as_secs_f64());
         Ok(())
     }
 

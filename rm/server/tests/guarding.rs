@@ -13,7 +13,7 @@ use std::process::Command;
 use fakes::unmanaged as submit;
 use headroom_client::{AuditQuery, Client, ClientCredentials, ClientError, Follow, TokenSource};
 use headroom_config::AnonymousAccess;
-use headroom_resourcemanager::{ManagerOptions, RunningManager, start};
+use headroom_rm_server::{ManagerOptions, RunningManager, start};
 use headroom_types::AppId;
 use headroom_wire::v1::acl::{AppAccess, MintedToken, NewToken};
 use headroom_wire::v1::apps::{ChangeApp, SubmitApp};
@@ -38,17 +38,12 @@ async fn guarded(anonymous: AnonymousAccess) -> Guarded {
     // Other users must be able to reach the socket.
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("sets");
     let socket = dir.path().join("run/rm.sock");
-    let options = ManagerOptions::new(
+    let mut options = ManagerOptions::new(
         "127.0.0.1:0".parse().expect("address"),
         dir.path().join("state"),
     );
-    let running = start(ManagerOptions {
-        socket: Some(socket.clone()),
-        anonymous,
-        ..options
-    })
-    .await
-    .expect("starts");
+    (options.config.socket, options.config.anonymous) = (Some(socket.clone()), anonymous);
+    let running = start(options).await.expect("starts");
     let port = Client::new(&running.url).expect("address");
     let by_socket = Client::new(&format!("unix:{}", socket.display())).expect("address");
     Guarded {

@@ -14,7 +14,9 @@
 use std::path::PathBuf;
 
 use headroom_config::{GibHours, MemoryQuantities, StageSpec};
-use headroom_types::{Bytes, Reason, TaskId};
+#[cfg(any(test, feature = "testkit"))]
+use headroom_types::TaskId;
+use headroom_types::{Bytes, Reason};
 use headroom_wire::v1::job::{AttemptRow, ShadowOutcome, ShadowSize};
 use headroom_wire::v1::job_history::{JobHistory, TaskKindHistory};
 
@@ -39,6 +41,7 @@ const MIN_OWN_CONTAINER_RUNTIME_S: f64 = 10.0;
 impl Core {
     /// The size that each task would start with now, whether it has started or not; for tests and
     /// comparisons.
+    #[cfg(any(test, feature = "testkit"))]
     pub fn first_sizes(&mut self) -> Vec<(TaskId, AttemptSize, String)> {
         let keys: Vec<TaskKey> = self.tasks.iter().map(|(key, _)| key).collect();
         let one = |key: TaskKey| {

@@ -101,6 +101,7 @@ impl LearnedSizes {
         !self.is_off() && !self.informed
     }
     /// True if the task waits for its own container.
+    #[cfg(any(test, feature = "testkit"))]
     pub(super) fn in_line(&self, key: TaskKey) -> bool {
         self.line.contains(&key)
     }

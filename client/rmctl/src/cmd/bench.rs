@@ -15,7 +15,9 @@ use headroom_wire::v1::apps::{AppView, ContainerView};
 use headroom_wire::v1::job::{AttemptRow, MemoryFailureMode};
 use serde::Serialize;
 
-use super::submit::{Job, refuse_infeasible, submit};
+use super::feasibility::refuse_infeasible;
+use super::job_file::Job;
+use super::submission::submit;
 use crate::args::Bench;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};

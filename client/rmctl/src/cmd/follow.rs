@@ -14,7 +14,7 @@ use headroom_wire::v1::job::TaskRow;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::logs::{LogSource, WINDOW, ended, print, sources};
+use super::log_source::{LogSource, WINDOW, ended, print, sources};
 use crate::args::Logs;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};

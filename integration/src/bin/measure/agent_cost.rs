@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use headroom_types::Bytes;
 use integration::clock;
 use integration::single_agent::agent::{container, order, words};
-use integration::single_agent::{FakeManager, Shape, SingleAgent};
+use integration::single_agent::{Shape, SingleAgent, start_manager};
 use serde::Serialize;
 
 use crate::progress;
@@ -45,7 +45,7 @@ pub(crate) struct AgentCostResults {
 
 /// Starts the containers and measures.
 pub(crate) fn measure(containers: u64) -> Result<AgentCostResults> {
-    let manager = FakeManager::open()?;
+    let manager = start_manager()?;
     let mut agent = SingleAgent::new(
         &manager,
         Shape {
@@ -60,19 +60,19 @@ pub(crate) fn measure(containers: u64) -> Result<AgentCostResults> {
         .map(|id| {
             Ok((
                 id.clone(),
-                order(Bytes::from_mib(32), words(&["/bin/sleep", "600"]))?,
+                order(id, Bytes::from_mib(32), words(&["/bin/sleep", "600"]))?,
             ))
         })
         .collect();
     manager.run(orders?);
-    let all = |book: &integration::single_agent::fake_manager::ReceivedReports| {
+    let all = |received: &mut headroom_test_fakes::ReceivedReports| {
         ids.iter()
-            .all(|id| book.running.contains_key(id))
+            .all(|id| received.running.contains_key(id))
             .then_some(())
     };
     manager
         .until("all containers to run", TIMEOUT, all)
-        .with_context(|| agent.last_words())?;
+        .with_context(|| agent.log_tail())?;
     progress::print_line(&format!(
         "{containers} containers run; measuring for {} s",
         WINDOW.as_secs()

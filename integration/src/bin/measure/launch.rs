@@ -18,9 +18,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use headroom_types::{Bytes, ContainerId};
+use headroom_test_fakes::FakeResourceManager;
+use headroom_types::{Bytes, ContainerId, ExitReason};
 use integration::single_agent::agent::{container, order, words};
-use integration::single_agent::{FakeManager, Shape, SingleAgent};
+use integration::single_agent::{Shape, SingleAgent, start_manager};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -67,7 +68,7 @@ pub(crate) struct LaunchResults {
 
 /// Runs all parts.
 pub(crate) fn measure(rounds: u32) -> Result<LaunchResults> {
-    let manager = FakeManager::open()?;
+    let manager = start_manager()?;
     let mut agent = SingleAgent::new(
         &manager,
         Shape {
@@ -137,7 +138,7 @@ fn median(mut paces: Vec<Pace>) -> Result<Pace> {
 
 /// Runs single containers. Returns nanoseconds from order to running, and from kill to report.
 fn one_by_one(
-    manager: &FakeManager,
+    manager: &FakeResourceManager,
     agent: &SingleAgent,
     next: &mut u64,
     rounds: u32,
@@ -146,12 +147,13 @@ fn one_by_one(
     for _ in 0..rounds {
         let id = fresh(next)?;
         let started = Instant::now();
-        manager.run([(id.clone(), order(MEMORY, words(&["/bin/sleep", "60"]))?)]);
+        let launch = order(&id, MEMORY, words(&["/bin/sleep", "60"]))?;
+        manager.run([(id.clone(), launch)]);
         let running = manager
-            .until("a container", TIMEOUT, |book| {
-                book.running.get(&id).copied()
+            .until("a container", TIMEOUT, |received| {
+                received.running.get(&id).copied()
             })
-            .with_context(|| agent.last_words())?;
+            .with_context(|| agent.log_tail())?;
         starts.push(running.duration_since(started).as_nanos());
         let pid = agent.process(&id, "pid").context("the process id")?;
         let killed = Instant::now();
@@ -160,10 +162,10 @@ fn one_by_one(
             nix::sys::signal::Signal::SIGKILL,
         )
         .context("the kill")?;
-        let reported_at = manager.until("the end of the container", TIMEOUT, |book| {
-            book.ends.get(&id).map(|end| end.at)
+        let reported = manager.until("the end of the container", TIMEOUT, |received| {
+            received.ends.get(&id).map(|end| end.at)
         })?;
-        ends.push(reported_at.duration_since(killed).as_nanos());
+        ends.push(reported.duration_since(killed).as_nanos());
         let_go(manager, &[id]);
     }
     Ok((starts, ends))
@@ -171,7 +173,7 @@ fn one_by_one(
 
 /// Runs `count` containers whose program exits at once, at most `AT_ONCE` in parallel.
 fn crowd_of(
-    manager: &FakeManager,
+    manager: &FakeResourceManager,
     agent: &SingleAgent,
     next: &mut u64,
     count: u64,
@@ -184,33 +186,30 @@ fn crowd_of(
         let mut orders = Vec::new();
         for _ in 0..free {
             let id = fresh(next)?;
-            orders.push((id.clone(), order(MEMORY, words(&[PROGRAM]))?));
+            orders.push((id.clone(), order(&id, MEMORY, words(&[PROGRAM]))?));
             open.push(id);
         }
         left -= free;
         manager.run(orders);
         let done: Vec<ContainerId> = manager
-            .until("an end", TIMEOUT, |book| {
+            .until("an end", TIMEOUT, |received| {
                 let done: Vec<_> = open
                     .iter()
-                    .filter(|id| book.ends.contains_key(*id))
+                    .filter(|id| received.ends.contains_key(*id))
                     .cloned()
                     .collect();
                 (!done.is_empty()).then_some(done)
             })
-            .with_context(|| agent.last_words())?;
+            .with_context(|| agent.log_tail())?;
         open.retain(|id| !done.contains(id));
         let_go(manager, &done);
     }
     let took = started.elapsed().as_secs_f64();
-    let wrong = manager
-        .book()
-        .ends
-        .values()
-        .filter(|end| {
-            end.report.reason.name() != "exit" && end.report.reason.name() != "killed_externally"
-        })
-        .count();
+    let is_wrong = |reason: ExitReason| !["exit", "killed_externally"].contains(&reason.name());
+    let wrong = manager.with(|received| {
+        let ends = received.ends.values();
+        ends.filter(|end| is_wrong(end.report.reason)).count()
+    });
     ensure!(wrong == 0, "{wrong} containers ended for another reason");
     Ok(Pace {
         per_s: as_f64(count) / took,
@@ -218,9 +217,9 @@ fn crowd_of(
     })
 }
 
-fn let_go(manager: &FakeManager, ids: &[ContainerId]) {
+fn let_go(manager: &FakeResourceManager, ids: &[ContainerId]) {
     manager.forget(ids.iter().cloned());
-    manager.drop_wants(ids);
+    manager.remove_desired(ids);
 }
 
 fn fresh(next: &mut u64) -> Result<ContainerId> {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use headroom_rm_core::load::{ClusterLoad, LoadShape};
+use headroom_rm_core::testkit::load::{ClusterLoad, LoadShape};
 use headroom_rm_core::{Cluster, ClusterEvent, Restored};
 use headroom_types::{Epoch, Tick};
 use serde::Serialize;

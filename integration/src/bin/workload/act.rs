@@ -19,7 +19,7 @@ use nix::sys::signal::{SigSet, Signal};
 const UNHARMED: u8 = 98;
 /// Timeout of all waits.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Interval of gate polls.
+/// Interval of file polls.
 const GLANCE: Duration = Duration::from_millis(2);
 const MIB: usize = 1 << 20;
 
@@ -58,7 +58,7 @@ pub(crate) fn act(steps: &[String]) -> Result<u8> {
 fn one(held: &mut Held, word: &str, value: &str) -> Result<Option<u8>> {
     match word {
         "ready" => say("ready")?,
-        "gate" => until("the gate", || Path::new("go").exists())?,
+        "await-go" => until("the file `go`", || Path::new("go").exists())?,
         "sleep" => clock::pause(Duration::from_millis(value.parse()?)),
         "take" => take(held, value.parse()?),
         "hog" => return hog(held, value.parse()?).map(Some),

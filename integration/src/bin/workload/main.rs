@@ -38,7 +38,7 @@ enum Workload {
         #[arg(long)]
         mib: usize,
     },
-    /// Run these steps: `take:8 ready gate hog:64`; see `act.rs` for all of them.
+    /// Run these steps: `take:8 ready await-go hog:64`; see `act.rs` for all of them.
     Act {
         /// Steps, one word each.
         steps: Vec<String>,

@@ -4,7 +4,7 @@
 use headroom_types::exit::{GarbageCollector, GcCause, HeapReport};
 use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, ExitReason, SubCause};
 
-use super::{Case, next_size, row};
+use super::case::{Case, next_size, row};
 
 /// From this share of the last seconds on, a runtime mainly collects. In percent.
 const BOUND: u8 = 50;

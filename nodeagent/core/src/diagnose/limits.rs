@@ -3,7 +3,7 @@
 
 use headroom_types::{Bytes, Certainty, Diagnosis, OwnLimit, OwnLimitKind, SubCause};
 
-use super::{Case, row};
+use super::case::{Case, row};
 use crate::classify::{MarkedMemory, is_refused};
 use crate::marker;
 

@@ -4,7 +4,8 @@
 use headroom_types::exit::ProcessMemory;
 use headroom_types::{Bytes, Certainty, Diagnosis, ExitReason, SubCause};
 
-use super::{Case, LESS_AT_ONCE, MORE_OVERHEAD, heap, next_size, row};
+use super::case::{Case, LESS_AT_ONCE, MORE_OVERHEAD, next_size, row};
+use super::heap;
 
 /// A program with fewer threads is not diagnosed for its threads.
 const MANY_THREADS: u64 = 64;

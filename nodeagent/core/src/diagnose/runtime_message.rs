@@ -2,7 +2,7 @@
 
 use headroom_types::{Certainty, Diagnosis, SubCause};
 
-use super::{Case, LESS_AT_ONCE, MORE_OVERHEAD, row};
+use super::case::{Case, LESS_AT_ONCE, MORE_OVERHEAD, row};
 use crate::classify::MarkedMemory;
 
 fn says(c: &Case<'_>, words: &str) -> bool {

@@ -105,10 +105,12 @@ impl SiblingOrder {
         }
     }
     /// Number of siblings.
+    #[cfg(any(test, feature = "testkit"))]
     pub(crate) fn len(&self) -> usize {
         self.classes.values().map(BTreeSet::len).sum()
     }
     /// True when the sibling is present.
+    #[cfg(any(test, feature = "testkit"))]
     pub(crate) fn has(&self, class: SizeClass, rank: &SiblingRank) -> bool {
         self.classes
             .get(&class)

@@ -128,7 +128,10 @@ impl Queues {
         let ix = QueueIx::new(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
         self.slots.push(QueueEntry {
             path: path.clone(),
-            spec: shallow(spec),
+            spec: QueueSpec {
+                children: BTreeMap::new(),
+                ..spec.clone()
+            },
             parent,
             children: Vec::new(),
             guaranteed: ResourceBound::default(),
@@ -486,23 +489,5 @@ impl Queues {
             slot.waiting = what(slot.waiting);
             at = slot.parent;
         }
-    }
-}
-
-fn shallow(spec: &QueueSpec) -> QueueSpec {
-    QueueSpec {
-        guaranteed: spec.guaranteed.clone(),
-        maximum: spec.maximum.clone(),
-        weight: spec.weight,
-        priority: spec.priority,
-        order: spec.order,
-        user_limit: spec.user_limit,
-        master_share: spec.master_share,
-        max_running: spec.max_running,
-        max_apps: spec.max_apps,
-        state: spec.state,
-        preemptable: spec.preemptable,
-        max_lifetime_ms: spec.max_lifetime_ms,
-        children: BTreeMap::new(),
     }
 }

@@ -315,6 +315,7 @@ impl Cluster {
     }
 
     /// Checks the invariants of claims.
+    #[cfg(any(test, feature = "testkit"))]
     pub(crate) fn check_claims(&self) {
         self.claims.check();
         for (number, claim) in self.claims.numbered() {

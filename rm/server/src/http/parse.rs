@@ -8,6 +8,8 @@ use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use headroom_rm_reports::IfMatch;
 use headroom_types::{AppId, TaskId, UnixMillis};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use serde::Deserialize;
@@ -93,6 +95,16 @@ impl<'de> serde::Deserialize<'de> for Age {
             .map_err(|e| format!("{e}; write an age such as 1h"));
         time.map(Age).map_err(serde::de::Error::custom)
     }
+}
+
+/// Parses `If-Match`.
+pub(crate) fn if_match(headers: &HeaderMap) -> Result<IfMatch, ProblemDetails> {
+    IfMatch::of(
+        headers
+            .get_all(header::IF_MATCH)
+            .iter()
+            .map(|value| value.to_str().ok()),
+    )
 }
 
 /// Query without parameters.

@@ -186,6 +186,7 @@ impl Queues {
             .then_some(least)
     }
     /// Checks the invariant that every position equals a newly computed one.
+    #[cfg(any(test, feature = "testkit"))]
     pub(crate) fn check_seats(&self, ledger: &Ledger) {
         let mut taken = vec![0; self.slots.len()];
         let mut check = |of: QueueIx,
